@@ -1,0 +1,175 @@
+"""The table every door writes and every view reads: columns, kinds, words.
+
+One row is one thing that happened (or a sum of such things) on one rank.
+Seconds and bytes always; a missing value means that the source did not say.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+COLUMNS: Final = (
+    "segment",  # which launch: a restart or an appended run opens the next one
+    "engine",  # 0 unless several engines share the run (actor, critic)
+    "step",  # optimizer step, missing if none
+    "steps",  # how many optimizer steps the row sums over; missing for one micro-batch or no step
+    "rank",
+    "host",
+    "at",  # UTC if the source says so, else the log's own clock
+    "kind",
+    "name",  # canonical
+    "raw",  # the source's own word
+    "seconds",
+    "bytes",
+    "count",
+    "value",
+    "text",
+    "source",
+    "line",
+    # Beyond the contract: what the later floors need in order not to read a line twice.
+    "pattern",  # dialect.pattern that read the row
+    "timers",  # flavour of the timer line the row comes from, missing if none
+    "record",  # rows of one record share it; unique within a table
+)
+
+
+class Kind(StrEnum):
+    PHASE = "phase"
+    COMM = "comm"
+    MEMORY = "memory"
+    METRIC = "metric"
+    GPU = "gpu"
+    PROBLEM = "problem"
+    CONFIG = "config"
+
+
+class Class(StrEnum):
+    """What a second of a step was spent on."""
+
+    COMPUTE = "compute"
+    COMMUNICATION = "communication"  # collectives
+    WAIT = "wait"  # point-to-point: transfer, bubble and a slow peer together
+    OPTIMIZER = "optimizer"
+    DATA = "data"
+    OFFLOAD = "offload"
+    CHECKPOINT = "checkpoint"
+    OTHER = "other"
+
+
+class Bound(StrEnum):
+    """What holds a step back."""
+
+    COMPUTE = "compute"
+    COMMUNICATION = "communication"
+    PIPELINE = "pipeline"
+    DATA = "data"
+    OPTIMIZER = "optimizer"
+    OFFLOAD = "offload"
+    STRAGGLER = "straggler"
+    UNKNOWN = "unknown"
+
+
+class Severity(StrEnum):
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+#: Canonical metric names. A source's other metrics keep their own words.
+METRICS: Final = {
+    "loss": "training loss; the window's mean where the source gives one",
+    "lr": "learning rate of the first parameter group",
+    "grad_norm": "global gradient norm",
+    "loss_scale": "dynamic loss scale; -1 from a source means none and is dropped",
+    "skipped": "optimizer steps skipped since the start, cumulative",
+    "skipped_window": "optimizer steps skipped since the last such line",
+    "nan_window": "iterations with NaN since the last such line",
+    "step_seconds": "one optimizer step, mean over the window (column seconds)",
+    "samples_per_second": "global samples per second, current",
+    "samples_per_second_mean": "global samples per second, running mean since the start",
+    "tokens_per_second": "global tokens per second",
+    "tokens_per_second_gpu": "tokens per second of one GPU",
+    "tflops": "TFLOP/s of one GPU",
+    "mfu": "model FLOPs utilisation, percent",
+    "samples": "samples consumed since the start",
+    "tokens": "tokens consumed since the start",
+    "global_batch_size": "samples of one optimizer step",
+    "epoch": "epoch, may be fractional",
+    "total_steps": "optimizer steps the job means to run",
+    "micro_step": "micro-batches seen (resets each epoch in DeepSpeed)",
+    "global_step": "DeepSpeed's own optimizer step counter where it differs from the step",
+    "eval_loss": "validation loss",
+    "elapsed": "seconds since the start (column seconds)",
+    "eta": "seconds to go, as the source estimates (column seconds)",
+    "communication_percent": "DeeperSpeed's %comms of a window",
+    "optimizer_percent": "DeeperSpeed's %optimizer_step",
+    "forward_percent": "DeeperSpeed's %forward",
+    "backward_percent": "DeeperSpeed's %backward",
+    "overflow": "1 for a step skipped because of an overflow; text says how the scale moved",
+}
+
+#: Canonical memory names (column bytes). One GPU of the row's rank unless said.
+MEMORY: Final = {
+    "allocated": "held by tensors now",
+    "max_allocated": "peak of allocated since it was last reset",
+    "reserved": "held by PyTorch's caching allocator now",
+    "max_reserved": "peak of reserved",
+    "host_used": "memory of the host in use",
+    "host_percent": "the same in percent (column value)",
+    "swap_percent": "swap space in use, percent (column value)",
+    "cache_flushes": "allocator cache flushes since the last step (column count)",
+}
+
+#: Problem names (kind "problem"): the failures and warnings a log can tell.
+PROBLEMS: Final = {
+    "oom": "out of memory on a GPU",
+    "host-oom": "out of memory on the host",
+    "exception": "a Python exception ended a rank; text is its last line",
+    "exit": "a process ended with a non-zero exit code (column value; negative: signal)",
+    "signal": "a process was killed by a signal (column value: its number)",
+    "killed-by-launcher": "a victim: the launcher ended it because another one failed",
+    "root-cause": "what the launcher itself names as the first failure",
+    "watchdog": "a collective timed out",
+    "desync": "ranks stand at different collectives",
+    "connection": "a peer's connection broke",
+    "rendezvous": "workers did not find each other",
+    "port-in-use": "the launcher's port is taken",
+    "cancelled": "the scheduler ended the job; text says why",
+    "restart": "the launcher starts the workers again",
+    "overflow-limit": "the loss scale cannot shrink further: the run ends",
+    "nan": "a loss or gradient is not a number",
+    "network-fallback": "NCCL uses sockets where a faster transport was expected",
+    "network-error": "NCCL reports a broken link",
+    "prefetch-broken": "ZeRO-3's trace cache was invalidated: parameters are fetched late",
+    "checkpoint-failed": "a checkpoint could not be written",
+    "build-failed": "an extension failed to build",
+}
+
+#: Canonical configuration names (kind "config"; numbers in value, words in text).
+CONFIG: Final = {
+    "framework": "deepspeed, megatron, gpt-neox, huggingface, deepspeed-chat",
+    "deepspeed_version": "",
+    "torch_version": "",
+    "nccl_version": "",
+    "world_size": "ranks",
+    "nodes": "hosts",
+    "zero_stage": "0 to 3",
+    "micro_batch_size": "samples of one micro-batch on one GPU",
+    "gradient_accumulation_steps": "",
+    "train_batch_size": "samples of one optimizer step, all ranks",
+    "steps_per_print": "",
+    "data_parallel_size": "",
+    "tensor_parallel_size": "",
+    "pipeline_parallel_size": "",
+    "expert_parallel_size": "",
+    "sequence_parallel_size": "",
+    "parameters": "parameters of the model",
+    "parameters_per_gpu": "",
+    "seq_length": "tokens of one sample",
+    "ds_config": "the user's JSON configuration, whole (column text)",
+    "offload_optimizer": "cpu or nvme",
+    "offload_param": "cpu or nvme",
+    "dtype": "fp16, bf16, fp32",
+    "network": "what NCCL says it uses: IB, Socket, ...",
+}

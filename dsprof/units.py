@@ -1,0 +1,175 @@
+"""Seconds and bytes inside; the ways people write them at the doors."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+SECONDS: Final = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "min": 60.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "Gs": 1e9,  # the flops profiler prints it when its timer is broken
+    "Ms": 1e6,
+    "Ks": 1e3,
+}
+
+#: 1024-based, as DeepSpeed and PyTorch print sizes whatever suffix they use.
+BYTES: Final = {
+    "B": 1,
+    "KB": 1 << 10,
+    "MB": 1 << 20,
+    "GB": 1 << 30,
+    "TB": 1 << 40,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+    "bytes": 1,
+}
+
+_PREFIX: Final = {
+    "": 1.0,
+    "K": 1e3,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "B": 1e9,  # "1.3 B parameters"
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+    "Z": 1e21,
+}
+
+_QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµ/]*)")
+
+
+def number(text: str) -> float | None:
+    """The number a text says, `nan` and `inf` included; None if it says none."""
+    if len(text) > 64:  # a hostile run of digits is no measurement
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _quantity(text: str) -> tuple[float, str] | None:
+    match = _QUANTITY.match(text[:64])
+    if match is None:
+        return None
+    value = number(match[1].replace(",", ""))
+    return None if value is None else (value, match[2])
+
+
+def duration(text: str) -> float | None:
+    """Seconds of `356.67 us`, `1.8 s`, `2min`; None if there is no known unit."""
+    found = _quantity(text)
+    if found is None or found[1] not in SECONDS:
+        return None
+    return found[0] * SECONDS[found[1]]
+
+
+def size(text: str) -> float | None:
+    """Bytes of `8.0 KB`, `2.00 GiB`, `0B`; None if there is no known unit."""
+    found = _quantity(text)
+    if found is None or found[1] not in BYTES:
+        return None
+    return found[0] * BYTES[found[1]]
+
+
+def amount(text: str) -> float | None:
+    """Units of one of `17.29 K`, `93.4TFLOPS`, `1.3 B`, `42`; None if it is no number."""
+    found = _quantity(text)
+    if found is None:
+        return None
+    return found[0] * _PREFIX.get(found[1][:1], 1.0)
+
+
+_LINK = re.compile(r"\s*([\d.]+)\s*([KMGT]?)(b|B|bit|bps|b/s|B/s|bytes?/s)?\s*$")
+
+
+def bandwidth(text: str) -> float | None:
+    """Bytes per second of a link: `100Gb`, `25Gbps`, `12.5GB/s` (networks count in thousands)."""
+    match = _LINK.match(text)
+    value = number(match[1]) if match else None
+    if match is None or value is None or value <= 0:
+        return None
+    per_byte = 1 if (match[3] or "b").startswith(("B", "byte")) else 8
+    return value * _PREFIX[match[2]] / per_byte
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, no exponent."""
+    if value == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(decimals, 4)}f}"
+
+
+def format_seconds(seconds: float) -> str:
+    """`5.79 s`, `302 ms`, `45.0 µs`, `2 h 05 min`."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    size_ = abs(seconds)
+    if size_ >= 3600:
+        minutes = round(seconds / 60)
+        return f"{minutes // 60:,} h {minutes % 60:02} min"
+    if size_ >= 120:
+        whole = round(seconds)
+        return f"{whole // 60} min {whole % 60:02} s"
+    if size_ >= 0.9995 or size_ == 0:
+        return f"{_digits(seconds)} s"
+    if size_ >= 0.9995e-3:
+        return f"{_digits(seconds * 1e3)} ms"
+    return f"{_digits(seconds * 1e6)} µs"
+
+
+def _scaled(value: float, base: float, names: tuple[str, ...]) -> str:
+    power = 0
+    while abs(value) >= base and power < len(names) - 1:
+        value /= base
+        power += 1
+    return f"{_digits(value)} {names[power]}"
+
+
+def format_bytes(count: float) -> str:
+    """`22.9 GiB`, `8 KiB`."""
+    if not math.isfinite(count):
+        return "unknown"
+    return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def format_bandwidth(bytes_per_second: float) -> str:
+    """`12.5 GB/s`; thousands, as networks are sold."""
+    if not math.isfinite(bytes_per_second):
+        return "unknown"
+    return _scaled(bytes_per_second, 1000, ("B/s", "KB/s", "MB/s", "GB/s", "TB/s"))
+
+
+def format_count(value: float) -> str:
+    """`12,000`, `1.3 B` (billions), `345 M`."""
+    if not math.isfinite(value):
+        return "unknown"
+    if abs(value) < 1e6:
+        return f"{value:,.0f}" if float(value).is_integer() else _digits(value)
+    return _scaled(value / 1e6, 1000, ("M", "B", "T", "P"))
+
+
+def format_share(share: float) -> str:
+    """`76 %`, `0.4 %`, `under 0.1 %`."""
+    if not math.isfinite(share):
+        return "unknown"
+    percent = share * 100
+    if 0 < percent < 0.1:
+        return "under 0.1 %"
+    if abs(percent) < 9.95:
+        return f"{percent:.1f} %"
+    return f"{percent:.0f} %"
