@@ -1,0 +1,252 @@
+"""Reads and checks dialect files."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dsprof.errors import GrammarError
+from dsprof.events import Class, Kind, Severity
+from dsprof.grammar.model import (
+    PLACES,
+    SUMS,
+    UNITS,
+    Block,
+    BlockLine,
+    Grammar,
+    Measure,
+    Pairs,
+    Pattern,
+    Row,
+    Sample,
+    TimerFlavour,
+)
+
+#: Groups with a meaning of their own: they belong to the record, not to a row.
+RECORD_GROUPS: Final = ("step", "rank", "host", "at")
+
+_GROUP = re.compile(r"\{(\w+)\}")
+
+
+def load_files(files: Sequence[Path]) -> Grammar:
+    """All files together, in the order given."""
+    patterns: dict[str, Pattern] = {}
+    timers: dict[str, TimerFlavour] = {}
+    names: dict[str, str] = {}
+    samples: list[Sample] = []
+    titles: dict[str, tuple[str, str]] = {}
+    for file in files:
+        content = _read(file)
+        titles[file.stem] = (content.pop("title", file.stem), content.pop("about", ""))
+        names |= content.pop("timer", {})
+        for table in content.pop("pattern", []):
+            pattern = _pattern(file, table)
+            if pattern.id in patterns:
+                raise GrammarError(f"pattern {pattern.id!r} is there twice", str(file))
+            patterns[pattern.id] = pattern
+        for table in content.pop("timers", []):
+            flavour = _flavour(file, table)
+            timers[flavour.name] = flavour
+        samples += [_sample(file, table) for table in content.pop("sample", [])]
+        _nothing_left(content, str(file))
+    return Grammar(tuple(patterns.values()), timers, names, tuple(samples), titles)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GrammarError(f"cannot be read: {error.strerror}", str(file)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise GrammarError(f"is no TOML: {error}", str(file)) from None
+
+
+def _nothing_left(table: dict[str, Any], where: str) -> None:
+    if table:
+        word = next(iter(table))
+        raise GrammarError(f"does not know the key {word!r}", where, "see parsers/README.md")
+
+
+def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
+    name = table.pop("name", None)
+    if not isinstance(name, str):
+        raise GrammarError("a [[pattern]] has no name", str(file))
+    where = f"{file}: pattern {name!r}"
+    needle = table.pop("needle", [])
+    needles = tuple(n.encode() for n in ([needle] if isinstance(needle, str) else needle))
+    if not needles or not all(needles):
+        raise GrammarError("has no needle", where, "a literal that only such lines hold")
+    severity = table.pop("severity", "")
+    if severity and severity not in set(Severity):
+        raise GrammarError(f"severity {severity!r} is none of {', '.join(Severity)}", where)
+    place = table.pop("place", "before")
+    if place not in PLACES:
+        raise GrammarError(f"place {place!r} is none of {', '.join(PLACES)}", where)
+    regex = _regex(table.pop("regex", None), where)
+    pattern = Pattern(
+        id=f"{file.stem}.{name}",
+        about=table.pop("about", ""),
+        needles=needles,
+        regex=regex,
+        place=place,
+        starts=bool(table.pop("starts", False)),
+        severity=severity,
+        rows=_rows(table, where),
+        pairs=_pairs(table, where),
+        block=_block(table.pop("block", None), where),
+    )
+    _nothing_left(table, where)
+    _groups_exist(regex, pattern.rows, where)
+    return pattern
+
+
+def _regex(text: object, where: str) -> re.Pattern[bytes] | None:
+    if text is None:
+        return None
+    try:
+        return re.compile(str(text).encode())
+    except re.error as error:
+        raise GrammarError(f"regex does not compile: {error}", where) from None
+
+
+def _rows(table: dict[str, Any], where: str) -> tuple[Row, ...]:
+    fields = [_field(group, spec, where) for group, spec in table.pop("fields", {}).items()]
+    return (*fields, *(_full_row(dict(row), where) for row in table.pop("rows", [])))
+
+
+def split_spec(spec: str, where: str) -> tuple[str, str, str]:
+    """`"kind name unit"` in its three parts; the unit may be missing."""
+    words = spec.split()
+    kind, name, unit = (*words, "")[:3] if len(words) in (2, 3) else ("", "", "")
+    if kind not in set(Kind):
+        raise GrammarError(f"{spec!r} is not 'kind name unit'", where)
+    if unit not in UNITS:
+        raise GrammarError(f"unit {unit!r} in {spec!r} is unknown", where)
+    return kind, name, unit
+
+
+def _field(group: str, spec: str, where: str) -> Row:
+    kind, name, unit = split_spec(spec, where)
+    return Row(kind, name, "", (Measure(UNITS[unit][0], group, "", unit),))
+
+
+def _full_row(table: dict[str, Any], where: str) -> Row:
+    kind, name, raw = (str(table.pop(word, "")) for word in ("kind", "name", "raw"))
+    if kind not in set(Kind) or not name:
+        raise GrammarError("a row needs a kind and a name", where)
+    measures = []
+    for column in ("seconds", "bytes", "count", "value", "text"):
+        cell = table.pop(column, None)
+        if cell is not None:
+            measures.append(_measure(column, str(cell), where))
+    _nothing_left(table, where)
+    return Row(kind, name, raw, tuple(measures))
+
+
+def _measure(column: str, cell: str, where: str) -> Measure:
+    if column == "text":
+        return Measure("text", "", cell, "text")
+    content, _, unit = cell.partition(" ")
+    if unit not in UNITS:
+        raise GrammarError(f"unit {unit!r} in {cell!r} is unknown", where)
+    group = _GROUP.fullmatch(content)
+    return Measure(column, group[1] if group else "", "" if group else content, unit)
+
+
+def _groups_exist(regex: re.Pattern[bytes] | None, rows: Sequence[Row], where: str) -> None:
+    known = set(regex.groupindex) if regex else set()
+    used = {m.group for row in rows for m in row.measures if m.group}
+    used |= {group for row in rows for group in _GROUP.findall(row.name + row.raw)}
+    used |= {g for row in rows for m in row.measures for g in _GROUP.findall(m.constant)}
+    if used - known:
+        missing = ", ".join(sorted(used - known))
+        raise GrammarError(f"the regex has no group {missing}", where)
+
+
+def _pairs(table: dict[str, Any], where: str) -> Pairs | None:
+    content = table.pop("pairs", None)
+    keys = table.pop("keys", {})
+    if content is None:
+        return None
+    content = dict(content)
+    timers = content.pop("keys", "") == "timers"
+    default = str(content.pop("default", "phase {key} ms" if timers else "metric {key}"))
+    for spec in [default.replace("{key}", "key"), *filter(None, keys.values())]:
+        split_spec(spec, where)
+    pairs = Pairs(
+        separator=str(content.pop("separator", "|")).encode(),
+        assign=str(content.pop("assign", ":")).encode(),
+        end=str(content.pop("end", "")).encode(),
+        default=default,
+        keys=dict(keys),
+        timers=timers,
+    )
+    _nothing_left(content, where)
+    return pairs
+
+
+def _block(table: dict[str, Any] | None, where: str) -> Block | None:
+    if table is None:
+        return None
+    table = dict(table)
+    lines = []
+    for content in table.pop("line", []):
+        line = dict(content)
+        regex = _regex(line.pop("regex", ""), where)
+        assert regex is not None
+        lines.append(
+            BlockLine(
+                regex,
+                _rows(line, where),
+                tuple(line.pop("keep", ())),
+                bool(line.pop("last", False)),
+            )
+        )
+        _nothing_left(line, where)
+    json = table.pop("json", None)
+    block = Block(
+        limit=int(table.pop("lines", 200)),
+        gap=int(table.pop("gap", 0)),
+        end=_regex(table.pop("end", None), where),
+        lines=tuple(lines),
+        json=split_spec(json, where)[:2] if json else None,
+    )
+    _nothing_left(table, where)
+    return block
+
+
+def _flavour(file: Path, table: dict[str, Any]) -> TimerFlavour:
+    where = f"{file}: timers {table.get('name')!r}"
+    tree = {str(path): str(word) for path, word in table.pop("tree", {}).items()}
+    wrong = [word for word in tree.values() if word not in set(Class)]
+    if wrong:
+        raise GrammarError(f"class {wrong[0]!r} is none of {', '.join(Class)}", where)
+    flavour = TimerFlavour(
+        name=str(table.pop("name", "")),
+        all=frozenset(table.pop("all", ())),
+        any=frozenset(table.pop("any", ())),
+        none=frozenset(table.pop("none", ())),
+        sums=str(table.pop("sums", "step")),
+        place=str(table.pop("place", "before")),
+        tree=tree,
+        aliases=dict(table.pop("aliases", {})),
+        ignore=frozenset(table.pop("ignore", ())),
+        overlaps=dict(table.pop("overlaps", {})),
+    )
+    if not flavour.name or not (flavour.all or flavour.any):
+        raise GrammarError("a flavour needs a name and the timers that tell it", where)
+    if flavour.sums not in SUMS or flavour.place not in ("end", "before", "after"):
+        raise GrammarError("sums or place is unknown", where, "see parsers/README.md")
+    table.pop("about", None)
+    _nothing_left(table, where)
+    return flavour
+
+
+def _sample(file: Path, table: dict[str, Any]) -> Sample:
+    text = table.get("line", table.get("lines", ""))
+    if not isinstance(text, str) or not text:
+        raise GrammarError("a [[sample]] has no line", str(file))
+    return Sample(file.stem, text.encode(), tuple(table.get("events", ())))

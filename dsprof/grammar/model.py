@@ -1,0 +1,153 @@
+"""What a dialect file comes to once it is read: patterns, rows, timer flavours."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+#: Unit word of a dialect file → (column it fills, factor or the name of a reader in `units`).
+UNITS: Final[dict[str, tuple[str, float | str]]] = {
+    "": ("value", 1.0),
+    "s": ("seconds", 1.0),
+    "ms": ("seconds", 1e-3),
+    "us": ("seconds", 1e-6),
+    "min": ("seconds", 60.0),
+    "B": ("bytes", 1.0),
+    "KB": ("bytes", 1024.0),
+    "MB": ("bytes", 1024.0**2),
+    "GB": ("bytes", 1024.0**3),
+    "count": ("count", 1.0),
+    "size": ("bytes", "size"),
+    "duration": ("seconds", "duration"),
+    "amount": ("value", "amount"),
+    "clock": ("seconds", "clock"),
+    "text": ("text", "text"),
+}
+
+PLACES: Final = ("own", "before", "after", "timer", "none")
+
+SUMS: Final = ("micro", "step", "window", "mean", "once")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One cell of a row: which column, from which group (or constant), read how."""
+
+    column: str
+    group: str  # "" for a constant
+    constant: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One event that a match gives. Names may hold one or more `{group}`."""
+
+    kind: str
+    name: str
+    raw: str
+    measures: tuple[Measure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Open-ended `key: value` pairs behind a match."""
+
+    separator: bytes
+    assign: bytes
+    end: bytes
+    default: str
+    keys: dict[str, str] = field(default_factory=dict)
+    timers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLine:
+    regex: re.Pattern[bytes]
+    rows: tuple[Row, ...]
+    keep: tuple[str, ...]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines that follow an opening line and belong to it."""
+
+    limit: int
+    gap: int
+    end: re.Pattern[bytes] | None
+    lines: tuple[BlockLine, ...]
+    json: tuple[str, str] | None  # kind and name of the row that holds a JSON object
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One kind of record. `id` is `file.name`."""
+
+    id: str
+    about: str
+    needles: tuple[bytes, ...]
+    regex: re.Pattern[bytes] | None  # None: the needle is all there is to match
+    place: str
+    starts: bool
+    severity: str
+    rows: tuple[Row, ...]
+    pairs: Pairs | None
+    block: Block | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFlavour:
+    """How one kind of timer line is recognised, what it sums over, how its timers nest.
+
+    `tree` maps a path of canonical names to a class (`events.Class`); the class of a
+    parent is the class of the time that its children do not explain.
+    """
+
+    name: str
+    all: frozenset[str]
+    any: frozenset[str]
+    none: frozenset[str]
+    sums: str
+    place: str
+    tree: dict[str, str]
+    aliases: dict[str, str]
+    ignore: frozenset[str]
+    overlaps: dict[str, str]
+
+    def matches(self, names: frozenset[str]) -> bool:
+        return (
+            self.all <= names
+            and (not self.any or bool(self.any & names))
+            and not self.none & names
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A line and the events it must give."""
+
+    file: str
+    text: bytes
+    events: tuple[dict[str, object], ...]
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """All dialects that are in force together."""
+
+    patterns: tuple[Pattern, ...]
+    timers: dict[str, TimerFlavour]
+    timer_names: dict[str, str]
+    samples: tuple[Sample, ...]
+    titles: dict[str, tuple[str, str]]  # file stem → (title, about)
+
+    @property
+    def needles(self) -> list[bytes]:
+        """Every literal once, in order of first use."""
+        return list(dict.fromkeys(needle for p in self.patterns for needle in p.needles))
+
+    def flavour(self, names: frozenset[str]) -> TimerFlavour | None:
+        """The first flavour that fits a line holding exactly these canonical names."""
+        return next((t for t in self.timers.values() if t.matches(names)), None)
