@@ -1,0 +1,1 @@
+"""How fast dsprof reads logs, and whether every number it reads is right."""
