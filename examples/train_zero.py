@@ -1,0 +1,111 @@
+"""Train a small network with DeepSpeed ZeRO on CPU ranks; every option shows up in the log as one effect.
+
+    deepspeed --num_accelerators 2 train_zero.py --stage 2 --accumulation 4 --breakdown
+    torchrun --standalone --nproc_per_node 2 train_zero.py --stage 3 --slow-rank 1
+"""
+
+import argparse
+import os
+import signal
+import time
+
+import deepspeed
+import tiny
+from deepspeed import comm as dist
+from deepspeed.utils import RepeatingLoader
+from torch import nn
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # the deepspeed launcher passes it
+
+    job = parser.add_argument_group("the job")
+    job.add_argument("--stage", type=int, choices=range(4), default=1, help="ZeRO stage")
+    job.add_argument("--steps", type=int, default=40, help="optimizer steps")
+    job.add_argument("--accumulation", type=int, default=1, metavar="N", help="micro-batches an optimizer step")
+    job.add_argument("--dtype", choices=tiny.DTYPES, default="fp32")
+    job.add_argument("--offload", action="store_true", help="optimizer (and, at stage 3, parameters) in host memory")
+    job.add_argument("--depth", type=int, default=3, help="residual blocks")
+
+    says = parser.add_argument_group("what DeepSpeed says")
+    says.add_argument("--log-level", help="'info' brings the step= lines back (DeepSpeed 0.19.3 and later)")
+    says.add_argument("--steps-per-print", type=int, default=10, metavar="N")
+    says.add_argument("--breakdown", action="store_true", help="wall_clock_breakdown: time (ms) lines")
+    says.add_argument("--memory-breakdown", action="store_true", help="memory before and after each phase")
+    says.add_argument("--comms-logger", choices=["table", "verbose"], help="a table at the end, or each operation too")
+    says.add_argument("--flops-profiler", type=int, metavar="STEP", help="profile this step")
+    says.add_argument("--csv-monitor", metavar="DIR", help="metrics as CSV files under DIR")
+
+    trouble = parser.add_argument_group("trouble")
+    trouble.add_argument("--slow-rank", type=int, metavar="R", help="this rank sleeps in each micro-batch")
+    trouble.add_argument("--slow-data", action="store_true", help="every rank sleeps before each micro-batch")
+    trouble.add_argument("--seconds", type=float, default=0.05, help="how long the two above sleep")
+    trouble.add_argument("--loss-scale-power", type=int, default=16, metavar="P", help="fp16 starts at 2**P: 24 overflows")
+    trouble.add_argument("--kill-rank", type=int, metavar="R", help="this rank kills itself with SIGKILL ...")
+    trouble.add_argument("--kill-step", type=int, default=20, metavar="STEP", help="... in this step")
+    trouble.add_argument("--checkpoint", metavar="DIR", help="save to DIR halfway")
+    return parser.parse_args()
+
+
+def deepspeed_config(args: argparse.Namespace) -> dict:
+    config = tiny.base_config(args.dtype, args.accumulation, args.steps_per_print, args.log_level)
+    config["zero_optimization"] = {"stage": args.stage}
+    config["wall_clock_breakdown"] = args.breakdown
+    config["memory_breakdown"] = args.memory_breakdown
+    if args.offload:
+        config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
+    if args.offload and args.stage == 3:
+        config["zero_optimization"]["offload_param"] = {"device": "cpu"}
+    if args.dtype == "fp16":
+        config["fp16"]["initial_scale_power"] = args.loss_scale_power
+    if args.comms_logger:
+        config["comms_logger"] = {"enabled": True, "verbose": args.comms_logger == "verbose", "prof_all": True}
+    if args.flops_profiler:
+        config["flops_profiler"] = {"enabled": True, "profile_step": args.flops_profiler, "top_modules": 3}
+    if args.csv_monitor:
+        config["csv_monitor"] = {"enabled": True, "output_path": args.csv_monitor, "job_name": "tiny"}
+    return config
+
+
+def cause_trouble(args: argparse.Namespace, rank: int, step: int) -> None:
+    if args.slow_data or rank == args.slow_rank:
+        time.sleep(args.seconds)
+    if rank == args.kill_rank and step == args.kill_step:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(args: argparse.Namespace) -> None:
+    model = nn.Sequential(*tiny.layers(args.depth))
+    engine, _, loader, _ = deepspeed.initialize(
+        model=model,
+        model_parameters=model.parameters(),
+        training_data=tiny.dataset(args.dtype),
+        config=deepspeed_config(args),
+    )
+    batches = iter(RepeatingLoader(loader))
+    for step in range(1, args.steps + 1):
+        for _ in range(args.accumulation):
+            vectors, labels = next(batches)
+            cause_trouble(args, dist.get_rank(), step)
+            loss = tiny.cross_entropy(engine(vectors), labels)
+            engine.backward(loss)
+            engine.step()
+        if dist.get_rank() == 0 and step % args.steps_per_print == 0:
+            print(f"step {step}/{args.steps}  loss {loss.item():.4f}", flush=True)
+        if args.checkpoint and step == args.steps // 2:
+            engine.save_checkpoint(args.checkpoint)
+
+
+def main() -> None:
+    args = arguments()
+    tiny.start()
+    train(args)
+    if args.comms_logger:
+        dist.log_summary(show_straggler=args.slow_rank is not None)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
