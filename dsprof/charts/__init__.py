@@ -1,0 +1,34 @@
+"""A run as plotly figures: plain dicts, in the light colours of the palette."""
+
+from dsprof.charts.columns import step_axis
+from dsprof.charts.comm import bandwidths, ceiling, comm_sizes, limit_of
+from dsprof.charts.figure import Figure
+from dsprof.charts.icicle import icicle
+from dsprof.charts.palette import LABEL, PALETTE, STACK
+from dsprof.charts.phase_table import PhaseTable, phase_table
+from dsprof.charts.problems import problem_line
+from dsprof.charts.ranks import rank_map, rank_phases
+from dsprof.charts.series import over_steps, training
+from dsprof.charts.timeline import communication_bound, timeline
+
+__all__ = [
+    "LABEL",
+    "PALETTE",
+    "STACK",
+    "Figure",
+    "PhaseTable",
+    "bandwidths",
+    "ceiling",
+    "comm_sizes",
+    "communication_bound",
+    "icicle",
+    "limit_of",
+    "over_steps",
+    "phase_table",
+    "problem_line",
+    "rank_map",
+    "rank_phases",
+    "step_axis",
+    "timeline",
+    "training",
+]

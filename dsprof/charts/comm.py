@@ -1,0 +1,166 @@
+"""Communication by operation and message size, against what the link can do."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.analysis.collectives import LARGE, SMALL
+from dsprof.charts.figure import Figure, axis, layout, numbers
+from dsprof.charts.palette import colour
+from dsprof.units import format_bandwidth, format_bytes, format_seconds
+
+NEAR: Final = 0.7  #: of the ceiling counts as limited by bandwidth
+SKEW: Final = 2.0  #: slowest over fastest rank of one call: the fast ones waited
+_POINT_TO_POINT = re.compile(r"send|recv", re.ASCII)
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "hexagon")
+
+
+def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
+    """One row per operation and message size, costliest first.
+
+    Columns: `op`, `bytes`, `count` and `seconds`, `exposed` per step and rank, `busbw`
+    (bytes/s, weighted by time), `suspect`, `source`, `line`.
+    """
+    ranks = max(1, comm["rank"].nunique())
+    per = max(1, steps) * ranks
+    rows = comm.assign(
+        _count=comm["count"].fillna(1).astype(float),
+        _moved=comm["busbw"] * comm["seconds"],
+        _timed=comm["seconds"].where(comm["busbw"].notna()),
+        suspect=comm["suspect"].fillna(False).astype(bool),
+    )
+    grouped = rows.groupby(["op", "bytes"], dropna=False, observed=True, sort=False)
+    table = grouped.agg(
+        count=("_count", "sum"),
+        seconds=("seconds", "sum"),
+        moved=("_moved", "sum"),
+        timed=("_timed", "sum"),
+        suspect=("suspect", "any"),
+        source=("source", "last"),
+        line=("line", "last"),
+    )
+    table["exposed"] = grouped["exposed_seconds"].sum(min_count=1) / per
+    table["busbw"] = (table["moved"] / table["timed"]).where(table["timed"] > 0)
+    table["skew"] = _skew(rows)
+    table["count"] /= per
+    table["seconds"] /= per
+    table = table.drop(columns=["moved", "timed"]).reset_index()
+    return table.sort_values("seconds", ascending=False, ignore_index=True)
+
+
+def _skew(rows: pd.DataFrame) -> pd.Series[float]:
+    """Slowest over fastest rank of the same operation, size and step, in the median."""
+    told = rows[rows["rank"].notna() & rows["step"].notna()]
+    mean = told.groupby(["op", "bytes", "step", "rank"], observed=True)["seconds"].mean()
+    if mean.empty:
+        return pd.Series(dtype=float)
+    span = mean.groupby(level=["op", "bytes", "step"], observed=True).agg(["min", "max", "size"])
+    span = span[(span["size"] > 1) & (span["min"] > 0)]
+    return (span["max"] / span["min"]).groupby(level=["op", "bytes"], observed=True).median()
+
+
+def ceiling(sizes: pd.DataFrame, link: float | None) -> tuple[float, str] | None:
+    """Bytes/s the link can do and how we know; None where nothing tells."""
+    if link:
+        return float(link), "as the run states"
+    large = sizes[(sizes["bytes"] >= LARGE) & sizes["busbw"].notna() & ~sizes["suspect"]]
+    if large.empty:
+        return None
+    return float(large["busbw"].max()), "the best of this run"
+
+
+def limit_of(row: pd.Series, best: float | None) -> str:
+    """What holds one operation and size back: a word for the table."""
+    if row["suspect"]:
+        return "times are not trustworthy"
+    if _POINT_TO_POINT.search(str(row["op"])):
+        return "peer or pipeline bubble"
+    if row["skew"] >= SKEW:
+        return "a slow peer"
+    if row["bytes"] < SMALL:
+        return "latency"
+    if best and row["busbw"] >= NEAR * best:
+        return "bandwidth"
+    return "unknown"
+
+
+def bandwidths(sizes: pd.DataFrame, best: tuple[float, str] | None) -> Figure | None:
+    """Bus bandwidth over message size; None with fewer than three points to compare."""
+    told = sizes[(sizes["bytes"] > 0) & (sizes["busbw"] > 0) & ~sizes["suspect"]]
+    if len(told) < 3:
+        return None
+    largest = float(told["seconds"].max()) or 1.0
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": str(op),
+            "x": numbers(rows["bytes"], 9),
+            "y": numbers(rows["busbw"]),
+            "marker": {
+                "symbol": _SYMBOLS[nth % len(_SYMBOLS)],
+                "size": numbers(7 + 17 * np.sqrt(rows["seconds"] / largest), 3),
+                "color": colour("communication"),
+                "opacity": 0.75,
+                "line": {"width": 1, "color": colour("paper")},
+            },
+            "text": [
+                f"{format_bytes(r.bytes)}: {format_bandwidth(r.busbw)}, "
+                f"{format_seconds(r.seconds)} per step"
+                for r in rows.itertuples()
+            ],
+            "hovertemplate": "%{text}<extra>" + str(op) + "</extra>",
+        }
+        for nth, (op, rows) in enumerate(told.groupby("op", observed=True))
+    ]
+    shapes, notes = _ceiling_line(best)
+    ticks = [2.0**p for p in range(0, 41, 4)]
+    return {
+        "data": traces,
+        "layout": layout(
+            280,
+            showlegend=True,
+            legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+            margin={"l": 62, "r": 12, "t": 34, "b": 44},
+            shapes=shapes,
+            annotations=notes,
+            xaxis=axis(
+                "message size",
+                type="log",
+                tickvals=ticks,
+                ticktext=[format_bytes(t) for t in ticks],
+            ),
+            yaxis=axis("bus bandwidth", type="log", ticksuffix="B/s", tickformat="~s", nticks=6),
+        ),
+    }
+
+
+def _ceiling_line(
+    best: tuple[float, str] | None,
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    if best is None:
+        return [], []
+    line = {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": best[0],
+        "y1": best[0],
+        "line": {"color": colour("muted"), "width": 1, "dash": "dash"},
+    }
+    note = {
+        "xref": "paper",
+        "x": 1,
+        "xanchor": "right",
+        "y": float(np.log10(best[0])),
+        "yanchor": "bottom",
+        "text": f"ceiling {format_bandwidth(best[0])}, {best[1]}",
+        "showarrow": False,
+        "font": {"size": 11, "color": colour("muted")},
+    }
+    return [line], [note]

@@ -1,0 +1,63 @@
+"""What all figures share: type, axes, and reduction of long series."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from tsdownsample import MinMaxLTTBDownsampler
+
+from dsprof.charts.palette import colour
+
+Figure = dict[str, Any]  #: `{"data": [...], "layout": {...}}`, ready for plotly or JSON
+Floats = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int64]
+
+FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+POINTS: Final = 1200  #: of one line; more than a screen is wide
+
+
+def axis(title: str = "", **more: Any) -> dict[str, Any]:
+    return {
+        "title": {"text": title, "font": {"size": 11, "color": colour("muted")}, "standoff": 8},
+        "gridcolor": colour("grid"),
+        "linecolor": colour("line"),
+        "zeroline": False,
+        "tickfont": {"size": 11, "color": colour("muted")},
+        "automargin": True,
+        **more,
+    }
+
+
+def layout(height: int, **more: Any) -> dict[str, Any]:
+    return {
+        "height": height,
+        "margin": {"l": 62, "r": 12, "t": 8, "b": 40},
+        "font": {"family": FONT, "size": 12, "color": colour("ink")},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": False,
+        "hoverlabel": {
+            "bgcolor": colour("paper"),
+            "bordercolor": colour("line"),
+            "font": {"family": FONT, "size": 12, "color": colour("ink")},
+        },
+        **more,
+    }
+
+
+def keep(x: npt.ArrayLike, y: npt.ArrayLike, points: int = POINTS) -> Whole:
+    """Positions of the points worth drawing: known ones, thinned so that outliers stay."""
+    xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    known = np.flatnonzero(np.isfinite(ys) & np.isfinite(xs))
+    if len(known) <= points:
+        return known.astype(np.int64)
+    chosen = MinMaxLTTBDownsampler().downsample(xs[known], ys[known], n_out=points)
+    return known[np.asarray(chosen, dtype=np.int64)].astype(np.int64)
+
+
+def numbers(values: npt.ArrayLike, digits: int = 5) -> list[float | None]:
+    """JSON numbers of so many significant digits; what is not finite becomes null."""
+    array = np.asarray(values, dtype=float)
+    return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in array]

@@ -1,0 +1,72 @@
+"""Where a step goes: phases inside phases, as wide as they last."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsprof.charts.figure import Figure, Floats, layout, numbers
+from dsprof.charts.palette import LABEL, colour
+from dsprof.charts.phase_table import PhaseTable
+from dsprof.units import format_seconds, format_share
+
+
+def icicle(table: PhaseTable, step_seconds: float | None, totals: Floats | None = None) -> Figure:
+    """Icicle of one mean step.
+
+    Args:
+        table: phases.
+        step_seconds: how long the step was; what the phases do not explain is shown.
+        totals: seconds per phase, the mean of all steps if not given. [phases]
+    """
+    values = table.mean() if totals is None else totals
+    covered = float(sum(values[i] for i in table.roots))
+    whole = max(covered, step_seconds or 0.0)
+    rest = whole - covered
+    own = table.self_time(values)
+    ids = ["step", *(str(i) for i in range(len(values))), "rest"]
+    labels = ["one step", *table.names, "not broken down"]
+    parents = ["", *("step" if p < 0 else str(p) for p in table.parents), "step"]
+    seconds = np.concatenate([[whole], _fit(table, values), [rest]])
+    classes = ["unknown", *table.classes, "unknown"]
+    notes = ["all of it", *(f"self {format_seconds(s)}" for s in own), "no timer covers it"]
+    shown = [i for i, s in enumerate(seconds) if s > 1e-3 * whole or i == 0]
+    trace = {
+        "type": "icicle",
+        "ids": [ids[i] for i in shown],
+        "labels": [labels[i] for i in shown],
+        "parents": [parents[i] for i in shown],
+        "values": numbers(seconds[shown], 7),
+        "text": [f"{format_seconds(seconds[i])} · {format_share(seconds[i] / whole)}" for i in shown],
+        "customdata": [f"{notes[i]} · {LABEL.get(classes[i], classes[i])}" for i in shown],
+        "branchvalues": "total",
+        "sort": False,
+        "tiling": {"orientation": "v", "pad": 1},
+        "pathbar": {"visible": False},
+        "marker": {
+            "colors": [colour(classes[i] if classes[i] in LABEL else "other") for i in shown],
+            "line": {"width": 1, "color": colour("paper")},
+        },
+        "textinfo": "label+text",
+        "hovertemplate": "%{label}<br>%{text}<br>%{customdata}<extra></extra>",
+        "meta": shown,
+    }
+    return {"data": [trace], "layout": layout(_height(table), margin={"l": 0, "r": 0, "t": 4, "b": 4})}
+
+
+def _fit(table: PhaseTable, values: Floats) -> Floats:
+    """Children that together outlast their parent (clocks differ) are scaled to fit into it."""
+    fitted = values.copy()
+    for parent in range(len(values)):
+        children = [i for i, p in enumerate(table.parents) if p == parent]
+        inside = float(fitted[children].sum()) if children else 0.0
+        if inside > fitted[parent]:
+            fitted[children] *= fitted[parent] / inside
+    return fitted
+
+
+def _height(table: PhaseTable) -> int:
+    depth = [1] * len(table.parents)
+    for child, parent in enumerate(table.parents):
+        if parent >= 0:
+            depth[child] = depth[parent] + 1
+    return 44 * (1 + max(depth, default=1)) + 8

@@ -1,0 +1,80 @@
+"""Colours by role, for paper and for the night; one accent, for communication.
+
+Figures are drawn in the light colours. The page turns them dark by exact
+substitution, so every colour a figure uses must stand in this table.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dsprof.events import Class
+
+#: role -> (light, dark). Text roles reach a contrast of 4.5 on `paper`.
+PALETTE: Final = {
+    "paper": ("#ffffff", "#15181c"),
+    "raised": ("#f6f7f8", "#1c2026"),
+    "ink": ("#1a1e24", "#e6e9ed"),
+    "muted": ("#59626d", "#9aa4b0"),
+    "line": ("#dde1e6", "#2d333b"),
+    "grid": ("#e9ecf0", "#252a31"),
+    "communication": ("#cf4a0c", "#ff8a47"),
+    "wait": ("#f2b48f", "#9c5a34"),
+    "compute": ("#43617f", "#7c9cbd"),
+    "optimizer": ("#8da3b8", "#536a82"),
+    "data": ("#99966a", "#a5a276"),
+    "offload": ("#81739a", "#9788b3"),
+    "checkpoint": ("#5d8272", "#74a08d"),
+    "other": ("#c3cad2", "#454d58"),
+    "unknown": ("#eceff2", "#23282f"),
+}
+
+
+def colour(role: str) -> str:
+    """The light colour of a role."""
+    return PALETTE[role][0]
+
+
+#: Bottom of a stack to its top: what the page is about stands on the axis.
+STACK: Final = (
+    Class.COMMUNICATION,
+    Class.WAIT,
+    Class.COMPUTE,
+    Class.OPTIMIZER,
+    Class.DATA,
+    Class.OFFLOAD,
+    Class.CHECKPOINT,
+    Class.OTHER,
+)
+
+#: What a class is called where a person reads it.
+LABEL: Final = {
+    "communication": "communication (collectives)",
+    "wait": "waiting for a pipeline peer",
+    "compute": "compute",
+    "optimizer": "optimizer",
+    "data": "data loading",
+    "offload": "offload",
+    "checkpoint": "checkpoint",
+    "other": "other, timed",
+    "unknown": "not broken down",
+}
+
+#: Hatching tells classes apart where colour cannot.
+PATTERN: Final = {"wait": "/", "data": ".", "offload": "x", "checkpoint": "|", "unknown": "-"}
+
+
+def fill(role: str) -> dict[str, object]:
+    """A plotly marker for an area of that role."""
+    marker: dict[str, object] = {"color": colour(role), "line": {"width": 0}}
+    if role in PATTERN:
+        stroke = colour("communication" if role == "wait" else "muted" if role == "unknown" else "paper")
+        marker["pattern"] = {
+            "shape": PATTERN[role],
+            "size": 5,
+            "solidity": 0.25,
+            "fillmode": "overlay",
+            "fgcolor": stroke,
+            "bgcolor": colour(role),
+        }
+    return marker

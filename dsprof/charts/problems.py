@@ -1,0 +1,85 @@
+"""Failures and warnings on one line of time, the first cause marked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from dsprof.charts.figure import Figure, axis, layout
+from dsprof.charts.palette import colour
+
+SHOWN = 2000  #: marks on the line; the list below it is complete to its own limit
+_SYMBOL = {"critical": "diamond", "warning": "triangle-up", "info": "circle-open"}
+
+
+def problem_line(problems: pd.DataFrame) -> Figure | None:
+    """Marks by rank over time (line number of the source where there is no time)."""
+    if len(problems) < 2:
+        return None
+    shown = _first(problems)
+    timed = bool(shown["at"].notna().all())
+    x = [t.isoformat() for t in shown["at"]] if timed else [int(n) for n in shown["line"].fillna(0)]
+    where = _where(shown)
+    cause = shown["root_cause"].fillna(False).astype(bool).tolist()
+    severity = shown["severity"].astype(str).tolist()
+    trace: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": x,
+        "y": where,
+        "marker": {
+            "symbol": [
+                "star" if c else _SYMBOL.get(s, "circle")
+                for c, s in zip(cause, severity, strict=True)
+            ],
+            "size": [14 if c else 9 for c in cause],
+            "color": [colour("ink") if c or s == "critical" else colour("muted") for c, s in zip(cause, severity, strict=True)],
+        },
+        "text": [f"{k}, {s}" for k, s in zip(shown["kind"].astype(str), severity, strict=True)],
+        "customdata": [[str(s), None if pd.isna(n) else int(n)] for s, n in zip(shown["source"], shown["line"], strict=True)],
+        "hovertemplate": "%{y}: %{text}<extra></extra>",
+    }
+    rows = len(set(where))
+    more: dict[str, Any] = {} if timed else {"tickformat": ",d"}
+    return {
+        "data": [trace],
+        "layout": layout(
+            70 + 22 * min(rows, 24),
+            xaxis=axis("" if timed else "line of the source", **more),
+            yaxis=axis("", type="category", categoryorder="category descending"),
+            annotations=_mark(x, where, cause),
+        ),
+    }
+
+
+def _first(problems: pd.DataFrame) -> pd.DataFrame:
+    order = problems["severity"].astype(str).map({"critical": 0, "warning": 1}).fillna(2)
+    keep = order.sort_values(kind="stable").index[:SHOWN]
+    return problems.loc[keep.sort_values()]
+
+
+def _where(shown: pd.DataFrame) -> list[str]:
+    ranks = [None if pd.isna(r) else int(r) for r in shown["rank"]]
+    hosts = ["" if pd.isna(h) else str(h) for h in shown["host"]]
+    width = len(str(max((r for r in ranks if r is not None), default=0)))
+    return [
+        f"rank {r:>{width}}" if r is not None else (h or "launcher")
+        for r, h in zip(ranks, hosts, strict=True)
+    ]
+
+
+def _mark(x: list[Any], where: list[str], cause: list[bool]) -> list[dict[str, Any]]:
+    if True not in cause:
+        return []
+    at = cause.index(True)
+    return [
+        {
+            "x": x[at],
+            "y": where[at],
+            "text": "first cause",
+            "showarrow": False,
+            "yshift": 15,
+            "font": {"size": 11, "color": colour("ink")},
+        }
+    ]

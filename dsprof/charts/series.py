@@ -1,0 +1,112 @@
+"""Lines over steps: memory, GPU counters, learning rate, loss scale, skipped steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dsprof.charts.columns import step_axis
+from dsprof.charts.figure import Figure, axis, keep, layout, numbers
+from dsprof.charts.palette import colour
+
+LINES = 8  #: ranks drawn one by one; more are drawn as lowest, median and highest
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "2px,4px")
+_TRAINING = {
+    "lr": "learning rate",
+    "loss_scale": "loss scale",
+    "grad_norm": "gradient norm",
+    "skipped": "skipped steps, total",
+}
+
+
+def training(steps: pd.DataFrame) -> Figure | None:
+    """Learning rate, loss scale, gradient norm and skipped steps, one above the other."""
+    shown = [c for c in _TRAINING if c in steps and steps[c].notna().any()]
+    if not shown:
+        return None
+    x = step_axis(steps)
+    panels = {_TRAINING[c]: [("", x, _floats(steps[c]))] for c in shown}
+    return _panels(panels, "optimizer step")
+
+
+def over_steps(frame: pd.DataFrame, measures: dict[str, tuple[str, float]]) -> Figure | None:
+    """One panel per measure of a long table (columns name, step, rank, and the measure's).
+
+    Args:
+        frame: rows of `Run.memory` or `Run.gpu` of one engine.
+        measures: name in the table -> title of the panel, and what to divide by.
+    """
+    panels = {}
+    for name, (title, unit) in measures.items():
+        rows = frame[(frame["name"] == name) & frame["step"].notna()]
+        if len(rows):
+            panels[title] = _by_rank(rows, unit)
+    return _panels(panels, "optimizer step") if panels else None
+
+
+Line = tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]
+
+
+def _by_rank(rows: pd.DataFrame, unit: float) -> list[Line]:
+    measure = rows["bytes"].where(rows["bytes"].notna(), rows["value"]).where(
+        lambda s: s.notna(), rows["count"]
+    )
+    rows = rows.assign(_y=measure.astype(float) / unit, _rank=rows["rank"].fillna(-1).astype(int))
+    ranks = sorted(rows["_rank"].unique())
+    if len(ranks) <= LINES:
+        named = [(f"rank {r}" if r >= 0 else "", rows[rows["_rank"] == r]) for r in ranks]
+        return [(name, _floats(part["step"]), _floats(part["_y"])) for name, part in named]
+    spread = rows.groupby("step")["_y"].agg(["max", "median", "min"])
+    x = spread.index.to_numpy(dtype=float)
+    words = {"max": "highest rank", "median": "median rank", "min": "lowest rank"}
+    return [(words[c], x, _floats(spread[c])) for c in words]
+
+
+def _floats(values: pd.Series[Any]) -> np.ndarray[Any, Any]:
+    return values.to_numpy(dtype=float, na_value=np.nan)
+
+
+def _panels(panels: dict[str, list[Line]], bottom: str) -> Figure:
+    traces, axes = [], {}
+    gap = 0.07 if len(panels) > 1 else 0.0
+    share = (1 - gap * (len(panels) - 1)) / len(panels)
+    for row, (title, lines) in enumerate(panels.items()):
+        number = "" if row == 0 else str(row + 1)
+        top = 1 - row * (share + gap)
+        axes[f"yaxis{number}"] = axis(
+            title, domain=[round(max(0.0, top - share), 4), round(top, 4)], nticks=4, fixedrange=True
+        )
+        traces += [_trace(line, i, f"y{number}") for i, line in enumerate(lines)]
+    last = "y" if len(panels) == 1 else f"y{len(panels)}"
+    return {
+        "data": traces,
+        "layout": layout(
+            90 + 96 * len(panels),
+            hovermode="x unified",
+            dragmode="zoom",
+            xaxis=axis(bottom, anchor=last, showgrid=False, tickformat=",d"),
+            **axes,
+        ),
+    }
+
+
+def _trace(line: Line, nth: int, yaxis: str) -> dict[str, Any]:
+    name, x, y = line
+    kept = keep(x, y)
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if len(kept) <= 60 else "lines",
+        "name": name,
+        "x": numbers(x[kept], 9),
+        "y": numbers(y[kept]),
+        "yaxis": yaxis,
+        "line": {
+            "color": colour("ink" if nth == 0 else "muted"),
+            "width": 1.3,
+            "dash": _DASHES[nth % len(_DASHES)],
+        },
+        "marker": {"size": 4, "color": colour("ink" if nth == 0 else "muted")},
+        "hovertemplate": "%{y:.4~g}<extra>" + name + "</extra>",
+    }

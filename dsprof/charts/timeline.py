@@ -1,0 +1,199 @@
+"""Step time over the run, stacked by class, with throughput and loss below it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dsprof.charts.columns import Columns, columns, step_axis
+from dsprof.charts.figure import Figure, Floats, axis, keep, layout, numbers
+from dsprof.charts.palette import LABEL, STACK, colour, fill
+from dsprof.events import Bound
+
+#: Rows from top to bottom: name, share of the height.
+_ROWS = {"time": 0.56, "bound": 0.035, "rate": 0.2, "loss": 0.2}
+
+
+def timeline(steps: pd.DataFrame) -> Figure | None:
+    """Steps of one engine, in order; None where no step has a time, a rate or a loss."""
+    rate = _rate(steps)
+    rows = [
+        row
+        for row, there in {
+            "time": _known(steps, "seconds"),
+            "bound": communication_bound(steps).any(),
+            "rate": rate is not None,
+            "loss": _known(steps, "loss"),
+        }.items()
+        if there
+    ]
+    if not rows:
+        return None
+    bars, x = columns(steps), step_axis(steps)
+    traces: list[dict[str, Any]] = []
+    if "time" in rows:
+        traces += _stack(steps, bars)
+        if len(bars.starts) < len(steps):
+            traces.append(_line("each step, outliers kept", x, steps["seconds"], "y", width=0.8))
+    if "bound" in rows:
+        traces.append(_strip(steps, bars))
+    if "rate" in rows and rate is not None:
+        traces.append(_line(rate[1], x, steps[rate[0]], "y3"))
+    if "loss" in rows:
+        traces.append(_line("loss", x, steps["loss"], "y4"))
+    return {"data": traces, "layout": _layout(rows, steps, x, rate[1] if rate else "")}
+
+
+def communication_bound(steps: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which steps communication holds back. [steps]"""
+    return steps["bound"].astype("object").eq(Bound.COMMUNICATION).to_numpy(dtype=bool)
+
+
+def _known(frame: pd.DataFrame, column: str) -> bool:
+    return column in frame and bool(frame[column].notna().any())
+
+
+def _rate(steps: pd.DataFrame) -> tuple[str, str] | None:
+    for column, label in (
+        ("samples_per_second", "samples/s"),
+        ("tokens_per_second", "tokens/s"),
+        ("tflops", "TFLOP/s per GPU"),
+    ):
+        if _known(steps, column):
+            return column, label
+    return None
+
+
+def _values(steps: pd.DataFrame, column: str) -> Floats:
+    return steps[column].to_numpy(dtype=float, na_value=np.nan)
+
+
+def _stack(steps: pd.DataFrame, bars: Columns) -> list[dict[str, Any]]:
+    parts = {c.value: _values(steps, c.value) for c in STACK if _known(steps, c.value)}
+    explained = sum((np.nan_to_num(p) for p in parts.values()), start=np.zeros(len(steps)))
+    rest = _values(steps, "seconds") - explained
+    rest[np.abs(rest) < 1e-3 * np.nan_to_num(_values(steps, "seconds"))] = np.nan
+    parts["unknown"] = np.where(rest > 0, rest, np.nan)
+    means = {role: bars.mean(values) for role, values in parts.items()}
+    return [
+        {
+            "type": "bar",
+            "meta": role,
+            "name": LABEL[role],
+            "x": numbers(bars.x, 9),
+            "y": numbers(mean),
+            "width": numbers(bars.width, 9),
+            "customdata": bars.labels,
+            "marker": fill(role),
+            "hovertemplate": "%{y:.3s}s<extra>" + LABEL[role] + "</extra>",
+        }
+        for role, mean in means.items()
+        if np.isfinite(mean).any()
+    ]
+
+
+def _strip(steps: pd.DataFrame, bars: Columns) -> dict[str, Any]:
+    share = bars.mean(communication_bound(steps).astype(float))
+    marker = fill("communication")
+    marker["opacity"] = numbers(share, 3)
+    return {
+        "type": "bar",
+        "meta": "bound",
+        "name": "communication-bound",
+        "x": numbers(bars.x, 9),
+        "y": [1.0 if s > 0 else None for s in share],
+        "width": numbers(bars.width, 9),
+        "customdata": numbers(share, 3),
+        "yaxis": "y2",
+        "marker": marker,
+        "hovertemplate": "%{customdata:.0%} of these steps<extra>communication-bound</extra>",
+    }
+
+
+def _line(name: str, x: Floats, values: pd.Series[Any], yaxis: str, width: float = 1.4) -> dict[str, Any]:
+    y = values.to_numpy(dtype=float, na_value=np.nan)
+    kept = keep(x, y)
+    few = len(kept) <= 60
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if few else "lines",
+        "name": name,
+        "x": numbers(x[kept], 9),
+        "y": numbers(y[kept]),
+        "yaxis": yaxis,
+        "line": {"color": colour("ink"), "width": width},
+        "marker": {"size": 4, "color": colour("ink")},
+        "hovertemplate": "%{y:.4~g}<extra>" + name + "</extra>"
+        if yaxis != "y"
+        else "%{y:.3s}s<extra>" + name + "</extra>",
+    }
+
+
+def _layout(rows: list[str], steps: pd.DataFrame, x: Floats, rate: str) -> dict[str, Any]:
+    titles = {"time": "one step", "bound": "", "rate": rate, "loss": "loss"}
+    names = {"time": "yaxis", "bound": "yaxis2", "rate": "yaxis3", "loss": "yaxis4"}
+    more: dict[str, Any] = {}
+    for row, (low, high) in _domains(rows).items():
+        more[names[row]] = axis(titles[row], domain=[low, high], fixedrange=True, nticks=5)
+    if "time" in rows:
+        more["yaxis"] |= {"rangemode": "tozero", "ticksuffix": "s", "tickformat": "~s"}
+    if "bound" in rows:
+        more["yaxis2"] |= {"range": [0, 1], "showticklabels": False, "showgrid": False}
+    last = "y" + names[rows[-1]].removeprefix("yaxis")
+    bottom = axis("optimizer step", anchor=last, showgrid=False, tickformat=",d")
+    height = {1: 260, 2: 330, 3: 420, 4: 470}[len(rows)]
+    return layout(
+        height,
+        barmode="stack",
+        bargap=0,
+        hovermode="x unified",
+        dragmode="zoom",
+        xaxis=bottom | _ticks(steps, x),
+        shapes=_launches(steps, x),
+        **more,
+    )
+
+
+def _domains(rows: list[str]) -> dict[str, tuple[float, float]]:
+    gap = 0.035
+    scale = (1 - gap * (len(rows) - 1)) / sum(_ROWS[row] for row in rows)
+    domains, top = {}, 1.0
+    for row in rows:
+        bottom = max(0.0, top - _ROWS[row] * scale)
+        domains[row] = (round(bottom, 4), round(top, 4))
+        top = bottom - gap
+    return domains
+
+
+def _ticks(steps: pd.DataFrame, x: Floats) -> dict[str, Any]:
+    """Step numbers at the ticks where the axis is not the step number itself."""
+    numbers_ = steps["step"].to_numpy(dtype=float)
+    if np.array_equal(x, numbers_):
+        return {}
+    at = np.unique(np.linspace(0, len(x) - 1, min(len(x), 9)).astype(int))
+    return {
+        "tickmode": "array",
+        "tickvals": numbers(x[at], 9),
+        "ticktext": [f"{int(n):,}" for n in numbers_[at]],
+    }
+
+
+def _launches(steps: pd.DataFrame, x: Floats) -> list[dict[str, Any]]:
+    """A line where a new launch begins."""
+    segment = steps["segment"].to_numpy(dtype=float, na_value=0.0)
+    return [
+        {
+            "type": "line",
+            "xref": "x",
+            "yref": "paper",
+            "x0": float((x[at - 1] + x[at]) / 2),
+            "x1": float((x[at - 1] + x[at]) / 2),
+            "y0": 0,
+            "y1": 1,
+            "line": {"color": colour("muted"), "width": 1, "dash": "dot"},
+            "label": {"text": "new launch", "textposition": "end", "font": {"size": 10}},
+        }
+        for at in np.flatnonzero(np.diff(segment)) + 1
+    ]
