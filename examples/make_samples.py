@@ -2,8 +2,8 @@
 
     python make_samples.py --env 0.19.8=/opt/ds198 --env 0.16.9=/opt/ds169 [NAME ...]
 
-Each --env names a virtual environment with that DeepSpeed version in it. The part of a NAME behind the last
-underscore is the version it runs on. Paths and host name of this machine are replaced by neutral ones.
+Each --env names a virtual environment with that DeepSpeed version in it; a NAME ends in the version
+it runs on. Paths and host name of this machine are replaced by neutral ones.
 """
 
 import argparse
@@ -17,51 +17,58 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SAMPLE_LOGS = HERE.parent / "sample_logs"
 
-DEEPSPEED = "deepspeed --num_accelerators 2 --master_port {port} "
+TWO_RANKS = "deepspeed --num_accelerators 2 --master_port {port} "
 TORCHRUN = "torchrun --standalone --nproc_per_node 2 "
-ZERO = "{examples}/train_zero.py "
-PIPELINE = "{examples}/train_pipeline.py "
+ZERO = "{examples}/train_zero.py --stage "
+PIPELINE = TWO_RANKS + "{examples}/train_pipeline.py "
+
+
+def zero(options: str) -> str:
+    return TWO_RANKS + ZERO + options
+
+
+INFO = " --log-level info"
+FP16 = " --dtype fp16 --loss-scale-power 24 --breakdown"
+SLOW_RANK = " --breakdown --slow-rank 1 --seconds 0.05"
+VERBOSE = " --accumulation 2 --steps 30 --breakdown --comms-logger verbose"
 
 COMMANDS = {
     # one log a ZeRO stage
-    "zero0_0.19.8": DEEPSPEED + ZERO + "--stage 0 --breakdown",
-    "zero1_accumulation_0.19.8": DEEPSPEED + ZERO + "--stage 1 --accumulation 4 --dtype bf16 --breakdown --log-level info",
-    "zero2_accumulation_0.19.8": DEEPSPEED + ZERO + "--stage 2 --accumulation 4 --breakdown",
-    "zero2_accumulation_0.16.9": DEEPSPEED + ZERO + "--stage 2 --accumulation 4 --dtype bf16 --breakdown",
-    "zero3_0.19.8": DEEPSPEED + ZERO + "--stage 3 --dtype bf16 --breakdown --log-level info",
-    "zero3_offload_0.19.8": DEEPSPEED + ZERO + "--stage 3 --dtype bf16 --offload --breakdown --log-level info",
+    "zero0_0.19.8": zero("0 --breakdown"),
+    "zero1_accumulation_0.19.8": zero("1 --accumulation 4 --dtype bf16 --breakdown" + INFO),
+    "zero2_accumulation_0.19.8": zero("2 --accumulation 4 --breakdown"),
+    "zero2_accumulation_0.16.9": zero("2 --accumulation 4 --dtype bf16 --breakdown"),
+    "zero3_0.19.8": zero("3 --dtype bf16 --breakdown" + INFO),
+    "zero3_offload_0.19.8": zero("3 --dtype bf16 --offload --breakdown" + INFO),
     # what DeepSpeed can be asked to say
-    "comms_verbose_0.19.8": DEEPSPEED
-    + ZERO
-    + "--stage 1 --accumulation 2 --steps 30 --breakdown --comms-logger verbose --log-level info",
-    "comms_verbose_0.16.9": DEEPSPEED + ZERO + "--stage 1 --accumulation 2 --steps 30 --breakdown --comms-logger verbose",
-    "comms_table_0.19.8": DEEPSPEED + ZERO + "--stage 2 --comms-logger table",
-    "comms_table_zero3_0.16.9": DEEPSPEED + ZERO + "--stage 3 --dtype bf16 --breakdown --comms-logger table",
-    "flops_profiler_0.19.8": DEEPSPEED + ZERO + "--stage 1 --breakdown --flops-profiler 20 --log-level info",
-    "csv_monitor_0.19.8": DEEPSPEED + ZERO + "--stage 1 --breakdown --csv-monitor csv_monitor_0.19.8",
-    "csv_monitor_0.16.9": DEEPSPEED + ZERO + "--stage 1 --accumulation 2 --breakdown --csv-monitor csv_monitor_0.16.9",
-    "memory_breakdown_0.19.8": DEEPSPEED + ZERO + "--stage 2 --steps 20 --breakdown --memory-breakdown --log-level info",
-    "quiet_0.19.8": DEEPSPEED + ZERO + "--stage 1",
+    "comms_verbose_0.19.8": zero("1" + VERBOSE + INFO),
+    "comms_verbose_0.16.9": zero("1" + VERBOSE),
+    "comms_table_0.19.8": zero("2 --comms-logger table"),
+    "comms_table_zero3_0.16.9": zero("3 --dtype bf16 --breakdown --comms-logger table"),
+    "flops_profiler_0.19.8": zero("1 --breakdown --flops-profiler 20" + INFO),
+    "csv_monitor_0.19.8": zero("1 --breakdown --csv-monitor csv_monitor_0.19.8"),
+    "csv_monitor_0.16.9": zero("1 --accumulation 2 --breakdown --csv-monitor csv_monitor_0.16.9"),
+    "memory_breakdown_0.19.8": zero("2 --steps 20 --breakdown --memory-breakdown" + INFO),
+    "quiet_0.19.8": zero("1"),
     # pipelines
-    "pipeline_0.16.9": DEEPSPEED + PIPELINE + "--breakdown",
-    "pipeline_slow_last_0.16.9": DEEPSPEED + PIPELINE + "--breakdown --slow-last 0.01",
-    "pipeline_0.19.8": DEEPSPEED + PIPELINE + "--log-level info",
-    "pipeline_breakdown_0.19.8": DEEPSPEED + PIPELINE + "--breakdown",
+    "pipeline_0.16.9": PIPELINE + "--breakdown",
+    "pipeline_slow_last_0.16.9": PIPELINE + "--breakdown --slow-last 0.01",
+    "pipeline_0.19.8": PIPELINE + "--log-level info",
+    "pipeline_breakdown_0.19.8": PIPELINE + "--breakdown",
     # trouble
-    "fp16_overflow_0.19.8": DEEPSPEED + ZERO + "--stage 2 --dtype fp16 --loss-scale-power 24 --breakdown --log-level info",
-    "fp16_overflow_unfused_0.16.9": DEEPSPEED + ZERO + "--stage 0 --dtype fp16 --loss-scale-power 24 --breakdown",
-    "fp16_overflow_quiet_0.19.8": DEEPSPEED + ZERO + "--stage 1 --dtype fp16 --loss-scale-power 24 --breakdown",
-    "straggler_0.16.9": DEEPSPEED
-    + ZERO
-    + "--stage 1 --breakdown --slow-rank 1 --seconds 0.05 --comms-logger table",
-    "straggler_0.19.8": DEEPSPEED + ZERO + "--stage 2 --breakdown --slow-rank 1 --seconds 0.05 --log-level info",
-    "slow_data_0.19.8": DEEPSPEED + ZERO + "--stage 1 --breakdown --slow-data --seconds 0.03 --log-level info",
-    "checkpoint_0.16.9": DEEPSPEED + ZERO + "--stage 2 --breakdown --checkpoint checkpoints",
-    "checkpoint_0.19.8": DEEPSPEED + ZERO + "--stage 2 --breakdown --checkpoint checkpoints --log-level info",
-    "killed_rank_0.19.8": DEEPSPEED + ZERO + "--stage 2 --breakdown --kill-rank 1 --log-level info",
-    "killed_rank_torchrun_0.19.8": TORCHRUN + ZERO + "--stage 2 --breakdown --kill-rank 1",
-    "torchrun_tee_0.19.8": TORCHRUN + "--tee 3 " + ZERO + "--stage 1 --accumulation 2 --breakdown --log-level info",
-    "port_in_use_0.19.8": "deepspeed --num_accelerators 2 --master_port {busy_port} " + ZERO + "--stage 1",
+    "fp16_overflow_0.19.8": zero("2" + FP16 + INFO),
+    "fp16_overflow_unfused_0.16.9": zero("0" + FP16),
+    "fp16_overflow_quiet_0.19.8": zero("1" + FP16),
+    "straggler_0.16.9": zero("1" + SLOW_RANK + " --comms-logger table"),
+    "straggler_0.19.8": zero("2" + SLOW_RANK + INFO),
+    "slow_data_0.19.8": zero("1 --breakdown --slow-data --seconds 0.03" + INFO),
+    "checkpoint_0.16.9": zero("2 --breakdown --checkpoint checkpoints"),
+    "checkpoint_0.19.8": zero("2 --breakdown --checkpoint checkpoints" + INFO),
+    "killed_rank_0.19.8": zero("2 --breakdown --kill-rank 1" + INFO),
+    "killed_rank_zero_0.19.8": zero("2 --breakdown --kill-rank 0 --kill-step 11"),
+    "killed_rank_torchrun_0.19.8": TORCHRUN + ZERO + "2 --breakdown --kill-rank 1",
+    "torchrun_tee_0.19.8": TORCHRUN + "--tee 3 " + ZERO + "1 --accumulation 2 --breakdown" + INFO,
+    "port_in_use_0.19.8": zero("1").replace("{port}", "{busy_port}"),
 }
 
 
@@ -84,9 +91,16 @@ def run(command: str, environment: Path, folder: Path) -> str:
         "OMP_NUM_THREADS": "1",
     }
     with listen() as busy:
-        words = command.format(examples=HERE, port=free_port(), busy_port=busy.getsockname()[1]).split()
+        ports = {"port": free_port(), "busy_port": busy.getsockname()[1]}
+        words = command.format(examples=HERE, **ports).split()
         done = subprocess.run(
-            words, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300
+            words,
+            cwd=folder,
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=300,
+            check=False,  # a job that fails is a sample too
         )
     return done.stdout.decode(errors="surrogateescape")
 
@@ -115,7 +129,9 @@ def make(name: str, environment: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--env", action="append", required=True, metavar="VERSION=FOLDER")
     parser.add_argument("names", nargs="*", metavar="NAME", help="these samples only")
     args = parser.parse_args()
@@ -124,7 +140,7 @@ def main() -> None:
         version = name.rsplit("_", 1)[1]
         if version in environments:
             print(name, flush=True)
-            make(name, Path(environments[version]))
+            make(name, Path(environments[version]).absolute())
 
 
 if __name__ == "__main__":

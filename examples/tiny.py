@@ -1,10 +1,13 @@
-"""What the example scripts share: a task two CPU cores can train, and a start that needs no compiler."""
+"""What the example scripts share: a small task, and a start that needs no compiler."""
+
+import argparse
 
 import deepspeed
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+HELP = argparse.RawDescriptionHelpFormatter
 WIDTH, CLASSES = 256, 10
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -38,7 +41,7 @@ def cross_entropy(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def start() -> None:
     """Join the process group over gloo."""
-    # DeepSpeed would compile a shared-memory collective here, half a minute with g++ at the first run.
+    # Else DeepSpeed compiles a shared-memory collective: half a minute of g++ at the first run.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(dist_backend="gloo")
 

@@ -1,4 +1,6 @@
-"""Train a small network as a two-stage DeepSpeed pipeline on two CPU ranks.
+"""Train a small network as a DeepSpeed pipeline of two stages, one CPU rank each.
+
+To start it:
 
     deepspeed --num_accelerators 2 train_pipeline.py --micro-batches 4 --breakdown
 """
@@ -26,16 +28,17 @@ class Slow(nn.Module):
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # the deepspeed launcher passes it
-    parser.add_argument("--stages", type=int, default=2)
-    parser.add_argument("--micro-batches", type=int, default=4, metavar="N", help="micro-batches an optimizer step")
-    parser.add_argument("--steps", type=int, default=60, help="optimizer steps")
-    parser.add_argument("--depth", type=int, default=5, help="residual blocks")
-    parser.add_argument("--slow-last", type=float, metavar="SECONDS", help="sleep in the last stage, each micro-batch")
-    parser.add_argument("--log-level", help="'info' brings the step= lines back (DeepSpeed 0.19.3 and later)")
-    parser.add_argument("--steps-per-print", type=int, default=10, metavar="N")
-    parser.add_argument("--breakdown", action="store_true", help="wall_clock_breakdown (fails on 0.18.3 to 0.19.8)")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=tiny.HELP)
+    option = parser.add_argument
+    option("--local_rank", type=int, help=argparse.SUPPRESS)  # from the launcher
+    option("--stages", type=int, default=2)
+    option("--micro-batches", type=int, default=4, metavar="N", help="micro-batches a step")
+    option("--steps", type=int, default=60, help="optimizer steps")
+    option("--depth", type=int, default=5, help="residual blocks")
+    option("--slow-last", type=float, metavar="SECONDS", help="the last stage sleeps so long")
+    option("--log-level", help="'info' brings the step= lines back (DeepSpeed 0.19.3 and later)")
+    option("--steps-per-print", type=int, default=10, metavar="N")
+    option("--breakdown", action="store_true", help="time (ms) lines; fails on 0.18.3 to 0.19.8")
     return parser.parse_args()
 
 

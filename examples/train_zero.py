@@ -1,4 +1,6 @@
-"""Train a small network with DeepSpeed ZeRO on CPU ranks; every option shows up in the log as one effect.
+"""Train a small network with DeepSpeed ZeRO on CPU ranks; every option has its effect on the log.
+
+Two ways to start it on two ranks:
 
     deepspeed --num_accelerators 2 train_zero.py --stage 2 --accumulation 4 --breakdown
     torchrun --standalone --nproc_per_node 2 train_zero.py --stage 3 --slow-rank 1
@@ -17,34 +19,34 @@ from torch import nn
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # the deepspeed launcher passes it
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=tiny.HELP)
+    parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # from the launcher
 
-    job = parser.add_argument_group("the job")
-    job.add_argument("--stage", type=int, choices=range(4), default=1, help="ZeRO stage")
-    job.add_argument("--steps", type=int, default=40, help="optimizer steps")
-    job.add_argument("--accumulation", type=int, default=1, metavar="N", help="micro-batches an optimizer step")
-    job.add_argument("--dtype", choices=tiny.DTYPES, default="fp32")
-    job.add_argument("--offload", action="store_true", help="optimizer (and, at stage 3, parameters) in host memory")
-    job.add_argument("--depth", type=int, default=3, help="residual blocks")
+    option = parser.add_argument_group("the job").add_argument
+    option("--stage", type=int, choices=range(4), default=1, help="ZeRO stage")
+    option("--steps", type=int, default=40, help="optimizer steps")
+    option("--accumulation", type=int, default=1, metavar="N", help="micro-batches a step")
+    option("--dtype", choices=tiny.DTYPES, default="fp32")
+    option("--offload", action="store_true", help="optimizer, at stage 3 parameters, on the host")
+    option("--depth", type=int, default=3, help="residual blocks")
+    option("--checkpoint", metavar="DIR", help="save to DIR halfway")
 
-    says = parser.add_argument_group("what DeepSpeed says")
-    says.add_argument("--log-level", help="'info' brings the step= lines back (DeepSpeed 0.19.3 and later)")
-    says.add_argument("--steps-per-print", type=int, default=10, metavar="N")
-    says.add_argument("--breakdown", action="store_true", help="wall_clock_breakdown: time (ms) lines")
-    says.add_argument("--memory-breakdown", action="store_true", help="memory before and after each phase")
-    says.add_argument("--comms-logger", choices=["table", "verbose"], help="a table at the end, or each operation too")
-    says.add_argument("--flops-profiler", type=int, metavar="STEP", help="profile this step")
-    says.add_argument("--csv-monitor", metavar="DIR", help="metrics as CSV files under DIR")
+    option = parser.add_argument_group("what DeepSpeed says").add_argument
+    option("--log-level", help="'info' brings the step= lines back (DeepSpeed 0.19.3 and later)")
+    option("--steps-per-print", type=int, default=10, metavar="N")
+    option("--breakdown", action="store_true", help="wall_clock_breakdown: time (ms) lines")
+    option("--memory-breakdown", action="store_true", help="memory around each phase")
+    option("--comms-logger", choices=["table", "verbose"], help="verbose: each operation too")
+    option("--flops-profiler", type=int, metavar="STEP", help="profile this step")
+    option("--csv-monitor", metavar="DIR", help="metrics as CSV files under DIR")
 
-    trouble = parser.add_argument_group("trouble")
-    trouble.add_argument("--slow-rank", type=int, metavar="R", help="this rank sleeps in each micro-batch")
-    trouble.add_argument("--slow-data", action="store_true", help="every rank sleeps before each micro-batch")
-    trouble.add_argument("--seconds", type=float, default=0.05, help="how long the two above sleep")
-    trouble.add_argument("--loss-scale-power", type=int, default=16, metavar="P", help="fp16 starts at 2**P: 24 overflows")
-    trouble.add_argument("--kill-rank", type=int, metavar="R", help="this rank kills itself with SIGKILL ...")
-    trouble.add_argument("--kill-step", type=int, default=20, metavar="STEP", help="... in this step")
-    trouble.add_argument("--checkpoint", metavar="DIR", help="save to DIR halfway")
+    option = parser.add_argument_group("trouble").add_argument
+    option("--slow-rank", type=int, metavar="R", help="this rank sleeps in each micro-batch")
+    option("--slow-data", action="store_true", help="every rank sleeps before each micro-batch")
+    option("--seconds", type=float, default=0.05, help="how long the two above sleep")
+    option("--loss-scale-power", type=int, default=16, metavar="P", help="first fp16 scale: 2**P")
+    option("--kill-rank", type=int, metavar="R", help="this rank kills itself ...")
+    option("--kill-step", type=int, default=20, metavar="STEP", help="... in this step")
     return parser.parse_args()
 
 
@@ -60,11 +62,13 @@ def deepspeed_config(args: argparse.Namespace) -> dict:
     if args.dtype == "fp16":
         config["fp16"]["initial_scale_power"] = args.loss_scale_power
     if args.comms_logger:
-        config["comms_logger"] = {"enabled": True, "verbose": args.comms_logger == "verbose", "prof_all": True}
+        verbose = args.comms_logger == "verbose"
+        config["comms_logger"] = {"enabled": True, "verbose": verbose, "prof_all": True}
     if args.flops_profiler:
-        config["flops_profiler"] = {"enabled": True, "profile_step": args.flops_profiler, "top_modules": 3}
+        config["flops_profiler"] = {"enabled": True, "profile_step": args.flops_profiler}
     if args.csv_monitor:
-        config["csv_monitor"] = {"enabled": True, "output_path": args.csv_monitor, "job_name": "tiny"}
+        csv = {"enabled": True, "output_path": args.csv_monitor, "job_name": "tiny"}
+        config["csv_monitor"] = csv
     return config
 
 
