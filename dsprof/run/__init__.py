@@ -1,0 +1,149 @@
+"""`Run`: one job's events and the views of them that everything else reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from dsprof import grammar as dialects
+from dsprof.run import comm, config, memory, meta, phases, problems, steps
+from dsprof.run.repairs import Repair, repair, table_of
+from dsprof.run.table import frame_of, tidy
+
+if TYPE_CHECKING:
+    from dsprof.findings import Finding
+    from dsprof.grammar import Grammar
+
+__all__ = ["Run", "from_events", "load"]
+
+
+class Run:
+    """One job, read: a table of events and views of it, each made when first asked for.
+
+    Every view is a pandas frame except `config` and `meta` (dicts), `coverage` and
+    `findings`. Seconds and bytes; what the source does not say is missing.
+    """
+
+    def __init__(
+        self,
+        recorded: pd.DataFrame,
+        *,
+        coverage: Any = None,
+        meta: Mapping[str, Any] | None = None,
+        grammar: Grammar | None = None,
+    ) -> None:
+        self.recorded = tidy(recorded)  # the events before any repair
+        self.coverage = coverage
+        self.grammar = grammar or dialects.builtin()
+        self._facts = dict(meta or {})
+
+    def __repr__(self) -> str:
+        return f"Run({len(self.recorded):,} events, {len(self.steps):,} steps)"
+
+    @cached_property
+    def _repaired(self) -> tuple[pd.DataFrame, list[Repair]]:
+        return repair(self.recorded, self.grammar.timers, self._facts)
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """Everything that happened, known defects of the source repaired."""
+        return self._repaired[0]
+
+    @cached_property
+    def repairs(self) -> pd.DataFrame:
+        """What was corrected, or cannot be trusted, and why."""
+        return table_of(self._repaired[1])
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """What the job was told; absent where the source does not say."""
+        return config.config(self.events)
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """What the job is: framework, versions, ranks, hosts, layout, sources."""
+        return meta.meta(self.events, self.config, self._facts)
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """Where one optimizer step's seconds went, a row per timer, step and rank."""
+        return phases.phases(
+            self.events,
+            self.grammar.timers,
+            accumulation=self.config.get("gradient_accumulation_steps"),
+            mixed=self._mixed,
+        )
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row per optimizer step that the source marks."""
+        return steps.steps(self.events, self.phases, self.comm, self.config, mixed=self._mixed)
+
+    @property
+    def _mixed(self) -> bool:
+        return self.config.get("zero_stage") == 3
+
+    @cached_property
+    def comm(self) -> pd.DataFrame:
+        """Collectives and point-to-point calls."""
+        return comm.comm(self.events, self.config)
+
+    @cached_property
+    def memory(self) -> pd.DataFrame:
+        """Memory as the source tells it."""
+        return memory.memory(self.events)
+
+    @cached_property
+    def gpu(self) -> pd.DataFrame:
+        """Samples of the GPUs themselves."""
+        return memory.gpu(self.events)
+
+    @cached_property
+    def problems(self) -> pd.DataFrame:
+        """Failures and warnings; `root_cause` marks what came first."""
+        severities = {p.id: p.severity for p in self.grammar.patterns if p.severity}
+        return problems.problems(self.events, severities)
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What is wrong, dearest first; the first one is the verdict.
+
+        The one import that goes up a floor: findings are made from a Run, and the Run
+        offers them as one more view. Nothing else in this package may do so.
+        """
+        from dsprof.findings import findings_of
+
+        return findings_of(self)
+
+
+def from_events(
+    events: pd.DataFrame,
+    *,
+    coverage: Any = None,
+    meta: Mapping[str, Any] | None = None,
+    grammar: Grammar | None = None,
+) -> Run:
+    """A Run of hand-made or recorded events; columns that are not there are missing."""
+    return Run(events, coverage=coverage, meta=meta, grammar=grammar)
+
+
+def load(
+    paths: str | Path | Iterable[str | Path],
+    *,
+    grammar: Grammar | None = None,
+    processes: int = 1,
+) -> Run:
+    """Read logs or recordings: a file, a folder, several, or "-" for standard input.
+
+    Raises:
+        DsprofError: there is no such file, or nothing in it is understood.
+    """
+    from dsprof.logs import read
+
+    one = isinstance(paths, str | Path)
+    log = read([paths] if one else list(paths), grammar=grammar, processes=processes)  # type: ignore[list-item, arg-type]
+    return Run(frame_of(log.events), coverage=log.coverage, meta=log.meta, grammar=grammar)

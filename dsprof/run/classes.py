@@ -1,0 +1,110 @@
+"""Seconds of a step by class, from its phases and, where those are blind, its collectives."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import Class
+from dsprof.run.phases import MIXED
+from dsprof.run.table import Codes, Numbers, keys, numbers, positions, whole
+
+STEP: Final = ("segment", "engine", "step")
+LOCAL: Final = (Class.COMPUTE, Class.DATA, Class.OFFLOAD)  # what a rank does by itself
+P2P: Final = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+
+
+def class_seconds(
+    table: pd.DataFrame, phases: pd.DataFrame, comm: pd.DataFrame, *, mixed: bool
+) -> pd.DataFrame:
+    """A column per class, mean over the ranks; NaN where the run has no timer of that class.
+
+    Under ZeRO-3 (`mixed`) forward and backward hold parameter gathering: compute and
+    communication are unknown, unless the collectives of the step were logged one by one.
+    """
+    place = positions(table, phases, *STEP)
+    ranks = _ranks(place, whole(phases["rank"]), len(table))
+    own = numbers(phases["self_seconds"])
+    run = keys(table, "segment", "engine")
+    seconds = {}
+    for word in Class:
+        mine = (phases["class"] == word).to_numpy()
+        known = (ranks > 0) & np.isin(run, run[place[mine]])
+        seconds[str(word)] = np.where(known, _sum(place[mine], own[mine], ranks), np.nan)
+    found = pd.DataFrame(seconds, index=table.index)
+    moved = _moved(table, comm)
+    if not mixed:
+        return _complete(found, moved)
+    holds = phases["name"].isin(MIXED).to_numpy()
+    return _unmix(found, moved, _sum(place[holds], own[holds], ranks))
+
+
+def _ranks(place: Codes, rank: Codes, size: int) -> Numbers:
+    """How many ranks each step has timers of."""
+    codes, seen = pd.factorize(rank)
+    pairs = np.unique(place * max(len(seen), 1) + codes)
+    return np.bincount(pairs // max(len(seen), 1), minlength=size).astype(float)
+
+
+def _sum(place: Codes, seconds: Numbers, ranks: Numbers) -> Numbers:
+    return np.bincount(place, seconds, len(ranks)) / np.maximum(ranks, 1.0)
+
+
+def _moved(table: pd.DataFrame, comm: pd.DataFrame) -> pd.DataFrame:
+    """Seconds that trustworthy single calls spent moving data: collectives and waits."""
+    single = ~comm["total"] & comm["suspect"].isna() & comm["seconds"].notna()
+    calls = comm[single & comm["step"].notna()]
+    place = positions(table, calls, *STEP)
+    calls, place = calls[place >= 0], place[place >= 0]
+    ranks = _ranks(place, whole(calls["rank"]), len(table))
+    exposed = numbers(calls["exposed_seconds"].fillna(calls["seconds"]))
+    p2p = calls["op"].isin(P2P).to_numpy()
+    columns = {Class.COMMUNICATION: ~p2p, Class.WAIT: p2p}
+    return pd.DataFrame(
+        {
+            str(word): np.where(ranks > 0, _sum(place[mine], exposed[mine], ranks), np.nan)
+            for word, mine in columns.items()
+        },
+        index=table.index,
+    )
+
+
+def _complete(found: pd.DataFrame, moved: pd.DataFrame) -> pd.DataFrame:
+    """Let logged collectives speak where no timer covers communication."""
+    blind = found[Class.COMMUNICATION].isna() & moved[Class.COMMUNICATION].notna()
+    inside = moved[Class.COMMUNICATION].where(blind)
+    found = found.assign(
+        **{Class.COMMUNICATION: found[Class.COMMUNICATION].fillna(inside)},
+    )
+    rest = (found[Class.OTHER] - inside.fillna(0.0)).clip(lower=0.0)
+    return found.assign(**{Class.OTHER: rest})
+
+
+def _unmix(found: pd.DataFrame, moved: pd.DataFrame, held: Numbers) -> pd.DataFrame:
+    """ZeRO-3: `held` seconds are compute and communication; only logged collectives split them."""
+    reduced = found[Class.COMMUNICATION].fillna(0.0)
+    both = reduced + held
+    communication = np.minimum(moved[Class.COMMUNICATION], both)
+    split = communication.notna()
+    other = found[Class.OTHER] + np.where(split, -held, reduced)
+    return found.assign(
+        **{
+            Class.COMPUTE: both - communication,
+            Class.COMMUNICATION: communication,
+            Class.OTHER: other.clip(lower=0.0).where(found[Class.OTHER].notna()),
+        }
+    )
+
+
+def excess_of(table: pd.DataFrame, phases: pd.DataFrame) -> Numbers:
+    """Part of the step by which the slowest rank's own work exceeds the median rank's.
+
+    NaN for a step with timers of fewer than two ranks.
+    """
+    local = phases[phases["class"].isin(LOCAL)]
+    by = [positions(table, local, *STEP), whole(local["rank"])]
+    work = local.groupby(by)["self_seconds"].sum().groupby(level=0)
+    gap = (work.max() - work.median()).where(work.size() > 1)
+    return numbers(gap.reindex(table.index) / table["seconds"])

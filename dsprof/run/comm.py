@@ -1,0 +1,90 @@
+"""Collectives: how much, how long, how fast, and whether the source can be believed.
+
+Bandwidths follow nccl-tests (doc/PERFORMANCE.md): algbw = S/t and busbw = algbw x factor,
+with n ranks and S the size of the whole tensor: the gathered output of all_gather, the
+full input of reduce_scatter. DeepSpeed's logger gives the size of one argument: the local
+shard of all_gather, the full input of reduce_scatter, the tensor itself otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.run.table import Numbers, keys, numbers, of_kind
+
+COLUMNS: Final = (
+    "segment", "engine", "step", "rank", "op", "group", "bytes", "count", "seconds",
+    "exposed_seconds", "algbw", "busbw", "suspect", "total", "source", "line",
+)  # fmt: skip
+
+TABLE: Final = "table"  # patterns of summary tables hold the word
+STRAGGLER: Final = "straggler"
+
+_GATHERS: Final = ("all_gather", "allgather")
+_SCATTERS: Final = ("reduce_scatter",)
+_SUMS: Final = ("all_reduce", "allreduce", "inference_all_reduce")
+_EXCHANGES: Final = ("all_to_all", "alltoall")
+
+SUBGROUP: Final = "the size of the op's group is not known"
+
+
+def comm(events: pd.DataFrame, config: Mapping[str, Any]) -> pd.DataFrame:
+    """One row per logged call (or per line of a summary table, `total` true).
+
+    `bytes` is S of one call as the source logs it, `seconds` all `count` calls together.
+    `algbw` and `busbw` are bytes per second, NaN where the ranks of the group are unknown.
+    `exposed_seconds` is what the compute stream waited; only recordings measure it.
+    """
+    rows = of_kind(events, Kind.COMM)
+    pattern = rows["pattern"].astype("str")
+    rows = rows[~pattern.str.contains(STRAGGLER).fillna(False).astype(bool)]
+    recorded = rows["pattern"].isna()
+    found = rows[["segment", "engine", "step", "rank", "bytes", "seconds", "source", "line"]]
+    found = found.assign(
+        op=rows["name"],
+        group=rows["text"].where(recorded),
+        count=rows["count"].fillna(1),
+        exposed_seconds=rows["value"].where(recorded),
+        total=rows["pattern"].astype("str").str.contains(TABLE).fillna(False).astype(bool),
+        suspect=pd.Series(pd.NA, index=rows.index, dtype="str"),
+    )
+    found = _differences(found)
+    world = config.get("world_size")
+    found["algbw"], found["busbw"] = _bandwidths(found, world or np.nan)
+    return found[list(COLUMNS)].reset_index(drop=True)
+
+
+def _differences(found: pd.DataFrame) -> pd.DataFrame:
+    """Summary tables count from the start of the process: what is new since the last one."""
+    tables = found[found["total"]]
+    by = tables.groupby(
+        [keys(tables, "segment", "source", "rank", "op"), numbers(tables["bytes"])]
+    )
+    before = by[["count", "seconds"]].shift()
+    new = tables[["count", "seconds"]].astype("float64") - before.astype("float64")
+    restarted = (new < 0).any(axis=1) | before["count"].isna()
+    for column in ("count", "seconds"):
+        kept = new[column].where(~restarted, tables[column].astype("float64"))
+        found.loc[tables.index, column] = kept
+    return found[~found["total"] | (found["count"] > 0)]
+
+
+def _bandwidths(found: pd.DataFrame, world: float) -> tuple[Numbers, Numbers]:
+    """algbw and busbw of each row; NaN where size, time or the number of ranks is missing."""
+    op = found["op"].astype("str")
+    gathers, scatters, sums, exchanges = (
+        op.str.startswith(words).fillna(False).to_numpy(bool)
+        for words in (_GATHERS, _SCATTERS, _SUMS, _EXCHANGES)
+    )
+    size = numbers(found["bytes"]) * np.where(gathers, world, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        algbw = size * numbers(found["count"]) / numbers(found["seconds"])
+    algbw[~np.isfinite(algbw) | (algbw <= 0)] = np.nan
+    shard = (world - 1) / world
+    factor = np.select([gathers | scatters | exchanges, sums], [shard, 2 * shard], 1.0)
+    return algbw, algbw * factor

@@ -1,0 +1,97 @@
+"""What the job was told, as far as its source says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.run.table import of_kind
+
+#: Canonical name → where the job's DeepSpeed JSON says it.
+_IN_JSON: Final = {
+    "zero_stage": "zero_optimization.stage",
+    "micro_batch_size": "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "train_batch_size": "train_batch_size",
+    "steps_per_print": "steps_per_print",
+    "offload_optimizer": "zero_optimization.offload_optimizer.device",
+    "offload_param": "zero_optimization.offload_param.device",
+}
+
+
+def config(events: pd.DataFrame) -> dict[str, Any]:
+    """Canonical name → value; `ds_config` is the job's own JSON. Unknown names are absent.
+
+    What is said last holds: a restart may change it. Engine 0 speaks for the run.
+    """
+    rows = of_kind(events, Kind.CONFIG)
+    rows = rows[rows["engine"] == rows["engine"].min()] if len(rows) else rows
+    last = rows.drop_duplicates("name", keep="last")
+    known: dict[str, Any] = {}
+    for name, value, text in zip(last["name"], last["value"], last["text"], strict=True):
+        known[str(name)] = _whole(value) if pd.notna(value) else text
+    known = {name: value for name, value in known.items() if pd.notna(value)}
+    if "ds_config" in known:
+        known["ds_config"] = _json(str(known["ds_config"]))
+    return _derived(known)
+
+
+def _whole(value: float) -> float | int:
+    return int(value) if float(value).is_integer() else value
+
+
+def _json(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def setting(ds_config: Mapping[str, Any], path: str) -> Any:
+    """The value of a dotted key; None if it is not there or left to be found ("auto")."""
+    value: Any = ds_config
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return None if value == "auto" else value
+
+
+def _derived(known: dict[str, Any]) -> dict[str, Any]:
+    """Add what follows from the rest without a guess."""
+    own = known.get("ds_config", {})
+    for name, path in _IN_JSON.items():
+        value = setting(own, path)
+        if name not in known and isinstance(value, int | float | str):
+            known[name] = value
+    if "zero_stage" not in known and own and setting(own, "zero_optimization") is None:
+        known["zero_stage"] = 0
+    for dtype in ("fp16", "bf16"):
+        if setting(own, f"{dtype}.enabled") is True:
+            known.setdefault("dtype", dtype)
+    return _sizes(known)
+
+
+def _sizes(known: dict[str, Any]) -> dict[str, Any]:
+    size: Callable[[str], int] = lambda name: _count(known.get(name))  # noqa: E731
+    model = max(size("tensor_parallel_size"), 1) * max(size("pipeline_parallel_size"), 1)
+    world, data = size("world_size"), size("data_parallel_size")
+    said = {"tensor_parallel_size", "pipeline_parallel_size"} <= known.keys()
+    if world and not data and said and world % model == 0:
+        data = known["data_parallel_size"] = world // model
+    batch, micro, accumulation = (
+        size(name) for name in ("train_batch_size", "micro_batch_size", "gradient_accumulation_steps")
+    )
+    if data and micro and accumulation and not batch:
+        known["train_batch_size"] = micro * accumulation * data
+    if data and micro and batch and not accumulation and batch % (micro * data) == 0:
+        known["gradient_accumulation_steps"] = batch // (micro * data)
+    return known
+
+
+def _count(value: Any) -> int:
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return int(value) if whole else 0

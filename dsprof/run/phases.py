@@ -1,0 +1,246 @@
+"""Phases of one optimizer step: whatever the source summed over, and nothing counted twice.
+
+A log names the same second several times: `fwd_microstep` lies in `fwd`, `bwd_inner` in
+`bwd`, `comms` holds its parts and a piece of `step`. Here every timer is brought to one
+optimizer step, the best of its spellings is kept, and `self_seconds` is what its children
+do not explain. Self seconds of a step add up to the time its timers cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import Class, Kind
+from dsprof.run.table import Codes, Numbers, keys, numbers, of_kind, whole
+
+COLUMNS: Final = (
+    "segment", "engine", "step", "rank", "name", "raw", "parent", "class",
+    "seconds", "self_seconds", "count", "source", "line",
+)  # fmt: skip
+
+#: Under ZeRO-3 these timers hold compute and parameter gathering, inseparably.
+MIXED: Final = frozenset({"forward", "backward", "backward_inner"})
+
+
+class Flavour(Protocol):
+    """What `[[timers]]` of a dialect says about a kind of timer line."""
+
+    @property
+    def sums(self) -> str: ...
+    @property
+    def tree(self) -> Mapping[str, str]: ...
+    @property
+    def aliases(self) -> Mapping[str, str]: ...
+    @property
+    def ignore(self) -> Any: ...
+    @property
+    def overlaps(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True)
+class Word:
+    """What one timer of one flavour means."""
+
+    name: str
+    sums: str
+    spelling: int  # 0 the step's own timer, 1 an alias of it, 2 one micro-batch: least wins
+    parents: tuple[str, ...]  # nearest first
+    class_: str
+    overlap: tuple[str, ...]  # where its self time lies once more, innermost first
+    dropped: bool
+
+
+def word_of(timer: str, flavour: Flavour | None, classes: Mapping[str, str]) -> Word:
+    """What `timer` means; without a flavour it is one step's, of the class other flavours say."""
+    if flavour is None:
+        return Word(timer, "step", 0, (), classes.get(timer, Class.OTHER), (), dropped=False)
+    name = flavour.aliases.get(timer, timer)
+    path = next((p for p in flavour.tree if p.rpartition("/")[2] == name), "")
+    spelling = 2 if flavour.sums == "micro" else int(name != timer)
+    return Word(
+        name=name,
+        sums=flavour.sums,
+        spelling=spelling,
+        parents=tuple(reversed(path.split("/")[:-1])),
+        class_=flavour.tree.get(path) or classes.get(name, Class.OTHER),
+        overlap=tuple(reversed(flavour.overlaps.get(name, "").split("/"))),
+        dropped=flavour.sums == "once" or timer in flavour.ignore or name in flavour.ignore,
+    )
+
+
+def classes_of(flavours: Mapping[str, Flavour]) -> dict[str, str]:
+    """Timer name to class, over all flavours."""
+    return {
+        path.rpartition("/")[2]: class_
+        for flavour in flavours.values()
+        for path, class_ in flavour.tree.items()
+    }
+
+
+def phases(
+    events: pd.DataFrame,
+    flavours: Mapping[str, Flavour],
+    *,
+    accumulation: int | None = None,
+    mixed: bool = False,
+) -> pd.DataFrame:
+    """One row per phase, step and rank, in seconds of one optimizer step.
+
+    Args:
+        events: tidy events, repaired.
+        flavours: `[[timers]]` by name.
+        accumulation: micro-batches of one optimizer step, where known.
+        mixed: forward and backward hold compute and communication (ZeRO-3).
+    """
+    rows = of_kind(events, Kind.PHASE)
+    rows = rows[rows["step"].notna() & rows["seconds"].notna()]
+    words, which = _words(rows, flavours)
+    kept = np.array([not word.dropped for word in words], bool)[which]
+    rows, which = rows[kept], which[kept]
+    names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
+    span = keys(rows, "segment", "engine", "step", "rank")
+    timer = span * max(len(words), 1) + names[which]
+    best = _best_spelling(words, which, timer)
+    rows, which, timer = rows.iloc[best], which[best], timer[best]
+    found = _per_step(rows, words, which, timer, accumulation)
+    return _finish(_nest(found, words), mixed)
+
+
+def _words(
+    rows: pd.DataFrame, flavours: Mapping[str, Flavour]
+) -> tuple[list[Word], Codes]:
+    """The distinct timers of `rows`, and which of them each row is."""
+    timers, names = rows["timers"].cat.categories, rows["name"].cat.categories
+    pair = (whole(rows["timers"]) + 1) * len(names) + whole(rows["name"])
+    distinct, which = np.unique(pair, return_inverse=True)
+    classes = classes_of(flavours)
+    words = []
+    for code in distinct:
+        flavour, name = divmod(int(code), len(names))
+        known = flavours.get(str(timers[flavour - 1])) if flavour else None
+        words.append(word_of(str(names[name]), known, classes))
+    return words, which
+
+
+def _best_spelling(words: list[Word], which: Codes, timer: Codes) -> Codes:
+    spelling = np.array([word.spelling for word in words], np.int64)[which]
+    least = pd.Series(spelling).groupby(timer).transform("min").to_numpy()
+    return np.flatnonzero(spelling == least)
+
+
+def _per_step(
+    rows: pd.DataFrame,
+    words: list[Word],
+    which: Codes,
+    timer: Codes,
+    accumulation: int | None,
+) -> pd.DataFrame:
+    """Rows of one timer and step brought to one optimizer step: their mean, weighted by steps."""
+    sums = np.array([word.sums for word in words], dtype=object)[which]
+    micro, mean = sums == "micro", sums == "mean"
+    covered = np.where(micro, 0.0, numbers(rows["steps"].fillna(1).clip(lower=1)))
+    seconds = numbers(rows["seconds"])
+    frame = pd.DataFrame(
+        {
+            "amount": np.where(mean, seconds * covered, seconds),
+            "covered": covered,
+            "batches": micro.astype(float),
+            "calls": np.where(micro, 1.0, numbers(rows["count"])),
+            "row": np.arange(len(rows)),
+        }
+    )
+    grouped = frame.groupby(timer)
+    total = grouped[["amount", "covered", "batches"]].sum()
+    calls = grouped["calls"].sum(min_count=1).to_numpy()
+    first = grouped["row"].min().to_numpy()
+    steps_of_micro = np.maximum(1.0, np.round(total["batches"] / (accumulation or np.inf)))
+    per = np.where(total["batches"] > 0, steps_of_micro, total["covered"])
+    found = rows.iloc[first][["segment", "engine", "step", "rank", "raw", "source", "line"]]
+    return found.reset_index(drop=True).assign(
+        timer=total.index.to_numpy(),
+        word=which[first],
+        seconds=total["amount"].to_numpy() / per,
+        count=calls / per,
+    )
+
+
+def _nest(found: pd.DataFrame, words: list[Word]) -> pd.DataFrame:
+    """Add `name`, `class`, `parent`, `self_seconds`; the rows of `found` are sorted by timer."""
+    word = found["word"].to_numpy()
+    timer = found["timer"].to_numpy()
+    code = {w.name: i for w, i in zip(words, _name_codes(words), strict=True)}
+    seconds = found["seconds"].to_numpy()
+    parent = _first_present(timer, word, [w.parents for w in words], code)
+    inside = parent >= 0
+    explained = np.bincount(parent[inside], seconds[inside], minlength=len(found))
+    own = np.clip(seconds - explained, 0.0, None)
+    names = np.array([w.name for w in words], dtype=object)[word]
+    found = found.assign(
+        name=names,
+        parent=np.where(inside, names[parent], None) if len(found) else None,
+        self_seconds=own,
+    )
+    found["class"] = np.array([w.class_ for w in words], dtype=object)[word]
+    where = _first_present(timer, word, [w.overlap for w in words], code)
+    return _split_overlaps(found, where)
+
+
+def _name_codes(words: list[Word]) -> Codes:
+    codes, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
+    return codes.astype(np.int64)
+
+
+def _first_present(
+    timer: Codes, word: Codes, candidates: list[tuple[str, ...]], code: Mapping[str, int]
+) -> Codes:
+    """Row of the first candidate that the same step and rank holds too, else -1."""
+    size = max(len(candidates), 1)
+    place = np.full(len(timer), -1, np.int64)
+    for depth in range(max(map(len, candidates), default=0)):
+        wanted = np.array([code.get(c[depth], -1) if depth < len(c) else -1 for c in candidates])
+        target = wanted[word]
+        sought = timer - timer % size + target
+        at = np.minimum(np.searchsorted(timer, sought), len(timer) - 1)
+        hit = (place < 0) & (target >= 0) & (timer[at] == sought)
+        place[hit] = at[hit]
+    return place
+
+
+def _split_overlaps(found: pd.DataFrame, where: Codes) -> pd.DataFrame:
+    """Show self time that lies in a second phase too there, as a phase of its own, once."""
+    rows = np.flatnonzero(where >= 0)
+    if not len(rows):
+        return found
+    own: Numbers = found["self_seconds"].to_numpy(copy=True)
+    target = where[rows]
+    shared = np.minimum(own[rows], own[target])
+    own[rows] -= shared
+    np.subtract.at(own, target, shared)
+    inner = found["name"].to_numpy()[target]
+    outer = found["parent"].to_numpy()[target]
+    extra = found.iloc[rows].assign(
+        name=[
+            f"{name}_in_{top or place}"
+            for name, top, place in zip(found["name"].iloc[rows], outer, inner, strict=True)
+        ],
+        parent=inner,
+        seconds=shared,
+        self_seconds=shared,
+        count=np.nan,
+    )
+    whole_table = pd.concat([found.assign(self_seconds=own), extra[shared > 0]])
+    return whole_table.sort_values("timer", kind="stable", ignore_index=True)
+
+
+def _finish(found: pd.DataFrame, mixed: bool) -> pd.DataFrame:
+    if mixed:
+        held = found["name"].isin(MIXED) & (found["class"] == Class.COMPUTE)
+        found["class"] = found["class"].mask(held, str(Class.OTHER))
+    for column in ("name", "parent", "class"):
+        found[column] = found[column].astype("str").astype("category")
+    return found[list(COLUMNS)]

@@ -1,0 +1,165 @@
+"""One row per optimizer step: what the marks say, and where the seconds went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import Class, Kind
+from dsprof.run.bound import bound_of
+from dsprof.run.classes import class_seconds, excess_of
+from dsprof.run.table import Codes, Numbers, numbers, of_kind, positions, whole
+
+STEP: Final = ("segment", "engine", "step")
+MARKS: Final = (
+    "loss", "lr", "grad_norm", "loss_scale", "skipped", "skipped_window", "nan_window",
+    "step_seconds", "samples_per_second", "samples_per_second_mean", "tokens_per_second",
+    "tokens_per_second_gpu", "tflops", "mfu", "samples", "tokens", "global_batch_size",
+)  # fmt: skip
+CLASSES: Final = tuple(str(word) for word in Class)
+COLUMNS: Final = (
+    *STEP, "at", "loss", "lr", "grad_norm", "loss_scale", "skipped", "overflow",
+    "seconds", "seconds_from", "samples_per_second", "tokens_per_second", "tflops",
+    *CLASSES, "communication_share", "bound", "source", "line",
+)  # fmt: skip
+
+
+def steps(
+    events: pd.DataFrame,
+    phases: pd.DataFrame,
+    comm: pd.DataFrame,
+    config: Mapping[str, Any],
+    *,
+    mixed: bool = False,
+) -> pd.DataFrame:
+    """One row per (segment, engine, step) that a mark or the timers of a step close.
+
+    `seconds` is one optimizer step. `seconds_from` says how it is known: "logged"; batch
+    size over "throughput"; the sum of the step's "timers" (forward to step, without what
+    nobody timed); or, where a run offers nothing else, the "clock" between two lines.
+    Seconds of a class are the mean over the ranks, and missing where no timer of the run
+    measures that class. `mixed`: forward and backward hold communication (ZeRO-3).
+    """
+    rows = of_kind(events, Kind.METRIC)
+    rows = rows[rows["step"].notna()]
+    marks = rows[rows["name"].isin(MARKS)]
+    table = _index(marks, phases)
+    for name, values in _values(marks, table).items():
+        table[name] = values
+    classes = class_seconds(table[list(STEP)], phases, comm, mixed=mixed)
+    _rates(table, classes, config)
+    classes = settle(classes, numbers(table["seconds"]))
+    table[list(CLASSES)] = classes
+    shares = classes.div(table["seconds"], axis=0)
+    moving = shares[Class.COMMUNICATION] + shares[Class.WAIT].fillna(0.0)
+    table["communication_share"] = moving.where(shares[Class.COMMUNICATION].notna())
+    table["bound"] = bound_of(shares, excess_of(table, phases))
+    _skips(table, rows[rows["name"] == "overflow"])
+    return table[list(COLUMNS)]
+
+
+def _index(marks: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
+    """The steps in order, each with the first line that marks it and its last time stamp."""
+    wanted = [*STEP, "source", "line"]
+    lines = pd.concat([marks[wanted], phases[wanted]], ignore_index=True)
+    table = lines.drop_duplicates(list(STEP)).sort_values(list(STEP), ignore_index=True)
+    latest = marks["at"].groupby(positions(table, marks, *STEP)).max()
+    table["at"] = latest.reindex(table.index)
+    return table
+
+
+def _values(marks: pd.DataFrame, table: pd.DataFrame) -> dict[str, Numbers]:
+    """Each mark's value a step: of the lowest rank, the last one said.
+
+    The engine's own loss is that of its last step; what a framework on top prints is the
+    window's mean, and wins.
+    """
+    place = positions(table, marks, *STEP)
+    engine = marks["pattern"].astype("str").str.startswith("deepspeed").fillna(False)
+    order = np.lexsort((np.arange(len(marks)), -whole(marks["rank"]).clip(0), ~engine.to_numpy()))
+    marks, place = marks.iloc[order], place[order]
+    name, value = marks["name"].to_numpy(), numbers(marks["value"])
+    seconds = _mean_over_ranks(marks.assign(place=place)[name == "step_seconds"])
+    found = {}
+    for word in MARKS:
+        column = np.full(len(table), np.nan)
+        column[place[name == word]] = value[name == word]
+        found[word] = column
+    found["step_seconds"][seconds.index.to_numpy()] = seconds.to_numpy()
+    return found
+
+
+def _mean_over_ranks(rows: pd.DataFrame) -> pd.Series[float]:
+    last = rows.groupby(["place", whole(rows["rank"])])["seconds"].last()
+    return last.groupby(level=0).mean()
+
+
+def _rates(table: pd.DataFrame, classes: pd.DataFrame, config: Mapping[str, Any]) -> None:
+    """Fill `seconds`, `seconds_from`, `samples_per_second`, `tokens_per_second`."""
+    batch = table["global_batch_size"].fillna(_number(config, "train_batch_size"))
+    rate = table["samples_per_second"]
+    candidates = {
+        "logged": table["step_seconds"],
+        "throughput": batch / rate.where(rate > 0),
+        "timers": classes.sum(axis=1, min_count=1),
+    }
+    _choose(table, candidates)
+    silent = table["seconds"].isna().groupby([table["segment"], table["engine"]]).transform("all")
+    _choose(table, candidates | {"clock": _clock(table).where(silent)})
+    logged = table["seconds_from"] == "logged"
+    table["samples_per_second"] = rate.fillna((batch / table["seconds"]).where(logged))
+    per_gpu = table["tokens_per_second_gpu"] * _number(config, "world_size")
+    per_sample = table["samples_per_second"] * _number(config, "seq_length")
+    table["tokens_per_second"] = table["tokens_per_second"].fillna(per_gpu).fillna(per_sample)
+
+
+def _choose(table: pd.DataFrame, candidates: Mapping[str, pd.Series[float]]) -> None:
+    """The first candidate that is known, and its name."""
+    table["seconds"], table["seconds_from"] = np.nan, pd.Series(pd.NA, table.index, dtype="str")
+    for name, seconds in candidates.items():
+        new = table["seconds"].isna() & seconds.notna()
+        table["seconds_from"] = table["seconds_from"].mask(new, name)
+        table["seconds"] = table["seconds"].fillna(seconds)
+    table["seconds_from"] = table["seconds_from"].astype("category")
+
+
+def _clock(table: pd.DataFrame) -> pd.Series[float]:
+    by = table.groupby(["segment", "engine"])
+    elapsed = by["at"].diff().dt.total_seconds()
+    passed = by["step"].diff().astype("float64")
+    return (elapsed / passed.where(passed > 0)).where(elapsed > 0)
+
+
+def _number(config: Mapping[str, Any], name: str) -> float:
+    value = config.get(name)
+    return float(value) if isinstance(value, int | float) and value > 0 else np.nan
+
+
+def settle(classes: pd.DataFrame, seconds: Numbers) -> pd.DataFrame:
+    """Classes that add up to `seconds`: the rest is `other`; an excess is scaled down."""
+    total = classes.sum(axis=1, min_count=1).to_numpy()
+    timed = np.isfinite(total) & np.isfinite(seconds)
+    rest = np.where(timed, seconds - total, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.where(timed & (rest < 0), seconds / total, 1.0)
+    classes = classes.mul(scale, axis=0)
+    other = classes[Class.OTHER].fillna(0.0) + np.maximum(rest, 0.0)
+    return classes.assign(**{Class.OTHER: other.where(timed)})
+
+
+def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
+    """Fill `skipped` (cumulative) and `overflow` (a step of the row's window was skipped)."""
+    run = [table["segment"], table["engine"]]
+    window = table["skipped_window"]
+    skipped = table["skipped"].fillna(window.groupby(run).cumsum())
+    table["skipped"] = skipped.where(np.isfinite(skipped)).round().astype("Int64")
+    before = table["skipped"].groupby(run).ffill().groupby(run).shift()
+    more = (table["skipped"] > before).mask(table["skipped"] == 0, other=False)
+    more = more.mask(window.notna(), window > 0).astype("boolean")
+    said = np.zeros(len(table), bool)
+    place: Codes = positions(table, overflows, *STEP)
+    said[place[place >= 0]] = True
+    table["overflow"] = more.mask(said, other=True)
