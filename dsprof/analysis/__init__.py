@@ -1,0 +1,1 @@
+"""Derived tables: pure functions from a run's views to numbers and frames."""

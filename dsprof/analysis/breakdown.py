@@ -1,0 +1,110 @@
+"""Where the seconds of an average optimizer step go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import Class
+
+CLASSES = tuple(str(member) for member in Class)
+
+#: Prefixes and suffixes of point-to-point timers: DeepSpeed's and DeeperSpeed's
+#: pipeline engine, Megatron's schedules.
+_PIPELINE = r"^pipe_(?:send|recv)|(?:forward|backward)-(?:send|recv)|(?:forward|backward)_(?:send|recv)"
+
+#: Rows left out at the start of a launch once there are that many: the first
+#: step also builds kernels, buckets and traces.
+_WARM_UP_FROM = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The mean optimizer step of the part of a run that lasted longest.
+
+    Attributes:
+        seconds: of one step.
+        classes: seconds per class; only classes the source tells.
+        phases: one row per phase, largest first: `name` (index), `class`,
+            `seconds` (self time per step and rank), `source`, `line` of one such row.
+        windows: printed rows it is the mean of.
+        first, last: optimizer steps at which it begins and ends.
+    """
+
+    seconds: float
+    classes: dict[str, float]
+    phases: pd.DataFrame
+    windows: int
+    first: int
+    last: int
+
+    def of(self, *classes: str) -> float | None:
+        """Seconds per step spent in these classes; None if the source tells of none of them."""
+        known = [self.classes[name] for name in classes if name in self.classes]
+        return sum(known) if known else None
+
+
+def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the (segment, engine) that took most time, without its first step.
+
+    Launches and engines have different step times: their mean would be of nothing.
+    """
+    timed = steps[steps["seconds"].notna()]
+    if timed.empty:
+        return timed
+    parts = timed.groupby(["segment", "engine"], observed=True, dropna=False)["seconds"].sum()
+    segment, engine = parts.idxmax()
+    part = timed[(timed["segment"] == segment) & (timed["engine"] == engine)]
+    return part.iloc[1:] if len(part) >= _WARM_UP_FROM else part
+
+
+def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
+    """The mean step of `steps` (as `main_steps` gives them); None if no step has a time."""
+    if steps.empty:
+        return None
+    known = [name for name in CLASSES if steps[name].notna().any()]
+    told = steps[steps[known].notna().any(axis=1)] if known else steps
+    return Breakdown(
+        seconds=float(told["seconds"].mean()),
+        classes={name: float(told[name].fillna(0).mean()) for name in known},
+        phases=_phase_table(main_phases(told, phases)),
+        windows=len(told),
+        first=int(told["step"].iloc[0]),
+        last=int(told["step"].iloc[-1]),
+    )
+
+
+def pipeline_phases(phases: pd.DataFrame) -> pd.DataFrame:
+    """The point-to-point rows of a `Breakdown.phases` table."""
+    return phases[phases.index.str.contains(_PIPELINE)] if len(phases) else phases
+
+
+def main_phases(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
+    """The phases of `steps` (as `main_steps` gives them)."""
+    if phases.empty or steps.empty:
+        return phases.iloc[:0]
+    row = steps.iloc[0]
+    here = (phases["segment"] == row["segment"]) & (phases["engine"] == row["engine"])
+    here &= phases["step"].isin(steps["step"])
+    return phases[here]
+
+
+def _phase_table(phases: pd.DataFrame) -> pd.DataFrame:
+    """Self seconds per name, per step and rank, largest first."""
+    if phases.empty:
+        return pd.DataFrame(columns=["class", "seconds", "source", "line"])
+    visits = len(phases[["step", "rank"]].drop_duplicates())
+    grouped = phases.groupby("name", observed=True, sort=False)
+    table = grouped[["class", "source", "line"]].last()
+    table.insert(1, "seconds", grouped["self_seconds"].sum() / visits)
+    table.index = table.index.astype(str)
+    return table.sort_values("seconds", ascending=False)
+
+
+def shares(breakdown: Breakdown) -> dict[str, float]:
+    """Part of the step per class, 0 to 1."""
+    if not breakdown.seconds or not np.isfinite(breakdown.seconds):
+        return {}
+    return {name: value / breakdown.seconds for name, value in breakdown.classes.items()}

@@ -1,0 +1,61 @@
+"""Communication calls by operation and size."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+
+_MEBI = 1 << 20
+
+#: Calls of at least this many bytes show what a link can do; smaller ones show latency.
+LARGE = 16 * _MEBI
+#: Calls below this are paid in latency rather than bandwidth on any fast link.
+SMALL = _MEBI
+
+_GATHER = re.compile(r"all_?gather", re.ASCII)
+
+
+def trusted(comm: pd.DataFrame) -> pd.DataFrame:
+    """The calls whose duration and size can be believed.
+
+    Where single calls are told, summary tables of the same calls are left out.
+    """
+    told = comm[comm["seconds"].gt(0) & comm["bytes"].gt(0) & comm["suspect"].isna()]
+    single = told[~told["total"].astype(bool)]
+    return single if len(single) else told
+
+
+def per_operation(comm: pd.DataFrame) -> pd.DataFrame:
+    """`op` -> `seconds`, `bytes`, `count`, `small_seconds`, `small_count`, costliest first."""
+    count = comm["count"].fillna(1).astype(float)
+    small = comm["bytes"] < SMALL
+    table = pd.DataFrame(
+        {
+            "op": comm["op"].astype(str),
+            "seconds": comm["seconds"],
+            "bytes": comm["bytes"] * count,
+            "count": count,
+            "small_seconds": comm["seconds"].where(small, 0.0),
+            "small_count": count.where(small, 0.0),
+        }
+    )
+    return table.groupby("op").sum().sort_values("seconds", ascending=False)
+
+
+def per_step(comm: pd.DataFrame, steps: pd.DataFrame) -> float | None:
+    """What turns a sum over `comm` into one rank's optimizer step; None if no step is known.
+
+    Single calls belong to steps; a summary table sums since the start of the process.
+    """
+    ranks = max(1, comm["rank"].nunique())
+    if len(comm) and not comm["total"].astype(bool).any():
+        covered = comm["step"].nunique()
+    else:
+        covered = 0 if steps.empty else int(steps["step"].max())
+    return 1.0 / (covered * ranks) if covered else None
+
+
+def gathers(comm: pd.DataFrame) -> pd.DataFrame:
+    """The all-gather calls of a `Run.comm` table, whatever the backend calls them."""
+    return comm[comm["op"].astype(str).str.contains(_GATHER)]

@@ -1,0 +1,145 @@
+"""How a job is laid out over its GPUs, as far as its source tells."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+_DATA_PARALLEL_ONLY = ("deepspeed", "huggingface", "deepspeed-chat")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """None means that the source does not say."""
+
+    world_size: int | None = None
+    nodes: int | None = None
+    data_parallel: int | None = None
+    tensor_parallel: int | None = None
+    stages: int | None = None  # of the pipeline
+    micro_batches: int | None = None  # of one optimizer step on one replica
+    samples: int | None = None  # of one optimizer step, all ranks
+    zero_stage: int | None = None
+    parameters: float | None = None
+    element_bytes: int | None = None
+    link_bytes_per_second: float | None = None
+
+    @property
+    def replica_bytes(self) -> float | None:
+        """Bytes of the parameters that one node's link carries for one replica.
+
+        Tensor-parallel ranks share their node's link, pipeline stages do not.
+        """
+        if self.parameters is None or self.element_bytes is None or self.stages is None:
+            return None
+        return self.parameters * self.element_bytes / self.stages
+
+
+def layout_of(
+    config: Mapping[str, Any], meta: Mapping[str, Any], *, pipeline: bool = False
+) -> Layout:
+    """The layout that configuration and meta data state or imply.
+
+    `pipeline` says that the run shows pipeline timers. Without them a plain
+    DeepSpeed job that names no tensor or pipeline parallelism has none, which is
+    DeepSpeed's own rule; Megatron and GPT-NeoX jobs usually have both.
+    """
+    known = {**meta, **{key: value for key, value in config.items() if value is not None}}
+    plain = not pipeline and known.get("framework") in _DATA_PARALLEL_ONLY
+    world = _whole(known.get("world_size"))
+    tensor = _whole(known.get("tensor_parallel_size")) or (1 if plain else None)
+    stages = _whole(known.get("pipeline_parallel_size")) or (1 if plain else None)
+    data = _whole(known.get("data_parallel_size"))
+    if data is None and tensor and stages:
+        data = _quotient(world, tensor * stages)
+    batch = _setting_or(known, config, "train_batch_size", "train_batch_size")
+    micro = _setting_or(
+        known, config, "micro_batch_size", "train_micro_batch_size_per_gpu"
+    )
+    accumulation = _setting_or(
+        known, config, "gradient_accumulation_steps", "gradient_accumulation_steps"
+    )
+    if accumulation is None and batch and micro and data:
+        accumulation = _quotient(batch, micro * data)
+    return Layout(
+        world_size=world,
+        nodes=_whole(known.get("nodes")) or _hosts(known),
+        data_parallel=data,
+        tensor_parallel=tensor,
+        stages=stages,
+        micro_batches=accumulation,
+        samples=batch,
+        zero_stage=_zero_stage(known, config),
+        parameters=_parameters(known, tensor, stages),
+        element_bytes=_element_bytes(known, config),
+        link_bytes_per_second=known.get("link_bytes_per_second"),
+    )
+
+
+def setting(config: Mapping[str, Any], path: str) -> Any:
+    """The value of a dotted DeepSpeed key in the job's own JSON; None if unset or "auto"."""
+    value: Any = ds_config(config)
+    for key in path.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return None if value == "auto" else value
+
+
+def ds_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The job's DeepSpeed JSON; empty if the source does not show it."""
+    value = config.get("ds_config")
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, Mapping) else {}
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return int(value) if value > 0 else None
+
+
+def _quotient(total: int | None, part: int) -> int | None:
+    return total // part if total and part and total % part == 0 else None
+
+
+def _setting_or(
+    known: Mapping[str, Any], config: Mapping[str, Any], name: str, path: str
+) -> int | None:
+    return _whole(known.get(name)) or _whole(setting(config, path))
+
+
+def _hosts(known: Mapping[str, Any]) -> int | None:
+    hosts = known.get("hosts")
+    return len(hosts) if hosts is not None and len(hosts) > 1 else None
+
+
+def _zero_stage(known: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:
+    for value in (known.get("zero_stage"), setting(config, "zero_optimization.stage")):
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 3:
+            return int(value)
+    return None
+
+
+def _parameters(known: Mapping[str, Any], tensor: int | None, stages: int | None) -> float | None:
+    if known.get("parameters"):
+        return float(known["parameters"])
+    if known.get("parameters_per_gpu") and tensor and stages:
+        return float(known["parameters_per_gpu"]) * tensor * stages
+    return None
+
+
+def _element_bytes(known: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:
+    if known.get("dtype") in _ELEMENT_BYTES:
+        return _ELEMENT_BYTES[known["dtype"]]
+    if setting(config, "fp16.enabled") or setting(config, "bf16.enabled"):
+        return 2
+    return 4 if ds_config(config) else None

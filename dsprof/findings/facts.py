@@ -1,0 +1,121 @@
+"""What every rule looks at: a run and its derived tables, each computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from dsprof.analysis.breakdown import (
+    Breakdown,
+    breakdown_of,
+    main_phases,
+    main_steps,
+    pipeline_phases,
+)
+from dsprof.analysis.layout import Layout, ds_config, layout_of, setting
+from dsprof.analysis.ranks import Straggler, straggler
+from dsprof.findings.finding import Evidence
+from dsprof.findings.thresholds import GAIN_LOW
+from dsprof.units import format_seconds
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+NO_TIMERS = "no timer tells where the time of a step goes"
+NO_COMM = "no line tells of single communication calls (comms_logger, or a recording)"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A run with its average step, its layout and its configuration at hand."""
+
+    run: Run
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """Rows of `run.steps` that statistics use."""
+        return main_steps(self.run.steps)
+
+    @cached_property
+    def breakdown(self) -> Breakdown | None:
+        """The average step; None unless some class of time is known."""
+        found = breakdown_of(self.steps, self.run.phases)
+        return found if found and found.classes and found.seconds > 0 else None
+
+    @cached_property
+    def layout(self) -> Layout:
+        return layout_of(self.run.config, self.run.meta, pipeline=self.is_pipeline)
+
+    @cached_property
+    def is_pipeline(self) -> bool:
+        return self.breakdown is not None and len(pipeline_phases(self.breakdown.phases)) > 0
+
+    @cached_property
+    def step_seconds(self) -> float | None:
+        """Mean seconds of an optimizer step; None if no step has a time."""
+        return float(self.steps["seconds"].mean()) if len(self.steps) else None
+
+    def setting(self, path: str) -> Any:
+        """The value of a dotted key of the job's DeepSpeed JSON, None if unknown."""
+        return setting(self.run.config, path)
+
+    def seconds_of(self, *classes: str) -> float | None:
+        """Seconds of an average step in these classes; None if the source tells of none."""
+        return self.breakdown.of(*classes) if self.breakdown else None
+
+    def share(self, seconds: float | None) -> float | None:
+        if seconds is None or not self.step_seconds:
+            return None
+        return seconds / (self.breakdown.seconds if self.breakdown else self.step_seconds)
+
+    def phases_of(self, *classes: str) -> pd.DataFrame:
+        """Phases of an average step that belong to these classes, largest first."""
+        assert self.breakdown is not None
+        table = self.breakdown.phases
+        return table[table["class"].isin(classes)]
+
+    @property
+    def windows(self) -> str:
+        """How much an average rests on: `mean of 3 printed steps, 20 to 40`."""
+        assert self.breakdown is not None
+        many = self.breakdown
+        if many.windows == 1:
+            return f"one printed step, {many.last}"
+        return f"mean of {many.windows:,} printed steps, {many.first:,} to {many.last:,}"
+
+    @cached_property
+    def straggler(self) -> Straggler | None:
+        """The slowest rank; None if ranks cannot be compared (stages of a pipeline cannot)."""
+        return None if self.is_pipeline else straggler(main_phases(self.steps, self.run.phases))
+
+    @cached_property
+    def has_config(self) -> bool:
+        """Whether the job's whole DeepSpeed JSON is known, so that an absent key is unset."""
+        return bool(ds_config(self.run.config))
+
+
+def phase_evidence(table: pd.DataFrame, most: int = 3) -> tuple[Evidence, ...]:
+    """The largest phases of a table, each with a line that shows it."""
+    return tuple(
+        Evidence(
+            str(row["source"]), whole(row["line"]), f"{name}: {format_seconds(row['seconds'])} per step"
+        )
+        for name, row in table.head(most).iterrows()
+    )
+
+
+def row_evidence(row: pd.Series[Any], text: str) -> Evidence:
+    """The line of one row of a view, with what it says."""
+    return Evidence(str(row["source"]), whole(row["line"]), text)
+
+
+def whole(value: Any) -> int | None:
+    return None if pd.isna(value) else int(value)
+
+
+def promise(best: float) -> tuple[float, float]:
+    """From what is likely to what a perfect cure would give, seconds per step."""
+    return GAIN_LOW * best, best

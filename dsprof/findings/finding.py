@@ -1,0 +1,61 @@
+"""What a rule hands back: a finding, or the reason why it cannot judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from dsprof.events import Severity
+
+Confidence = Literal["high", "medium", "low"]
+
+
+class Evidence(NamedTuple):
+    """A place that proves a finding."""
+
+    source: str  # file, or "" for a number that is derived from many lines
+    line: int | None
+    text: str
+
+
+class Advice(NamedTuple):
+    """One thing to change."""
+
+    setting: str  # DeepSpeed config key (dotted), launch option or environment variable
+    now: str  # its value in this run, "" if unknown
+    to: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One true sentence about a run, its price, its proof and what to do about it.
+
+    Seconds are of one optimizer step; `share` is their part of the step, 0 to 1.
+    None means unknown.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    summary: str
+    share: float | None = None
+    seconds_per_step: float | None = None
+    ranks: tuple[int, ...] = ()
+    phase: str | None = None
+    steps: tuple[int, int] | None = None  # first and last optimizer step it speaks of
+    evidence: tuple[Evidence, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    gain: tuple[float, float] | None = None  # low and high, seconds per step
+    confidence: Confidence = "high"
+
+
+class Abstention(NamedTuple):
+    """A rule that could not judge, and what it would need."""
+
+    rule: str
+    why: str
+
+
+#: What a rule answers. An empty list: it looked, and nothing is wrong.
+Verdict = list[Finding] | Abstention

@@ -1,0 +1,278 @@
+"""Pipeline parallelism: what a stage waits for, and how much of that is the bubble."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from dsprof.analysis.breakdown import pipeline_phases
+from dsprof.analysis.cost import bubble_seconds, bubble_share
+from dsprof.findings.facts import NO_TIMERS, Facts, phase_evidence, promise
+from dsprof.findings.finding import Advice, Confidence, Finding
+from dsprof.findings.thresholds import (
+    IMBALANCE_CRITICAL,
+    IMBALANCE_WARNING,
+    MICRO_BATCHES_PER_STAGE,
+    PIPELINE_CRITICAL,
+    PIPELINE_WARNING,
+    TRANSFER_CHEAP,
+    grade,
+)
+from dsprof.units import format_seconds, format_share
+
+NO_PIPELINE = "no pipeline timers in this run"
+
+
+def pipeline_bubble(facts: Facts) -> list[Finding] | str:
+    """A stage waits for its neighbours for a large part of the step."""
+    waiting = _waiting(facts)
+    if isinstance(waiting, str):
+        return waiting
+    seconds = float(waiting["seconds"].sum())
+    share = facts.share(seconds) or 0.0
+    severity = grade(share, PIPELINE_WARNING, PIPELINE_CRITICAL)
+    if severity is None:
+        return []
+    cheap = _transfer_is_cheap(waiting)
+    ideal = _ideal_bubble(facts)
+    return [
+        Finding(
+            rule="pipeline-bubble",
+            severity=severity,
+            title=_title(facts, waiting, seconds, cheap, ideal),
+            summary=" ".join(_sentences(facts, waiting, seconds, cheap, ideal)),
+            share=share,
+            seconds_per_step=seconds,
+            phase=str(waiting.index[0]),
+            evidence=phase_evidence(pd.concat([waiting, facts.phases_of("communication")]), 4),
+            advice=_advice(facts),
+            gain=_gain(facts, seconds, ideal),
+            confidence=_confidence(cheap, ideal),
+        )
+    ]
+
+
+def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
+    """A stage waits longer than a balanced pipeline's bubble explains."""
+    waiting = _waiting(facts)
+    if isinstance(waiting, str):
+        return waiting
+    ideal = _ideal_bubble(facts)
+    if ideal is None:
+        return (
+            "the number of stages, of micro-batches or the compute time is unknown: "
+            "waiting cannot be split into bubble and imbalance"
+        )
+    seconds = float(waiting["seconds"].sum())
+    excess = seconds - ideal
+    share = facts.share(excess) or 0.0
+    severity = grade(share, IMBALANCE_WARNING, IMBALANCE_CRITICAL)
+    if severity is None:
+        return []
+    cheap = _transfer_is_cheap(waiting)
+    cause = "later stages are slower" if cheap else "slower stages or the transfer between them"
+    return [
+        Finding(
+            rule="pipeline-imbalance",
+            severity=severity,
+            title=f"{format_share(share)} of a step is pipeline waiting that no bubble explains: "
+            f"{cause}",
+            summary=f"{_stage(waiting)} waits {format_seconds(seconds)} per step; a balanced "
+            f"pipeline of {facts.layout.stages} stages and {facts.layout.micro_batches} "
+            f"micro-batches would make it wait {format_seconds(ideal)}. The other "
+            f"{format_seconds(excess)} come from stages that compute longer than this one"
+            f"{'' if cheap else ' or from slow transfers between stages'} "
+            f"({facts.windows}; only one stage is seen, hence medium confidence).",
+            share=share,
+            seconds_per_step=excess,
+            phase=str(waiting.index[0]),
+            evidence=phase_evidence(waiting),
+            advice=(
+                Advice(
+                    "PipelineModule(partition_method=...)",
+                    "",
+                    "a split by measured time, e.g. type:... or a list of layers",
+                    "the slowest stage sets the pace of all; embedding and loss head weigh more "
+                    "than their parameter count says",
+                ),
+            ),
+            gain=promise(excess),
+            confidence="medium",
+        )
+    ]
+
+
+def _waiting(facts: Facts) -> pd.DataFrame | str:
+    if facts.breakdown is None:
+        return NO_TIMERS
+    waiting = pipeline_phases(facts.phases_of("wait"))
+    return waiting if len(waiting) else NO_PIPELINE
+
+
+def _seconds(waiting: pd.DataFrame, word: str) -> float:
+    return float(waiting["seconds"][waiting.index.str.contains(word)].sum())
+
+
+def _is_first_stage(waiting: pd.DataFrame) -> bool:
+    names = waiting.index
+    return bool(names.str.contains("recv_grad|backward.recv").any()) and not bool(
+        names.str.contains("recv_input|forward.recv").any()
+    )
+
+
+def _stage(waiting: pd.DataFrame) -> str:
+    return "stage 0" if _is_first_stage(waiting) else "the stage that prints"
+
+
+def _what(waiting: pd.DataFrame) -> str:
+    """What the longest wait is for."""
+    name = str(waiting.index[0])
+    if "recv_grad" in name or "backward-recv" in name or "backward_recv" in name:
+        return "waiting for gradients"
+    if "recv" in name:
+        return "waiting for activations"
+    return "handing results to its neighbour"
+
+
+def _transfer_is_cheap(waiting: pd.DataFrame) -> bool | None:
+    """Stage 0 sends activations as large as the gradients it gets: sending shows the transfer.
+
+    None where a stage does not show both directions alone.
+    """
+    sent, received = _seconds(waiting, "send"), _seconds(waiting, "recv")
+    if not _is_first_stage(waiting) or not sent:
+        return None
+    return sent <= TRANSFER_CHEAP * received
+
+
+def _ideal_bubble(facts: Facts) -> float | None:
+    """Seconds of waiting a balanced pipeline causes; None if its shape is unknown."""
+    stages, micro_batches = facts.layout.stages, facts.layout.micro_batches
+    compute = facts.seconds_of("compute")
+    if not stages or stages < 2 or not micro_batches or not compute:
+        return None
+    return bubble_seconds(stages, micro_batches, compute)
+
+
+def _title(
+    facts: Facts, waiting: pd.DataFrame, seconds: float, cheap: bool | None, ideal: float | None
+) -> str:
+    collectives = facts.seconds_of("communication") or 0.0
+    head = (
+        f"{format_share(facts.share(seconds + collectives) or 0.0)} of a step is communication, "
+        f"and {format_share(seconds / (seconds + collectives))} of that is "
+        f"{_stage(waiting)} {_what(waiting)}"
+    )
+    if ideal is not None and ideal >= seconds / 2:
+        return f"{head}: a pipeline bubble, not the network; raise the number of micro-batches"
+    if ideal is not None:
+        return f"{head}: more than the bubble explains; balance the stages"
+    if cheap:
+        return (
+            f"{head}: a pipeline bubble or slower later stages, not the network's bandwidth; "
+            "raise the number of micro-batches"
+        )
+    return f"{head}: a pipeline bubble, slower stages or slow transfers between them"
+
+
+def _sentences(
+    facts: Facts, waiting: pd.DataFrame, seconds: float, cheap: bool | None, ideal: float | None
+) -> list[str]:
+    longest = waiting.iloc[0]
+    found = [
+        f"{waiting.index[0]} takes {format_seconds(longest['seconds'])} of a step of "
+        f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
+        f"({facts.windows}).",
+        _collectives(facts),
+    ]
+    if cheap:
+        found.append(
+            "Sending the activations, which are as large as the gradients that come back, takes "
+            f"{format_seconds(_seconds(waiting, 'send'))}: the transfer is not what it waits for."
+        )
+    if ideal is None:
+        found += _unknown_shape(facts, seconds)
+    else:
+        found.append(_known_shape(facts, seconds, ideal))
+    return [sentence for sentence in found if sentence]
+
+
+def _collectives(facts: Facts) -> str:
+    table = facts.phases_of("communication")
+    if table.empty:
+        return "Gradient reduction is not timed by this source."
+    return (
+        f"Collectives (gradient reduction, parameter gathering) take only "
+        f"{format_seconds(float(table['seconds'].sum()))}."
+    )
+
+
+def _known_shape(facts: Facts, seconds: float, ideal: float) -> str:
+    stages, micro_batches = facts.layout.stages or 1, facts.layout.micro_batches or 1
+    return (
+        f"{stages} stages and {micro_batches} micro-batches idle "
+        f"{format_share(bubble_share(stages, micro_batches))} of their time even when balanced, "
+        f"(p-1)/(m+p-1): {format_seconds(min(ideal, seconds))} of the wait here is that bubble, "
+        f"{format_seconds(max(0.0, seconds - ideal))} is not."
+    )
+
+
+def _unknown_shape(facts: Facts, seconds: float) -> list[str]:
+    compute = facts.seconds_of("compute")
+    found = [
+        "The number of stages p and micro-batches m is not in this log, so bubble and slower "
+        "later stages cannot be told apart (hence no high confidence)."
+    ]
+    if compute:
+        found.append(
+            f"If the stages are balanced, p - 1 = {seconds / compute:.1f} m explains the wait."
+        )
+    samples = facts.layout.samples or _samples(facts)
+    if samples:
+        found.append(
+            f"A step has about {samples} samples, so at most {samples} micro-batches fill the "
+            "pipeline."
+        )
+    return found
+
+
+def _samples(facts: Facts) -> int | None:
+    """Samples of one step: rate times duration."""
+    rate = facts.steps["samples_per_second"] * facts.steps["seconds"]
+    rate = rate[rate.gt(0)]
+    return round(float(rate.median())) if len(rate) else None
+
+
+def _advice(facts: Facts) -> tuple[Advice, ...]:
+    stages, micro_batches = facts.layout.stages, facts.layout.micro_batches
+    to = f"{MICRO_BATCHES_PER_STAGE * stages}" if stages else "at least 4 times the stages"
+    more = Advice(
+        "gradient_accumulation_steps",
+        str(micro_batches or ""),
+        to,
+        "it is the number of micro-batches in the pipeline; the bubble is (p-1)/(m+p-1) of the "
+        "time. Halve train_micro_batch_size_per_gpu in turn to keep the batch",
+    )
+    fewer = Advice(
+        "number of pipeline stages",
+        str(stages or ""),
+        "fewer",
+        "each stage less is a micro-batch time less of bubble; ZeRO-1 may free the memory for it",
+    )
+    if stages and micro_batches and micro_batches >= MICRO_BATCHES_PER_STAGE * stages:
+        return (fewer,)
+    return more, fewer
+
+
+def _gain(facts: Facts, seconds: float, ideal: float | None) -> tuple[float, float]:
+    """What many micro-batches save at the same batch; nothing, if the wait is no bubble."""
+    stages, micro_batches = facts.layout.stages, facts.layout.micro_batches
+    if ideal is None or not stages or not micro_batches:
+        return 0.0, seconds / 2
+    target = max(MICRO_BATCHES_PER_STAGE * stages, micro_batches)
+    return promise(min(ideal, seconds) * (1 - micro_batches / target))
+
+
+def _confidence(cheap: bool | None, ideal: float | None) -> Confidence:
+    if ideal is not None:
+        return "high"
+    return "medium" if cheap else "low"

@@ -1,0 +1,88 @@
+"""Every number a rule compares with. docs/diagnosis.md says where each comes from.
+
+Shares are parts of an optimizer step, 0 to 1.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dsprof.events import Severity
+
+#: Rows that a statistic needs: below, the rule abstains. Shares need one window.
+EVIDENCE_STEPS: Final = 20
+#: Part of the best possible gain that is promised at least.
+GAIN_LOW: Final = 0.5
+
+COMMUNICATION_WARNING: Final = 0.15
+COMMUNICATION_CRITICAL: Final = 0.30
+#: Measured over least possible seconds: up to the first the link is the limit,
+#: from the second on it is not.
+NEAR_MODEL: Final = 1.5
+FAR_FROM_MODEL: Final = 3.0
+
+NO_OVERLAP_COMMUNICATION: Final = 0.20
+OVERLAP_LOW: Final = 0.50
+
+SLOW_LINK_WARNING: Final = 0.50
+SLOW_LINK_CRITICAL: Final = 0.25
+LINK_CALLS: Final = 5
+
+SMALL_MESSAGES_SECONDS: Final = 0.50
+SMALL_MESSAGES_SHARE: Final = 0.10
+
+GATHER_STALL_WARNING: Final = 0.05
+GATHER_STALL_CRITICAL: Final = 0.30
+
+PIPELINE_WARNING: Final = 0.15
+PIPELINE_CRITICAL: Final = 0.30
+#: Sending as a part of receiving the same bytes back, below which transfer is no cause.
+TRANSFER_CHEAP: Final = 0.20
+#: Micro-batches per stage that make the bubble small.
+MICRO_BATCHES_PER_STAGE: Final = 4
+IMBALANCE_WARNING: Final = 0.10
+IMBALANCE_CRITICAL: Final = 0.20
+
+STRAGGLER_WARNING: Final = 0.10
+STRAGGLER_CRITICAL: Final = 0.20
+STRAGGLER_HELD: Final = 0.60
+
+DATA_WARNING: Final = 0.10
+DATA_CRITICAL: Final = 0.20
+COMPUTE_BOUND: Final = 0.90
+OPTIMIZER_WARNING: Final = 0.15
+OPTIMIZER_CRITICAL: Final = 0.30
+OFFLOAD_WARNING: Final = 0.15
+OFFLOAD_CRITICAL: Final = 0.30
+CHECKPOINT_WARNING: Final = 0.05
+CHECKPOINT_CRITICAL: Final = 0.15
+UNACCOUNTED_WARNING: Final = 0.10
+UNACCOUNTED_CRITICAL: Final = 0.30
+
+MEMORY_WARNING: Final = 0.92
+MEMORY_CRITICAL: Final = 0.97
+GROWTH_BYTES: Final = 1 << 30
+GROWTH_SHARE: Final = 0.06
+GROWTH_STEPS: Final = 50
+GROWTH_RISING: Final = 0.80
+THRASH_WARNING: Final = 1
+THRASH_CRITICAL: Final = 0.10
+
+OVERFLOW_STEPS: Final = 3
+OVERFLOW_WARNING: Final = 0.05
+OVERFLOW_CRITICAL: Final = 0.25
+
+SPIKE_RATIO: Final = 1.5
+SPIKES_WARNING: Final = 0.05
+SPIKES_CRITICAL: Final = 0.15
+SLOWDOWN_WARNING: Final = 0.10
+SLOWDOWN_CRITICAL: Final = 0.25
+#: Above the old level by less than this part of the rise: the slowdown is over.
+SLOWDOWN_RECOVERED: Final = 0.50
+
+
+def grade(measure: float, warning: float, critical: float) -> Severity | None:
+    """The severity of a measure that is bad when large; None below `warning`."""
+    if measure >= critical:
+        return Severity.CRITICAL
+    return Severity.WARNING if measure >= warning else None
