@@ -86,10 +86,12 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
     if place not in PLACES:
         raise GrammarError(f"place {place!r} is none of {', '.join(PLACES)}", where)
     regex = _regex(table.pop("regex", None), where)
+    lead = table.pop("lead", None)
     pattern = Pattern(
         id=f"{file.stem}.{name}",
         about=table.pop("about", ""),
         needles=needles,
+        lead=_regex(f"(?:{lead})\\Z", where) if lead else None,
         regex=regex,
         place=place,
         starts=bool(table.pop("starts", False)),
@@ -99,7 +101,7 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         block=_block(table.pop("block", None), where),
     )
     _nothing_left(table, where)
-    _groups_exist(regex, pattern.rows, where)
+    _groups_exist((regex, pattern.lead), pattern.rows, where)
     return pattern
 
 
@@ -156,8 +158,10 @@ def _measure(column: str, cell: str, where: str) -> Measure:
     return Measure(column, group[1] if group else "", "" if group else content, unit)
 
 
-def _groups_exist(regex: re.Pattern[bytes] | None, rows: Sequence[Row], where: str) -> None:
-    known = set(regex.groupindex) if regex else set()
+def _groups_exist(
+    regexes: Sequence[re.Pattern[bytes] | None], rows: Sequence[Row], where: str
+) -> None:
+    known = {group for regex in regexes if regex for group in regex.groupindex}
     used = {m.group for row in rows for m in row.measures if m.group}
     used |= {group for row in rows for group in _GROUP.findall(row.name + row.raw)}
     used |= {g for row in rows for m in row.measures for g in _GROUP.findall(m.constant)}
@@ -235,6 +239,7 @@ def _flavour(file: Path, table: dict[str, Any]) -> TimerFlavour:
         aliases=dict(table.pop("aliases", {})),
         ignore=frozenset(table.pop("ignore", ())),
         overlaps=dict(table.pop("overlaps", {})),
+        follows=str(table.pop("follows", "")),
     )
     if not flavour.name or not (flavour.all or flavour.any):
         raise GrammarError("a flavour needs a name and the timers that tell it", where)

@@ -21,6 +21,7 @@ UNITS: Final[dict[str, tuple[str, float | str]]] = {
     "size": ("bytes", "size"),
     "duration": ("seconds", "duration"),
     "amount": ("value", "amount"),
+    "tera": ("value", "tera"),
     "clock": ("seconds", "clock"),
     "text": ("text", "text"),
 }
@@ -88,6 +89,7 @@ class Pattern:
     id: str
     about: str
     needles: tuple[bytes, ...]
+    lead: re.Pattern[bytes] | None  # what may stand right before the needle
     regex: re.Pattern[bytes] | None  # None: the needle is all there is to match
     place: str
     starts: bool
@@ -115,6 +117,7 @@ class TimerFlavour:
     aliases: dict[str, str]
     ignore: frozenset[str]
     overlaps: dict[str, str]
+    follows: str  # taken only if the timer line before it (same source and rank) had this flavour
 
     def matches(self, names: frozenset[str]) -> bool:
         return (
@@ -150,4 +153,8 @@ class Grammar:
 
     def flavour(self, names: frozenset[str]) -> TimerFlavour | None:
         """The first flavour that fits a line holding exactly these canonical names."""
-        return next((t for t in self.timers.values() if t.matches(names)), None)
+        return next((t for t in self.timers.values() if not t.follows and t.matches(names)), None)
+
+    def following(self, names: frozenset[str]) -> TimerFlavour | None:
+        """The flavour such a line has if the line before it was of `follows`."""
+        return next((t for t in self.timers.values() if t.follows and t.matches(names)), None)

@@ -1,0 +1,172 @@
+"""Bytes to events: any DeepSpeed-family log in, one tidy table out.
+
+    source ─ bytes ─► containers ─► scan ─ records ─► place ─► table
+
+`read` takes whole sources, `Reader` a source that is still growing; both give the same
+table for the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dsprof import grammar as grammars
+from dsprof.errors import DsprofError
+from dsprof.grammar import Grammar
+from dsprof.logs.containers import Containers
+from dsprof.logs.coverage import Unread
+from dsprof.logs.lines import portions
+from dsprof.logs.scan import Scanner
+from dsprof.logs.source import Source, open_bytes, sources_of
+from dsprof.logs.table import SCHEMA, Sheet, events_table
+
+__all__ = ["SCHEMA", "Coverage", "Log", "Reader", "read"]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What was read and what was understood.
+
+    Attributes:
+        lines: lines of all sources.
+        bytes: plain bytes of all sources.
+        patterns: records per `dialect.pattern`.
+        metric_lines: lines that look like metrics among those looked at.
+        read_lines: those of them that a pattern read.
+        shapes: (how often, shape, source, line, example) of lines that look like metrics
+            and that nothing read, most frequent first.
+        sampled: whether only a sample of the lines was looked at for `shapes`.
+    """
+
+    lines: int
+    bytes: int
+    patterns: dict[str, int]
+    metric_lines: int
+    read_lines: int
+    shapes: tuple[tuple[int, str, str, int, str], ...]
+    sampled: bool
+
+
+@dataclass(frozen=True)
+class Log:
+    """What the sources said.
+
+    Attributes:
+        events: the table of `dsprof.events`, shape (rows, 20).
+        meta: `sources`, `fingerprints` (how often each `file:line` of a logger header was
+            seen), `counted_steps` (no line told step numbers), `grammar`.
+    """
+
+    events: pa.Table
+    coverage: Coverage
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+class Reader:
+    """Reads one growing source: feed what came, ask for the table when wanted."""
+
+    def __init__(self, grammar: Grammar, source: Source) -> None:
+        self.source = source
+        self.bytes = 0
+        self.grammar = grammar
+        self.scanner = Scanner(grammar)
+        self._containers = Containers()
+
+    def feed(self, data: bytes) -> None:
+        self.bytes += len(data)
+        self.scanner.feed(self._containers.feed(data))
+
+    def finish(self) -> None:
+        """Nothing more will come: the last line counts although it has no end."""
+        self.scanner.feed(self._containers.finish())
+        self.scanner.finish()
+
+    def log(self) -> Log:
+        """What was read so far."""
+        return _log([self], self.grammar)
+
+
+def read(
+    paths: Sequence[str | Path], *, grammar: Grammar | None = None, processes: int = 1
+) -> Log:
+    """Reads files, folders, globs, URLs or `-`, all as one run.
+
+    Args:
+        paths: where the logs are.
+        grammar: dialects to read with; the built-in ones if None.
+        processes: worker processes for large plain files.
+
+    Raises:
+        DsprofError: a path cannot be read or is no log.
+    """
+    grammar = grammars.builtin() if grammar is None else grammar
+    readers = [_read_source(source, grammar, processes) for source in sources_of(paths)]
+    return _log(readers, grammar)
+
+
+def _read_source(source: Source, grammar: Grammar, processes: int) -> Reader:
+    reader = Reader(grammar, source)
+    stream = open_bytes(source.name)
+    try:
+        for data in portions(stream):
+            reader.feed(data)
+    except (OSError, EOFError, ValueError) as error:
+        # A cut or damaged archive: what could be unpacked counts.
+        if reader.bytes == 0:
+            raise DsprofError(f"cannot be unpacked: {error}", source.name) from None
+    finally:
+        if source.name != "-":
+            stream.close()
+    reader.finish()
+    return reader
+
+
+def _log(readers: Sequence[Reader], grammar: Grammar) -> Log:
+    for reader in readers:
+        reader.scanner.records.flush()
+    sheets = [
+        Sheet(r.source.name, r.source.rank, r.source.host, r.scanner.records) for r in readers
+    ]
+    events, counted = events_table(sheets, grammar)
+    fingerprints: Counter[str] = Counter()
+    for reader in readers:
+        fingerprints.update(reader.scanner.headers)
+    meta = {
+        "sources": [r.source.name for r in readers],
+        "fingerprints": dict(fingerprints),
+        "counted_steps": counted,
+        "grammar": grammar,
+    }
+    return Log(events, _coverage(readers, grammar), meta)
+
+
+def _coverage(readers: Sequence[Reader], grammar: Grammar) -> Coverage:
+    per_pattern: Counter[str] = Counter()
+    shapes = []
+    for reader in readers:
+        for pattern, count in zip(grammar.patterns, reader.scanner.records.per_pattern, strict=True):
+            if count:
+                per_pattern[pattern.id] += int(count)
+        shapes += _shapes(reader.source.name, reader.scanner.unread)
+    unread = [reader.scanner.unread for reader in readers]
+    return Coverage(
+        lines=sum(reader.scanner.lines for reader in readers),
+        bytes=sum(reader.bytes for reader in readers),
+        patterns=dict(per_pattern.most_common()),
+        metric_lines=sum(u.metric_lines for u in unread),
+        read_lines=sum(u.read_lines for u in unread),
+        shapes=tuple(sorted(shapes, key=lambda shape: -shape[0])),
+        sampled=any(u.looked < r.bytes for u, r in zip(unread, readers, strict=True)),
+    )
+
+
+def _shapes(source: str, unread: Unread) -> list[tuple[int, str, str, int, str]]:
+    return [
+        (count, shape, source, *unread.example[shape]) for shape, count in unread.shapes.items()
+    ]

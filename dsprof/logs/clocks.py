@@ -1,0 +1,83 @@
+"""Time stamps of many lines at once, as microseconds since 1970."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+
+#: No time: numpy's NaT.
+UNKNOWN: Final = np.iinfo(np.int64).min
+
+_CLOCK = re.compile(r"(?:(\d+) days?, )?(?:(\d+):)?(\d{1,2}):(\d\d)")
+
+
+def microseconds(stamps: Sequence[bytes | None]) -> np.ndarray:
+    """int64 array; `UNKNOWN` where there is no stamp or it is no date.
+
+    Reads `2023-03-15 13:21:52,800`, `2024-01-02T03:04:05.123456789Z`, a space behind the
+    comma, and `11/21/2026 05:33:09`.
+    """
+    known = [i for i, stamp in enumerate(stamps) if stamp]
+    times = np.full(len(stamps), UNKNOWN, np.int64)
+    if not known:
+        return times
+    texts = [_iso(stamps[i]) for i in known]  # type: ignore[arg-type]
+    try:
+        read = np.array(texts, "datetime64[us]")
+    except ValueError:
+        read = np.array([_one(text) for text in texts], "datetime64[us]")
+    times[known] = read.astype(np.int64)
+    return times
+
+
+def _iso(stamp: bytes) -> str:
+    text = stamp.decode("ascii", "replace")
+    if text[4:5] == "-":
+        if len(text) > 19:
+            fraction = text[20:].strip()
+            zone = fraction.lstrip("0123456789")
+            if zone not in ("", "Z"):
+                return _shifted(text)
+            text = f"{text[:19]}.{fraction.rstrip('Z')[:6]}" if text[19] in ",." else text[:19]
+        return text
+    if text[2:3] == "/":  # American: month/day/year
+        return f"{text[6:10]}-{text[:2]}-{text[3:5]}{text[10:]}"
+    return text
+
+
+def _shifted(text: str) -> str:
+    """A stamp with a zone, in UTC."""
+    try:
+        moment = datetime.fromisoformat(text.replace(",", ".")[:64])
+    except ValueError:
+        return ""
+    offset = moment.utcoffset()
+    return (moment.replace(tzinfo=None) - offset).isoformat() if offset else text[:19]
+
+
+def _one(text: str) -> np.datetime64:
+    try:
+        return np.datetime64(text, "us")
+    except ValueError:
+        return np.datetime64("NaT", "us")
+
+
+def with_year(clock: bytes, year: int) -> bytes | None:
+    """glog's `1121 05:58:21.685000` or torch's `321 02:07:08.4082` with a year put in front."""
+    day, _, time = clock.partition(b" ")
+    if len(day) == 3:
+        day = b"0" + day
+    return b"%04d-%s-%s %s" % (year, day[:2], day[2:], time[:15])
+
+
+def seconds_of_clock(text: str) -> float | None:
+    """Seconds of `16:10`, `1:22:01`, `2 days, 3:04:05`; None if it is no clock."""
+    match = _CLOCK.fullmatch(text.strip())
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

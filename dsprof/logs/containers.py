@@ -1,0 +1,103 @@
+"""Container logs back to the lines the process wrote.
+
+docker's json-file driver writes one JSON object a line and splits what the process
+wrote at 16 KiB; containerd marks such parts with `P`. Both are turned into
+`TIME STREAM F text` lines, which the wrappers read. The parts of a split line become
+one line, followed by as many empty ones, so that line numbers stay those of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+_PARTIAL: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\S{8,40}) (stdout|stderr) ([FP]) ")
+_DOCKER: Final = b'{"log":'
+_LONGEST: Final = 1 << 20
+
+
+class Containers:
+    """Turns portions of a container log into portions of plain lines; leaves others alone.
+
+    What the source is, is decided by its first line.
+    """
+
+    def __init__(self) -> None:
+        self._kind = ""
+        self._rest = b""
+        self._parts: dict[bytes, list[bytes]] = {}
+        self._owed = 0  # line ends owed for parts that were held back
+
+    def feed(self, data: bytes) -> bytes:
+        if self._kind == "plain":
+            return data
+        data = self._rest + data
+        if not self._kind:
+            if len(data) < len(_DOCKER) or (b"\n" not in data and len(data) < 4096):
+                self._rest = data
+                return b""
+            self._kind = _kind(data)
+            if self._kind == "plain":
+                self._rest = b""
+                return data
+        cut = data.rfind(b"\n") + 1
+        self._rest = data[cut:]
+        if len(self._rest) > _LONGEST:
+            cut, self._rest = len(data), b""
+        return b"".join(map(self._line, data[:cut].splitlines(keepends=True)))
+
+    def finish(self) -> bytes:
+        """The last line, if it had no end, and parts whose end never came."""
+        rest, self._rest = self._rest, b""
+        if self._kind == "" or not rest:
+            return rest + self._leftovers()
+        return self._line(rest) + self._leftovers()
+
+    def _leftovers(self) -> bytes:
+        parts, self._parts = self._parts, {}
+        return b"".join(b"".join(held) + b"\n" for held in parts.values())
+
+    def _line(self, line: bytes) -> bytes:
+        read = _docker_line(line) if self._kind == "docker" else _cri_line(line)
+        if read is None:
+            return line
+        head, stream, text, whole = read
+        held = self._parts.setdefault(stream, [])
+        if not whole and sum(map(len, held)) < _LONGEST:
+            held.append(text if held else head + text)
+            self._owed += 1
+            return b""
+        start = b"".join(held) or head
+        held.clear()
+        owed, self._owed = self._owed, 0
+        return start + text + b"\n" * (owed + 1)
+
+
+def _kind(data: bytes) -> str:
+    first = data[: data.find(b"\n") + 1 or len(data)]
+    if first.startswith(_DOCKER) and _docker_line(first) is not None:
+        return "docker"
+    return "cri" if _PARTIAL.match(first) else "plain"
+
+
+def _docker_line(line: bytes) -> tuple[bytes, bytes, bytes, bool] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(entry, dict) or not isinstance(entry.get("log"), str):
+        return None
+    stream = str(entry.get("stream", "stdout")).encode()
+    text = entry["log"].encode("utf-8", "surrogatepass")
+    head = b"%s %s F " % (str(entry.get("time", "")).encode(), stream)
+    whole = text.endswith(b"\n")
+    return head, stream, text.rstrip(b"\n"), whole
+
+
+def _cri_line(line: bytes) -> tuple[bytes, bytes, bytes, bool] | None:
+    match = _PARTIAL.match(line)
+    if match is None:
+        return None
+    head = b"%s %s F " % (match[1], match[2])
+    return head, match[2], line[match.end() :].rstrip(b"\n"), match[3] == b"F"

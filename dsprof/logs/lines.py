@@ -1,0 +1,59 @@
+"""Bytes as they come, cut into pieces that hold whole lines, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+#: A line longer than this is read in pieces, so that memory stays bounded.
+LONGEST_LINE: Final = 1 << 20
+
+
+class Lines:
+    """Holds back the unfinished end of what was fed.
+
+    Lines end at `\\n`. Where a megabyte holds none (progress bars, a log that lost its
+    line breaks), pieces end at `\\r` or, failing that, at the last place `safe_cut` offers.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+        self._length = 0
+
+    def feed(self, data: bytes) -> bytes:
+        """What can be read now: the held bytes and `data` up to its last line end."""
+        cut = data.rfind(b"\n") + 1
+        if cut == 0:
+            if self._length + len(data) < LONGEST_LINE:
+                self._hold(data)
+                return b""
+            whole = self.take() + data
+            cut = whole.rfind(b"\r") + 1 or len(whole)
+            self._hold(whole[cut:])
+            return whole[:cut]
+        ready = self.take() + data[:cut] if self._held else data[:cut]
+        self._hold(data[cut:])
+        return ready
+
+    def give_back(self, data: bytes) -> None:
+        """Puts the end of a piece back: a record that the cut went through."""
+        if data:
+            self._held.insert(0, data)
+            self._length += len(data)
+
+    def take(self) -> bytes:
+        """Everything held back."""
+        held, self._held, self._length = b"".join(self._held), [], 0
+        return held
+
+    def _hold(self, data: bytes) -> None:
+        if data:
+            self._held.append(data)
+            self._length += len(data)
+
+
+def portions(read: object, size: int = 1 << 18) -> Iterator[bytes]:
+    """Successive reads until the end. 256 KiB stay in the second-level cache."""
+    call = read.read  # type: ignore[attr-defined]
+    while data := call(size):
+        yield data

@@ -1,0 +1,69 @@
+"""Reads the samples of dialect files back: the files test themselves with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dsprof.grammar import Grammar, Sample
+from dsprof.logs import Reader
+from dsprof.logs.source import Source
+
+
+def read_sample(sample: Sample, grammar: Grammar) -> list[dict[str, Any]]:
+    """The events that the sample's text gives, in order of appearance."""
+    reader = Reader(grammar, Source("sample"))
+    reader.feed(sample.text + b"\n")
+    reader.finish()
+    rows: list[dict[str, Any]] = reader.log().events.to_pylist()
+    return rows
+
+
+def strangers(sample: Sample, grammar: Grammar) -> set[str]:
+    """Patterns of other dialects that also read something in the sample."""
+    return {
+        str(event["pattern"])
+        for event in read_sample(sample, grammar)
+        if str(event["pattern"]).partition(".")[0] != sample.file
+        and not _lends_its_line(str(event["pattern"]), event["timers"], grammar)
+    }
+
+
+def _lends_its_line(pattern: str, flavour: object, grammar: Grammar) -> bool:
+    """`time (ms) |` lines are read by one pattern for all dialects; flavours tell them apart."""
+    return flavour is not None or any(p.id == pattern and p.place == "timer" for p in grammar.patterns)
+
+
+def covered(grammar: Grammar) -> tuple[set[str], set[str]]:
+    """Patterns and timer flavours that some sample shows."""
+    patterns: set[str] = set()
+    flavours: set[str] = set()
+    for event in _events(grammar):
+        patterns.add(str(event["pattern"]))
+        flavours.add(str(event["timers"]))
+    return patterns, flavours
+
+
+def _events(grammar: Grammar) -> Iterable[dict[str, Any]]:
+    for sample in grammar.samples:
+        yield from read_sample(sample, grammar)
+
+
+def faults(sample: Sample, grammar: Grammar) -> list[str]:
+    """What the sample's text gives that it should not, or does not that it should."""
+    events = read_sample(sample, grammar)
+    if len(events) != len(sample.events):
+        read = ", ".join(f"{e['kind']} {e['name']}" for e in events) or "nothing"
+        return [f"expects {len(sample.events)} events, read {len(events)}: {read}"]
+    return [
+        f"{event['kind']} {event['name']}: {column} is {event.get(column)!r}, not {value!r}"
+        for expected, event in zip(sample.events, events, strict=True)
+        for column, value in expected.items()
+        if not _same(event.get(column), value)
+    ]
+
+
+def _same(read: object, told: object) -> bool:
+    if isinstance(told, float) and isinstance(read, (int, float)):
+        return abs(read - told) <= 1e-9 * max(abs(told), 1e-3)
+    return read == told

@@ -1,0 +1,201 @@
+"""Records of all sources as the one table of events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from dsprof.grammar import Grammar
+from dsprof.logs.clocks import UNKNOWN
+from dsprof.logs.place import Placed, Source, place
+from dsprof.logs.records import MEASURES, Records, Rows
+
+SCHEMA: Final = pa.schema(
+    [
+        ("segment", pa.int32()),
+        ("engine", pa.int16()),
+        ("step", pa.int64()),
+        ("steps", pa.int32()),
+        ("rank", pa.int32()),
+        ("host", pa.dictionary(pa.int32(), pa.string())),
+        ("at", pa.timestamp("us")),
+        ("kind", pa.dictionary(pa.int32(), pa.string())),
+        ("name", pa.dictionary(pa.int32(), pa.string())),
+        ("raw", pa.dictionary(pa.int32(), pa.string())),
+        ("seconds", pa.float64()),
+        ("bytes", pa.float64()),
+        ("count", pa.float64()),
+        ("value", pa.float64()),
+        ("text", pa.dictionary(pa.int32(), pa.string())),
+        ("source", pa.dictionary(pa.int32(), pa.string())),
+        ("line", pa.int64()),
+        ("pattern", pa.dictionary(pa.int32(), pa.string())),
+        ("timers", pa.dictionary(pa.int32(), pa.string())),
+        ("record", pa.int32()),
+    ]
+)
+
+
+class Sheet:
+    """One source's records, each column whole."""
+
+    def __init__(self, name: str, rank: int | None, host: str | None, records: Records) -> None:
+        self.name, self.records = name, records
+        self.columns = {
+            column: np.concatenate(parts) if parts else np.empty(0, np.int64)
+            for column, parts in records.columns.items()
+            if column != "offset"
+        }
+        if rank is not None:
+            unknown = self.columns["rank"] < 0
+            self.columns["rank"] = np.where(unknown, rank, self.columns["rank"]).astype(np.int32)
+        if host is not None and len(self.columns["host"]):
+            code = records.hosts(host)
+            unknown = self.columns["host"] < 0
+            self.columns["host"] = np.where(unknown, code, self.columns["host"]).astype(np.int32)
+
+    def place(self, grammar: Grammar) -> Placed:
+        c = self.columns
+        bar, total = self._bars()
+        source = Source(
+            c["pattern"].astype(np.int64),
+            c["step"].astype(np.int64),
+            c["rank"].astype(np.int64),
+            c["host"].astype(np.int64),
+            c["signature"].astype(np.int64),
+            bar,
+            total,
+        )
+        return place(source, grammar, self.records.signatures.values)
+
+    def _bars(self) -> tuple[np.ndarray, np.ndarray]:
+        """Position and length of the progress bar that each record shows, -1 if none."""
+        count = self.records.count
+        found = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+        names = [key.name for key in self.records.keys.values]
+        for target, name in zip(found, ("bar_position", "bar_total"), strict=True):
+            codes = [i for i, other in enumerate(names) if other == name]
+            if not codes:
+                break
+            for rows in self.records.rows:
+                here = np.flatnonzero(np.isin(rows.key, codes))
+                if len(here):
+                    target[rows.record[here]] = rows.measures["value"][here].astype(np.int64)
+        return found
+
+
+def events_table(sheets: Sequence[Sheet], grammar: Grammar) -> tuple[pa.Table, bool]:
+    """The events of all sources, in order; and whether steps had to be counted."""
+    batches = []
+    base = 0
+    counted = False
+    several = _several_hosts(sheets)
+    sources = pa.array([sheet.name for sheet in sheets], pa.string())
+    for number, sheet in enumerate(sheets):
+        placed = sheet.place(grammar)
+        counted |= placed.counted
+        who = _ranks(sheet, several=several)
+        dictionaries = _dictionaries(sheet, grammar, sources)
+        for rows in sheet.records.rows:
+            batches.append(_batch(rows, sheet, placed, who, number, base, dictionaries))
+        base += sheet.records.count
+    table = pa.Table.from_batches(batches, SCHEMA) if batches else SCHEMA.empty_table()
+    return table.unify_dictionaries() if len(sheets) > 1 else table, counted
+
+
+def _several_hosts(sheets: Sequence[Sheet]) -> bool:
+    hosts = {
+        sheet.records.hosts.values[code]
+        for sheet in sheets
+        for code in np.unique(sheet.columns["host"]).tolist()
+        if code >= 0
+    }
+    return len(hosts) > 1
+
+
+def _ranks(sheet: Sheet, *, several: bool) -> np.ndarray:
+    """Global ranks. On one host the local rank is the global one; on several it is not."""
+    rank = sheet.columns["rank"]
+    if several:
+        return rank
+    return np.where(rank < 0, sheet.columns["local"], rank).astype(np.int32)
+
+
+class _Dictionaries:
+    """Dictionary columns of one sheet: the values, and the key's code in each."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, pa.Array] = {}
+        self.of_key: dict[str, np.ndarray] = {}
+
+
+def _dictionaries(sheet: Sheet, grammar: Grammar, sources: pa.Array) -> _Dictionaries:
+    made = _Dictionaries()
+    keys = sheet.records.keys.values
+    for column in ("kind", "name", "raw"):
+        words = [getattr(key, column) for key in keys]
+        distinct = list(dict.fromkeys(words))
+        number = {word: i for i, word in enumerate(distinct)}
+        made.values[column] = pa.array(distinct, pa.string())
+        made.of_key[column] = np.array([number[word] for word in words] or [0], np.int32)
+    made.values["pattern"] = pa.array([p.id for p in grammar.patterns], pa.string())
+    made.of_key["pattern"] = np.array([key.pattern for key in keys] or [0], np.int32)
+    made.values["timers"] = pa.array(list(grammar.timers), pa.string())
+    made.values["host"] = pa.array(sheet.records.hosts.values, pa.string())
+    made.values["text"] = pa.array(sheet.records.texts.values, pa.string())
+    made.values["source"] = sources
+    return made
+
+
+def _batch(
+    rows: Rows,
+    sheet: Sheet,
+    placed: Placed,
+    rank: np.ndarray,
+    number: int,
+    base: int,
+    dictionaries: _Dictionaries,
+) -> pa.RecordBatch:
+    record = rows.record
+    columns = sheet.columns
+
+    def words(name: str, codes: np.ndarray) -> pa.Array:
+        indices = pa.array(codes.astype(np.int32, copy=False), mask=codes < 0)
+        return pa.DictionaryArray.from_arrays(indices, dictionaries.values[name])
+
+    def known(values: np.ndarray, kind: pa.DataType, missing: int = -1) -> pa.Array:
+        return pa.array(values, mask=values == missing).cast(kind)
+
+    arrays = {
+        "segment": pa.array(placed.segment[record].astype(np.int32, copy=False)),
+        "engine": pa.array(placed.engine[record].astype(np.int16)),
+        "step": known(placed.step[record], pa.int64()),
+        "steps": known(placed.steps[record], pa.int32()),
+        "rank": known(rank[record], pa.int32()),
+        "host": words("host", columns["host"][record]),
+        "at": known(columns["at"][record], pa.timestamp("us"), UNKNOWN),
+        "text": words("text", _texts(rows)),
+        "source": words("source", np.full(len(record), number, np.int32)),
+        "line": pa.array(columns["line"][record]),
+        "timers": words("timers", placed.flavour[record]),
+        "record": pa.array(record + np.int32(base)),
+    }
+    for name in ("kind", "name", "raw", "pattern"):
+        arrays[name] = words(name, dictionaries.of_key[name][rows.key])
+    for name in MEASURES:
+        arrays[name] = _measure(rows, name)
+    return pa.RecordBatch.from_arrays([arrays[field.name] for field in SCHEMA], schema=SCHEMA)
+
+
+def _texts(rows: Rows) -> np.ndarray:
+    return np.full(len(rows.record), -1, np.int32) if rows.text is None else rows.text
+
+
+def _measure(rows: Rows, name: str) -> pa.Array:
+    values = rows.measures.get(name)
+    if values is None:
+        return pa.nulls(len(rows.record), pa.float64())
+    return pa.array(values, from_pandas=True)

@@ -1,0 +1,190 @@
+"""What stands in front of a record: who printed it, where, when.
+
+Launchers, schedulers, container runtimes, loggers and people each put something
+in front of a line, in any composition. A *layer* is one of them. A prefix is read
+layer by layer from the left; whatever no layer knows (a progress bar, prose) is
+skipped up to the next header that can be recognised.
+
+Most prefixes of a log differ only in their digits, so what was learnt from one is
+kept under the prefix with its digits zeroed, as a *plan* of where each fact stands:
+the next one costs a dictionary look-up and a few slices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+ANSI: Final = re.compile(rb"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b[()][AB0]|\^\[[c\[]")
+
+_DATE = rb"\d{4}-\d\d-\d\d"
+_TIME = rb"\d\d:\d\d:\d\d"
+_HOST = rb"(?P<host>[A-Za-z0-9][\w.-]{0,252})"
+# A host before a colon has a digit, a dot or a hyphen in it: "Warning:" is no host.
+_NAMED = rb"(?=[A-Za-z_]{0,64}[\d.-]|localhost:|master:)"
+
+#: Layers in the order they are tried. Groups: at, clock (glog, no year), host, rank, local,
+#: task, stream, where (file:line). `strong` layers are also looked for after unknown text.
+_LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
+    # containerd CRI; kubectl logs --timestamps
+    (True, rb"(?P<at>" + _DATE + rb"T" + _TIME + rb"(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) "
+           rb"(?:(?P<stream>stdout|stderr) [FP] )?"),
+    # kubectl logs --prefix
+    (True, rb"\[pod/(?P<host>[^/\]\s]{1,253})/[^\]\s]{1,253}\] "),
+    # mpirun --tag-output, OpenMPI 5, --timestamp-output
+    (True, rb"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d " + _TIME + rb" \d{4})?"
+           rb"\[(?:prterun-[\w.-]{1,200}@)?\d+,(?P<rank>\d+)\]<(?P<stream>stdout|stderr|stddiag)>:\s?"),
+    # DeepSpeed logger, with or without function; OCR puts a space behind the comma
+    (True, rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb",\s?\d{3})\] ?\[[A-Z]+\] "
+           rb"\[(?P<where>[\w.-]{1,64}:\d+)(?::[\w<>]{1,64})?\] ?"),
+    # hydra and other loggers that name a module
+    (True, rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb",\d{3})\]\[[\w.]{1,128}\]\[[A-Z]+\] - "),
+    # DeepSpeed 0.1
+    (True, rb"\[[A-Z]+ (?P<at>" + _DATE + rb" " + _TIME + rb")\] "),
+    # platform: date time.mmm [LEVEL] ip:
+    (True, rb"(?P<at>" + _DATE + rb" " + _TIME + rb"\.\d{3}) \[[A-Z]+\] "
+           rb"(?P<host>\d{1,3}(?:\.\d{1,3}){3}): "),
+    # a bare time stamp in brackets (Megatron-LM, launch scripts)
+    (True, rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb"(?:[.,]\d{1,6})?)\]:? ?"),
+    # HF Trainer's logger and accelerate's
+    (True, rb"\[[A-Z]+\|[\w.-]{1,64}:\d+\] (?P<at>" + _DATE + rb" " + _TIME + rb"(?:,\d{3})?) >>\s?"),
+    (True, rb"(?P<american>\d\d/\d\d/\d{4} " + _TIME + rb") - [A-Z]+ - [\w.]{1,128} - "),
+    # torch: global rank; glog with and without month padding, with and without a pid
+    (True, rb"\[rank(?P<rank>\d+)\]:? ?"),
+    (True, rb"\[?[WEIFC](?P<clock>\d{3,4} " + _TIME + rb"\.\d{3,9})(?: +\d+)? "
+           rb"(?P<where>[\w./<>-]{1,200}:\d+)\] ?"),
+    (True, rb"\[[WEIFC] [\w./-]{1,128}:\d+\] "),
+    # torchrun --tee: role and local rank
+    (True, rb"\[[a-z_]{1,32}?(?P<local>\d{1,4})\]: ?"),
+    # DeepSpeed's own rank words
+    (True, rb"\[Rank (?P<rank>-?\d+)\] ?"),
+    (True, rb"rank[=:](?P<rank>\d+) (?:\| )?(?=time \(ms\)|comm op|step=)"),
+    # docker compose; pdsh, clush, ansible; srun --label; collectors
+    (False, _HOST + rb" {1,20}\| "),
+    (False, rb"(?P<stream>stdout|stderr): ?"),
+    (False, rb"(?P<task>\d{1,6}): ?"),
+    (False, _HOST + rb":\d+:\d+ \[\d+\] "),  # NCCL: host:pid:thread [device]
+    (False, _NAMED + _HOST + rb": ?"),
+    # quoted mail, editor line numbers, numbered dumps, indentation
+    (False, rb"[>\s]{1,400}"),
+    (False, rb"\[\d{1,9}\] "),
+    (False, rb"\d{1,9} (?=[\[{])"),
+)
+
+_BLANK: Final = 3  # layers at the end of the list that name nobody
+
+
+def _either(layers: Iterable[bytes]) -> re.Pattern[bytes]:
+    return re.compile(b"|".join(re.sub(rb"\?P<\w+>", b"?:", layer) for layer in layers))
+
+
+_COMPILED: Final = tuple(re.compile(layer) for _, layer in _LAYERS)
+_ANY: Final = _either(layer for _, layer in _LAYERS)
+_NAMING: Final = _either(layer for _, layer in _LAYERS[:-_BLANK])
+_HEADER: Final = _either(layer for strong, layer in _LAYERS if strong)
+_ZEROED: Final = bytes.maketrans(b"123456789", b"000000000")
+_KEPT_PLANS: Final = 4096
+_LONGEST: Final = 600  # a longer prefix is prose or a bar: only its end can hold headers
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where in a prefix of one shape each fact stands; None where it is not there."""
+
+    at: Span | None = None
+    clock: Span | None = None
+    american: bool = False
+    host: Span | None = None
+    task: Span | None = None
+    rank: Span | None = None
+    local: Span | None = None
+    where: Span | None = None
+    end: int = 0  # how far the layers reach
+
+
+def study(prefix: bytes, *, whole: bool = True, outer: bool = False) -> Plan:
+    """Reads a prefix layer by layer.
+
+    Args:
+        prefix: the bytes before a record, or a whole line.
+        whole: keep looking for headers after text that no layer knows; False stops
+            there, so that `Plan.end` is where the line's own text begins.
+        outer: leave indentation, quotes and line numbers alone: they are the text's own.
+    """
+    found: dict[str, Span] = {}
+    position, end = 0, len(prefix)
+    layers = _NAMING if outer else _ANY
+    while position < end:
+        match = layers.match(prefix, position)
+        if match is None or match.end() == position:
+            if not whole:
+                break
+            match = _HEADER.search(prefix, position)
+            if match is None:
+                break
+            position = match.start()
+        _take(prefix, position, found)
+        position = match.end()
+    american = found.pop("american", None)
+    if american and "at" not in found:
+        found["at"] = american
+    return Plan(american=american is not None and found.get("at") == american,
+                end=position, **found)
+
+
+def _take(prefix: bytes, position: int, found: dict[str, Span]) -> None:
+    for layer in _COMPILED:
+        match = layer.match(prefix, position)
+        if match is None or match.end() == position:
+            continue
+        for name in match.re.groupindex:
+            span = match.span(name)
+            if span[0] < 0 or name == "stream":
+                continue
+            # The outermost clock, host and task count; the innermost rank and header.
+            if name in ("rank", "where", "local") or name not in found:
+                found[name] = span
+        return
+
+
+class Prefixes:
+    """Reads prefixes, remembering the plan of each shape."""
+
+    def __init__(self) -> None:
+        self._plans: dict[bytes, Plan] = {}
+
+    def plan(self, prefix: bytes) -> tuple[bytes, Plan]:
+        """The prefix as read (escape sequences and bars cut off) and its plan."""
+        if b"\x1b" in prefix or b"^[" in prefix:
+            prefix = ANSI.sub(b"", prefix)
+        if len(prefix) > 80 and b"|" in prefix:
+            prefix = _after_bar(prefix)
+        shape = prefix.translate(_ZEROED)
+        plan = self._plans.get(shape)
+        if plan is None:
+            if len(self._plans) >= _KEPT_PLANS:
+                self._plans.clear()
+            if len(prefix) > _LONGEST:
+                prefix = prefix[-_LONGEST:]
+                shape = prefix.translate(_ZEROED)
+            plan = self._plans[shape] = study(prefix)
+        return prefix, plan
+
+
+def _after_bar(prefix: bytes) -> bytes:
+    """Text behind the last progress bar, with whatever wrapped the bar in front of it kept."""
+    cut = max(prefix.rfind(b"it/s]"), prefix.rfind(b"s/it]"))
+    if cut < 0:
+        return prefix
+    outer = study(prefix[:_LONGEST], whole=False).end
+    return prefix[:outer] + prefix[cut + 5 :]
+
+
+def header_start(text: bytes, start: int, end: int) -> int:
+    """Where the first header between `start` and `end` begins; `end` if there is none."""
+    match = _HEADER.search(text, start, end)
+    return match.start() if match else end
