@@ -1,6 +1,7 @@
 """What the example scripts share: a small task, and a start that needs no compiler."""
 
 import argparse
+from typing import Any
 
 import deepspeed
 import torch
@@ -46,7 +47,9 @@ def start() -> None:
     deepspeed.init_distributed(dist_backend="gloo")
 
 
-def base_config(dtype: str, accumulation: int, steps_per_print: int, log_level: str | None) -> dict:
+def base_config(
+    dtype: str, accumulation: int, steps_per_print: int, log_level: str | None
+) -> dict[str, Any]:
     """The part of a DeepSpeed config every example has."""
     config = {
         "train_micro_batch_size_per_gpu": 32,

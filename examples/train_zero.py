@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 import time
+from typing import Any
 
 import deepspeed
 import tiny
@@ -50,7 +51,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def deepspeed_config(args: argparse.Namespace) -> dict:
+def deepspeed_config(args: argparse.Namespace) -> dict[str, Any]:
     config = tiny.base_config(args.dtype, args.accumulation, args.steps_per_print, args.log_level)
     config["zero_optimization"] = {"stage": args.stage}
     config["wall_clock_breakdown"] = args.breakdown
