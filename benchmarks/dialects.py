@@ -59,13 +59,14 @@ class Block:
     seconds: Numbers
 
 
-_STEP = "step=%d, skipped=%d, lr=[%r], mom=[[0.9, 0.95]]"
-_STEP_COLUMNS = {"step": "", "skipped": "", "lr": ""}
+_STEP = "step=%d, skipped=%d, lr=[%r], mom=[[%r, 0.95]]"
+_STEP_COLUMNS = {"step": "", "skipped": "", "lr": "", "momentum": ""}
 _THROUGHPUT = (
-    "epoch=0/micro_step=%d/global_step=%d, RunningAvgSamplesPerSec=%r, "
+    "epoch=%d/micro_step=%d/global_step=%d, RunningAvgSamplesPerSec=%r, "
     "CurrSamplesPerSec=%r, MemAllocated=%rGB, MaxMemAllocated=%rGB"
 )
 _THROUGHPUT_COLUMNS = {
+    "epoch": "",
     "micro_step": "",
     "global_step": "",
     "RunningAvgSamplesPerSec": "",
@@ -77,9 +78,9 @@ _MICRO = ("fwd_microstep", "bwd_microstep", "bwd_inner_microstep",
           "bwd_allreduce_microstep", "step_microstep")  # fmt: skip
 _GLOBAL = ("fwd", "bwd", "bwd_inner", "bwd_allreduce", "step")
 _ZERO = ("optimizer_allgather", "optimizer_gradients", "optimizer_step")
-_DEEPER = ("batch_input", "forward", "pipe_send_output", "comms", "pipe_recv_grad", "backward",
-           "reduce_tied_grads", "reduce_grads", "step", "_step_clipping", "_step_step",
-           "_step_zero_grad", "_step_check_overflow")  # fmt: skip
+_DEEPER = ("train_batch", "batch_input", "forward", "pipe_send_output", "comms",
+           "pipe_recv_grad", "backward", "reduce_tied_grads", "reduce_grads", "step",
+           "_step_clipping", "_step_step", "_step_zero_grad", "_step_check_overflow")  # fmt: skip
 _OVERFLOW = Line(
     "overflow",
     logger("loss_scaler.py:183:update_scale")
@@ -113,13 +114,13 @@ _PERCENT = Line(
 )
 _MEGATRON = Line(
     "megatron_iter",
-    " iteration %8d/ 9000000 | consumed samples: %12d | consumed tokens: %12d"
+    " iteration %8d/%8d | consumed samples: %12d | consumed tokens: %12d"
     " | elapsed time per iteration (ms): %.1f | learning rate: %.3E | global batch size: %5d"
     " | lm loss: %.6E | loss scale: %.1f | grad norm: %.3f | actual seqlen: %5d"
     " | number of skipped iterations: %3d | number of nan iterations: %3d"
     " | samples per second: %.3f | tokens per gpu per second (tgs): %.3f | TFLOPs: %.2f |",
     {
-        "iteration": "", "consumed samples": "", "consumed tokens": "",
+        "iteration": "", "total": "", "consumed samples": "", "consumed tokens": "",
         "elapsed time per iteration (ms)": "ms", "learning rate": "", "global batch size": "",
         "lm loss": "", "loss scale": "", "grad norm": "", "actual seqlen": "",
         "number of skipped iterations": "", "number of nan iterations": "",
@@ -133,9 +134,9 @@ _HF = Line(
 )
 
 
-def timers(kind: str, names: Sequence[str], head: str, first: str = "") -> Line:
+def timers(kind: str, names: Sequence[str], head: str) -> Line:
     """A `time (ms) |` line of these timers."""
-    text = f"{head}time (ms) | {first}" + " | ".join(f"{name}: %.2f" for name in names)
+    text = f"{head}time (ms) | " + " | ".join(f"{name}: %.2f" for name in names)
     return Line(kind, text, dict.fromkeys(names, "ms"))
 
 
@@ -162,7 +163,7 @@ def step_lines(launch: Launch, truth: Truth, steps: Numbers, overflow: Numbers) 
     done = steps[printed]
     line = Line("ds_step", logger(launch.dialect.place) + "[Rank 0] " + _STEP, _STEP_COLUMNS)
     lr = np.round(1e-4 * (1.5 + np.cos(done / 1000)), 9)
-    return scatter(line.render(truth, done, done, skipped[printed], lr), printed)
+    return scatter(line.render(truth, done, done, skipped[printed], lr, 0.9), printed)
 
 
 def throughput_lines(launch: Launch, truth: Truth, steps: Numbers, seconds: Numbers) -> list[str]:
@@ -173,7 +174,7 @@ def throughput_lines(launch: Launch, truth: Truth, steps: Numbers, seconds: Numb
     memory = np.round(launch.jitter(31, len(done)), 2)
     line = Line("ds_throughput", logger(launch.dialect.timer) + _THROUGHPUT, _THROUGHPUT_COLUMNS)
     texts = line.render(
-        truth, done, micro_steps, done, current * 0.99, current, memory, np.round(memory + 8, 2)
+        truth, done, 0, micro_steps, done, current * 0.99, current, memory, np.round(memory + 8, 2)
     )
     return scatter(texts, printed)
 
@@ -245,14 +246,14 @@ def pipeline(launch: Launch, truth: Truth, steps: Numbers) -> Block:
     windows = steps * 10
     count = len(windows)
     total = launch.jitter(5.7, count) * 1e4  # ms of a window
-    shares = [2e-4, 0.06, 1.5e-3, 0.76, 0.7, 0.167, 4e-6, 0.033, 0.028, 2e-6, 0.0278, 6e-6, 8e-6]
+    shares = [0, 2e-4, 0.06, 1.5e-3, 0.76, 0.7, 0.167, 4e-6, 0.033, 0.028, 2e-6, 0.0278, 6e-6, 8e-6]
     parts = dict(
         zip(_DEEPER, (total * launch.jitter(share, count) for share in shares), strict=True)
     )
     percents = [100 * parts[name] / total for name in ("comms", "step", "forward", "backward")]
     timer = timers(
         "time_deeper", _DEEPER,
-        logger(launch.dialect.place) + "[Rank 0] rank=0 ", "train_batch: 0.00 | ",
+        logger(launch.dialect.place) + "[Rank 0] rank=0 "
     )  # fmt: skip
     loss, seconds = launch.jitter(3.0, count), total / 1e3
     none = np.zeros(count, dtype=int)
@@ -275,7 +276,7 @@ def megatron(launch: Launch, truth: Truth, steps: Numbers) -> Block:
         overflow_lines(launch, truth, steps, overflow),
         step_lines(launch, truth, steps, overflow),
         _MEGATRON.render(
-            truth, steps, steps, steps * 512, steps * 512 * 2048, seconds * 1e3,
+            truth, steps, steps, 9_000_000, steps * 512, steps * 512 * 2048, seconds * 1e3,
             1e-4 * (1.5 + np.cos(steps / 1000)), 512, launch.jitter(2.2, count), 65536.0,
             launch.jitter(0.8, count), 2048, overflow.astype(int), 0, rate, rate * 32, rate * 0.6,
         ),

@@ -1,0 +1,37 @@
+"""The only file here that knows how dsprof's reading engine is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+
+def needles() -> list[bytes]:
+    """Every literal of the built-in dialects."""
+    from dsprof import grammar
+
+    return grammar.builtin().needles
+
+
+def events(paths: Sequence[Path], processes: int = 1) -> pa.Table:
+    """All rows that the built-in dialects find in the files."""
+    from dsprof import logs
+
+    return logs.read(list(paths), processes=processes).events
+
+
+def events_in_pieces(path: Path, sizes: Iterable[int]) -> pa.Table:
+    """The same of one file that is still growing, read in pieces of those sizes."""
+    from dsprof import grammar, logs
+    from dsprof.logs.source import named
+
+    reader = logs.Reader(grammar.builtin(), named(str(path)))
+    with path.open("rb") as log:
+        for size in sizes:
+            if not (data := log.read(size)):
+                break
+            reader.feed(data)
+    reader.finish()
+    return reader.log().events
