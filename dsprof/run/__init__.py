@@ -11,12 +11,18 @@ import pandas as pd
 
 from dsprof import grammar as dialects
 from dsprof.run import comm, config, memory, meta, phases, problems, steps
-from dsprof.run.repairs import Repair, repair, table_of
+from dsprof.run.cumulative import table_is_suspect
+from dsprof.run.defects import DEFECTS
+from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
+from dsprof.run.versions import versions
 
 if TYPE_CHECKING:
     from dsprof.findings import Finding
     from dsprof.grammar import Grammar
+
+#: Flavours of DeepSpeed's own forward, backward and step.
+ENGINE_TIMERS = ("zero", "zero-micro")
 
 __all__ = ["Run", "from_events", "load"]
 
@@ -46,7 +52,11 @@ class Run:
 
     @cached_property
     def _repaired(self) -> tuple[pd.DataFrame, list[Repair]]:
-        return repair(self.recorded, self.grammar.timers, self._facts)
+        return repair(self.recorded, self._source, DEFECTS)
+
+    @cached_property
+    def _source(self) -> Source:
+        return Source(versions(self.recorded, self._facts), self.grammar.timers, self.config)
 
     @property
     def events(self) -> pd.DataFrame:
@@ -61,12 +71,12 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """What the job was told; absent where the source does not say."""
-        return config.config(self.events)
+        return config.config(self.recorded)
 
     @cached_property
     def meta(self) -> dict[str, Any]:
         """What the job is: framework, versions, ranks, hosts, layout, sources."""
-        return meta.meta(self.events, self.config, self._facts)
+        return meta.meta(self.recorded, self.config, self._source.version, self._facts)
 
     @cached_property
     def phases(self) -> pd.DataFrame:
@@ -85,12 +95,14 @@ class Run:
 
     @property
     def _mixed(self) -> bool:
-        return self.config.get("zero_stage") == 3
+        """DeepSpeed's own timers of ZeRO-3 hold parameter gathering and compute, unseparated."""
+        timers = self.recorded["timers"].isin(ENGINE_TIMERS).any()
+        return bool(timers) and self.config.get("zero_stage") == 3
 
     @cached_property
     def comm(self) -> pd.DataFrame:
         """Collectives and point-to-point calls."""
-        return comm.comm(self.events, self.config)
+        return comm.comm(self.events, self.config, tables_suspect=table_is_suspect(self._source))
 
     @cached_property
     def memory(self) -> pd.DataFrame:

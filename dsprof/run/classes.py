@@ -84,18 +84,19 @@ def _complete(found: pd.DataFrame, moved: pd.DataFrame) -> pd.DataFrame:
 
 def _unmix(found: pd.DataFrame, moved: pd.DataFrame, held: Numbers) -> pd.DataFrame:
     """ZeRO-3: `held` seconds are compute and communication; only logged collectives split them."""
-    reduced = found[Class.COMMUNICATION].fillna(0.0)
-    both = reduced + held
-    communication = np.minimum(moved[Class.COMMUNICATION], both)
-    split = communication.notna()
-    other = found[Class.OTHER] + np.where(split, -held, reduced)
-    return found.assign(
+    both = found[Class.COMMUNICATION].fillna(0.0) + held
+    logged = moved[Class.COMMUNICATION]
+    communication = logged.clip(upper=both)
+    taken = pd.Series(held, found.index).where(communication.notna(), held - both)
+    unmixed = found.assign(
         **{
             Class.COMPUTE: both - communication,
             Class.COMMUNICATION: communication,
-            Class.OTHER: other.clip(lower=0.0).where(found[Class.OTHER].notna()),
+            Class.OTHER: (found[Class.OTHER] - taken).clip(lower=0.0),
         }
     )
+    timed = found.notna().any(axis=1)
+    return unmixed.where(timed, _complete(found, moved))
 
 
 def excess_of(table: pd.DataFrame, phases: pd.DataFrame) -> Numbers:

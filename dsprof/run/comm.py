@@ -22,18 +22,20 @@ COLUMNS: Final = (
     "exposed_seconds", "algbw", "busbw", "suspect", "total", "source", "line",
 )  # fmt: skip
 
-TABLE: Final = "table"  # patterns of summary tables hold the word
-STRAGGLER: Final = "straggler"
+#: Patterns of tables that sum up many calls end so.
+TABLE: Final = ".summary"
 
 _GATHERS: Final = ("all_gather", "allgather")
 _SCATTERS: Final = ("reduce_scatter",)
 _SUMS: Final = ("all_reduce", "allreduce", "inference_all_reduce")
 _EXCHANGES: Final = ("all_to_all", "alltoall")
 
-SUBGROUP: Final = "the size of the op's group is not known"
+CUMULATIVE: Final = "total of totals: this version's summary adds up cumulative latencies"
 
 
-def comm(events: pd.DataFrame, config: Mapping[str, Any]) -> pd.DataFrame:
+def comm(
+    events: pd.DataFrame, config: Mapping[str, Any], *, tables_suspect: bool = False
+) -> pd.DataFrame:
     """One row per logged call (or per line of a summary table, `total` true).
 
     `bytes` is S of one call as the source logs it, `seconds` all `count` calls together.
@@ -41,17 +43,18 @@ def comm(events: pd.DataFrame, config: Mapping[str, Any]) -> pd.DataFrame:
     `exposed_seconds` is what the compute stream waited; only recordings measure it.
     """
     rows = of_kind(events, Kind.COMM)
-    pattern = rows["pattern"].astype("str")
-    rows = rows[~pattern.str.contains(STRAGGLER).fillna(False).astype(bool)]
     recorded = rows["pattern"].isna()
+    total = of_a_table(rows)
+    suspect = pd.Series(pd.NA, index=rows.index, dtype="str")
     found = rows[["segment", "engine", "step", "rank", "bytes", "seconds", "source", "line"]]
     found = found.assign(
         op=rows["name"],
         group=rows["text"].where(recorded),
         count=rows["count"].fillna(1),
         exposed_seconds=rows["value"].where(recorded),
-        total=rows["pattern"].astype("str").str.contains(TABLE).fillna(False).astype(bool),
-        suspect=pd.Series(pd.NA, index=rows.index, dtype="str"),
+        total=total,
+        suspect=suspect.mask(total & tables_suspect, CUMULATIVE),
+        caller=rows["text"].astype("category"),
     )
     found = _differences(found)
     world = config.get("world_size")
@@ -59,11 +62,16 @@ def comm(events: pd.DataFrame, config: Mapping[str, Any]) -> pd.DataFrame:
     return found[list(COLUMNS)].reset_index(drop=True)
 
 
+def of_a_table(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows sum up many calls."""
+    return rows["pattern"].astype("str").str.endswith(TABLE).fillna(False).astype(bool)
+
+
 def _differences(found: pd.DataFrame) -> pd.DataFrame:
     """Summary tables count from the start of the process: what is new since the last one."""
     tables = found[found["total"]]
     by = tables.groupby(
-        [keys(tables, "segment", "source", "rank", "op"), numbers(tables["bytes"])]
+        [keys(tables, "segment", "source", "rank", "op", "caller"), numbers(tables["bytes"])]
     )
     before = by[["count", "seconds"]].shift()
     new = tables[["count", "seconds"]].astype("float64") - before.astype("float64")

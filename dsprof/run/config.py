@@ -83,7 +83,8 @@ def _sizes(known: dict[str, Any]) -> dict[str, Any]:
     if world and not data and said and world % model == 0:
         data = known["data_parallel_size"] = world // model
     batch, micro, accumulation = (
-        size(name) for name in ("train_batch_size", "micro_batch_size", "gradient_accumulation_steps")
+        size(name)
+        for name in ("train_batch_size", "micro_batch_size", "gradient_accumulation_steps")
     )
     if data and micro and accumulation and not batch:
         known["train_batch_size"] = micro * accumulation * data

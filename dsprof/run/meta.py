@@ -7,18 +7,63 @@ from typing import Any, Final
 
 import pandas as pd
 
+from dsprof.run.versions import Versions
+
 _FROM_CONFIG: Final = (
-    "world_size", "nodes", "zero_stage", "micro_batch_size", "gradient_accumulation_steps",
-    "train_batch_size", "data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size",
-    "expert_parallel_size", "sequence_parallel_size", "parameters", "dtype",
+    "framework", "world_size", "nodes", "zero_stage", "data_parallel_size",
+    "tensor_parallel_size", "pipeline_parallel_size", "expert_parallel_size",
+    "sequence_parallel_size", "micro_batch_size", "gradient_accumulation_steps",
+    "train_batch_size", "seq_length", "parameters", "dtype",
 )  # fmt: skip
+
+#: Dialect → framework that alone prints it; the first that was met names the job.
+_DIALECTS: Final = {
+    "neox": "gpt-neox",
+    "gpt_neox": "gpt-neox",
+    "deeperspeed": "gpt-neox",
+    "deepspeed_chat": "deepspeed-chat",
+    "megatron": "megatron",
+    "huggingface": "huggingface",
+    "deepspeed": "deepspeed",
+    "deepspeed_pipeline": "deepspeed",
+}
 
 
 def meta(
-    events: pd.DataFrame, config: Mapping[str, Any], facts: Mapping[str, Any]
+    events: pd.DataFrame,
+    config: Mapping[str, Any],
+    version: Versions,
+    facts: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What is known, under the canonical names; what is not known is absent."""
+    """What is known, under the canonical names; what is not known is absent.
+
+    `versions` holds what is stated or follows from one place only; `version_range` says
+    how far DeepSpeed's version is known, and from what.
+    """
     known = {name: config[name] for name in _FROM_CONFIG if name in config}
-    hosts = [str(host) for host in events["host"].dropna().unique()]
+    framework = known.get("framework") or _framework(events, version)
+    hosts = sorted(str(host) for host in events["host"].dropna().unique())
     sources = list(facts.get("sources") or map(str, events["source"].dropna().unique()))
-    return {**known, **({"hosts": hosts} if hosts else {}), "sources": sources}
+    found = {
+        **known,
+        "framework": framework,
+        "versions": _versions(config, version),
+        "version_range": f"{version} ({version.how})" if version.spans else version.how,
+        "hosts": hosts,
+        "sources": sources,
+    }
+    return {name: value for name, value in found.items() if value not in (None, "", [], {})}
+
+
+def _framework(events: pd.DataFrame, version: Versions) -> str | None:
+    if version.fork:
+        return "gpt-neox"
+    dialects = {str(pattern).partition(".")[0] for pattern in events["pattern"].dropna().unique()}
+    return next((name for dialect, name in _DIALECTS.items() if dialect in dialects), None)
+
+
+def _versions(config: Mapping[str, Any], version: Versions) -> dict[str, str]:
+    stated = {name: config.get(f"{name}_version") for name in ("deepspeed", "torch", "nccl")}
+    if version.exact:
+        stated["deepspeed"] = stated["deepspeed"] or version.exact
+    return {name: str(text) for name, text in stated.items() if text}

@@ -27,11 +27,17 @@ COLUMNS: Final = (
 MIXED: Final = frozenset({"forward", "backward", "backward_inner"})
 
 
+#: Metrics that are printed when a step is over.
+CLOSING: Final = ("loss", "lr", "skipped", "step_seconds", "samples_per_second")
+
+
 class Flavour(Protocol):
     """What `[[timers]]` of a dialect says about a kind of timer line."""
 
     @property
     def sums(self) -> str: ...
+    @property
+    def place(self) -> str: ...
     @property
     def tree(self) -> Mapping[str, str]: ...
     @property
@@ -98,8 +104,10 @@ def phases(
         mixed: forward and backward hold compute and communication (ZeRO-3).
     """
     rows = of_kind(events, Kind.PHASE)
-    rows = rows[rows["step"].notna() & rows["seconds"].notna()]
-    words, which = _words(rows, flavours)
+    rows = _of_finished_steps(
+        rows[rows["step"].notna() & rows["seconds"].notna()], events, flavours
+    )
+    words, which = words_of(rows, flavours)
     kept = np.array([not word.dropped for word in words], bool)[which]
     rows, which = rows[kept], which[kept]
     names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
@@ -111,9 +119,20 @@ def phases(
     return _finish(_nest(found, words), mixed)
 
 
-def _words(
-    rows: pd.DataFrame, flavours: Mapping[str, Flavour]
-) -> tuple[list[Word], Codes]:
+def _of_finished_steps(
+    rows: pd.DataFrame, events: pd.DataFrame, flavours: Mapping[str, Flavour]
+) -> pd.DataFrame:
+    """Without the timers of a step that the end of the log cut off."""
+    closing = [name for name, flavour in flavours.items() if flavour.place == "end"]
+    ends = events[events["timers"].isin(closing) | events["name"].isin(CLOSING)]
+    last = ends.groupby(["segment", "engine"])["step"].max().rename("last").reset_index()
+    if not len(last):
+        return rows
+    until = rows[["segment", "engine"]].merge(last, how="left", on=["segment", "engine"])["last"]
+    return rows[~(numbers(rows["step"]) > numbers(until))]
+
+
+def words_of(rows: pd.DataFrame, flavours: Mapping[str, Flavour]) -> tuple[list[Word], Codes]:
     """The distinct timers of `rows`, and which of them each row is."""
     timers, names = rows["timers"].cat.categories, rows["name"].cat.categories
     pair = (whole(rows["timers"]) + 1) * len(names) + whole(rows["name"])
@@ -182,9 +201,10 @@ def _nest(found: pd.DataFrame, words: list[Word]) -> pd.DataFrame:
     names = np.array([w.name for w in words], dtype=object)[word]
     found = found.assign(
         name=names,
-        parent=np.where(inside, names[parent], None) if len(found) else None,
+        parent=names[parent] if len(found) else names,
         self_seconds=own,
     )
+    found["parent"] = found["parent"].where(inside)
     found["class"] = np.array([w.class_ for w in words], dtype=object)[word]
     where = _first_present(timer, word, [w.overlap for w in words], code)
     return _split_overlaps(found, where)

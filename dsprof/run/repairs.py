@@ -1,36 +1,79 @@
-"""Known defects of the sources: corrected where they can be, doubted where they cannot."""
+"""Known defects of the sources: corrected where they can be, doubted where they cannot.
+
+Each is a pure function of `dsprof.run.defects`. A repair changes numbers and says so; a
+doubt leaves them and says why they are not to be trusted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-import numpy as np
 import pandas as pd
 
 from dsprof.run.phases import Flavour
+from dsprof.run.versions import Versions
 
-COLUMNS: Final = ("name", "kind", "rows", "text", "source", "line", "lines")
+COLUMNS: Final = ("name", "kind", "text", "rows", "source", "line", "lines")
 
 
 @dataclass(frozen=True)
 class Repair:
-    """One defect: `kind` is "repair" if the numbers were corrected, "doubt" if they stand."""
+    """One defect that was met."""
 
     name: str
-    kind: str
-    text: str  # what was wrong and why
-    rows: int
-    places: tuple[tuple[str, int], ...]  # source and line of the first rows
+    kind: Literal["repair", "doubt"]
+    text: str  # what is wrong, why, and what was done
+    rows: int  # events concerned
+    places: tuple[tuple[str, int], ...] = ()  # source and line of the first ones
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a defect may depend on, besides the events."""
+
+    version: Versions
+    flavours: Mapping[str, Flavour]
+    config: Mapping[str, Any]
+
+
+Defect = Callable[[pd.DataFrame, Source], tuple[pd.DataFrame, Repair | None]]
+
+
+def met(
+    name: str, kind: Literal["repair", "doubt"], text: str, rows: pd.DataFrame
+) -> Repair | None:
+    """A repair of `rows`; None if there are none."""
+    if not len(rows):
+        return None
+    first = rows[["source", "line"]].dropna().drop_duplicates().head(5)
+    places = tuple((str(s), int(n)) for s, n in first.itertuples(index=False))
+    return Repair(name, kind, text, len(rows), places)
 
 
 def repair(
-    events: pd.DataFrame, flavours: Mapping[str, Flavour], facts: Mapping[str, Any]
+    events: pd.DataFrame, source: Source, defects: Sequence[Defect]
 ) -> tuple[pd.DataFrame, list[Repair]]:
-    """The events with known defects corrected, and what was found."""
-    return events, []
+    """The events with `defects` corrected, and those that were met."""
+    found = []
+    for defect in defects:
+        events, one = defect(events, source)
+        if one is not None:
+            found.append(one)
+    return events, found
 
 
-def table_of(repairs: list[Repair]) -> pd.DataFrame:
-    return pd.DataFrame([], columns=list(COLUMNS))
+def table_of(repairs: Sequence[Repair]) -> pd.DataFrame:
+    """One row per defect met: `name kind text rows source line lines`; `lines` is a sentence."""
+    rows = []
+    for one in repairs:
+        source, line = one.places[0] if one.places else (None, None)
+        lines = ", ".join(str(number) for _, number in one.places)
+        more = f"{lines} and more" if one.rows > len(one.places) else lines
+        rows.append((one.name, one.kind, one.text, one.rows, source, line, more))
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    return table.astype(
+        {"name": "str", "kind": "str", "text": "str", "rows": "int64", "source": "str",
+         "line": "Int64", "lines": "str"}
+    )  # fmt: skip

@@ -128,9 +128,9 @@ def _choose(table: pd.DataFrame, candidates: Mapping[str, pd.Series[float]]) -> 
 
 def _clock(table: pd.DataFrame) -> pd.Series[float]:
     by = table.groupby(["segment", "engine"])
-    elapsed = by["at"].diff().dt.total_seconds()
+    elapsed: pd.Series[float] = by["at"].diff().dt.total_seconds()
     passed = by["step"].diff().astype("float64")
-    return (elapsed / passed.where(passed > 0)).where(elapsed > 0)
+    return elapsed.where(elapsed > 0) / passed.where(passed > 0)
 
 
 def _number(config: Mapping[str, Any], name: str) -> float:

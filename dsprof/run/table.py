@@ -69,7 +69,7 @@ def whole(column: pd.Series[Any]) -> Codes:
     """A whole-number or category column as codes; missing is -1."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy(np.int64)
-    return column.fillna(-1).to_numpy(np.int64)
+    return np.asarray(column.fillna(-1), np.int64)
 
 
 def keys(frame: pd.DataFrame, *columns: str) -> Codes:

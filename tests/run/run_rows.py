@@ -8,9 +8,11 @@ from typing import Any
 
 import pandas as pd
 
+
 def flavour(sums: str, tree: Mapping[str, str], **more: Any) -> SimpleNamespace:
     return SimpleNamespace(
         sums=sums,
+        place=more.get("place", "before"),
         tree=dict(tree),
         aliases=more.get("aliases", {}),
         ignore=frozenset(more.get("ignore", ())),
@@ -29,16 +31,21 @@ ENGINE_TREE = {
 }
 
 FLAVOURS = {
-    "micro": flavour(
+    "zero-micro": flavour(
         "micro",
         ENGINE_TREE,
         aliases={f"{name}_microstep": name for name in ("forward", "backward", "step")},
     ),
-    "engine": flavour("step", ENGINE_TREE),
-    "optimizer": flavour("step", ENGINE_TREE),
-    "pipe": flavour(
+    "zero": flavour("step", ENGINE_TREE, place="end"),
+    "zero-optimizer": flavour("step", ENGINE_TREE),
+    "pipeline": flavour(
         "window",
-        {"forward": "compute", "backward": "compute", "pipe_recv_grad": "wait", "step": "optimizer"},
+        {
+            "forward": "compute",
+            "backward": "compute",
+            "pipe_recv_grad": "wait",
+            "step": "optimizer",
+        },
         aliases={"forward_microstep": "forward"},
         ignore=["backward_allreduce"],
     ),
@@ -77,7 +84,9 @@ def events(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(filled)
 
 
-def timers(flavour_name: str, step: int, /, steps: int | None = 1, rank: int = 0, **seconds: float) -> list[dict[str, Any]]:
+def timers(
+    flavour_name: str, step: int, /, steps: int | None = 1, rank: int = 0, **seconds: float
+) -> list[dict[str, Any]]:
     """One timer line: a row per timer."""
     return [
         {
@@ -96,7 +105,14 @@ def timers(flavour_name: str, step: int, /, steps: int | None = 1, rank: int = 0
 
 def metric(name: str, step: int, value: float, **more: Any) -> dict[str, Any]:
     column = "seconds" if name == "step_seconds" else "value"
-    return {"kind": "metric", "name": name, "raw": name, "step": step, "steps": 1, column: value} | more
+    return {
+        "kind": "metric",
+        "name": name,
+        "raw": name,
+        "step": step,
+        "steps": 1,
+        column: value,
+    } | more
 
 
 def seed_line_30() -> list[dict[str, Any]]:

@@ -1,0 +1,224 @@
+"""The defects themselves. Sources: DeepSpeed's history, and real runs of its versions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers, summary_table
+from dsprof.run.phases import words_of
+from dsprof.run.repairs import Defect, Repair, Source, met
+from dsprof.run.table import keys, numbers, of_kind
+
+Outcome = tuple[pd.DataFrame, Repair | None]
+
+
+def initial_step_zero(events: pd.DataFrame, _: Source) -> Outcome:
+    """Every version prints `step=0` once when the engine is made: no step was taken."""
+    rows = events["step"] == 0
+    text = "the line with step=0 is printed when the engine is made and is no training step"
+    fixed = events.assign(step=events["step"].mask(rows))
+    return (
+        (fixed, met("initial-step-zero", "repair", text, events[rows]))
+        if rows.any()
+        else (events, None)
+    )
+
+
+def zero_global_timers(events: pd.DataFrame, source: Source) -> Outcome:
+    """0.6.2 to 0.18.2 with a monitor read the timers before printing them: 0.00 in the line.
+
+    The micro-batch lines stay right; with the zeros gone they make up the step.
+    """
+    rows = of_kind(events, Kind.PHASE)
+    rows = rows[rows["step"].notna() & rows["timers"].notna()]
+    words, which = words_of(rows, source.flavours)
+    names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
+    micro = np.array([word.sums == "micro" for word in words], bool)[which]
+    timer = keys(rows, "segment", "engine", "step", "rank") * max(len(words), 1) + names[which]
+    seconds = numbers(rows["seconds"])
+    told = np.unique(timer[micro & (seconds > 0)])
+    wrong = rows[~micro & (seconds == 0) & np.isin(timer, told)]
+    text = (
+        "the step's timers read 0.00 although its micro-batches took time (a monitor read "
+        "them first); they were rebuilt from the micro-batch lines"
+    )
+    return _without_seconds(events, wrong), met("zero-global-timers", "repair", text, wrong)
+
+
+def all_zero_timers(events: pd.DataFrame, _: Source) -> Outcome:
+    """A timer line of nothing but zeros says nothing (Megatron's own, under DeepSpeed)."""
+    rows = of_kind(events, Kind.PHASE)
+    rows = rows[rows["timers"].notna() & rows["seconds"].notna()]
+    most = rows["seconds"].groupby(rows["record"]).transform("max")
+    wrong = rows[most == 0]
+    text = "timer lines that hold only zeros measure nothing and were dropped"
+    return _without_seconds(events, wrong), met("all-zero-timers", "repair", text, wrong)
+
+
+def _without_seconds(events: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    return (
+        events.assign(seconds=events["seconds"].mask(events.index.isin(rows.index)))
+        if len(rows)
+        else events
+    )
+
+
+def _pipeline_marks(events: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Marks of the engine's own `steps: ... iter time (s)` line."""
+    rows = events[(events["name"] == name) & (events["kind"] == Kind.METRIC)]
+    pattern = rows["pattern"].astype("str").fillna("")
+    return rows[pattern.str.startswith("deepspeed") & pattern.str.contains("pipe")]
+
+
+def pipeline_1000x(events: pd.DataFrame, source: Source) -> Outcome:
+    """0.6.2 and 0.6.3 took milliseconds for seconds: `iter time` x 1000, `samples/sec` / 1000."""
+    times = _pipeline_marks(events, "step_seconds")
+    if not len(times) or not source.version.maybe("0.6.2", "0.6.3"):
+        return events, None
+    if not (source.version.surely("0.6.2", "0.6.3") or _a_thousand_fold(times)):
+        return events, None
+    rates = _pipeline_marks(events, "samples_per_second")
+    fixed = events.assign(
+        seconds=events["seconds"].mask(events.index.isin(times.index), events["seconds"] / 1000),
+        value=events["value"].mask(events.index.isin(rates.index), events["value"] * 1000),
+    )
+    text = (
+        "iter time was printed 1000 times too long, samples/sec 1000 times too low (0.6.2, 0.6.3)"
+    )
+    return fixed, met("pipeline-1000x", "repair", text, times)
+
+
+def _a_thousand_fold(times: pd.DataFrame) -> bool:
+    """The clock says that steps take about a thousandth of what their line says."""
+    passed = times["step"].diff().astype("float64")
+    real = times["at"].diff().dt.total_seconds() / passed.where(passed > 0)
+    ratio = (times["seconds"] / real.where(real > 0)).median()
+    return bool(300 < ratio < 3000)
+
+
+def throughput_per_print(events: pd.DataFrame, source: Source) -> Outcome:
+    """0.3.0 divided the pipeline's samples/sec by steps_per_print."""
+    batch = source.config.get("train_batch_size")
+    rates = _pipeline_marks(events, "samples_per_second")
+    if not batch or not len(rates) or not source.version.maybe("0.3.0", "0.3.0"):
+        return events, None
+    times = _pipeline_marks(events, "step_seconds").drop_duplicates("record").set_index("record")
+    seconds = rates["record"].map(times["seconds"])
+    too_low = batch / (rates["value"] * seconds)
+    window = numbers(rates["steps"])
+    wrong = rates[(window > 1) & (np.abs(too_low / window - 1) < 0.02)]
+    fixed = events["value"].mask(
+        events.index.isin(wrong.index), batch / seconds.reindex(events.index)
+    )
+    text = "samples/sec was divided by steps_per_print once too often (0.3.0)"
+    return events.assign(value=fixed), met("throughput-steps-per-print", "repair", text, wrong)
+
+
+def last_interval_only(events: pd.DataFrame, source: Source) -> Outcome:
+    """0.4.0 to 0.5.6 overwrote timers instead of adding up."""
+    if not source.version.surely("0.4.0", "0.5.6"):
+        return events, None
+    whole = source.config.get("gradient_accumulation_steps") == 1
+    sums = {
+        name
+        for name, flavour in source.flavours.items()
+        if flavour.sums == "window" or (flavour.sums == "step" and not whole)
+    }
+    rows = events[(events["kind"] == Kind.PHASE) & events["timers"].isin(sums)]
+    text = (
+        "this version keeps only the last interval of a timer: its sums over micro-batches "
+        "and steps are too small"
+    )
+    return events, met("last-interval-only", "doubt", text, rows)
+
+
+def last_micro_throughput(events: pd.DataFrame, source: Source) -> Outcome:
+    """Up to 0.7.7 the current rate is that of the last micro-batch, which also steps."""
+    if source.config.get("gradient_accumulation_steps", 1) == 1:
+        return events, None
+    rows = events[
+        (events["pattern"] == "deepspeed.throughput_07") & (events["name"] == "samples_per_second")
+    ]
+    text = "the current rate is that of the step's last micro-batch, not of the step"
+    return events, met("last-micro-throughput", "doubt", text, rows)
+
+
+def memory_breakdown(events: pd.DataFrame, _: Source) -> Outcome:
+    """see_memory_usage collects garbage on rank 0 inside the backward timers."""
+    looks = events[(events["pattern"] == "deepspeed_memory.see_memory") & events["step"].notna()]
+    looks = looks[looks["name"] == "max_allocated"]
+    if (
+        not len(looks)
+        or looks.groupby(keys(looks, "segment", "engine", "step")).size().median() < 4
+    ):
+        return events, None  # it looks before and after forward, backward and step
+    names = ("backward", "backward_allreduce")
+    rows = events[(events["kind"] == Kind.PHASE) & events["name"].isin(names)]
+    text = (
+        "memory_breakdown collects garbage inside the backward timers: backward and its "
+        "all-reduce are longer than without it"
+    )
+    return events, met("memory-breakdown-inflates-backward", "doubt", text, rows)
+
+
+def _logged_comm(events: pd.DataFrame) -> pd.DataFrame:
+    rows = of_kind(events, Kind.COMM)
+    return rows[rows["pattern"].notna()]
+
+
+def reduce_scatter_n_times(events: pd.DataFrame, _: Source) -> Outcome:
+    """DeepSpeed multiplies by n a size that is the whole input already."""
+    rows = _logged_comm(events)
+    rows = rows[rows["name"].astype("str").str.startswith("reduce_scatter").fillna(False)]
+    text = (
+        "DeepSpeed's bandwidths of reduce_scatter are n times too high; they were computed "
+        "anew from size and time"
+    )
+    return events, met("reduce-scatter-n-times", "repair", text, rows)
+
+
+def subgroup_bandwidth(events: pd.DataFrame, source: Source) -> Outcome:
+    """The logger takes n to be all ranks, also for an op of a smaller group."""
+    split = ("tensor_parallel_size", "pipeline_parallel_size", "expert_parallel_size")
+    if not any(source.config.get(name, 1) > 1 for name in split):
+        return events, None
+    text = (
+        "groups smaller than the world communicate too, and their lines do not name their "
+        "size: bus bandwidths assume all ranks"
+    )
+    return events, met("subgroup-bandwidth", "doubt", text, _logged_comm(events))
+
+
+def hidden_lines(events: pd.DataFrame, source: Source) -> Outcome:
+    """From 0.17.6 on INFO lines are hidden, from 0.15.2 on steps_per_print is unset."""
+    marks = events["name"].isin(("skipped", "samples_per_second")) & events["step"].notna()
+    timed = events[(events["kind"] == Kind.PHASE) & events["step"].notna()]
+    if not source.version.surely("0.17.6") or marks.any() or not len(timed):
+        return events, None
+    text = (
+        "this version prints learning rate, skipped steps and throughput only with "
+        'steps_per_print set and log_level "info": they are unknown here'
+    )
+    return events, met("log-level-hides-lines", "doubt", text, timed.head(1))
+
+
+DEFECTS: Final[tuple[Defect, ...]] = (
+    initial_step_zero,
+    zero_global_timers,
+    all_zero_timers,
+    cumulative_comm_latency,
+    summary_table,
+    cumulative_moe_timers,
+    pipeline_1000x,
+    throughput_per_print,
+    last_interval_only,
+    last_micro_throughput,
+    memory_breakdown,
+    reduce_scatter_n_times,
+    subgroup_bandwidth,
+    hidden_lines,
+)
