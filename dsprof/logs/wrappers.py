@@ -60,7 +60,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (True, rb"\[[a-z_]{1,32}?(?P<local>\d{1,4})\]: ?"),
     # DeepSpeed's own rank words
     (True, rb"\[Rank (?P<rank>-?\d+)\] ?"),
-    (True, rb"rank[=:](?P<rank>\d+) (?:\| )?(?=time \(ms\)|comm op|step=)"),
+    (True, rb"rank[=:](?P<rank>\d+) (?:\| )?(?:\Z|(?=time \(ms\)|comm op|step=))"),
     # docker compose; pdsh, clush, ansible; srun --label; collectors
     (False, _HOST + rb" {1,20}\| "),
     (False, rb"(?P<stream>stdout|stderr): ?"),
