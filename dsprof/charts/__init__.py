@@ -4,7 +4,7 @@ from dsprof.charts.columns import step_axis
 from dsprof.charts.comm import bandwidths, ceiling, comm_sizes, limit_of
 from dsprof.charts.figure import Figure
 from dsprof.charts.icicle import icicle
-from dsprof.charts.palette import LABEL, PALETTE, STACK
+from dsprof.charts.palette import LABEL, PALETTE, PATTERN, STACK
 from dsprof.charts.phase_table import PhaseTable, phase_table
 from dsprof.charts.problems import problem_line
 from dsprof.charts.ranks import rank_map, rank_phases
@@ -14,6 +14,7 @@ from dsprof.charts.timeline import communication_bound, timeline
 __all__ = [
     "LABEL",
     "PALETTE",
+    "PATTERN",
     "STACK",
     "Figure",
     "PhaseTable",

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.collectives import LARGE, SMALL
-from dsprof.charts.figure import Figure, axis, layout, numbers
+from dsprof.charts.figure import Figure, axis, layout, numbers, plain
 from dsprof.charts.palette import colour
 from dsprof.units import format_bandwidth, format_bytes, format_seconds
 
@@ -31,7 +31,7 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
         _count=comm["count"].fillna(1).astype(float),
         _moved=comm["busbw"] * comm["seconds"],
         _timed=comm["seconds"].where(comm["busbw"].notna()),
-        suspect=comm["suspect"].fillna(False).astype(bool),
+        suspect=doubted(comm["suspect"]),
     )
     grouped = rows.groupby(["op", "bytes"], dropna=False, observed=True, sort=False)
     table = grouped.agg(
@@ -50,6 +50,11 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     table["seconds"] /= per
     table = table.drop(columns=["moved", "timed"]).reset_index()
     return table.sort_values("seconds", ascending=False, ignore_index=True)
+
+
+def doubted(suspect: pd.Series) -> pd.Series[bool]:
+    """Whether the source's numbers are doubted: the column holds the reason, or nothing."""
+    return suspect.notna() & suspect.ne(False)  # noqa: FBT003
 
 
 def _skew(rows: pd.DataFrame) -> pd.Series[float]:
@@ -98,7 +103,7 @@ def bandwidths(sizes: pd.DataFrame, best: tuple[float, str] | None) -> Figure | 
         {
             "type": "scatter",
             "mode": "markers",
-            "name": str(op),
+            "name": plain(op),
             "x": numbers(rows["bytes"], 9),
             "y": numbers(rows["busbw"]),
             "marker": {
@@ -113,7 +118,7 @@ def bandwidths(sizes: pd.DataFrame, best: tuple[float, str] | None) -> Figure | 
                 f"{format_seconds(r.seconds)} per step"
                 for r in rows.itertuples()
             ],
-            "hovertemplate": "%{text}<extra>" + str(op) + "</extra>",
+            "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",
         }
         for nth, (op, rows) in enumerate(told.groupby("op", observed=True))
     ]

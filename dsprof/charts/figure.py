@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from typing import Any, Final
 
 import numpy as np
@@ -61,3 +62,9 @@ def numbers(values: npt.ArrayLike, digits: int = 5) -> list[float | None]:
     """JSON numbers of so many significant digits; what is not finite becomes null."""
     array = np.asarray(values, dtype=float)
     return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in array]
+
+
+def plain(text: object, most: int = 60) -> str:
+    """Words of a log as plotly must get them to show them as they are: it reads markup."""
+    shown = str(text)
+    return html.escape(shown if len(shown) <= most else shown[: most - 1] + "…", quote=False)

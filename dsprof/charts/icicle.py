@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsprof.charts.figure import Figure, Floats, layout, numbers
+from dsprof.charts.figure import Figure, Floats, layout, numbers, plain
 from dsprof.charts.palette import LABEL, colour
 from dsprof.charts.phase_table import PhaseTable
 from dsprof.units import format_seconds, format_share
@@ -24,7 +24,7 @@ def icicle(table: PhaseTable, step_seconds: float | None, totals: Floats | None 
     rest = whole - covered
     own = table.self_time(values)
     ids = ["step", *(str(i) for i in range(len(values))), "rest"]
-    labels = ["one step", *table.names, "not broken down"]
+    labels = ["one step", *map(plain, table.names), "not broken down"]
     parents = ["", *("step" if p < 0 else str(p) for p in table.parents), "step"]
     seconds = np.concatenate([[whole], _fit(table, values), [rest]])
     classes = ["unknown", *table.classes, "unknown"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from dsprof.charts.figure import Figure, axis, layout
+from dsprof.charts.figure import Figure, axis, layout, plain
 from dsprof.charts.palette import colour
 
 SHOWN = 2000  #: marks on the line; the list below it is complete to its own limit
@@ -36,7 +36,7 @@ def problem_line(problems: pd.DataFrame) -> Figure | None:
             "size": [14 if c else 9 for c in cause],
             "color": [colour("ink") if c or s == "critical" else colour("muted") for c, s in zip(cause, severity, strict=True)],
         },
-        "text": [f"{k}, {s}" for k, s in zip(shown["kind"].astype(str), severity, strict=True)],
+        "text": [f"{plain(k)}, {s}" for k, s in zip(shown["kind"].astype(str), severity, strict=True)],
         "customdata": [[str(s), None if pd.isna(n) else int(n)] for s, n in zip(shown["source"], shown["line"], strict=True)],
         "hovertemplate": "%{y}: %{text}<extra></extra>",
     }
@@ -64,7 +64,7 @@ def _where(shown: pd.DataFrame) -> list[str]:
     hosts = ["" if pd.isna(h) else str(h) for h in shown["host"]]
     width = len(str(max((r for r in ranks if r is not None), default=0)))
     return [
-        f"rank {r:>{width}}" if r is not None else (h or "launcher")
+        f"rank {r:>{width}}" if r is not None else (plain(h) or "launcher")
         for r, h in zip(ranks, hosts, strict=True)
     ]
 

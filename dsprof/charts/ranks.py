@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from dsprof.charts.figure import Figure, Floats, axis, layout, numbers
+from dsprof.charts.figure import Figure, Floats, axis, layout, numbers, plain
 from dsprof.charts.palette import colour
 from dsprof.units import format_seconds
 
@@ -40,7 +40,7 @@ def rank_map(table: pd.DataFrame) -> Figure:
     trace = {
         "type": "heatmap",
         "x": [str(c) for c in table.columns],
-        "y": list(table.index),
+        "y": [plain(name) for name in table.index],
         "z": [numbers(row, 4) for row in beyond],
         "text": hover,
         "texttemplate": "%{text}" if len(table.columns) <= 12 else "",

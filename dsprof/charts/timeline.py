@@ -120,6 +120,7 @@ def _line(name: str, x: Floats, values: pd.Series[Any], yaxis: str, width: float
         "type": "scatter",
         "mode": "lines+markers" if few else "lines",
         "name": name,
+        "meta": str(values.name),
         "x": numbers(x[kept], 9),
         "y": numbers(y[kept]),
         "yaxis": yaxis,

@@ -1,0 +1,70 @@
+"""What a template gets to see: tables, charts and sections of plain words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dsprof.charts import Figure
+
+
+class Place(NamedTuple):
+    """A line of a source: the proof of a number."""
+
+    source: str
+    line: int
+
+    @classmethod
+    def of(cls, source: object, line: object) -> Place | None:
+        """None where the source or the line is not known."""
+        if not isinstance(source, str) or not source or line is None or line != line:
+            return None
+        try:
+            return cls(source, int(line))  # type: ignore[call-overload]
+        except (TypeError, ValueError):  # pandas.NA has no whole number
+            return None
+
+
+class Cell(NamedTuple):
+    """One cell: words, where they are proved, and a bar of so much of the widest."""
+
+    text: str
+    place: Place | None = None
+    bar: float | None = None
+    role: str = ""  # a colour of the palette
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    caption: str
+    head: list[str]
+    rows: list[list[Cell]]
+    numeric: frozenset[int] = frozenset()  # columns aligned by their digits
+    more: str = ""  # what was left out
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure, what it says in words, and the table behind it."""
+
+    name: str
+    figure: Figure
+    label: str
+    table: Table | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page; `why` says in one line why there is nothing to show."""
+
+    name: str
+    title: str
+    lead: str = ""
+    charts: list[Chart] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    why: str = ""
+
+
+def text(words: object) -> Cell:
+    return Cell("" if words is None or words != words else str(words))

@@ -1,0 +1,130 @@
+"""A run to one file of HTML."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+import dsprof
+from dsprof.charts import LABEL, PALETTE, PATTERN
+from dsprof.errors import DsprofError
+from dsprof.page import words
+from dsprof.page.contents import Contents, contents
+from dsprof.page.pack import pack_json, pack_text, safe_json
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+#: Beside the package in a checkout, inside it when installed.
+_FOLDERS: Final = (Path(__file__).parents[1] / "reports", Path(__file__).parents[2] / "reports")
+_SCRIPTS: Final = ("data.js", "format.js", "plots.js", "timeline.js", "step.js", "drawer.js", "page.js")
+
+
+def write_page(run: Run, path: str | Path) -> None:
+    """Write the page of a run.
+
+    Raises:
+        DsprofError: the file cannot be written.
+    """
+    page = render_page(run)
+    try:
+        Path(path).write_text(page, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DsprofError(f"cannot be written: {reason}", str(path), "choose another file with -o") from None
+
+
+def render_page(run: Run) -> str:
+    """The page of a run, as HTML."""
+    page = contents(run)
+    templates = _templates()
+    script = "\n".join(_read(name) for name in _SCRIPTS)
+    style = templates.get_template("page.css").render(palette=PALETTE)
+    library, library_hash = _plotly()
+    return templates.get_template("page.html").render(
+        page=page,
+        policy=_policy([_hash(script), library_hash], [_hash(style), _hash("")]),
+        script=Markup(script),  # noqa: S704  our own file
+        style=Markup(style),  # noqa: S704
+        library=library,
+        theme=Markup(safe_json(_theme())),  # noqa: S704  escaped for its place
+        data=pack_json(_data(page)),
+        version=dsprof.__version__,
+        severities=words.SEVERITY,
+        labels=LABEL,
+    )
+
+
+def _theme() -> dict[str, Any]:
+    return {"palette": PALETTE, "labels": LABEL, "patterns": PATTERN}
+
+
+def _data(page: Contents) -> dict[str, Any]:
+    return {
+        "figures": {chart.name: chart.figure for s in page.sections for chart in s.charts},
+        "tracks": {name: _without(track, "data") for name, track in page.tracks.items()},
+        "sources": page.sources,
+        "lines": {page.sources.index(s): lines for s, lines in page.lines.items()},
+    }
+
+
+def _without(track: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in track.items() if name != key}
+
+
+def _policy(scripts: list[str], styles: list[str]) -> str:
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {' '.join(scripts)}",
+            f"style-src {' '.join(styles)}",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
+@cache
+def _plotly() -> tuple[str, str]:
+    """plotly.js as packed text, and the hash a policy allows it by."""
+    from plotly.offline import get_plotlyjs
+
+    code = get_plotlyjs()
+    return pack_text(code, level=9), _hash(code)
+
+
+def _folder() -> Path:
+    return next(folder for folder in _FOLDERS if (folder / "page.html").exists())
+
+
+def _read(name: str) -> str:
+    return (_folder() / name).read_text(encoding="utf-8")
+
+
+def _templates() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(_folder()),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def packed_parts(page: str) -> Iterator[str]:
+    """The packed blocks of a page, for those who measure it."""
+    for part in page.split('type="text/plain"')[1:]:
+        yield part[part.index(">") + 1 : part.index("<")]

@@ -1,0 +1,166 @@
+"""Step time over the run, and where an average step goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from dsprof.charts import LABEL, PhaseTable, communication_bound, icicle, timeline
+from dsprof.page import words
+from dsprof.page.model import Cell, Chart, Place, Section, Table
+from dsprof.units import format_seconds, format_share
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+NO_STEPS = "No line of the source says that an optimizer step ended."
+NO_PHASES = (
+    "No line of the source breaks a step into phases. DeepSpeed prints them with "
+    '"wall_clock_breakdown": true.'
+)
+
+
+def engines(run: Run) -> Iterator[tuple[int, pd.DataFrame]]:
+    """The steps of every engine, in the order of the run."""
+    for engine, steps in run.steps.groupby("engine", sort=True):
+        yield int(engine), steps.reset_index(drop=True)
+
+
+def time_section(engine: int, steps: pd.DataFrame, many: bool) -> Section:
+    """The chart of every step; one per engine."""
+    name = f"steps-{engine}"
+    title = f"Steps of engine {engine}" if many else "Steps"
+    figure = timeline(steps)
+    if figure is None:
+        return Section(name, title, why=NO_STEPS)
+    return Section(name, title, lead=_lead(steps), charts=[Chart(name, figure, _label(steps), note=_note(steps))])
+
+
+def _label(steps: pd.DataFrame) -> str:
+    return (
+        f"Time of {words.count_of(len(steps), 'step')} by class, throughput and loss. "
+        "Arrow keys move from step to step, Enter opens one, plus and minus zoom, 0 shows the whole run."
+    )
+
+
+def _lead(steps: pd.DataFrame) -> str:
+    known = steps["seconds"].dropna()
+    if known.empty:
+        return "The source tells no step times."
+    low, middle, high = np.percentile(known, [5, 50, 95])
+    said = f"Half of the steps take {format_seconds(middle)} or less"
+    said += f", 9 of 10 between {format_seconds(low)} and {format_seconds(high)}." if len(known) >= 20 else "."
+    return said
+
+
+def _note(steps: pd.DataFrame) -> str:
+    held = communication_bound(steps)
+    if not held.any():
+        return "No step is known to be communication-bound."
+    numbers = steps["step"].to_numpy(dtype=np.int64)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], held.astype(int), [0]])))
+    starts, stops = edges[::2], edges[1::2]
+    spans = [
+        f"{numbers[a]:,}" if a == b - 1 else f"{numbers[a]:,} to {numbers[b - 1]:,}"
+        for a, b in zip(starts[:6], stops[:6], strict=True)
+    ]
+    more = f" and {len(starts) - 6:,} more stretches" if len(starts) > 6 else ""
+    return f"Communication-bound, marked by the strip below the columns: step {', '.join(spans)}{more}."
+
+
+def phase_section(
+    run: Run, engine: int, steps: pd.DataFrame, table: PhaseTable | None, many: bool
+) -> Section:
+    """Icicle of the mean step, and of the mean step before and after a change."""
+    name = f"phases-{engine}"
+    title = f"Where a step of engine {engine} goes" if many else "Where a step goes"
+    if table is None:
+        return Section(name, title, why=NO_PHASES)
+    seconds = steps["seconds"].mean()
+    step = float(seconds) if words.known(seconds) else None
+    chart = Chart(
+        name,
+        icicle(table, step),
+        "Phases of a mean step, parents above their parts, as wide as they last.",
+        table=_phase_rows(table, run.phases, step),
+    )
+    return Section(
+        name,
+        title,
+        lead="Mean over all steps and ranks. A selection in the chart of steps can be shown here instead.",
+        charts=[chart, *_change(run, engine, steps, table)],
+    )
+
+
+def _phase_rows(table: PhaseTable, phases: pd.DataFrame, step: float | None) -> Table:
+    totals = table.mean()
+    own = table.self_time(totals)
+    whole = step or float(sum(totals[i] for i in table.roots)) or 1.0
+    places = _places(phases)
+    widest = max(float(own.max()), 1e-12)
+    rows = [
+        [
+            Cell("\u2003" * _depth(table, i) + table.names[i]),
+            Cell(LABEL.get(table.classes[i], table.classes[i]), role=table.classes[i]),
+            Cell(format_seconds(totals[i]), places.get(table.names[i])),
+            Cell(format_share(totals[i] / whole)),
+            Cell(format_seconds(own[i]), bar=float(own[i]) / widest, role=table.classes[i]),
+        ]
+        for i in range(len(table.names))
+    ]
+    head = ["phase", "class of its self time", "per step", "of the step", "self time"]
+    return Table("Phases of a mean step", head, rows, numeric=frozenset({2, 3, 4}))
+
+
+def _places(phases: pd.DataFrame) -> dict[str, Place]:
+    last = phases.drop_duplicates("name", keep="last")
+    found = {
+        str(name): Place.of(str(source), line)
+        for name, source, line in zip(last["name"], last["source"], last["line"], strict=True)
+    }
+    return {name: place for name, place in found.items() if place}
+
+
+def _depth(table: PhaseTable, phase: int) -> int:
+    depth = 0
+    while (phase := table.parents[phase]) >= 0:
+        depth += 1
+    return depth
+
+
+def _change(run: Run, engine: int, steps: pd.DataFrame, table: PhaseTable) -> list[Chart]:
+    """The mean step before and after a slowdown that the findings date."""
+    slow = next((f for f in run.findings if f.rule == "slowdown" and f.steps), None)
+    if slow is None or slow.steps is None:
+        return []
+    at = int(np.searchsorted(steps["step"].to_numpy(dtype=np.int64), slow.steps[0]))
+    if not 0 < at < len(steps):
+        return []
+    before, after = table.mean(0, at), table.mean(at)
+    halves = {"before": (before, steps["seconds"][:at].mean()), "after": (after, steps["seconds"][at:].mean())}
+    number = f"{int(steps['step'][at]):,}"
+    charts = [
+        Chart(f"phases-{engine}-{word}", icicle(table, float(mean), values), f"A mean step {word} step {number}")
+        for word, (values, mean) in halves.items()
+    ]
+    compared = _compared(table, before, after, number)
+    return [charts[0], Chart(charts[1].name, charts[1].figure, charts[1].label, table=compared)]
+
+
+def _compared(table: PhaseTable, before: np.ndarray, after: np.ndarray, number: str) -> Table:
+    own_before, own_after = table.self_time(before), table.self_time(after)
+    order = np.argsort(own_before - own_after)
+    rows = [
+        [
+            Cell(table.names[i]),
+            Cell(format_seconds(own_before[i])),
+            Cell(format_seconds(own_after[i])),
+            Cell(f"{'+' if own_after[i] >= own_before[i] else '−'}{format_seconds(abs(own_after[i] - own_before[i]))}"),
+        ]
+        for i in order
+    ]
+    head = ["phase", "before", "after", "difference"]
+    return Table(f"Self time before and after step {number}", head, rows, numeric=frozenset({1, 2, 3}))

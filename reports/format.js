@@ -1,0 +1,49 @@
+/* Numbers with units, as dsprof.units writes them; elements that hold text and nothing else. */
+
+function digits(value) {
+  if (value === 0) return "0";
+  const decimals = Math.min(4, Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value)))));
+  return value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+}
+
+function seconds(value) {
+  if (!Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  if (size >= 3600) {
+    const minutes = Math.round(value / 60);
+    return `${Math.floor(minutes / 60).toLocaleString("en-US")} h ${String(minutes % 60).padStart(2, "0")} min`;
+  }
+  if (size >= 120) return `${Math.floor(Math.round(value) / 60)} min ${String(Math.round(value) % 60).padStart(2, "0")} s`;
+  if (size >= 0.9995 || size === 0) return `${digits(value)} s`;
+  return size >= 0.9995e-3 ? `${digits(value * 1e3)} ms` : `${digits(value * 1e6)} µs`;
+}
+
+function share(part) {
+  if (!Number.isFinite(part)) return "–";
+  const percent = part * 100;
+  if (percent > 0 && percent < 0.1) return "under 0.1 %";
+  return `${percent.toFixed(Math.abs(percent) < 9.95 ? 1 : 0)} %`;
+}
+
+const whole = (number) => number.toLocaleString("en-US");
+const plainNumber = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(5))) : "–");
+
+function element(tag, text = "", attributes = {}) {
+  const made = document.createElement(tag);
+  if (text !== "") made.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+function tableOf(caption, head, rows, firstNumber = 1) {
+  const table = element("table");
+  table.append(element("caption", caption));
+  const top = table.createTHead().insertRow();
+  head.forEach((label, i) => top.append(element("th", label, { scope: "col", ...(i >= firstNumber ? { class: "number" } : {}) })));
+  const body = table.createTBody();
+  for (const row of rows) {
+    const line = body.insertRow();
+    row.forEach((text, i) => line.append(element(i ? "td" : "th", text, { ...(i ? {} : { scope: "row" }), ...(i >= firstNumber ? { class: "number" } : {}) })));
+  }
+  return table;
+}

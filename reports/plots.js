@@ -1,0 +1,76 @@
+/* Figures: drawn when they come into view, in the colours of the theme. */
+
+const theme = JSON.parse(byId("theme").textContent);
+const night = new Map(Object.values(theme.palette));
+const plots = new Map(); // name -> { holder, figure, drawn }
+
+const isDark = () => {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+};
+
+/* The figure with every light colour exchanged for its dark one. */
+function painted(value, dark) {
+  if (!dark) return value;
+  if (typeof value === "string") return night.get(value) ?? value;
+  if (Array.isArray(value)) return typeof value[0] === "number" || value[0] === null ? value : value.map((v) => painted(v, dark));
+  if (value && typeof value === "object") {
+    const copy = {};
+    for (const key in value) copy[key] = painted(value[key], dark);
+    return copy;
+  }
+  return value;
+}
+
+const copyOf = (value) => JSON.parse(JSON.stringify(value));
+
+function draw(name, { dark = isDark(), width } = {}) {
+  const plot = plots.get(name);
+  const { data, layout } = plot.figure;
+  plot.drawn = true;
+  const room = width ?? plot.holder.clientWidth;
+  const shown = painted(layout, dark);
+  const narrow = room < 560 ? { margin: { ...shown.margin, l: Math.min(shown.margin.l, 48), r: 6 } } : {};
+  return Plotly.react(plot.holder, copyOf(painted(data, dark)), copyOf({ ...shown, ...narrow, width: room, ...plot.view }), {
+    displayModeBar: false,
+    doubleClick: "reset",
+    showTips: false,
+  });
+}
+
+function drawAll(options) {
+  return Promise.all([...plots.keys()].map((name) => draw(name, options)));
+}
+
+function redrawDrawn() {
+  for (const [name, plot] of plots) if (plot.drawn) draw(name);
+}
+
+function watchPlots(figures) {
+  const seen = new IntersectionObserver(
+    (entries) => {
+      for (const { isIntersecting, target } of entries) {
+        if (!isIntersecting) continue;
+        seen.unobserve(target);
+        draw(target.dataset.chart);
+      }
+    },
+    { rootMargin: "400px" },
+  );
+  for (const chart of document.querySelectorAll("[data-chart]")) {
+    const name = chart.dataset.chart;
+    plots.set(name, { holder: chart.querySelector(".plot"), figure: figures[name], drawn: false, view: {} });
+    chart.querySelector(".plot").style.minHeight = `${figures[name].layout.height}px`;
+    seen.observe(chart);
+  }
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    clearTimeout(watchPlots.later);
+    watchPlots.later = setTimeout(redrawDrawn, 120);
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawDrawn);
+  addEventListener("beforeprint", () => drawAll({ dark: false, width: 690 }));
+  addEventListener("afterprint", redrawDrawn);
+}

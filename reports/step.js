@@ -1,0 +1,132 @@
+/* One step taken apart, and the mean step of a range. */
+
+function phaseTotals({ phases, size, phases: { names } }, columns, from, to) {
+  const sums = new Float64Array(names.length);
+  let told = 0;
+  for (let i = from; i < to; i++) {
+    let any = false;
+    for (let p = 0; p < names.length; p++) {
+      const value = columns[p * size + i];
+      if (!Number.isFinite(value)) continue;
+      sums[p] += value;
+      any = true;
+    }
+    told += any;
+  }
+  return sums.map((sum) => sum / Math.max(told, 1));
+}
+
+function selfTimes(parents, totals) {
+  const own = Float64Array.from(totals);
+  parents.forEach((parent, child) => {
+    if (parent >= 0) own[parent] -= totals[child];
+  });
+  return own.map((value) => Math.max(0, value));
+}
+
+/* Icicle and table of a range, from every step's own numbers. */
+function showRange(track, from, to) {
+  const note = document.querySelector(`[data-range="${track.name}"]`);
+  const name = `phases-${track.name}`;
+  const plot = plots.get(name);
+  if (!note || !plot) return;
+  const all = from === 0 && to === track.size;
+  plot.whole ??= plot.figure;
+  note.textContent = all ? "" : `Mean of steps ${whole(track.step[from])} to ${whole(track.step[to - 1])}, the range chosen above.`;
+  const totals = phaseTotals(track, track.phaseColumns, from, to);
+  const step = meanOf(track.seconds ?? [], from, to);
+  plot.figure = all ? plot.whole : icicleOf(track, plot.whole, totals, step);
+  if (plot.drawn) draw(name);
+  fillPhases(track, name, totals, step);
+}
+
+function icicleOf(track, figure, totals, step) {
+  const { parents, classes } = track.phases;
+  const covered = parents.reduce((sum, parent, i) => (parent < 0 ? sum + totals[i] : sum), 0);
+  const all = Math.max(covered, step ?? 0);
+  const own = selfTimes(parents, totals);
+  const fitted = fit(parents, totals);
+  const values = [all, ...fitted, all - covered];
+  const real = [all, ...totals, all - covered];
+  const notes = ["all of it", ...[...own].map((value, i) => `self ${seconds(value)} · ${theme.labels[classes[i]] ?? classes[i]}`), "no timer covers it"];
+  const trace = figure.data[0];
+  return {
+    ...figure,
+    data: [{
+      ...trace,
+      values: trace.meta.map((i) => values[i]),
+      text: trace.meta.map((i) => `${seconds(real[i])} · ${share(real[i] / all)}`),
+      customdata: trace.meta.map((i) => notes[i]),
+    }],
+  };
+}
+
+function fit(parents, totals) {
+  const fitted = Float64Array.from(totals);
+  for (let parent = 0; parent < fitted.length; parent++) {
+    const inside = parents.reduce((sum, above, i) => (above === parent ? sum + fitted[i] : sum), 0);
+    if (inside > fitted[parent])
+      parents.forEach((above, i) => {
+        if (above === parent) fitted[i] *= fitted[parent] / inside;
+      });
+  }
+  return fitted;
+}
+
+function fillPhases(track, name, totals, step) {
+  const rows = document.querySelectorAll(`table[data-table="${name}"] tbody tr`);
+  const { parents } = track.phases;
+  const own = selfTimes(parents, totals);
+  const all = step || parents.reduce((sum, parent, i) => (parent < 0 ? sum + totals[i] : sum), 0);
+  const widest = Math.max(...own, 1e-12);
+  rows.forEach((row, i) => {
+    const put = (cell, text) => ((cell.querySelector(".proof") ?? cell.firstChild).textContent = text);
+    put(row.cells[2], seconds(totals[i]));
+    put(row.cells[3], share(totals[i] / all));
+    put(row.cells[4], `${seconds(own[i])} `);
+    for (const rect of row.cells[4].querySelectorAll("rect")) rect.setAttribute("width", `${(100 * own[i]) / widest}%`);
+  });
+}
+
+/* The drawer with one step: its measures, its phases, its lines. */
+function showStep(timeline, row) {
+  const { track } = timeline;
+  const parts = [pairsOf(track, row)];
+  if (track.phases) parts.push(phasesOf(track, row));
+  parts.push(element("h3", "Lines of this step"), ...linesOfStep(track, row));
+  const launch = track.segment[track.size - 1] > track.segment[0] ? `, launch ${track.segment[row] + 1}` : "";
+  openDrawer(`Step ${whole(track.step[row])}${launch}`, parts, (by) => timeline.open(row + by));
+}
+
+function pairsOf(track, row) {
+  const list = element("dl", "", { class: "pairs" });
+  const said = [["held back by communication", track.bound[row] ? "yes" : "no"]];
+  for (const name of [...track.measures, ...track.classes])
+    if (Number.isFinite(track[name][row])) said.push([theme.labels[name] ?? (name === "seconds" ? "step time" : name.replaceAll("_", " ")), cellOf(name, track[name][row])]);
+  if (!track.classes.length) said.shift();
+  for (const [label, value] of said) {
+    const pair = element("div");
+    pair.append(element("dt", label), element("dd", value));
+    list.append(pair);
+  }
+  return list;
+}
+
+function phasesOf(track, row) {
+  const { names, parents } = track.phases;
+  const { size } = track;
+  const at = (columns, p) => columns[p * size + row];
+  const all = track.seconds?.[row] || parents.reduce((sum, parent, p) => (parent < 0 ? sum + (at(track.phaseColumns, p) || 0) : sum), 0);
+  const rows = [];
+  names.forEach((name, p) => {
+    const value = at(track.phaseColumns, p);
+    if (!Number.isFinite(value)) return;
+    let depth = 0;
+    for (let above = parents[p]; above >= 0; above = parents[above]) depth++;
+    const cells = ["\u2003".repeat(depth) + name, seconds(value), share(value / all)];
+    if (track.slowest) cells.push(`${seconds(at(track.longest, p))}, rank ${at(track.slowest, p)}`);
+    rows.push(cells);
+  });
+  const head = ["phase", track.slowest ? "mean of the ranks" : "seconds", "of the step", ...(track.slowest ? ["slowest rank"] : [])];
+  return rows.length ? tableOf("Phases of this step", head, rows) : element("p", "The source does not break this step into phases.", { class: "why" });
+}

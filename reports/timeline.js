@@ -1,0 +1,248 @@
+/* The chart of steps: zoom by brush, buttons or keys; every zoom shows the steps anew. */
+
+const COLUMNS = 320;
+const POINTS = 1200;
+
+class Timeline {
+  constructor(track, name) {
+    this.track = track;
+    this.name = name;
+    this.plot = plots.get(name);
+    this.whole = this.plot.figure;
+    this.from = 0;
+    this.to = track.size;
+    this.row = -1;
+    this.holder = document.querySelector(`[data-steps="${track.name}"]`);
+    this.form = document.querySelector(`form[data-engine="${track.name}"]`);
+    this.wire();
+  }
+
+  wire() {
+    const form = this.form;
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.find(form.elements.step.value);
+    });
+    form.elements.in.addEventListener("click", () => this.scale(0.5));
+    form.elements.out.addEventListener("click", () => this.scale(2));
+    form.elements.all.addEventListener("click", () => this.show(0, this.track.size));
+    this.holder.addEventListener("keydown", (event) => this.key(event));
+    const table = document.querySelector(`[data-steps-table="${this.track.name}"]`);
+    table.addEventListener("toggle", () => this.fillTable(table));
+    this.table = table;
+  }
+
+  /* plotly's own events exist once the figure is drawn */
+  async listen() {
+    await draw(this.name);
+    this.plot.holder.on("plotly_relayout", (change) => this.zoomed(change));
+    this.plot.holder.on("plotly_click", ({ points }) => this.open(this.slowestNear(points[0])));
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = {
+      ArrowLeft: () => this.select(this.row < 0 ? this.to - 1 : this.row - 1),
+      ArrowRight: () => this.select(this.row < 0 ? this.from : this.row + 1),
+      Home: () => this.select(this.from),
+      End: () => this.select(this.to - 1),
+      Enter: () => this.row >= 0 && this.open(this.row),
+      "+": () => this.scale(0.5),
+      "-": () => this.scale(2),
+      0: () => this.show(0, this.track.size),
+    }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+
+  zoomed(change) {
+    if (change["xaxis.autorange"]) return this.show(0, this.track.size);
+    const low = change["xaxis.range[0]"] ?? change["xaxis.range"]?.[0];
+    const high = change["xaxis.range[1]"] ?? change["xaxis.range"]?.[1];
+    if (low === undefined || this.busy) return undefined;
+    const from = lowerBound(this.track.x, low);
+    return this.show(from, Math.max(from + 1, lowerBound(this.track.x, high)));
+  }
+
+  scale(factor) {
+    const center = this.row >= this.from && this.row < this.to ? this.row : (this.from + this.to) / 2;
+    const half = Math.max(2, ((this.to - this.from) * factor) / 2);
+    this.show(Math.round(center - half), Math.round(center + half));
+  }
+
+  async show(from, to) {
+    const { size, x } = this.track;
+    this.from = Math.max(0, Math.min(from, size - 1));
+    this.to = Math.max(this.from + 1, Math.min(to, size));
+    const all = this.from === 0 && this.to === size;
+    this.plot.figure = all ? this.whole : this.part();
+    const edge = this.spacing() / 2;
+    this.plot.view = all ? {} : { xaxis: { ...painted(this.whole.layout.xaxis, isDark()), range: [x[this.from] - edge, x[this.to - 1] + edge] } };
+    await this.redraw();
+    this.say();
+    showRange(this.track, this.from, this.to);
+    if (this.table.open) this.fillTable(this.table);
+  }
+
+  async redraw() {
+    this.busy = true;
+    this.plot.view.shapes = [...painted(this.whole.layout.shapes ?? [], isDark()), ...this.mark()];
+    await draw(this.name);
+    this.busy = false;
+  }
+
+  spacing() {
+    const { x, size } = this.track;
+    return size > 1 ? (x[size - 1] - x[0]) / (size - 1) : 1;
+  }
+
+  /* The steps from `from` to `to` as columns and lines, drawn from every step's own numbers. */
+  part() {
+    const columns = this.columns();
+    const data = this.whole.data.map((trace) => {
+      if (trace.type === "scatter") return { ...trace, ...this.line(trace.meta) };
+      const values = trace.meta === "bound" ? this.track.bound : trace.meta === "unknown" ? this.unexplained() : this.track[trace.meta];
+      const y = columns.map(({ a, b }) => meanOf(values, a, b));
+      const shared = { x: columns.map((c) => c.x), width: columns.map((c) => c.width) };
+      if (trace.meta !== "bound") return { ...trace, ...shared, y, customdata: columns.map((c) => c.label) };
+      return { ...trace, ...shared, y: y.map((s) => (s > 0 ? 1 : null)), customdata: y, marker: { ...trace.marker, opacity: y } };
+    });
+    return { ...this.whole, data };
+  }
+
+  columns() {
+    const { x, step } = this.track;
+    const each = Math.ceil((this.to - this.from) / COLUMNS);
+    const spacing = this.spacing();
+    const found = [];
+    for (let a = this.from; a < this.to; a += each) {
+      const b = Math.min(a + each, this.to);
+      const label = b - a === 1 ? `step ${whole(step[a])}` : `steps ${whole(step[a])} to ${whole(step[b - 1])}, mean`;
+      found.push({ a, b, x: (x[a] + x[b - 1]) / 2, width: x[b - 1] - x[a] + spacing, label });
+    }
+    return found;
+  }
+
+  line(name) {
+    const values = this.track[name];
+    const each = Math.max(1, Math.ceil((2 * (this.to - this.from)) / POINTS));
+    const x = [];
+    const y = [];
+    for (let a = this.from; a < this.to; a += each)
+      for (const i of extremes(values, a, Math.min(a + each, this.to))) {
+        x.push(this.track.x[i]);
+        y.push(values[i]);
+      }
+    return { x, y, mode: x.length <= 60 ? "lines+markers" : "lines" };
+  }
+
+  unexplained() {
+    const { seconds: all, classes, size } = this.track;
+    this.rest ??= Float32Array.from({ length: size }, (_, i) => {
+      const known = classes.reduce((sum, name) => sum + (this.track[name][i] || 0), 0);
+      return all[i] - known > 1e-3 * all[i] ? all[i] - known : NaN;
+    });
+    return this.rest;
+  }
+
+  slowestNear(point) {
+    const { x, seconds: time } = this.track;
+    const half = (point.data.width?.[point.pointIndex] ?? this.spacing()) / 2;
+    const a = lowerBound(x, point.x - half);
+    const b = Math.max(a + 1, lowerBound(x, point.x + half));
+    let slowest = Math.min(a, this.track.size - 1);
+    for (let i = a; i < Math.min(b, this.track.size); i++) if (time && time[i] > time[slowest]) slowest = i;
+    return slowest;
+  }
+
+  mark() {
+    if (this.row < 0) return [];
+    const at = this.track.x[this.row];
+    const line = { color: painted(theme.palette.ink[0], isDark()), width: 1 };
+    return [{ type: "line", xref: "x", yref: "paper", x0: at, x1: at, y0: 0, y1: 1, line }];
+  }
+
+  async select(row) {
+    this.row = Math.max(0, Math.min(row, this.track.size - 1));
+    if (this.row < this.from || this.row >= this.to) {
+      const half = Math.max(10, (this.to - this.from) / 2);
+      await this.show(Math.round(this.row - half), Math.round(this.row + half));
+    } else await this.redraw();
+    this.say();
+  }
+
+  async open(row) {
+    await this.select(row);
+    showStep(this, this.row);
+  }
+
+  /* Look a step up by its number; the nearest one printed, if the source skips it. */
+  find(text) {
+    const number = Number(text.replace(/[\s,]/g, ""));
+    if (!text.trim() || !Number.isFinite(number)) {
+      this.form.elements.says.value = "Type the number of a step.";
+      return;
+    }
+    const { step, size } = this.track;
+    let best = 0;
+    for (let i = 1; i < size; i++) if (Math.abs(step[i] - number) <= Math.abs(step[best] - number)) best = i;
+    this.missed = step[best] === number ? "" : `Step ${whole(number)} is not in the source; this is the nearest. `;
+    this.open(best);
+  }
+
+  say() {
+    const { step, seconds: time } = this.track;
+    const range = `Steps ${whole(step[this.from])} to ${whole(step[this.to - 1])}.`;
+    const chosen = this.row < 0 ? "" : ` Step ${whole(step[this.row])}${time ? `: ${seconds(time[this.row])}` : ""}.`;
+    this.form.elements.says.value = (this.missed ?? "") + range + chosen;
+    this.missed = "";
+  }
+
+  fillTable(details) {
+    if (!details.open) return;
+    const { classes, measures, step } = this.track;
+    const names = [...measures, ...classes.filter((name) => !measures.includes(name))];
+    const rows = [];
+    for (let i = this.from; i < Math.min(this.to, this.from + 200); i++)
+      rows.push([whole(step[i]), ...names.map((name) => cellOf(name, this.track[name][i]))]);
+    const more = this.to - this.from > 200 ? `, the first 200 of ${whole(this.to - this.from)}; zoom in for others` : "";
+    details.querySelector(".scroll").replaceChildren(tableOf("Steps" + more, ["step", ...names.map((n) => n.replaceAll("_", " "))], rows));
+  }
+}
+
+const TIMES = new Set(["seconds", ...Object.keys(theme.labels)]);
+const cellOf = (name, value) => (TIMES.has(name) ? seconds(value) : name === "communication_share" ? share(value) : plainNumber(value));
+
+function lowerBound(sorted, value) {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function meanOf(values, a, b) {
+  let sum = 0;
+  let count = 0;
+  for (let i = a; i < b; i++)
+    if (Number.isFinite(values[i])) {
+      sum += values[i];
+      count++;
+    }
+  return count ? sum / count : null;
+}
+
+function extremes(values, a, b) {
+  let low = -1;
+  let high = -1;
+  for (let i = a; i < b; i++) {
+    if (!Number.isFinite(values[i])) continue;
+    if (low < 0 || values[i] < values[low]) low = i;
+    if (high < 0 || values[i] > values[high]) high = i;
+  }
+  return low < 0 ? [] : [...new Set([Math.min(low, high), Math.max(low, high)])];
+}
