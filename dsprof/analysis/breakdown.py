@@ -13,7 +13,9 @@ CLASSES = tuple(str(member) for member in Class)
 
 #: Prefixes and suffixes of point-to-point timers: DeepSpeed's and DeeperSpeed's
 #: pipeline engine, Megatron's schedules.
-_PIPELINE = r"^pipe_(?:send|recv)|(?:forward|backward)-(?:send|recv)|(?:forward|backward)_(?:send|recv)"
+_PIPELINE = (
+    r"^pipe_(?:send|recv)|(?:forward|backward)-(?:send|recv)|(?:forward|backward)_(?:send|recv)"
+)
 
 #: Rows left out at the start of a launch once there are that many: the first
 #: step also builds kernels, buckets and traces.
@@ -51,12 +53,12 @@ def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
 
     Launches and engines have different step times: their mean would be of nothing.
     """
-    timed = steps[steps["seconds"].notna()]
+    timed: pd.DataFrame = steps[steps["seconds"].notna()]
     if timed.empty:
         return timed
-    parts = timed.groupby(["segment", "engine"], observed=True, dropna=False)["seconds"].sum()
-    segment, engine = parts.idxmax()
-    part = timed[(timed["segment"] == segment) & (timed["engine"] == engine)]
+    number = timed.groupby(["segment", "engine"], observed=True).ngroup().to_numpy()
+    longest = np.bincount(number, timed["seconds"].to_numpy()).argmax()
+    part: pd.DataFrame = timed[number == longest]
     return part.iloc[1:] if len(part) >= _WARM_UP_FROM else part
 
 
@@ -65,7 +67,7 @@ def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
     if steps.empty:
         return None
     known = [name for name in CLASSES if steps[name].notna().any()]
-    told = steps[steps[known].notna().any(axis=1)] if known else steps
+    told = steps.loc[steps[known].notna().any(axis=1)] if known else steps
     return Breakdown(
         seconds=float(told["seconds"].mean()),
         classes={name: float(told[name].fillna(0).mean()) for name in known},
@@ -87,8 +89,8 @@ def main_phases(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
         return phases.iloc[:0]
     row = steps.iloc[0]
     here = (phases["segment"] == row["segment"]) & (phases["engine"] == row["engine"])
-    here &= phases["step"].isin(steps["step"])
-    return phases[here]
+    found: pd.DataFrame = phases[here & phases["step"].isin(steps["step"])]
+    return found
 
 
 def _phase_table(phases: pd.DataFrame) -> pd.DataFrame:

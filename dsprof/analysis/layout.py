@@ -57,9 +57,7 @@ def layout_of(
     if data is None and tensor and stages:
         data = _quotient(world, tensor * stages)
     batch = _setting_or(known, config, "train_batch_size", "train_batch_size")
-    micro = _setting_or(
-        known, config, "micro_batch_size", "train_micro_batch_size_per_gpu"
-    )
+    micro = _setting_or(known, config, "micro_batch_size", "train_micro_batch_size_per_gpu")
     accumulation = _setting_or(
         known, config, "gradient_accumulation_steps", "gradient_accumulation_steps"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import ruptures
@@ -40,7 +41,7 @@ def levels(values: Floats) -> list[Level]:
     edges = [0, *cuts, len(values)]
     return [
         Level(start, stop, float(np.median(values[start:stop])))
-        for start, stop in zip(edges, edges[1:], strict=False)
+        for start, stop in pairwise(edges)
     ]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import (
@@ -101,7 +102,9 @@ def phase_evidence(table: pd.DataFrame, most: int = 3) -> tuple[Evidence, ...]:
     """The largest phases of a table, each with a line that shows it."""
     return tuple(
         Evidence(
-            str(row["source"]), whole(row["line"]), f"{name}: {format_seconds(row['seconds'])} per step"
+            str(row["source"]),
+            whole(row["line"]),
+            f"{name}: {format_seconds(row['seconds'])} per step",
         )
         for name, row in table.head(most).iterrows()
     )
@@ -110,6 +113,12 @@ def phase_evidence(table: pd.DataFrame, most: int = 3) -> tuple[Evidence, ...]:
 def row_evidence(row: pd.Series[Any], text: str) -> Evidence:
     """The line of one row of a view, with what it says."""
     return Evidence(str(row["source"]), whole(row["line"]), text)
+
+
+def largest(rows: pd.DataFrame, column: str) -> pd.Series[Any]:
+    """The row in which a number is largest (of the equal ones the last); missing ones lose."""
+    values = rows[column].to_numpy(dtype=float, na_value=-np.inf)
+    return rows.iloc[int(len(values) - 1 - values[::-1].argmax())]
 
 
 def whole(value: Any) -> int | None:

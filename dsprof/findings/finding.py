@@ -55,7 +55,3 @@ class Abstention(NamedTuple):
 
     rule: str
     why: str
-
-
-#: What a rule answers. An empty list: it looked, and nothing is wrong.
-Verdict = list[Finding] | Abstention

@@ -1,0 +1,65 @@
+"""Memory against its limit, and memory that only ever grows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dsprof.units import size
+
+_CAPACITY = re.compile(
+    r"total capacity of ([\d.]{1,12} [KMGT]iB)|([\d.]{1,12} [KMGT]iB) total capacity"
+)
+_BANDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Memory of one rank that rises through the run, in bytes."""
+
+    name: str
+    rank: int | None
+    first: float  # median of the first tenth of the steps
+    last: float  # median of the last tenth
+    rising: float  # part of the tenths that lie above the one before
+    steps: tuple[int, int]
+    row: int  # index of the last row in the memory view
+
+
+def capacity(meta: Mapping[str, Any], problems: pd.DataFrame) -> float | None:
+    """Bytes of one GPU, as the recording or an out-of-memory message says; None if neither."""
+    if meta.get("gpu_memory_bytes"):
+        return float(meta["gpu_memory_bytes"])
+    for text in problems["text"][problems["kind"] == "oom"].dropna():
+        found = _CAPACITY.search(str(text))
+        if found:
+            return size(found[1] or found[2])
+    return None
+
+
+def growths(memory: pd.DataFrame, names: tuple[str, ...], least: int) -> list[Growth]:
+    """How each (name, rank) moves, where at least `least` steps tell of it."""
+    rows = memory[memory["name"].isin(names) & memory["step"].notna() & memory["bytes"].notna()]
+    parts = rows.groupby(["segment", "engine", "name", "rank"], observed=True, dropna=False)
+    return [growth for key, part in parts if (growth := _growth(str(key[2]), key[3], part, least))]
+
+
+def _growth(name: str, rank: Any, part: pd.DataFrame, least: int) -> Growth | None:
+    peaks = part.groupby("step")["bytes"].max().sort_index()  # several moments of one step
+    if len(peaks) < least:
+        return None
+    bands = np.array([np.median(band) for band in np.array_split(peaks.to_numpy(), _BANDS)])
+    return Growth(
+        name=name,
+        rank=None if pd.isna(rank) else int(rank),
+        first=float(bands[0]),
+        last=float(bands[-1]),
+        rising=float((np.diff(bands) > 0).mean()),
+        steps=(int(peaks.index[0]), int(peaks.index[-1])),
+        row=int(part.index[-1]),
+    )

@@ -1,0 +1,105 @@
+"""What is wrong with a run, dearest first; every rule is in docs/diagnosis.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from dsprof.events import Severity
+from dsprof.findings import (
+    calls,
+    communication,
+    failures,
+    memory,
+    numerics,
+    pipeline,
+    ranks,
+    shares,
+    throughput,
+    trust,
+)
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Abstention, Advice, Evidence, Finding
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+__all__ = ["RULES", "Abstention", "Advice", "Evidence", "Finding", "abstentions_of", "findings_of"]
+
+#: A rule answers with findings (none: nothing is wrong) or says why it cannot judge.
+Rule = Callable[[Facts], list[Finding] | str]
+
+#: Every rule but `healthy`, which needs the answers of all others.
+RULES: Final[Mapping[str, Rule]] = {
+    "oom": failures.oom,
+    "rank-died": failures.rank_died,
+    "hang": failures.hang,
+    "network-fallback": failures.network_fallback,
+    "communication-bound": communication.communication_bound,
+    "pipeline-bubble": pipeline.pipeline_bubble,
+    "pipeline-imbalance": pipeline.pipeline_imbalance,
+    "straggler-rank": ranks.straggler_rank,
+    "slow-link": calls.slow_link,
+    "small-messages": calls.small_messages,
+    "no-overlap": communication.no_overlap,
+    "zero3-gather-stall": calls.zero3_gather_stall,
+    "data-bound": shares.data_bound,
+    "compute-bound": shares.compute_bound,
+    "optimizer-bound": shares.optimizer_bound,
+    "offload-bound": shares.offload_bound,
+    "checkpoint-stall": shares.checkpoint_stall,
+    "unaccounted-time": shares.unaccounted_time,
+    "host-sync": trust.host_sync,
+    "memory-pressure": memory.memory_pressure,
+    "memory-growth": memory.memory_growth,
+    "allocator-thrash": memory.allocator_thrash,
+    "overflow-streak": numerics.overflow_streak,
+    "nan-loss": numerics.nan_loss,
+    "step-spikes": throughput.step_spikes,
+    "slowdown": throughput.slowdown,
+    "gpu-throttled": ranks.gpu_throttled,
+    "untrustworthy-timers": trust.untrustworthy_timers,
+}
+
+#: Findings that ended the run come before all that only slowed it.
+_ENDED: Final = ("oom", "rank-died", "hang")
+_ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
+
+
+def findings_of(run: Run) -> list[Finding]:
+    """What is wrong, dearest first. The first one is the verdict."""
+    return _judge(run)[0]
+
+
+def abstentions_of(run: Run) -> list[Abstention]:
+    """The rules that could not judge this run, and what they would need."""
+    return _judge(run)[1]
+
+
+def _judge(run: Run) -> tuple[list[Finding], list[Abstention]]:
+    facts = Facts(run)
+    found: list[Finding] = []
+    silent: list[Abstention] = []
+    for name, rule in RULES.items():
+        _file(name, rule(facts), found, silent)
+    _file("healthy", trust.healthy(facts, found, [s.rule for s in silent]), found, silent)
+    return sorted(found, key=_cost), silent
+
+
+def _file(
+    name: str, answer: list[Finding] | str, found: list[Finding], silent: list[Abstention]
+) -> None:
+    if isinstance(answer, str):
+        silent.append(Abstention(name, answer))
+    else:
+        found.extend(answer)
+
+
+def _cost(finding: Finding) -> tuple[bool, int, bool, float]:
+    """Sorts the dearest first; of several notes, good news before details."""
+    return (
+        finding.rule not in _ENDED,
+        _ORDER.index(finding.severity),
+        finding.rule != "healthy",
+        -(finding.seconds_per_step or 0.0),
+    )

@@ -1,0 +1,198 @@
+"""Memory: how close to the limit, whether it grows, and what the allocator pays."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from dsprof.analysis.memory import Growth, capacity, growths
+from dsprof.events import Severity
+from dsprof.findings.facts import Facts, largest, row_evidence, whole
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.thresholds import (
+    GROWTH_BYTES,
+    GROWTH_RISING,
+    GROWTH_SHARE,
+    GROWTH_STEPS,
+    MEMORY_CRITICAL,
+    MEMORY_WARNING,
+    THRASH_CRITICAL,
+    THRASH_WARNING,
+    grade,
+)
+from dsprof.units import format_bytes, format_share
+
+_PEAKS = ("max_reserved", "reserved", "max_allocated", "allocated")
+_GROWING = ("allocated", "max_allocated", "host_used")
+
+
+def memory_pressure(facts: Facts) -> list[Finding] | str:
+    """A GPU or a host is nearly full."""
+    limit = capacity(facts.run.meta, facts.run.problems)
+    rows = facts.run.memory
+    gpu = rows[rows["name"].isin(_PEAKS) & rows["bytes"].notna()]
+    host = rows[(rows["name"] == "host_percent") & rows["value"].notna()]
+    if host.empty and (gpu.empty or not limit):
+        return "no memory line" if gpu.empty else "the memory of a GPU is not known"
+    found = [] if gpu.empty or not limit else _gpu_pressure(gpu, limit)
+    return found + ([] if host.empty else _host_pressure(host))
+
+
+def memory_growth(facts: Facts) -> list[Finding] | str:
+    """Memory of a rank or a host rises through the whole run."""
+    found = growths(facts.run.memory, _GROWING, GROWTH_STEPS)
+    if not found:
+        return f"memory of fewer than {GROWTH_STEPS} steps"
+    growing = [growth for growth in found if _grows(growth)]
+    if not growing:
+        return []
+    worst = max(growing, key=lambda growth: growth.last - growth.first)
+    ranks = tuple(sorted({growth.rank for growth in growing if growth.rank is not None}))
+    where = "host memory" if worst.name == "host_used" else "GPU memory"
+    more = worst.last - worst.first
+    row = facts.run.memory.iloc[worst.row]
+    per_step = more / max(1, worst.steps[1] - worst.steps[0])
+    return [
+        Finding(
+            rule="memory-growth",
+            severity=Severity.WARNING,
+            title=f"{where[0].upper()}{where[1:]} grows by {format_bytes(more)} between steps "
+            f"{worst.steps[0]:,} and {worst.steps[1]:,}",
+            summary=f"{worst.name} rises from {format_bytes(worst.first)} to "
+            f"{format_bytes(worst.last)}, {format_share(worst.rising)} of its tenths above the one "
+            f"before: about {format_bytes(per_step)} per step. At that pace it ends in an "
+            "out-of-memory error.",
+            ranks=ranks,
+            steps=worst.steps,
+            evidence=(row_evidence(row, f"{worst.name}: {format_bytes(row['bytes'])}"),),
+            advice=(
+                Advice(
+                    "what the loop keeps",
+                    "",
+                    "loss.item() or .detach() before storing",
+                    "a stored loss keeps its whole graph; caches and lists of batches grow too",
+                ),
+            ),
+        )
+    ]
+
+
+def allocator_thrash(facts: Facts) -> list[Finding] | str:
+    """PyTorch's allocator gives memory back and asks for it again during training."""
+    rows = facts.run.memory
+    if rows.empty:
+        return "no memory line"
+    flushes = rows[(rows["name"] == "cache_flushes") & rows["count"].gt(0)]
+    if len(flushes) < THRASH_WARNING:
+        return []
+    steps = max(1, len(facts.run.steps))
+    share = flushes["step"].nunique() / steps
+    worst = largest(flushes, "count")
+    return [
+        Finding(
+            rule="allocator-thrash",
+            severity=Severity.CRITICAL if share >= THRASH_CRITICAL else Severity.WARNING,
+            title=f"The allocator flushed its cache {int(flushes['count'].sum()):,} times: GPU "
+            "memory is full",
+            summary=f"Flushes appear in {format_share(min(share, 1.0))} of the printed steps. Each "
+            "one waits for the GPU and allocates anew; how much time it costs is not in the log.",
+            ranks=tuple(sorted({int(rank) for rank in flushes["rank"].dropna().unique()})),
+            steps=_span(flushes["step"]),
+            evidence=(
+                row_evidence(worst, f"{int(worst['count'])} cache flushes since the last step"),
+            ),
+            advice=(
+                Advice(
+                    "train_micro_batch_size_per_gpu",
+                    str(facts.setting("train_micro_batch_size_per_gpu") or ""),
+                    "smaller, with more gradient_accumulation_steps",
+                    "the same batch in less memory",
+                ),
+                Advice(
+                    "PYTORCH_CUDA_ALLOC_CONF", "", "expandable_segments:True", "less fragmentation"
+                ),
+                Advice(
+                    "get_accelerator().empty_cache()",
+                    "",
+                    "on all ranks at the same step",
+                    "flushes then happen together instead of one rank after the other",
+                ),
+            ),
+            confidence="high",
+        )
+    ]
+
+
+def _gpu_pressure(rows: pd.DataFrame, limit: float) -> list[Finding]:
+    worst = largest(rows, "bytes")
+    share = float(worst["bytes"]) / limit
+    severity = grade(share, MEMORY_WARNING, MEMORY_CRITICAL)
+    if severity is None:
+        return []
+    peaks = rows.groupby("rank")["bytes"].max()
+    full = peaks[peaks >= MEMORY_WARNING * limit]
+    return [
+        Finding(
+            rule="memory-pressure",
+            severity=severity,
+            title=f"GPU memory is {format_share(share)} full",
+            summary=f"The peak of {worst['name']} is {format_bytes(float(worst['bytes']))} of "
+            f"{format_bytes(limit)}. The next longer batch may not fit, and the allocator begins "
+            "to flush its cache.",
+            ranks=tuple(int(rank) for rank in full.index),
+            steps=_span(pd.Series([worst["step"]])),
+            evidence=(row_evidence(worst, f"{worst['name']}: {format_bytes(worst['bytes'])}"),),
+            advice=(
+                Advice("activation checkpointing", "", "on", "recomputes instead of keeping"),
+                Advice(
+                    "zero_optimization.stage",
+                    "",
+                    "one higher",
+                    "shards states, gradients, parameters",
+                ),
+            ),
+        )
+    ]
+
+
+def _host_pressure(rows: pd.DataFrame) -> list[Finding]:
+    worst = largest(rows, "value")
+    share = float(worst["value"]) / 100
+    severity = grade(share, MEMORY_WARNING, MEMORY_CRITICAL)
+    if severity is None:
+        return []
+    return [
+        Finding(
+            rule="memory-pressure",
+            severity=severity,
+            title=f"Host memory is {format_share(share)} full",
+            summary="When it is full the kernel kills a process of the job (signal 9), without a "
+            "word in the log.",
+            steps=_span(pd.Series([worst["step"]])),
+            evidence=(row_evidence(worst, f"host memory: {format_share(share)}"),),
+            advice=(
+                Advice(
+                    "DataLoader(num_workers=...)", "", "fewer", "each worker holds its own batches"
+                ),
+                Advice(
+                    "zero_optimization.offload_optimizer.device",
+                    "",
+                    "none or nvme",
+                    "offloaded states live in host memory",
+                ),
+            ),
+        )
+    ]
+
+
+def _grows(growth: Growth) -> bool:
+    more = growth.last - growth.first
+    return (
+        more >= GROWTH_BYTES
+        and more >= GROWTH_SHARE * growth.first
+        and growth.rising >= GROWTH_RISING
+    )
+
+
+def _span(steps: pd.Series) -> tuple[int, int] | None:
+    first, last = whole(steps.min()), whole(steps.max())
+    return None if first is None or last is None else (first, last)

@@ -1,0 +1,201 @@
+"""Numbers that go wrong: overflows of fp16, losses that are none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import Kind, Severity
+from dsprof.findings.facts import Facts, row_evidence, whole
+from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.thresholds import OVERFLOW_CRITICAL, OVERFLOW_STEPS, OVERFLOW_WARNING, grade
+from dsprof.units import format_count, format_seconds, format_share
+
+
+@dataclass(frozen=True, slots=True)
+class Skips:
+    """Steps whose update was thrown away."""
+
+    total: int
+    of: int  # steps they were counted over
+    recent: int  # in the last part that the source counts
+    recent_of: int
+    last: int | None  # step after which none is known
+    evidence: tuple[Evidence, ...]
+
+
+def overflow_streak(facts: Facts) -> list[Finding] | str:
+    """Many steps are skipped because fp16 gradients overflow."""
+    skips = _skips(facts)
+    if skips is None:
+        return "no line counts skipped steps"
+    share = skips.total / skips.of
+    severity = grade(share, OVERFLOW_WARNING, math.inf)
+    if skips.total < OVERFLOW_STEPS or severity is None:
+        return []
+    going_on = skips.recent / max(1, skips.recent_of) >= OVERFLOW_CRITICAL
+    seconds = share * facts.step_seconds if facts.step_seconds else None
+    now = (
+        f"{skips.recent} of the last {skips.recent_of} were skipped too: it goes on."
+        if skips.recent
+        else f"None since step {skips.last:,}: the loss scaler has found its scale."
+        if skips.last
+        else ""
+    )
+    return [
+        Finding(
+            rule="overflow-streak",
+            severity=Severity.CRITICAL if going_on else Severity.WARNING,
+            title=f"{skips.total:,} of {skips.of:,} steps were skipped because gradients overflowed",
+            summary=f"{format_share(share)} of the steps so far taught the model nothing"
+            + (f", {format_seconds(seconds)} of each step's time on average. " if seconds else ". ")
+            + now,
+            share=share if seconds else None,
+            seconds_per_step=seconds,
+            evidence=skips.evidence,
+            advice=_scale_advice(facts),
+            gain=(0.0, seconds) if seconds and going_on else None,
+        )
+    ]
+
+
+def nan_loss(facts: Facts) -> list[Finding] | str:
+    """A loss, gradient norm or the like is not a number."""
+    events = facts.run.events
+    metrics = events[events["kind"] == Kind.METRIC]
+    losses = metrics[metrics["name"].isin(["loss", "grad_norm"])]
+    problems = facts.run.problems[facts.run.problems["kind"] == "nan"]
+    counted = metrics[(metrics["name"] == "nan_window") & metrics["value"].gt(0)]
+    if losses.empty and problems.empty and counted.empty:
+        return "no line shows a loss or a gradient norm"
+    bad = losses[~np.isfinite(losses["value"])]
+    bad = bad[~_skipped_there(facts, bad)]
+    rows = pd.concat([bad, counted]).sort_values("line", kind="stable")
+    if rows.empty and problems.empty:
+        return []
+    return [_not_a_number(facts, rows, problems, bad)]
+
+
+def _not_a_number(
+    facts: Facts, rows: pd.DataFrame, problems: pd.DataFrame, bad: pd.DataFrame
+) -> Finding:
+    steps = pd.concat([rows["step"], problems["step"]]).dropna()
+    first = whole(steps.min()) if len(steps) else None
+    names = " and ".join(sorted({str(name) for name in bad["name"].astype(str)})) or "loss"
+    recovered = first is not None and _finite_after(facts, int(steps.max()))
+    since = f" at step {first:,}" if first is not None else ""
+    return Finding(
+        rule="nan-loss",
+        severity=Severity.WARNING if recovered else Severity.CRITICAL,
+        title=f"The {names} is not a number{since}",
+        summary=(
+            f"{format_count(len(steps))} printed steps are affected; later ones are finite again."
+            if recovered
+            else "No finite value follows: what was trained from here on is lost."
+        ),
+        steps=None if first is None else (first, int(steps.max())),
+        evidence=tuple(
+            row_evidence(row, f"{row['name']} at step {row['step']}: {row['value']}")
+            for _, row in rows.head(3).iterrows()
+        )
+        + tuple(row_evidence(row, str(row["text"])) for _, row in problems.head(2).iterrows()),
+        advice=(
+            Advice(
+                "gradient_clipping",
+                str(facts.setting("gradient_clipping") or ""),
+                "1.0",
+                "tames outliers",
+            ),
+            Advice(
+                "learning rate, warm-up", "", "lower, longer", "the usual cause at an early step"
+            ),
+            Advice("bf16.enabled", "", "true", "same range as fp32: no overflow of activations"),
+        ),
+    )
+
+
+def _finite_after(facts: Facts, step: int) -> bool:
+    later = facts.run.steps[facts.run.steps["step"] > step]
+    return bool(np.isfinite(later["loss"]).any())
+
+
+def _skipped_there(facts: Facts, rows: pd.DataFrame) -> np.ndarray:
+    """A gradient norm of inf at a skipped step is the loss scaler at work."""
+    over = facts.run.steps[facts.run.steps["overflow"].fillna(False).astype(bool)]
+    return np.asarray((rows["name"] == "grad_norm") & rows["step"].isin(over["step"]))
+
+
+def _skips(facts: Facts) -> Skips | None:
+    steps = facts.run.steps
+    known = steps[steps["skipped"].notna()]
+    if len(known):
+        return _counted(known)
+    flags = steps[steps["overflow"].notna()]
+    over = flags[flags["overflow"].astype(bool)]
+    if over.empty:
+        return None
+    recent = flags.tail(max(1, len(flags) // 4))
+    return Skips(
+        total=len(over),
+        of=len(steps),
+        recent=int(recent["overflow"].sum()),
+        recent_of=len(recent),
+        last=int(over["step"].iloc[-1]),
+        evidence=tuple(
+            row_evidence(row, f"overflow at step {int(row['step'])}")
+            for _, row in over.head(3).iterrows()
+        ),
+    )
+
+
+def _counted(known: pd.DataFrame) -> Skips:
+    """From the cumulative counter: since step 0, or since the first row if that is worse.
+
+    (A resumed job may count from its restart, though its steps do not.)
+    """
+    part = known[known["segment"] == known["segment"].iloc[-1]]
+    part = part[part["engine"] == part["engine"].iloc[0]]
+    last = part.iloc[-1]
+    quiet = part[part["skipped"] == last["skipped"]].iloc[0]
+    middle = part[part["step"] >= (part["step"].iloc[0] + last["step"]) / 2].iloc[0]
+    here, steps_here = _since(part.iloc[0], last)
+    total, of = int(last["skipped"]), max(int(last["step"]), int(last["skipped"]), 1)
+    if steps_here and here / steps_here > total / of:
+        total, of = here, steps_here
+    recent, recent_of = _since(middle, last)
+    shown = [quiet, last] if quiet["step"] != last["step"] else [last]
+    return Skips(
+        total=total,
+        of=of,
+        recent=recent,
+        recent_of=recent_of,
+        last=int(quiet["step"]),
+        evidence=tuple(
+            row_evidence(row, f"step {int(row['step'])}: {int(row['skipped'])} skipped so far")
+            for row in shown
+        ),
+    )
+
+
+def _since(before: pd.Series[Any], after: pd.Series[Any]) -> tuple[int, int]:
+    """Skipped steps and steps between two rows of the counter."""
+    return int(after["skipped"] - before["skipped"]), int(after["step"] - before["step"])
+
+
+def _scale_advice(facts: Facts) -> tuple[Advice, ...]:
+    scale = facts.run.steps["loss_scale"].dropna()
+    now = facts.setting("fp16.initial_scale_power")
+    power = int(math.log2(scale.iloc[-1])) if len(scale) and scale.iloc[-1] >= 1 else None
+    return (
+        Advice(
+            "fp16.initial_scale_power",
+            "" if now is None else str(now),
+            str(power) if power is not None else "lower by the number of skips at the start",
+            "each skip at the start only halves the scale once",
+        ),
+        Advice("bf16.enabled", "", "true", "bf16 needs no loss scale and skips nothing"),
+    )

@@ -1,0 +1,89 @@
+"""Ranks that make the others wait, and GPUs that slow themselves."""
+
+from __future__ import annotations
+
+from dsprof.findings.facts import Facts, largest, promise, row_evidence
+from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.thresholds import (
+    EVIDENCE_STEPS,
+    STRAGGLER_CRITICAL,
+    STRAGGLER_HELD,
+    STRAGGLER_WARNING,
+    grade,
+)
+from dsprof.units import format_seconds, format_share
+
+
+def straggler_rank(facts: Facts) -> list[Finding] | str:
+    """One rank is the last one at the point where the others wait."""
+    if facts.is_pipeline:
+        return "the stages of a pipeline do different work: their ranks cannot be compared"
+    late = facts.straggler
+    if late is None:
+        return "timers of fewer than two ranks"
+    if late.steps < EVIDENCE_STEPS:
+        return f"{late.steps} steps are timed by every rank, {EVIDENCE_STEPS} needed"
+    share = facts.share(late.delay) or 0.0
+    severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
+    if severity is None or late.held < STRAGGLER_HELD:
+        return []
+    host = _host(facts, late.rank)
+    where = f"rank {late.rank}{f' on {host}' if host else ''}"
+    return [
+        Finding(
+            rule="straggler-rank",
+            severity=severity,
+            title=f"The others wait for {where}, {format_share(share)} of each step",
+            summary=f"It is the last of {late.ranks} ranks in {format_share(late.held)} of "
+            f"{late.steps:,} steps and arrives {format_seconds(late.delay)} per step after the "
+            f"median rank. It loses most in {late.phase} "
+            f"({format_seconds(late.phase_delay)} per step).",
+            share=share,
+            seconds_per_step=late.delay,
+            ranks=(late.rank,),
+            phase=late.phase,
+            steps=(late.first, late.last),
+            evidence=_lines(facts, late.rank, late.phase),
+            advice=(
+                Advice(
+                    f"the node of rank {late.rank}",
+                    host or "",
+                    "checked, or left out of the hostfile",
+                    "a throttled or different GPU, a busy CPU or disk, or a larger share of the data",
+                ),
+            ),
+            gain=promise(late.delay),
+        )
+    ]
+
+
+def gpu_throttled(facts: Facts) -> list[Finding] | str:
+    """A GPU lowers its clock. Only samples of the GPU itself can tell."""
+    if facts.run.gpu.empty:
+        return "no samples of the GPUs: a log holds none, a recording does"
+    return "the GPU samples of this source hold no throttle reasons"
+
+
+def _host(facts: Facts, rank: int) -> str | None:
+    events = facts.run.events
+    hosts = events["host"][(events["rank"] == rank) & events["host"].notna()]
+    return str(hosts.iloc[0]) if len(hosts) else None
+
+
+def _lines(facts: Facts, rank: int, phase: str) -> tuple[Evidence, ...]:
+    """The slow rank's longest such phase, and another rank's in the same step."""
+    rows = facts.run.phases
+    rows = rows[(rows["name"] == phase) & rows["rank"].notna()]
+    own = rows[rows["rank"] == rank]
+    if own.empty:
+        return ()
+    worst = largest(own, "self_seconds")
+    others = rows[(rows["step"] == worst["step"]) & (rows["rank"] != rank)]
+    return tuple(
+        row_evidence(
+            row,
+            f"rank {int(row['rank'])}, step {int(row['step'])}, {phase}: "
+            f"{format_seconds(row['self_seconds'])}",
+        )
+        for row in (worst, *(row for _, row in others.head(1).iterrows()))
+    )

@@ -1,0 +1,368 @@
+"""Classes of time that grow too large a part of the step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+
+from dsprof.analysis.checkpoints import saves
+from dsprof.events import Severity
+from dsprof.findings.facts import (
+    NO_TIMERS,
+    Facts,
+    largest,
+    phase_evidence,
+    promise,
+    row_evidence,
+    whole,
+)
+from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.thresholds import (
+    CHECKPOINT_CRITICAL,
+    CHECKPOINT_WARNING,
+    COMPUTE_BOUND,
+    DATA_CRITICAL,
+    DATA_WARNING,
+    OFFLOAD_CRITICAL,
+    OFFLOAD_WARNING,
+    OPTIMIZER_CRITICAL,
+    OPTIMIZER_WARNING,
+    UNACCOUNTED_CRITICAL,
+    UNACCOUNTED_WARNING,
+    grade,
+)
+from dsprof.units import format_seconds, format_share
+
+
+class Limit(NamedTuple):
+    """How large a part of the step some classes may be."""
+
+    rule: str
+    classes: tuple[str, ...]
+    warning: float
+    critical: float
+
+
+_MIXED = ("forward", "backward", "backward_inner")
+
+
+def data_bound(facts: Facts) -> list[Finding] | str:
+    """The step waits for its input."""
+    return _too_large(
+        facts,
+        Limit("data-bound", ("data",), DATA_WARNING, DATA_CRITICAL),
+        "waiting for input data",
+        "The GPUs idle until the data loader hands over a batch.",
+        (
+            Advice("DataLoader(num_workers=...)", "", "2 to 4 a GPU", "batches are made ahead"),
+            Advice("DataLoader(pin_memory=...)", "", "True", "the copy to the GPU can overlap"),
+            Advice(
+                "storage of the data set",
+                "",
+                "local disk or packed files",
+                "small remote reads are slow",
+            ),
+        ),
+    )
+
+
+def optimizer_bound(facts: Facts) -> list[Finding] | str:
+    """The optimizer itself, on the GPU, takes a large part of the step."""
+    if facts.run.config.get("offload_optimizer") in ("cpu", "nvme"):
+        return "the optimizer is offloaded: offload-bound judges it"
+    return _too_large(
+        facts,
+        Limit("optimizer-bound", ("optimizer",), OPTIMIZER_WARNING, OPTIMIZER_CRITICAL),
+        "the optimizer's own work",
+        "Updating the parameters costs the same however many samples a step has.",
+        (
+            Advice(
+                "gradient_accumulation_steps",
+                str(facts.layout.micro_batches or ""),
+                "twice as many",
+                "one update per more samples",
+            ),
+            *_shard_optimizer(facts),
+            Advice(
+                "optimizer.type", "", "Adam (DeepSpeed's FusedAdam)", "one kernel instead of many"
+            ),
+        ),
+    )
+
+
+def offload_bound(facts: Facts) -> list[Finding] | str:
+    """States or parameters outside the GPU take a large part of the step."""
+    device = facts.run.config.get("offload_optimizer")
+    classes = ("offload", "optimizer") if device in ("cpu", "nvme") else ("offload",)
+    if facts.breakdown is not None and facts.seconds_of("offload") is None and not device:
+        return "no offload timer, and the configuration is not known to offload"
+    where = {"cpu": "to the CPU", "nvme": "to NVMe"}.get(str(device), "off the GPU")
+    return _too_large(
+        facts,
+        Limit("offload-bound", classes, OFFLOAD_WARNING, OFFLOAD_CRITICAL),
+        f"optimizer work offloaded {where}" if device else "moving data off and onto the GPU",
+        "Offloading trades speed for memory."
+        + (" The whole update runs there and is counted." if device else ""),
+        (
+            Advice(
+                "zero_optimization.offload_optimizer.device",
+                str(device or ""),
+                "none",
+                "if the states fit after all (more GPUs, ZeRO-3, smaller micro-batch)",
+            ),
+            Advice(
+                "zero_optimization.offload_optimizer.ratio",
+                str(facts.setting("zero_optimization.offload_optimizer.ratio") or ""),
+                "below 1",
+                "the rest of the update stays on the GPU (ZeRO-3)",
+            ),
+            Advice(
+                "zero_optimization.offload_optimizer.pin_memory",
+                str(
+                    facts.setting("zero_optimization.offload_optimizer.pin_memory") or "false"
+                ).lower(),
+                "true",
+                "pinned memory copies faster and in the background",
+            ),
+        ),
+    )
+
+
+def compute_bound(facts: Facts) -> list[Finding] | str:
+    """Nearly all of the step is computation: nothing else is worth mending."""
+    seconds = facts.seconds_of("compute")
+    if seconds is None:
+        return NO_TIMERS if facts.breakdown is None else _mixed_reason(facts)
+    if facts.seconds_of("communication", "wait") is None:
+        return "communication is not timed: compute may contain it"
+    share = facts.share(seconds) or 0.0
+    if share < COMPUTE_BOUND:
+        return []
+    return [
+        Finding(
+            rule="compute-bound",
+            severity=Severity.INFO,
+            title=f"{format_share(share)} of a step is computation on the GPU",
+            summary=f"Forward and backward take {format_seconds(seconds)} per step "
+            f"({facts.windows}); everything else together would win little. Faster from here on "
+            "means better kernels, lower precision or less recomputation.",
+            share=share,
+            seconds_per_step=seconds,
+            phase=_first(facts.phases_of("compute")),
+            evidence=phase_evidence(facts.phases_of("compute")),
+        )
+    ]
+
+
+def checkpoint_stall(facts: Facts) -> list[Finding] | str:
+    """Saving checkpoints stops training for a noticeable part of its time."""
+    found = saves(facts.run.events, facts.run.phases)
+    if found.empty:
+        return "no line tells how long saving a checkpoint takes"
+    if not facts.step_seconds:
+        return "no step has a time to compare saving with"
+    steps = facts.run.steps["step"]
+    total, covered = float(found["seconds"].sum()), int(steps.max() - steps.min()) + 1
+    cost = total / covered
+    inside = facts.seconds_of("checkpoint") or 0.0  # a recording counts it in the step
+    share = cost / (facts.step_seconds - inside + cost)
+    severity = grade(share, CHECKPOINT_WARNING, CHECKPOINT_CRITICAL)
+    if severity is None:
+        return []
+    longest = largest(found, "seconds")
+    return [
+        Finding(
+            rule="checkpoint-stall",
+            severity=severity,
+            title=f"Saving checkpoints takes {format_share(share)} of the training time",
+            summary=f"{len(found):,} saves took {format_seconds(total)} in {covered:,} steps, the "
+            f"longest {format_seconds(float(longest['seconds']))}: as if each step took "
+            f"{format_seconds(cost)} longer.",
+            share=share,
+            seconds_per_step=cost,
+            phase="save_checkpoint",
+            evidence=(row_evidence(longest, f"save: {format_seconds(longest['seconds'])}"),),
+            advice=(
+                Advice("save interval", "", "longer", "half as many saves cost half"),
+                Advice(
+                    "checkpoint.parallel_write.pipeline_stage",
+                    str(
+                        facts.setting("checkpoint.parallel_write.pipeline_stage") or "false"
+                    ).lower(),
+                    "true",
+                    "data-parallel ranks share the writing of a pipeline stage",
+                ),
+                Advice(
+                    "storage", "", "node-local first, copied away later", "training need not wait"
+                ),
+            ),
+            gain=promise(cost),
+        )
+    ]
+
+
+def unaccounted_time(facts: Facts) -> list[Finding] | str:
+    """Seconds that no timer explains. They are never called compute."""
+    if facts.run.steps.empty:
+        return "no optimizer step was found"
+    if facts.breakdown is None:
+        return [_no_timers(facts)]
+    if facts.layout.zero_stage == 3 and facts.seconds_of("compute") is None:
+        return [_mixed(facts)]
+    seconds = facts.seconds_of("other")
+    share = facts.share(seconds)
+    severity = grade(share or 0.0, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
+    if seconds is None or share is None or severity is None:
+        return []
+    known = facts.phases_of("other")
+    parts = ", ".join(
+        f"{name} {format_seconds(row['seconds'])}" for name, row in known.head(3).iterrows()
+    )
+    return [
+        Finding(
+            rule="unaccounted-time",
+            severity=severity,
+            title=f"{format_share(share)} of a step is explained by no timer",
+            summary=f"{format_seconds(seconds)} of "
+            f"{format_seconds(facts.breakdown.seconds)} per step are neither compute nor "
+            f"communication that this source times ({facts.windows})."
+            + (f" Partly inside: {parts}." if parts else "")
+            + _suspects(facts),
+            share=share,
+            seconds_per_step=seconds,
+            phase=_first(known),
+            evidence=phase_evidence(known) or _step_line(facts),
+            advice=(_record(),),
+            confidence="medium",
+        )
+    ]
+
+
+def _too_large(
+    facts: Facts,
+    limit: Limit,
+    what: str,
+    why: str,
+    advice: tuple[Advice, ...],
+) -> list[Finding] | str:
+    """A finding if the classes together pass a threshold."""
+    seconds = facts.seconds_of(*limit.classes)
+    if seconds is None:
+        return NO_TIMERS if facts.breakdown is None else f"no timer of class {limit.classes[0]}"
+    share = facts.share(seconds) or 0.0
+    severity = grade(share, limit.warning, limit.critical)
+    if severity is None:
+        return []
+    table = facts.phases_of(*limit.classes)
+    return [
+        Finding(
+            rule=limit.rule,
+            severity=severity,
+            title=f"{format_share(share)} of a step is {what}",
+            summary=f"{format_seconds(seconds)} per step ({facts.windows}). {why}",
+            share=share,
+            seconds_per_step=seconds,
+            phase=_first(table),
+            evidence=phase_evidence(table),
+            advice=advice,
+            gain=promise(seconds),
+        )
+    ]
+
+
+def _shard_optimizer(facts: Facts) -> tuple[Advice, ...]:
+    if facts.layout.zero_stage != 0:
+        return ()
+    return (
+        Advice("zero_optimization.stage", "0", "1", "each rank then updates only its own shard"),
+    )
+
+
+def _no_timers(facts: Facts) -> Finding:
+    seconds = facts.step_seconds
+    line = facts.run.steps.iloc[-1]
+    known = f"A step takes {format_seconds(seconds)}, but nothing" if seconds else "Nothing"
+    return Finding(
+        rule="unaccounted-time",
+        severity=Severity.INFO,
+        title="Where the time of a step goes is unknown: this log has no timers",
+        summary=f"{known} says on what. With wall_clock_breakdown DeepSpeed prints forward, "
+        "backward, reduction and optimizer times of each step.",
+        share=1.0 if seconds else None,
+        seconds_per_step=seconds,
+        evidence=(row_evidence(line, f"step {line['step']}"),),
+        advice=(
+            Advice(
+                "wall_clock_breakdown",
+                _shown(facts, "wall_clock_breakdown"),
+                "true",
+                "prints timers",
+            ),
+            _record(),
+        ),
+    )
+
+
+def _mixed(facts: Facts) -> Finding:
+    table = facts.breakdown.phases if facts.breakdown else pd.DataFrame()
+    table = table[table.index.isin(_MIXED)]
+    seconds = float(table["seconds"].sum())
+    share = facts.share(seconds) or 0.0
+    return Finding(
+        rule="unaccounted-time",
+        severity=Severity.INFO,
+        title=f"{format_share(share)} of a step is compute and ZeRO-3 parameter gathering, "
+        "and this log cannot tell how much of each",
+        summary=f"ZeRO-3 gathers parameters inside forward and backward "
+        f"({format_seconds(seconds)} per step, {facts.windows}), and DeepSpeed's timers do not "
+        "separate the two: whether the run is bound by compute or communication is unknown. The "
+        "communication logger times every gather, at the price of serialising it; a recording "
+        "(dsprof attach) measures what is exposed.",
+        share=share,
+        seconds_per_step=seconds,
+        phase=_first(table),
+        evidence=phase_evidence(table),
+        advice=(
+            Advice(
+                "comms_logger.enabled",
+                _shown(facts, "comms_logger.enabled"),
+                "true, for a few steps",
+                "times each all_gather and reduce_scatter",
+            ),
+            _record(),
+        ),
+    )
+
+
+def _mixed_reason(facts: Facts) -> str:
+    if facts.layout.zero_stage == 3:
+        return "under ZeRO-3 forward and backward contain parameter gathering"
+    return "no timer of class compute"
+
+
+def _suspects(facts: Facts) -> str:
+    if facts.is_pipeline:
+        return " DeepSpeed's pipeline engine does not time gradient reduction: it is in here."
+    return ""
+
+
+def _shown(facts: Facts, path: str) -> str:
+    value = facts.setting(path)
+    if value is None:
+        return "unset (false)" if facts.has_config else ""
+    return str(value).lower()
+
+
+def _record() -> Advice:
+    return Advice("dsprof attach", "", "one recorded restart", "times every phase of every rank")
+
+
+def _step_line(facts: Facts) -> tuple[Evidence, ...]:
+    row = facts.steps.iloc[-1]
+    text = f"step {whole(row['step'])}: {format_seconds(row['seconds'])}"
+    return (row_evidence(row, text),)
+
+
+def _first(table: pd.DataFrame) -> str | None:
+    return str(table.index[0]) if len(table) else None

@@ -1,0 +1,172 @@
+"""Speed over time: runs that become slower, and steps that stick out."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dsprof.analysis.breakdown import CLASSES
+from dsprof.analysis.trends import Level, excess, levels, period, spikes
+from dsprof.findings.facts import Facts, row_evidence
+from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.thresholds import (
+    EVIDENCE_STEPS,
+    SLOWDOWN_CRITICAL,
+    SLOWDOWN_RECOVERED,
+    SLOWDOWN_WARNING,
+    SPIKE_RATIO,
+    SPIKES_CRITICAL,
+    SPIKES_WARNING,
+    grade,
+)
+from dsprof.units import format_seconds, format_share
+
+
+def slowdown(facts: Facts) -> list[Finding] | str:
+    """From some step on, steps take longer than before."""
+    steps = _comparable(facts)
+    if len(steps) < EVIDENCE_STEPS:
+        return _too_few(steps)
+    found = levels(steps["seconds"].to_numpy(dtype=float))
+    rise = _worst_rise(found)
+    if rise is None:
+        return []
+    before, after, stop = rise
+    ratio = after.median / before.median - 1
+    severity = grade(ratio, SLOWDOWN_WARNING, SLOWDOWN_CRITICAL)
+    if severity is None:
+        return []
+    first, last = steps.iloc[after.start], steps.iloc[stop - 1]
+    lost = steps["seconds"].to_numpy()[after.start : stop] - before.median
+    cost = float(lost.sum()) / len(steps)
+    lasting = "to the end" if stop == len(steps) else f"until step {int(last['step']):,}"
+    return [
+        Finding(
+            rule="slowdown",
+            severity=severity,
+            title=f"From step {int(first['step']):,} on, a step takes {format_share(ratio)} longer",
+            summary=f"{format_seconds(before.median)} per step became "
+            f"{format_seconds(after.median)}, {lasting} ({stop - after.start:,} of "
+            f"{len(steps):,} printed steps).{_grown(steps, before, after)}",
+            share=cost / float(steps["seconds"].mean()),
+            seconds_per_step=cost,
+            steps=(int(first["step"]), int(last["step"])),
+            evidence=(_step(steps.iloc[after.start - 1]), _step(first)),
+            advice=(
+                Advice(
+                    "GPU clocks and neighbours at that time",
+                    "",
+                    "nvidia-smi -q -d PERFORMANCE",
+                    "thermal throttling, a shared node or network, or a longer curriculum start "
+                    "at one step and stay",
+                ),
+            ),
+            gain=(0.0, cost),
+        )
+    ]
+
+
+def step_spikes(facts: Facts) -> list[Finding] | str:
+    """Single steps that take much longer than their neighbours."""
+    steps = facts.steps
+    if len(steps) < EVIDENCE_STEPS:
+        return _too_few(steps)
+    seconds = steps["seconds"].to_numpy(dtype=float)
+    rows = spikes(seconds, SPIKE_RATIO)
+    if not len(rows):
+        return []
+    over = excess(seconds, rows)
+    share = float(over.sum() / seconds.sum())
+    severity = grade(share, SPIKES_WARNING, SPIKES_CRITICAL)
+    if severity is None:
+        return []
+    cost = float(over.sum()) / len(seconds)
+    every = period(rows)
+    distance = _steps_apart(steps, every)
+    rhythm = f", one every {distance:,} steps" if distance else ""
+    worst = [steps.iloc[int(row)] for row in rows[np.argsort(over)[::-1][:3]]]
+    return [
+        Finding(
+            rule="step-spikes",
+            severity=severity,
+            title=f"{len(rows):,} of {len(steps):,} steps stick out{rhythm} and cost "
+            f"{format_share(share)} of the time",
+            summary=f"They take at least {SPIKE_RATIO} times as long as their neighbours, the "
+            f"longest {format_seconds(float(seconds[rows].max()))} instead of "
+            f"{format_seconds(float(np.median(seconds)))}." + _rhythm(distance),
+            share=share,
+            seconds_per_step=cost,
+            steps=(int(steps["step"].iloc[rows[0]]), int(steps["step"].iloc[rows[-1]])),
+            evidence=tuple(_step(row) for row in worst),
+            advice=(
+                Advice(
+                    "what happens at these steps",
+                    "",
+                    "less often, or beside training",
+                    "checkpoints, evaluation, logging, data shards and garbage collection make "
+                    "such steps",
+                ),
+            ),
+            gain=(0.0, cost),
+        )
+    ]
+
+
+def _comparable(facts: Facts) -> pd.DataFrame:
+    """Steps that did all of their work: one that skipped its update is shorter."""
+    steps = facts.steps
+    steps = steps[~steps["overflow"].fillna(False).astype(bool)]
+    return steps[steps["seconds"] > 0]
+
+
+def _too_few(steps: pd.DataFrame) -> str:
+    return f"{len(steps)} timed steps, {EVIDENCE_STEPS} needed"
+
+
+def _worst_rise(found: list[Level]) -> tuple[Level, Level, int] | None:
+    """The rise that cost most: level before, level after, and the row at which it is over."""
+    worst, most = None, 0.0
+    for place, (before, after) in enumerate(pairwise(found)):
+        height = after.median - before.median
+        over = before.median + SLOWDOWN_RECOVERED * height
+        lasting = found[place + 1 :]
+        calm = next((level.start for level in lasting if level.median < over), lasting[-1].stop)
+        cost = height * (calm - after.start)
+        if cost > most and height >= SLOWDOWN_WARNING * before.median:
+            worst, most = (before, after, calm), cost
+    return worst
+
+
+def _grown(steps: pd.DataFrame, before: Level, after: Level) -> str:
+    """Which class of time grew most, where classes are known."""
+    known = [name for name in CLASSES if steps[name].notna().any()]
+    if len(known) < 2:
+        return " The source does not time what grew."
+    means = steps[known].fillna(0.0)
+    grown = (
+        means.iloc[after.start : after.stop].mean() - means.iloc[before.start : before.stop].mean()
+    )
+    name = str(grown.idxmax())
+    share = float(grown[name]) / (after.median - before.median)
+    return (
+        f" Of what was added, {format_share(min(share, 1.0))} is "
+        f"{'time no timer explains' if name == 'other' else name}."
+    )
+
+
+def _steps_apart(steps: pd.DataFrame, rows: int | None) -> int | None:
+    """Rows as optimizer steps: a row may be a window of several."""
+    return None if rows is None else rows * int(steps["step"].diff().median())
+
+
+def _rhythm(distance: int | None) -> str:
+    if distance is None:
+        return " They keep to no rhythm."
+    return f" They come every {distance:,} steps: look for what the job does at that interval."
+
+
+def _step(row: pd.Series[Any]) -> Evidence:
+    return row_evidence(row, f"step {int(row['step']):,}: {format_seconds(row['seconds'])}")

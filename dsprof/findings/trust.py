@@ -1,0 +1,164 @@
+"""What can be believed: tools that slow the run they measure, doubtful numbers, good news."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from dsprof.events import Kind, Severity
+from dsprof.findings.facts import NO_TIMERS, Facts, phase_evidence, row_evidence, whole
+from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.thresholds import UNACCOUNTED_WARNING
+from dsprof.units import format_seconds, format_share
+
+
+class Sync(NamedTuple):
+    """A setting that makes the host wait for the GPU."""
+
+    path: str
+    severity: Severity
+    why: str
+
+
+_SYNCS = (
+    Sync(
+        "comms_logger.enabled",
+        Severity.WARNING,
+        "it waits for the GPU after every communication call, so nothing overlaps any more",
+    ),
+    Sync(
+        "memory_breakdown",
+        Severity.WARNING,
+        "it collects Python's garbage on rank 0 inside the backward timers, every step",
+    ),
+    Sync("flops_profiler.enabled", Severity.INFO, "it hooks every module at its profile step"),
+    Sync(
+        "wall_clock_breakdown",
+        Severity.INFO,
+        "its timers wait for the GPU when they are read, and before 0.6.2 at each start and stop",
+    ),
+)
+
+
+def host_sync(facts: Facts) -> list[Finding] | str:
+    """Diagnostics that are switched on make the host wait for the GPU."""
+    on = [sync for sync in _SYNCS if facts.setting(sync.path) is True]
+    seen = _printed(facts)
+    if not facts.has_config and not seen:
+        return "the configuration is not in the source"
+    on += [sync for sync in _SYNCS if sync.path in seen and sync not in on]
+    if not on:
+        return []
+    costly = [sync for sync in on if sync.severity is Severity.WARNING]
+    names = ", ".join(sync.path for sync in costly or on)
+    return [
+        Finding(
+            rule="host-sync",
+            severity=Severity.WARNING if costly else Severity.INFO,
+            title=f"{names} slows the run it measures"
+            if costly
+            else f"{names} is on: fine for diagnosis, not for production",
+            summary=" ".join(f"{sync.path}: {sync.why}." for sync in on)
+            + " How much it costs is not in the log: measure a run without.",
+            evidence=tuple(seen.values()) or _config_line(facts),
+            advice=tuple(
+                Advice(sync.path, "true", "false, once the diagnosis is made", sync.why)
+                for sync in on
+            ),
+            confidence="medium",
+        )
+    ]
+
+
+def untrustworthy_timers(facts: Facts) -> list[Finding] | str:
+    """Numbers of the source that are known to be wrong and could not be repaired."""
+    repairs = facts.run.repairs
+    doubts = repairs[repairs["kind"] == "doubt"]
+    if doubts.empty:
+        return []
+    names = doubts["name"].astype(str).drop_duplicates()
+    rows = doubts.drop_duplicates("name")
+    return [
+        Finding(
+            rule="untrustworthy-timers",
+            severity=Severity.WARNING,
+            title=f"Some numbers of this source are known to be wrong: {', '.join(names)}",
+            summary=" ".join(str(text) for text in rows["text"])
+            + " Rules that need them abstain or say so.",
+            evidence=tuple(
+                Evidence(str(row["source"]), whole(row["line"]), str(row["text"]))
+                for _, row in rows.head(4).iterrows()
+            ),
+        )
+    ]
+
+
+def healthy(
+    facts: Facts, others: Sequence[Finding], abstained: Sequence[str]
+) -> list[Finding] | str:
+    """Nothing found, by rules that had what they need. Asked last."""
+    if any(finding.severity is not Severity.INFO for finding in others):
+        return []
+    if facts.breakdown is None:
+        return NO_TIMERS
+    if any(finding.rule == "unaccounted-time" for finding in others):
+        return "part of the step is unknown"
+    if facts.seconds_of("communication", "wait") is None and facts.layout.world_size != 1:
+        return "communication is not timed"
+    if facts.seconds_of("compute") is None:
+        return "compute is not timed"
+    return [_healthy(facts, abstained)]
+
+
+def _healthy(facts: Facts, abstained: Sequence[str]) -> Finding:
+    assert facts.breakdown is not None
+    compute = facts.seconds_of("compute") or 0.0
+    moving = facts.seconds_of("communication", "wait")
+    share = facts.share(compute) or 0.0
+    parts = [
+        f"{name} {format_share(seconds / facts.breakdown.seconds)}"
+        for name, seconds in facts.breakdown.classes.items()
+        if seconds
+    ]
+    said = (
+        f", communication {format_share(facts.share(moving) or 0.0)}" if moving is not None else ""
+    )
+    silent = f" Not judged for lack of data: {', '.join(abstained)}." if abstained else ""
+    return Finding(
+        rule="healthy",
+        severity=Severity.INFO,
+        title=f"Nothing holds this run back: compute is {format_share(share)} of a step{said}",
+        summary=f"A step takes {format_seconds(facts.breakdown.seconds)} ({facts.windows}): "
+        f"{', '.join(parts)}. All but {format_share(UNACCOUNTED_WARNING)} at most is accounted "
+        f"for, and no other rule found anything to mend.{silent}",
+        share=share,
+        seconds_per_step=facts.breakdown.seconds,
+        evidence=phase_evidence(facts.breakdown.phases),
+        confidence="medium" if len(facts.steps) < 3 else "high",
+    )
+
+
+def _printed(facts: Facts) -> dict[str, Evidence]:
+    """Settings that the source's own lines give away."""
+    found = {}
+    comm = facts.run.events
+    comm = comm[(comm["kind"] == Kind.COMM) & comm["pattern"].notna()]
+    if len(comm):
+        found["comms_logger.enabled"] = row_evidence(
+            comm.iloc[0], f"{comm.iloc[0]['name']} is logged"
+        )
+    memory = facts.run.memory
+    engine = memory[
+        memory["text"].astype(str).str.contains("Engine (?:before|after) ") & memory["step"].notna()
+    ]
+    if len(engine):
+        found["memory_breakdown"] = row_evidence(engine.iloc[0], str(engine.iloc[0]["text"]))
+    return found
+
+
+def _config_line(facts: Facts) -> tuple[Evidence, ...]:
+    events: pd.DataFrame = facts.run.events
+    rows = events[(events["kind"] == Kind.CONFIG) & (events["name"] == "ds_config")]
+    return tuple(row_evidence(row, "DeepSpeed configuration") for _, row in rows.tail(1).iterrows())
