@@ -12,7 +12,7 @@ import pandas as pd
 from dsprof import grammar as dialects
 from dsprof.run import comm, config, memory, meta, phases, problems, steps
 from dsprof.run.cumulative import table_is_suspect
-from dsprof.run.defects import DEFECTS
+from dsprof.run.defects import DEFECTS, ENGINE_TIMERS, ZERO3_TIMERS, phases_exceed_step
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
 from dsprof.run.versions import versions
@@ -20,9 +20,6 @@ from dsprof.run.versions import versions
 if TYPE_CHECKING:
     from dsprof.findings import Finding
     from dsprof.grammar import Grammar
-
-#: Flavours of DeepSpeed's own forward, backward and step.
-ENGINE_TIMERS = ("zero", "zero-micro")
 
 __all__ = ["Run", "from_events", "load"]
 
@@ -66,7 +63,8 @@ class Run:
     @cached_property
     def repairs(self) -> pd.DataFrame:
         """What was corrected, or cannot be trusted, and why."""
-        return table_of(self._repaired[1])
+        late = phases_exceed_step(steps.overrun(self.steps, self.phases))
+        return table_of([*self._repaired[1], *([late] if late else [])])
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -96,13 +94,16 @@ class Run:
     @property
     def _mixed(self) -> bool:
         """DeepSpeed's own timers of ZeRO-3 hold parameter gathering and compute, unseparated."""
-        timers = self.recorded["timers"].isin(ENGINE_TIMERS).any()
-        return bool(timers) and self.config.get("zero_stage") == 3
+        timers = set(self.recorded["timers"].dropna().unique())
+        stage = self.config.get("zero_stage", 3 if timers & set(ZERO3_TIMERS) else None)
+        return stage == 3 and bool(timers & set(ENGINE_TIMERS))
 
     @cached_property
     def comm(self) -> pd.DataFrame:
         """Collectives and point-to-point calls."""
-        return comm.comm(self.events, self.config, tables_suspect=table_is_suspect(self._source))
+        return comm.comm(
+            self.events, self.config, tables_suspect=table_is_suspect(self.events, self._source)
+        )
 
     @cached_property
     def memory(self) -> pd.DataFrame:
@@ -156,6 +157,7 @@ def load(
     """
     from dsprof.logs import read
 
+    grammar = grammar or dialects.load()
     one = isinstance(paths, str | Path)
     log = read([paths] if one else list(paths), grammar=grammar, processes=processes)  # type: ignore[list-item, arg-type]
     return Run(frame_of(log.events), coverage=log.coverage, meta=log.meta, grammar=grammar)

@@ -1,17 +1,16 @@
 """What holds a step back: one word, from the shares of its time.
 
-The rule, in order:
+The rule:
 
-1. Unknown where the step's seconds, or its split, are not known.
-2. The largest of the costs that are not compute, if it takes `HEAVY` of the step or
-   more than compute does. Collectives and point-to-point waiting count together, since
-   both are what a faster network or a better schedule would win back; the larger of the
-   two names them (communication or pipeline).
-3. A communication-bound step is a straggler's if one rank worked longer than the median
+1. Collectives and point-to-point waiting count as one cost, since both are what a faster
+   network or a better schedule would win back; the larger of the two names it
+   (communication or pipeline). Data, optimizer and offload are costs of their own.
+2. The largest cost is named if it takes `HEAVY` of the step or more than compute does.
+   Otherwise compute is, where it was measured.
+3. Neither is named if what no timer explains is as large: unknown. Where communication was
+   not measured it may hide there, so compute is named only if that rest is not `HEAVY`.
+4. A step bound by communication is a straggler's if one rank worked longer than the median
    rank by at least `STRAGGLE` of the step and that explains half of the waiting.
-4. Compute, where it is known and nothing else is heavy.
-5. Unknown where communication is not known: a known cost must then reach `SURE` of the
-   step to be named, because the unknown one might be larger.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from dsprof.events import Bound, Class
 from dsprof.run.table import Numbers
 
 HEAVY: Final = 0.30
-SURE: Final = 0.50
 STRAGGLE: Final = 0.10
 
 _COSTS: Final = {
@@ -53,11 +51,10 @@ def bound_of(shares: pd.DataFrame, excess: Numbers) -> pd.Series:
     cost = np.array([str(name) for name in names], dtype=object)[largest]
     cost[waits & (largest == 0)] = str(Bound.PIPELINE)
     cost[straggles & (largest == 0)] = str(Bound.STRAGGLER)
-    compute = known[Class.COMPUTE].to_numpy()
-    # Where communication is unknown only a cost that nothing else can exceed is named.
+    compute, other = (known[word].to_numpy() for word in (Class.COMPUTE, Class.OTHER))
     blind = shares[Class.COMMUNICATION].isna().to_numpy()
-    named = np.where(blind, most >= SURE, (most >= HEAVY) | (most > compute)) & (most > 0)
-    computes = ~blind & (compute > 0) & (compute >= known[Class.OTHER].to_numpy())
+    named = ((most >= HEAVY) | (most >= compute)) & (most > other)
+    computes = (compute > other) & ~(blind & (other >= HEAVY))
     word = np.where(named, cost, np.where(computes, str(Bound.COMPUTE), str(Bound.UNKNOWN)))
     word[shares.isna().all(axis=1).to_numpy()] = str(Bound.UNKNOWN)
     return pd.Series(word, index=shares.index).astype("str").astype("category")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -72,7 +73,25 @@ def _derived(known: dict[str, Any]) -> dict[str, Any]:
     for dtype in ("fp16", "bf16"):
         if setting(own, f"{dtype}.enabled") is True:
             known.setdefault("dtype", dtype)
+    for name, size in _topology(str(known.get("topology", ""))).items():
+        known.setdefault(name, size)
     return _sizes(known)
+
+
+#: Axis of DeepSpeed's process topology → the layout it is.
+_AXES: Final = {
+    "pipe": "pipeline_parallel_size",
+    "data": "data_parallel_size",
+    "model": "tensor_parallel_size",
+}
+
+
+def _topology(text: str) -> dict[str, int]:
+    """Sizes of the axes of `{ProcessCoord(pipe=0, data=0): 0, ...}`; an axis not there is 1."""
+    last: dict[str, int] = {}
+    for axis, place in re.findall(r"\b(pipe|data|model)=(\d{1,9})\b", text):
+        last[axis] = max(last.get(axis, 0), int(place))
+    return {name: last.get(axis, 0) + 1 for axis, name in _AXES.items()} if last else {}
 
 
 def _sizes(known: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,10 @@ from dsprof.run.phases import words_of
 from dsprof.run.repairs import Defect, Repair, Source, met
 from dsprof.run.table import keys, numbers, of_kind
 
+#: Flavours of DeepSpeed's own forward, backward and step, and those of ZeRO-3 alone.
+ENGINE_TIMERS: Final = ("zero", "zero-micro")
+ZERO3_TIMERS: Final = ("zero3-init", "zero3-fetch", "swap")
+
 Outcome = tuple[pd.DataFrame, Repair | None]
 
 
@@ -195,15 +199,52 @@ def subgroup_bandwidth(events: pd.DataFrame, source: Source) -> Outcome:
 
 def hidden_lines(events: pd.DataFrame, source: Source) -> Outcome:
     """From 0.17.6 on INFO lines are hidden, from 0.15.2 on steps_per_print is unset."""
-    marks = events["name"].isin(("skipped", "samples_per_second")) & events["step"].notna()
-    timed = events[(events["kind"] == Kind.PHASE) & events["step"].notna()]
-    if not source.version.surely("0.17.6") or marks.any() or not len(timed):
+    marks = events["name"].isin(("skipped", "samples_per_second", "loss")) & events["step"].notna()
+    timed = events[(events["kind"] == Kind.PHASE) & events["timers"].isin(ENGINE_TIMERS)]
+    if not source.version.maybe("0.15.2") or marks.any() or not len(timed):
         return events, None
     text = (
-        "this version prints learning rate, skipped steps and throughput only with "
-        'steps_per_print set and log_level "info": they are unknown here'
+        "learning rate, skipped steps and throughput are unknown: DeepSpeed prints them only "
+        'with steps_per_print set (0.15.2 and later) and log_level "info" (0.17.6 and later)'
     )
     return events, met("log-level-hides-lines", "doubt", text, timed.head(1))
+
+
+def zero_stage_unknown(events: pd.DataFrame, source: Source) -> Outcome:
+    """Without the set-up lines ZeRO 0 and 3 print the same timers, of different content."""
+    timers = set(events["timers"].dropna().unique())
+    steps = events.loc[events["timers"].isin(ENGINE_TIMERS), "step"].dropna()
+    telling = {"zero-optimizer", "fp16-optimizer", *ZERO3_TIMERS}
+    if "zero_stage" in source.config or telling & timers or not len(steps) or steps.min() <= 1:
+        return events, None
+    text = (
+        "the ZeRO stage is not known: if it is 3, forward and backward hold parameter "
+        "gathering, and the share of communication is larger than it seems"
+    )
+    return events, met(
+        "zero-stage-unknown", "doubt", text, events[events["timers"].isin(ENGINE_TIMERS)]
+    )
+
+
+def pipeline_reduction(events: pd.DataFrame, source: Source) -> Outcome:
+    """PipelineEngine has no timer around its gradients' all-reduce."""
+    if source.config.get("data_parallel_size", 1) == 1:
+        return events, None
+    rows = events[events["timers"] == "pipeline-p2p"]
+    text = (
+        "the pipeline engine does not time the reduction of gradients: what no timer of the "
+        "step explains is taken for it"
+    )
+    return events, met("pipeline-untimed-reduction", "doubt", text, rows)
+
+
+def phases_exceed_step(steps: pd.DataFrame) -> Repair | None:
+    """`steps`: those whose timers sum to clearly more than the step."""
+    text = (
+        "the timers of these steps sum to more than the step: one of the two is wrong, and "
+        "the seconds per class were scaled down to the step"
+    )
+    return met("phases-exceed-step", "doubt", text, steps)
 
 
 DEFECTS: Final[tuple[Defect, ...]] = (
@@ -221,4 +262,6 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     reduce_scatter_n_times,
     subgroup_bandwidth,
     hidden_lines,
+    zero_stage_unknown,
+    pipeline_reduction,
 )

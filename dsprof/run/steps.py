@@ -26,6 +26,9 @@ COLUMNS: Final = (
     *CLASSES, "communication_share", "bound", "source", "line",
 )  # fmt: skip
 
+#: Timers may exceed their step by rounding and by what the logged time leaves out.
+TOLERATED: Final = 1.05
+
 
 def steps(
     events: pd.DataFrame,
@@ -52,6 +55,7 @@ def steps(
     classes = class_seconds(table[list(STEP)], phases, comm, mixed=mixed)
     _rates(table, classes, config)
     classes = settle(classes, numbers(table["seconds"]))
+    classes = reduce_untimed(classes, config.get("data_parallel_size"))
     table[list(CLASSES)] = classes
     shares = classes.div(table["seconds"], axis=0)
     moving = shares[Class.COMMUNICATION] + shares[Class.WAIT].fillna(0.0)
@@ -150,16 +154,45 @@ def settle(classes: pd.DataFrame, seconds: Numbers) -> pd.DataFrame:
     return classes.assign(**{Class.OTHER: other.where(timed)})
 
 
+def reduce_untimed(classes: pd.DataFrame, replicas: int | None) -> pd.DataFrame:
+    """The pipeline engine times waiting, but not the reduction of gradients over replicas.
+
+    With one replica there is none. With several it is most of what no timer explains, which
+    is taken for it; with an unknown number it stays unknown.
+    """
+    untimed = classes[Class.WAIT].notna() & classes[Class.COMMUNICATION].isna()
+    if replicas is None or not untimed.any():
+        return classes
+    rest = classes[Class.OTHER].where(untimed) if replicas > 1 else untimed * 0.0
+    communication = classes[Class.COMMUNICATION].fillna(rest.where(untimed))
+    other = classes[Class.OTHER].mask(untimed & (replicas > 1), 0.0)
+    return classes.assign(**{Class.COMMUNICATION: communication, Class.OTHER: other})
+
+
 def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
-    """Fill `skipped` (cumulative) and `overflow` (a step of the row's window was skipped)."""
+    """Fill `skipped` (cumulative) and `overflow`: a step was skipped since the row before.
+
+    Where the source prints each overflow, its lines say when; else the counts do.
+    """
     run = [table["segment"], table["engine"]]
     window = table["skipped_window"]
     skipped = table["skipped"].fillna(window.groupby(run).cumsum())
-    table["skipped"] = skipped.where(np.isfinite(skipped)).round().astype("Int64")
-    before = table["skipped"].groupby(run).ffill().groupby(run).shift()
-    more = (table["skipped"] > before).mask(table["skipped"] == 0, other=False)
-    more = more.mask(window.notna(), window > 0).astype("boolean")
-    said = np.zeros(len(table), bool)
+    skipped = skipped.where(np.isfinite(skipped)).round()
+    before = skipped.groupby(run).ffill().groupby(run).shift()
+    after = skipped.groupby(run).bfill()
+    rose = (after > before).where(skipped.notna() & before.notna()).astype("boolean")
+    rose = rose.mask((after == before) | (after == 0), other=False)
+    rose = rose.mask(window.notna(), window > 0)
     place: Codes = positions(table, overflows, *STEP)
-    said[place[place >= 0]] = True
-    table["overflow"] = more.mask(said, other=True)
+    said = np.isin(np.arange(len(table)), place)
+    table["skipped"] = skipped.astype("Int64")
+    printed = pd.Series(said).groupby(run).transform("any").to_numpy()
+    table["overflow"] = rose.where(~pd.Series(printed), pd.Series(said).astype("boolean"))
+
+
+def overrun(steps_: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
+    """Steps whose timers, on the mean rank, sum to more than `TOLERATED` of the step itself."""
+    place = positions(steps_, phases, *STEP)
+    by = [place, whole(phases["rank"])]
+    timed = phases["self_seconds"].groupby(by).sum().groupby(level=0).mean().reindex(steps_.index)
+    return steps_[(timed > TOLERATED * steps_["seconds"]) & (steps_["seconds_from"] != "timers")]

@@ -68,7 +68,7 @@ def _words(known: pd.Series[Any]) -> pd.Series[Any]:
 def whole(column: pd.Series[Any]) -> Codes:
     """A whole-number or category column as codes; missing is -1."""
     if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.cat.codes.to_numpy(np.int64)
+        return np.asarray(column.cat.codes, np.int64)
     return np.asarray(column.fillna(-1), np.int64)
 
 
