@@ -95,6 +95,7 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         regex=regex,
         place=place,
         starts=bool(table.pop("starts", False)),
+        behind=bool(table.pop("behind", False)),
         severity=severity,
         rows=_rows(table, where),
         pairs=_pairs(table, where),

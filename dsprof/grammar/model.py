@@ -93,6 +93,7 @@ class Pattern:
     regex: re.Pattern[bytes] | None  # None: the needle is all there is to match
     place: str
     starts: bool
+    behind: bool  # not searched for: read where a record looks back for it (progress bars)
     severity: str
     rows: tuple[Row, ...]
     pairs: Pairs | None
@@ -148,8 +149,9 @@ class Grammar:
 
     @property
     def needles(self) -> list[bytes]:
-        """Every literal once, in order of first use."""
-        return list(dict.fromkeys(needle for p in self.patterns for needle in p.needles))
+        """Every literal that is searched for, once, in order of first use."""
+        searched = (p for p in self.patterns if not p.behind)
+        return list(dict.fromkeys(needle for p in searched for needle in p.needles))
 
     def flavour(self, names: frozenset[str]) -> TimerFlavour | None:
         """The first flavour that fits a line holding exactly these canonical names."""

@@ -136,7 +136,8 @@ def _log(readers: Sequence[Reader], grammar: Grammar) -> Log:
     events, counted = events_table(sheets, grammar)
     fingerprints: Counter[str] = Counter()
     for reader in readers:
-        fingerprints.update(reader.scanner.headers)
+        for header, count in reader.scanner.headers.items():
+            fingerprints[header.decode("ascii", "replace")] += count
     meta = {
         "sources": [r.source.name for r in readers],
         "fingerprints": dict(fingerprints),

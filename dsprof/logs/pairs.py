@@ -22,6 +22,7 @@ _TRIM: Final = b" \t'\""
 _TRIMMED: Final = np.zeros(256, dtype=bool)
 _TRIMMED[list(_TRIM)] = True
 _NUMBER: Final = re.compile(rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|NaN|Infinity)")
+_NUMERIC: Final = r"^[-+]?(\d{1,60}(\.\d{0,60})?([eE][-+]?\d{1,9})?|\.\d{1,60}|nan|inf|NaN|Infinity)$"
 _NEWLINE: Final = 10
 _FEW: Final = 64  # records below which arrow's start-up costs more than it saves
 
@@ -158,19 +159,9 @@ def numbers_of(texts: list[bytes] | pa.Array) -> tuple[np.ndarray, np.ndarray]:
     try:
         values = array.cast(pa.string()).cast(pa.float64())
     except pa.ArrowInvalid:
-        return _numbers_one_by_one(array)
+        numeric = pc.match_substring_regex(array, _NUMERIC)
+        values = pc.if_else(numeric, array, None).cast(pa.string()).cast(pa.float64())
     return np.asarray(values.fill_null(np.nan)), np.asarray(pc.is_null(values))
-
-
-def _numbers_one_by_one(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    values = np.full(len(array), np.nan)
-    missing = np.ones(len(array), dtype=bool)
-    for i, text in enumerate(array.to_pylist()):
-        match = _NUMBER.fullmatch(text) if text is not None and len(text) <= 64 else None
-        if match is not None:
-            values[i] = float(text)
-            missing[i] = False
-    return values, missing
 
 
 def end_of_pairs(text: bytes, pairs: Pairs) -> int:

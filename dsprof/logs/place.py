@@ -70,6 +70,8 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
     for number in range(int(segment.max(initial=0)) + 1):
         inside = np.flatnonzero(segment == number)
         placed.counted |= _place_segment(inside, kinds, own, engine, placed)
+    told = (source.step > 0) & ~kinds.own  # names a step without being printed at its end
+    placed.step[told] = source.step[told]
     return placed
 
 

@@ -9,7 +9,7 @@ read from text a whole column at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 import numpy as np
@@ -71,11 +71,9 @@ class Rows:
     text: np.ndarray | None = None
 
 
-@dataclass(slots=True)
-class _Pending:
-    records: list[int] = field(default_factory=list)
-    groups: list[Groups] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
+#: pattern, block line (-1: the pattern itself), offset, line, rank, local rank, host code,
+#: time stamp, groups, text of its pairs.
+_New = tuple[int, int, int, int, int, int, int, bytes | None, Groups, bytes | None]
 
 
 class Records:
@@ -91,18 +89,10 @@ class Records:
         self.rows: list[Rows] = []
         self.per_pattern = np.zeros(len(grammar.patterns), np.int64)
         self.count = 0  # records in finished batches
-        self._pending: dict[tuple[int, int], _Pending] = {}
-        self._new: dict[str, list[int]] = {}
-        self._at: list[bytes | None] = []
-        self._clear()
-
-    def _clear(self) -> None:
-        self._pending = {}
-        self._new = {name: [] for name in ("offset", "line", "pattern", "rank", "local", "host")}
-        self._at = []
+        self._new: list[_New] = []
 
     def __len__(self) -> int:
-        return self.count + len(self._at)
+        return self.count + len(self._new)
 
     def add(
         self,
@@ -115,43 +105,45 @@ class Records:
         body: bytes | None,
         block_line: int = -1,
     ) -> None:
-        """One record. `who` is rank, local rank (-1 if unknown) and host code (-1 likewise)."""
-        number = len(self._at)
-        new = self._new
-        new["offset"].append(offset)
-        new["line"].append(line)
-        new["pattern"].append(pattern)
-        new["rank"].append(who[0])
-        new["local"].append(who[1])
-        new["host"].append(who[2])
-        self._at.append(at)
-        pending = self._pending.get((pattern, block_line))
-        if pending is None:
-            pending = self._pending[pattern, block_line] = _Pending()
-        pending.records.append(number)
-        pending.groups.append(groups)
-        if body is not None:
-            pending.bodies.append(body)
+        """One record. `who` is rank, local rank and host code, -1 where unknown."""
+        self._new.append((pattern, block_line, offset, line, *who, at, groups, body))
 
     def flush_if_full(self) -> None:
-        if len(self._at) >= _BATCH:
+        if len(self._new) >= _BATCH:
             self.flush()
 
     def flush(self) -> None:
         """Turns what was added since the last time into columns."""
-        count = len(self._at)
-        if count == 0:
+        if not self._new:
             return
-        columns = {name: np.array(values, _RECORD_TYPES[name]) for name, values in self._new.items()}
-        columns["at"] = clocks.microseconds(self._at)
-        columns["step"] = np.full(count, -1, np.int64)
-        columns["signature"] = np.full(count, -1, np.int32)
+        count = len(self._new)
+        pattern, block_line, offset, line, rank, local, host, at, groups, bodies = zip(
+            *self._new, strict=True
+        )
+        self._new = []
+        columns = {
+            "line": np.array(line, np.int64),
+            "pattern": np.array(pattern, np.int64),
+            "rank": np.array(rank, np.int32),
+            "local": np.array(local, np.int32),
+            "host": np.array(host, np.int32),
+            "at": clocks.microseconds(at),
+            "step": np.full(count, -1, np.int64),
+            "signature": np.full(count, -1, np.int32),
+        }
         made: list[Rows] = []
-        for (number, block_line), pending in self._pending.items():
-            pattern = self.grammar.patterns[number]
-            made += self._rows_of(number, pattern, block_line, pending, columns)
+        for number, shape, records in _by_shape(columns["pattern"], np.array(block_line, np.int64)):
+            at_records = records.tolist()
+            made += self._rows_of(
+                number,
+                shape,
+                records,
+                [groups[i] for i in at_records],
+                [body for i in at_records if (body := bodies[i]) is not None],
+                columns,
+            )
         self.per_pattern += np.bincount(columns["pattern"], minlength=len(self.per_pattern))
-        order = np.argsort(columns.pop("offset"), kind="stable")
+        order = np.argsort(np.array(offset, np.int64), kind="stable")
         place = np.empty(count, np.int64)
         place[order] = np.arange(count)
         for name, values in columns.items():
@@ -159,30 +151,30 @@ class Records:
         if made:
             self.rows.append(_sorted_rows(made, place, self.count))
         self.count += count
-        self._clear()
 
     def _rows_of(
         self,
         number: int,
-        pattern: Pattern,
         block_line: int,
-        pending: _Pending,
+        records: np.ndarray,
+        groups: Sequence[Groups],
+        bodies: Sequence[bytes],
         columns: dict[str, np.ndarray],
     ) -> Iterable[Rows]:
-        records = np.array(pending.records, np.int64)
+        """Rows of all records of one pattern, or of one kind of line of its block."""
+        pattern = self.grammar.patterns[number]
         if block_line >= 0:
-            assert pattern.block is not None
             index, rows = _block_shape(pattern, block_line)
         else:
             index, rows = _group_index(pattern), pattern.rows
-        texts = _columns_of(pending.groups, index)
+        texts = _columns_of(groups, index)
         self._record_groups(texts, records, columns)
         for row in rows:
             made = self._rows_of_row(number, row, texts, records)
             if made is not None:
                 yield made
         if pattern.pairs is not None and block_line < 0:
-            yield from self._rows_of_pairs(number, pattern.pairs, records, pending.bodies, columns)
+            yield from self._rows_of_pairs(number, pattern.pairs, records, bodies, columns)
 
     def _record_groups(
         self, texts: dict[str, list[bytes | None]], records: np.ndarray, columns: dict[str, np.ndarray]
@@ -291,40 +283,47 @@ class Records:
         if pairs.timers:
             columns["signature"][records] = self._signatures(len(bodies), found.record, found.code, specs)
         values, missing = numbers_of(found.value)
-        code_of = np.array([s[0] for s in specs] or [-1], np.int32)
-        column_of = np.array([s[1] for s in specs] or [-1], np.int8)
-        factor_of = np.array([s[2] for s in specs] or [1.0])
-        column = column_of[found.code]
-        for position, name in enumerate(MEASURES):
-            here = np.flatnonzero((column == position) & ~missing)
-            if len(here):
-                said = values[here] * factor_of[found.code[here]]
-                text = self._say_nan(said, np.ones(len(here), bool), None)
-                yield Rows(records[found.record[here]], code_of[found.code[here]], {name: said}, text)
-        yield from self._worded_pairs(records, found.record, found.code, found.value, specs)
+        key = np.array([spec[0] for spec in specs] or [-1], np.int32)[found.code]
+        column = np.array([spec[1] for spec in specs] or [-1], np.int8)[found.code]
+        values = values * np.array([spec[2] for spec in specs] or [1.0])[found.code]
+        present = (column >= 0) & ~missing
+        measures = {
+            name: np.where(column == position, values, np.nan)
+            for position, name in enumerate(MEASURES)
+            if (column == position).any()
+        }
+        text = self._say_nan(values, present, None)
+        for i, unit in _worded(found.code, specs):
+            told = found.value[i] if isinstance(found.value, list) else found.value[i].as_py()
+            text = self._read_worded(i, unit, _plain(told), measures, present, text)
+        yield Rows(
+            records[found.record[present]],
+            key[present],
+            {name: cells[present] for name, cells in measures.items()},
+            None if text is None else text[present],
+        )
 
-    def _worded_pairs(
+    def _read_worded(
         self,
-        records: np.ndarray,
-        record: np.ndarray,
-        code: np.ndarray,
-        value: object,
-        specs: Sequence[tuple[int, int, float, str]],
-    ) -> Iterable[Rows]:
-        """Values that are more than a number: sizes, texts."""
-        worded = np.array([bool(s[3]) for s in specs] or [False])
-        here = np.flatnonzero(worded[code])
-        for i in here.tolist():
-            key, _, _, unit = specs[code[i]]
-            text = _plain(value[i] if isinstance(value, list) else value[i].as_py())  # type: ignore[index]
-            at = records[record[i : i + 1]]
-            keys = np.array([key], np.int32)
-            if unit == "text":
-                yield Rows(at, keys, {}, np.array([self.texts(text)], np.int32))
-                continue
-            number = _READERS[unit](text)
-            if number is not None:
-                yield Rows(at, keys, {UNITS[unit][0]: np.array([number])})
+        i: int,
+        unit: str,
+        told: str,
+        measures: dict[str, np.ndarray],
+        present: np.ndarray,
+        text: np.ndarray | None,
+    ) -> np.ndarray | None:
+        """One value that is more than a number: a size, a duration, a text."""
+        if unit == "text":
+            text = np.full(len(present), -1, np.int32) if text is None else text
+            text[i] = self.texts(told)
+            present[i] = True
+            return text
+        number = _READERS[unit](told)
+        if number is not None:
+            column = UNITS[unit][0]
+            measures.setdefault(column, np.full(len(present), np.nan))[i] = number
+            present[i] = True
+        return text
 
     def _pair_spec(self, number: int, pairs: Pairs, raw: bytes) -> tuple[int, int, float, str]:
         """Key code, column number (-1: not a plain number), factor and reader of a pair's key."""
@@ -365,7 +364,6 @@ class Records:
 
 
 _RECORD_TYPES: Final = {
-    "offset": np.int64,
     "line": np.int64,
     "pattern": np.int16,
     "rank": np.int32,
@@ -375,6 +373,26 @@ _RECORD_TYPES: Final = {
     "step": np.int64,
     "signature": np.int32,
 }
+
+
+def _by_shape(
+    pattern: np.ndarray, block_line: np.ndarray
+) -> Iterable[tuple[int, int, np.ndarray]]:
+    """Records of one pattern and block line at a time: both numbers and which they are."""
+    shape = pattern * 1024 + block_line + 1
+    order = np.argsort(shape, kind="stable")
+    cuts = np.flatnonzero(np.diff(shape[order])) + 1
+    for records in np.split(order, cuts):
+        yield int(pattern[records[0]]), int(block_line[records[0]]), records
+
+
+def _worded(
+    code: np.ndarray, specs: Sequence[tuple[int, int, float, str]]
+) -> Iterable[tuple[int, str]]:
+    worded = np.array([bool(spec[3]) for spec in specs] or [False])
+    if worded.any():
+        for i in np.flatnonzero(worded[code]).tolist():
+            yield i, specs[code[i]][3]
 
 
 def _plain(text: bytes) -> str:

@@ -16,7 +16,8 @@ def read_sample(sample: Sample, grammar: Grammar) -> list[dict[str, Any]]:
     reader.feed(sample.text + b"\n")
     reader.finish()
     rows: list[dict[str, Any]] = reader.log().events.to_pylist()
-    return rows
+    severity = {p.id: p.severity for p in grammar.patterns}
+    return [row | {"severity": severity[row["pattern"]]} for row in rows]
 
 
 def strangers(sample: Sample, grammar: Grammar) -> set[str]:

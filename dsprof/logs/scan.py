@@ -6,36 +6,31 @@ closely. A line without a needle costs nothing but its search.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from dsprof.grammar import Grammar
+from dsprof.grammar import Grammar, Pairs
 from dsprof.logs import clocks, wrappers
+from dsprof.logs.bars import Bars
 from dsprof.logs.blocks import OpenBlock
 from dsprof.logs.coverage import Unread
-from dsprof.logs.find import finder
+from dsprof.logs.find import Hit, finder
 from dsprof.logs.lines import Lines
 from dsprof.logs.pairs import end_of_pairs
-from dsprof.logs.records import Records
+from dsprof.logs.records import Groups, Records
 from dsprof.logs.wrappers import Plan, Prefixes
 
 _NEWLINE: Final = 10
 _RETURN: Final = 13
-_NOBODY: Final = (-1, -1, -1)
 _LEAD: Final = 64  # bytes before a needle that a pattern's lead may reach back
+_LONGEST_WRAPPED: Final = 4096
 
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What the prefix of the record before on the same line told."""
-
-    line: int
-    end: int
-    who: tuple[int, int, int]
-    at: bytes | None
+#: Rank, local rank and host code; -1 where unknown.
+Who = tuple[int, int, int]
+NOBODY: Final[Who] = (-1, -1, -1)
 
 
 class Scanner:
@@ -51,17 +46,22 @@ class Scanner:
     def __init__(self, grammar: Grammar, *, first_line: int = 0) -> None:
         self.records = Records(grammar)
         self.lines = first_line
-        self.headers: Counter[str] = Counter()
+        self.headers: Counter[bytes] = Counter()
         self.unread = Unread()
         self._patterns = grammar.patterns
-        needles = grammar.needles
+        searched = [p for p in grammar.patterns if not p.behind]
+        needles = list(dict.fromkeys(needle for p in searched for needle in p.needles))
         self._find = finder(needles)
         self._longest = max(map(len, needles), default=0)
-        number = {needle: i for i, needle in enumerate(needles)}
-        self._of_needle: list[list[int]] = [[] for _ in needles]
-        for i, pattern in enumerate(grammar.patterns):
-            for needle in pattern.needles:
-                self._of_needle[number[needle]].append(i)
+        self._of_needle = [
+            [i for i, p in enumerate(grammar.patterns) if needle in p.needles and not p.behind]
+            for needle in needles
+        ]
+        self._looks_back = [
+            p.place == "own" and not (p.regex and "step" in p.regex.groupindex)
+            for p in grammar.patterns
+        ]
+        self._bars = Bars(grammar)
         self._pieces = Lines()
         self._offset = 0  # of the next piece in the source
         self._prefixes = Prefixes()
@@ -80,9 +80,8 @@ class Scanner:
         rest = self._pieces.take()
         if rest:
             self._scan(rest)
-        for block in self._blocks:
-            self._close(block)
         self._blocks = []
+        self._add_bar(b"", 0, self.lines + 1, NOBODY)
         self.records.flush()
 
     @property
@@ -106,16 +105,19 @@ class Scanner:
         return piece[:cut]
 
     def _scan(self, piece: bytes) -> None:
+        if b"\x1b" in piece:
+            piece = wrappers.ANSI.sub(b"", piece)
         hits = self._find(piece)
-        if hits or self._blocks:
-            self._scan_hits(piece, hits)
+        wanted = self.unread.wants(piece)
+        if hits or self._blocks or wanted:
+            self._scan_hits(piece, hits, wanted=wanted)
         else:
-            self.unread.look(piece, frozenset(), self.lines)
             self.lines += piece.count(b"\n")
         self._offset += len(piece)
+        self._bars.remember(piece)
         self.records.flush_if_full()
 
-    def _scan_hits(self, piece: bytes, hits: list[tuple[int, int, int]]) -> None:
+    def _scan_hits(self, piece: bytes, hits: list[Hit], *, wanted: bool) -> None:
         lows, highs, ends = _line_bounds(piece)
         needles, starts, _ = zip(*hits, strict=True) if hits else ((), (), ())
         where = np.array(starts, np.int64)
@@ -133,7 +135,8 @@ class Scanner:
         )
         if self._blocks:
             self._feed_blocks(piece, lows, highs, ends, taken=taken, carried=open_before)
-        self.unread.look(piece, taken, self.lines)
+        if wanted:
+            self.unread.look(piece, lows, highs, taken, self.lines)
         self.lines += len(ends)
 
     def _read_hits(
@@ -148,108 +151,104 @@ class Scanner:
     ) -> set[int]:
         """Records of a piece; gives the lines (counted in the piece) that hold one."""
         taken: set[int] = set()
-        told = _Told(-1, 0, _NOBODY, None)
+        patterns, of_needle = self._patterns, self._of_needle
         last = len(needles) - 1
-        add, patterns, of_needle = self.records.add, self._patterns, self._of_needle
-        for i, (needle, start, line, low, high, number) in enumerate(
-            zip(needles, starts, lines, lows, highs, numbers, strict=True)
-        ):
-            if line == told.line and start < told.end:
+        here, reached, who, at = -1, 0, NOBODY, None  # of the record before
+        for i, needle in enumerate(needles):
+            start, line, high = starts[i], lines[i], highs[i]
+            if line != here:
+                reached = lows[i]
+            elif start < reached:
                 continue  # inside the record before
             for p in of_needle[needle]:
                 pattern = patterns[p]
-                groups: tuple[bytes | None, ...] = ()
-                end = start
-                if pattern.regex is not None:
+                if pattern.regex is None:
+                    groups: Groups = ()
+                    end = start + len(pattern.needles[0])
+                else:
                     match = pattern.regex.match(piece, start, high)
                     if match is None:
-                        match = self._rejoined(pattern.regex, piece, start, high)
-                    if match is None:
                         continue
-                    groups, end = match.groups(), min(match.end(), high)
-                    if match.string is not piece:
-                        end = high
-                begin = start
-                if pattern.lead is not None:
-                    lead = pattern.lead.search(piece, max(low, start - _LEAD), start)
-                    groups = (*(lead.groups() if lead else (None,) * pattern.lead.groups), *groups)
-                    begin = lead.start() if lead else start
-                body = None
-                if pattern.pairs is not None:
-                    body_from = end if pattern.regex else start + len(pattern.needles[0])
-                    body = piece[body_from:high]
-                    alone = (i == last or lines[i + 1] != line) and told.line != line
-                    end = high
-                    if pattern.pairs.end or not alone:
-                        length = self._length_of_pairs(body, pattern)
-                        body, end = body[:length], body_from + length
-                    body = body.strip(b" |\t")
-                elif end == start:
-                    end = start + 1
-                if told.line == line:
-                    who, at = self._who(piece[told.end : begin], told)
-                else:
-                    if low and piece[low - 1] == _RETURN:
-                        told = self._of_whole_line(piece, low)
-                        who, at = self._who(piece[low:begin], told)
-                    else:
-                        who, at = self._who(piece[low:begin], None)
-                told = _Told(line, end, who, at)
-                add(p, self._offset + begin, number, who, at, groups, body)
-                taken.add(line)
-                if pattern.block is not None:
-                    self._blocks.append(
-                        OpenBlock(p, pattern.block, line, begin > low, who, piece[end:high], at)
-                    )
+                    groups, end = match.groups(), match.end()
                 break
+            else:
+                found = self._rejoined(of_needle[needle], piece, start, high)
+                if found is None:
+                    continue
+                p, groups = found
+                pattern, end = patterns[p], high
+            begin = start
+            if pattern.lead is not None:
+                begin, groups = _with_lead(pattern.lead, groups, piece, reached, start)
+            body = None
+            if pattern.pairs is not None:
+                alone = line != here and (i == last or lines[i + 1] != line)
+                body, end = _body_of(pattern.pairs, piece, end, high, alone=alone)
+            if line != here:
+                who, at = NOBODY, None
+                if reached and piece[reached - 1] == _RETURN:
+                    who = self._who_began(piece, reached)
+            if begin > reached:
+                who, at = self._read_prefix(piece[reached:begin], who, at)
+            number = numbers[i]
+            if self._looks_back[p]:
+                self._add_bar(piece, begin, number, who)
+            self.records.add(p, self._offset + begin, number, who, at, groups, body)
+            if pattern.block is not None:
+                self._blocks.append(
+                    OpenBlock(p, pattern.block, line, begin > lows[i], who, piece[end:high], at)
+                )
+            taken.add(line)
+            here, reached = line, max(end, start + 1)
         return taken
 
-    def _length_of_pairs(self, body: bytes, pattern: object) -> int:
-        pairs = pattern.pairs  # type: ignore[attr-defined]
-        if not pairs.end:
-            header = wrappers.header_start(body, 0, len(body))
-            body = body[:header]
-        return end_of_pairs(body, pairs)
-
-    def _rejoined(self, regex: object, piece: bytes, start: int, high: int) -> object:
+    def _rejoined(
+        self, candidates: list[int], piece: bytes, start: int, high: int
+    ) -> tuple[int, Groups] | None:
         """A record that a hard line wrap went through: tried again with the next line glued on."""
+        if high + 1 >= len(piece) or high - start > _LONGEST_WRAPPED:
+            return None
         text = piece[start:high]
-        if len(text) > 4096 or text.count(b"[") == text.count(b"]") or high + 1 >= len(piece):
+        if text.count(b"[") == text.count(b"]"):
             return None
         stop = piece.find(b"\n", high + 1)
-        glued = text.rstrip(b"\r") + piece[high + 1 : stop if stop >= 0 else len(piece)][:4096]
-        return regex.match(glued)  # type: ignore[attr-defined]
+        glued = text.rstrip(b"\r") + piece[high + 1 : stop if stop >= 0 else len(piece)]
+        for p in candidates:
+            regex = self._patterns[p].regex
+            match = regex.match(glued[:_LONGEST_WRAPPED]) if regex is not None else None
+            if match is not None and self._patterns[p].pairs is None:
+                return p, match.groups()
+        return None
 
-    def _of_whole_line(self, piece: bytes, low: int) -> _Told:
-        """A `\\r` segment belongs to whoever began its line."""
+    def _add_bar(self, piece: bytes, begin: int, number: int, who: Who) -> None:
+        """The progress bar in front of a record that has no step number of its own."""
+        found = self._bars.before(piece, begin, self._offset)
+        if found is not None:
+            p, groups, offset, lines_back = found
+            self.records.add(p, offset, number - lines_back, who, None, groups, None)
+
+    def _who_began(self, piece: bytes, low: int) -> Who:
+        """A `\r` segment belongs to whoever began its line."""
         begin = piece.rfind(b"\n", 0, low) + 1
-        if begin == low:
-            return _Told(-1, 0, _NOBODY, None)
         prefix, plan = self._prefixes.plan(piece[begin : min(low, begin + 200)])
-        return _Told(-1, 0, self._identity(prefix, plan, _NOBODY), None)
+        return self._identity(prefix, plan, NOBODY)
 
-    def _who(self, prefix: bytes, told: _Told | None) -> tuple[tuple[int, int, int], bytes | None]:
-        """Rank, local rank, host and time from a prefix, falling back on the record before it."""
-        known = told.who if told else _NOBODY
-        if not prefix:
-            return known, told.at if told else None
+    def _read_prefix(
+        self, prefix: bytes, who: Who, at: bytes | None
+    ) -> tuple[Who, bytes | None]:
+        """Rank, local rank, host and time from a prefix; what it does not tell stays."""
         prefix, plan = self._prefixes.plan(prefix)
-        at = None
         if plan.at is not None:
             at = prefix[plan.at[0] : plan.at[1]]
             if not self._year and at[:4].isdigit():
                 self._year = int(at[:4])
         elif plan.clock is not None and self._year:
             at = clocks.with_year(prefix[plan.clock[0] : plan.clock[1]], self._year)
-        elif told:
-            at = told.at
         if plan.where is not None:
-            self.headers[prefix[plan.where[0] : plan.where[1]].decode("ascii", "replace")] += 1
-        return self._identity(prefix, plan, known), at
+            self.headers[prefix[plan.where[0] : plan.where[1]]] += 1
+        return self._identity(prefix, plan, who), at
 
-    def _identity(
-        self, prefix: bytes, plan: Plan, known: tuple[int, int, int]
-    ) -> tuple[int, int, int]:
+    def _identity(self, prefix: bytes, plan: Plan, known: Who) -> Who:
         rank, local, host = known
         if plan.rank is not None:
             rank = int(prefix[plan.rank[0] : plan.rank[1]][:9])
@@ -302,17 +301,37 @@ class Scanner:
     def _block_line(
         self, block: OpenBlock, line: bytes
     ) -> tuple[int, tuple[bytes | None, ...]] | None:
-        text = wrappers.ANSI.sub(b"", line) if b"\x1b" in line else line
+        text = line
         if block.wrapped:
             plan = wrappers.study(text[:400], whole=False, outer=True)
-            who = self._identity(text, plan, _NOBODY)
+            who = self._identity(text, plan, NOBODY)
             if any(w >= 0 and w != mine for w, mine in zip(who, block.who, strict=True)):
                 return block.miss()
             text = text[plan.end :]
         return block.read(text)
 
-    def _close(self, block: OpenBlock) -> None:
-        block.done = True
+
+def _with_lead(
+    lead: re.Pattern[bytes], groups: Groups, piece: bytes, reached: int, start: int
+) -> tuple[int, Groups]:
+    """Where a record begins whose first word no needle can hold, and its groups."""
+    match = lead.search(piece, max(reached, start - _LEAD), start)
+    if match is None:
+        return start, ((None,) * lead.groups + groups)
+    return match.start(), (match.groups() + groups)
+
+
+def _body_of(
+    pairs: Pairs, piece: bytes, start: int, high: int, *, alone: bool
+) -> tuple[bytes, int]:
+    """The text of a record's pairs and where it ends; another record may follow on the line."""
+    body = piece[start:high]
+    if pairs.end or not alone:
+        if not pairs.end:
+            body = body[: wrappers.header_start(body, 0, len(body))]
+        body = body[: end_of_pairs(body, pairs)]
+        high = start + len(body)
+    return body.strip(b" |\t"), high
 
 
 def _line_bounds(piece: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

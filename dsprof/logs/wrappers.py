@@ -23,7 +23,8 @@ _DATE = rb"\d{4}-\d\d-\d\d"
 _TIME = rb"\d\d:\d\d:\d\d"
 _HOST = rb"(?P<host>[A-Za-z0-9][\w.-]{0,252})"
 # A host before a colon has a digit, a dot or a hyphen in it: "Warning:" is no host.
-_NAMED = rb"(?=[A-Za-z_]{0,64}[\d.-]|localhost:|master:)"
+# Neither is a Python class: "torch.OutOfMemoryError:".
+_NAMED = rb"(?=[A-Za-z_]{0,64}[\d.-]|localhost:|master:)(?![\w.]{1,200}\.[A-Z]\w{0,80}:)"
 
 #: Layers in the order they are tried. Groups: at, clock (glog, no year), host, rank, local,
 #: task, stream, where (file:line). `strong` layers are also looked for after unknown text.
@@ -84,6 +85,7 @@ _COMPILED: Final = tuple(re.compile(layer) for _, layer in _LAYERS)
 _ANY: Final = _either(layer for _, layer in _LAYERS)
 _NAMING: Final = _either(layer for _, layer in _LAYERS[:-_BLANK])
 _HEADER: Final = _either(layer for strong, layer in _LAYERS if strong)
+_CANDIDATE: Final = re.compile(rb"\[|[WEIFC]\d{3,4} \d\d:|\d{4}-\d\d-\d\d|\d\d/\d\d/\d{4} ")
 _ZEROED: Final = bytes.maketrans(b"123456789", b"000000000")
 _KEPT_PLANS: Final = 4096
 _LONGEST: Final = 600  # a longer prefix is prose or a bar: only its end can hold headers
@@ -123,10 +125,11 @@ def study(prefix: bytes, *, whole: bool = True, outer: bool = False) -> Plan:
         if match is None or match.end() == position:
             if not whole:
                 break
-            match = _HEADER.search(prefix, position)
-            if match is None:
+            position = header_start(prefix, position, end)
+            if position == end:
                 break
-            position = match.start()
+            match = layers.match(prefix, position)
+            assert match is not None
         _take(prefix, position, found)
         position = match.end()
     american = found.pop("american", None)
@@ -156,13 +159,13 @@ class Prefixes:
 
     def __init__(self) -> None:
         self._plans: dict[bytes, Plan] = {}
+        self._outer: dict[bytes, int] = {}
 
     def plan(self, prefix: bytes) -> tuple[bytes, Plan]:
-        """The prefix as read (escape sequences and bars cut off) and its plan."""
-        if b"\x1b" in prefix or b"^[" in prefix:
-            prefix = ANSI.sub(b"", prefix)
-        if len(prefix) > 80 and b"|" in prefix:
-            prefix = _after_bar(prefix)
+        """The prefix as read (progress bars cut out) and its plan."""
+        bar = prefix.find(b"%|")
+        if bar >= 0:
+            prefix = self._without_bar(prefix, bar)
         shape = prefix.translate(_ZEROED)
         plan = self._plans.get(shape)
         if plan is None:
@@ -174,17 +177,23 @@ class Prefixes:
             plan = self._plans[shape] = study(prefix)
         return prefix, plan
 
-
-def _after_bar(prefix: bytes) -> bytes:
-    """Text behind the last progress bar, with whatever wrapped the bar in front of it kept."""
-    cut = max(prefix.rfind(b"it/s]"), prefix.rfind(b"s/it]"))
-    if cut < 0:
-        return prefix
-    outer = study(prefix[:_LONGEST], whole=False).end
-    return prefix[:outer] + prefix[cut + 5 :]
+    def _without_bar(self, prefix: bytes, bar: int) -> bytes:
+        """Text behind the last progress bar, behind whatever wrapped the bar's line."""
+        cut = max(prefix.rfind(b"it/s]"), prefix.rfind(b"s/it]"))
+        if cut < 0:
+            return prefix
+        shape = prefix[: min(bar, _LONGEST)].translate(_ZEROED)
+        outer = self._outer.get(shape)
+        if outer is None:
+            if len(self._outer) >= _KEPT_PLANS:
+                self._outer.clear()
+            outer = self._outer[shape] = study(shape, whole=False).end
+        return prefix[:outer] + prefix[cut + 5 :]
 
 
 def header_start(text: bytes, start: int, end: int) -> int:
     """Where the first header between `start` and `end` begins; `end` if there is none."""
-    match = _HEADER.search(text, start, end)
-    return match.start() if match else end
+    for candidate in _CANDIDATE.finditer(text, start, end):
+        if _HEADER.match(text, candidate.start(), end):
+            return candidate.start()
+    return end
