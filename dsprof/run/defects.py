@@ -9,7 +9,7 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers, summary_table
-from dsprof.run.phases import words_of
+from dsprof.run.phases import CLOSING, words_of
 from dsprof.run.repairs import Defect, Repair, Source, met
 from dsprof.run.table import keys, numbers, of_kind
 
@@ -199,7 +199,7 @@ def subgroup_bandwidth(events: pd.DataFrame, source: Source) -> Outcome:
 
 def hidden_lines(events: pd.DataFrame, source: Source) -> Outcome:
     """From 0.17.6 on INFO lines are hidden, from 0.15.2 on steps_per_print is unset."""
-    marks = events["name"].isin(("skipped", "samples_per_second", "loss")) & events["step"].notna()
+    marks = events["name"].isin(CLOSING) & events["step"].notna()
     timed = events[(events["kind"] == Kind.PHASE) & events["timers"].isin(ENGINE_TIMERS)]
     if not source.version.maybe("0.15.2") or marks.any() or not len(timed):
         return events, None

@@ -147,7 +147,7 @@ def settle(classes: pd.DataFrame, seconds: Numbers) -> pd.DataFrame:
     total = classes.sum(axis=1, min_count=1).to_numpy()
     timed = np.isfinite(total) & np.isfinite(seconds)
     rest = np.where(timed, seconds - total, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scale = np.where(timed & (rest < 0), seconds / total, 1.0)
     classes = classes.mul(scale, axis=0)
     other = classes[Class.OTHER].fillna(0.0) + np.maximum(rest, 0.0)

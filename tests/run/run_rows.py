@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,12 +85,18 @@ def events(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(filled)
 
 
+#: Rows of one timer line share a record.
+_RECORDS = count(1_000_000)
+
+
 def timers(
     flavour_name: str, step: int, /, steps: int | None = 1, rank: int = 0, **seconds: float
 ) -> list[dict[str, Any]]:
     """One timer line: a row per timer."""
+    record = next(_RECORDS)
     return [
         {
+            "record": record,
             "kind": "phase",
             "name": name,
             "raw": name,

@@ -1,0 +1,140 @@
+"""Phases are one optimizer step's, whatever the source summed over, and nothing counts twice."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from run_rows import events, grammar_with, metric, seed_line_30, timers
+
+from dsprof.run import Run, from_events
+
+
+def run_of(rows: list[dict[str, object]]) -> Run:
+    return from_events(events(rows), grammar=grammar_with())
+
+
+def by_name(run: Run, column: str = "seconds") -> dict[str, float]:
+    return dict(zip(run.phases["name"], run.phases[column], strict=True))
+
+
+def test_a_windows_sum_is_divided_by_its_steps() -> None:
+    run = run_of([metric("loss", 10, 1.0), *timers("pipeline", 10, steps=10, forward=5.0)])
+    assert by_name(run) == {"forward": pytest.approx(0.5)}
+
+
+def test_a_windows_mean_stays_as_it_is() -> None:
+    run = run_of([metric("loss", 10, 1.0), *timers("megatron", 10, steps=10, optimizer=0.5)])
+    assert by_name(run) == {"optimizer": pytest.approx(0.5)}
+
+
+def test_lines_of_several_steps_at_one_mark_give_their_mean() -> None:
+    lines = [timers("zero-optimizer", 3, optimizer_step=seconds) for seconds in (0.1, 0.2, 0.6)]
+    run = run_of([metric("loss", 3, 1.0), *lines[0], *lines[1], *lines[2]])
+    assert by_name(run) == {"optimizer_step": pytest.approx(0.3)}
+
+
+def test_micro_batches_of_a_step_add_up() -> None:
+    rows = [
+        *timers("zero-micro", 1, steps=None, forward_microstep=0.1, step_microstep=0.0),
+        *timers("zero-micro", 1, steps=None, forward_microstep=0.2, step_microstep=0.4),
+        metric("loss", 1, 1.0),
+    ]
+    run = run_of(rows)
+    assert by_name(run) == {"forward": pytest.approx(0.3), "step": pytest.approx(0.4)}
+    assert by_name(run, "count") == {"forward": 2, "step": 2}
+
+
+def test_micro_batches_of_several_steps_count_as_many_steps_as_accumulation_says() -> None:
+    micro = [timers("zero-micro", 2, steps=None, forward_microstep=0.1) for _ in range(4)]
+    config = {"kind": "config", "name": "gradient_accumulation_steps", "value": 2}
+    run = run_of([config, *(row for line in micro for row in line), metric("loss", 2, 1.0)])
+    assert by_name(run) == {"forward": pytest.approx(0.2)}
+
+
+def test_micro_lines_are_left_out_where_the_steps_own_line_exists() -> None:
+    rows = [
+        *timers("zero-micro", 1, steps=None, forward_microstep=0.1),
+        *timers("zero-micro", 1, steps=None, forward_microstep=0.1),
+        *timers("zero", 1, forward=0.25, backward=0.5, step=0.1),
+    ]
+    assert by_name(run_of(rows))["forward"] == 0.25
+
+
+def test_an_alias_beside_the_plain_name_is_the_same_interval() -> None:
+    rows = timers("pipeline", 10, steps=10, forward_microstep=4.0, forward=5.0)
+    assert by_name(run_of([metric("loss", 10, 1.0), *rows])) == {"forward": pytest.approx(0.5)}
+
+
+def test_self_seconds_are_what_children_leave_across_lines() -> None:
+    rows = [
+        *timers("zero-optimizer", 1, optimizer_allgather=0.2, optimizer_step=0.3),
+        *timers("zero", 1, forward=1.0, backward=2.0, backward_inner=1.5, step=0.6),
+    ]
+    run = run_of(rows)
+    own = by_name(run, "self_seconds")
+    assert own["step"] == pytest.approx(0.1)
+    assert own["backward"] == pytest.approx(0.5)
+    assert sum(own.values()) == pytest.approx(1.0 + 2.0 + 0.6)
+    parents = dict(zip(run.phases["name"], run.phases["parent"], strict=True))
+    assert parents["optimizer_step"] == "step"
+    assert pd.isna(parents["forward"])
+
+
+def test_children_that_exceed_their_parent_leave_it_nothing() -> None:
+    run = run_of(timers("zero", 1, forward=1.0, backward=1.0, backward_inner=1.2, step=0.1))
+    assert by_name(run, "self_seconds")["backward"] == 0.0
+
+
+def test_overlap_is_shown_once_where_it_lies_a_second_time() -> None:
+    phases = run_of(seed_line_30()).phases.set_index("name")
+    shared = phases.loc["comms_in_step"]
+    assert (shared["parent"], shared["raw"], shared["class"]) == (
+        "_step_step",
+        "comms",
+        "communication",
+    )
+    # 44044.57 - (93.22 + 40996.54 + 0.25 + 1930.56) = 1024.00 ms of ten steps
+    assert shared["seconds"] == pytest.approx(0.1024)
+    assert phases.loc["_step_step", "self_seconds"] == pytest.approx(0.165467 - 0.1024)
+    assert phases.loc["comms", "self_seconds"] == pytest.approx(0.0, abs=1e-12)
+    assert phases.loc["comms", "seconds"] == pytest.approx(4.404457)
+
+
+def test_setup_timers_ignored_timers_and_timers_without_a_step_are_no_phases() -> None:
+    rows = [
+        *timers("setup", 1, init=3.0),
+        *timers("pipeline", 10, steps=10, backward_allreduce=0.1),
+        *timers("zero", None, forward=1.0),  # type: ignore[arg-type]
+    ]
+    assert len(run_of(rows).phases) == 0
+
+
+def test_timers_of_a_step_that_the_log_cuts_off_are_left_out() -> None:
+    rows = [
+        *timers("zero", 1, forward=1.0, backward=1.0, step=1.0),
+        *timers("zero-micro", 2, steps=None, forward_microstep=0.5),
+    ]
+    run = run_of(rows)
+    assert set(run.phases["step"]) == {1}
+    assert list(run.steps["step"]) == [1]
+
+
+def test_a_phase_without_a_flavour_takes_the_class_its_name_has_elsewhere() -> None:
+    rows = [{"kind": "phase", "name": n, "step": 1, "seconds": 1.0} for n in ("forward", "mystery")]
+    classes = dict(run_of(rows).phases[["name", "class"]].itertuples(index=False))
+    assert classes == {"forward": "compute", "mystery": "other"}
+
+
+def test_ranks_keep_their_own_rows() -> None:
+    rows = [
+        *timers("megatron", 1, rank=0, optimizer=1.0),
+        *timers("megatron", 1, rank=1, optimizer=3.0),
+    ]
+    found = run_of([*rows, metric("loss", 1, 1.0)]).phases
+    assert dict(zip(found["rank"], found["seconds"], strict=True)) == {0: 1.0, 1: 3.0}
+
+
+def test_every_phase_names_the_line_that_proves_it() -> None:
+    phases = run_of(seed_line_30()).phases
+    assert set(phases["source"]) == {"a.log"}
+    assert phases["line"].notna().all()

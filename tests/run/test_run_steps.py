@@ -1,0 +1,265 @@
+"""One row a step: what the marks say and where the seconds went."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from run_rows import events, grammar_with, metric, timers
+
+from dsprof.run import Run, from_events
+from dsprof.run.bound import bound_of
+from dsprof.run.steps import CLASSES
+
+ENGINE = {"forward": 0.2, "backward": 0.5, "backward_inner": 0.3, "backward_allreduce": 0.2}
+
+
+def run_of(*rows: dict[str, Any]) -> Run:
+    return from_events(events(rows), grammar=grammar_with())
+
+
+def config(name: str, value: float) -> dict[str, Any]:
+    return {"kind": "config", "name": name, "value": value}
+
+
+def only(run: Run) -> pd.Series:
+    assert len(run.steps) == 1
+    return run.steps.iloc[0]
+
+
+def test_an_empty_table_gives_empty_views() -> None:
+    run = from_events(pd.DataFrame(), grammar=grammar_with())
+    for view in ("events", "steps", "phases", "comm", "memory", "gpu", "problems", "repairs"):
+        assert len(getattr(run, view)) == 0
+    assert run.config == {}
+
+
+def test_logged_seconds_come_first_and_the_rest_is_other() -> None:
+    run = run_of(metric("step_seconds", 1, 1.0), *timers("zero", 1, **ENGINE, step=0.1))
+    step = only(run)
+    assert (step["seconds"], step["seconds_from"]) == (1.0, "logged")
+    assert step["compute"] == pytest.approx(0.5)
+    assert step["communication"] == pytest.approx(0.2)
+    assert step["optimizer"] == pytest.approx(0.1)
+    assert step["other"] == pytest.approx(0.2)
+    assert step["communication_share"] == pytest.approx(0.2)
+
+
+def test_batch_size_over_throughput_is_the_next_best() -> None:
+    run = run_of(
+        config("train_batch_size", 64),
+        metric("samples_per_second", 1, 32.0),
+        *timers("zero", 1, **ENGINE, step=0.1),
+    )
+    assert (only(run)["seconds"], only(run)["seconds_from"]) == (2.0, "throughput")
+
+
+def test_without_either_a_step_is_the_sum_of_its_timers() -> None:
+    step = only(run_of(*timers("zero", 1, **ENGINE, step=0.1)))
+    assert (step["seconds"], step["seconds_from"]) == (pytest.approx(0.8), "timers")
+
+
+def test_the_clock_speaks_where_a_run_says_nothing_else() -> None:
+    marks = [
+        metric("lr", step, 0.1, at=pd.Timestamp("2024-01-01") + pd.Timedelta(seconds=at))
+        for step, at in ((10, 0), (20, 5), (40, 11))
+    ]
+    steps = run_of(*marks).steps
+    assert steps["seconds"].tolist()[1:] == [0.5, 0.3]
+    assert np.isnan(steps["seconds"][0])
+    assert list(steps["seconds_from"][1:]) == ["clock", "clock"]
+
+
+def test_classes_that_no_timer_measures_are_unknown() -> None:
+    step = only(run_of(metric("step_seconds", 1, 1.0), *timers("zero", 1, **ENGINE, step=0.1)))
+    assert step[["wait", "data", "offload", "checkpoint"]].isna().all()
+
+
+def test_without_timers_every_class_and_the_share_are_unknown() -> None:
+    step = only(run_of(metric("step_seconds", 1, 1.0), metric("loss", 1, 2.0)))
+    assert step[list(CLASSES)].isna().all()
+    assert np.isnan(step["communication_share"])
+    assert step["bound"] == "unknown"
+
+
+def test_zero_3_hides_communication_in_forward_and_backward() -> None:
+    rows = [config("zero_stage", 3), *timers("zero", 1, **ENGINE, step=0.1)]
+    step = only(run_of(*rows))
+    assert step[["compute", "communication"]].isna().all()
+    assert np.isnan(step["communication_share"])
+    assert step["bound"] == "unknown"
+    assert step["other"] == pytest.approx(0.7)
+    assert step["optimizer"] == pytest.approx(0.1)
+
+
+def test_logged_collectives_split_what_zero_3_mixes() -> None:
+    gather = {
+        "kind": "comm", "name": "all_gather_into_tensor", "step": 1, "rank": 0,
+        "bytes": 1024.0, "count": 1, "pattern": "deepspeed_comms.op",
+    }  # fmt: skip
+    rows = [config("zero_stage", 3), gather | {"seconds": 0.25}, gather | {"seconds": 0.15}]
+    step = only(run_of(*rows, *timers("zero", 1, **ENGINE, step=0.1)))
+    assert step["communication"] == pytest.approx(0.4)
+    assert step["compute"] == pytest.approx(0.7 - 0.4)
+    assert step[list(CLASSES)].sum() == pytest.approx(step["seconds"])
+
+
+def test_timers_beyond_the_step_are_scaled_to_it_and_doubted() -> None:
+    run = run_of(metric("step_seconds", 1, 0.4), *timers("zero", 1, **ENGINE, step=0.1))
+    step = only(run)
+    assert step[list(CLASSES)].sum() == pytest.approx(0.4)
+    assert step["compute"] == pytest.approx(0.25)
+    assert run.repairs["name"].tolist() == ["phases-exceed-step"]
+
+
+def test_timers_within_rounding_of_the_step_raise_no_doubt() -> None:
+    run = run_of(metric("step_seconds", 1, 0.79), *timers("zero", 1, **ENGINE, step=0.1))
+    assert only(run)[list(CLASSES)].sum() == pytest.approx(0.79)
+    assert len(run.repairs) == 0
+
+
+def test_classes_are_the_mean_over_the_ranks() -> None:
+    rows = [
+        *timers("megatron", 1, rank=0, optimizer=1.0),
+        *timers("megatron", 1, rank=1, optimizer=3.0),
+    ]
+    assert only(run_of(metric("step_seconds", 1, 4.0), *rows))["optimizer"] == 2.0
+
+
+def test_a_pipeline_of_one_replica_reduces_nothing() -> None:
+    rows = timers("pipeline", 10, steps=10, forward=2.0, pipe_recv_grad=5.0)
+    step = only(run_of(config("data_parallel_size", 1), metric("step_seconds", 10, 1.0), *rows))
+    assert step["communication"] == 0.0
+    assert step["communication_share"] == pytest.approx(0.5)
+    assert step["bound"] == "pipeline"
+
+
+def test_a_pipeline_of_several_replicas_reduces_in_what_nobody_timed() -> None:
+    rows = timers("pipeline", 10, steps=10, forward=2.0, pipe_recv_grad=5.0)
+    step = only(run_of(config("data_parallel_size", 4), metric("step_seconds", 10, 1.0), *rows))
+    assert step["communication"] == pytest.approx(0.3)
+    assert step["other"] == 0.0
+
+
+def test_a_pipeline_of_unknown_replicas_leaves_communication_unknown() -> None:
+    rows = timers("pipeline", 10, steps=10, forward=2.0, pipe_recv_grad=5.0)
+    step = only(run_of(metric("step_seconds", 10, 1.0), *rows))
+    assert np.isnan(step["communication"])
+    assert step["bound"] == "pipeline"
+
+
+def test_a_frameworks_window_mean_wins_over_the_engines_last_loss() -> None:
+    run = run_of(
+        metric("loss", 10, 10.703, pattern="megatron.iteration"),
+        metric("loss", 10, 10.315, pattern="deepspeed_pipeline.steps"),
+    )
+    assert only(run)["loss"] == 10.703
+    assert (run.events["name"] == "loss").sum() == 2
+
+
+def test_the_last_of_several_values_counts_and_the_lowest_rank() -> None:
+    run = run_of(
+        metric("loss", 1, 3.0, rank=0),
+        metric("loss", 1, 2.0, rank=0),
+        metric("loss", 1, 9.0, rank=1),
+    )
+    assert only(run)["loss"] == 2.0
+
+
+def test_throughput_is_the_current_rate_not_the_running_mean() -> None:
+    run = run_of(metric("samples_per_second_mean", 5, 28.0), metric("samples_per_second", 5, 33.0))
+    assert only(run)["samples_per_second"] == 33.0
+    assert np.isnan(only(run_of(metric("samples_per_second_mean", 5, 28.0)))["samples_per_second"])
+
+
+def test_tokens_follow_from_what_is_known() -> None:
+    gpu = run_of(config("world_size", 8), metric("tokens_per_second_gpu", 1, 100.0))
+    assert only(gpu)["tokens_per_second"] == 800.0
+    samples = run_of(config("seq_length", 2048), metric("samples_per_second", 1, 2.0))
+    assert only(samples)["tokens_per_second"] == 4096.0
+
+
+def test_skips_of_a_window_add_up() -> None:
+    marks = [metric("skipped_window", step, count) for step, count in ((10, 2), (20, 0), (30, 1))]
+    steps = run_of(*marks).steps
+    assert steps["skipped"].tolist() == [2, 2, 3]
+    assert steps["overflow"].tolist() == [True, False, True]
+
+
+def test_overflows_are_where_the_count_rises() -> None:
+    marks = [metric("skipped", step, count) for step, count in ((10, 3), (20, 3), (30, 5))]
+    steps = run_of(*marks).steps
+    assert pd.isna(steps["overflow"][0])
+    assert steps["overflow"][1:].tolist() == [False, True]
+
+
+def test_printed_overflows_say_which_step_it_was() -> None:
+    rows = [metric("loss", step, 1.0) for step in (1, 2, 3)]
+    rows += [metric("overflow", 2, 1.0), metric("skipped", 3, 1.0)]
+    assert run_of(*rows).steps["overflow"].tolist() == [False, True, False]
+
+
+def test_engines_and_segments_keep_their_own_steps() -> None:
+    run = run_of(
+        metric("loss", 1, 1.0), metric("loss", 1, 2.0, engine=1), metric("loss", 1, 3.0, segment=1)
+    )
+    assert run.steps[["segment", "engine", "loss"]].to_numpy().tolist() == [
+        [0, 0, 1.0],
+        [0, 1, 2.0],
+        [1, 0, 3.0],
+    ]
+
+
+def test_a_number_that_is_none_does_no_harm() -> None:
+    run = run_of(metric("skipped", 1, float("inf")), metric("loss", 1, float("nan")))
+    assert pd.isna(only(run)["skipped"])
+
+
+@pytest.mark.parametrize(
+    ("shares", "word"),
+    [
+        ({"communication": 0.35, "compute": 0.6}, "communication"),
+        ({"communication": 0.1, "wait": 0.25, "compute": 0.6}, "pipeline"),
+        ({"communication": 0.1, "compute": 0.8}, "compute"),
+        ({"communication": 0.1, "optimizer": 0.4, "compute": 0.5}, "optimizer"),
+        ({"communication": 0.1, "data": 0.5, "compute": 0.4}, "data"),
+        ({"communication": 0.1, "offload": 0.5, "compute": 0.4}, "offload"),
+        ({"communication": 0.3, "compute": 0.1, "other": 0.6}, "unknown"),
+        ({"compute": 0.6, "other": 0.4}, "unknown"),
+        ({"compute": 0.9, "other": 0.1}, "compute"),
+        ({"optimizer": 0.3, "other": 0.7}, "unknown"),
+        ({"optimizer": 0.6, "other": 0.4}, "optimizer"),
+        ({}, "unknown"),
+    ],
+)
+def test_a_step_is_bound_by_its_largest_known_cost(shares: dict[str, float], word: str) -> None:
+    table = pd.DataFrame([{name: shares.get(name, np.nan) for name in CLASSES}])
+    assert bound_of(table, np.array([np.nan])).tolist() == [word]
+
+
+def test_a_rank_that_works_longer_makes_it_a_stragglers_step() -> None:
+    rows = [
+        *timers("zero", 1, rank=0, forward=0.2, backward=0.6, backward_allreduce=0.6, step=0.1),
+        *timers("zero", 1, rank=1, forward=0.2, backward=0.6, backward_allreduce=0.6, step=0.1),
+        *timers("zero", 1, rank=2, forward=0.7, backward=0.1, backward_allreduce=0.1, step=0.1),
+    ]
+    step = only(run_of(metric("step_seconds", 1, 0.9), *rows))
+    # mean communication 0.433 of 0.9; the slow rank computes 0.5 s longer than the median
+    assert step["bound"] == "straggler"
+
+
+@given(
+    st.lists(st.floats(0, 10), min_size=5, max_size=5),
+    st.floats(0.001, 20),
+)
+def test_classes_always_add_up_to_the_step(parts: list[float], seconds: float) -> None:
+    names = ("forward", "backward", "backward_inner", "backward_allreduce", "step")
+    rows = timers("zero", 1, **dict(zip(names, parts, strict=True)))
+    step = only(run_of(metric("step_seconds", 1, seconds), *rows))
+    if step[list(CLASSES)].notna().any():
+        assert step[list(CLASSES)].sum() == pytest.approx(seconds)
+        assert (step[list(CLASSES)].dropna() >= 0).all()
