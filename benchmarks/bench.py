@@ -17,8 +17,11 @@ from typing import Any
 
 from benchmarks import cost, engine, exact
 from benchmarks.data import Logs
+from benchmarks.dialects import DIALECTS
 
 SHARES = (0.02, 0.2, 0.8)
+#: Numbers that must not be; `unplaced` ones are right but at a wrong step.
+VALUES = ("missing", "wrong", "invented")
 #: Share of metric lines → times slower than ripgrep: the bar, the aim.
 SLOWER = {0.02: (3.0, 2.5), 0.2: (15.0, 11.0), 0.8: (35.0, 25.0)}
 
@@ -34,7 +37,7 @@ class Result:
 
     def __str__(self) -> str:
         verdict = {True: "ok", False: "MISS", None: ""}[self.ok]
-        return f"{self.what:<46} {self.measured:>34}   {self.bar:<28} {verdict}"
+        return f"{self.what:<54} {self.measured:>26}   {self.bar:<28} {verdict}"
 
 
 def speed(logs: Logs, share: float, rounds: int) -> Iterator[Result]:
@@ -72,17 +75,21 @@ def memory(title: str, read: list[dict[str, Any]]) -> Result:
     )
 
 
-def exactness(log: Path, title: str) -> Iterator[Result]:
-    """Every record of the truth found, with its number and its step, and no other."""
+def exactness(log: Path, title: str, judged: tuple[str, ...] = VALUES) -> Iterator[Result]:
+    """Every record of the truth found with its numbers, and no other; faults to stderr."""
     faults = vars(exact.compare(truth_of(log), cost.reading(log, "--found")["found"]))
-    for name, listed in faults.items():
-        for fault in listed[:5]:
+    for name in judged:
+        for fault in faults[name][:5]:
             print(f"  {title}: {name} {fault.count}: {fault.text}", file=sys.stderr)
-    counts = {name: sum(fault.count for fault in listed) for name, listed in faults.items()}
-    judged = [counts[name] for name in ("missing", "wrong", "invented")]
-    text = "/".join(map(str, judged))
-    yield Result(f"{title}: missing/wrong/invented", text, "0/0/0", not any(judged))
-    yield Result(f"{title}: at a wrong step (columns)", f"{len(faults['unplaced'])}")
+    counts = [sum(fault.count for fault in faults[name]) for name in judged]
+    right, zeros = not any(counts), "/".join("0" * len(counts))
+    yield Result(f"{title}: {'/'.join(judged)}", "/".join(map(str, counts)), zeros, right)
+
+
+def steps_told(logs: Logs) -> Iterator[Result]:
+    """Each dialect alone: its numbers, and the steps they belong to."""
+    for dialect in DIALECTS:
+        yield from exactness(logs.dialect(dialect), dialect, (*VALUES, "unplaced"))
 
 
 def truth_of(log: Path) -> dict[str, Any]:
@@ -150,6 +157,7 @@ def results(logs: Logs, rounds: int) -> Iterator[Result]:
     for share in SHARES:
         yield from speed(logs, share, rounds)
         yield from exactness(logs.share(share), f"{share:.0%} metric lines")
+    yield from steps_told(logs)
     yield from two_processes(logs, rounds)
     yield from compressed(logs, rounds)
     yield from without_line_breaks(logs, rounds)

@@ -31,6 +31,11 @@ class Logs:
         """A log to read in many ways, with every launcher's prefix line by line."""
         return self._made("small", Options(size=16 * MIB, wrapper="mixed"))
 
+    def dialect(self, name: str) -> Path:
+        """A log of one launch, so that every line's step is beyond doubt."""
+        options = Options(size=8 * MIB, dialects=(name,), launches=1)
+        return self._made(name, options)
+
     def steps(self) -> Path:
         """100,000 steps of the plain engine, every line of every step, nothing else."""
         options = Options(

@@ -201,13 +201,13 @@ def plain(launch: Launch, truth: Truth, steps: Numbers) -> Block:
     )
     columns = [
         *(comm_lines(launch, truth, steps) if headed else []),
+        memory_lines(launch, truth, steps),
         overflow_lines(launch, truth, steps, overflow),
         scatter(zero, ~overflow),
         step_lines(launch, truth, steps, overflow),
         throughput_lines(launch, truth, steps, seconds),
         *(by_micro[index::gas] for index in range(gas)),
         timers("time_global", _GLOBAL, head).render(truth, steps, *whole),
-        memory_lines(launch, truth, steps),
     ]
     return Block(columns, seconds)
 
@@ -231,10 +231,10 @@ def comm_lines(launch: Launch, truth: Truth, steps: Numbers) -> list[list[str]]:
 
 
 def memory_lines(launch: Launch, truth: Truth, steps: Numbers) -> list[str]:
-    """see_memory_usage after every 25th step: message, device and host, three lines."""
+    """see_memory_usage before every 25th step: message, device and host, three lines."""
     printed = steps % 25 == 0
     head = logger("utils.py:791:see_memory_usage") if launch.dialect.headed else ""
-    body = "\n".join(head + text for text in ("Engine after step", *_MEMORY_BODY))
+    body = "\n".join(head + text for text in ("Engine before step", *_MEMORY_BODY))
     used = np.round(launch.jitter(31, int(printed.sum())), 2)
     peaks = np.round(used + 2, 2), np.round(used + 4, 2), np.rint(used + 6).astype(int)
     line = Line("see_memory", body, _MEMORY_COLUMNS)
@@ -294,7 +294,7 @@ def trainer(launch: Launch, truth: Truth, steps: Numbers) -> Block:
     total = 4_000_000
     bars = [
         f"\r{100 * step // total:3d}%|▎         | {step}/{total} "
-        f"[{step // 30}:{step % 30 * 2:02d}<99:59:59,  {second:.2f}s/it]"
+        f"[{step // 1800}:{step // 30 % 60:02d}:{step % 30 * 2:02d}<99:59:59,  {second:.2f}s/it]"
         for step, second in zip(steps.tolist(), seconds.tolist(), strict=True)
     ]
     wipe = "\r" + " " * 60 + "\r"

@@ -23,7 +23,7 @@ PATTERNS = {
     "see_memory": "deepspeed_memory.see_memory",
     "overflow": "deepspeed.overflow",
     "pipe_steps": "deepspeed_pipeline.steps",
-    "pipe_pct": "deeperspeed.percent",
+    "pipe_pct": "",  # one a line: see PATTERN_OF_WORD
     "megatron_iter": "megatron.iteration",
     "hf_log": "huggingface.train",
 }
@@ -51,7 +51,22 @@ WORDS = {
         "iter time (s)": "step_seconds",
         "samples/sec": "samples_per_second",
     },
+    "pipe_pct": {
+        "comms": "communication_percent",
+        "optimizer_step": "optimizer_percent",
+        "forward": "forward_percent",
+        "backward": "backward_percent",
+    },
     "megatron_iter": {"iteration": "", "total": "total_steps"},
+}
+#: Words of records that several patterns read, a line each.
+PATTERN_OF_WORD = {
+    "host_used": "deepspeed_memory.host_memory",
+    "host_percent": "deepspeed_memory.host_memory",
+    "communication_percent": "gpt_neox.percent_comms",
+    "optimizer_percent": "gpt_neox.percent_optimizer",
+    "forward_percent": "gpt_neox.percent_forward",
+    "backward_percent": "gpt_neox.percent_backward",
 }
 #: Told beside what a line prints: a constant, or its text.
 BESIDE = {("deepspeed.overflow", "overflow")}
@@ -116,9 +131,7 @@ def _same(one: float, other: float) -> bool:
 
 def _target(kind: str, key: str, measure: str) -> Target | None:
     word = WORDS.get(kind, {}).get(key, key)
-    pattern = PATTERNS[kind]
-    if word.startswith("host_"):
-        pattern = "deepspeed_memory.host_memory"
+    pattern = PATTERN_OF_WORD.get(word, PATTERNS[kind])
     return (pattern, word, measure) if word else None
 
 

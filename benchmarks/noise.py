@@ -30,7 +30,7 @@ NOISE = (
     (3, "\x1b[32m{w}\x1b[0m epoch {m} shard {n} \x1b[1mready\x1b[0m"),
     (2, "{w} " + BROKEN + " {n}"),
     (2, ""),
-    (3, "\rMap: " + _BAR + "\rMap: " + _BAR + "\rMap: " + _BAR),
+    (1, "\rMap: " + _BAR + "\rMap: " + _BAR + "\rMap: " + _BAR),
     (1, "\r{w} a: {m} | b: {f:.2f}: " + _BAR),
     (1, "{w} " * 60 + "{n}"),
 )
@@ -59,7 +59,7 @@ TORN = (
     logger("timer.py:258:stop") + "epoch=0/micro_step=3/glo",
     logger("logging.py:96:log_dist") + "[Rank 0] time (ms) | fwd_mic",
     logger("logging.py:96:log_dist") + "[Rank 0] comm op: all_re",
-    " iteration       10/ 9000000 | consumed sam",
+    " iteration       10/ 90",
 )
 
 _WORDS = ("adam", "attention", "bucket", "cache", "dataset", "fused", "gelu", "kernel", "loader",
