@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from dsprof.run.versions import Versions
+from dsprof.run.versions import Versions, parse
 
 _FROM_CONFIG: Final = (
     "framework", "world_size", "nodes", "zero_stage", "data_parallel_size",
@@ -66,4 +66,4 @@ def _versions(config: Mapping[str, Any], version: Versions) -> dict[str, str]:
     stated = {name: config.get(f"{name}_version") for name in ("deepspeed", "torch", "nccl")}
     if version.exact:
         stated["deepspeed"] = stated["deepspeed"] or version.exact
-    return {name: str(text) for name, text in stated.items() if text}
+    return {name: str(text) for name, text in stated.items() if parse(str(text)) > (0, 0, 0)}

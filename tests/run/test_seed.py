@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from run_rows import events, grammar_with, seed_line_30
 
 from dsprof.run import from_events
+from tests.run.run_rows import events, grammar_with, seed_line_30
 
 
 def test_step_30_of_the_pipeline_log_splits_without_double_counting() -> None:

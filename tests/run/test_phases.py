@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from run_rows import events, grammar_with, metric, seed_line_30, timers
 
 from dsprof.run import Run, from_events
+from tests.run.run_rows import events, grammar_with, metric, seed_line_30, timers
 
 
 def run_of(rows: list[dict[str, object]]) -> Run:

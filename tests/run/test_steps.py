@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_rows import events, grammar_with, metric, timers
 
 from dsprof.run import Run, from_events
 from dsprof.run.bound import bound_of
 from dsprof.run.steps import CLASSES
+from tests.run.run_rows import events, grammar_with, metric, timers
 
 ENGINE = {"forward": 0.2, "backward": 0.5, "backward_inner": 0.3, "backward_allreduce": 0.2}
 
@@ -252,6 +252,7 @@ def test_a_rank_that_works_longer_makes_it_a_stragglers_step() -> None:
     assert step["bound"] == "straggler"
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.floats(0, 10), min_size=5, max_size=5),
     st.floats(0.001, 20),

@@ -1,0 +1,124 @@
+"""What the job was told and what wrote its log: stated, inferred with a reason, or absent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dsprof.run import Run, from_events
+from dsprof.run.versions import parse, versions
+from tests.run.run_rows import events, grammar_with, metric
+
+
+def run_of(*rows: dict[str, Any], lines: tuple[str, ...] = ()) -> Run:
+    meta = {"fingerprints": dict.fromkeys(lines, 3)}
+    return from_events(events(rows), grammar=grammar_with(), meta=meta)
+
+
+def config(name: str, value: float | str) -> dict[str, Any]:
+    column = "text" if isinstance(value, str) else "value"
+    return {"kind": "config", "name": name, column: value}
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        (("logging.py:75",), "0.8.1"),
+        (("logging.py:123",), "0.18.0 to 0.19.8"),
+        (("logging.py:123", "timer.py:264"), "0.18.3 to 0.19.8"),
+        (("logging.py:123", "timer.py:265"), "0.18.0 to 0.18.2"),
+        (("logging.py:68",), "0.4.2 to 0.5.6 or 0.7.0 to 0.8.0"),
+        (("logging.py:75", "logging.py:123"), ""),  # they contradict each other
+        (("mine.py:75",), ""),
+    ],
+)
+def test_logger_lines_tell_the_version_as_far_as_they_do(lines: tuple[str, ...], text: str) -> None:
+    run = run_of(metric("loss", 1, 1.0))
+    assert str(versions(run.events, {"fingerprints": dict.fromkeys(lines, 1)})) == text
+
+
+def test_a_stated_version_wins() -> None:
+    run = run_of(config("deepspeed_version", "0.9.5+cu118"), lines=("logging.py:123",))
+    assert run.meta["versions"] == {"deepspeed": "0.9.5+cu118"}
+    assert run.meta["version_range"] == "0.9.5 (stated)"
+
+
+def test_a_version_that_one_line_pins_is_a_version() -> None:
+    assert run_of(lines=("logging.py:75",)).meta["versions"] == {"deepspeed": "0.8.1"}
+
+
+def test_a_range_is_no_version() -> None:
+    meta = run_of(lines=("logging.py:123",)).meta
+    assert "versions" not in meta
+    assert meta["version_range"] == "0.18.0 to 0.19.8 (logging.py:123)"
+
+
+def test_the_shape_of_throughput_lines_narrows_the_range() -> None:
+    old = metric("samples_per_second_mean", 10, 1.0, pattern="deepspeed.throughput_01")
+    assert (
+        run_of(old, lines=("logging.py:68",)).meta["version_range"].startswith("0.4.2 to 0.5.6 (")
+    )
+
+
+def test_the_fork_has_no_deepspeed_version() -> None:
+    meta = run_of(metric("communication_percent", 10, 76.0), lines=("logging.py:60",)).meta
+    assert meta["framework"] == "gpt-neox"
+    assert "versions" not in meta
+
+
+def test_a_version_that_is_none_is_ignored() -> None:
+    assert parse("0.0.0") == (0, 0, 0)
+    assert "versions" not in run_of(config("deepspeed_version", "unknown")).meta
+
+
+def test_unknown_things_are_absent() -> None:
+    meta = run_of(metric("loss", 1, 1.0)).meta
+    assert meta == {"sources": ["a.log"]}
+
+
+def test_the_jobs_own_json_fills_what_no_line_states() -> None:
+    own = {
+        "train_micro_batch_size_per_gpu": 4,
+        "gradient_accumulation_steps": "auto",
+        "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+        "bf16": {"enabled": True},
+    }
+    found = run_of(config("ds_config", json.dumps(own))).config
+    assert found["ds_config"] == own
+    assert (found["micro_batch_size"], found["zero_stage"], found["dtype"]) == (4, 2, "bf16")
+    assert found["offload_optimizer"] == "cpu"
+    assert "gradient_accumulation_steps" not in found
+
+
+def test_json_without_zero_means_stage_0_and_broken_json_means_nothing() -> None:
+    assert run_of(config("ds_config", '{"fp16": {}}')).config["zero_stage"] == 0
+    assert "zero_stage" not in run_of(config("ds_config", "{" * 100_000)).config
+
+
+def test_the_last_statement_holds() -> None:
+    assert run_of(config("world_size", 4), config("world_size", 8)).config["world_size"] == 8
+
+
+def test_batch_sizes_follow_from_each_other() -> None:
+    whole = run_of(
+        config("micro_batch_size", 2),
+        config("gradient_accumulation_steps", 4),
+        config("data_parallel_size", 8),
+    )
+    assert whole.config["train_batch_size"] == 64
+    accumulation = run_of(
+        config("micro_batch_size", 2),
+        config("train_batch_size", 64),
+        config("data_parallel_size", 8),
+    )
+    assert accumulation.config["gradient_accumulation_steps"] == 4
+
+
+def test_the_topology_gives_the_layout() -> None:
+    text = "{ProcessCoord(pipe=0, data=0): 0, ProcessCoord(pipe=1, data=2): 5}"
+    found = run_of(config("topology", text)).config
+    assert found["pipeline_parallel_size"] == 2
+    assert found["data_parallel_size"] == 3
+    assert found["tensor_parallel_size"] == 1

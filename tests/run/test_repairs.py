@@ -1,0 +1,278 @@
+"""Known defects: corrected where they can be, doubted where they cannot, silent elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dsprof.run import Run, from_events
+from tests.run.run_rows import events, grammar_with, metric, timers
+
+LOGGED = {"kind": "comm", "rank": 0, "count": 1, "bytes": 1024.0, "pattern": "deepspeed_comms.op"}
+SUMMARY = LOGGED | {"pattern": "deepspeed_comms.summary"}
+START = pd.Timestamp("2024-01-01")
+
+
+def run_of(*rows: dict[str, Any], lines: tuple[str, ...] = ()) -> Run:
+    meta = {"fingerprints": dict.fromkeys(lines, 1)}
+    return from_events(events(rows), grammar=grammar_with(), meta=meta)
+
+
+def version(text: str) -> dict[str, Any]:
+    return {"kind": "config", "name": "deepspeed_version", "text": text}
+
+
+def config(name: str, value: float) -> dict[str, Any]:
+    return {"kind": "config", "name": name, "value": value}
+
+
+def calls(*milliseconds: float, op: str = "all_reduce", **more: Any) -> list[dict[str, Any]]:
+    return [LOGGED | {"name": op, "seconds": ms / 1000} | more for ms in milliseconds]
+
+
+def names(run: Run) -> list[str]:
+    return run.repairs["name"].tolist()
+
+
+def test_a_run_without_defects_reports_none() -> None:
+    assert names(run_of(version("0.16.9"), metric("loss", 1, 1.0))) == []
+
+
+def test_a_repair_says_how_many_rows_and_where() -> None:
+    run = run_of(metric("lr", 0, 0.1), metric("skipped", 0, 0.0), metric("lr", 10, 0.1))
+    repair = run.repairs.iloc[0]
+    assert (repair["name"], repair["kind"], repair["rows"]) == ("initial-step-zero", "repair", 2)
+    assert (repair["source"], repair["line"], repair["lines"]) == ("a.log", 1, "1, 2")
+
+
+def test_step_zero_is_no_step_but_stays_an_event() -> None:
+    run = run_of(metric("lr", 0, 0.1), metric("lr", 10, 0.2))
+    assert run.steps["step"].tolist() == [10]
+    assert (run.events["name"] == "lr").sum() == 2
+
+
+# --- communication latencies that add up -------------------------------------
+
+
+def test_latencies_that_only_rise_are_replaced_by_their_increase() -> None:
+    run = run_of(*calls(5.0, 7.0, 7.5, 9.0, 10.0))
+    assert run.comm["seconds"].tolist() == pytest.approx([0.005, 0.002, 0.0005, 0.0015, 0.001])
+    assert names(run) == ["cumulative-comm-latency"]
+
+
+def test_each_operation_has_its_own_sum() -> None:
+    rows = [
+        call
+        for pair in zip(calls(1, 2, 3, 4, 5), calls(10, 30, 60, 90, 120, op="barrier"), strict=True)
+        for call in pair
+    ]
+    comm = run_of(*rows).comm
+    assert comm.loc[comm["op"] == "barrier", "seconds"].tolist() == pytest.approx(
+        [0.01, 0.02, 0.03, 0.03, 0.03]
+    )
+
+
+def test_latencies_that_fall_now_and_then_are_believed() -> None:
+    run = run_of(version("0.19.8"), *calls(5.0, 7.0, 6.0, 9.0, 10.0))
+    assert run.comm["seconds"].tolist() == pytest.approx([0.005, 0.007, 0.006, 0.009, 0.010])
+    assert names(run) == []
+
+
+def test_four_rising_latencies_prove_nothing_unless_the_version_does() -> None:
+    assert names(run_of(*calls(1.0, 2.0, 3.0, 4.0))) == []
+    assert names(run_of(version("0.19.8"), *calls(1.0, 2.0))) == ["cumulative-comm-latency"]
+
+
+def test_rising_latencies_of_an_older_version_are_believed() -> None:
+    assert names(run_of(version("0.16.9"), *calls(1, 2, 3, 4, 5, 6))) == []
+
+
+def test_equal_latencies_are_no_sum() -> None:
+    assert names(run_of(*calls(0.2, 0.2, 0.2, 0.2, 0.2, 0.2))) == []
+
+
+def test_a_new_process_starts_its_sum_anew() -> None:
+    run = run_of(version("0.19.8"), *calls(1, 2, 4), *calls(3, 4, segment=1))
+    assert run.comm["seconds"].tolist() == pytest.approx([0.001, 0.001, 0.002, 0.003, 0.001])
+
+
+def test_a_summary_of_sums_is_suspect_and_left_as_it_is() -> None:
+    run = run_of(version("0.19.8"), SUMMARY | {"name": "all_reduce", "seconds": 5.0, "count": 40})
+    assert run.comm["seconds"].tolist() == [5.0]
+    assert run.comm["suspect"].notna().all()
+    assert names(run) == ["cumulative-comm-table"]
+
+
+def test_a_summary_that_exceeds_the_time_that_passed_is_suspect_whatever_the_version() -> None:
+    rows = [
+        SUMMARY | {"name": "all_reduce", "seconds": s, "count": 40, "record": 9} for s in (4.0, 5.0)
+    ]
+    clock = [metric("loss", s, 1.0, at=START + pd.Timedelta(seconds=s)) for s in (1, 9)]
+    assert names(run_of(*rows, *clock)) == ["cumulative-comm-table"]
+    later = metric("loss", 12, 1.0, at=START + pd.Timedelta(seconds=12))
+    assert names(run_of(*rows, *clock, later)) == []
+
+
+def test_moe_timers_that_add_up_are_repaired_too() -> None:
+    lines = [timers("moe", step, first_alltoall=0.01 * step) for step in range(1, 7)]
+    marks = [metric("loss", step, 1.0) for step in range(1, 7)]
+    run = run_of(version("0.19.8"), *(row for line in lines for row in line), *marks)
+    assert run.phases["seconds"].tolist() == pytest.approx([0.01] * 6)
+    assert names(run) == ["moe-a2a-cumulative"]
+
+
+# --- timers that read zero ----------------------------------------------------
+
+
+def test_zero_global_timers_are_rebuilt_from_the_micro_batches() -> None:
+    run = run_of(
+        *timers("zero-micro", 1, steps=None, forward_microstep=0.1, backward_microstep=0.3),
+        *timers("zero-micro", 1, steps=None, forward_microstep=0.2, backward_microstep=0.3),
+        *timers("zero", 1, forward=0.0, backward=0.0, step=0.0),
+        metric("loss", 1, 1.0),
+    )
+    seconds = dict(zip(run.phases["name"], run.phases["seconds"], strict=True))
+    assert seconds == {"forward": pytest.approx(0.3), "backward": pytest.approx(0.6)}
+    assert names(run) == ["zero-global-timers", "all-zero-timers"]
+
+
+def test_one_zero_timer_beside_its_micro_batches_is_rebuilt_alone() -> None:
+    run = run_of(
+        *timers("zero-micro", 1, steps=None, forward_microstep=0.1),
+        *timers("zero", 1, forward=0.0, backward=0.5, step=0.1),
+        metric("loss", 1, 1.0),
+    )
+    seconds = dict(zip(run.phases["name"], run.phases["seconds"], strict=True))
+    assert seconds == {"forward": 0.1, "backward": 0.5, "step": 0.1}
+
+
+def test_a_line_of_zeros_says_nothing() -> None:
+    run = run_of(*timers("megatron", 1, optimizer=0.0), metric("loss", 1, 1.0))
+    assert len(run.phases) == 0
+    assert np.isnan(run.steps["optimizer"][0])
+    assert names(run) == ["all-zero-timers"]
+
+
+def test_a_zero_among_other_timers_stays() -> None:
+    run = run_of(*timers("zero", 1, forward=0.1, backward=0.0, step=0.1), metric("loss", 1, 1.0))
+    assert len(run.phases) == 3
+    assert names(run) == []
+
+
+# --- the pipeline's own line --------------------------------------------------
+
+
+def pipeline_line(step: int, seconds: float, rate: float, at: float) -> list[dict[str, Any]]:
+    shared = {
+        "pattern": "deepspeed_pipeline.steps", "steps": 10, "record": 500_000 + step,
+        "at": START + pd.Timedelta(seconds=at),
+    }  # fmt: skip
+    return [
+        metric("step_seconds", step, seconds, **shared),
+        metric("samples_per_second", step, rate, **shared),
+    ]
+
+
+def test_iteration_times_a_thousand_times_the_clock_are_divided() -> None:
+    # Ten steps in 5 s: 0.5 s each, printed as 500 s.
+    lines = [*pipeline_line(10, 500.0, 0.128, 0), *pipeline_line(20, 500.0, 0.128, 5)]
+    run = run_of(*lines, lines=("logging.py:69",))
+    assert run.steps["seconds"].tolist() == [0.5, 0.5]
+    assert run.steps["samples_per_second"].tolist() == [128.0, 128.0]
+    assert names(run) == ["pipeline-1000x"]
+
+
+def test_iteration_times_that_fit_the_clock_stay() -> None:
+    lines = [*pipeline_line(10, 0.5, 128.0, 0), *pipeline_line(20, 0.5, 128.0, 5)]
+    run = run_of(*lines, lines=("logging.py:69",))
+    assert run.steps["seconds"].tolist() == [0.5, 0.5]
+    assert names(run) == []
+
+
+def test_throughput_divided_by_the_window_is_multiplied_back() -> None:
+    # 64 samples in 0.5 s are 128 a second; 0.3.0 printed a tenth of it.
+    rows = [config("train_batch_size", 64), *pipeline_line(10, 0.5, 12.8, 0)]
+    run = run_of(*rows, lines=("logging.py:60",))
+    assert run.steps["samples_per_second"].tolist() == [128.0]
+    assert names(run) == ["throughput-steps-per-print"]
+
+
+def test_a_right_throughput_of_the_same_version_stays() -> None:
+    rows = [config("train_batch_size", 64), *pipeline_line(10, 0.5, 128.0, 0)]
+    assert names(run_of(*rows, lines=("logging.py:60",))) == []
+
+
+# --- doubts -------------------------------------------------------------------
+
+
+def test_timers_that_keep_only_the_last_interval_are_doubted() -> None:
+    rows = [metric("loss", 10, 1.0), *timers("pipeline", 10, steps=10, forward=1.0)]
+    assert names(run_of(version("0.5.4"), *rows)) == ["last-interval-only"]
+    assert names(run_of(version("0.5.7"), *rows)) == []
+    # 0.4.2 to 0.5.6 or 0.7.0 to 0.8.0: not sure enough.
+    assert names(run_of(*rows, lines=("logging.py:68",))) == []
+
+
+def test_one_micro_batch_has_no_interval_to_lose() -> None:
+    line = timers("zero", 1, forward=1.0, backward=1.0, step=1.0)
+    rows = [version("0.5.4"), metric("loss", 1, 1.0), *line]
+    assert names(run_of(*rows, config("gradient_accumulation_steps", 1))) == []
+    assert names(run_of(*rows)) == ["last-interval-only"]
+
+
+def test_memory_breakdown_makes_backward_doubtful() -> None:
+    look = {
+        "kind": "memory",
+        "name": "max_allocated",
+        "bytes": 1.0,
+        "pattern": "deepspeed_memory.see_memory",
+    }
+    line = timers("zero", 1, forward=1.0, backward=1.0, backward_allreduce=0.5, step=1.0)
+    rows = [metric("loss", 1, 1.0), *line]
+    run = run_of(*rows, *[look | {"step": 1}] * 6)
+    assert names(run) == ["memory-breakdown-inflates-backward"]
+    assert run.repairs["rows"].tolist() == [2]
+    assert names(run_of(*rows, look | {"step": 1})) == []
+
+
+def test_the_last_micro_batchs_rate_is_doubted_with_accumulation() -> None:
+    rate = metric("samples_per_second", 1, 5.0, pattern="deepspeed.throughput_07")
+    assert names(run_of(rate, config("gradient_accumulation_steps", 4))) == [
+        "last-micro-throughput"
+    ]
+    assert names(run_of(rate, config("gradient_accumulation_steps", 1))) == []
+
+
+def test_reduce_scatter_bandwidth_does_not_count_its_input_n_times() -> None:
+    rows = calls(1.0, op="reduce_scatter_tensor", bytes=8e6)
+    run = run_of(config("world_size", 4), *rows)
+    assert run.comm["algbw"].tolist() == pytest.approx([8e9])
+    assert run.comm["busbw"].tolist() == pytest.approx([6e9])
+    assert names(run) == ["reduce-scatter-n-times"]
+
+
+def test_groups_smaller_than_the_world_make_bandwidth_doubtful() -> None:
+    run = run_of(config("tensor_parallel_size", 2), config("world_size", 4), *calls(1.0))
+    assert names(run) == ["subgroup-bandwidth"]
+
+
+def test_missing_step_lines_of_a_silent_version_are_explained() -> None:
+    line = timers("zero", 1, forward=1.0, backward=1.0, step=1.0)
+    assert names(run_of(version("0.19.8"), *line)) == ["log-level-hides-lines"]
+    assert names(run_of(version("0.19.8"), *line, metric("skipped", 1, 0.0))) == []
+    assert names(run_of(version("0.14.2"), *line)) == []
+
+
+def test_an_unknown_zero_stage_is_doubted_where_the_log_lacks_its_beginning() -> None:
+    line = timers("zero", 700, forward=1.0, backward=1.0, step=1.0)
+    mark = metric("loss", 700, 1.0)
+    assert names(run_of(mark, *line)) == ["zero-stage-unknown"]
+    assert names(run_of(mark, *line, config("zero_stage", 1))) == []
+
+
+def test_the_forks_numbers_follow_no_table_of_defects() -> None:
+    fork = metric("communication_percent", 10, 76.0)
+    assert names(run_of(fork, *calls(1, 2, 3, 4, 5, 6), lines=("logging.py:60",))) == []
