@@ -30,7 +30,8 @@ class Breakdown:
         seconds: of one step.
         classes: seconds per class; only classes the source tells.
         phases: one row per phase, largest first: `name` (index), `class`,
-            `seconds` (self time per step and rank), `source`, `line` of one such row.
+            `seconds` (self time per step and rank); `step`, `shown` (seconds), `source`
+            and `line` of its last row.
         windows: printed rows it is the mean of.
         first, last: optimizer steps at which it begins and ends.
     """
@@ -48,14 +49,38 @@ class Breakdown:
         return sum(known) if known else None
 
 
+#: Where `seconds` of a step may come from, best first. Only the first two measure
+#: the whole step; timers leave out what nobody timed.
+_SOURCES = ("logged", "throughput", "timers", "clock")
+
+
 def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """The rows of the (segment, engine) that took most time, without its first step.
 
     Launches and engines have different step times: their mean would be of nothing.
+    Nor are seconds that a log states for every tenth step mixed with the sum of the
+    timers it prints for the others: the best source alone is kept.
     """
     timed: pd.DataFrame = steps[steps["seconds"].notna()]
     if timed.empty:
         return timed
+    for source in _SOURCES:
+        same = timed["seconds_from"] == source
+        if same.any():
+            return _longest_part(timed[same])
+    return _longest_part(timed)
+
+
+def regular_steps(steps: pd.DataFrame) -> pd.DataFrame:
+    """The same for a view over time: rows of the most frequent source of seconds."""
+    timed: pd.DataFrame = steps[steps["seconds"].notna()]
+    if timed.empty:
+        return timed
+    usual = timed["seconds_from"].mode()
+    return _longest_part(timed[timed["seconds_from"] == usual.iloc[0]] if len(usual) else timed)
+
+
+def _longest_part(timed: pd.DataFrame) -> pd.DataFrame:
     number = timed.groupby(["segment", "engine"], observed=True).ngroup().to_numpy()
     longest = np.bincount(number, timed["seconds"].to_numpy()).argmax()
     part: pd.DataFrame = timed[number == longest]
@@ -96,10 +121,11 @@ def main_phases(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
 def _phase_table(phases: pd.DataFrame) -> pd.DataFrame:
     """Self seconds per name, per step and rank, largest first."""
     if phases.empty:
-        return pd.DataFrame(columns=["class", "seconds", "source", "line"])
+        return pd.DataFrame(columns=["class", "seconds", "step", "shown", "source", "line"])
     visits = len(phases[["step", "rank"]].drop_duplicates())
     grouped = phases.groupby("name", observed=True, sort=False)
-    table = grouped[["class", "source", "line"]].last()
+    table = grouped[["class", "step", "self_seconds", "source", "line"]].last()
+    table = table.rename(columns={"self_seconds": "shown"})
     table.insert(1, "seconds", grouped["self_seconds"].sum() / visits)
     table.index = table.index.astype(str)
     return table.sort_values("seconds", ascending=False)

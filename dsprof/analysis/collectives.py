@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -54,6 +56,30 @@ def per_step(comm: pd.DataFrame, steps: pd.DataFrame) -> float | None:
     else:
         covered = 0 if steps.empty else int(steps["step"].max())
     return 1.0 / (covered * ranks) if covered else None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What DeepSpeed's straggler table says of the rank that prints it."""
+
+    seconds: float  # beyond the fastest rank's calls, since the start
+    share: float  # of its communication
+    row: pd.Series[Any]  # the event that waited longest
+
+
+def waiting(events: pd.DataFrame) -> Waiting | None:
+    """The last straggler table of a log: this rank's wait against the fastest rank's calls."""
+    rows = events[events["name"].isin(["comm_straggler", "comm_fastest_rank"])]
+    late = rows[rows["name"] == "comm_straggler"]
+    if late.empty:
+        return None
+    last = rows["step"].fillna(-1) == late["step"].fillna(-1).max()
+    late, fastest = late[last], rows[last & (rows["name"] == "comm_fastest_rank")]
+    waited, moved = float(late["seconds"].sum()), float(fastest["seconds"].sum())
+    if waited + moved <= 0:
+        return None
+    row = late.iloc[int(late["seconds"].to_numpy().argmax())]
+    return Waiting(waited, waited / (waited + moved), row)
 
 
 def gathers(comm: pd.DataFrame) -> pd.DataFrame:

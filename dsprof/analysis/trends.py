@@ -40,8 +40,7 @@ def levels(values: Floats) -> list[Level]:
     cuts = [_place(calm, cut * width, width) for cut in _cuts(bins)]
     edges = [0, *cuts, len(values)]
     return [
-        Level(start, stop, float(np.median(values[start:stop])))
-        for start, stop in pairwise(edges)
+        Level(start, stop, float(np.median(values[start:stop]))) for start, stop in pairwise(edges)
     ]
 
 

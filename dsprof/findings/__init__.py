@@ -17,6 +17,7 @@ from dsprof.findings import (
     shares,
     throughput,
     trust,
+    unaccounted,
 )
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Abstention, Advice, Evidence, Finding
@@ -48,7 +49,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "optimizer-bound": shares.optimizer_bound,
     "offload-bound": shares.offload_bound,
     "checkpoint-stall": shares.checkpoint_stall,
-    "unaccounted-time": shares.unaccounted_time,
+    "unaccounted-time": unaccounted.unaccounted_time,
     "host-sync": trust.host_sync,
     "memory-pressure": memory.memory_pressure,
     "memory-growth": memory.memory_growth,

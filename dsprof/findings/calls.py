@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from dsprof.analysis.collectives import LARGE, SMALL, gathers, per_operation, per_step, trusted
@@ -14,6 +16,7 @@ from dsprof.findings.thresholds import (
     LINK_CALLS,
     SLOW_LINK_CRITICAL,
     SLOW_LINK_WARNING,
+    SMALL_MESSAGES_CALLS,
     SMALL_MESSAGES_SECONDS,
     SMALL_MESSAGES_SHARE,
     grade,
@@ -54,11 +57,7 @@ def slow_link(facts: Facts) -> list[Finding] | str:
             "slow (medium confidence: the link's speed is what was stated).",
             phase=str(large["op"].astype(str).mode().iloc[0]),
             evidence=tuple(
-                row_evidence(
-                    row,
-                    f"{row['op']} of {format_bytes(row['bytes'])} in "
-                    f"{format_seconds(row['seconds'])}: {format_bandwidth(row['busbw'])}",
-                )
+                row_evidence(row, f"{_call(row)}: {format_bandwidth(row['busbw'])}")
                 for _, row in shown.iterrows()
             ),
             advice=(
@@ -89,9 +88,10 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     total, small = float(table["seconds"].sum()), float(table["small_seconds"].sum())
     seconds = small * factor
     share = facts.share(seconds) or 0.0
-    if small < SMALL_MESSAGES_SECONDS * total or share < SMALL_MESSAGES_SHARE:
-        return []
     calls = float(table["small_count"].sum()) * factor
+    few = calls < SMALL_MESSAGES_CALLS or share < SMALL_MESSAGES_SHARE
+    if few or small < SMALL_MESSAGES_SECONDS * total:
+        return []
     worst = str(table["small_seconds"].idxmax())
     rows = comm[(comm["op"].astype(str) == worst) & (comm["bytes"] < SMALL)]
     shown = largest(rows, "seconds")
@@ -108,12 +108,7 @@ def small_messages(facts: Facts) -> list[Finding] | str:
             share=share,
             seconds_per_step=seconds,
             phase=worst,
-            evidence=(
-                row_evidence(
-                    shown,
-                    f"{worst} of {format_bytes(shown['bytes'])} in {format_seconds(shown['seconds'])}",
-                ),
-            ),
+            evidence=(row_evidence(shown, _call(shown)),),
             advice=_bucket_advice(facts, worst),
             gain=promise(seconds),
             confidence="medium",
@@ -215,9 +210,11 @@ def _gather_finding(
 def _gather_evidence(facts: Facts) -> tuple[Evidence, ...]:
     comm = gathers(trusted(facts.run.comm))
     longest = comm.sort_values("seconds").tail(2)
-    return tuple(
-        row_evidence(
-            row, f"{row['op']} of {format_bytes(row['bytes'])}: {format_seconds(row['seconds'])}"
-        )
-        for _, row in longest.iterrows()
-    )
+    return tuple(row_evidence(row, _call(row)) for _, row in longest.iterrows())
+
+
+def _call(row: pd.Series[Any]) -> str:
+    count = max(1.0, float(row["count"]))
+    each = format_seconds(float(row["seconds"]) / count)
+    many = f"{int(count):,} times " if count > 1 else ""
+    return f"{many}{row['op']} of {format_bytes(row['bytes'])} in {each}"

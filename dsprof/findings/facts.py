@@ -15,6 +15,7 @@ from dsprof.analysis.breakdown import (
     main_phases,
     main_steps,
     pipeline_phases,
+    regular_steps,
 )
 from dsprof.analysis.layout import Layout, ds_config, layout_of, setting
 from dsprof.analysis.ranks import Straggler, straggler
@@ -39,6 +40,18 @@ class Facts:
     def steps(self) -> pd.DataFrame:
         """Rows of `run.steps` that statistics use."""
         return main_steps(self.run.steps)
+
+    @cached_property
+    def series(self) -> pd.DataFrame:
+        """Rows of `run.steps` whose seconds can be followed over time."""
+        return regular_steps(self.run.steps)
+
+    @cached_property
+    def doubts(self) -> dict[str, str]:
+        """Known defects of the source that could not be repaired: name and explanation."""
+        repairs = self.run.repairs
+        rows = repairs[repairs["kind"] == "doubt"]
+        return dict(zip(rows["name"].astype(str), rows["text"].astype(str), strict=True))
 
     @cached_property
     def breakdown(self) -> Breakdown | None:
@@ -99,12 +112,10 @@ class Facts:
 
 
 def phase_evidence(table: pd.DataFrame, most: int = 3) -> tuple[Evidence, ...]:
-    """The largest phases of a table, each with a line that shows it."""
+    """The largest phases of a `Breakdown.phases` table, each with the last line that shows it."""
     return tuple(
-        Evidence(
-            str(row["source"]),
-            whole(row["line"]),
-            f"{name}: {format_seconds(row['seconds'])} per step",
+        row_evidence(
+            row, f"{name} at step {int(row['step']):,}: {format_seconds(row['shown'])} per step"
         )
         for name, row in table.head(most).iterrows()
     )
@@ -128,3 +139,8 @@ def whole(value: Any) -> int | None:
 def promise(best: float) -> tuple[float, float]:
     """From what is likely to what a perfect cure would give, seconds per step."""
     return GAIN_LOW * best, best
+
+
+def first_of(table: pd.DataFrame) -> str | None:
+    """The name of a table's largest phase."""
+    return str(table.index[0]) if len(table) else None

@@ -50,7 +50,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="overflow-streak",
             severity=Severity.CRITICAL if going_on else Severity.WARNING,
-            title=f"{skips.total:,} of {skips.of:,} steps were skipped because gradients overflowed",
+            title=f"{skips.total:,} of {skips.of:,} steps were skipped: gradients overflowed",
             summary=f"{format_share(share)} of the steps so far taught the model nothing"
             + (f", {format_seconds(seconds)} of each step's time on average. " if seconds else ". ")
             + now,

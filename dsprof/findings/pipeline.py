@@ -7,7 +7,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.cost import bubble_seconds, bubble_share
 from dsprof.findings.facts import NO_TIMERS, Facts, phase_evidence, promise
-from dsprof.findings.finding import Advice, Confidence, Finding
+from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.thresholds import (
     IMBALANCE_CRITICAL,
     IMBALANCE_WARNING,
@@ -23,30 +23,31 @@ NO_PIPELINE = "no pipeline timers in this run"
 
 
 def pipeline_bubble(facts: Facts) -> list[Finding] | str:
-    """A stage waits for its neighbours for a large part of the step."""
+    """A stage waits for its neighbours, for the bubble as far as its size is known."""
     waiting = _waiting(facts)
     if isinstance(waiting, str):
         return waiting
-    seconds = float(waiting["seconds"].sum())
+    total = float(waiting["seconds"].sum())
+    ideal = _ideal_bubble(facts)
+    seconds = total if ideal is None else min(total, ideal)
     share = facts.share(seconds) or 0.0
     severity = grade(share, PIPELINE_WARNING, PIPELINE_CRITICAL)
     if severity is None:
         return []
     cheap = _transfer_is_cheap(waiting)
-    ideal = _ideal_bubble(facts)
     return [
         Finding(
             rule="pipeline-bubble",
             severity=severity,
-            title=_title(facts, waiting, seconds, cheap, ideal),
-            summary=" ".join(_sentences(facts, waiting, seconds, cheap, ideal)),
+            title=f"{_head(facts, waiting, total)}: {_blame(ideal, cheap)}",
+            summary=" ".join(_sentences(facts, waiting, cheap, ideal)),
             share=share,
             seconds_per_step=seconds,
             phase=str(waiting.index[0]),
             evidence=phase_evidence(pd.concat([waiting, facts.phases_of("communication")]), 4),
             advice=_advice(facts),
             gain=_gain(facts, seconds, ideal),
-            confidence=_confidence(cheap, ideal),
+            confidence="high" if ideal is not None else "medium" if cheap else "low",
         )
     ]
 
@@ -62,26 +63,22 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
             "the number of stages, of micro-batches or the compute time is unknown: "
             "waiting cannot be split into bubble and imbalance"
         )
-    seconds = float(waiting["seconds"].sum())
-    excess = seconds - ideal
+    total = float(waiting["seconds"].sum())
+    excess = total - ideal
     share = facts.share(excess) or 0.0
     severity = grade(share, IMBALANCE_WARNING, IMBALANCE_CRITICAL)
     if severity is None:
         return []
     cheap = _transfer_is_cheap(waiting)
-    cause = "later stages are slower" if cheap else "slower stages or the transfer between them"
+    cause = "other stages are slower" if cheap else "slower stages or slow transfers between them"
     return [
         Finding(
             rule="pipeline-imbalance",
             severity=severity,
-            title=f"{format_share(share)} of a step is pipeline waiting that no bubble explains: "
-            f"{cause}",
-            summary=f"{_stage(waiting)} waits {format_seconds(seconds)} per step; a balanced "
-            f"pipeline of {facts.layout.stages} stages and {facts.layout.micro_batches} "
-            f"micro-batches would make it wait {format_seconds(ideal)}. The other "
-            f"{format_seconds(excess)} come from stages that compute longer than this one"
-            f"{'' if cheap else ' or from slow transfers between stages'} "
-            f"({facts.windows}; only one stage is seen, hence medium confidence).",
+            title=f"{_head(facts, waiting, total)}, {format_share(excess / total)} of it more than "
+            f"the bubble explains: {cause}",
+            summary=" ".join(_sentences(facts, waiting, cheap, ideal))
+            + " Medium confidence: only one stage is seen.",
             share=share,
             seconds_per_step=excess,
             phase=str(waiting.index[0]),
@@ -90,7 +87,7 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
                 Advice(
                     "PipelineModule(partition_method=...)",
                     "",
-                    "a split by measured time, e.g. type:... or a list of layers",
+                    "a split by measured time",
                     "the slowest stage sets the pace of all; embedding and loss head weigh more "
                     "than their parameter count says",
                 ),
@@ -153,47 +150,45 @@ def _ideal_bubble(facts: Facts) -> float | None:
     return bubble_seconds(stages, micro_batches, compute)
 
 
-def _title(
-    facts: Facts, waiting: pd.DataFrame, seconds: float, cheap: bool | None, ideal: float | None
-) -> str:
-    collectives = facts.seconds_of("communication") or 0.0
-    head = (
-        f"{format_share(facts.share(seconds + collectives) or 0.0)} of a step is communication, "
-        f"and {format_share(seconds / (seconds + collectives))} of that is "
-        f"{_stage(waiting)} {_what(waiting)}"
+def _head(facts: Facts, waiting: pd.DataFrame, total: float) -> str:
+    moving = total + (facts.seconds_of("communication") or 0.0)
+    return (
+        f"{format_share(facts.share(moving) or 0.0)} of a step is communication, and "
+        f"{format_share(total / moving)} of that is {_stage(waiting)} {_what(waiting)}"
     )
-    if ideal is not None and ideal >= seconds / 2:
-        return f"{head}: a pipeline bubble, not the network; raise the number of micro-batches"
+
+
+def _blame(ideal: float | None, cheap: bool | None) -> str:
     if ideal is not None:
-        return f"{head}: more than the bubble explains; balance the stages"
+        return "a pipeline bubble, not the network; raise the number of micro-batches"
     if cheap:
         return (
-            f"{head}: a pipeline bubble or slower later stages, not the network's bandwidth; "
+            "a pipeline bubble or slower later stages, not the network's bandwidth; "
             "raise the number of micro-batches"
         )
-    return f"{head}: a pipeline bubble, slower stages or slow transfers between them"
+    return "a pipeline bubble, slower stages or slow transfers between them"
 
 
 def _sentences(
-    facts: Facts, waiting: pd.DataFrame, seconds: float, cheap: bool | None, ideal: float | None
+    facts: Facts, waiting: pd.DataFrame, cheap: bool | None, ideal: float | None
 ) -> list[str]:
-    longest = waiting.iloc[0]
-    found = [
-        f"{waiting.index[0]} takes {format_seconds(longest['seconds'])} of a step of "
+    total = float(waiting["seconds"].sum())
+    longest = (
+        f"{waiting.index[0]} takes {format_seconds(waiting['seconds'].iloc[0])} of a step of "
         f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
-        f"({facts.windows}).",
-        _collectives(facts),
-    ]
+        f"({facts.windows})."
+    )
+    found = [longest, _collectives(facts)]
     if cheap:
         found.append(
             "Sending the activations, which are as large as the gradients that come back, takes "
             f"{format_seconds(_seconds(waiting, 'send'))}: the transfer is not what it waits for."
         )
     if ideal is None:
-        found += _unknown_shape(facts, seconds)
+        found += _unknown_shape(facts, total)
     else:
-        found.append(_known_shape(facts, seconds, ideal))
-    return [sentence for sentence in found if sentence]
+        found.append(_known_shape(facts, total, ideal))
+    return found
 
 
 def _collectives(facts: Facts) -> str:
@@ -201,7 +196,7 @@ def _collectives(facts: Facts) -> str:
     if table.empty:
         return "Gradient reduction is not timed by this source."
     return (
-        f"Collectives (gradient reduction, parameter gathering) take only "
+        "Collectives (gradient reduction, parameter gathering) take only "
         f"{format_seconds(float(table['seconds'].sum()))}."
     )
 
@@ -218,10 +213,11 @@ def _known_shape(facts: Facts, seconds: float, ideal: float) -> str:
 
 def _unknown_shape(facts: Facts, seconds: float) -> list[str]:
     compute = facts.seconds_of("compute")
-    found = [
+    silent = (
         "The number of stages p and micro-batches m is not in this log, so bubble and slower "
         "later stages cannot be told apart (hence no high confidence)."
-    ]
+    )
+    found = [silent]
     if compute:
         found.append(
             f"If the stages are balanced, p - 1 = {seconds / compute:.1f} m explains the wait."
@@ -270,9 +266,3 @@ def _gain(facts: Facts, seconds: float, ideal: float | None) -> tuple[float, flo
         return 0.0, seconds / 2
     target = max(MICRO_BATCHES_PER_STAGE * stages, micro_batches)
     return promise(min(ideal, seconds) * (1 - micro_batches / target))
-
-
-def _confidence(cheap: bool | None, ideal: float | None) -> Confidence:
-    if ideal is not None:
-        return "high"
-    return "medium" if cheap else "low"

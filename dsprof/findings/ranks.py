@@ -49,7 +49,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
                     f"the node of rank {late.rank}",
                     host or "",
                     "checked, or left out of the hostfile",
-                    "a throttled or different GPU, a busy CPU or disk, or a larger share of the data",
+                    "a throttled or other GPU, a busy CPU or disk, or a larger share of the data",
                 ),
             ),
             gain=promise(late.delay),

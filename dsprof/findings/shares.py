@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import pandas as pd
-
 from dsprof.analysis.checkpoints import saves
 from dsprof.events import Severity
 from dsprof.findings.facts import (
     NO_TIMERS,
     Facts,
+    first_of,
     largest,
     phase_evidence,
     promise,
     row_evidence,
-    whole,
 )
-from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.thresholds import (
     CHECKPOINT_CRITICAL,
     CHECKPOINT_WARNING,
@@ -28,8 +26,6 @@ from dsprof.findings.thresholds import (
     OFFLOAD_WARNING,
     OPTIMIZER_CRITICAL,
     OPTIMIZER_WARNING,
-    UNACCOUNTED_CRITICAL,
-    UNACCOUNTED_WARNING,
     grade,
 )
 from dsprof.units import format_seconds, format_share
@@ -42,9 +38,7 @@ class Limit(NamedTuple):
     classes: tuple[str, ...]
     warning: float
     critical: float
-
-
-_MIXED = ("forward", "backward", "backward_inner")
+    without: tuple[str, ...] = ()  # phases that hold more than these classes
 
 
 def data_bound(facts: Facts) -> list[Finding] | str:
@@ -73,7 +67,13 @@ def optimizer_bound(facts: Facts) -> list[Finding] | str:
         return "the optimizer is offloaded: offload-bound judges it"
     return _too_large(
         facts,
-        Limit("optimizer-bound", ("optimizer",), OPTIMIZER_WARNING, OPTIMIZER_CRITICAL),
+        Limit(
+            "optimizer-bound",
+            ("optimizer",),
+            OPTIMIZER_WARNING,
+            OPTIMIZER_CRITICAL,
+            _mixed_step(facts),
+        ),
         "the optimizer's own work",
         "Updating the parameters costs the same however many samples a step has.",
         (
@@ -100,7 +100,7 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
     where = {"cpu": "to the CPU", "nvme": "to NVMe"}.get(str(device), "off the GPU")
     return _too_large(
         facts,
-        Limit("offload-bound", classes, OFFLOAD_WARNING, OFFLOAD_CRITICAL),
+        Limit("offload-bound", classes, OFFLOAD_WARNING, OFFLOAD_CRITICAL, _mixed_step(facts)),
         f"optimizer work offloaded {where}" if device else "moving data off and onto the GPU",
         "Offloading trades speed for memory."
         + (" The whole update runs there and is counted." if device else ""),
@@ -136,6 +136,8 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
         return NO_TIMERS if facts.breakdown is None else _mixed_reason(facts)
     if facts.seconds_of("communication", "wait") is None:
         return "communication is not timed: compute may contain it"
+    if "zero-stage-unknown" in facts.doubts:
+        return facts.doubts["zero-stage-unknown"]
     share = facts.share(seconds) or 0.0
     if share < COMPUTE_BOUND:
         return []
@@ -149,7 +151,7 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
             "means better kernels, lower precision or less recomputation.",
             share=share,
             seconds_per_step=seconds,
-            phase=_first(facts.phases_of("compute")),
+            phase=first_of(facts.phases_of("compute")),
             evidence=phase_evidence(facts.phases_of("compute")),
         )
     ]
@@ -202,43 +204,6 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def unaccounted_time(facts: Facts) -> list[Finding] | str:
-    """Seconds that no timer explains. They are never called compute."""
-    if facts.run.steps.empty:
-        return "no optimizer step was found"
-    if facts.breakdown is None:
-        return [_no_timers(facts)]
-    if facts.layout.zero_stage == 3 and facts.seconds_of("compute") is None:
-        return [_mixed(facts)]
-    seconds = facts.seconds_of("other")
-    share = facts.share(seconds)
-    severity = grade(share or 0.0, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
-    if seconds is None or share is None or severity is None:
-        return []
-    known = facts.phases_of("other")
-    parts = ", ".join(
-        f"{name} {format_seconds(row['seconds'])}" for name, row in known.head(3).iterrows()
-    )
-    return [
-        Finding(
-            rule="unaccounted-time",
-            severity=severity,
-            title=f"{format_share(share)} of a step is explained by no timer",
-            summary=f"{format_seconds(seconds)} of "
-            f"{format_seconds(facts.breakdown.seconds)} per step are neither compute nor "
-            f"communication that this source times ({facts.windows})."
-            + (f" Partly inside: {parts}." if parts else "")
-            + _suspects(facts),
-            share=share,
-            seconds_per_step=seconds,
-            phase=_first(known),
-            evidence=phase_evidence(known) or _step_line(facts),
-            advice=(_record(),),
-            confidence="medium",
-        )
-    ]
-
-
 def _too_large(
     facts: Facts,
     limit: Limit,
@@ -250,11 +215,14 @@ def _too_large(
     seconds = facts.seconds_of(*limit.classes)
     if seconds is None:
         return NO_TIMERS if facts.breakdown is None else f"no timer of class {limit.classes[0]}"
+    table = facts.phases_of(*limit.classes)
+    mixed = table[table.index.isin(limit.without)]
+    seconds -= float(mixed["seconds"].sum())
+    table = table.drop(mixed.index)
     share = facts.share(seconds) or 0.0
     severity = grade(share, limit.warning, limit.critical)
     if severity is None:
         return []
-    table = facts.phases_of(*limit.classes)
     return [
         Finding(
             rule=limit.rule,
@@ -263,12 +231,16 @@ def _too_large(
             summary=f"{format_seconds(seconds)} per step ({facts.windows}). {why}",
             share=share,
             seconds_per_step=seconds,
-            phase=_first(table),
+            phase=first_of(table),
             evidence=phase_evidence(table),
             advice=advice,
             gain=promise(seconds),
         )
     ]
+
+
+def _mixed_step(facts: Facts) -> tuple[str, ...]:
+    return ("step",) if facts.layout.zero_stage == 3 else ()
 
 
 def _shard_optimizer(facts: Facts) -> tuple[Advice, ...]:
@@ -279,90 +251,7 @@ def _shard_optimizer(facts: Facts) -> tuple[Advice, ...]:
     )
 
 
-def _no_timers(facts: Facts) -> Finding:
-    seconds = facts.step_seconds
-    line = facts.run.steps.iloc[-1]
-    known = f"A step takes {format_seconds(seconds)}, but nothing" if seconds else "Nothing"
-    return Finding(
-        rule="unaccounted-time",
-        severity=Severity.INFO,
-        title="Where the time of a step goes is unknown: this log has no timers",
-        summary=f"{known} says on what. With wall_clock_breakdown DeepSpeed prints forward, "
-        "backward, reduction and optimizer times of each step.",
-        share=1.0 if seconds else None,
-        seconds_per_step=seconds,
-        evidence=(row_evidence(line, f"step {line['step']}"),),
-        advice=(
-            Advice(
-                "wall_clock_breakdown",
-                _shown(facts, "wall_clock_breakdown"),
-                "true",
-                "prints timers",
-            ),
-            _record(),
-        ),
-    )
-
-
-def _mixed(facts: Facts) -> Finding:
-    table = facts.breakdown.phases if facts.breakdown else pd.DataFrame()
-    table = table[table.index.isin(_MIXED)]
-    seconds = float(table["seconds"].sum())
-    share = facts.share(seconds) or 0.0
-    return Finding(
-        rule="unaccounted-time",
-        severity=Severity.INFO,
-        title=f"{format_share(share)} of a step is compute and ZeRO-3 parameter gathering, "
-        "and this log cannot tell how much of each",
-        summary=f"ZeRO-3 gathers parameters inside forward and backward "
-        f"({format_seconds(seconds)} per step, {facts.windows}), and DeepSpeed's timers do not "
-        "separate the two: whether the run is bound by compute or communication is unknown. The "
-        "communication logger times every gather, at the price of serialising it; a recording "
-        "(dsprof attach) measures what is exposed.",
-        share=share,
-        seconds_per_step=seconds,
-        phase=_first(table),
-        evidence=phase_evidence(table),
-        advice=(
-            Advice(
-                "comms_logger.enabled",
-                _shown(facts, "comms_logger.enabled"),
-                "true, for a few steps",
-                "times each all_gather and reduce_scatter",
-            ),
-            _record(),
-        ),
-    )
-
-
 def _mixed_reason(facts: Facts) -> str:
     if facts.layout.zero_stage == 3:
         return "under ZeRO-3 forward and backward contain parameter gathering"
     return "no timer of class compute"
-
-
-def _suspects(facts: Facts) -> str:
-    if facts.is_pipeline:
-        return " DeepSpeed's pipeline engine does not time gradient reduction: it is in here."
-    return ""
-
-
-def _shown(facts: Facts, path: str) -> str:
-    value = facts.setting(path)
-    if value is None:
-        return "unset (false)" if facts.has_config else ""
-    return str(value).lower()
-
-
-def _record() -> Advice:
-    return Advice("dsprof attach", "", "one recorded restart", "times every phase of every rank")
-
-
-def _step_line(facts: Facts) -> tuple[Evidence, ...]:
-    row = facts.steps.iloc[-1]
-    text = f"step {whole(row['step'])}: {format_seconds(row['seconds'])}"
-    return (row_evidence(row, text),)
-
-
-def _first(table: pd.DataFrame) -> str | None:
-    return str(table.index[0]) if len(table) else None

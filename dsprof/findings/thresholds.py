@@ -20,9 +20,15 @@ COMMUNICATION_CRITICAL: Final = 0.30
 #: from the second on it is not.
 NEAR_MODEL: Final = 1.5
 FAR_FROM_MODEL: Final = 3.0
+#: Part of the communication time that waiting must explain to be named as the cause.
+WAITING_EXPLAINS: Final = 0.50
+#: The reduction may take that many times the gathering of as many parameters: gradients
+#: in fp32 instead of fp16 (2) and an all-reduce instead of a reduce-scatter (2).
+REDUCE_PER_GATHER: Final = 4.0
 
 NO_OVERLAP_COMMUNICATION: Final = 0.20
 OVERLAP_LOW: Final = 0.50
+NO_OVERLAP_HIDEABLE: Final = 0.05
 
 SLOW_LINK_WARNING: Final = 0.50
 SLOW_LINK_CRITICAL: Final = 0.25
@@ -30,6 +36,7 @@ LINK_CALLS: Final = 5
 
 SMALL_MESSAGES_SECONDS: Final = 0.50
 SMALL_MESSAGES_SHARE: Final = 0.10
+SMALL_MESSAGES_CALLS: Final = 10
 
 GATHER_STALL_WARNING: Final = 0.05
 GATHER_STALL_CRITICAL: Final = 0.30

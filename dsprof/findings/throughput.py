@@ -50,7 +50,8 @@ def slowdown(facts: Facts) -> list[Finding] | str:
             title=f"From step {int(first['step']):,} on, a step takes {format_share(ratio)} longer",
             summary=f"{format_seconds(before.median)} per step became "
             f"{format_seconds(after.median)}, {lasting} ({stop - after.start:,} of "
-            f"{len(steps):,} printed steps).{_grown(steps, before, after)}",
+            f"{len(steps):,} printed steps).{_grown(steps, before, after)}"
+            + ("" if _clear(before, stop - after.start) else _SHORT),
             share=cost / float(steps["seconds"].mean()),
             seconds_per_step=cost,
             steps=(int(first["step"]), int(last["step"])),
@@ -65,13 +66,14 @@ def slowdown(facts: Facts) -> list[Finding] | str:
                 ),
             ),
             gain=(0.0, cost),
+            confidence="high" if _clear(before, stop - after.start) else "medium",
         )
     ]
 
 
 def step_spikes(facts: Facts) -> list[Finding] | str:
     """Single steps that take much longer than their neighbours."""
-    steps = facts.steps
+    steps = facts.series
     if len(steps) < EVIDENCE_STEPS:
         return _too_few(steps)
     seconds = steps["seconds"].to_numpy(dtype=float)
@@ -115,9 +117,16 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     ]
 
 
+_SHORT = " One of the two levels is short, hence medium confidence."
+
+
+def _clear(before: Level, rows: int) -> bool:
+    return min(before.stop - before.start, rows) >= EVIDENCE_STEPS
+
+
 def _comparable(facts: Facts) -> pd.DataFrame:
     """Steps that did all of their work: one that skipped its update is shorter."""
-    steps = facts.steps
+    steps = facts.series
     steps = steps[~steps["overflow"].fillna(False).astype(bool)]
     return steps[steps["seconds"] > 0]
 

@@ -57,9 +57,9 @@ def host_sync(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="host-sync",
             severity=Severity.WARNING if costly else Severity.INFO,
-            title=f"{names} slows the run it measures"
+            title=f"Diagnostics that slow the run they measure are on: {names}"
             if costly
-            else f"{names} is on: fine for diagnosis, not for production",
+            else f"Diagnostics are on: {names}",
             summary=" ".join(f"{sync.path}: {sync.why}." for sync in on)
             + " How much it costs is not in the log: measure a run without.",
             evidence=tuple(seen.values()) or _config_line(facts),
@@ -72,10 +72,14 @@ def host_sync(facts: Facts) -> list[Finding] | str:
     ]
 
 
+#: Doubts about what a source leaves out; the numbers it gives are right.
+_SILENCES = ("log-level-hides-lines", "zero-stage-unknown", "pipeline-untimed-reduction")
+
+
 def untrustworthy_timers(facts: Facts) -> list[Finding] | str:
     """Numbers of the source that are known to be wrong and could not be repaired."""
     repairs = facts.run.repairs
-    doubts = repairs[repairs["kind"] == "doubt"]
+    doubts = repairs[(repairs["kind"] == "doubt") & ~repairs["name"].isin(_SILENCES)]
     if doubts.empty:
         return []
     names = doubts["name"].astype(str).drop_duplicates()
@@ -85,7 +89,7 @@ def untrustworthy_timers(facts: Facts) -> list[Finding] | str:
             rule="untrustworthy-timers",
             severity=Severity.WARNING,
             title=f"Some numbers of this source are known to be wrong: {', '.join(names)}",
-            summary=" ".join(str(text) for text in rows["text"])
+            summary=" ".join(f"{text}." for text in rows["text"])
             + " Rules that need them abstain or say so.",
             evidence=tuple(
                 Evidence(str(row["source"]), whole(row["line"]), str(row["text"]))
@@ -101,15 +105,23 @@ def healthy(
     """Nothing found, by rules that had what they need. Asked last."""
     if any(finding.severity is not Severity.INFO for finding in others):
         return []
-    if facts.breakdown is None:
-        return NO_TIMERS
+    unknown = _unknown(facts)
+    if unknown is not None:
+        return unknown
     if any(finding.rule == "unaccounted-time" for finding in others):
         return "part of the step is unknown"
+    return [_healthy(facts, abstained)]
+
+
+def _unknown(facts: Facts) -> str | None:
+    """Why this source cannot show a healthy run; None if it can."""
+    if facts.breakdown is None:
+        return NO_TIMERS
     if facts.seconds_of("communication", "wait") is None and facts.layout.world_size != 1:
-        return "communication is not timed"
+        return "communication is not timed: healthy or not is unknown"
     if facts.seconds_of("compute") is None:
         return "compute is not timed"
-    return [_healthy(facts, abstained)]
+    return facts.doubts.get("zero-stage-unknown")
 
 
 def _healthy(facts: Facts, abstained: Sequence[str]) -> Finding:

@@ -1,0 +1,212 @@
+"""Why collectives take as long as they do: bandwidth, latency, or a slower peer.
+
+The first of these that the source proves is the cause: ranks compared, the wait
+that DeepSpeed's own straggler table states, reduction against gathering of as
+many bytes, the cost model against a stated link. If none can be, the cause stays
+unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsprof.analysis.collectives import waiting
+from dsprof.analysis.cost import least_seconds, zero_traffic
+from dsprof.findings.facts import Facts, promise, row_evidence
+from dsprof.findings.finding import Advice, Evidence
+from dsprof.findings.thresholds import (
+    FAR_FROM_MODEL,
+    NEAR_MODEL,
+    REDUCE_PER_GATHER,
+    WAITING_EXPLAINS,
+)
+from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """How a finding about communication goes on."""
+
+    sentence: str
+    title: str = ""
+    advice: tuple[Advice, ...] = ()
+    gain: tuple[float, float] | None = None
+    known: bool = True
+    evidence: tuple[Evidence, ...] = ()
+
+
+def cause_of(facts: Facts, seconds: float) -> Cause:
+    """What `seconds` of exposed collectives per step come from."""
+    for cause in (_late_rank, _stated_wait, _slower_than_gathering, _against_model):
+        found = cause(facts, seconds)
+        if found is not None:
+            return found
+    traffic = zero_traffic(facts.layout)
+    missing = (
+        "the number of parameters or the layout is not in this log"
+        if traffic is None
+        else "the link's speed is unknown (--link 100Gb states that of a node)"
+    )
+    return Cause(
+        "Bandwidth, many small messages and waiting for a slower peer cannot be told apart: "
+        f"{missing}, hence medium confidence about the cure.",
+        advice=_less_traffic(facts),
+        known=False,
+    )
+
+
+def _late_rank(facts: Facts, seconds: float) -> Cause | None:
+    """Timers of several ranks show one that comes late."""
+    late = facts.straggler
+    if late is None or late.delay < WAITING_EXPLAINS * seconds:
+        return None
+    return Cause(
+        f"Rank {late.rank} arrives {format_seconds(late.delay)} per step after the median rank, "
+        f"{format_share(min(1.0, late.delay / seconds))} of that time: the others wait for it, "
+        "the network is not the cause.",
+        title=f": the others wait for rank {late.rank}",
+        gain=promise(min(late.delay, seconds)),
+    )
+
+
+def _stated_wait(facts: Facts, seconds: float) -> Cause | None:
+    """DeepSpeed's straggler table: what this rank's calls took beyond the fastest rank's."""
+    if "cumulative-comm-table" in facts.doubts:
+        return None
+    waited = waiting(facts.run.events)
+    if waited is None or waited.share < WAITING_EXPLAINS:
+        return None
+    row = waited.row
+    lost = waited.share * seconds
+    return Cause(
+        f"DeepSpeed's straggler table says that {format_share(waited.share)} of this rank's "
+        f"communication, {format_seconds(waited.seconds)} so far, is waiting for a slower rank: "
+        "not bandwidth. Which rank is late it does not say; a recording of every rank does.",
+        title=f", and {format_share(waited.share)} of that is waiting for a slower rank",
+        advice=(_record("names the rank and the phase in which it falls behind"),),
+        gain=promise(lost),
+        evidence=(
+            row_evidence(
+                row,
+                f"{row['text']} of {format_bytes(row['bytes'])}: "
+                f"{format_seconds(row['seconds'])} of waiting in {int(row['count'])} calls",
+            ),
+        ),
+    )
+
+
+def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:
+    """ZeRO-1 and 2 gather as many parameters as they reduce gradients, on the same link.
+
+    Ranks meet at the reduction first, so it alone holds the waiting for a late one.
+    """
+    stage, micro_batches = facts.layout.zero_stage, facts.layout.micro_batches
+    if stage not in (1, 2) or (stage == 2 and micro_batches is None):
+        return None
+    table = facts.phases_of("communication")["seconds"]
+    gather, reduce = table.get("optimizer_allgather"), table.get("backward_allreduce")
+    if not gather or not reduce:
+        return None
+    times = REDUCE_PER_GATHER * (micro_batches or 1 if stage == 2 else 1)
+    lost = float(reduce) - times * float(gather)
+    if lost < WAITING_EXPLAINS * seconds:
+        return None
+    return Cause(
+        f"Gathering as many parameters takes {format_seconds(float(gather))}; the reduction "
+        f"could take {times:.0f} times that (wider numbers, two passes, each micro-batch), but "
+        f"takes {format_seconds(float(reduce))}. At least {format_seconds(lost)} of it is waiting "
+        "for a slower rank, hence medium confidence: which one this log does not say.",
+        title=f", and at least {format_share(lost / seconds)} of that is waiting for a slower rank",
+        advice=(_record("names the rank and the phase in which it falls behind"),),
+        gain=promise(lost),
+        known=False,
+    )
+
+
+def _against_model(facts: Facts, seconds: float) -> Cause | None:
+    """Against what ZeRO must move over a link of known speed."""
+    traffic = zero_traffic(facts.layout)
+    least = least_seconds(traffic, facts.layout)
+    if traffic is None or not least:
+        return None
+    fact = (
+        f"{format_bytes(traffic.total)} must cross each node's link per step, at least "
+        f"{format_seconds(least)} at {format_bandwidth(facts.layout.link_bytes_per_second or 0)}"
+    )
+    if seconds <= NEAR_MODEL * least:
+        return Cause(
+            f"{fact}: the link is used about as well as it can be. Move less, or hide it.",
+            title=": as much as the link's bandwidth asks for",
+            advice=_less_traffic(facts),
+            gain=promise(min(seconds, facts.seconds_of("compute") or 0.0)),
+        )
+    times = seconds / least
+    if times < FAR_FROM_MODEL:
+        return Cause(
+            f"{fact}: {times:.1f} times that is neither ideal nor alarming.",
+            advice=_less_traffic(facts),
+            gain=promise(seconds - least),
+        )
+    return Cause(
+        f"{fact}: it takes {times:.0f} times as long. That is not bandwidth but waiting for a "
+        "slower peer, latency of many small messages, or a link below its speed; a recording of "
+        "every rank tells which, hence medium confidence.",
+        title=f", {times:.0f} times what the link needs",
+        advice=(
+            Advice("NCCL_DEBUG", "", "INFO", "says which path each pair of ranks uses"),
+            _record("tells waiting from transfer"),
+            *overlap_advice(facts),
+        ),
+        gain=promise(seconds - least),
+        known=False,
+    )
+
+
+def _record(why: str) -> Advice:
+    return Advice("dsprof attach", "", "one recorded restart", why)
+
+
+def _less_traffic(facts: Facts) -> tuple[Advice, ...]:
+    accumulation = facts.layout.micro_batches
+    advice = []
+    if facts.layout.zero_stage in (None, 0, 1):
+        advice.append(
+            Advice(
+                "gradient_accumulation_steps",
+                str(accumulation or ""),
+                str(2 * accumulation) if accumulation else "twice as many",
+                "gradients are reduced once per step: twice the micro-batches halve the "
+                "communication per sample (mind the larger batch)",
+            )
+        )
+    advice += overlap_advice(facts)
+    if facts.layout.element_bytes == 4:
+        advice.append(
+            Advice("bf16.enabled", "false", "true", "half the bytes for gradients and parameters")
+        )
+    return tuple(advice)
+
+
+def overlap_advice(facts: Facts) -> tuple[Advice, ...]:
+    """What makes the reduction run beside backward, where it does not yet."""
+    stage = facts.layout.zero_stage
+    overlap = facts.setting("zero_optimization.overlap_comm")
+    if stage == 0:
+        return (
+            Advice(
+                "zero_optimization.stage",
+                "0",
+                "1 with overlap_comm true",
+                "stage 0 reduces only after backward has ended; ZeRO reduces buckets during it",
+            ),
+        )
+    if stage in (1, 2) and overlap is not True and facts.has_config:
+        return (
+            Advice(
+                "zero_optimization.overlap_comm",
+                "false" if overlap is False else "unset (false)",
+                "true",
+                "buckets of gradients are reduced while backward still computes",
+            ),
+        )
+    return ()
