@@ -7,23 +7,22 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-
 from dsprof.logs.wrappers import study
 
 #: A word, a colon or an equals sign, and a number with a fraction or an exponent.
 _METRIC: Final = re.compile(rb"[A-Za-z_)%'\"] ?[:=] ?'?-?\d{1,12}(?:\.\d|e[-+]\d)")
 _DIGITS: Final = re.compile(r"\d+")
 _WHOLE: Final = 4 << 20  # bytes of a source looked at line by line; then a sample
-_EVERY: Final = 64  # of the pieces behind that
+_EVERY: Final = 512  # of the pieces behind that
 _KEPT_SHAPES: Final = 2000
+_HASHED: Final = bytes.maketrans(b"0123456789", b"##########")
 
 
 @dataclass(slots=True)
 class Unread:
     """Lines that look like metrics and that no pattern read.
 
-    The first 4 MiB of a source are looked at whole, then one piece in 64: a sample, so
+    The first 4 MiB of a source are looked at whole, then one piece in 512: a sample, so
     that the counts of a large source are those of the sample (`looked` bytes).
     """
 
@@ -32,30 +31,31 @@ class Unread:
     looked: int = 0
     metric_lines: int = 0
     read_lines: int = 0
+    _rough: dict[bytes, str] = field(default_factory=dict)
     _pieces: int = 0
     _bytes: int = 0
 
-    def look(
-        self,
-        piece: bytes,
-        lows: np.ndarray,
-        highs: np.ndarray,
-        taken: set[int] | frozenset[int],
-        before: int,
-    ) -> None:
+    def look(self, piece: bytes, taken: set[int], before: int) -> None:
         """Counts the metric-looking lines of a piece; `before` line ends went before it.
 
-        `lows` and `highs` bound its lines, `taken` says which of them a pattern read.
+        `taken` says where those lines begin that a pattern read.
         """
         self.looked += len(piece)
-        found = [match.start() for match in _METRIC.finditer(piece)]
-        for line in np.unique(np.searchsorted(highs, found)).tolist():
+        high = counted = -1
+        number = before + 1
+        for match in _METRIC.finditer(piece):
+            start = match.start()
+            if start < high:
+                continue  # a line that was seen already
+            low = max(piece.rfind(b"\n", 0, start), piece.rfind(b"\r", max(high, 0), start)) + 1
+            high = min(_find(piece, b"\n", start), _find(piece, b"\r", start, 4096))
             self.metric_lines += 1
-            if line in taken:
+            if low in taken:
                 self.read_lines += 1
-            else:
-                low = int(lows[line])
-                self._keep(piece[low : int(highs[line])], before + piece.count(b"\n", 0, low) + 1)
+                continue
+            number += piece.count(b"\n", max(counted, 0), low)
+            counted = low
+            self._keep(piece[low:high], number)
 
     def wants(self, piece: bytes) -> bool:
         """Whether this piece is in the sample."""
@@ -65,11 +65,23 @@ class Unread:
 
     def _keep(self, line: bytes, number: int) -> None:
         text = line[:400]
-        text = text[study(text, whole=False).end :]
-        shape = shape_of(text.decode("utf-8", "replace"))
+        rough = text.translate(_HASHED)
+        shape = self._rough.get(rough)
+        if shape is None:
+            text = text[study(text, whole=False).end :]
+            shape = shape_of(text.decode("utf-8", "replace"))
+            if len(self._rough) < _KEPT_SHAPES:
+                self._rough[rough] = shape
         if shape in self.shapes or len(self.shapes) < _KEPT_SHAPES:
             self.shapes[shape] += 1
-            self.example.setdefault(shape, (number, text.decode("utf-8", "replace")))
+            if shape not in self.example:
+                self.example[shape] = (number, text.decode("utf-8", "replace"))
+
+
+def _find(piece: bytes, end: bytes, start: int, reach: int | None = None) -> int:
+    stop = len(piece) if reach is None else min(start + reach, len(piece))
+    found = piece.find(end, start, stop)
+    return found if found >= 0 else len(piece)
 
 
 def shape_of(text: str) -> str:

@@ -9,42 +9,63 @@ from typing import Final
 Hit = tuple[int, int, int]
 Finder = Callable[[bytes], list[Hit]]
 
-_FALLBACK_NOTE: Final = "bytes.find, several times slower; install ahocorasick-rs"
+#: The vectorised searcher takes no more literals than this; beyond, an automaton reads
+#: byte by byte, several times slower than one more vectorised pass.
+_AT_ONCE: Final = 64
 
 
 def finder(needles: Sequence[bytes]) -> Finder:
     """All non-overlapping hits, leftmost first; of two at one place, the earlier needle.
 
-    One automaton over all needles where `ahocorasick_rs` is installed, else `bytes.find`
+    A few automata over all needles where `ahocorasick_rs` is installed, else `bytes.find`
     a needle, with the same hits.
     """
     try:
         from ahocorasick_rs import MATCHKIND_LEFTMOST_FIRST, BytesAhoCorasick
     except ImportError:
         return _search_each(tuple(needles))
-    if not needles:
-        return lambda _: []
     # The default match kind has no vectorised searcher and is ten times slower.
-    automaton = BytesAhoCorasick(list(needles), matchkind=MATCHKIND_LEFTMOST_FIRST)
-    hits: Finder = automaton.find_matches_as_indexes
-    return hits
+    parts = [
+        (first, BytesAhoCorasick(list(needles[first : first + _AT_ONCE]), matchkind=MATCHKIND_LEFTMOST_FIRST))
+        for first in range(0, len(needles), _AT_ONCE)
+    ]
+
+    def search(data: bytes) -> list[Hit]:
+        hits: list[Hit] = []
+        found = 0
+        for first, automaton in parts:
+            some = automaton.find_matches_as_indexes(data)
+            if some:
+                found += 1
+                hits += some if first == 0 else [(n + first, start, end) for n, start, end in some]
+        return hits if found < 2 else _without_overlaps(hits)
+
+    return search
+
+
+def _without_overlaps(hits: list[Hit]) -> list[Hit]:
+    hits.sort(key=_by_place)
+    kept: list[Hit] = []
+    reached = 0
+    for hit in hits:
+        if hit[1] >= reached:
+            kept.append(hit)
+            reached = hit[2]
+    return kept
+
+
+def _by_place(hit: Hit) -> tuple[int, int]:
+    return hit[1], hit[0]
 
 
 def _search_each(needles: tuple[bytes, ...]) -> Finder:
     def search(data: bytes) -> list[Hit]:
-        found: list[tuple[int, int, int]] = []
+        hits: list[Hit] = []
         for number, needle in enumerate(needles):
             start = data.find(needle)
             while start >= 0:
-                found.append((start, number, start + len(needle)))
+                hits.append((number, start, start + len(needle)))
                 start = data.find(needle, start + 1)
-        found.sort()
-        hits: list[Hit] = []
-        reached = 0
-        for start, number, end in found:
-            if start >= reached:
-                hits.append((number, start, end))
-                reached = end
-        return hits
+        return _without_overlaps(hits)
 
     return search

@@ -10,8 +10,6 @@ import re
 from collections import Counter
 from typing import Final
 
-import numpy as np
-
 from dsprof.grammar import Grammar, Pairs
 from dsprof.logs import clocks, wrappers
 from dsprof.logs.bars import Bars
@@ -23,8 +21,7 @@ from dsprof.logs.pairs import end_of_pairs
 from dsprof.logs.records import Groups, Records
 from dsprof.logs.wrappers import Plan, Prefixes
 
-_NEWLINE: Final = 10
-_RETURN: Final = 13
+_LINE_ENDS: Final = b"\n\r"
 _LEAD: Final = 64  # bytes before a needle that a pattern's lead may reach back
 _LONGEST_WRAPPED: Final = 4096
 
@@ -70,7 +67,7 @@ class Scanner:
 
     def feed(self, data: bytes) -> None:
         piece = self._pieces.feed(data)
-        if piece and piece[-1] not in (_NEWLINE, _RETURN):
+        if piece and piece[-1] not in _LINE_ENDS:
             piece = self._cut_between_records(piece)
         if piece:
             self._scan(piece)
@@ -91,7 +88,9 @@ class Scanner:
 
     def follow_blocks(self, data: bytes) -> None:
         """Reads lines for open blocks only: they lie behind the end of this scanner's range."""
-        self._feed_blocks(data, *_line_bounds(data), taken=frozenset())
+        self._feed_blocks(data, set(), len(self._blocks))
+        self.lines += data.count(b"\n")
+        self._offset += len(data)
 
     def _cut_between_records(self, piece: bytes) -> bytes:
         """The part of an endless line that holds whole records; the rest is held back."""
@@ -105,72 +104,62 @@ class Scanner:
         return piece[:cut]
 
     def _scan(self, piece: bytes) -> None:
-        if b"\x1b" in piece:
-            piece = wrappers.ANSI.sub(b"", piece)
+        piece = wrappers.without_colours(piece)
         hits = self._find(piece)
-        wanted = self.unread.wants(piece)
-        if hits or self._blocks or wanted:
-            self._scan_hits(piece, hits, wanted=wanted)
-        else:
-            self.lines += piece.count(b"\n")
+        carried = len(self._blocks)
+        taken = self._read_hits(piece, hits) if hits else set()
+        if self._blocks:
+            self._feed_blocks(piece, taken, carried)
+        if self.unread.wants(piece):
+            self.unread.look(piece, taken, self.lines)
+        self.lines += piece.count(b"\n")
         self._offset += len(piece)
         self._bars.remember(piece)
         self.records.flush_if_full()
 
-    def _scan_hits(self, piece: bytes, hits: list[Hit], *, wanted: bool) -> None:
-        lows, highs, ends = _line_bounds(piece)
-        needles, starts, _ = zip(*hits, strict=True) if hits else ((), (), ())
-        where = np.array(starts, np.int64)
-        line_of = np.searchsorted(highs, where)
-        numbers = self.lines + 1 + np.searchsorted(ends, where)
-        open_before = len(self._blocks)
-        taken = self._read_hits(
-            piece,
-            needles,
-            starts,
-            line_of.tolist(),
-            lows[line_of].tolist(),
-            highs[line_of].tolist(),
-            numbers.tolist(),
-        )
-        if self._blocks:
-            self._feed_blocks(piece, lows, highs, ends, taken=taken, carried=open_before)
-        if wanted:
-            self.unread.look(piece, lows, highs, taken, self.lines)
-        self.lines += len(ends)
+    def _read_hits(self, piece: bytes, hits: list[Hit]) -> set[int]:  # noqa: C901, PLR0912, PLR0915
+        """Records of a piece; gives where the lines begin that hold one.
 
-    def _read_hits(
-        self,
-        piece: bytes,
-        needles: tuple[int, ...],
-        starts: tuple[int, ...],
-        lines: list[int],
-        lows: list[int],
-        highs: list[int],
-        numbers: list[int],
-    ) -> set[int]:
-        """Records of a piece; gives the lines (counted in the piece) that hold one."""
+        The hot loop of dsprof: one round a hit. What it calls, it calls only for hits that
+        are records, or for the few that are odd.
+        """
         taken: set[int] = set()
-        patterns, of_needle = self._patterns, self._of_needle
-        last = len(needles) - 1
+        patterns, of_needle, looks_back = self._patterns, self._of_needle, self._looks_back
+        add, offset, size = self.records.add, self._offset, len(piece)
+        returns = b"\r" in piece
+        last = len(hits) - 1
+        line_end, number = -1, self.lines  # of the line the hit before stands in
         here, reached, who, at = -1, 0, NOBODY, None  # of the record before
-        for i, needle in enumerate(needles):
-            start, line, high = starts[i], lines[i], highs[i]
-            if line != here:
-                reached = lows[i]
+        for i, (needle, start, stop) in enumerate(hits):
+            if start > line_end:
+                after = line_end + 1
+                line_start = piece.rfind(b"\n", after, start) + 1 or after
+                number += piece.count(b"\n", after, line_start) + 1
+                line_end = piece.find(b"\n", stop)
+                if line_end < 0:
+                    line_end = size
+                low, high = line_start, line_end
+            if returns:  # a progress bar's carriage returns end lines too
+                low = piece.rfind(b"\r", line_start, start) + 1 or line_start
+                high = piece.find(b"\r", stop, line_end)
+                if high < 0:
+                    high = line_end
+            if low != here:
+                begin_of_prefix = low
             elif start < reached:
                 continue  # inside the record before
+            else:
+                begin_of_prefix = reached
             for p in of_needle[needle]:
                 pattern = patterns[p]
                 if pattern.regex is None:
                     groups: Groups = ()
-                    end = start + len(pattern.needles[0])
-                else:
-                    match = pattern.regex.match(piece, start, high)
-                    if match is None:
-                        continue
+                    end = stop
+                    break
+                match = pattern.regex.match(piece, start, high)
+                if match is not None:
                     groups, end = match.groups(), match.end()
-                break
+                    break
             else:
                 found = self._rejoined(of_needle[needle], piece, start, high)
                 if found is None:
@@ -179,27 +168,25 @@ class Scanner:
                 pattern, end = patterns[p], high
             begin = start
             if pattern.lead is not None:
-                begin, groups = _with_lead(pattern.lead, groups, piece, reached, start)
+                begin, groups = _with_lead(pattern.lead, groups, piece, begin_of_prefix, start)
             body = None
             if pattern.pairs is not None:
-                alone = line != here and (i == last or lines[i + 1] != line)
+                alone = low != here and (i == last or hits[i + 1][1] >= high)
                 body, end = _body_of(pattern.pairs, piece, end, high, alone=alone)
-            if line != here:
+            if low != here:
                 who, at = NOBODY, None
-                if reached and piece[reached - 1] == _RETURN:
-                    who = self._who_began(piece, reached)
-            if begin > reached:
-                who, at = self._read_prefix(piece[reached:begin], who, at)
-            number = numbers[i]
-            if self._looks_back[p]:
+                if low != line_start:
+                    who = self._who_began(piece, line_start, low)
+            if begin > begin_of_prefix:
+                who, at = self._read_prefix(piece[begin_of_prefix:begin], who, at)
+            if looks_back[p]:
                 self._add_bar(piece, begin, number, who)
-            self.records.add(p, self._offset + begin, number, who, at, groups, body)
+            add(p, offset + begin, number, who, at, groups, body)
             if pattern.block is not None:
-                self._blocks.append(
-                    OpenBlock(p, pattern.block, line, begin > lows[i], who, piece[end:high], at)
-                )
-            taken.add(line)
-            here, reached = line, max(end, start + 1)
+                opening = piece[end:high]
+                self._blocks.append(OpenBlock(p, pattern.block, high, begin > low, who, opening, at))
+            taken.add(low)
+            here, reached = low, max(end, stop)
         return taken
 
     def _rejoined(
@@ -227,10 +214,9 @@ class Scanner:
             p, groups, offset, lines_back = found
             self.records.add(p, offset, number - lines_back, who, None, groups, None)
 
-    def _who_began(self, piece: bytes, low: int) -> Who:
-        """A `\r` segment belongs to whoever began its line."""
-        begin = piece.rfind(b"\n", 0, low) + 1
-        prefix, plan = self._prefixes.plan(piece[begin : min(low, begin + 200)])
+    def _who_began(self, piece: bytes, line_start: int, low: int) -> Who:
+        r"""A `\r` segment belongs to whoever began its line."""
+        prefix, plan = self._prefixes.plan(piece[line_start : min(low, line_start + 200)])
         return self._identity(prefix, plan, NOBODY)
 
     def _read_prefix(
@@ -261,39 +247,24 @@ class Scanner:
             host = self.records.hosts(f"task {task}")
         return rank, local, host
 
-    def _feed_blocks(
-        self,
-        piece: bytes,
-        lows: np.ndarray,
-        highs: np.ndarray,
-        ends: np.ndarray,
-        *,
-        taken: set[int] | frozenset[int],
-        carried: int | None = None,
-    ) -> None:
-        """Gives open blocks the lines behind their opening one."""
-        carried = len(self._blocks) if carried is None else carried
+    def _feed_blocks(self, piece: bytes, taken: set[int], carried: int) -> None:
+        """Gives open blocks the lines behind their opening one; `carried` of them were
+        opened in an earlier piece."""
         still_open = []
-        low_list, high_list = lows.tolist(), highs.tolist()
-        number_of = self.lines + 1 + np.searchsorted(ends, lows)
         for i, block in enumerate(self._blocks):
-            first = 0 if i < carried else block.opened_at + 1
-            for line in range(first, len(high_list)):
-                low, high = low_list[line], high_list[line]
-                if low == high and high < len(piece) and piece[high - 1 : high] == b"\r":
-                    continue  # the empty segment inside \r\n
-                found = self._block_line(block, piece[low:high])
+            low = 0 if i < carried else block.opened_at + 1
+            number = self.lines + 1 + piece.count(b"\n", 0, low)
+            while low < len(piece) and not block.done:
+                high = piece.find(b"\n", low)
+                high = len(piece) if high < 0 else high
+                found = self._block_line(block, piece[low:high].rstrip(b"\r"))
                 if found is not None:
                     shape, groups = found
-                    number = int(number_of[line])
-                    offset = self._offset + low
-                    self.records.add(
-                        block.pattern, offset, number, block.who, block.at, groups, None, shape
-                    )
-                elif line in taken:
-                    block.missed -= block.missed > 0  # another pattern's line is no gap
-                if block.done:
-                    break
+                    at = self._offset + low
+                    self.records.add(block.pattern, at, number, block.who, block.at, groups, None, shape)
+                elif low in taken and block.missed:
+                    block.missed -= 1  # another pattern's line is no gap
+                low, number = high + 1, number + 1
             if not block.done:
                 still_open.append(block)
         self._blocks = still_open
@@ -332,21 +303,3 @@ def _body_of(
         body = body[: end_of_pairs(body, pairs)]
         high = start + len(body)
     return body.strip(b" |\t"), high
-
-
-def _line_bounds(piece: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """First and last bytes of each logical line (they end at `\\n` and at `\\r`), and where
-    the `\\n` are."""
-    flat = np.frombuffer(piece, np.uint8)
-    newlines = np.flatnonzero(flat == _NEWLINE)
-    breaks = newlines
-    if b"\r" in piece:
-        breaks = np.flatnonzero((flat == _NEWLINE) | (flat == _RETURN))
-    if not len(breaks) or breaks[-1] != len(piece) - 1:
-        highs = np.append(breaks, len(piece))
-    else:
-        highs = breaks
-    lows = np.empty_like(highs)
-    lows[0] = 0
-    lows[1:] = highs[:-1] + 1
-    return lows, highs, newlines

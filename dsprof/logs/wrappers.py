@@ -17,7 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-ANSI: Final = re.compile(rb"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b[()][AB0]|\^\[[c\[]")
+# A literal first byte lets the search run at the speed of memchr.
+_ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-9;?]{0,16}[A-Za-z]|[()][AB0])")
+_CARET: Final = re.compile(rb"\^\[(?:\[[0-9;?]{0,16}[A-Za-z]|c)")  # a terminal's echo of the same
 
 _DATE = rb"\d{4}-\d\d-\d\d"
 _TIME = rb"\d\d:\d\d:\d\d"
@@ -189,6 +191,13 @@ class Prefixes:
                 self._outer.clear()
             outer = self._outer[shape] = study(shape, whole=False).end
         return prefix[:outer] + prefix[cut + 5 :]
+
+
+def without_colours(text: bytes) -> bytes:
+    """The text without terminal escape sequences."""
+    if b"\x1b" in text:
+        text = _ESCAPE.sub(b"", text)
+    return _CARET.sub(b"", text) if b"^[" in text else text
 
 
 def header_start(text: bytes, start: int, end: int) -> int:
