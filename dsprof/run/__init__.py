@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dsprof import grammar as dialects
+from dsprof import units
+from dsprof.errors import DsprofError
 from dsprof.run import comm, config, memory, meta, phases, problems, steps
 from dsprof.run.cumulative import table_is_suspect
 from dsprof.run.defects import DEFECTS, ENGINE_TIMERS, ZERO3_TIMERS, phases_exceed_step
@@ -20,6 +23,7 @@ from dsprof.run.versions import versions
 if TYPE_CHECKING:
     from dsprof.findings import Finding
     from dsprof.grammar import Grammar
+    from dsprof.logs import Coverage
 
 __all__ = ["Run", "from_events", "load"]
 
@@ -147,17 +151,51 @@ def from_events(
 def load(
     paths: str | Path | Iterable[str | Path],
     *,
+    parsers: Iterable[str | Path] = (),
+    processes: int | None = None,
+    link: str | float | None = None,
     grammar: Grammar | None = None,
-    processes: int = 1,
 ) -> Run:
     """Read logs or recordings: a file, a folder, several, or "-" for standard input.
 
+    Args:
+        paths: what to read, all of it one run.
+        parsers: folders of dialect files to read with, besides the built-in ones.
+        processes: worker processes for large plain files; None: as many as there are cores.
+        link: speed of one node's network, "100Gb" or bytes per second.
+        grammar: dialects to read with, instead of the built-in ones and `parsers`.
+
     Raises:
-        DsprofError: there is no such file, or nothing in it is understood.
+        DsprofError: there is no such file, nothing in it is understood, a dialect file or
+            the link's speed cannot be meant.
     """
     from dsprof.logs import read
 
-    grammar = grammar or dialects.load()
-    one = isinstance(paths, str | Path)
-    log = read([paths] if one else list(paths), grammar=grammar, processes=processes)  # type: ignore[list-item, arg-type]
-    return Run(frame_of(log.events), coverage=log.coverage, meta=log.meta, grammar=grammar)
+    facts = {} if link is None else {"link_bytes_per_second": _speed(link)}
+    grammar = grammar or dialects.load(map(Path, parsers))
+    names = [paths] if isinstance(paths, str | Path) else list(paths)
+    log = read(names, grammar=grammar, processes=processes or os.cpu_count() or 1)
+    if not log.events.num_rows:
+        raise _nothing_read(names, log.coverage)
+    return Run(
+        frame_of(log.events), coverage=log.coverage, meta={**log.meta, **facts}, grammar=grammar
+    )
+
+
+def _speed(link: str | float) -> float:
+    speed = units.bandwidth(link) if isinstance(link, str) else link
+    if speed is None or not speed > 0:
+        raise DsprofError(f"{link!r} is no link speed", "link", "write 100Gb, 25Gbps or 12.5GB/s")
+    return speed
+
+
+def _nothing_read(paths: Sequence[str | Path], coverage: Coverage) -> DsprofError:
+    where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    if not coverage.bytes:
+        return DsprofError("is empty", where, "name the file that the job's output goes to")
+    lines = "its only line" if coverage.lines == 1 else f"any of its {coverage.lines:,} lines"
+    return DsprofError(
+        f"cannot understand {lines}",
+        where,
+        "if it is a training log, `dsprof parsers --unknown` shows what its lines look like",
+    )

@@ -18,14 +18,10 @@ _FROM_CONFIG: Final = (
 
 #: Dialect → framework that alone prints it; the first that was met names the job.
 _DIALECTS: Final = {
-    "neox": "gpt-neox",
     "gpt_neox": "gpt-neox",
-    "deeperspeed": "gpt-neox",
     "deepspeed_chat": "deepspeed-chat",
     "megatron": "megatron",
     "huggingface": "huggingface",
-    "deepspeed": "deepspeed",
-    "deepspeed_pipeline": "deepspeed",
 }
 
 
@@ -41,7 +37,7 @@ def meta(
     how far DeepSpeed's version is known, and from what.
     """
     known = {name: config[name] for name in _FROM_CONFIG if name in config}
-    framework = known.get("framework") or _framework(events, version)
+    framework = known.get("framework") or _framework(events, config, version)
     hosts = sorted(str(host) for host in events["host"].dropna().unique())
     sources = list(facts.get("sources") or map(str, events["source"].dropna().unique()))
     found = {
@@ -51,15 +47,19 @@ def meta(
         "version_range": f"{version} ({version.how})" if version.spans else version.how,
         "hosts": hosts,
         "sources": sources,
+        "link_bytes_per_second": facts.get("link_bytes_per_second"),
     }
     return {name: value for name, value in found.items() if value not in (None, "", [], {})}
 
 
-def _framework(events: pd.DataFrame, version: Versions) -> str | None:
+def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Versions) -> str | None:
     if version.fork:
         return "gpt-neox"
     dialects = {str(pattern).partition(".")[0] for pattern in events["pattern"].dropna().unique()}
-    return next((name for dialect, name in _DIALECTS.items() if dialect in dialects), None)
+    own = next((name for dialect, name in _DIALECTS.items() if dialect in dialects), None)
+    engine = any(dialect.startswith("deepspeed") for dialect in dialects)
+    launched = "deepspeed" in str(config.get("launch_command", ""))
+    return own or ("deepspeed" if engine or launched else None)
 
 
 def _versions(config: Mapping[str, Any], version: Versions) -> dict[str, str]:
