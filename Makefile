@@ -1,0 +1,52 @@
+# Two commands for newcomers, and the whole manual of the others:
+#
+#   make demo     set up, report on a real log that ships with the project
+#   make test     set up, run every test
+#   make check    lint, format, types
+#   make fmt      format
+#   make bench    speed and exactness on generated logs with known truth
+#   make corpus   read every real log that is at hand and compare with its truth
+#
+# Everything lives in .venv; nothing here needs torch, a GPU or a compiler.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+CORPUS  ?= ../shared
+BIN     := .venv/bin
+PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --prefer-binary
+
+.PHONY: demo test check fmt bench corpus
+
+demo: .venv/installed
+	$(BIN)/dsprof report sample_logs/neox_pipeline_2023.log -o report.html
+	@echo "The same with every step, timeline and proof: $(CURDIR)/report.html"
+
+test: .venv/installed-test
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+check: .venv/installed-check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fmt: .venv/installed-check
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+bench: .venv/installed-bench
+	$(BIN)/python -m benchmarks.bench
+
+corpus: .venv/installed
+	$(BIN)/python -m benchmarks.corpus $(CORPUS)
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("dsprof needs Python 3.11 or later, this is " + sys.version.split()[0] + ": make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml | .venv/bin/python
+	$(PIP) --editable .
+	@touch $@
+
+.venv/installed-%: pyproject.toml | .venv/bin/python
+	$(PIP) --editable '.[test,$*]'
+	@touch $@

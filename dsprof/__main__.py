@@ -1,0 +1,5 @@
+"""`python -m dsprof`."""
+
+from dsprof.cli import main
+
+main()

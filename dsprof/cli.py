@@ -1,0 +1,208 @@
+"""The command line: every command reads, asks one module, and prints.
+
+Standard output is the result. Progress, warnings and errors go to standard error.
+Exit codes: 0 fine, 1 the input or environment is at fault, 2 wrong usage, 3 a gate
+tripped, 4 cannot tell. Heavy imports stay inside the commands: `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dsprof import __version__
+from dsprof.errors import DsprofError
+from dsprof.events import Severity
+from dsprof.units import bandwidth
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from dsprof.run import Run
+
+app = typer.Typer(
+    help="Says in one sentence why a DeepSpeed training job is slow, and proves it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help costs no import of rich
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Exit(IntEnum):
+    FINE = 0
+    INPUT = 1
+    USAGE = 2
+    GATE = 3
+    UNKNOWN = 4
+
+
+def main() -> None:
+    """Run the command; an error of the input is one line and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode is no reason to die
+    try:
+        app()
+    except DsprofError as error:
+        from dsprof.text import plain
+
+        print(f"dsprof: {plain(error)}", file=sys.stderr)
+        sys.exit(Exit.INPUT)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(Exit.FINE)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"dsprof {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _speed(text: str) -> str:
+    if bandwidth(text) is None:
+        raise typer.BadParameter(f"{text!r} is no link speed; write 100Gb, 25Gbps or 12.5GB/s")
+    return text
+
+
+Paths = Annotated[
+    list[str],
+    typer.Argument(
+        help='Logs of one run: files, folders, globs, .gz .bz2 .xz .zst, URLs, or "-".',
+        metavar="PATH...",
+        show_default=False,
+    ),
+]
+Parsers = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--parsers", metavar="DIR", help="Folder of your own dialect files; may be repeated."
+    ),
+]
+Link = Annotated[
+    str | None,
+    typer.Option(
+        "--link",
+        metavar="SPEED",
+        parser=_speed,
+        help="Speed of one node's network: 100Gb, 12.5GB/s.",
+    ),
+]
+JsonFile = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help='Write JSON; "-" prints it instead of the text.'),
+]
+
+
+@app.command()
+def report(
+    paths: Paths,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the page: one HTML file."),
+    ] = None,
+    json_file: JsonFile = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    fail_on: Annotated[
+        Severity | None,
+        typer.Option(
+            help="Exit with 3 if a finding is at least this severe, 4 if nobody can tell."
+        ),
+    ] = None,
+    link: Link = None,
+    parsers: Parsers = None,
+) -> None:
+    """Say what holds a job back, with proof."""
+    from dsprof.text import document, summary
+
+    run = _load(paths, parsers, link)
+    if json_file:
+        _write_json(json_file, document(run))
+    if json_file != "-":
+        _print(summary(run, blocks=_has_blocks()))
+    if output or show:
+        _page(run, output, show=show)
+    if fail_on:
+        raise typer.Exit(_gate(run, fail_on))
+
+
+def _load(paths: list[str], parsers: list[Path] | None, link: str | None) -> Run:
+    from dsprof.run import load
+
+    return load(paths, parsers=parsers or (), link=link)
+
+
+def _gate(run: Run, worst: Severity) -> Exit:
+    order = list(Severity)
+    if any(order.index(found.severity) >= order.index(worst) for found in run.findings):
+        return Exit.GATE
+    return Exit.FINE if run.findings else Exit.UNKNOWN
+
+
+def _page(run: Run, output: Path | None, *, show: bool) -> None:
+    from dsprof.page import write_page
+
+    if output is None:
+        import tempfile
+
+        output = Path(tempfile.mkdtemp(prefix="dsprof-")) / "report.html"
+    write_page(run, output)
+    print(f"page: {output}", file=sys.stderr)
+    if show:
+        typer.launch(output.resolve().as_uri())
+
+
+def _write_json(name: str, content: dict[str, Any]) -> None:
+    import json
+
+    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    if name == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DsprofError(f"cannot be written: {reason}", name, "choose another file") from None
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    console.width = min(console.width, 100)  # longer lines are hard to read
+    return console
+
+
+def _has_blocks() -> bool:
+    return (sys.stdout.encoding or "").lower().startswith("utf")
+
+
+def _print(content: RenderableType) -> None:
+    """To standard output, without the blanks that columns leave at the ends of lines."""
+    console = _console()
+    with console.capture() as captured:
+        console.print(content)
+    lines = (line.rstrip() for line in captured.get().splitlines())
+    sys.stdout.write("\n".join(lines).rstrip("\n") + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

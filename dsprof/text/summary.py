@@ -1,0 +1,254 @@
+"""The terminal summary: the verdict first, then its proof, then the rest by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dsprof.text import words
+from dsprof.text.layout import ACCENT, QUIET, STRONG, columns, heading, place, say
+from dsprof.text.overview import Overview, overview
+from dsprof.text.trust import coverage_section, problem_section, repair_section, silence_section
+from dsprof.units import format_count, format_seconds, format_share
+
+if TYPE_CHECKING:
+    from dsprof.findings import Finding
+    from dsprof.run import Run
+
+_EVIDENCE: Final = 3
+_ADVICE: Final = 3
+_OTHERS: Final = 8
+_BAR: Final = 20
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+_STYLE: Final = {"critical": ACCENT, "warning": STRONG, "info": QUIET}
+_LABEL: Final = {"wait": "wait for a peer"}
+_NEXT_TIME: Final = (
+    'Ask the job for more: "wall_clock_breakdown": true in its DeepSpeed config, and with '
+    '"log_level": "info" DeepSpeed 0.19.3 and later print steps again.'
+)
+_PRODUCT: Final = {"deepspeed": "DeepSpeed", "torch": "PyTorch", "nccl": "NCCL"}
+_HIGHLIGHTED: Final = ("communication", "wait")
+
+
+def summary(run: Run, *, blocks: bool = True) -> Group:
+    """What a run suffers from, for a terminal of 80 columns or more.
+
+    Args:
+        run: any run.
+        blocks: draw bars with block characters; False where the encoding has none.
+    """
+    seen = overview(run)
+    sections: Iterator[list[RenderableType]] = (
+        section
+        for section in (
+            _verdict(run, seen),
+            _step(seen, blocks=blocks),
+            _facts(run, seen),
+            _others(run),
+            problem_section(run.problems),
+            repair_section(run.repairs),
+            coverage_section(run.coverage),
+            silence_section(run),
+        )
+        if section
+    )
+    return Group(*(part for section in sections for part in [*section, Text()]))
+
+
+def _verdict(run: Run, seen: Overview) -> list[RenderableType]:
+    if not run.findings:
+        return [say(_no_verdict(seen), STRONG), say(_NEXT_TIME)]
+    found = run.findings[0]
+    rows = columns(8)
+    cost = words.cost(found.seconds_per_step, found.share, seen.seconds)
+    sure = say(f"{found.confidence} confidence", QUIET)
+    if cost:
+        rows.add_row(say("Cost", QUIET), Text(", ").join([say(cost, ACCENT), sure]))
+    else:
+        rows.add_row(say("Sure", QUIET), sure)
+    rows.add_row(say("Why", QUIET), say(found.summary))
+    for label, cell in (*_proofs(found), *_changes(found)):
+        rows.add_row(say(label, QUIET), cell)
+    gain = words.gain(found.gain, seen.seconds)
+    if gain:
+        rows.add_row(say("Gain", QUIET), say(gain, STRONG))
+    return [say(found.title, STRONG), Text(), rows]
+
+
+def _no_verdict(seen: Overview) -> str:
+    if not seen.rows:
+        return "No verdict: the source tells of no optimizer step"
+    if seen.seconds is None:
+        return "No verdict: the source does not say how long a step takes"
+    return "No verdict: no timer says where a step goes"
+
+
+def _proofs(found: Finding) -> Iterator[tuple[str, RenderableType]]:
+    """What the lines say, those of one line together, and where they stand."""
+    lines: dict[tuple[str, int | None], list[str]] = {}
+    for proof in found.evidence:
+        lines.setdefault((proof.source, proof.line), []).append(proof.text)
+    for index, ((source, line), said) in enumerate(list(lines.items())[:_EVIDENCE]):
+        label = "" if index else "Proof"
+        yield label, Text("\n").join([say("; ".join(said)), place(source, line)])
+
+
+def _changes(found: Finding) -> Iterator[tuple[str, RenderableType]]:
+    for index, advice in enumerate(found.advice[:_ADVICE]):
+        now = f"{advice.now} → {advice.to}" if advice.now else advice.to
+        change = say(f"{advice.setting}: {now}", STRONG)
+        why = Padding(say(advice.why, QUIET), (0, 0, 0, 2))
+        yield "" if index else "Change", Group(change, why)
+
+
+def _step(seen: Overview, *, blocks: bool) -> list[RenderableType]:
+    if seen.seconds is None:
+        return []
+    mean = (
+        f"{format_seconds(seen.seconds)}, mean of {words.count_of(seen.averaged, 'printed step')}"
+    )
+    if not seen.classes:
+        return [heading("One step", mean), say("No timer says where it goes.", QUIET)]
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(width=_BAR, no_wrap=True)
+    table.add_column(overflow="ellipsis", no_wrap=True)
+    whole = max(seen.seconds, sum(seen.classes.values()))
+    for name, seconds in sorted(seen.classes.items(), key=lambda item: -item[1]):
+        if not seconds:
+            continue
+        style = ACCENT if name in _HIGHLIGHTED else ""
+        table.add_row(
+            say(f"  {_LABEL.get(name, name)}", style),
+            say(format_seconds(seconds), style),
+            say(_share(seconds / whole), style),
+            Text(_bar(seconds / whole, blocks=blocks), style or QUIET),
+            say(seen.largest_phase(name), QUIET),
+        )
+    return [heading("Where a step goes", mean), table]
+
+
+def _share(share: float) -> str:
+    return "<0.1 %" if 0 < share < 0.001 else format_share(share)
+
+
+def _bar(share: float, *, blocks: bool) -> str:
+    """A bar as wide as its share of the step; anything above nothing shows."""
+    if not blocks:
+        return "#" * max(1, round(share * _BAR))
+    eighths = max(1, round(share * _BAR * 8))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _facts(run: Run, seen: Overview) -> list[RenderableType]:
+    rows = columns(8)
+    for label, said in (
+        ("Job", _job(run)),
+        ("Layout", _layout(run)),
+        ("Ranks", _ranks(run)),
+        ("Steps", _steps(seen)),
+        ("Speed", _speed(seen)),
+        ("Loss", _loss(seen)),
+    ):
+        if said:
+            rows.add_row(say(label, QUIET), say(said))
+    return [rows] if rows.row_count else []
+
+
+def _job(run: Run) -> str:
+    """`gpt-neox, DeepSpeed 0.16.9, PyTorch 2.6.0`, as far as known."""
+    framework = str(run.meta.get("framework") or "")
+    versions = run.meta.get("versions") or {}
+    said = [f"{_PRODUCT.get(name, name)} {version}" for name, version in versions.items()]
+    if "deepspeed" not in versions and run.meta.get("version_range"):
+        said.insert(0, f"DeepSpeed {run.meta['version_range']}")
+    named = [] if framework == "deepspeed" and said else [framework]
+    return ", ".join(filter(None, [*named, *said]))
+
+
+def _layout(run: Run) -> str:
+    known = {**run.config, **run.meta}
+    hosts = known.get("nodes") or len(known.get("hosts") or [])
+    ranks = known.get("world_size")
+    said = [
+        words.count_of(int(ranks), "rank") if ranks else "",
+        f"on {words.count_of(int(hosts), 'host')}" if hosts and (ranks or hosts > 1) else "",
+    ]
+    sizes = [
+        f"{kind} parallel {known[f'{kind}_parallel_size']}"
+        for kind in ("data", "tensor", "pipeline", "expert", "sequence")
+        if (known.get(f"{kind}_parallel_size") or 1) != 1
+    ]
+    stage = known.get("zero_stage")
+    zero = f"ZeRO {stage}" if words.known(stage) else ""
+    micro = known.get("gradient_accumulation_steps")
+    batches = words.count_of(int(micro), "micro-batch", "micro-batches") if micro else ""
+    return ", ".join(filter(None, [" ".join(filter(None, said)), *sizes, zero, batches]))
+
+
+def _ranks(run: Run) -> str:
+    """Who the others wait for, or the stages' bubble; "" where one rank prints only."""
+    from dsprof.analysis.ranks import straggler
+
+    late = straggler(run.phases)
+    if late is None:
+        return ""
+    return (
+        f"rank {late.rank:,} is last in {format_share(late.held)} of "
+        f"{words.count_of(late.steps, 'compared step')}, {format_seconds(late.delay)} per step "
+        f"behind the median rank, most of it in {late.phase}"
+    )
+
+
+def _steps(seen: Overview) -> str:
+    if not seen.rows:
+        return ""
+    which = f"{seen.first:,}" if seen.first == seen.last else f"{seen.first:,} to {seen.last:,}"
+    said = [which, f"{seen.rows:,} of them printed"]
+    if seen.launches > 1:
+        said.append(f"in {seen.launches:,} launches")
+    if seen.median is not None and seen.p95 is not None and seen.averaged > 1:
+        said.append(f"median {format_seconds(seen.median)}, 95 % under {format_seconds(seen.p95)}")
+    if seen.skipped:
+        said.append(f"{seen.skipped:,} skipped (overflow)")
+    return ", ".join(said)
+
+
+def _speed(seen: Overview) -> str:
+    rates = {
+        "samples/s": seen.samples_per_second,
+        "tokens/s": seen.tokens_per_second,
+        "TFLOP/s a GPU": seen.tflops,
+    }
+    return ", ".join(f"{format_count(rate)} {unit}" for unit, rate in rates.items() if rate)
+
+
+def _loss(seen: Overview) -> str:
+    if seen.loss is None:
+        return ""
+    first, last = (f"{value:.4g}" for value in seen.loss)
+    return first if first == last else f"{first} → {last}"
+
+
+def _others(run: Run) -> list[RenderableType]:
+    others = run.findings[1:]
+    if not others:
+        return []
+    rows = columns(8)
+    for found in others[:_OTHERS]:
+        style = _STYLE.get(str(found.severity), "")
+        proof = next((p for p in found.evidence if p.source and p.line is not None), None)
+        title = say(found.title)
+        if proof:
+            title = Text("  ").join([title, place(proof.source, proof.line)])
+        rows.add_row(say(str(found.severity), style), title)
+    left = len(others) - _OTHERS
+    more = [say(f"{left} lesser ones are in --json", QUIET)] if left > 0 else []
+    return [heading("Also"), rows, *more]

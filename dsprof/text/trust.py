@@ -1,0 +1,130 @@
+"""What went wrong, what was corrected, what was not understood, what nobody could judge."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from dsprof.events import PROBLEMS
+from dsprof.text import words
+from dsprof.text.layout import ACCENT, QUIET, STRONG, columns, heading, place, say
+from dsprof.text.words import plain
+from dsprof.units import format_share
+
+if TYPE_CHECKING:
+    from dsprof.logs import Coverage
+    from dsprof.run import Run
+
+_PROBLEMS: Final = 5
+_SHAPES: Final = 3
+_SILENCES: Final = 4
+_TEXT: Final = 200
+_ORDER: Final = {"critical": 0, "warning": 1, "info": 2}
+
+
+def by_weight(problems: pd.DataFrame) -> pd.DataFrame:
+    """First causes first, then by severity, then as they were told."""
+    order = pd.DataFrame(
+        {
+            "later": ~problems["root_cause"].fillna(False).astype(bool),
+            "weight": problems["severity"].astype(str).map(_ORDER).fillna(len(_ORDER)),
+        }
+    )
+    return problems.loc[order.sort_values(["later", "weight"], kind="stable").index]
+
+
+def problem_section(problems: pd.DataFrame) -> list[RenderableType]:
+    if problems.empty:
+        return []
+    rows = columns(11)
+    for _, row in by_weight(problems).head(_PROBLEMS).iterrows():
+        first = words.known(row["root_cause"]) and bool(row["root_cause"])
+        label = "first cause" if first else str(row["severity"])
+        rows.add_row(say(label, ACCENT if first else QUIET), _problem(row))
+    left = len(problems) - _PROBLEMS
+    note = f"{len(problems):,}, {_PROBLEMS} shown" if left > 0 else ""
+    return [heading("Problems", note), rows]
+
+
+def _problem(row: pd.Series[Any]) -> Text:
+    kind = str(row["kind"])
+    rank = f"rank {int(row['rank']):,}" if words.known(row["rank"]) else ""
+    host = f"on {row['host']}" if words.known(row["host"]) else ""
+    step = f"at step {int(row['step']):,}" if words.known(row["step"]) else ""
+    where = " ".join(filter(None, [rank, host, step]))
+    said = words.plain(row["text"])[:_TEXT] if words.known(row["text"]) else ""
+    told = say(_meaning(kind))
+    if where:
+        told.append_text(say(f" ({where})"))
+    if said:
+        told.append_text(say(f"  {said}", QUIET))
+    return Text("  ").join([told, place(row["source"], row["line"])])
+
+
+def _meaning(kind: str) -> str:
+    """What a kind of problem is, without the notes for those who read the table."""
+    return PROBLEMS.get(kind, kind).partition(";")[0].partition(" (")[0]
+
+
+def repair_section(repairs: pd.DataFrame) -> list[RenderableType]:
+    if repairs.empty:
+        return []
+    rows = columns(8)
+    for _, row in repairs.iterrows():
+        label = "doubt" if row["kind"] == "doubt" else "repaired"
+        told = say(row["name"], STRONG).append_text(say(f"  {row['text']}"))
+        counted = say(f" ({words.count_of(int(row['rows']), 'row')})", QUIET)
+        where = place(row["source"], row["line"])
+        rows.add_row(say(label, QUIET), Text("  ").join([told.append_text(counted), where]))
+    return [heading("Corrected or doubted"), rows]
+
+
+def coverage_section(coverage: Coverage | None) -> list[RenderableType]:
+    if coverage is None:
+        return []
+    told = f"{words.count_of(coverage.lines, 'line')}"
+    if coverage.metric_lines:
+        share = format_share(coverage.read_lines / coverage.metric_lines)
+        told += (
+            f"; {coverage.read_lines:,} of {coverage.metric_lines:,} that look like metrics "
+            f"were understood ({share})"
+        )
+    if coverage.sampled:
+        told += ", by a sample"
+    section: list[RenderableType] = [heading("Read", told)]
+    if coverage.shapes:
+        rows = columns(8)
+        for count, shape, source, line, _ in coverage.shapes[:_SHAPES]:
+            cell = Group(Text(plain(shape), overflow="ellipsis", no_wrap=True), place(source, line))
+            rows.add_row(say(f"{count:,} ×", QUIET), cell)
+        left = len(coverage.shapes) - _SHAPES
+        more = (
+            f"and {words.count_of(left, 'shape')} more: dsprof parsers --unknown"
+            if left > 0
+            else ""
+        )
+        section += [say("Not understood:", QUIET), rows, *([say(more, QUIET)] if more else [])]
+    return section
+
+
+def silence_section(run: Run) -> list[RenderableType]:
+    """Rules that could not judge, grouped by what they lack."""
+    from dsprof.findings import abstentions_of
+
+    lacking: dict[str, list[str]] = defaultdict(list)
+    for rule, why in abstentions_of(run):
+        lacking[why].append(rule)
+    if not lacking:
+        return []
+    groups = sorted(lacking.items(), key=lambda item: -len(item[1]))
+    rows = columns(8)
+    for why, rules in groups[:_SILENCES]:
+        told = say(why).append_text(say(f"  {', '.join(rules)}", QUIET))
+        rows.add_row(say(words.count_of(len(rules), "rule"), QUIET), told)
+    left = sum(len(rules) for _, rules in groups[_SILENCES:])
+    more = [say(f"and {words.count_of(left, 'rule')} more in --json", QUIET)] if left else []
+    return [heading("Not judged"), rows, *more]

@@ -1,0 +1,90 @@
+"""Numbers and facts as short phrases, and what a log says made safe to print."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from dsprof.units import format_seconds, format_share
+
+#: CSI, OSC, DCS and two-byte escape sequences; each part excludes what ends it.
+_ESCAPE: Final = re.compile(
+    "[\x1b\x9b]\\[?[0-?]*[ -/]*[@-~]|\x1b[\\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)?"
+)
+_LONGEST: Final = 2000
+
+
+def plain(text: object) -> str:
+    """One line of printable characters: what a log says must not steer a terminal."""
+    bare = _ESCAPE.sub("", str(text)[:_LONGEST])
+    return " ".join("".join(c if c.isprintable() else " " for c in bare).split())
+
+
+def known(value: Any) -> bool:
+    """Whether a cell of a frame or a dict says something."""
+    if value is None:
+        return False
+    try:
+        return bool(value == value)  # noqa: PLR0124  NaN differs from itself
+    except TypeError:  # pandas.NA is neither equal nor unequal
+        return False
+
+
+def number(value: Any) -> float | None:
+    """The finite number of a cell, else None."""
+    if not known(value) or isinstance(value, bool | str):
+        return None
+    found = float(value)
+    return found if math.isfinite(found) else None
+
+
+def count_of(count: int, one: str, many: str = "") -> str:
+    """`1 step`, `12,000 steps`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def span(first: object, last: object, one: str) -> str:
+    """`step 20`, `steps 20 to 40`."""
+    return f"{one} {first:,}" if first == last else f"{one}s {first:,} to {last:,}"
+
+
+def ranges(numbers: Iterable[int], most: int = 8) -> str:
+    """`0 to 3, 7, 9 to 12`; how many more there are, if there are many."""
+    spans: list[list[int]] = []
+    for value in sorted(set(numbers)):
+        if spans and value == spans[-1][1] + 1:
+            spans[-1][1] = value
+        else:
+            spans.append([value, value])
+    said = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in spans[:most]]
+    return ", ".join(said) + (f" and {len(spans) - most:,} more" if len(spans) > most else "")
+
+
+def gain(span_: tuple[float, float] | None, step: float | None) -> str:
+    """What a change gives: `0.8 to 1.2 s of 5.79 s per step (14 % to 21 %)`; "" if unknown."""
+    if span_ is None:
+        return ""
+    low, high = span_
+    seconds = _from_to(low, format_seconds(low), format_seconds(high))
+    if not step:
+        return f"{seconds} per step"
+    shares = format_share(low / step), format_share(high / step)
+    part = shares[1] if low == 0 else _from_to(low, *shares)
+    return f"{seconds} of {format_seconds(step)} per step ({part})"
+
+
+def _from_to(value: float, low: str, high: str) -> str:
+    if low == high:
+        return high
+    return f"{low} to {high}" if value > 0 else f"up to {high}"
+
+
+def cost(seconds: float | None, share: float | None, step: float | None) -> str:
+    """What a finding costs: `4.11 s of 5.79 s per step (71 %)`; "" if unknown."""
+    part = "" if share is None else format_share(share)
+    if seconds is None:
+        return f"{part} of a step" if part else ""
+    whole = f" of {format_seconds(step)}" if step else ""
+    return f"{format_seconds(seconds)}{whole} per step" + (f" ({part})" if part else "")

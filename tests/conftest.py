@@ -1,0 +1,47 @@
+"""What several tests stand on: the sample logs, and the command line run for real."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dsprof
+
+ROOT = Path(__file__).parent.parent
+SAMPLES = ROOT / "sample_logs"
+
+Dsprof = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@cache
+def _sample(name: str) -> dsprof.Run:
+    return dsprof.load(SAMPLES / f"{name}.log")
+
+
+@pytest.fixture
+def sample_run() -> Callable[[str], dsprof.Run]:
+    """Reads a sample log by its name; each is read once."""
+    return _sample
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Dsprof:
+    """Runs `dsprof ARGS...` as a user does: its own process, its own folder, 80 columns."""
+    environment = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "FORCE_COLOR"}}
+    environment |= {"COLUMNS": "80", "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path)}
+
+    def run(*args: object, **more: Any) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "dsprof", *map(str, args)]
+        settings = {"cwd": tmp_path, "env": environment, "timeout": 60, **more}
+        return subprocess.run(
+            command, capture_output=True, text=True, encoding="utf-8", check=False, **settings
+        )
+
+    return run

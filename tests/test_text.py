@@ -1,0 +1,249 @@
+"""The terminal summary and the JSON document say what the run says, and nothing unsafe."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+import dsprof
+from dsprof.run import Run
+from dsprof.text import document, plain, summary
+from dsprof.text.document import to_json
+from dsprof.text.overview import overview
+from dsprof.text.words import cost, count_of, gain, known, number, ranges
+
+Sample = Callable[[str], Run]
+
+SEED = "neox_pipeline_2023"
+VARIED = (SEED, "killed_rank_0.19.8", "quiet_0.19.8", "comms_table_0.19.8", "fp16_overflow_0.19.8")
+
+
+def shown(run: Run, width: int = 80, *, blocks: bool = True, colour: bool = False) -> str:
+    file = StringIO()
+    console = Console(file=file, width=width, highlight=False, force_terminal=colour)
+    console.print(summary(run, blocks=blocks))
+    return file.getvalue()
+
+
+def test_the_first_words_are_the_verdict(sample_run: Sample) -> None:
+    run = sample_run(SEED)
+    first = " ".join(shown(run).partition("\n\n")[0].split())
+    assert first == run.findings[0].title
+
+
+def test_the_step_is_split_into_its_classes_largest_first(sample_run: Sample) -> None:
+    text = shown(sample_run(SEED))
+    table = text[text.index("Where a step goes") :].partition("\n\n")[0].splitlines()
+    assert "5.75 s, mean of 3 printed steps" in table[0]
+    assert [" ".join(line.split()[:-2]) for line in table[1:4]] == [
+        "wait for a peer 4.11 s 71 %",
+        "compute 1.32 s 23 %",
+        "communication 269 ms 4.7 %",
+    ]
+
+
+def test_bars_are_as_long_as_their_shares(sample_run: Sample) -> None:
+    text = shown(sample_run(SEED), blocks=False)
+    bars = {line.split()[0]: line.count("#") for line in text.splitlines() if "#" in line}
+    assert bars["wait"] == pytest.approx(0.714 * 20, abs=0.5)
+    assert bars["compute"] == pytest.approx(0.230 * 20, abs=0.5)
+    assert bars["data"] == 1  # little, but there
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("name", VARIED)
+def test_no_line_is_wider_than_the_terminal(sample_run: Sample, name: str, width: int) -> None:
+    wide = [line for line in shown(sample_run(name), width).splitlines() if cell_len(line) > width]
+    assert wide == []
+
+
+def test_the_first_cause_stands_before_what_follows_from_it(sample_run: Sample) -> None:
+    text = shown(sample_run("killed_rank_0.19.8"))
+    problems = text[text.index("\nProblems") :]
+    assert problems.index("first cause") < problems.index("Killing subprocess")
+    assert "killed_rank_0.19.8.log:229" in problems
+
+
+def test_a_log_without_steps_gives_no_verdict_and_says_what_to_ask_for(sample_run: Sample) -> None:
+    text = shown(sample_run("quiet_0.19.8"))
+    assert text.startswith("No verdict: the source tells of no optimizer step")
+    assert '"wall_clock_breakdown": true' in text
+
+
+def test_lines_that_were_not_understood_are_counted_and_shown(tmp_path: Path) -> None:
+    log = tmp_path / "half.log"
+    log.write_text(
+        "step 1 gizmo_heat: 3.25 units\nstep 2 gizmo_heat: 4.5 units\n"
+        + (dsprof_sample(SEED)).read_text()
+    )
+    text = shown(dsprof.load(log), 120)
+    assert "2 ×" in text
+    assert "step # gizmo_heat: #.# units" in text
+    assert f"{log.name}:1" in text
+
+
+def dsprof_sample(name: str) -> Path:
+    return Path(__file__).parent.parent / "sample_logs" / f"{name}.log"
+
+
+HOSTILE = (
+    "\x1b]0;owned\x07\x1b[2J\x1b[31mRuntimeError\x9b1m: \x1bPq\x1b\\ \u202egnihton\u202c \x07\x00"
+    "[bold]not markup[/bold] <script>alert(1)</script> {{ 7*7 }}"
+)
+
+
+def test_what_a_log_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    log = tmp_path / "hostile.log"
+    log.write_bytes(
+        dsprof_sample("killed_rank_0.19.8").read_bytes()
+        + f"[rank1]: {HOSTILE}\nRuntimeError: CUDA error: {HOSTILE}\n".encode()
+        + f"gizmo{HOSTILE}: 3.25\n".encode()
+    )
+    text = shown(dsprof.load(log), 200)
+    assert "gizmo" in text  # the hostile line itself is shown
+    assert [c for c in text if not c.isprintable() and c != "\n"] == []
+    coloured = shown(dsprof.load(log), 200, colour=True)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == text
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]8;;http://x\x07link\x1b]8;;\x1b\\", "link"),
+        ("a\tb\r\nc\u2028d", "a b c d"),
+        ("\u202eevil", "evil"),
+        ("\x1b", ""),
+        ("é × – 漢字", "é × – 漢字"),
+    ],
+)
+def test_plain_text_is_what_a_person_would_read(said: str, left: str) -> None:
+    assert plain(said) == left
+
+
+@given(st.text())
+def test_plain_text_is_printable_whatever_comes(said: str) -> None:
+    assert plain(said).isprintable()
+
+
+def test_a_gain_that_may_be_nothing_is_said_so() -> None:
+    assert gain((0.0, 2.05), 5.75) == "up to 2.05 s of 5.75 s per step (36 %)"
+    assert gain((0.8, 1.2), 4.0) == "800 ms to 1.20 s of 4.00 s per step (20 % to 30 %)"
+    assert gain((0.5, 0.5), None) == "500 ms per step"
+    assert gain(None, 4.0) == ""
+
+
+def test_a_cost_says_what_is_known_of_it() -> None:
+    assert cost(4.11, 0.714, 5.75) == "4.11 s of 5.75 s per step (71 %)"
+    assert cost(None, 0.5, 5.75) == "50 % of a step"
+    assert cost(0.25, None, None) == "250 ms per step"
+    assert cost(None, None, 5.75) == ""
+
+
+def test_small_words() -> None:
+    assert count_of(1, "step") == "1 step"
+    assert count_of(12_000, "launch", "launches") == "12,000 launches"
+    assert ranges([3, 0, 1, 7, 2]) == "0 to 3, 7"
+    assert ranges(range(0, 40, 2), most=2) == "0, 2 and 18 more"
+    assert not known(pd.NA)
+    assert not known(float("nan"))
+    assert number(np.float64(2.5)) == 2.5
+    assert number(float("inf")) is None
+
+
+def test_skipped_steps_of_two_launches_add_up(sample_run: Sample) -> None:
+    run = sample_run(SEED)
+    assert overview(run).skipped == 18
+    twice = Run(
+        pd.concat([run.recorded, run.recorded.assign(segment=1)], ignore_index=True),
+        grammar=run.grammar,
+    )
+    assert overview(twice).skipped == 36
+    assert overview(twice).launches == 2
+
+
+def test_the_document_is_strict_json_and_agrees_with_the_run(sample_run: Sample) -> None:
+    run = sample_run(SEED)
+    found = json.loads(json.dumps(document(run), allow_nan=False))
+    assert found["schema"] == 1
+    assert found["verdict"] == found["findings"][0]
+    assert [f["rule"] for f in found["findings"]] == [f.rule for f in run.findings]
+    assert found["steps"]["seconds"] == pytest.approx((5.658 + 5.792 + 5.797) / 3)
+    assert found["steps"]["classes"]["wait"] == pytest.approx(4.1073, abs=1e-4)
+    assert found["steps"]["loss"] == [11.0396, 9.1411]
+    assert found["coverage"]["lines"] == 20
+
+
+def test_numbers_that_are_none_become_null() -> None:
+    odd = {"a": float("nan"), "b": np.int64(3), "c": pd.NA, "d": (float("inf"), pd.NaT, None, True)}
+    assert to_json(odd) == {"a": None, "b": 3, "c": None, "d": [None, None, None, True]}
+    assert to_json(pd.Timestamp("2023-03-15T13:21:52Z")) == "2023-03-15T13:21:52+00:00"
+
+
+OPEN = ("meta", "config", "steps.classes", "steps.bound", "coverage.patterns")
+JSON_TYPES = {
+    "number": (int, float),
+    "string": (str,),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "list": (list,),
+    "object": (dict,),
+    "finding": (dict,),
+    "any": (object,),
+}
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key of a document as docs/json.md writes it, and its value."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            name = "*" if path in OPEN else key
+            yield from leaves(each, f"{path}.{name}" if path else name)
+    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        for each in value:
+            yield from leaves(each, f"{path}[]")
+    else:
+        yield path, value
+
+
+def documented() -> dict[str, tuple[type, ...]]:
+    text = (Path(__file__).parent.parent / "docs" / "json.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \|", text, re.MULTILINE)
+    return {key: sum((JSON_TYPES[t] for t in kind.split(" or ")), ()) for key, kind in rows}
+
+
+def test_every_key_of_the_document_is_described_with_its_type(sample_run: Sample) -> None:
+    described = documented()
+    seen: set[str] = set()
+    for name in VARIED:
+        for key, value in leaves(document(sample_run(name)) | {"verdict": None}):
+            if key.startswith(("meta.*", "config.*")):
+                key = key[: key.index("*") + 1]  # noqa: PLW2901
+            elif value == []:
+                seen |= (
+                    {k for k in described if k.startswith(f"{key}[]")} if key in LISTS else {key}
+                )
+                continue
+            assert key in described, f"{name}: {key} is not in docs/json.md"
+            wanted = described[key]
+            assert isinstance(value, wanted), f"{name}: {key} is {value!r}"
+            assert not (isinstance(value, bool) and bool not in wanted and object not in wanted)
+            seen.add(key)
+    assert set(described) - seen - {"findings[]", "coverage"} == set()
+
+
+#: Lists of objects that a run may leave empty.
+LISTS = ("findings", "findings[].evidence", "findings[].advice", "abstentions", "problems", "repairs",
+         "coverage.shapes", "steps.phases")  # fmt: skip
