@@ -172,7 +172,7 @@ def load(
     from dsprof.logs import read
 
     facts = {} if link is None else {"link_bytes_per_second": _speed(link)}
-    grammar = grammar or dialects.load(map(Path, parsers))
+    grammar = grammar or dialects.load([Path(folder) for folder in parsers])
     names = [paths] if isinstance(paths, str | Path) else list(paths)
     log = read(names, grammar=grammar, processes=processes or os.cpu_count() or 1)
     if not log.events.num_rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pandas as pd
@@ -38,6 +38,9 @@ def config(events: pd.DataFrame) -> dict[str, Any]:
     known = {name: value for name, value in known.items() if pd.notna(value)}
     if "ds_config" in known:
         known["ds_config"] = _json(str(known["ds_config"]))
+    patterns = {str(pattern) for pattern in events["pattern"].dropna().unique()}
+    if "deepspeed.config" in patterns and not any("pipeline" in pattern for pattern in patterns):
+        known.setdefault("pipeline_parallel_size", 1)  # a pipeline would have said so by then
     return _derived(known)
 
 
@@ -95,14 +98,28 @@ def _topology(text: str) -> dict[str, int]:
 
 
 def _sizes(known: dict[str, Any]) -> dict[str, Any]:
-    size: Callable[[str], int] = lambda name: _count(known.get(name))  # noqa: E731
-    model = max(size("tensor_parallel_size"), 1) * max(size("pipeline_parallel_size"), 1)
-    world, data = size("world_size"), size("data_parallel_size")
-    said = {"tensor_parallel_size", "pipeline_parallel_size"} <= known.keys()
-    if world and not data and said and world % model == 0:
+    """Sizes that follow from others: ranks from the layout or back, one batch size from two."""
+    tensor, stages, sequence, world, data = (
+        _count(known.get(name))
+        for name in (
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "sequence_parallel_size",
+            "world_size",
+            "data_parallel_size",
+        )
+    )
+    model = tensor * stages * max(sequence, 1)
+    if model and data and not world:
+        known["world_size"] = data * model
+    if model and world and not data and world % model == 0:
         data = known["data_parallel_size"] = world // model
+    return _batches(known, data)
+
+
+def _batches(known: dict[str, Any], data: int) -> dict[str, Any]:
     batch, micro, accumulation = (
-        size(name)
+        _count(known.get(name))
         for name in ("train_batch_size", "micro_batch_size", "gradient_accumulation_steps")
     )
     if data and micro and accumulation and not batch:

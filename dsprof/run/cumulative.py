@@ -69,7 +69,7 @@ def summary_table(events: pd.DataFrame, source: Source) -> Outcome:
         "latencies of the communication summary add up totals (DeepSpeed 0.18.3 and later): "
         "they and their bandwidths are far too long and too low; counts and sizes are right"
     )
-    return events, met("cumulative-comm-table", "doubt", text, rows)
+    return events, met("cumulative-comm-latency", "doubt", text, rows)
 
 
 def table_is_suspect(events: pd.DataFrame, source: Source) -> bool:

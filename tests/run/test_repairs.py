@@ -103,7 +103,7 @@ def test_a_summary_of_sums_is_suspect_and_left_as_it_is() -> None:
     run = run_of(version("0.19.8"), SUMMARY | {"name": "all_reduce", "seconds": 5.0, "count": 40})
     assert run.comm["seconds"].tolist() == [5.0]
     assert run.comm["suspect"].notna().all()
-    assert names(run) == ["cumulative-comm-table"]
+    assert names(run) == ["cumulative-comm-latency"]
 
 
 def test_a_summary_that_exceeds_the_time_that_passed_is_suspect_whatever_the_version() -> None:
@@ -111,7 +111,7 @@ def test_a_summary_that_exceeds_the_time_that_passed_is_suspect_whatever_the_ver
         SUMMARY | {"name": "all_reduce", "seconds": s, "count": 40, "record": 9} for s in (4.0, 5.0)
     ]
     clock = [metric("loss", s, 1.0, at=START + pd.Timedelta(seconds=s)) for s in (1, 9)]
-    assert names(run_of(*rows, *clock)) == ["cumulative-comm-table"]
+    assert names(run_of(*rows, *clock)) == ["cumulative-comm-latency"]
     later = metric("loss", 12, 1.0, at=START + pd.Timedelta(seconds=12))
     assert names(run_of(*rows, *clock, later)) == []
 
