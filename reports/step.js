@@ -37,7 +37,7 @@ function showRange(track, from, to) {
   const step = meanOf(track.seconds ?? [], from, to);
   plot.figure = all ? plot.whole : icicleOf(track, plot.whole, totals, step);
   if (plot.drawn) draw(name);
-  fillPhases(track, name, totals, step);
+  fillPhases(track, name, totals, step, all);
 }
 
 function icicleOf(track, figure, totals, step) {
@@ -73,19 +73,28 @@ function fit(parents, totals) {
   return fitted;
 }
 
-function fillPhases(track, name, totals, step) {
+function fillPhases(track, name, totals, step, whole) {
   const rows = document.querySelectorAll(`table[data-table="${name}"] tbody tr`);
   const { parents } = track.phases;
   const own = selfTimes(parents, totals);
   const all = step || parents.reduce((sum, parent, i) => (parent < 0 ? sum + totals[i] : sum), 0);
   const widest = Math.max(...own, 1e-12);
   rows.forEach((row, i) => {
-    const put = (cell, text) => ((cell.querySelector(".proof") ?? cell.firstChild).textContent = text);
-    put(row.cells[2], seconds(totals[i]));
-    put(row.cells[3], share(totals[i] / all));
-    put(row.cells[4], `${seconds(own[i])} `);
-    for (const rect of row.cells[4].querySelectorAll("rect")) rect.setAttribute("width", `${(100 * own[i]) / widest}%`);
+    put(row.cells[2], seconds(totals[i]), whole);
+    put(row.cells[3], share(totals[i] / all), whole);
+    put(row.cells[4], `${seconds(own[i])} `, whole);
+    for (const rect of row.cells[4].querySelectorAll("rect")) {
+      rect.dataset.whole ??= rect.getAttribute("width");
+      rect.setAttribute("width", whole ? rect.dataset.whole : `${(100 * own[i]) / widest}%`);
+    }
   });
+}
+
+/* Another text for a cell; the one it came with when the whole run is shown again. */
+function put(cell, text, whole) {
+  const holder = cell.querySelector(".proof") ?? cell.firstChild;
+  cell.whole ??= holder.textContent;
+  holder.textContent = whole ? cell.whole : text;
 }
 
 /* The drawer with one step: its measures, its phases, its lines. */
@@ -100,7 +109,8 @@ function showStep(timeline, row) {
 
 function pairsOf(track, row) {
   const list = element("dl", "", { class: "pairs" });
-  const said = [["held back by communication", track.bound[row] ? "yes" : "no"]];
+  const held = ["communication", "pipeline"].filter((bound) => track["bound-" + bound][row]);
+  const said = [["held back by", held.join(", ") || "nothing of communication"]];
   for (const name of [...track.measures, ...track.classes])
     if (Number.isFinite(track[name][row])) said.push([theme.labels[name] ?? (name === "seconds" ? "step time" : name.replaceAll("_", " ")), cellOf(name, track[name][row])]);
   if (!track.classes.length) said.shift();

@@ -1,6 +1,7 @@
 /* The chart of steps: zoom by brush, buttons or keys; every zoom shows the steps anew. */
 
 const COLUMNS = 320;
+const AIRY = 60;
 const POINTS = 1200;
 
 class Timeline {
@@ -102,11 +103,14 @@ class Timeline {
     const columns = this.columns();
     const data = this.whole.data.map((trace) => {
       if (trace.type === "scatter") return { ...trace, ...this.line(trace.meta) };
-      const values = trace.meta === "bound" ? this.track.bound : trace.meta === "unknown" ? this.unexplained() : this.track[trace.meta];
-      const y = columns.map(({ a, b }) => meanOf(values, a, b));
-      const shared = { x: columns.map((c) => c.x), width: columns.map((c) => c.width) };
-      if (trace.meta !== "bound") return { ...trace, ...shared, y, customdata: columns.map((c) => c.label) };
-      return { ...trace, ...shared, y: y.map((s) => (s > 0 ? 1 : null)), customdata: y, marker: { ...trace.marker, opacity: y } };
+      const values = trace.meta === "unknown" ? this.unexplained() : this.track[trace.meta];
+      return {
+        ...trace,
+        x: columns.map((c) => c.x),
+        y: columns.map(({ a, b }) => meanOf(values, a, b)),
+        width: columns.map((c) => c.width),
+        customdata: columns.map((c) => c.label),
+      };
     });
     return { ...this.whole, data };
   }
@@ -115,11 +119,12 @@ class Timeline {
     const { x, step } = this.track;
     const each = Math.ceil((this.to - this.from) / COLUMNS);
     const spacing = this.spacing();
+    const air = this.to - this.from <= AIRY * each ? 0.92 : 1;
     const found = [];
     for (let a = this.from; a < this.to; a += each) {
       const b = Math.min(a + each, this.to);
       const label = b - a === 1 ? `step ${whole(step[a])}` : `steps ${whole(step[a])} to ${whole(step[b - 1])}, mean`;
-      found.push({ a, b, x: (x[a] + x[b - 1]) / 2, width: x[b - 1] - x[a] + spacing, label });
+      found.push({ a, b, x: (x[a] + x[b - 1]) / 2, width: (x[b - 1] - x[a] + spacing) * air, label });
     }
     return found;
   }

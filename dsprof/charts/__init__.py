@@ -5,13 +5,14 @@ from dsprof.charts.comm import bandwidths, ceiling, comm_sizes, limit_of
 from dsprof.charts.figure import Figure
 from dsprof.charts.icicle import icicle
 from dsprof.charts.palette import LABEL, PALETTE, PATTERN, STACK
-from dsprof.charts.phase_table import PhaseTable, phase_table
+from dsprof.charts.phase_table import PhaseTable, codes_of, phase_table
 from dsprof.charts.problems import problem_line
 from dsprof.charts.ranks import rank_map, rank_phases
-from dsprof.charts.series import over_steps, training
-from dsprof.charts.timeline import communication_bound, timeline
+from dsprof.charts.series import over_steps, training, unchanged
+from dsprof.charts.timeline import HELD, bound_by, timeline
 
 __all__ = [
+    "HELD",
     "LABEL",
     "PALETTE",
     "PATTERN",
@@ -19,9 +20,10 @@ __all__ = [
     "Figure",
     "PhaseTable",
     "bandwidths",
+    "bound_by",
     "ceiling",
+    "codes_of",
     "comm_sizes",
-    "communication_bound",
     "icicle",
     "limit_of",
     "over_steps",
@@ -32,4 +34,5 @@ __all__ = [
     "step_axis",
     "timeline",
     "training",
+    "unchanged",
 ]

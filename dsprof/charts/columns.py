@@ -10,6 +10,7 @@ import pandas as pd
 from dsprof.charts.figure import Floats, Whole
 
 COLUMNS = 320  #: at most so many stand side by side
+AIRY = 60  #: up to so many have room for a gap between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,4 +66,5 @@ def columns(steps: pd.DataFrame, limit: int = COLUMNS) -> Columns:
         f"step {numbers[a]:,}" if a == b else f"steps {numbers[a]:,} to {numbers[b]:,}, mean"
         for a, b in zip(starts, ends, strict=True)
     ]
-    return Columns(starts, (x[starts] + x[ends]) / 2, x[ends] - x[starts] + spacing, labels)
+    air = 0.92 if len(starts) <= AIRY else 1.0
+    return Columns(starts, (x[starts] + x[ends]) / 2, (x[ends] - x[starts] + spacing) * air, labels)

@@ -16,6 +16,8 @@ from dsprof.units import format_bandwidth, format_bytes, format_seconds
 NEAR: Final = 0.7  #: of the ceiling counts as limited by bandwidth
 SKEW: Final = 2.0  #: slowest over fastest rank of one call: the fast ones waited
 _POINT_TO_POINT = re.compile(r"send|recv", re.ASCII)
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_POWERS = range(0, 41, 4)
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "hexagon")
 
 
@@ -28,6 +30,7 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     ranks = max(1, comm["rank"].nunique())
     per = max(1, steps) * ranks
     rows = comm.assign(
+        op=comm["op"].astype(str),
         _count=comm["count"].fillna(1).astype(float),
         _moved=comm["busbw"] * comm["seconds"],
         _timed=comm["seconds"].where(comm["busbw"].notna()),
@@ -45,10 +48,10 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     )
     table["exposed"] = grouped["exposed_seconds"].sum(min_count=1) / per
     table["busbw"] = (table["moved"] / table["timed"]).where(table["timed"] > 0)
-    table["skew"] = _skew(rows)
     table["count"] /= per
     table["seconds"] /= per
     table = table.drop(columns=["moved", "timed"]).reset_index()
+    table = table.merge(_skew(rows), on=["op", "bytes"], how="left")
     return table.sort_values("seconds", ascending=False, ignore_index=True)
 
 
@@ -57,15 +60,14 @@ def doubted(suspect: pd.Series) -> pd.Series[bool]:
     return suspect.notna() & suspect.ne(False)  # noqa: FBT003
 
 
-def _skew(rows: pd.DataFrame) -> pd.Series[float]:
+def _skew(rows: pd.DataFrame) -> pd.DataFrame:
     """Slowest over fastest rank of the same operation, size and step, in the median."""
     told = rows[rows["rank"].notna() & rows["step"].notna()]
     mean = told.groupby(["op", "bytes", "step", "rank"], observed=True)["seconds"].mean()
-    if mean.empty:
-        return pd.Series(dtype=float)
     span = mean.groupby(level=["op", "bytes", "step"], observed=True).agg(["min", "max", "size"])
     span = span[(span["size"] > 1) & (span["min"] > 0)]
-    return (span["max"] / span["min"]).groupby(level=["op", "bytes"], observed=True).median()
+    ratio = (span["max"] / span["min"]).rename("skew")
+    return ratio.groupby(level=["op", "bytes"], observed=True).median().reset_index()
 
 
 def ceiling(sizes: pd.DataFrame, link: float | None) -> tuple[float, str] | None:
@@ -123,7 +125,7 @@ def bandwidths(sizes: pd.DataFrame, best: tuple[float, str] | None) -> Figure | 
         for nth, (op, rows) in enumerate(told.groupby("op", observed=True))
     ]
     shapes, notes = _ceiling_line(best)
-    ticks = [2.0**p for p in range(0, 41, 4)]
+    ticks = [2.0**p for p in _POWERS]
     return {
         "data": traces,
         "layout": layout(
@@ -137,7 +139,7 @@ def bandwidths(sizes: pd.DataFrame, best: tuple[float, str] | None) -> Figure | 
                 "message size",
                 type="log",
                 tickvals=ticks,
-                ticktext=[format_bytes(t) for t in ticks],
+                ticktext=[f"{t / 1024 ** (p // 10):,.0f} {_UNITS[p // 10]}" for p, t in zip(_POWERS, ticks, strict=True)],
             ),
             yaxis=axis("bus bandwidth", type="log", ticksuffix="B/s", tickformat="~s", nticks=6),
         ),

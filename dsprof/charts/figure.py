@@ -48,6 +48,21 @@ def layout(height: int, **more: Any) -> dict[str, Any]:
     }
 
 
+def panel_title(text: str, top: float) -> dict[str, Any]:
+    """A title above the left end of a panel: rotated ones are cut off in low panels."""
+    return {
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0,
+        "y": top,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "text": text,
+        "showarrow": False,
+        "font": {"size": 11, "color": colour("muted")},
+    }
+
+
 def keep(x: npt.ArrayLike, y: npt.ArrayLike, points: int = POINTS) -> Whole:
     """Positions of the points worth drawing: known ones, thinned so that outliers stay."""
     xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dsprof.charts.figure import Figure, Floats, layout, numbers, plain
-from dsprof.charts.palette import LABEL, colour
+from dsprof.charts.palette import LABEL, PATTERN, colour
 from dsprof.charts.phase_table import PhaseTable
 from dsprof.units import format_seconds, format_share
 
 
-def icicle(table: PhaseTable, step_seconds: float | None, totals: Floats | None = None) -> Figure:
+def icicle(table: PhaseTable, values: Floats, step_seconds: float | None) -> Figure:
     """Icicle of one mean step.
 
     Args:
         table: phases.
+        values: seconds per phase. [phases]
         step_seconds: how long the step was; what the phases do not explain is shown.
-        totals: seconds per phase, the mean of all steps if not given. [phases]
     """
-    values = table.mean() if totals is None else totals
     covered = float(sum(values[i] for i in table.roots))
     whole = max(covered, step_seconds or 0.0)
     rest = whole - covered
@@ -42,15 +43,28 @@ def icicle(table: PhaseTable, step_seconds: float | None, totals: Floats | None 
         "sort": False,
         "tiling": {"orientation": "v", "pad": 1},
         "pathbar": {"visible": False},
-        "marker": {
-            "colors": [colour(classes[i] if classes[i] in LABEL else "other") for i in shown],
-            "line": {"width": 1, "color": colour("paper")},
-        },
+        "marker": _marker([classes[i] if classes[i] in LABEL else "other" for i in shown]),
+        "leaf": {"opacity": 1},
         "textinfo": "label+text",
         "hovertemplate": "%{label}<br>%{text}<br>%{customdata}<extra></extra>",
         "meta": shown,
     }
     return {"data": [trace], "layout": layout(_height(table), margin={"l": 0, "r": 0, "t": 4, "b": 4})}
+
+
+def _marker(roles: list[str]) -> dict[str, Any]:
+    return {
+        "colors": [colour(role) for role in roles],
+        "line": {"width": 1, "color": colour("paper")},
+        "pattern": {
+            "shape": [PATTERN.get(role, "") if role != "unknown" else "" for role in roles],
+            "fillmode": "replace",  # overlay takes the list of colours for one colour, and warns
+            "size": 6,
+            "solidity": 0.12,
+            "fgcolor": [colour("paper") for _ in roles],
+            "bgcolor": [colour(role) for role in roles],
+        },
+    }
 
 
 def _fit(table: PhaseTable, values: Floats) -> Floats:

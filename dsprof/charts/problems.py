@@ -29,6 +29,7 @@ def problem_line(problems: pd.DataFrame) -> Figure | None:
         "x": x,
         "y": where,
         "marker": {
+            "opacity": 1,
             "symbol": [
                 "star" if c else _SYMBOL.get(s, "circle")
                 for c, s in zip(cause, severity, strict=True)

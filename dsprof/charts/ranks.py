@@ -7,6 +7,7 @@ import pandas as pd
 
 from dsprof.charts.figure import Figure, Floats, axis, layout, numbers, plain
 from dsprof.charts.palette import colour
+from dsprof.charts.phase_table import codes_of
 from dsprof.units import format_seconds
 
 RANKS = 256  #: columns of the map; more are shown in groups by their slowest rank
@@ -14,19 +15,23 @@ RANKS = 256  #: columns of the map; more are shown in groups by their slowest ra
 
 def rank_phases(phases: pd.DataFrame) -> pd.DataFrame | None:
     """Mean seconds per step, phases down and ranks across; None with fewer than two ranks."""
-    told = phases[phases["rank"].notna()]
-    if told["rank"].nunique() < 2:
+    rank = phases["rank"].to_numpy(dtype=np.int64, na_value=-1)
+    ranks = np.flatnonzero(np.bincount(rank + 1)) - 1
+    ranks = ranks[ranks >= 0]
+    if len(ranks) < 2:
         return None
-    rank, ranks = pd.factorize(told["rank"], sort=True)
-    name, names = pd.factorize(told["name"])
-    shape = (len(names), len(ranks))
-    cell = name.astype(np.int64) * shape[1] + rank
-    seconds = told["seconds"].to_numpy(dtype=float, na_value=np.nan)
-    known = np.isfinite(seconds)
-    total = np.bincount(cell[known], weights=seconds[known], minlength=shape[0] * shape[1])
-    count = np.bincount(cell[known], minlength=shape[0] * shape[1])
+    code, names = codes_of(phases["name"])
+    width = int(ranks[-1]) + 2
+    seconds = phases["seconds"].to_numpy(dtype=float, na_value=np.nan)
+    cell = code * width + rank + 1
+    known = np.isfinite(seconds) & (code >= 0)
+    if not known.all():
+        cell, seconds = cell[known], seconds[known]
+    total = np.bincount(cell, weights=seconds, minlength=len(names) * width)
+    count = np.bincount(cell, minlength=len(names) * width)
     mean = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
-    table = pd.DataFrame(mean.reshape(shape), index=list(map(str, names)), columns=list(map(int, ranks)))
+    table = pd.DataFrame(mean.reshape(-1, width)[:, ranks + 1], index=names, columns=ranks.tolist())
+    table = table.dropna(how="all")
     return table.loc[table.mean(axis=1).sort_values(ascending=False).index]
 
 

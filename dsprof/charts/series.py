@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.charts.columns import step_axis
-from dsprof.charts.figure import Figure, axis, keep, layout, numbers
+from dsprof.charts.figure import Figure, axis, keep, layout, numbers, panel_title
 from dsprof.charts.palette import colour
 
 LINES = 8  #: ranks drawn one by one; more are drawn as lowest, median and highest
@@ -22,13 +22,22 @@ _TRAINING = {
 
 
 def training(steps: pd.DataFrame) -> Figure | None:
-    """Learning rate, loss scale, gradient norm and skipped steps, one above the other."""
-    shown = [c for c in _TRAINING if c in steps and steps[c].notna().any()]
+    """Learning rate, loss scale, gradient norm and skipped steps, those that ever change."""
+    shown = [c for c in _TRAINING if steps[c].nunique() > 1]
     if not shown:
         return None
     x = step_axis(steps)
     panels = {_TRAINING[c]: [("", x, _floats(steps[c]))] for c in shown}
     return _panels(panels, "optimizer step")
+
+
+def unchanged(steps: pd.DataFrame) -> dict[str, float]:
+    """What a chart would show as a flat line: title -> its only value."""
+    return {
+        title: float(steps[c].dropna().iloc[0])
+        for c, title in _TRAINING.items()
+        if steps[c].nunique() == 1
+    }
 
 
 def over_steps(frame: pd.DataFrame, measures: dict[str, tuple[str, float]]) -> Figure | None:
@@ -69,21 +78,25 @@ def _floats(values: pd.Series[Any]) -> np.ndarray[Any, Any]:
 
 
 def _panels(panels: dict[str, list[Line]], bottom: str) -> Figure:
-    traces, axes = [], {}
-    gap = 0.07 if len(panels) > 1 else 0.0
+    traces, axes, titles = [], {}, []
+    gap = 0.3 / len(panels) if len(panels) > 1 else 0.0
     share = (1 - gap * (len(panels) - 1)) / len(panels)
     for row, (title, lines) in enumerate(panels.items()):
         number = "" if row == 0 else str(row + 1)
         top = 1 - row * (share + gap)
         axes[f"yaxis{number}"] = axis(
-            title, domain=[round(max(0.0, top - share), 4), round(top, 4)], nticks=4, fixedrange=True
+            "", domain=[round(max(0.0, top - share), 4), round(top, 4)], nticks=4, fixedrange=True,
+            exponentformat="e", minexponent=4,
         )
+        titles.append(panel_title(title, round(top, 4)))
         traces += [_trace(line, i, f"y{number}") for i, line in enumerate(lines)]
     last = "y" if len(panels) == 1 else f"y{len(panels)}"
     return {
         "data": traces,
         "layout": layout(
             90 + 96 * len(panels),
+            margin={"l": 62, "r": 12, "t": 24, "b": 40},
+            annotations=titles,
             hovermode="x unified",
             dragmode="zoom",
             xaxis=axis(bottom, anchor=last, showgrid=False, tickformat=",d"),

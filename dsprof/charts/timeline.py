@@ -8,12 +8,15 @@ import numpy as np
 import pandas as pd
 
 from dsprof.charts.columns import Columns, columns, step_axis
-from dsprof.charts.figure import Figure, Floats, axis, keep, layout, numbers
+from dsprof.charts.figure import Figure, Floats, axis, keep, layout, numbers, panel_title
 from dsprof.charts.palette import LABEL, STACK, colour, fill
 from dsprof.events import Bound
 
 #: Rows from top to bottom: name, share of the height.
-_ROWS = {"time": 0.56, "bound": 0.035, "rate": 0.2, "loss": 0.2}
+_ROWS = {"time": 0.56, "bound": 0.03, "rate": 0.19, "loss": 0.19}
+
+#: What the strip under the columns marks: bounds that communication is to blame for.
+HELD = {Bound.COMMUNICATION: "communication", Bound.PIPELINE: "wait"}
 
 
 def timeline(steps: pd.DataFrame) -> Figure | None:
@@ -23,7 +26,7 @@ def timeline(steps: pd.DataFrame) -> Figure | None:
         row
         for row, there in {
             "time": _known(steps, "seconds"),
-            "bound": communication_bound(steps).any(),
+            "bound": any(bound_by(steps, bound).any() for bound in HELD),
             "rate": rate is not None,
             "loss": _known(steps, "loss"),
         }.items()
@@ -38,7 +41,7 @@ def timeline(steps: pd.DataFrame) -> Figure | None:
         if len(bars.starts) < len(steps):
             traces.append(_line("each step, outliers kept", x, steps["seconds"], "y", width=0.8))
     if "bound" in rows:
-        traces.append(_strip(steps, bars))
+        traces += _strips(steps, bars)
     if "rate" in rows and rate is not None:
         traces.append(_line(rate[1], x, steps[rate[0]], "y3"))
     if "loss" in rows:
@@ -46,9 +49,9 @@ def timeline(steps: pd.DataFrame) -> Figure | None:
     return {"data": traces, "layout": _layout(rows, steps, x, rate[1] if rate else "")}
 
 
-def communication_bound(steps: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which steps communication holds back. [steps]"""
-    return steps["bound"].astype("object").eq(Bound.COMMUNICATION).to_numpy(dtype=bool)
+def bound_by(steps: pd.DataFrame, bound: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which steps that class holds back. [steps]"""
+    return steps["bound"].astype("object").eq(bound).to_numpy(dtype=bool)
 
 
 def _known(frame: pd.DataFrame, column: str) -> bool:
@@ -94,22 +97,22 @@ def _stack(steps: pd.DataFrame, bars: Columns) -> list[dict[str, Any]]:
     ]
 
 
-def _strip(steps: pd.DataFrame, bars: Columns) -> dict[str, Any]:
-    share = bars.mean(communication_bound(steps).astype(float))
-    marker = fill("communication")
-    marker["opacity"] = numbers(share, 3)
-    return {
-        "type": "bar",
-        "meta": "bound",
-        "name": "communication-bound",
-        "x": numbers(bars.x, 9),
-        "y": [1.0 if s > 0 else None for s in share],
-        "width": numbers(bars.width, 9),
-        "customdata": numbers(share, 3),
-        "yaxis": "y2",
-        "marker": marker,
-        "hovertemplate": "%{customdata:.0%} of these steps<extra>communication-bound</extra>",
-    }
+def _strips(steps: pd.DataFrame, bars: Columns) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": "bar",
+            "meta": f"bound-{bound}",
+            "name": f"{bound}-bound",
+            "x": numbers(bars.x, 9),
+            "y": numbers(bars.mean(bound_by(steps, bound).astype(float)), 3),
+            "width": numbers(bars.width, 9),
+            "yaxis": "y2",
+            "marker": fill(role),
+            "hovertemplate": "%{y:.0%} of these steps<extra>" + f"{bound}-bound</extra>",
+        }
+        for bound, role in HELD.items()
+        if bound_by(steps, bound).any()
+    ]
 
 
 def _line(name: str, x: Floats, values: pd.Series[Any], yaxis: str, width: float = 1.4) -> dict[str, Any]:
@@ -133,35 +136,39 @@ def _line(name: str, x: Floats, values: pd.Series[Any], yaxis: str, width: float
 
 
 def _layout(rows: list[str], steps: pd.DataFrame, x: Floats, rate: str) -> dict[str, Any]:
-    titles = {"time": "one step", "bound": "", "rate": rate, "loss": "loss"}
+    titles = {"time": "time of one step", "bound": "", "rate": rate, "loss": "loss"}
     names = {"time": "yaxis", "bound": "yaxis2", "rate": "yaxis3", "loss": "yaxis4"}
-    more: dict[str, Any] = {}
-    for row, (low, high) in _domains(rows).items():
-        more[names[row]] = axis(titles[row], domain=[low, high], fixedrange=True, nticks=5)
+    domains = _domains(rows)
+    more: dict[str, Any] = {
+        names[row]: axis("", domain=list(domain), fixedrange=True, nticks=4)
+        for row, domain in domains.items()
+    }
     if "time" in rows:
         more["yaxis"] |= {"rangemode": "tozero", "ticksuffix": "s", "tickformat": "~s"}
     if "bound" in rows:
         more["yaxis2"] |= {"range": [0, 1], "showticklabels": False, "showgrid": False}
     last = "y" + names[rows[-1]].removeprefix("yaxis")
     bottom = axis("optimizer step", anchor=last, showgrid=False, tickformat=",d")
-    height = {1: 260, 2: 330, 3: 420, 4: 470}[len(rows)]
+    height = 120 + round(sum(_ROWS[row] for row in rows) * 420)
     return layout(
         height,
+        margin={"l": 62, "r": 12, "t": 24, "b": 40},
         barmode="stack",
         bargap=0,
         hovermode="x unified",
         dragmode="zoom",
         xaxis=bottom | _ticks(steps, x),
         shapes=_launches(steps, x),
+        annotations=[panel_title(titles[row], top) for row, (_, top) in domains.items()],
         **more,
     )
 
 
 def _domains(rows: list[str]) -> dict[str, tuple[float, float]]:
-    gap = 0.035
-    scale = (1 - gap * (len(rows) - 1)) / sum(_ROWS[row] for row in rows)
+    gaps = [0.015 if row == "bound" else 0.08 for row in rows[1:]]
+    scale = (1 - sum(gaps)) / sum(_ROWS[row] for row in rows)
     domains, top = {}, 1.0
-    for row in rows:
+    for row, gap in zip(rows, [*gaps, 0.0], strict=True):
         bottom = max(0.0, top - _ROWS[row] * scale)
         domains[row] = (round(bottom, 4), round(top, 4))
         top = bottom - gap

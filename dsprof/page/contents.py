@@ -15,7 +15,7 @@ from dsprof.errors import DsprofError
 from dsprof.page.excerpts import Wanted, excerpts
 from dsprof.page.model import Place, Section
 from dsprof.page.steps import engines, phase_section, time_section
-from dsprof.page.tracks import line_spans, thinned, track
+from dsprof.page.tracks import SPACIOUS, line_spans, thinned, track
 from dsprof.page.trust import Setting, doubt_section, problem_section, settings
 from dsprof.page.verdict import Told, Verdict, told, verdict
 from dsprof.page.views import (
@@ -85,7 +85,7 @@ def _steps(run: Run, page: Contents) -> list[pd.DataFrame]:
     where = []
     for engine, steps in found:
         steps = thinned(steps)  # noqa: PLW2901
-        phases = phase_table(run.phases, steps)
+        phases = phase_table(run.phases, steps, slowest=len(steps) <= SPACIOUS)
         spans.append(line_spans(steps, run.events))
         page.tracks[str(engine)] = track(steps, phases, spans[-1], page.sources)
         page.sections.append(time_section(engine, steps, len(found) > 1))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from dsprof.charts import LABEL, PhaseTable, communication_bound, icicle, timeline
+from dsprof.analysis.breakdown import main_steps
+from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, codes_of, icicle, timeline
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Place, Section, Table
 from dsprof.units import format_seconds, format_share
@@ -57,9 +58,17 @@ def _lead(steps: pd.DataFrame) -> str:
 
 
 def _note(steps: pd.DataFrame) -> str:
-    held = communication_bound(steps)
+    spans = {bound: _spans(steps, bound_by(steps, bound)) for bound in HELD}
+    said = [f"{bound}-bound: {where}" for bound, where in spans.items() if where]
+    if not said:
+        return "No step is known to be held back by communication."
+    return f"Marked by the strip below the columns: {'; '.join(said)}."
+
+
+def _spans(steps: pd.DataFrame, held: np.ndarray) -> str:
+    """Stretches of marked steps by their numbers."""
     if not held.any():
-        return "No step is known to be communication-bound."
+        return ""
     numbers = steps["step"].to_numpy(dtype=np.int64)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], held.astype(int), [0]])))
     starts, stops = edges[::2], edges[1::2]
@@ -68,7 +77,7 @@ def _note(steps: pd.DataFrame) -> str:
         for a, b in zip(starts[:6], stops[:6], strict=True)
     ]
     more = f" and {len(starts) - 6:,} more stretches" if len(starts) > 6 else ""
-    return f"Communication-bound, marked by the strip below the columns: step {', '.join(spans)}{more}."
+    return f"{words.count_of(int(held.sum()), 'step')}, {', '.join(spans)}{more}"
 
 
 def phase_section(
@@ -79,24 +88,39 @@ def phase_section(
     title = f"Where a step of engine {engine} goes" if many else "Where a step goes"
     if table is None:
         return Section(name, title, why=NO_PHASES)
-    seconds = steps["seconds"].mean()
-    step = float(seconds) if words.known(seconds) else None
+    rows = _typical(steps)
+    totals = table.mean(rows)
+    step = _mean_seconds(steps.iloc[rows])
     chart = Chart(
         name,
-        icicle(table, step),
+        icicle(table, totals, step),
         "Phases of a mean step, parents above their parts, as wide as they last.",
-        table=_phase_rows(table, run.phases, step),
+        table=_phase_rows(table, totals, run.phases, step),
     )
+    numbers = steps["step"].to_numpy(dtype=np.int64)[rows]
     return Section(
         name,
         title,
-        lead="Mean over all steps and ranks. A selection in the chart of steps can be shown here instead.",
+        lead=f"Mean of {words.count_of(len(rows), 'step')}, {numbers[0]:,} to {numbers[-1]:,}, and of all "
+        "ranks that tell. Zoom the chart of steps to see the mean of another range here.",
         charts=[chart, *_change(run, engine, steps, table)],
     )
 
 
-def _phase_rows(table: PhaseTable, phases: pd.DataFrame, step: float | None) -> Table:
-    totals = table.mean()
+def _typical(steps: pd.DataFrame) -> np.ndarray:
+    """Rows that the statistics of the verdict use, too: no first step, one launch."""
+    main = main_steps(steps)
+    return main.index.to_numpy() if len(main) else np.arange(len(steps))
+
+
+def _mean_seconds(steps: pd.DataFrame) -> float | None:
+    mean = steps["seconds"].mean()
+    return float(mean) if words.known(mean) else None
+
+
+def _phase_rows(
+    table: PhaseTable, totals: np.ndarray, phases: pd.DataFrame, step: float | None
+) -> Table:
     own = table.self_time(totals)
     whole = step or float(sum(totals[i] for i in table.roots)) or 1.0
     places = _places(phases)
@@ -116,10 +140,14 @@ def _phase_rows(table: PhaseTable, phases: pd.DataFrame, step: float | None) -> 
 
 
 def _places(phases: pd.DataFrame) -> dict[str, Place]:
-    last = phases.drop_duplicates("name", keep="last")
+    """The last line that tells of each phase."""
+    code, names = codes_of(phases["name"])
+    last = np.full(len(names) + 1, -1, dtype=np.int64)
+    last[code] = np.arange(len(phases))  # the last row of a name stays
+    rows = phases.iloc[last[:-1][last[:-1] >= 0]]
     found = {
         str(name): Place.of(str(source), line)
-        for name, source, line in zip(last["name"], last["source"], last["line"], strict=True)
+        for name, source, line in zip(rows["name"], rows["source"], rows["line"], strict=True)
     }
     return {name: place for name, place in found.items() if place}
 
@@ -139,12 +167,12 @@ def _change(run: Run, engine: int, steps: pd.DataFrame, table: PhaseTable) -> li
     at = int(np.searchsorted(steps["step"].to_numpy(dtype=np.int64), slow.steps[0]))
     if not 0 < at < len(steps):
         return []
-    before, after = table.mean(0, at), table.mean(at)
-    halves = {"before": (before, steps["seconds"][:at].mean()), "after": (after, steps["seconds"][at:].mean())}
+    before, after = table.mean(slice(0, at)), table.mean(slice(at, None))
+    halves = {"before": (before, steps[:at]), "after": (after, steps[at:])}
     number = f"{int(steps['step'][at]):,}"
     charts = [
-        Chart(f"phases-{engine}-{word}", icicle(table, float(mean), values), f"A mean step {word} step {number}")
-        for word, (values, mean) in halves.items()
+        Chart(f"phases-{engine}-{word}", icicle(table, values, _mean_seconds(part)), f"A mean step {word} step {number}")
+        for word, (values, part) in halves.items()
     ]
     compared = _compared(table, before, after, number)
     return [charts[0], Chart(charts[1].name, charts[1].figure, charts[1].label, table=compared)]

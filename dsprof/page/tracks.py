@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.charts import STACK, PhaseTable, communication_bound, step_axis
+from dsprof.charts import HELD, STACK, PhaseTable, bound_by, step_axis
 from dsprof.charts.figure import keep
 from dsprof.page.pack import FULL, SHORT, pack_columns
 
 STEPS = 120_000  #: kept of one engine; a longer run is thinned, and the page says so
-_SPACIOUS = 20_000  #: up to here everything is kept in full
+SPACIOUS = 20_000  #: up to here everything is kept in full
 _MEASURES = (
     "seconds", "loss", "lr", "grad_norm", "loss_scale", "samples_per_second",
     "tokens_per_second", "tflops", "communication_share",
@@ -34,7 +34,7 @@ def track(
         "step": steps["step"].to_numpy(dtype=np.int64),
         "segment": steps["segment"].to_numpy(dtype=np.int64, na_value=0),
         "x": step_axis(steps),
-        "bound": communication_bound(steps).astype(np.int64),
+        **{f"bound-{b}": bound_by(steps, b).astype(np.int64) for b in HELD},
         "source": spans["source"].map({s: i for i, s in enumerate(sources)}).fillna(-1).to_numpy(dtype=np.int64),
         "first": spans["first"].to_numpy(dtype=np.int64),
         "last": spans["last"].to_numpy(dtype=np.int64),
@@ -45,9 +45,9 @@ def track(
         columns[name] = steps[name].to_numpy(dtype=float, na_value=np.nan)
     if phases is not None:
         columns["phaseSeconds"] = phases.seconds.T
-        if len(steps) <= _SPACIOUS and len(np.unique(phases.slowest)) > 1:
+        if len(steps) <= SPACIOUS and len(np.unique(phases.slowest)) > 1:
             columns["slowest"], columns["longest"] = phases.slowest.T, phases.longest.T
-    data, index = pack_columns(columns, FULL if len(steps) <= _SPACIOUS else SHORT)
+    data, index = pack_columns(columns, FULL if len(steps) <= SPACIOUS else SHORT)
     return {
         "data": data,
         "index": index,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from dsprof.analysis.breakdown import breakdown_of, main_steps
-from dsprof.charts import LABEL, STACK, communication_bound
+from dsprof.charts import LABEL, STACK
 from dsprof.page import words
 from dsprof.page.model import Cell, Place
 from dsprof.units import format_count, format_seconds, format_share
@@ -33,13 +33,17 @@ def told(finding: Finding) -> Told:
     gain = words.gain_words(finding.gain, None)
     notes = [
         f"Gain {gain}" if gain else "",
-        f"Ranks {words.ranges(list(finding.ranks))}" if finding.ranks else "",
+        _ranks_of(finding.ranks),
         f"Phase {finding.phase}" if finding.phase else "",
         _span(finding.steps),
         f"{finding.confidence.capitalize()} confidence",
         f"Rule {finding.rule}",
     ]
     return Told(finding, cost, " · ".join(filter(None, notes)))
+
+
+def _ranks_of(ranks: tuple[int, ...]) -> str:
+    return f"{'Rank' if len(ranks) == 1 else 'Ranks'} {words.ranges(list(ranks))}" if ranks else ""
 
 
 def _span(steps: tuple[int, int] | None) -> str:
@@ -119,18 +123,17 @@ def _proof(found: Finding | None) -> Place | None:
 
 
 def _bound(steps: pd.DataFrame) -> str:
-    """How many steps communication holds back, in words; empty where nobody can say."""
+    """How many steps each class holds back, in words; empty where nobody can say."""
     told = steps["bound"].astype("object")
-    judged = int((told.notna() & told.ne("unknown")).sum())
-    if not judged:
-        return ""
-    held = int(communication_bound(steps).sum())
-    return f"{held:,} of {words.count_of(judged, 'step')} {'is' if held == 1 else 'are'} communication-bound"
+    told = told[told.notna() & told.ne("unknown")]
+    counts = told.value_counts()
+    said = [f"{count:,} {bound}-bound" for bound, count in counts.items()]
+    return f"Of {words.count_of(len(told), 'step')}: {', '.join(said)}." if said else ""
 
 
 def _parts(run: Run, main: pd.DataFrame) -> list[Part]:
     """Classes of the average step, as wide as they last."""
-    mean = breakdown_of(main, run.phases)
+    mean = breakdown_of(main, run.phases.iloc[:0])  # classes are in the steps already
     if mean is None or not mean.seconds or not mean.classes:
         return []
     seconds = {c.value: mean.classes.get(c.value, 0.0) for c in STACK}
@@ -195,7 +198,7 @@ def _framework(known: dict[str, Any]) -> str:
 def _ranks(known: dict[str, Any]) -> str:
     ranks, hosts = known.get("world_size"), known.get("nodes") or len(known.get("hosts") or [])
     if not ranks:
-        return words.count_of(int(hosts), "host") if hosts else ""
+        return ""
     return format_count(ranks) + (f" on {words.count_of(int(hosts), 'host')}" if hosts else "")
 
 

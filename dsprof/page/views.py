@@ -17,6 +17,7 @@ from dsprof.charts import (
     rank_map,
     rank_phases,
     training,
+    unchanged,
 )
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Place, Section, Table
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dsprof.run import Run
 
 ROWS = 200  #: of one table in the page
+COMPARED = 1000  #: steps in which ranks are compared
 _GIB = float(1 << 30)
 
 
@@ -48,7 +50,7 @@ def comm_section(run: Run) -> Section:
     if figure is None:
         return Section("communication", title, lead=lead, tables=[table])
     label = "Bus bandwidth of each operation over message size; larger marks cost more time."
-    return Section("communication", title, lead=lead, charts=[Chart("communication", figure, label, table)])
+    return Section("communication", title, lead=lead, charts=[Chart("communication", figure, label)], tables=[table])
 
 
 def _comm_table(sizes: pd.DataFrame, best: float | None) -> Table:
@@ -97,7 +99,7 @@ def rank_section(run: Run) -> Section:
 
 def _waiting(run: Run) -> str:
     """Who the others wait for, in words."""
-    slow = straggler(run.phases)
+    slow = straggler(_some_steps(run.phases))
     if slow is None:
         return "No step is told by every rank, so nobody can say who waits for whom."
     return (
@@ -105,6 +107,17 @@ def _waiting(run: Run) -> str:
         f"{words.count_of(slow.steps, 'compared step')}; the median rank then waits "
         f"{format_seconds(slow.delay)} per step for it, most of that in {slow.phase}."
     )
+
+
+def _some_steps(phases: pd.DataFrame) -> pd.DataFrame:
+    """Phases of at most `COMPARED` steps, evenly spread: more tell nothing new."""
+    number = phases["step"].to_numpy(dtype=np.int64, na_value=-1)
+    told = np.flatnonzero(np.bincount(number + 1)) - 1
+    if len(told) <= COMPARED:
+        return phases
+    chosen = np.zeros(int(told[-1]) + 2, dtype=bool)
+    chosen[told[told >= 0][:: -(-len(told) // COMPARED)] + 1] = True
+    return phases[chosen[number + 1]]
 
 
 def _rank_rows(table: pd.DataFrame) -> Table:
@@ -204,11 +217,9 @@ def _counters(gpu: pd.DataFrame) -> Table:
 def training_section(steps: pd.DataFrame) -> Section:
     """Learning rate, loss scale, gradient norm and skipped steps."""
     title = "Learning rate, loss scale, skipped steps"
-    figure = training(steps)
-    if figure is None:
+    figure, flat = training(steps), unchanged(steps)
+    if figure is None and not flat:
         return Section("training", title, why="No line of the source tells the learning rate or the loss scale.")
-    skipped = steps["skipped"].dropna()
-    lead = ""
-    if len(skipped):
-        lead = f"{words.count_of(int(skipped.max()), 'step')} skipped because of an overflow."
-    return Section("training", title, lead=lead, charts=[Chart("training", figure, title + " over optimizer steps.")])
+    lead = ". ".join(f"{name.capitalize()}: {value:.4g} throughout" for name, value in flat.items())
+    charts = [Chart("training", figure, title + " over optimizer steps.")] if figure else []
+    return Section("training", title, lead=lead and lead + ".", charts=charts)

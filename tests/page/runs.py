@@ -1,0 +1,130 @@
+"""Runs for the tests of charts and pages: hand-made, so that what must be seen is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dsprof.run import Run, from_events
+
+FLAVOUR = "zero"
+
+
+def events_of(steps: int, ranks: int = 1, slow: dict[int, float] | None = None) -> pd.DataFrame:
+    """A ZeRO-2 job: 1 s forward and backward, 0.5 s reduction (2 s in the `slow` steps).
+
+    One line a step and rank, line numbers as a log of that shape would have them.
+    """
+    slow = slow or {}
+    rows: list[dict[str, Any]] = []
+    record = 0
+    for step in range(1, steps + 1):
+        for rank in range(ranks):
+            line = (step - 1) * ranks + rank + 1
+            shared = {
+                "step": step, "steps": 1, "rank": rank, "source": "made.log", "line": line,
+                "record": record, "segment": 0, "engine": 0,
+                "at": pd.Timestamp("2026-11-21") + pd.Timedelta(seconds=2 * step),
+            }  # fmt: skip
+            reduce_ = slow.get(step, 0.5) * (1 + 0.2 * (rank == 3))
+            times = {"forward": 0.3, "backward": 0.7 + reduce_, "step": 0.1}
+            inner = {"backward_inner": 0.7, "backward_allreduce": reduce_}
+            rows += [
+                shared | {"kind": "phase", "name": name, "raw": name, "seconds": s, "timers": FLAVOUR}
+                for name, s in (times | inner).items()
+            ]
+            if rank == 0:
+                total = sum(times.values())
+                rows += [
+                    shared | {"kind": "metric", "name": "loss", "value": 4 / step},
+                    shared | {"kind": "metric", "name": "lr", "value": 1e-3 / step},
+                    shared | {"kind": "metric", "name": "step_seconds", "seconds": total},
+                    shared | {"kind": "metric", "name": "samples_per_second", "value": 64 / total},
+                ]
+            record += 1
+    return pd.DataFrame(rows)
+
+
+def made(steps: int = 40, ranks: int = 1, **more: Any) -> Run:
+    return from_events(events_of(steps, ranks, **more), meta={"sources": ["made.log"]})
+
+
+def with_rows(run: Run, *rows: dict[str, Any]) -> Run:
+    """The run with events more."""
+    base = {"segment": 0, "engine": 0, "source": "made.log", "line": 1}
+    extra = pd.DataFrame([base | row for row in rows])
+    together = pd.concat([run.recorded.astype(object), extra], ignore_index=True)
+    return from_events(together.drop(columns="record"), meta={"sources": ["made.log"]})
+
+
+def huge(steps: int = 100_000, ranks: int = 64) -> Run:
+    """A loaded run: rank 0 tells its phases in every step, the others in every tenth.
+
+    Its views are put in place directly: what is measured is the page, not the loading.
+    """
+    made_of = np.random.default_rng(7)
+    parts = {"forward": 0.1, "backward_inner": 0.2, "backward_allreduce": 0.15, "optimizer_step": 0.05}
+    noise = made_of.gamma(40, 1 / 40, (steps, len(parts))).astype(np.float32)
+    seconds = noise * np.array(list(parts.values()), dtype=np.float32)
+    seconds[steps // 2 :, 2] *= 1.6  # a slowdown
+    seconds[777, 2] = 9.0  # an outlier
+    small = made(30, 1)
+    run = Run(small.recorded, meta={"sources": ["made.log"]})
+    run.__dict__["steps"] = _huge_steps(small.steps, seconds, made_of)
+    run.__dict__["phases"] = _huge_phases(small.phases, list(parts), seconds, ranks)
+    return run
+
+
+def _huge_steps(like: pd.DataFrame, seconds: np.ndarray, made_of: np.random.Generator) -> pd.DataFrame:
+    count = len(seconds)
+    steps = like.iloc[:0].reindex(range(count))
+    number = np.arange(1, count + 1)
+    told = {
+        "segment": 0, "engine": 0, "step": number, "source": "made.log", "line": number * 3,
+        "at": pd.Timestamp("2026-11-21") + pd.to_timedelta(number / 2, unit="s"),
+        "seconds": seconds.sum(axis=1), "compute": seconds[:, :2].sum(axis=1),
+        "communication": seconds[:, 2], "optimizer": seconds[:, 3],
+        "communication_share": seconds[:, 2] / seconds.sum(axis=1),
+        "loss": 3 + made_of.normal(0, 0.1, count) + 5 / np.sqrt(number),
+        "samples_per_second": 512 / seconds.sum(axis=1), "lr": 1e-4 * np.cos(number / count),
+    }  # fmt: skip
+    for name, values in told.items():
+        steps[name] = values
+    steps["bound"] = np.where(steps["communication_share"] > 0.35, "communication", "compute")
+    return steps
+
+
+def _huge_phases(like: pd.DataFrame, names: list[str], seconds: np.ndarray, ranks: int) -> pd.DataFrame:
+    steps, phases = seconds.shape
+    step = np.arange(1, steps + 1, dtype=np.int32)
+    everyone = np.repeat(step[9::10], ranks - 1)
+    rank = np.concatenate([np.zeros(steps), np.tile(np.arange(1, ranks), steps // 10)])
+    step = np.concatenate([step, everyone])
+    order = np.argsort(step, kind="stable")
+    step, rank = step[order], rank[order].astype(np.int16)
+    repeated = (seconds[step - 1] * (1 + 0.3 * (rank == 17))[:, None]).ravel()
+    words = pd.CategoricalDtype([*names, "backward"])
+    class_of = {"backward_allreduce": "communication", "optimizer_step": "optimizer"}
+    classes = pd.Categorical([class_of.get(n, "compute") for n in names])
+    code = np.tile(np.arange(phases, dtype=np.int8), len(step))
+    frame = pd.DataFrame(
+        {
+            "step": np.repeat(step, phases),
+            "rank": np.repeat(rank, phases),
+            "name": pd.Categorical.from_codes(code, dtype=words),
+            "class": pd.Categorical.from_codes(classes.codes[code], dtype=classes.dtype),
+            "seconds": repeated,
+            "self_seconds": repeated,
+        },
+        copy=False,
+    )
+    count = len(frame)
+    nothing = pd.Categorical.from_codes(np.full(count, -1, dtype=np.int8), dtype=words)
+    frame["segment"] = np.zeros(count, dtype=np.int8)
+    frame["engine"] = np.zeros(count, dtype=np.int8)
+    frame["parent"] = nothing
+    frame["source"] = pd.Categorical.from_codes(np.zeros(count, dtype=np.int8), categories=["made.log"])
+    frame["line"] = frame["step"] * 3
+    return frame
