@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -29,14 +29,19 @@ class Cost:
         return size / 1e6 / self.cpu
 
 
+def cpu_seconds(*whose: int) -> float:
+    """User and system time of this process (RUSAGE_SELF) or its ended children, or both."""
+    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, whose))
+
+
 def run(command: Sequence[str | bytes | Path], ok: Sequence[int] = (0,)) -> Cost:
     """Runs the command to its end; `ok` lists the exit codes that are no failure."""
-    start, before = time.perf_counter(), os.times()
+    start, before = time.perf_counter(), cpu_seconds(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, cwd=ROOT, check=False)
-    wall, after = time.perf_counter() - start, os.times()
+    wall = time.perf_counter() - start
+    cpu = cpu_seconds(resource.RUSAGE_CHILDREN) - before
     if done.returncode not in ok:
         raise RuntimeError(f"{command!r} failed:\n{done.stderr.decode(errors='replace')[-2000:]}")
-    cpu = sum(after[2:4]) - sum(before[2:4])  # of children: user and system
     return Cost(cpu, wall, done.stdout.decode(errors="replace"))
 
 

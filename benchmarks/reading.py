@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks import engine
+from benchmarks.cost import cpu_seconds
 
 MEASURES = ("seconds", "bytes", "value", "count")
 
@@ -33,10 +34,10 @@ def memory(field: str) -> int:
 def measured(log: Path, processes: int) -> tuple[pa.Table, dict[str, Any]]:
     """The events of the log and what reading them cost, imports excluded."""
     engine.needles()  # the dialect files are loaded once a process, like an import
-    before, start, clock = memory("VmRSS"), time.perf_counter(), sum(os.times()[:4])
+    before, start, clock = memory("VmRSS"), time.perf_counter(), _cpu()
     table = engine.events([log], processes)
     cost = {
-        "cpu": sum(os.times()[:4]) - clock,
+        "cpu": _cpu() - clock,
         "wall": time.perf_counter() - start,
         "peak": memory("VmHWM"),
         "imports": before,
@@ -44,6 +45,10 @@ def measured(log: Path, processes: int) -> tuple[pa.Table, dict[str, Any]]:
         "rows": table.num_rows,
     }
     return table, cost
+
+
+def _cpu() -> float:
+    return cpu_seconds(resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
 def found(table: pa.Table) -> list[dict[str, Any]]:
