@@ -96,6 +96,7 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         place=place,
         starts=bool(table.pop("starts", False)),
         behind=bool(table.pop("behind", False)),
+        timers=bool(table.pop("timers", False)),
         severity=severity,
         rows=_rows(table, where),
         pairs=_pairs(table, where),

@@ -94,6 +94,7 @@ class Pattern:
     place: str
     starts: bool
     behind: bool  # not searched for: read where a record looks back for it (progress bars)
+    timers: bool  # its phases are timers: named by [timer], told apart by [[timers]]
     severity: str
     rows: tuple[Row, ...]
     pairs: Pairs | None

@@ -37,6 +37,7 @@ def microseconds(stamps: Sequence[bytes | None]) -> np.ndarray:
 def _iso(stamp: bytes) -> str:
     text = stamp.decode("ascii", "replace")
     if text[4:5] == "-":
+        text = f"{text[:10]} {text[11:]}" if text[10:11] == "_" else text
         if len(text) > 19:
             fraction = text[20:].strip()
             zone = fraction.lstrip("0123456789")

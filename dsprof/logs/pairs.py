@@ -51,13 +51,22 @@ def _strict(numbers: Sequence[int], bodies: Sequence[bytes], pairs: Pairs) -> Fo
     value: list[bytes] = []
     for number, body in zip(numbers, bodies, strict=True):
         for part in body.split(pairs.separator):
-            key, _, text = part.rpartition(pairs.assign)
-            key, text = key.strip(_TRIM), text.strip(_TRIM)
+            key, text = _split(part, pairs)
             if key and text:
                 record.append(number)
                 code.append(codes.setdefault(key, len(codes)))
                 value.append(text)
     return Found(np.array(record, np.int64), list(codes), np.array(code, np.int32), value)
+
+
+def _split(part: bytes, pairs: Pairs) -> tuple[bytes, bytes]:
+    """Key and value. A value may hold the assignment sign (a clock) if its key is listed."""
+    key, _, text = part.rpartition(pairs.assign)
+    if pairs.assign in key:
+        first, _, rest = part.partition(pairs.assign)
+        if first.strip(_TRIM).decode("utf-8", "replace") in pairs.keys:
+            key, text = first, rest
+    return key.strip(_TRIM), text.strip(_TRIM)
 
 
 def _bulk(bodies: Sequence[bytes], pairs: Pairs) -> Found:

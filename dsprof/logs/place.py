@@ -160,12 +160,9 @@ def _marked_steps(source: Source, kinds: _Kinds) -> np.ndarray:
     if not len(bare):
         return step
     numbered = np.flatnonzero(kinds.own & (source.step > 0))
-    if len(numbered) >= max(len(bare) // 4, 1):
-        nearest = np.searchsorted(numbered, bare)
-        left = numbered[np.maximum(nearest - 1, 0)]
-        right = numbered[np.minimum(nearest, len(numbered) - 1)]
-        closer = np.where(np.abs(right - bare) <= np.abs(bare - left), right, left)
-        step[bare] = source.step[closer]
+    if len(numbered) >= max(len(bare) // 20, 1):
+        for mine in _by_who(source, bare):
+            step[mine] = _steps_between(source.step, numbered, mine)
         return step
     from_bars = _steps_from_bars(source, bare)
     if from_bars is not None:
@@ -194,14 +191,46 @@ def _steps_from_bars(source: Source, bare: np.ndarray) -> np.ndarray | None:
     return steps if len(known) and len(np.unique(known)) > len(known) // 2 else None
 
 
+def _by_who(source: Source, records: np.ndarray) -> list[np.ndarray]:
+    """The records of each rank and host, in order."""
+    who = source.host[records] * 100_003 + source.rank[records]
+    order = np.argsort(who, kind="stable")
+    return np.split(records[order], np.flatnonzero(np.diff(who[order])) + 1)
+
+
+def _steps_between(own: np.ndarray, numbered: np.ndarray, bare: np.ndarray) -> np.ndarray:
+    """Steps of marks without a number from the numbered ones around them.
+
+    As many or fewer: each belongs to the nearest. More: those that follow a numbered mark
+    count on from it, evenly spread up to the next.
+    """
+    if len(bare) <= 1.2 * len(numbered):
+        right = np.minimum(np.searchsorted(numbered, bare), len(numbered) - 1)
+        left = np.maximum(right - 1, 0)
+        closer = np.abs(numbered[right] - bare) <= np.abs(bare - numbered[left])
+        nearest: np.ndarray = own[numbered[np.where(closer, right, left)]]
+        return nearest
+    steps, first = np.unique(own[numbered], return_index=True)
+    places = np.sort(numbered[first])
+    steps = own[places]
+    gap = int(np.median(np.diff(steps))) if len(steps) > 1 else int(steps[0])
+    group = np.searchsorted(places, bare)  # 0: before the first numbered mark
+    begin = np.concatenate([[steps[0] - gap + 1], steps])[group]
+    end = np.concatenate([steps, [steps[-1] + gap]])[group]
+    size = np.bincount(group, minlength=len(steps) + 1)[group]
+    turn = np.arange(len(bare)) - np.searchsorted(group, group)
+    width = np.maximum(end - begin, 1)
+    told: np.ndarray = begin + turn * width // np.maximum(size, 1)
+    return np.maximum(told, 1)
+
+
 def _count_each(source: Source, bare: np.ndarray) -> np.ndarray:
     """1, 2, 3, ... for each rank and host that prints."""
-    who = source.host[bare] * 100_003 + source.rank[bare]
-    steps = np.empty(len(bare), np.int64)
-    for one in np.unique(who):
-        mine = np.flatnonzero(who == one)
+    steps = np.empty(len(source.step), np.int64)
+    for mine in _by_who(source, bare):
         steps[mine] = np.arange(1, len(mine) + 1)
-    return steps
+    told: np.ndarray = steps[bare]
+    return told
 
 
 def _segments(source: Source, kinds: _Kinds, own: np.ndarray) -> np.ndarray:
@@ -240,8 +269,9 @@ def _engines(
 ) -> np.ndarray:
     """0, or the turn of an engine where several print the same step numbers one after another."""
     engine = np.zeros(len(own), np.int8)
-    for pattern in np.unique(source.pattern[own > 0]):
-        marks = np.flatnonzero((source.pattern == pattern) & (own > 0))
+    told = kinds.own & (source.step > 0)
+    for pattern in np.unique(source.pattern[told]):
+        marks = np.flatnonzero((source.pattern == pattern) & told)
         if len(marks) < 4:
             continue
         same = np.zeros(len(marks), bool)

@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 
 from dsprof import units
+from dsprof.events import Kind
 from dsprof.grammar import Grammar, Pairs, Pattern, Row
 from dsprof.grammar.load import split_spec
 from dsprof.grammar.model import UNITS, Measure
@@ -169,12 +170,23 @@ class Records:
             index, rows = _group_index(pattern), pattern.rows
         texts = _columns_of(groups, index)
         self._record_groups(texts, records, columns)
-        for row in rows:
-            made = self._rows_of_row(number, row, texts, records)
-            if made is not None:
-                yield made
+        made = [self._rows_of_row(number, row, texts, records) for row in rows]
+        yield from (some for some in made if some is not None)
+        if pattern.timers:
+            self._sign([some for some in made if some is not None], columns["signature"])
         if pattern.pairs is not None and block_line < 0:
             yield from self._rows_of_pairs(number, pattern.pairs, records, bodies, columns)
+
+    def _sign(self, made: Sequence[Rows], signature: np.ndarray) -> None:
+        """Notes which timers each record of a `timers` pattern holds."""
+        names: dict[int, set[str]] = {}
+        for rows in made:
+            for record, code in zip(rows.record.tolist(), rows.key.tolist(), strict=True):
+                key = self.keys.values[code]
+                if key.kind == Kind.PHASE:
+                    names.setdefault(record, set()).add(key.name)
+        for record, words in names.items():
+            signature[record] = self.signatures(frozenset(words))
 
     def _record_groups(
         self, texts: dict[str, list[bytes | None]], records: np.ndarray, columns: dict[str, np.ndarray]
@@ -257,14 +269,18 @@ class Records:
     def _keys_of(
         self, number: int, row: Row, texts: dict[str, list[bytes | None]], count: int
     ) -> np.ndarray:
+        timed = self.grammar.patterns[number].timers and row.kind == Kind.PHASE
+        canonical = self.grammar.timer_names if timed else {}
         if "{" not in row.name and "{" not in row.raw:
-            code = self.keys(Key(number, row.kind, row.name, row.raw or row.name))
-            return np.full(count, code, np.int32)
+            name = canonical.get(row.name, row.name)
+            return np.full(count, self.keys(Key(number, row.kind, name, row.raw or row.name)), np.int32)
         names = _fill(row.name, texts, count)
         raws = _fill(row.raw or row.name, texts, count)
         return np.array(
             [
-                -1 if name is None else self.keys(Key(number, row.kind, name, raw or name))
+                -1
+                if name is None
+                else self.keys(Key(number, row.kind, canonical.get(name, name), raw or name))
                 for name, raw in zip(names, raws, strict=True)
             ],
             np.int32,

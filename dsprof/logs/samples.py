@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from dsprof.grammar import Grammar, Sample
-from dsprof.logs import Reader
+from dsprof.logs import Log, Reader
 from dsprof.logs.source import Source
 
 
 def read_sample(sample: Sample, grammar: Grammar) -> list[dict[str, Any]]:
     """The events that the sample's text gives, in order of appearance."""
-    reader = Reader(grammar, Source("sample"))
-    reader.feed(sample.text + b"\n")
-    reader.finish()
-    rows: list[dict[str, Any]] = reader.log().events.to_pylist()
+    rows: list[dict[str, Any]] = _read(sample, grammar).events.to_pylist()
     severity = {p.id: p.severity for p in grammar.patterns}
     return [row | {"severity": severity[row["pattern"]]} for row in rows]
 
@@ -39,15 +35,18 @@ def covered(grammar: Grammar) -> tuple[set[str], set[str]]:
     """Patterns and timer flavours that some sample shows."""
     patterns: set[str] = set()
     flavours: set[str] = set()
-    for event in _events(grammar):
-        patterns.add(str(event["pattern"]))
-        flavours.add(str(event["timers"]))
+    for sample in grammar.samples:
+        log = _read(sample, grammar)
+        patterns.update(log.coverage.patterns)
+        flavours.update(str(name) for name in log.events["timers"].unique().to_pylist())
     return patterns, flavours
 
 
-def _events(grammar: Grammar) -> Iterable[dict[str, Any]]:
-    for sample in grammar.samples:
-        yield from read_sample(sample, grammar)
+def _read(sample: Sample, grammar: Grammar) -> Log:
+    reader = Reader(grammar, Source("sample"))
+    reader.feed(sample.text + b"\n")
+    reader.finish()
+    return reader.log()
 
 
 def faults(sample: Sample, grammar: Grammar) -> list[str]:

@@ -28,6 +28,8 @@ _LONGEST_WRAPPED: Final = 4096
 #: Rank, local rank and host code; -1 where unknown.
 Who = tuple[int, int, int]
 NOBODY: Final[Who] = (-1, -1, -1)
+#: Number of a pattern and the regex that tells whether it begins at a needle.
+Candidate = tuple[int, re.Pattern[bytes]]
 
 
 class Scanner:
@@ -50,10 +52,7 @@ class Scanner:
         needles = list(dict.fromkeys(needle for p in searched for needle in p.needles))
         self._find = finder(needles)
         self._longest = max(map(len, needles), default=0)
-        self._of_needle = [
-            [i for i, p in enumerate(grammar.patterns) if needle in p.needles and not p.behind]
-            for needle in needles
-        ]
+        self._of_needle = [_candidates(grammar, needle) for needle in needles]
         self._looks_back = [
             p.place == "own" and not (p.regex and "step" in p.regex.groupindex)
             for p in grammar.patterns
@@ -150,13 +149,8 @@ class Scanner:
                 continue  # inside the record before
             else:
                 begin_of_prefix = reached
-            for p in of_needle[needle]:
-                pattern = patterns[p]
-                if pattern.regex is None:
-                    groups: Groups = ()
-                    end = stop
-                    break
-                match = pattern.regex.match(piece, start, high)
+            for p, regex in of_needle[needle]:
+                match = regex.match(piece, start, high)
                 if match is not None:
                     groups, end = match.groups(), match.end()
                     break
@@ -165,7 +159,8 @@ class Scanner:
                 if found is None:
                     continue
                 p, groups = found
-                pattern, end = patterns[p], high
+                end = high
+            pattern = patterns[p]
             begin = start
             if pattern.lead is not None:
                 begin, groups = _with_lead(pattern.lead, groups, piece, begin_of_prefix, start)
@@ -190,7 +185,7 @@ class Scanner:
         return taken
 
     def _rejoined(
-        self, candidates: list[int], piece: bytes, start: int, high: int
+        self, candidates: list[Candidate], piece: bytes, start: int, high: int
     ) -> tuple[int, Groups] | None:
         """A record that a hard line wrap went through: tried again with the next line glued on."""
         if high + 1 >= len(piece) or high - start > _LONGEST_WRAPPED:
@@ -200,9 +195,8 @@ class Scanner:
             return None
         stop = piece.find(b"\n", high + 1)
         glued = text.rstrip(b"\r") + piece[high + 1 : stop if stop >= 0 else len(piece)]
-        for p in candidates:
-            regex = self._patterns[p].regex
-            match = regex.match(glued[:_LONGEST_WRAPPED]) if regex is not None else None
+        for p, regex in candidates:
+            match = regex.match(glued[:_LONGEST_WRAPPED])
             if match is not None and self._patterns[p].pairs is None:
                 return p, match.groups()
         return None
@@ -280,6 +274,26 @@ class Scanner:
                 return block.miss()
             text = text[plan.end :]
         return block.read(text)
+
+
+def _candidates(grammar: Grammar, needle: bytes) -> list[Candidate]:
+    """Patterns that may begin where this needle was found, those with the longest needle first.
+
+    Of two needles that begin alike only one is found at a place, so patterns of the other
+    are candidates too, if their own needle stands there.
+    """
+    found = []
+    for number, pattern in enumerate(grammar.patterns):
+        if pattern.behind:
+            continue
+        for own in pattern.needles:
+            text = pattern.regex.pattern if pattern.regex else re.escape(own)
+            if own == needle:
+                found.append((-len(own), number, re.compile(text)))
+            elif own.startswith(needle) or needle.startswith(own):
+                found.append((-len(own), number, re.compile(b"(?=%s)(?:%s)" % (re.escape(own), text))))
+    found.sort(key=lambda candidate: candidate[:2])
+    return [(number, regex) for _, number, regex in found]
 
 
 def _with_lead(
