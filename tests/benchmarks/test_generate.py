@@ -34,7 +34,10 @@ def _timers(*names: str) -> str:
 
 #: Kind -> strict text, and the keys its numbers belong to.
 STRICT = {
-    "ds_step": ("step=#, skipped=#, lr=[#], mom=[[#, 0.95]]", ["step", "skipped", "lr", "momentum"]),
+    "ds_step": (
+        "step=#, skipped=#, lr=[#], mom=[[#, 0.95]]",
+        ["step", "skipped", "lr", "momentum"],
+    ),
     "ds_throughput": (
         "epoch=0/micro_step=#/global_step=#, RunningAvgSamplesPerSec=#, "  # noqa: ISC004
         "CurrSamplesPerSec=#, MemAllocated=#GB, MaxMemAllocated=#GB",
