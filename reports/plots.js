@@ -13,7 +13,7 @@ const isDark = () => {
 function painted(value, dark) {
   if (!dark) return value;
   if (typeof value === "string") return night.get(value) ?? value;
-  if (Array.isArray(value)) return typeof value[0] === "number" || value[0] === null ? value : value.map((v) => painted(v, dark));
+  if (Array.isArray(value)) return typeof value.at(-1) === "number" ? value : value.map((v) => painted(v, dark));
   if (value && typeof value === "object") {
     const copy = {};
     for (const key in value) copy[key] = painted(value[key], dark);

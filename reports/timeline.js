@@ -102,6 +102,7 @@ class Timeline {
   part() {
     const columns = this.columns();
     const data = this.whole.data.map((trace) => {
+      if (trace.meta === "beyond") return trace;
       if (trace.type === "scatter") return { ...trace, ...this.line(trace.meta) };
       const values = trace.meta === "unknown" ? this.unexplained() : this.track[trace.meta];
       return {

@@ -7,18 +7,21 @@ from typing import Any
 import numpy as np
 
 from dsprof.charts.figure import Figure, Floats, layout, numbers, plain
-from dsprof.charts.palette import LABEL, PATTERN, colour
+from dsprof.charts.palette import LABEL, PATTERN, colour, text_on
 from dsprof.charts.phase_table import PhaseTable
 from dsprof.units import format_seconds, format_share
 
 
-def icicle(table: PhaseTable, values: Floats, step_seconds: float | None) -> Figure:
+def icicle(
+    table: PhaseTable, values: Floats, step_seconds: float | None, widest: float | None = None
+) -> Figure:
     """Icicle of one mean step.
 
     Args:
         table: phases.
         values: seconds per phase. [phases]
         step_seconds: how long the step was; what the phases do not explain is shown.
+        widest: seconds that fill the whole width, if another step is to be compared.
     """
     covered = float(sum(values[i] for i in table.roots))
     whole = max(covered, step_seconds or 0.0)
@@ -46,6 +49,8 @@ def icicle(table: PhaseTable, values: Floats, step_seconds: float | None) -> Fig
         "marker": _marker([classes[i] if classes[i] in LABEL else "other" for i in shown]),
         "leaf": {"opacity": 1},
         "textinfo": "label+text",
+        "textfont": {"color": [text_on(classes[i] if classes[i] in LABEL else "other") for i in shown]},
+        "domain": {"x": [0, round(min(1.0, whole / widest), 4) if widest else 1]},
         "hovertemplate": "%{label}<br>%{text}<br>%{customdata}<extra></extra>",
         "meta": shown,
     }

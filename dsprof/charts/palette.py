@@ -19,12 +19,12 @@ PALETTE: Final = {
     "line": ("#dde1e6", "#2d333b"),
     "grid": ("#e9ecf0", "#252a31"),
     "communication": ("#cf4a0c", "#ff8a47"),
-    "wait": ("#f2b48f", "#9c5a34"),
+    "wait": ("#f2b48f", "#96532d"),
     "compute": ("#43617f", "#7c9cbd"),
     "optimizer": ("#8da3b8", "#536a82"),
-    "data": ("#99966a", "#a5a276"),
-    "offload": ("#81739a", "#9788b3"),
-    "checkpoint": ("#5d8272", "#74a08d"),
+    "data": ("#a3a071", "#6b6844"),
+    "offload": ("#6f6189", "#9788b3"),
+    "checkpoint": ("#4d7263", "#74a08d"),
     "other": ("#c3cad2", "#454d58"),
     "unknown": ("#eceff2", "#23282f"),
 }
@@ -62,6 +62,15 @@ LABEL: Final = {
 
 #: Hatching tells classes apart where colour cannot.
 PATTERN: Final = {"wait": "/", "data": ".", "offload": "x", "checkpoint": "|", "unknown": "-"}
+
+
+#: What is written upon a class: light on dark ones, in both themes.
+_PALE_TEXT: Final = ("communication", "compute", "offload", "checkpoint")
+
+
+def text_on(role: str) -> str:
+    """The colour of words upon an area of that role."""
+    return colour("paper" if role in _PALE_TEXT else "ink")
 
 
 def fill(role: str) -> dict[str, object]:

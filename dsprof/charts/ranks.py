@@ -44,7 +44,7 @@ def rank_map(table: pd.DataFrame) -> Figure:
     hover = [[format_seconds(v) if np.isfinite(v) else "not told" for v in row] for row in values]
     trace = {
         "type": "heatmap",
-        "x": [str(c) for c in table.columns],
+        "x": [int(c) for c in table.columns],
         "y": [plain(name) for name in table.index],
         "z": [numbers(row, 4) for row in beyond],
         "text": hover,
@@ -52,7 +52,7 @@ def rank_map(table: pd.DataFrame) -> Figure:
         "textfont": {"size": 11},
         "zmin": -limit,
         "zmax": limit,
-        "xgap": 1,
+        "xgap": 1 if len(table.columns) <= 32 else 0,
         "ygap": 1,
         "colorscale": [
             [0, colour("paper")],
@@ -60,8 +60,15 @@ def rank_map(table: pd.DataFrame) -> Figure:
             [1, colour("compute")],
         ],
         "colorbar": {
-            "title": {"text": "beyond the median rank", "side": "right", "font": {"size": 11}},
+            "title": {"text": "beyond the median rank", "side": "top", "font": {"size": 11, "color": colour("muted")}},
+            "orientation": "h",
             "thickness": 8,
+            "len": 0.6,
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.0,
+            "yanchor": "bottom",
+            "nticks": 3,
             "outlinewidth": 0,
             "ticksuffix": "s",
             "tickformat": "~s",
@@ -69,12 +76,13 @@ def rank_map(table: pd.DataFrame) -> Figure:
         },
         "hovertemplate": "rank %{x} · %{y}<br>%{text}, %{z:.3s}s beyond the median<extra></extra>",
     }
-    height = 26 * len(table) + 70
+    height = 26 * len(table) + 120
     return {
         "data": [trace],
         "layout": layout(
             height,
-            xaxis=axis("rank", type="category", showgrid=False, nticks=32),
+            margin={"l": 62, "r": 12, "t": 64, "b": 44},
+            xaxis=axis("rank", showgrid=False, tickformat=",d"),
             yaxis=axis("", autorange="reversed", showgrid=False),
         ),
     }

@@ -11,9 +11,12 @@ from dsprof.charts.columns import Columns, columns, step_axis
 from dsprof.charts.figure import Figure, Floats, axis, keep, layout, numbers, panel_title
 from dsprof.charts.palette import LABEL, STACK, colour, fill
 from dsprof.events import Bound
+from dsprof.units import format_seconds
 
 #: Rows from top to bottom: name, share of the height.
 _ROWS = {"time": 0.56, "bound": 0.03, "rate": 0.19, "loss": 0.19}
+
+BEYOND = 200  #: slow steps marked at the end of the axis
 
 #: What the strip under the columns marks: bounds that communication is to blame for.
 HELD = {Bound.COMMUNICATION: "communication", Bound.PIPELINE: "wait"}
@@ -39,7 +42,8 @@ def timeline(steps: pd.DataFrame) -> Figure | None:
     if "time" in rows:
         traces += _stack(steps, bars)
         if len(bars.starts) < len(steps):
-            traces.append(_line("each step, outliers kept", x, steps["seconds"], "y", width=0.8))
+            traces.append(_line("each step, outliers kept", x, steps["seconds"], "y"))
+        traces += _beyond(x, steps)
     if "bound" in rows:
         traces += _strips(steps, bars)
     if "rate" in rows and rate is not None:
@@ -115,24 +119,56 @@ def _strips(steps: pd.DataFrame, bars: Columns) -> list[dict[str, Any]]:
     ]
 
 
-def _line(name: str, x: Floats, values: pd.Series[Any], yaxis: str, width: float = 1.4) -> dict[str, Any]:
+def _line(name: str, x: Floats, values: pd.Series[Any], yaxis: str) -> dict[str, Any]:
     y = values.to_numpy(dtype=float, na_value=np.nan)
     kept = keep(x, y)
-    few = len(kept) <= 60
+    role = "ink" if yaxis != "y" and len(kept) <= 400 else "muted"  # a long one is a dense band
     return {
         "type": "scatter",
-        "mode": "lines+markers" if few else "lines",
+        "mode": "lines+markers" if len(kept) <= 60 else "lines",
         "name": name,
         "meta": str(values.name),
         "x": numbers(x[kept], 9),
         "y": numbers(y[kept]),
         "yaxis": yaxis,
-        "line": {"color": colour("ink"), "width": width},
-        "marker": {"size": 4, "color": colour("ink")},
-        "hovertemplate": "%{y:.4~g}<extra>" + name + "</extra>"
-        if yaxis != "y"
-        else "%{y:.3s}s<extra>" + name + "</extra>",
+        "line": {"color": colour(role), "width": 1.4 if len(kept) <= 400 else 0.7},
+        "marker": {"size": 4, "color": colour(role)},
+        "hovertemplate": ("%{y:.3s}s" if yaxis == "y" else "%{y:.4~g}") + f"<extra>{name}</extra>",
     }
+
+
+def highest(seconds: Floats) -> float | None:
+    """Where the axis of step times ends so that a few slow steps do not flatten the others."""
+    known = seconds[np.isfinite(seconds)]
+    if len(known) < 20:
+        return None
+    usual = 1.4 * float(np.percentile(known, 98))
+    return usual if float(known.max()) > 1.5 * usual else None
+
+
+def _beyond(x: Floats, steps: pd.DataFrame) -> list[dict[str, Any]]:
+    """Steps too slow for the axis, as triangles at its end that say how slow."""
+    seconds = _values(steps, "seconds")
+    end = highest(seconds)
+    if end is None:
+        return []
+    over = np.flatnonzero(np.nan_to_num(seconds) > end)
+    over = np.sort(over[np.argsort(-seconds[over])[:BEYOND]])
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers+text" if len(over) <= 6 else "markers",
+            "meta": "beyond",
+            "name": "slower than the axis shows",
+            "x": numbers(x[over], 9),
+            "y": numbers(np.full(len(over), 0.97 * end)),
+            "text": [format_seconds(s) for s in seconds[over]],
+            "textposition": "middle right",
+            "textfont": {"size": 11, "color": colour("ink")},
+            "marker": {"symbol": "triangle-up", "size": 9, "color": colour("ink")},
+            "hovertemplate": "%{text}<extra>slower than the axis shows</extra>",
+        }
+    ]
 
 
 def _layout(rows: list[str], steps: pd.DataFrame, x: Floats, rate: str) -> dict[str, Any]:
@@ -145,6 +181,9 @@ def _layout(rows: list[str], steps: pd.DataFrame, x: Floats, rate: str) -> dict[
     }
     if "time" in rows:
         more["yaxis"] |= {"rangemode": "tozero", "ticksuffix": "s", "tickformat": "~s"}
+        end = highest(_values(steps, "seconds"))
+        if end is not None:
+            more["yaxis"]["range"] = [0, end]
     if "bound" in rows:
         more["yaxis2"] |= {"range": [0, 1], "showticklabels": False, "showgrid": False}
     last = "y" + names[rows[-1]].removeprefix("yaxis")
@@ -157,11 +196,17 @@ def _layout(rows: list[str], steps: pd.DataFrame, x: Floats, rate: str) -> dict[
         bargap=0,
         hovermode="x unified",
         dragmode="zoom",
-        xaxis=bottom | _ticks(steps, x),
+        xaxis=bottom | _ticks(steps, x) | {"range": _reach(x)},
         shapes=_launches(steps, x),
         annotations=[panel_title(titles[row], top) for row, (_, top) in domains.items()],
         **more,
     )
+
+
+def _reach(x: Floats) -> list[float]:
+    """The whole axis; found by plotly it would leave room for marks and words."""
+    edge = (x[-1] - x[0]) / (2 * (len(x) - 1)) if len(x) > 1 else 0.5
+    return [float(x[0] - edge), float(x[-1] + edge)]
 
 
 def _domains(rows: list[str]) -> dict[str, tuple[float, float]]:

@@ -72,12 +72,14 @@ def _spans(steps: pd.DataFrame, held: np.ndarray) -> str:
     numbers = steps["step"].to_numpy(dtype=np.int64)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], held.astype(int), [0]])))
     starts, stops = edges[::2], edges[1::2]
+    count = words.count_of(int(held.sum()), "step")
+    if len(starts) > 6:
+        return f"{count} in {len(starts):,} stretches"
     spans = [
         f"{numbers[a]:,}" if a == b - 1 else f"{numbers[a]:,} to {numbers[b - 1]:,}"
-        for a, b in zip(starts[:6], stops[:6], strict=True)
+        for a, b in zip(starts, stops, strict=True)
     ]
-    more = f" and {len(starts) - 6:,} more stretches" if len(starts) > 6 else ""
-    return f"{words.count_of(int(held.sum()), 'step')}, {', '.join(spans)}{more}"
+    return f"{count}, {', '.join(spans)}"
 
 
 def phase_section(
@@ -170,8 +172,9 @@ def _change(run: Run, engine: int, steps: pd.DataFrame, table: PhaseTable) -> li
     before, after = table.mean(slice(0, at)), table.mean(slice(at, None))
     halves = {"before": (before, steps[:at]), "after": (after, steps[at:])}
     number = f"{int(steps['step'][at]):,}"
+    longest = max(_mean_seconds(part) or 0.0 for _, part in halves.values()) or None
     charts = [
-        Chart(f"phases-{engine}-{word}", icicle(table, values, _mean_seconds(part)), f"A mean step {word} step {number}")
+        Chart(f"phases-{engine}-{word}", icicle(table, values, _mean_seconds(part), longest), f"A mean step {word} step {number}, on one scale.")
         for word, (values, part) in halves.items()
     ]
     compared = _compared(table, before, after, number)

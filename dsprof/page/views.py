@@ -110,14 +110,14 @@ def _waiting(run: Run) -> str:
 
 
 def _some_steps(phases: pd.DataFrame) -> pd.DataFrame:
-    """Phases of at most `COMPARED` steps, evenly spread: more tell nothing new."""
+    """Phases of at most `COMPARED` steps, those that most ranks tell: more say nothing new."""
     number = phases["step"].to_numpy(dtype=np.int64, na_value=-1)
-    told = np.flatnonzero(np.bincount(number + 1)) - 1
-    if len(told) <= COMPARED:
-        return phases
-    chosen = np.zeros(int(told[-1]) + 2, dtype=bool)
-    chosen[told[told >= 0][:: -(-len(told) // COMPARED)] + 1] = True
-    return phases[chosen[number + 1]]
+    rows = np.bincount(number + 1)
+    rows[0] = 0
+    told = np.flatnonzero(rows == rows.max())
+    chosen = np.zeros(len(rows), dtype=bool)
+    chosen[told[:: -(-len(told) // COMPARED)]] = True
+    return phases if chosen.sum() == np.count_nonzero(rows) else phases[chosen[number + 1]]
 
 
 def _rank_rows(table: pd.DataFrame) -> Table:
