@@ -85,7 +85,7 @@ Paths = Annotated[
     list[str],
     typer.Argument(
         help='Logs of one run: files, folders, globs, .gz .bz2 .xz .zst, URLs, or "-".',
-        metavar="PATH...",
+        metavar="PATH",
         show_default=False,
     ),
 ]
@@ -142,17 +142,45 @@ def report(
         raise typer.Exit(_gate(run, fail_on))
 
 
+@app.command()
+def parsers(
+    unknown: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="Shapes of a log's lines that nothing reads."),
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Read the samples of your own dialect files back."),
+    ] = None,
+    folders: Parsers = None,
+) -> None:
+    """List the dialects understood; show what is not; check your own."""
+    from dsprof import grammar, logs
+    from dsprof.text import dialects
+
+    if check:
+        mistakes = dialects.mistakes(check)
+        _print(dialects.verdict(mistakes))
+        raise typer.Exit(Exit.INPUT if mistakes else Exit.FINE)
+    known = grammar.load(folders or ())
+    if unknown:
+        _print(dialects.unknown(logs.read(unknown, grammar=known).coverage))
+    else:
+        _print(dialects.dialects(known))
+
+
 def _load(paths: list[str], parsers: list[Path] | None, link: str | None) -> Run:
     from dsprof.run import load
 
     return load(paths, parsers=parsers or (), link=link)
 
 
-def _gate(run: Run, worst: Severity) -> Exit:
+def _gate(run: Run, least: Severity) -> Exit:
+    """Whether a finding is that severe; a run without a timed step cannot pass as healthy."""
     order = list(Severity)
-    if any(order.index(found.severity) >= order.index(worst) for found in run.findings):
+    if any(order.index(found.severity) >= order.index(least) for found in run.findings):
         return Exit.GATE
-    return Exit.FINE if run.findings else Exit.UNKNOWN
+    return Exit.FINE if run.steps["seconds"].notna().any() else Exit.UNKNOWN
 
 
 def _page(run: Run, output: Path | None, *, show: bool) -> None:

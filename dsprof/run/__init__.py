@@ -100,7 +100,7 @@ class Run:
         """DeepSpeed's own timers of ZeRO-3 hold parameter gathering and compute, unseparated."""
         timers = set(self.recorded["timers"].dropna().unique())
         stage = self.config.get("zero_stage", 3 if timers & set(ZERO3_TIMERS) else None)
-        return stage == 3 and bool(timers & set(ENGINE_TIMERS))
+        return stage == 3 and bool(timers)
 
     @cached_property
     def comm(self) -> pd.DataFrame:

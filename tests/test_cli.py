@@ -1,0 +1,343 @@
+"""The command line as a user meets it: what it prints, where, and how it ends."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import dsprof
+from tests.conftest import ROOT, SAMPLES, Dsprof
+
+SEED = SAMPLES / "neox_pipeline_2023.log"
+DIED = SAMPLES / "killed_rank_0.19.8.log"
+QUIET = SAMPLES / "quiet_0.19.8.log"
+
+
+def told_off(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """One clear line on standard error, nothing on standard output, exit code 1."""
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("dsprof: ")
+    assert done.stderr.count("\n") == 1
+    for word in words:
+        assert word in done.stderr
+
+
+# --- what it says -----------------------------------------------------------
+
+
+def test_report_says_the_verdict_first_and_ends_well(cli: Dsprof) -> None:
+    done = cli("report", SEED)
+    assert (done.returncode, done.stderr) == (0, "")
+    verdict = " ".join(done.stdout.partition("\n\n")[0].split())
+    assert verdict == dsprof.load(SEED).findings[0].title
+    assert "4.11 s of 5.75 s per step (71 %)" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_pipe_gets_no_colour_and_no_trailing_blanks(cli: Dsprof) -> None:
+    out = cli("report", SEED).stdout
+    assert "\x1b" not in out
+    assert [line for line in out.splitlines() if line != line.rstrip()] == []
+
+
+def in_terminal(arguments: list[str], **environment: str) -> str:
+    """What the command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    kept = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "FORCE_COLOR"}}
+    kept |= {"TERM": "xterm-256color", "COLUMNS": "80", "PYTHONPATH": str(ROOT)} | environment
+    command = [sys.executable, "-m", "dsprof", *arguments]
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=kept):
+        os.close(theirs)
+        out = b""
+        try:
+            while piece := os.read(ours, 65536):
+                out += piece
+        except OSError:  # Linux tells the end of a terminal so
+            pass
+    os.close(ours)
+    return out.decode()
+
+
+def test_a_terminal_gets_colour_unless_no_color_says_otherwise() -> None:
+    assert "\x1b[" in in_terminal(["report", str(SEED)])
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", in_terminal(["report", str(SEED)], NO_COLOR="1"))
+
+
+def test_an_encoding_without_blocks_gets_other_bars(cli: Dsprof) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
+    done = cli("report", SEED, env=environment)
+    assert done.returncode == 0
+    assert "##############" in done.stdout
+
+
+def test_standard_input_is_a_log_too(cli: Dsprof) -> None:
+    assert cli("report", "-", input=SEED.read_text()).stdout.startswith("76 % of a step")
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    command = f"{sys.executable} -m dsprof report {SEED} --json - | head -c 10"
+    shell = ["bash", "-o", "pipefail", "-c", command]
+    done = subprocess.run(shell, capture_output=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_json_goes_to_a_file_beside_the_text_or_instead_of_it(cli: Dsprof, tmp_path: Path) -> None:
+    both = cli("report", SEED, "--json", "run.json")
+    assert both.stdout.startswith("76 % of a step")
+    only = cli("report", SEED, "--json", "-")
+    assert json.loads((tmp_path / "run.json").read_text()) == json.loads(only.stdout)
+
+
+def test_the_page_is_one_file(cli: Dsprof, tmp_path: Path) -> None:
+    done = cli("report", SEED, "-o", "run.html")
+    assert done.returncode == 0
+    assert "run.html" in done.stderr
+    assert (tmp_path / "run.html").read_text().lstrip().lower().startswith("<!doctype html>")
+
+
+def test_a_stated_link_speed_reaches_the_run(cli: Dsprof) -> None:
+    told = json.loads(cli("report", SEED, "--link", "100Gb", "--json", "-").stdout)
+    assert told["meta"]["link_bytes_per_second"] == 12.5e9
+
+
+OWN = r"""
+title = "Gizmo"
+[[pattern]]
+name = "heat"
+about = "The gizmo's own loop."
+needle = "gizmo step "
+regex = '''gizmo step (?P<step>\d+): loss (?P<loss>[-+\w.]+)'''
+place = "own"
+[pattern.fields]
+loss = "metric loss"
+[[sample]]
+line = "gizmo step 3: loss 2.5"
+events = [{ kind = "metric", name = "loss", value = 2.5, step = 3 }]
+"""
+
+
+def test_a_users_own_dialect_reads_a_log_that_nobody_else_does(cli: Dsprof, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "gizmo.toml").write_text(OWN)
+    (tmp_path / "own.log").write_text("gizmo step 1: loss 2.5\ngizmo step 2: loss 2.25\n")
+    told_off(cli("report", "own.log"), "own.log", "cannot understand any of its 2 lines")
+    read = cli("report", "own.log", "--parsers", "mine", "--json", "-")
+    assert json.loads(read.stdout)["steps"]["loss"] == [2.5, 2.25]
+
+
+# --- how it ends --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log", "severity", "code"),
+    [(SEED, "critical", 3), (DIED, "warning", 3), (QUIET, "critical", 4)],
+)
+def test_a_gate_trips_at_its_severity_and_admits_what_it_cannot_tell(
+    cli: Dsprof, log: Path, severity: str, code: int
+) -> None:
+    assert cli("report", log, "--fail-on", severity).returncode == code
+
+
+def test_a_gate_above_every_finding_lets_pass(cli: Dsprof, tmp_path: Path) -> None:
+    calm = [
+        f"[2026-11-21 05:52:{s:02},231] [INFO] [logging.py:107:log_dist] [Rank 0] rank=0 "
+        f"time (ms) | fwd: 60.00 | bwd: 35.00 | bwd_inner: 33.00 | bwd_allreduce: 2.00 | step: 5.00"
+        for s in range(30)
+    ]
+    (tmp_path / "calm.log").write_text("\n".join(calm))
+    assert cli("report", "calm.log", "--fail-on", "critical").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["report"],
+        ["report", SEED, "--link", "fast"],
+        ["report", SEED, "--fail-on", "doom"],
+        ["report", SEED, "--no-such-option"],
+        ["no-such-command"],
+    ],
+)
+def test_wrong_usage_is_code_2(cli: Dsprof, wrong: list[object]) -> None:
+    done = cli(*wrong)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+# --- bad input: one clear line, code 1 ------------------------------------------
+
+
+def test_a_missing_file_is_named(cli: Dsprof) -> None:
+    told_off(cli("report", "nope.log"), "nope.log", "no such file")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file_is_named(cli: Dsprof, tmp_path: Path) -> None:
+    (tmp_path / "secret.log").touch(mode=0o000)
+    told_off(cli("report", "secret.log"), "secret.log", "cannot be read")
+
+
+def test_what_is_no_file_is_named(cli: Dsprof, tmp_path: Path) -> None:
+    loop = tmp_path / "loop.log"
+    loop.symlink_to(loop)
+    told_off(cli("report", "loop.log"), "loop.log")
+
+
+def test_a_folder_without_logs_is_named(cli: Dsprof, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "weights.bin").write_bytes(b"\x00")
+    told_off(cli("report", "runs"), "runs", "holds no logs")
+
+
+@pytest.mark.parametrize("head", [b"\x7fELF\x02\x01\x01", b"\x89PNG\r\n\x1a\n", bytes(range(256))])
+def test_a_binary_file_is_refused(cli: Dsprof, tmp_path: Path, head: bytes) -> None:
+    (tmp_path / "model.log").write_bytes(head + os.urandom(20_000))
+    told_off(cli("report", "model.log"), "model.log")
+
+
+def test_an_empty_log_is_called_empty(cli: Dsprof, tmp_path: Path) -> None:
+    (tmp_path / "empty.log").touch()
+    told_off(cli("report", "empty.log"), "empty.log", "is empty")
+
+
+def test_a_log_that_nobody_understands_says_what_to_do(cli: Dsprof, tmp_path: Path) -> None:
+    (tmp_path / "diary.log").write_text("Dear diary,\ntoday nothing was trained.\n")
+    told_off(
+        cli("report", "diary.log"), "diary.log", "any of its 2 lines", "dsprof parsers --unknown"
+    )
+
+
+def test_a_damaged_archive_is_named(cli: Dsprof, tmp_path: Path) -> None:
+    (tmp_path / "run.log.gz").write_bytes(gzip.compress(SEED.read_bytes())[:12] + b"garbage")
+    told_off(cli("report", "run.log.gz"), "run.log.gz")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("title = ", ("bad.toml", "TOML")),
+        ('[[pattern]]\nname = "x"\n', ("bad.toml", "'x'")),
+        (OWN.replace("(?P<loss>", "(?P<loss"), ("bad.toml", "'heat'")),
+        (OWN + "colour = 3\n", ("bad.toml",)),
+    ],
+)
+def test_a_bad_grammar_file_is_named_with_its_fault(
+    cli: Dsprof, tmp_path: Path, content: str, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "bad.toml").write_text(content)
+    told_off(cli("report", SEED, "--parsers", "mine"), *words)
+
+
+def test_a_missing_grammar_folder_is_named(cli: Dsprof) -> None:
+    told_off(cli("report", SEED, "--parsers", "nowhere"), "nowhere")
+
+
+@pytest.mark.parametrize("option", ["--json", "-o"])
+def test_a_result_that_cannot_be_written_is_named(cli: Dsprof, option: str) -> None:
+    done = cli("report", SEED, option, "no/such/folder/run.out")
+    assert done.returncode == 1
+    assert "no/such/folder/run.out: cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_half_understood_log_gives_what_is_there(cli: Dsprof, tmp_path: Path) -> None:
+    lines = SEED.read_text().splitlines()
+    half = [line for pair in zip(lines, ["gizmo_heat: 3.25"] * 20, strict=False) for line in pair]
+    (tmp_path / "half.log").write_text("\n".join(half))
+    done = cli("report", "half.log")
+    assert done.returncode == 0
+    assert done.stdout.startswith("76 % of a step")
+    assert "gizmo_heat: #.#" in done.stdout
+
+
+# --- parsers --------------------------------------------------------------------
+
+
+def test_parsers_lists_every_dialect_file(cli: Dsprof) -> None:
+    out = cli("parsers").stdout
+    assert [f.name for f in (ROOT / "parsers").glob("*.toml") if f.name not in out] == []
+
+
+def test_parsers_shows_the_shapes_that_nobody_reads(cli: Dsprof, tmp_path: Path) -> None:
+    (tmp_path / "odd.log").write_text("gizmo_heat: 3.25 units\ngizmo_heat: 11.5 units\n")
+    out = cli("parsers", "--unknown", "odd.log").stdout
+    assert "0 of 2 lines that look like metrics are understood" in out
+    assert "gizmo_heat: #.# units" in out
+    assert "gizmo_heat: 3.25 units" in out
+    assert "odd.log:1" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "said"),
+    [
+        (("", ""), 0, "Every sample reads as written"),
+        (("value = 2.5, step = 3", "value = 2.5, step = 4"), 1, "step is 3, not 4"),
+        (('line = "gizmo', 'line = "wizmo'), 1, "expects 1 events, read 0"),
+        ((OWN[OWN.index("[[sample]]") :], ""), 1, "gizmo.heat: no sample shows it"),
+    ],
+)
+def test_parsers_checks_a_folder_against_its_own_samples(
+    cli: Dsprof, tmp_path: Path, change: tuple[str, str], code: int, said: str
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "gizmo.toml").write_text(OWN.replace(*change) if change[0] else OWN)
+    done = cli("parsers", "--check", "mine")
+    assert done.returncode == code
+    assert said in " ".join(done.stdout.split())
+
+
+# --- speed ----------------------------------------------------------------------
+
+
+def seconds_of(cli: Dsprof, *args: object) -> float:
+    """The quickest of three, so that a busy machine counts less."""
+
+    def once() -> float:
+        began = time.perf_counter()
+        assert cli(*args).returncode == 0
+        return time.perf_counter() - began
+
+    return min(once() for _ in range(3))
+
+
+@pytest.mark.parametrize("args", [["--help"], ["report", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(args: list[str]) -> None:
+    code = f"""
+import sys
+sys.argv = ["dsprof", *{args!r}]
+from dsprof.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+heavy = {{"pandas", "numpy", "pyarrow", "plotly", "rich", "scipy"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
+
+
+def test_help_takes_under_a_third_of_a_second(cli: Dsprof) -> None:
+    assert seconds_of(cli, "--help") < 0.3 * slack()
+
+
+def test_a_small_report_takes_under_two_seconds(cli: Dsprof) -> None:
+    assert seconds_of(cli, "report", SEED) < 2 * slack()
+
+
+def slack() -> float:
+    """How much longer than one core of its own this machine takes just now."""
+    began, used = time.perf_counter(), time.process_time()
+    while time.process_time() - used < 0.1:
+        pass
+    return max(1.0, (time.perf_counter() - began) / 0.1) * 1.5
