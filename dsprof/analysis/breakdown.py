@@ -122,7 +122,8 @@ def _phase_table(phases: pd.DataFrame) -> pd.DataFrame:
     """Self seconds per name, per step and rank, largest first."""
     if phases.empty:
         return pd.DataFrame(columns=["class", "seconds", "step", "shown", "source", "line"])
-    visits = len(phases[["step", "rank"]].drop_duplicates())
+    rank = phases["rank"].fillna(phases["rank"].min())  # a line that names none is of the same one
+    visits = len(pd.DataFrame({"step": phases["step"], "rank": rank}).drop_duplicates())
     grouped = phases.groupby("name", observed=True, sort=False)
     table = grouped[["class", "step", "self_seconds", "source", "line"]].last()
     table = table.rename(columns={"self_seconds": "shown"})

@@ -15,6 +15,9 @@ LARGE = 16 * _MEBI
 #: Calls below this are paid in latency rather than bandwidth on any fast link.
 SMALL = _MEBI
 
+#: Metrics of the straggler table: this rank beyond the fastest one, and the fastest one.
+_LATE, _FASTEST = "comm_straggler", "comm_fastest_rank"
+
 _GATHER = re.compile(r"all_?gather", re.ASCII)
 
 
@@ -69,12 +72,11 @@ class Waiting:
 
 def waiting(events: pd.DataFrame) -> Waiting | None:
     """The last straggler table of a log: this rank's wait against the fastest rank's calls."""
-    rows = events[events["name"].isin(["comm_straggler", "comm_fastest_rank"])]
-    late = rows[rows["name"] == "comm_straggler"]
+    rows = events[events["name"].isin([_LATE, _FASTEST])]
+    rows = rows[rows["step"].fillna(-1) == rows["step"].fillna(-1).max()]
+    late, fastest = rows[rows["name"] == _LATE], rows[rows["name"] == _FASTEST]
     if late.empty:
         return None
-    last = rows["step"].fillna(-1) == late["step"].fillna(-1).max()
-    late, fastest = late[last], rows[last & (rows["name"] == "comm_fastest_rank")]
     waited, moved = float(late["seconds"].sum()), float(fastest["seconds"].sum())
     if waited + moved <= 0:
         return None

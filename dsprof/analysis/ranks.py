@@ -7,6 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from dsprof.events import Class
+
+#: Where ranks meet. A table of phases keeps no order in time, so a rank's own work
+#: is put first and what waits for others last.
+_MEETING = (Class.COMMUNICATION, Class.WAIT)
+
 _MOST_STEPS = 2_000  # evenly spread over the run; more tells nothing new
 
 
@@ -46,13 +52,17 @@ def frontier(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         seconds: steps x ranks x phases, phases in the order they run.
 
     Returns:
-        Index of the leading rank and its lead over the median rank in seconds,
-        both steps x phases.
+        Index of the leading rank and its lead over the median rank (of an even
+        number the earlier one: it waits) in seconds, both steps x phases.
     """
     reached = seconds.cumsum(axis=2)
     leader = reached.argmax(axis=1)
-    lead = reached.max(axis=1) - np.median(reached, axis=1)
-    return leader, lead
+    return leader, reached.max(axis=1) - _median(reached)
+
+
+def _median(of_ranks: np.ndarray) -> np.ndarray:
+    middle = np.sort(of_ranks, axis=1)[:, (of_ranks.shape[1] - 1) // 2]
+    return np.asarray(middle)
 
 
 def straggler(phases: pd.DataFrame) -> Straggler | None:
@@ -67,7 +77,7 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
     last = leader[rows, boundary]
     slow = int(np.bincount(last, minlength=len(ranks)).argmax())
     behind = last == slow
-    own = seconds[:, slow, :] - np.median(seconds, axis=1)
+    own = seconds[:, slow, :] - _median(seconds)
     before = np.arange(len(names)) <= boundary[:, None]
     loss = (own * before)[behind].sum(axis=0) / len(steps)
     worst = int(loss.argmax())
@@ -94,7 +104,9 @@ def _cube(
     steps = np.sort(rows["step"].unique())
     steps = steps[:: max(1, -(-len(steps) // _MOST_STEPS))]
     rows = rows[rows["step"].isin(steps)]
-    names = [str(name) for name in rows["name"].unique()]
+    kinds = rows[["name", "class"]].astype(str).drop_duplicates("name")
+    meets = kinds["class"].isin(_MEETING)
+    names = [*kinds["name"][~meets], *kinds["name"][meets]]
     wide = rows.pivot_table(
         index=["step", "rank"], columns="name", values="self_seconds", aggfunc="sum", observed=True
     )[names].fillna(0.0)

@@ -83,7 +83,10 @@ def _judge(run: Run) -> tuple[list[Finding], list[Abstention]]:
     silent: list[Abstention] = []
     for name, rule in RULES.items():
         _file(name, rule(facts), found, silent)
-    _file("healthy", trust.healthy(facts, found, [s.rule for s in silent]), found, silent)
+    last = trust.healthy(facts, found, [s.rule for s in silent])
+    if isinstance(last, str) and not found:
+        found.append(trust.no_verdict(facts, last))
+    _file("healthy", last, found, silent)
     return sorted(found, key=_cost), silent
 
 

@@ -20,7 +20,7 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.layout import Layout, ds_config, layout_of, setting
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.findings.finding import Evidence
-from dsprof.findings.thresholds import GAIN_LOW
+from dsprof.findings.thresholds import COMMUNICATION_SEEN, GAIN_LOW
 from dsprof.units import format_seconds
 
 if TYPE_CHECKING:
@@ -58,6 +58,20 @@ class Facts:
         """The average step; None unless some class of time is known."""
         found = breakdown_of(self.steps, self.run.phases)
         return found if found and found.classes and found.seconds > 0 else None
+
+    @cached_property
+    def hidden_communication(self) -> str | None:
+        """Why communication may hide inside the compute timers; None if it is known not to."""
+        if self.breakdown is None or self.layout.world_size == 1:
+            return None
+        gathers = self.run.comm["op"].astype(str).str.contains("gather").any()
+        fetches = self.breakdown.phases.index.str.endswith("fetch_wait").any()
+        if self.layout.zero_stage == 3 and not gathers and not fetches:
+            return "ZeRO-3 gathers parameters inside forward, backward and step"
+        moving = self.seconds_of("communication", "wait")
+        if moving is None or moving < COMMUNICATION_SEEN * self.breakdown.seconds:
+            return "no timer shows the communication that several ranks need"
+        return self.doubts.get("zero-stage-unknown")
 
     @cached_property
     def layout(self) -> Layout:

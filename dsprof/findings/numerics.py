@@ -91,7 +91,7 @@ def _not_a_number(
     return Finding(
         rule="nan-loss",
         severity=Severity.WARNING if recovered else Severity.CRITICAL,
-        title=f"The {names} is not a number{since}",
+        title=f"The {names} is not finite{since}",
         summary=(
             f"{format_count(len(steps))} printed steps are affected; later ones are finite again."
             if recovered

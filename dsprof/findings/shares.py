@@ -41,6 +41,9 @@ class Limit(NamedTuple):
     without: tuple[str, ...] = ()  # phases that hold more than these classes
 
 
+_INFLATED = "memory-breakdown-inflates-backward"
+
+
 def data_bound(facts: Facts) -> list[Finding] | str:
     """The step waits for its input."""
     return _too_large(
@@ -131,13 +134,13 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
 
 def compute_bound(facts: Facts) -> list[Finding] | str:
     """Nearly all of the step is computation: nothing else is worth mending."""
+    if facts.hidden_communication is not None:
+        return facts.hidden_communication
+    if _INFLATED in facts.doubts:
+        return facts.doubts[_INFLATED]
     seconds = facts.seconds_of("compute")
     if seconds is None:
-        return NO_TIMERS if facts.breakdown is None else _mixed_reason(facts)
-    if facts.seconds_of("communication", "wait") is None:
-        return "communication is not timed: compute may contain it"
-    if "zero-stage-unknown" in facts.doubts:
-        return facts.doubts["zero-stage-unknown"]
+        return NO_TIMERS if facts.breakdown is None else "no timer of class compute"
     share = facts.share(seconds) or 0.0
     if share < COMPUTE_BOUND:
         return []
@@ -249,9 +252,3 @@ def _shard_optimizer(facts: Facts) -> tuple[Advice, ...]:
     return (
         Advice("zero_optimization.stage", "0", "1", "each rank then updates only its own shard"),
     )
-
-
-def _mixed_reason(facts: Facts) -> str:
-    if facts.layout.zero_stage == 3:
-        return "under ZeRO-3 forward and backward contain parameter gathering"
-    return "no timer of class compute"

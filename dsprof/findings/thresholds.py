@@ -14,6 +14,8 @@ EVIDENCE_STEPS: Final = 20
 #: Part of the best possible gain that is promised at least.
 GAIN_LOW: Final = 0.5
 
+#: Less than this of a step: the timers do not see communication at all.
+COMMUNICATION_SEEN: Final = 0.001
 COMMUNICATION_WARNING: Final = 0.15
 COMMUNICATION_CRITICAL: Final = 0.30
 #: Measured over least possible seconds: up to the first the link is the limit,

@@ -113,15 +113,25 @@ def healthy(
     return [_healthy(facts, abstained)]
 
 
+def no_verdict(facts: Facts, reason: str) -> Finding:
+    """What to say where no rule found anything and none can say that all is well."""
+    return Finding(
+        rule="unaccounted-time",
+        severity=Severity.INFO,
+        title="Nothing was found, but whether this run is healthy is unknown",
+        summary=f"The rules that could judge found nothing; the others had too little: {reason}.",
+        seconds_per_step=facts.step_seconds,
+        advice=(Advice("dsprof attach", "", "one recorded restart", "times every phase"),),
+    )
+
+
 def _unknown(facts: Facts) -> str | None:
     """Why this source cannot show a healthy run; None if it can."""
     if facts.breakdown is None:
         return NO_TIMERS
-    if facts.seconds_of("communication", "wait") is None and facts.layout.world_size != 1:
-        return "communication is not timed: healthy or not is unknown"
     if facts.seconds_of("compute") is None:
         return "compute is not timed"
-    return facts.doubts.get("zero-stage-unknown")
+    return facts.hidden_communication
 
 
 def _healthy(facts: Facts, abstained: Sequence[str]) -> Finding:
@@ -137,7 +147,7 @@ def _healthy(facts: Facts, abstained: Sequence[str]) -> Finding:
     said = (
         f", communication {format_share(facts.share(moving) or 0.0)}" if moving is not None else ""
     )
-    silent = f" Not judged for lack of data: {', '.join(abstained)}." if abstained else ""
+    silent = f" Not judged: {', '.join(abstained)}." if abstained else ""
     return Finding(
         rule="healthy",
         severity=Severity.INFO,

@@ -21,14 +21,25 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
         return _no_steps(facts)
     if facts.breakdown is None:
         return [_no_timers(facts)]
-    if facts.layout.zero_stage == 3 and facts.seconds_of("compute") is None:
-        return [_mixed(facts)]
+    if facts.hidden_communication is not None:
+        mixed = _mixed(facts, facts.hidden_communication)
+        return [finding for finding in (mixed, *_no_timer(facts)) if finding]
+    return _no_timer(facts)
+
+
+def _no_timer(facts: Facts) -> list[Finding]:
+    assert facts.breakdown is not None
+    inside = _mixed_phases(facts) if facts.hidden_communication else pd.DataFrame({"class": []})
+    mixed = inside[inside["class"] == "other"]
     seconds = facts.seconds_of("other")
-    share = facts.share(seconds)
-    severity = grade(share or 0.0, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
-    if seconds is None or share is None or severity is None:
+    if seconds is None:
         return []
-    known = facts.phases_of("other")
+    seconds -= float(mixed["seconds"].sum()) if len(mixed) else 0.0
+    share = facts.share(seconds) or 0.0
+    severity = grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
+    if severity is None:
+        return []
+    known = facts.phases_of("other").drop(mixed.index)
     parts = ", ".join(
         f"{name} {format_seconds(row['seconds'])}" for name, row in known.head(3).iterrows()
     )
@@ -102,35 +113,44 @@ def _no_steps(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def _mixed(facts: Facts) -> Finding:
-    table = facts.breakdown.phases if facts.breakdown else pd.DataFrame()
-    table = table[table.index.isin(_MIXED)]
+def _mixed_phases(facts: Facts) -> pd.DataFrame:
+    """Timers that hold compute and communication together."""
+    assert facts.breakdown is not None
+    table = facts.breakdown.phases
+    gathers = table.index.isin(_MIXED) if facts.layout.zero_stage == 3 else False
+    return table[gathers | (table["class"] == "compute")]
+
+
+def _mixed(facts: Facts, reason: str) -> Finding | None:
+    table = _mixed_phases(facts)
     seconds = float(table["seconds"].sum())
+    if not seconds:
+        return None
     share = facts.share(seconds) or 0.0
+    names = ", ".join(table.index[:3])
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title=f"{format_share(share)} of a step is computation and ZeRO-3 communication, "
-        "and this log cannot tell how much of each",
-        summary=f"ZeRO-3 gathers parameters inside forward, backward and step "
-        f"({format_seconds(seconds)} per step, {facts.windows}), and DeepSpeed's timers do not "
-        "separate the two: whether the run is bound by compute or communication is unknown. The "
-        "communication logger times every gather, at the price of serialising it; a recording "
-        "(dsprof attach) measures what is exposed.",
+        title=f"{format_share(share)} of a step is computation and communication together: "
+        "this log cannot tell how much of each",
+        summary=f"{names} take {format_seconds(seconds)} per step ({facts.windows}), and {reason}: "
+        "whether the run is bound by compute or communication is unknown. The communication "
+        "logger times every call, at the price of serialising it; a recording (dsprof attach) "
+        "measures what is exposed.",
         share=share,
         seconds_per_step=seconds,
         phase=first_of(table),
         evidence=phase_evidence(table),
-        advice=(
-            Advice(
-                "comms_logger.enabled",
-                _shown(facts, "comms_logger.enabled"),
-                "true, for a few steps",
-                "times each all_gather and reduce_scatter",
-            ),
-            _record(),
-        ),
+        advice=(*_comms_logger(facts), _record()),
     )
+
+
+def _comms_logger(facts: Facts) -> tuple[Advice, ...]:
+    if len(facts.run.comm):
+        return ()
+    now = _shown(facts, "comms_logger.enabled")
+    why = "times each all_gather and reduce_scatter"
+    return (Advice("comms_logger.enabled", now, "true, for a few steps", why),)
 
 
 def _suspects(facts: Facts) -> str:

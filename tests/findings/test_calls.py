@@ -1,0 +1,86 @@
+"""Single calls: links, small messages, ZeRO-3 gathers."""
+
+from __future__ import annotations
+
+import pytest
+from tests.findings.plants import WELL, call, one, phase, problem, run_of, silent, steps, why
+
+from dsprof.events import Severity
+
+LINK = {"link_bytes_per_second": 10e9}
+
+
+def large_calls(busbw: float) -> list[dict[str, object]]:
+    """all_reduce of 64 MiB on 2 ranks: the bus factor 2(n-1)/n is 1."""
+    size = 64 << 20
+    return [call("all_reduce", step, size, size / busbw) for step in range(1, 11)]
+
+
+def test_large_transfers_below_half_the_link_are_a_slow_link() -> None:
+    found = one(run_of(steps(10, WELL) + large_calls(4e9), LINK, world_size=2), "slow-link")
+    assert found.severity is Severity.WARNING
+    assert "4.00 GB/s of the link's 10.0 GB/s" in found.title
+
+
+def test_below_a_quarter_of_the_link_is_critical() -> None:
+    found = one(run_of(steps(10, WELL) + large_calls(2e9), LINK, world_size=2), "slow-link")
+    assert found.severity is Severity.CRITICAL
+
+
+def test_one_fast_call_in_ten_means_waiting_and_not_the_link() -> None:
+    size = 64 << 20
+    rows = large_calls(2e9) + [call("all_reduce", step, size, size / 9e9) for step in (3, 4)]
+    assert silent(run_of(steps(10, WELL) + rows, LINK, world_size=2), "slow-link")
+
+
+def test_a_link_of_unknown_speed_is_not_judged() -> None:
+    run = run_of(steps(10, WELL) + large_calls(2e9), world_size=2)
+    assert "--link" in (why(run, "slow-link") or "")
+
+
+def test_many_small_messages_are_latency() -> None:
+    rows = [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(20)]
+    found = one(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+    assert found.seconds_per_step == pytest.approx(0.2)  # 20 calls of 10 ms
+    assert found.share == pytest.approx(0.2)
+    assert found.advice[0].setting == "zero_optimization.reduce_bucket_size"
+    assert "20 such calls per step" in found.summary
+
+
+def test_few_small_messages_beside_large_ones_are_no_finding() -> None:
+    rows = [call("all_reduce", step, 64 << 20, 0.2) for step in range(1, 11)]
+    rows += [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(12)]
+    assert silent(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+
+
+def test_small_messages_without_any_calls_are_not_judged() -> None:
+    assert "comms_logger" in (why(run_of(steps(10, WELL)), "small-messages") or "")
+
+
+def test_waiting_for_a_prefetch_is_a_gather_stall() -> None:
+    run = run_of(steps(10, WELL | {"forward_fetch_wait": 0.2}, 1.2), zero_stage=3)
+    found = one(run, "zero3-gather-stall")
+    assert found.seconds_per_step == pytest.approx(0.2)
+    assert found.severity is Severity.WARNING
+    assert found.confidence == "high"
+
+
+def test_gathers_of_the_communication_logger_are_an_upper_bound() -> None:
+    rows = [call("all_gather_into_tensor", step, 1e6, 0.1) for step in range(1, 11)]
+    found = one(run_of(steps(10, WELL) + rows, zero_stage=3, world_size=2), "zero3-gather-stall")
+    assert found.seconds_per_step == pytest.approx(0.1)
+    assert "upper bound" in found.summary
+    assert found.confidence == "low"
+    assert found.gain is None
+
+
+def test_a_broken_prefetch_is_found_without_a_price() -> None:
+    rows = [problem("prefetch-broken", "Invalidate trace cache @ step 7", step=3)]
+    found = one(run_of(steps(10, WELL) + rows, zero_stage=3), "zero3-gather-stall")
+    assert found.seconds_per_step is None
+    assert found.evidence[0].text == "Invalidate trace cache @ step 7"
+
+
+def test_zero_3_without_comm_lines_is_not_judged_but_says_what_would_show_it() -> None:
+    run = run_of([*steps(10, WELL), phase("step", 3, 0.1)], zero_stage=3, world_size=2)
+    assert "comms_logger" in (why(run, "zero3-gather-stall") or "")

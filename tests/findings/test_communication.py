@@ -1,0 +1,126 @@
+"""Exposed collectives and what they come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.plants import WELL, call, one, phase, rules, run_of, silent, steps, why
+
+from dsprof.events import Severity
+
+#: 0.4 of 1.0 s are collectives.
+EXPOSED = {
+    "forward": 0.2,
+    "backward_inner": 0.35,
+    "backward_allreduce": 0.3,
+    "optimizer_allgather": 0.1,
+    "optimizer_step": 0.05,
+}
+#: ZeRO-1 over 5 ranks, 1e9 parameters of 2 bytes: 2 x 4/5 x 2e9 = 3.2e9 bytes a step.
+ZERO_1: dict[str, Any] = {
+    "framework": "deepspeed",
+    "world_size": 5,
+    "zero_stage": 1,
+    "parameters": 1e9,
+    "dtype": "fp16",
+}
+
+
+def test_collectives_that_take_30_percent_of_a_step_are_critical() -> None:
+    found = one(run_of(steps(3, EXPOSED), world_size=5), "communication-bound")
+    assert found.severity is Severity.CRITICAL
+    assert found.share == pytest.approx(0.4)
+    assert found.seconds_per_step == pytest.approx(0.4)
+    assert found.phase == "backward_allreduce"
+
+
+def test_collectives_that_take_15_percent_are_a_warning() -> None:
+    some = EXPOSED | {"backward_allreduce": 0.06}  # 0.16 of 1.0 s
+    found = one(run_of(steps(3, some), world_size=5), "communication-bound")
+    assert found.severity is Severity.WARNING
+
+
+def test_without_a_link_speed_the_cause_stays_open() -> None:
+    found = one(run_of(steps(3, EXPOSED), **ZERO_1), "communication-bound")
+    assert "cannot be told apart: the link's speed is unknown" in found.summary
+    assert found.gain is None
+    assert found.confidence == "medium"
+
+
+def test_a_link_that_is_used_as_it_can_be_is_called_bandwidth() -> None:
+    run = run_of(steps(3, EXPOSED), {"link_bytes_per_second": 10e9}, **ZERO_1)
+    found = one(run, "communication-bound")  # at least 3.2e9 / 10e9 = 0.32 s; it takes 0.4 s
+    assert "as much as the link's bandwidth asks for" in found.title
+    assert "at least 320 ms" in found.summary
+    assert found.confidence == "high"
+    assert found.gain == pytest.approx((0.2, 0.4))  # all of it, behind 0.55 s of compute
+
+
+def test_far_more_than_the_link_needs_is_not_called_bandwidth() -> None:
+    run = run_of(steps(3, EXPOSED), {"link_bytes_per_second": 100e9}, **ZERO_1)
+    found = one(run, "communication-bound")  # 0.032 s would do
+    assert "12 times what the link needs" in found.title or "13 times" in found.title
+    assert found.gain == pytest.approx((0.184, 0.368))
+
+
+def test_a_reduction_far_longer_than_the_gathering_is_waiting_for_a_slower_rank() -> None:
+    late = EXPOSED | {"optimizer_allgather": 0.01}  # 4 x 0.01 would be plausible, 0.3 is not
+    found = one(run_of(steps(3, late), **ZERO_1), "communication-bound")
+    assert "waiting for a slower rank" in found.title
+    assert found.gain == pytest.approx((0.13, 0.26))
+
+
+def test_the_straggler_table_of_deepspeed_tells_waiting_from_moving() -> None:
+    table = [
+        call("all_reduce", 3, 1e6, 0.9, name="comm_straggler", kind="metric", text="all_reduce"),
+        call("all_reduce", 3, 1e6, 0.1, name="comm_fastest_rank", kind="metric", text="all_reduce"),
+    ]
+    found = one(run_of(steps(3, EXPOSED) + table, world_size=5), "communication-bound")
+    assert "90 % of that is waiting for a slower rank" in found.title
+    assert found.gain == pytest.approx((0.18, 0.36))
+
+
+def test_timers_of_all_ranks_name_the_one_the_others_wait_for() -> None:
+    rows = steps(30, {}, 1.0)
+    for step in range(1, 31):
+        for rank in range(3):
+            late = 0.4 if rank == 2 else 0.0
+            rows += [
+                phase("forward", step, 0.5 + late, rank),
+                phase("backward_allreduce", step, 0.5 - late, rank),
+            ]
+    found = one(run_of(rows, world_size=3), "communication-bound")
+    assert "the others wait for rank 2" in found.title
+    assert found.gain == pytest.approx((0.5 * 1.1 / 3, 1.1 / 3))  # all of 0.5, 0.5 and 0.1 s
+
+
+def test_communication_without_overlap_names_the_switch() -> None:
+    run = run_of(
+        steps(3, EXPOSED),
+        ds_config='{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}',
+        world_size=5,
+    )
+    found = one(run, "no-overlap")
+    assert found.advice[0][:3] == (
+        "zero_optimization.overlap_comm", "unset (false)", "true"
+    )  # fmt: skip
+    assert found.seconds_per_step == pytest.approx(0.3)  # the reduction can hide, not the gather
+    assert found.gain == pytest.approx((0.15, 0.3))
+
+
+def test_overlap_that_is_on_is_no_finding() -> None:
+    json = '{"zero_optimization": {"stage": 2, "overlap_comm": true}}'
+    assert silent(run_of(steps(3, EXPOSED), ds_config=json, world_size=5), "no-overlap")
+
+
+def test_little_communication_is_no_finding() -> None:
+    run = run_of(steps(40, WELL), world_size=5, zero_stage=1)
+    assert silent(run, "communication-bound")
+    assert silent(run, "no-overlap")
+
+
+def test_a_log_without_timers_is_not_judged() -> None:
+    run = run_of(steps(40, {}), world_size=5)
+    assert why(run, "communication-bound") == "no timer tells where the time of a step goes"
+    assert "communication-bound" not in rules(run)

@@ -1,0 +1,91 @@
+"""Waiting in a pipeline, split into the bubble and what is worse than the bubble."""
+
+from __future__ import annotations
+
+import pytest
+from tests.findings.plants import config, metric, one, rules, run_of, silent, steps, why
+
+from dsprof.events import Severity
+
+#: Stage 0 computes 1.0 of 2.0 s, waits 0.75 s for gradients; sending takes 0.05 s.
+STAGE_0 = {
+    "forward": 0.4,
+    "backward_inner": 0.6,
+    "pipe_recv_grad": 0.75,
+    "pipe_send_output": 0.05,
+    "reduce_grads": 0.1,
+    "step": 0.1,
+}
+
+
+def test_a_wait_as_long_as_the_bubble_of_p_and_m_is_called_a_bubble() -> None:
+    run = run_of(
+        steps(3, STAGE_0, 2.0), pipeline_parallel_size=5, gradient_accumulation_steps=5
+    )  # (p-1)/m = 4/5 of 1.0 s of compute = 0.8 s: all of the wait
+    found = one(run, "pipeline-bubble")
+    assert found.severity is Severity.CRITICAL
+    assert found.seconds_per_step == pytest.approx(0.8)
+    assert found.share == pytest.approx(0.4)
+    assert found.confidence == "high"
+    assert found.title.startswith(
+        "45 % of a step is communication, and 89 % of that is stage 0 waiting for gradients: "
+        "a pipeline bubble, not the network"
+    )
+    assert "44 % of their time even when balanced" in found.summary  # 4 / (5 + 4)
+    assert silent(run, "pipeline-imbalance")
+
+
+def test_more_micro_batches_are_advised_with_what_they_save() -> None:
+    run = run_of(steps(3, STAGE_0, 2.0), pipeline_parallel_size=5, gradient_accumulation_steps=5)
+    found = one(run, "pipeline-bubble")
+    assert found.advice[0][:3] == ("gradient_accumulation_steps", "5", "20")
+    assert found.gain == pytest.approx((0.3, 0.6))  # 20 instead of 5: three quarters of 0.8 s
+
+
+def test_what_the_bubble_does_not_explain_is_an_imbalance_of_its_own() -> None:
+    run = run_of(
+        steps(3, STAGE_0, 2.0), pipeline_parallel_size=2, gradient_accumulation_steps=10
+    )  # bubble: 1/10 of 1.0 s
+    found = one(run, "pipeline-imbalance")
+    assert found.seconds_per_step == pytest.approx(0.7)
+    assert found.share == pytest.approx(0.35)
+    assert "other stages are slower" in found.title
+    assert "pipeline-bubble" not in rules(run)  # 0.1 of 2.0 s is below its threshold
+
+
+def test_without_p_and_m_bubble_and_slower_stages_are_not_told_apart() -> None:
+    run = run_of(steps(3, STAGE_0, 2.0))
+    found = one(run, "pipeline-bubble")
+    assert "a pipeline bubble or slower later stages, not the network's bandwidth" in found.title
+    assert found.confidence == "medium"
+    assert found.gain == pytest.approx((0.0, 0.4))
+    assert "p - 1 = 0.8 m" in found.summary
+    assert "cannot be split" in (why(run, "pipeline-imbalance") or "")
+
+
+def test_a_dear_transfer_is_not_excluded_as_the_cause() -> None:
+    slow = STAGE_0 | {"pipe_recv_grad": 0.5, "pipe_send_output": 0.3}
+    found = one(run_of(steps(3, slow, 2.0)), "pipeline-bubble")
+    assert "slow transfers between them" in found.title
+    assert found.confidence == "low"
+
+
+def test_a_middle_stage_is_not_called_stage_0() -> None:
+    middle = STAGE_0 | {"pipe_recv_input": 0.1}
+    found = one(run_of(steps(3, middle, 2.1)), "pipeline-bubble")
+    assert "the stage that prints waiting for gradients" in found.title
+
+
+def test_the_number_of_samples_bounds_the_micro_batches() -> None:
+    rows = steps(3, STAGE_0, 2.0) + [metric("samples_per_second", s, 4.0) for s in (1, 2, 3)]
+    assert "at most 8 micro-batches" in one(run_of(rows), "pipeline-bubble").summary
+
+
+def test_a_short_wait_is_no_finding() -> None:
+    quick = STAGE_0 | {"pipe_recv_grad": 0.1, "pipe_send_output": 0.01}
+    assert silent(run_of(steps(3, quick, 1.4)), "pipeline-bubble")
+
+
+def test_a_run_without_pipeline_timers_is_not_judged() -> None:
+    run = run_of([config("world_size", 2), *steps(3, {"forward": 1.0})])
+    assert why(run, "pipeline-bubble") == "no pipeline timers in this run"

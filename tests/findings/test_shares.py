@@ -1,0 +1,117 @@
+"""Classes of time that grow too large a part of the step."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from dsprof.events import Severity
+from tests.findings.plants import WELL, metric, one, phase, run_of, silent, steps, why
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "seconds", "severity"),
+    [
+        ("data-bound", "data", 0.15, Severity.WARNING),
+        ("data-bound", "data", 0.25, Severity.CRITICAL),
+        ("optimizer-bound", "optimizer_step", 0.20, Severity.WARNING),
+        ("optimizer-bound", "optimizer_step", 0.40, Severity.CRITICAL),
+        ("offload-bound", "swap", 0.20, Severity.WARNING),
+        ("offload-bound", "swap", 0.40, Severity.CRITICAL),
+    ],
+)
+def test_a_class_above_its_threshold_is_found(
+    rule: str, name: str, seconds: float, severity: Severity
+) -> None:
+    rest = {"forward": 0.5 - seconds, "backward_inner": 0.45, "backward_allreduce": 0.05}
+    found = one(run_of(steps(3, rest | {name: seconds}), world_size=2), rule)
+    assert found.severity is severity
+    assert found.seconds_per_step == pytest.approx(seconds)
+    assert found.share == pytest.approx(seconds)
+    assert found.phase == name
+    assert found.gain == pytest.approx((seconds / 2, seconds))
+    assert "3 printed steps, 1 to 3" in found.summary
+    assert found.evidence[0].source == "planted.log"
+
+
+@pytest.mark.parametrize("rule", ["data-bound", "optimizer-bound"])
+def test_a_healthy_step_has_no_such_class(rule: str) -> None:
+    run = run_of(steps(3, WELL | {"data": 0.01}, 1.01), world_size=2)
+    assert silent(run, rule)
+
+
+def test_a_class_that_no_timer_measures_is_not_judged() -> None:
+    run = run_of(steps(3, WELL), world_size=2)
+    assert why(run, "data-bound") == "no timer of class data"
+
+
+def test_an_offloaded_optimizer_is_judged_as_offloading() -> None:
+    slow = {"forward": 0.3, "backward_inner": 0.2, "backward_allreduce": 0.1, "optimizer_step": 0.4}
+    run = run_of(steps(3, slow), world_size=2, zero_stage=2, offload_optimizer="cpu")
+    found = one(run, "offload-bound")
+    assert "optimizer work offloaded to the CPU" in found.title
+    assert found.seconds_per_step == pytest.approx(0.4)
+    assert why(run, "optimizer-bound") == "the optimizer is offloaded: offload-bound judges it"
+
+
+def test_under_zero_3_the_step_timer_is_not_called_optimizer_work() -> None:
+    slow = {"forward": 0.3, "backward_inner": 0.3, "step": 0.35, "optimizer_step": 0.05}
+    assert silent(run_of(steps(3, slow), world_size=2, zero_stage=3), "optimizer-bound")
+
+
+def test_a_step_of_computation_is_compute_bound_and_only_a_note() -> None:
+    busy = {"forward": 0.35, "backward_inner": 0.60, "backward_allreduce": 0.05}
+    found = one(run_of(steps(3, busy), world_size=2, zero_stage=1), "compute-bound")
+    assert found.severity is Severity.INFO
+    assert found.share == pytest.approx(0.95)
+
+
+def test_compute_that_may_hide_communication_is_not_called_compute() -> None:
+    busy = {"forward": 0.35, "backward_inner": 0.65}
+    assert why(run_of(steps(3, busy), world_size=2), "compute-bound") == (
+        "no timer shows the communication that several ranks need"
+    )
+    gathers = why(run_of(steps(3, WELL), world_size=2, zero_stage=3), "compute-bound")
+    assert gathers == "ZeRO-3 gathers parameters inside forward, backward and step"
+
+
+def test_one_rank_alone_needs_no_communication_to_be_compute_bound() -> None:
+    busy = {"forward": 0.35, "backward_inner": 0.65}
+    assert one(run_of(steps(3, busy), world_size=1), "compute-bound").share == pytest.approx(1)
+
+
+def at(second: float) -> pd.Timestamp:
+    return pd.Timestamp("2026-01-01") + pd.Timedelta(seconds=second)
+
+
+def test_saving_checkpoints_is_charged_to_the_steps_between() -> None:
+    marks = [
+        metric("checkpoint_begin", 10, None, text="global_step10", at=at(10)),
+        metric("checkpoint_ready", 10, None, text="global_step10", at=at(13)),
+        metric("checkpoint_begin", 20, None, text="global_step20", at=at(26)),
+        metric("checkpoint_ready", 20, None, text="global_step20", at=at(27)),
+    ]
+    found = one(run_of(steps(20, WELL) + marks, world_size=2), "checkpoint-stall")
+    assert found.seconds_per_step == pytest.approx(0.2)  # 3 + 1 s in 20 steps
+    assert found.share == pytest.approx(0.2 / 1.2)
+    assert found.severity is Severity.CRITICAL
+    assert found.evidence[0].text == "save: 3.00 s"
+
+
+def test_short_saves_are_no_finding() -> None:
+    marks = [
+        metric("checkpoint_begin", 10, None, text="t", at=at(10)),
+        metric("checkpoint_ready", 10, None, text="t", at=at(10.5)),
+    ]
+    assert silent(run_of(steps(20, WELL) + marks, world_size=2), "checkpoint-stall")
+
+
+def test_a_timer_of_saving_is_believed_before_time_stamps() -> None:
+    rows = [*steps(20, WELL), phase("save_checkpoint", 20, 10.0)]
+    assert one(run_of(rows, world_size=2), "checkpoint-stall").seconds_per_step == (
+        pytest.approx(0.5)
+    )
+
+
+def test_without_checkpoint_lines_nothing_is_said() -> None:
+    assert "checkpoint" in (why(run_of(steps(20, WELL)), "checkpoint-stall") or "")

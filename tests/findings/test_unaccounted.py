@@ -1,0 +1,70 @@
+"""Time whose use the source does not tell is never called compute."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsprof.events import Severity
+from dsprof.findings import findings_of
+from tests.findings.plants import WELL, metric, one, problem, rules, run_of, silent, steps, why
+
+
+def test_seconds_outside_all_timers_are_a_finding_of_their_own() -> None:
+    found = one(run_of(steps(3, WELL, 1.25), world_size=2, zero_stage=1), "unaccounted-time")
+    assert found.severity is Severity.WARNING
+    assert found.seconds_per_step == pytest.approx(0.25)
+    assert found.share == pytest.approx(0.2)
+
+
+def test_a_third_of_a_step_unexplained_is_critical() -> None:
+    found = one(run_of(steps(3, WELL, 1.5), world_size=2, zero_stage=1), "unaccounted-time")
+    assert found.severity is Severity.CRITICAL
+
+
+def test_a_step_that_timers_explain_is_no_finding() -> None:
+    assert silent(run_of(steps(3, WELL, 1.05), world_size=2, zero_stage=1), "unaccounted-time")
+
+
+def test_a_log_without_timers_is_unknown_and_never_healthy() -> None:
+    run = run_of(steps(40, {}))
+    found = findings_of(run)[0]
+    assert found.rule == "unaccounted-time"
+    assert found.title == "Where the time of a step goes is unknown: this log has no timers"
+    assert found.advice[0].setting == "wall_clock_breakdown"
+    assert found.severity is Severity.INFO
+    assert "healthy" not in rules(run)
+
+
+def test_zero_3_timers_are_unknown_and_name_the_logger_that_would_tell() -> None:
+    run = run_of(steps(40, WELL), world_size=2, zero_stage=3)
+    found = findings_of(run)[0]
+    assert found.rule == "unaccounted-time"
+    assert "computation and communication together" in found.title
+    assert "bound by compute or communication is unknown" in found.summary
+    assert found.share == pytest.approx(0.85)
+    assert found.advice[0].setting == "comms_logger.enabled"
+    assert "healthy" not in rules(run)
+
+
+def test_a_source_without_steps_says_what_would_print_them() -> None:
+    found = one(run_of([metric("elapsed", None, 1.0)]), "unaccounted-time")
+    assert "no optimizer step" in found.title
+    assert [advice.setting for advice in found.advice] == [
+        "steps_per_print", "log_level", "wall_clock_breakdown"
+    ]  # fmt: skip
+
+
+def test_a_run_that_failed_before_its_first_step_is_not_asked_for_timers() -> None:
+    run = run_of([problem("exception", "ValueError: no", rank=0)])
+    assert rules(run) == ["rank-died"]
+    assert "how the run failed" in (why(run, "unaccounted-time") or "")
+
+
+def test_seconds_of_printed_steps_are_not_mixed_with_sums_of_timers() -> None:
+    """DeepSpeed states throughput every tenth step, timers every step: only the first is whole."""
+    rows = steps(30, WELL, None)
+    rows += [metric("samples_per_second", step, 5.0) for step in (10, 20, 30)]
+    run = run_of(rows, world_size=2, zero_stage=1, train_batch_size=10)  # 2 s a step
+    found = one(run, "unaccounted-time")
+    assert found.share == pytest.approx(0.5)
+    assert "step-spikes" not in rules(run)
