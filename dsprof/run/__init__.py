@@ -15,7 +15,7 @@ from dsprof import units
 from dsprof.errors import DsprofError
 from dsprof.run import comm, config, memory, meta, phases, problems, steps
 from dsprof.run.cumulative import table_is_suspect
-from dsprof.run.defects import DEFECTS, ENGINE_TIMERS, ZERO3_TIMERS, phases_exceed_step
+from dsprof.run.defects import DEFECTS, ZERO3_TIMERS, phases_exceed_step
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
 from dsprof.run.versions import versions

@@ -7,8 +7,9 @@ The rule:
    (communication or pipeline). Data, optimizer and offload are costs of their own.
 2. The largest cost is named if it takes `HEAVY` of the step or more than compute does.
    Otherwise compute is, where it was measured.
-3. Neither is named if what no timer explains is as large: unknown. Where communication was
-   not measured it may hide there, so compute is named only if that rest is not `HEAVY`.
+3. Neither is named if something unknown may be as large: the time that no timer explains,
+   and, where communication was not measured, the compute timers too, since they hold it.
+   (A pipeline's timers do not: waiting is measured beside them.)
 4. A step bound by communication is a straggler's if one rank worked longer than the median
    rank by at least `STRAGGLE` of the step and that explains half of the waiting.
 """
@@ -53,8 +54,9 @@ def bound_of(shares: pd.DataFrame, excess: Numbers) -> pd.Series:
     cost[straggles & (largest == 0)] = str(Bound.STRAGGLER)
     compute, other = (known[word].to_numpy() for word in (Class.COMPUTE, Class.OTHER))
     blind = shares[Class.COMMUNICATION].isna().to_numpy()
-    named = ((most >= HEAVY) | (most >= compute)) & (most > other)
-    computes = (compute > other) & ~(blind & (other >= HEAVY))
+    held = blind & shares[Class.WAIT].isna().to_numpy()
+    named = ((most >= HEAVY) | (most >= compute)) & (most > other + np.where(held, compute, 0.0))
+    computes = (compute > other) & ~held & ~(blind & (other >= HEAVY))
     word = np.where(named, cost, np.where(computes, str(Bound.COMPUTE), str(Bound.UNKNOWN)))
     word[shares.isna().all(axis=1).to_numpy()] = str(Bound.UNKNOWN)
     return pd.Series(word, index=shares.index).astype("str").astype("category")

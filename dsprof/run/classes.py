@@ -9,9 +9,10 @@ import pandas as pd
 
 from dsprof.events import Class
 from dsprof.run.phases import MIXED
-from dsprof.run.table import Codes, Numbers, keys, numbers, positions, whole
+from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, positions, whole
 
 STEP: Final = ("segment", "engine", "step")
+SEEN: Final = 1e-3  # of the timed seconds: what several ranks exchange at the least
 LOCAL: Final = (Class.COMPUTE, Class.DATA, Class.OFFLOAD)  # what a rank does by itself
 P2P: Final = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
@@ -25,7 +26,7 @@ def class_seconds(
     communication are unknown, unless the collectives of the step were logged one by one.
     """
     place = positions(table, phases, *STEP)
-    ranks = _ranks(place, whole(phases["rank"]), len(table))
+    ranks = _ranks(place, whole(known_rank(phases)["rank"]), len(table))
     own = numbers(phases["self_seconds"])
     run = keys(table, "segment", "engine")
     seconds = {}
@@ -33,12 +34,29 @@ def class_seconds(
         mine = (phases["class"] == word).to_numpy()
         known = (ranks > 0) & np.isin(run, run[place[mine]])
         seconds[str(word)] = np.where(known, _sum(place[mine], own[mine], ranks), np.nan)
-    found = pd.DataFrame(seconds, index=table.index)
+    found = _seen(pd.DataFrame(seconds, index=table.index), run)
     moved = _moved(table, comm)
     if not mixed:
         return _complete(found, moved)
     holds = phases["name"].isin(MIXED).to_numpy()
     return _unmix(found, moved, _sum(place[holds], own[holds], ranks))
+
+
+def _seen(found: pd.DataFrame, run: Codes) -> pd.DataFrame:
+    """Communication is unknown where its timers ran around next to nothing.
+
+    Frameworks on top of DeepSpeed keep timers around reductions that the engine does
+    itself; they read 0.00 or 0.01 ms.
+    """
+    total = found.sum(axis=1).groupby(run).transform("sum")
+    reduced = found[Class.COMMUNICATION].fillna(0.0)
+    empty = reduced.groupby(run).transform("sum") < SEEN * total
+    return found.assign(
+        **{
+            Class.COMMUNICATION: found[Class.COMMUNICATION].mask(empty),
+            Class.OTHER: found[Class.OTHER].add(reduced.where(empty, 0.0), fill_value=0.0),
+        }
+    ).where(found.notna().any(axis=1))
 
 
 def _ranks(place: Codes, rank: Codes, size: int) -> Numbers:
@@ -58,7 +76,7 @@ def _moved(table: pd.DataFrame, comm: pd.DataFrame) -> pd.DataFrame:
     calls = comm[single & comm["step"].notna()]
     place = positions(table, calls, *STEP)
     calls, place = calls[place >= 0], place[place >= 0]
-    ranks = _ranks(place, whole(calls["rank"]), len(table))
+    ranks = _ranks(place, whole(known_rank(calls)["rank"]), len(table))
     exposed = numbers(calls["exposed_seconds"].fillna(calls["seconds"]))
     p2p = calls["op"].isin(P2P).to_numpy()
     columns = {Class.COMMUNICATION: ~p2p, Class.WAIT: p2p}
@@ -105,7 +123,7 @@ def excess_of(table: pd.DataFrame, phases: pd.DataFrame) -> Numbers:
     NaN for a step with timers of fewer than two ranks.
     """
     local = phases[phases["class"].isin(LOCAL)]
-    by = [positions(table, local, *STEP), whole(local["rank"])]
+    by = [positions(table, local, *STEP), whole(known_rank(local)["rank"])]
     work = local.groupby(by)["self_seconds"].sum().groupby(level=0)
     gap = (work.max() - work.median()).where(work.size() > 1)
     return numbers(gap.reindex(table.index) / table["seconds"])

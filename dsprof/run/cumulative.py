@@ -73,11 +73,11 @@ def summary_table(events: pd.DataFrame, source: Source) -> Outcome:
 
 
 def table_is_suspect(events: pd.DataFrame, source: Source) -> bool:
-    """The version may have the defect, or one rank's calls took longer than the whole log.
+    """The version is about one with the defect, or one rank's calls exceed the log's own time.
 
     The logger waits for each call to end, so their sum cannot exceed the time that passed.
     """
-    if source.version.spans:
+    if source.version.surely("0.18.0") or not source.version.maybe(SINCE):
         return source.version.maybe(SINCE)
     rows = of_kind(events, Kind.COMM)
     tables = rows[of_a_table(rows)]

@@ -11,7 +11,7 @@ from dsprof.events import Kind
 from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers, summary_table
 from dsprof.run.phases import CLOSING, words_of
 from dsprof.run.repairs import Defect, Repair, Source, met
-from dsprof.run.table import keys, numbers, of_kind
+from dsprof.run.table import keys, known_rank, numbers, of_kind
 
 #: Flavours of DeepSpeed's own forward, backward and step, and those of ZeRO-3 alone.
 ENGINE_TIMERS: Final = ("zero", "zero-micro")
@@ -42,7 +42,10 @@ def zero_global_timers(events: pd.DataFrame, source: Source) -> Outcome:
     words, which = words_of(rows, source.flavours)
     names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
     micro = np.array([word.sums == "micro" for word in words], bool)[which]
-    timer = keys(rows, "segment", "engine", "step", "rank") * max(len(words), 1) + names[which]
+    timer = (
+        keys(known_rank(rows), "segment", "engine", "step", "rank") * max(len(words), 1)
+        + names[which]
+    )
     seconds = numbers(rows["seconds"])
     told = np.unique(timer[micro & (seconds > 0)])
     wrong = rows[~micro & (seconds == 0) & np.isin(timer, told)]

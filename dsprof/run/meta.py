@@ -16,7 +16,9 @@ _FROM_CONFIG: Final = (
     "train_batch_size", "seq_length", "parameters", "dtype",
 )  # fmt: skip
 
-#: Dialect → framework that alone prints it; the first that was met names the job.
+_BARS: Final = ("huggingface.bar_slow", "huggingface.bar_fast")
+
+#: Dialect → framework that alone prints it; the one met most often names the job.
 _DIALECTS: Final = {
     "gpt_neox": "gpt-neox",
     "deepspeed_chat": "deepspeed-chat",
@@ -55,11 +57,15 @@ def meta(
 def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Versions) -> str | None:
     if version.fork:
         return "gpt-neox"
-    dialects = {str(pattern).partition(".")[0] for pattern in events["pattern"].dropna().unique()}
-    own = next((name for dialect, name in _DIALECTS.items() if dialect in dialects), None)
-    engine = any(dialect.startswith("deepspeed") for dialect in dialects)
+    patterns = events["pattern"].dropna()
+    patterns = patterns[~patterns.isin(_BARS)]  # any loop may show a bar
+    dialects = patterns.astype("str").str.split(".").str[0].value_counts()
+    own = dialects[dialects.index.isin(list(_DIALECTS))]
+    if len(own):
+        return _DIALECTS[str(own.index[0])]
+    engine = any(str(dialect).startswith("deepspeed") for dialect in dialects.index)
     launched = "deepspeed" in str(config.get("launch_command", ""))
-    return own or ("deepspeed" if engine or launched else None)
+    return "deepspeed" if engine or launched else None
 
 
 def _versions(config: Mapping[str, Any], version: Versions) -> dict[str, str]:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class, Kind
-from dsprof.run.table import Codes, Numbers, keys, numbers, of_kind, whole
+from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, of_kind, whole
 
 COLUMNS: Final = (
     "segment", "engine", "step", "rank", "name", "raw", "parent", "class",
@@ -24,7 +24,12 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 #: Under ZeRO-3 these timers hold compute and parameter gathering, inseparably.
-MIXED: Final = frozenset({"forward", "backward", "backward_inner"})
+MIXED: Final = frozenset(
+    {
+        "forward", "backward", "backward_inner", "forward_moe",
+        "forward-backward", "forward-compute", "backward-compute",
+    }
+)  # fmt: skip
 
 
 #: Metrics that are printed when a step is over.
@@ -111,7 +116,7 @@ def phases(
     kept = np.array([not word.dropped for word in words], bool)[which]
     rows, which = rows[kept], which[kept]
     names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
-    span = keys(rows, "segment", "engine", "step", "rank")
+    span = keys(known_rank(rows), "segment", "engine", "step", "rank")
     timer = span * max(len(words), 1) + names[which]
     best = _best_spelling(words, which, timer)
     rows, which, timer = rows.iloc[best], which[best], timer[best]

@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.events import Class, Kind
 from dsprof.run.bound import bound_of
 from dsprof.run.classes import class_seconds, excess_of
-from dsprof.run.table import Codes, Numbers, numbers, of_kind, positions, whole
+from dsprof.run.table import Codes, Numbers, known_rank, numbers, of_kind, positions, whole
 
 STEP: Final = ("segment", "engine", "step")
 MARKS: Final = (
@@ -56,6 +56,12 @@ def steps(
     _rates(table, classes, config)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
+    if config.get("world_size") == 1:
+        timed = classes.notna().any(axis=1)
+        silent = classes[Class.COMMUNICATION].isna() & timed
+        classes = classes.assign(
+            **{Class.COMMUNICATION: classes[Class.COMMUNICATION].mask(silent, 0.0)}
+        )
     table[list(CLASSES)] = classes
     shares = classes.div(table["seconds"], axis=0)
     moving = shares[Class.COMMUNICATION] + shares[Class.WAIT].fillna(0.0)
@@ -97,7 +103,7 @@ def _values(marks: pd.DataFrame, table: pd.DataFrame) -> dict[str, Numbers]:
 
 
 def _mean_over_ranks(rows: pd.DataFrame) -> pd.Series[float]:
-    last = rows.groupby(["place", whole(rows["rank"])])["seconds"].last()
+    last = rows.groupby(["place", whole(known_rank(rows)["rank"])])["seconds"].last()
     return last.groupby(level=0).mean()
 
 
@@ -143,7 +149,13 @@ def _number(config: Mapping[str, Any], name: str) -> float:
 
 
 def settle(classes: pd.DataFrame, seconds: Numbers) -> pd.DataFrame:
-    """Classes that add up to `seconds`: the rest is `other`; an excess is scaled down."""
+    """Classes that add up to `seconds`: the rest is `other`; an excess is scaled down.
+
+    A checkpoint that does not fit was written between steps and is no part of one.
+    """
+    room = seconds - classes.drop(columns=Class.CHECKPOINT).sum(axis=1)
+    fits = classes[Class.CHECKPOINT].clip(upper=room.clip(lower=0.0))
+    classes = classes.assign(**{Class.CHECKPOINT: fits})
     total = classes.sum(axis=1, min_count=1).to_numpy()
     timed = np.isfinite(total) & np.isfinite(seconds)
     rest = np.where(timed, seconds - total, 0.0)
@@ -192,7 +204,8 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
 
 def overrun(steps_: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     """Steps whose timers, on the mean rank, sum to more than `TOLERATED` of the step itself."""
+    phases = phases[phases["class"] != Class.CHECKPOINT]
     place = positions(steps_, phases, *STEP)
-    by = [place, whole(phases["rank"])]
+    by = [place, whole(known_rank(phases)["rank"])]
     timed = phases["self_seconds"].groupby(by).sum().groupby(level=0).mean().reindex(steps_.index)
     return steps_[(timed > TOLERATED * steps_["seconds"]) & (steps_["seconds_from"] != "timers")]

@@ -74,6 +74,8 @@ _SHAPES: Final = _table(
         "deepspeed.throughput": "0.8.0-999",
         "deepspeed.throughput_07": "0.7.0-0.7.7",
         "deepspeed.throughput_01": "0.1.0-0.6.7",
+        "deepspeed_comms.op": "0.7.0-999",
+        "deepspeed_comms.summary": "0.7.0-999",
     }
 )
 

@@ -68,6 +68,7 @@ FLAVOURS = {
         overlaps={"comms": "step/_step_step"},
     ),
     "megatron": flavour("mean", {"forward-backward": "compute", "optimizer": "optimizer"}),
+    "save": flavour("step", {"save": "checkpoint"}),
     "setup": flavour("once", {}),
 }
 

@@ -134,6 +134,13 @@ def test_ranks_keep_their_own_rows() -> None:
     assert dict(zip(found["rank"], found["seconds"], strict=True)) == {0: 1.0, 1: 3.0}
 
 
+def test_lines_that_name_no_rank_belong_to_the_same_process() -> None:
+    nameless = [row | {"rank": None} for row in timers("zero-optimizer", 1, optimizer_step=0.3)]
+    run = run_of([*nameless, *timers("zero", 1, forward=1.0, backward=1.0, step=0.5)])
+    assert by_name(run, "self_seconds")["step"] == pytest.approx(0.2)
+    assert run.steps["optimizer"].tolist() == [pytest.approx(0.5)]
+
+
 def test_every_phase_names_the_line_that_proves_it() -> None:
     phases = run_of(seed_line_30()).phases
     assert set(phases["source"]) == {"a.log"}

@@ -96,6 +96,36 @@ def test_zero_3_hides_communication_in_forward_and_backward() -> None:
     assert step["optimizer"] == pytest.approx(0.1)
 
 
+def test_zero_3_hides_it_in_the_timers_of_frameworks_too() -> None:
+    rows = [config("zero_stage", 3), *timers("megatron", 1, **{"forward-backward": 0.8})]
+    step = only(run_of(*rows, metric("step_seconds", 1, 1.0)))
+    assert step[["compute", "communication"]].isna().all()
+    assert step["bound"] == "unknown"
+
+
+def test_communication_timers_around_nothing_measure_nothing() -> None:
+    line = {"forward": 0.5, "backward": 0.5, "backward_allreduce": 1e-5, "step": 0.1}
+    step = only(run_of(*timers("zero", 1, **line)))
+    assert np.isnan(step["communication"])
+    assert step[list(CLASSES)].sum() == pytest.approx(1.1)
+
+
+def test_a_single_rank_has_nobody_to_talk_to() -> None:
+    line = timers("zero", 1, forward=0.5, backward=0.5, step=0.1)
+    step = only(run_of(config("world_size", 1), *line))
+    assert (step["communication"], step["communication_share"]) == (0.0, 0.0)
+
+
+def test_a_checkpoint_between_steps_is_no_part_of_one() -> None:
+    rows = [
+        *timers("zero", 1, **ENGINE, step=0.1),
+        {"kind": "phase", "name": "save", "step": 1, "seconds": 8.0, "timers": "save"},
+    ]
+    step = only(run_of(metric("step_seconds", 1, 1.0), *rows))
+    assert step["checkpoint"] == pytest.approx(0.2)  # what the step has room for
+    assert step["compute"] == pytest.approx(0.5)
+
+
 def test_logged_collectives_split_what_zero_3_mixes() -> None:
     gather = {
         "kind": "comm", "name": "all_gather_into_tensor", "step": 1, "rank": 0,
@@ -230,7 +260,9 @@ def test_a_number_that_is_none_does_no_harm() -> None:
         ({"communication": 0.1, "offload": 0.5, "compute": 0.4}, "offload"),
         ({"communication": 0.3, "compute": 0.1, "other": 0.6}, "unknown"),
         ({"compute": 0.6, "other": 0.4}, "unknown"),
-        ({"compute": 0.9, "other": 0.1}, "compute"),
+        ({"compute": 0.9, "other": 0.1}, "unknown"),  # compute may hold communication
+        ({"compute": 0.7, "wait": 0.2, "other": 0.1}, "compute"),  # a pipeline's does not
+        ({"compute": 0.3, "wait": 0.4, "other": 0.3}, "pipeline"),
         ({"optimizer": 0.3, "other": 0.7}, "unknown"),
         ({"optimizer": 0.6, "other": 0.4}, "optimizer"),
         ({}, "unknown"),
