@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from dsprof.units import format_seconds, format_share
 
-#: CSI, OSC, DCS and two-byte escape sequences; each part excludes what ends it.
+#: Strings (title, link, device), then CSI, then the short ones; each part excludes what ends it.
 _ESCAPE: Final = re.compile(
-    "[\x1b\x9b]\\[?[0-?]*[ -/]*[@-~]|\x1b[\\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)?"
+    "\x1b[]PX^_][^\x07\x1b\x9c]{0,200}(?:\x07|\x1b\\\\|\x9c)?"
+    "|(?:\x1b\\[|\x9b)[0-?]{0,40}[ -/]{0,4}[@-~]?"
+    "|\x1b[ -/]{0,4}[0-~]?"
 )
 _LONGEST: Final = 2000
 
