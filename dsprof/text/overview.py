@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import breakdown_of, main_steps
+from dsprof.analysis.breakdown import breakdown_of, main_steps, regular_steps
 from dsprof.text.words import number
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def overview(run: Run) -> Overview:
     steps = run.steps
     main = main_steps(steps)
     mean = breakdown_of(main, run.phases)
-    seconds = main["seconds"]
+    seconds = regular_steps(steps)["seconds"]
     return Overview(
         rows=len(steps),
         first=_whole(steps["step"].min()),

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from dsprof.text import words
-from dsprof.text.layout import ACCENT, QUIET, STRONG, columns, heading, place, say
+from dsprof.text.layout import ACCENT, QUIET, columns, heading, say
 from dsprof.text.overview import Overview, overview
 from dsprof.text.trust import coverage_section, problem_section, repair_section, silence_section
+from dsprof.text.verdict import other_section, reason_section, verdict_section
 from dsprof.units import format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
-    from dsprof.findings import Finding
     from dsprof.run import Run
 
-_EVIDENCE: Final = 3
-_ADVICE: Final = 3
-_OTHERS: Final = 8
 _BAR: Final = 20
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
-_STYLE: Final = {"critical": ACCENT, "warning": STRONG, "info": QUIET}
 _LABEL: Final = {"wait": "wait for a peer"}
-_NEXT_TIME: Final = (
-    'Ask the job for more: "wall_clock_breakdown": true in its DeepSpeed config, and with '
-    '"log_level": "info" DeepSpeed 0.19.3 and later print steps again.'
-)
 _PRODUCT: Final = {"deepspeed": "DeepSpeed", "torch": "PyTorch", "nccl": "NCCL"}
 _HIGHLIGHTED: Final = ("communication", "wait")
 
@@ -43,67 +33,22 @@ def summary(run: Run, *, blocks: bool = True) -> Group:
         blocks: draw bars with block characters; False where the encoding has none.
     """
     seen = overview(run)
-    sections: Iterator[list[RenderableType]] = (
+    sections = [
         section
         for section in (
-            _verdict(run, seen),
+            verdict_section(run.findings, seen),
             _step(seen, blocks=blocks),
-            _facts(run, seen),
-            _others(run),
+            reason_section(run.findings),
+            other_section(run.findings),
             problem_section(run.problems),
+            _facts(run, seen),
             repair_section(run.repairs),
             coverage_section(run.coverage),
             silence_section(run),
         )
         if section
-    )
+    ]
     return Group(*(part for section in sections for part in [*section, Text()]))
-
-
-def _verdict(run: Run, seen: Overview) -> list[RenderableType]:
-    if not run.findings:
-        return [say(_no_verdict(seen), STRONG), say(_NEXT_TIME)]
-    found = run.findings[0]
-    rows = columns(8)
-    cost = words.cost(found.seconds_per_step, found.share, seen.seconds)
-    sure = say(f"{found.confidence} confidence", QUIET)
-    if cost:
-        rows.add_row(say("Cost", QUIET), Text(", ").join([say(cost, ACCENT), sure]))
-    else:
-        rows.add_row(say("Sure", QUIET), sure)
-    rows.add_row(say("Why", QUIET), say(found.summary))
-    for label, cell in (*_proofs(found), *_changes(found)):
-        rows.add_row(say(label, QUIET), cell)
-    gain = words.gain(found.gain, seen.seconds)
-    if gain:
-        rows.add_row(say("Gain", QUIET), say(gain, STRONG))
-    return [say(found.title, STRONG), Text(), rows]
-
-
-def _no_verdict(seen: Overview) -> str:
-    if not seen.rows:
-        return "No verdict: the source tells of no optimizer step"
-    if seen.seconds is None:
-        return "No verdict: the source does not say how long a step takes"
-    return "No verdict: no timer says where a step goes"
-
-
-def _proofs(found: Finding) -> Iterator[tuple[str, RenderableType]]:
-    """What the lines say, those of one line together, and where they stand."""
-    lines: dict[tuple[str, int | None], list[str]] = {}
-    for proof in found.evidence:
-        lines.setdefault((proof.source, proof.line), []).append(proof.text)
-    for index, ((source, line), said) in enumerate(list(lines.items())[:_EVIDENCE]):
-        label = "" if index else "Proof"
-        yield label, Text("\n").join([say("; ".join(said)), place(source, line)])
-
-
-def _changes(found: Finding) -> Iterator[tuple[str, RenderableType]]:
-    for index, advice in enumerate(found.advice[:_ADVICE]):
-        now = f"{advice.now} → {advice.to}" if advice.now else advice.to
-        change = say(f"{advice.setting}: {now}", STRONG)
-        why = Padding(say(advice.why, QUIET), (0, 0, 0, 2))
-        yield "" if index else "Change", Group(change, why)
 
 
 def _step(seen: Overview, *, blocks: bool) -> list[RenderableType]:
@@ -167,8 +112,9 @@ def _job(run: Run) -> str:
     framework = str(run.meta.get("framework") or "")
     versions = run.meta.get("versions") or {}
     said = [f"{_PRODUCT.get(name, name)} {version}" for name, version in versions.items()]
-    if "deepspeed" not in versions and run.meta.get("version_range"):
-        said.insert(0, f"DeepSpeed {run.meta['version_range']}")
+    spans = str(run.meta.get("version_range") or "").partition(" (")[0]
+    if "deepspeed" not in versions and spans[:1].isdigit():
+        said.insert(0, f"DeepSpeed {spans}")
     named = [] if framework == "deepspeed" and said else [framework]
     return ", ".join(filter(None, [*named, *said]))
 
@@ -235,20 +181,3 @@ def _loss(seen: Overview) -> str:
         return ""
     first, last = (f"{value:.4g}" for value in seen.loss)
     return first if first == last else f"{first} → {last}"
-
-
-def _others(run: Run) -> list[RenderableType]:
-    others = run.findings[1:]
-    if not others:
-        return []
-    rows = columns(8)
-    for found in others[:_OTHERS]:
-        style = _STYLE.get(str(found.severity), "")
-        proof = next((p for p in found.evidence if p.source and p.line is not None), None)
-        title = say(found.title)
-        if proof:
-            title = Text("  ").join([title, place(proof.source, proof.line)])
-        rows.add_row(say(str(found.severity), style), title)
-    left = len(others) - _OTHERS
-    more = [say(f"{left} lesser ones are in --json", QUIET)] if left > 0 else []
-    return [heading("Also"), rows, *more]

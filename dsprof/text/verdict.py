@@ -1,0 +1,109 @@
+"""The findings in words: the first at length, the others in a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from dsprof.text import words
+from dsprof.text.layout import ACCENT, QUIET, STRONG, columns, heading, place, say
+from dsprof.text.overview import Overview
+
+if TYPE_CHECKING:
+    from dsprof.findings import Advice, Finding
+
+_EVIDENCE: Final = 3
+_ADVICE: Final = 3
+_OTHERS: Final = 8
+_STYLE: Final = {"critical": ACCENT, "warning": STRONG, "info": QUIET}
+_NEXT_TIME: Final = (
+    'Ask the job for more: "wall_clock_breakdown": true in its DeepSpeed config, and with '
+    '"log_level": "info" DeepSpeed 0.19.3 and later print steps again.'
+)
+
+
+def verdict_section(findings: list[Finding], seen: Overview) -> list[RenderableType]:
+    """What holds the job back, what that costs, what to change and what it gains."""
+    if not findings:
+        return [say(_no_verdict(seen), STRONG), say(_NEXT_TIME)]
+    found = findings[0]
+    rows = columns(8)
+    cost = words.cost(found.seconds_per_step, found.share, seen.seconds)
+    sure = say(f"{found.confidence} confidence", QUIET)
+    if cost:
+        rows.add_row(say("Cost", QUIET), Text(", ").join([say(cost, ACCENT), sure]))
+    else:
+        rows.add_row(say("Sure", QUIET), sure)
+    for index, advice in enumerate(found.advice[:_ADVICE]):
+        rows.add_row(say("" if index else "Change", QUIET), _change(advice))
+    gain = words.gain(found.gain, seen.seconds)
+    if gain:
+        rows.add_row(say("Gain", QUIET), say(gain))
+    return [say(found.title, STRONG), Text(), rows]
+
+
+def _no_verdict(seen: Overview) -> str:
+    if not seen.rows:
+        return "No verdict: the source tells of no optimizer step"
+    if seen.seconds is None:
+        return "No verdict: the source does not say how long a step takes"
+    return "No verdict: no timer says where a step goes"
+
+
+def _change(advice: Advice) -> Text:
+    now = f"{advice.now} → {advice.to}" if advice.now else advice.to
+    return Text(": ").join([say(advice.setting), say(now, STRONG)])
+
+
+def reason_section(findings: list[Finding]) -> list[RenderableType]:
+    """How the verdict follows from the log, where that stands, and why to change what."""
+    if not findings:
+        return []
+    found = findings[0]
+    rows = columns(8)
+    for label, cell in (*_proofs(found), *_reasons(found)):
+        rows.add_row(say(label, QUIET), cell)
+    return [
+        heading("Why"),
+        Padding(say(found.summary), (0, 0, 0, 2)),
+        *([rows] if rows.rows else []),
+    ]
+
+
+def _proofs(found: Finding) -> Iterator[tuple[str, RenderableType]]:
+    """What the lines say, those of one line together, and where they stand."""
+    lines: dict[tuple[str, int | None], list[str]] = {}
+    for proof in found.evidence:
+        lines.setdefault((proof.source, proof.line), []).append(proof.text)
+    for index, ((source, line), said) in enumerate(list(lines.items())[:_EVIDENCE]):
+        parts = [part for part in (say("; ".join(said)), place(source, line)) if part]
+        yield "" if index else "  Proof", Group(*parts)
+
+
+def _reasons(found: Finding) -> Iterator[tuple[str, RenderableType]]:
+    for index, advice in enumerate(found.advice[:_ADVICE]):
+        why = Text(": ").join([say(advice.setting), say(advice.why, QUIET)])
+        yield "" if index else "  Change", why
+
+
+def other_section(findings: list[Finding]) -> list[RenderableType]:
+    others = findings[1:]
+    if not others:
+        return []
+    rows = columns(8)
+    for found in others[:_OTHERS]:
+        label = say(str(found.severity), _STYLE.get(str(found.severity), ""))
+        rows.add_row(label, _line(found))
+    left = len(others) - _OTHERS
+    more = [say(f"{left} lesser ones are in --json", QUIET)] if left > 0 else []
+    return [heading("Also"), rows, *more]
+
+
+def _line(found: Finding) -> Text:
+    proof = next((p for p in found.evidence if p.source and p.line is not None), None)
+    title = say(found.title)
+    return Text("  ").join([title, place(proof.source, proof.line)]) if proof else title
