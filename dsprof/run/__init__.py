@@ -67,7 +67,7 @@ class Run:
     @cached_property
     def repairs(self) -> pd.DataFrame:
         """What was corrected, or cannot be trusted, and why."""
-        late = phases_exceed_step(steps.overrun(self.steps, self.phases))
+        late = phases_exceed_step(self.events, steps.overrun(self.steps, self.phases))
         return table_of([*self._repaired[1], *([late] if late else [])])
 
     @cached_property

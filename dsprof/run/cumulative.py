@@ -75,15 +75,16 @@ def summary_table(events: pd.DataFrame, source: Source) -> Outcome:
 def table_is_suspect(events: pd.DataFrame, source: Source) -> bool:
     """The version is about one with the defect, or one rank's calls exceed the log's own time.
 
-    The logger waits for each call to end, so their sum cannot exceed the time that passed.
+    The logger waits for each call to end, so their sum cannot exceed the time since the
+    launcher's first line.
     """
     if source.version.surely("0.18.0") or not source.version.maybe(SINCE):
         return source.version.maybe(SINCE)
     rows = of_kind(events, Kind.COMM)
     tables = rows[of_a_table(rows)]
     longest = tables.groupby(["segment", "record"])["seconds"].sum().max()
-    passed = (events["at"].max() - events["at"].min()).total_seconds()
-    return bool(longest > passed > 0)
+    launched = events.loc[events["pattern"].astype("str").str.startswith("launcher."), "at"].min()
+    return bool(longest > (events["at"].max() - launched).total_seconds() > 0)
 
 
 def _increases(

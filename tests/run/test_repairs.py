@@ -106,14 +106,20 @@ def test_a_summary_of_sums_is_suspect_and_left_as_it_is() -> None:
     assert names(run) == ["cumulative-comm-latency"]
 
 
-def test_a_summary_that_exceeds_the_time_that_passed_is_suspect_whatever_the_version() -> None:
-    rows = [
-        SUMMARY | {"name": "all_reduce", "seconds": s, "count": 40, "record": 9} for s in (4.0, 5.0)
-    ]
-    clock = [metric("loss", s, 1.0, at=START + pd.Timedelta(seconds=s)) for s in (1, 9)]
-    assert names(run_of(*rows, *clock)) == ["cumulative-comm-latency"]
-    later = metric("loss", 12, 1.0, at=START + pd.Timedelta(seconds=12))
-    assert names(run_of(*rows, *clock, later)) == []
+def summary_after(seconds: float, *, pattern: str) -> list[dict[str, Any]]:
+    """Two operations of 4 s and 5 s in a log that ends `seconds` after its first line."""
+    ops = [SUMMARY | {"name": "all_reduce", "seconds": s, "record": 9} for s in (4.0, 5.0)]
+    start = {"kind": "config", "name": "nodes", "value": 1, "pattern": pattern, "at": START}
+    return [start, *ops, metric("loss", 9, 1.0, at=START + pd.Timedelta(seconds=seconds))]
+
+
+def test_a_summary_that_exceeds_the_time_since_launch_is_suspect_whatever_the_version() -> None:
+    assert names(run_of(*summary_after(8, pattern="launcher.nodes"))) == ["cumulative-comm-latency"]
+    assert names(run_of(*summary_after(10, pattern="launcher.nodes"))) == []
+
+
+def test_a_summary_in_an_excerpt_may_exceed_the_excerpts_time() -> None:
+    assert names(run_of(*summary_after(8, pattern="x.y"))) == []
 
 
 def test_moe_timers_that_add_up_are_repaired_too() -> None:
