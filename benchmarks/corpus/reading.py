@@ -1,0 +1,112 @@
+"""What a run says, record by record, in numbers a truth file can be held against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from dsprof.run import Run
+
+RELATIVE = 1e-6  # what a printed number may lose on its way through units
+ABSOLUTE = 1e-9
+MEASURES = ("seconds", "bytes", "value", "count")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that the truth says of one kind of record, and what was found."""
+
+    kind: str
+    what: str
+    expected: Any
+    found: Any
+
+    @property
+    def ok(self) -> bool:
+        return same(self.expected, self.found)
+
+
+def same(expected: Any, found: Any) -> bool:
+    """Equal as printed: numbers within rounding, nothing only with nothing."""
+    if isinstance(expected, list) and isinstance(found, list):
+        pairs = zip(expected, found, strict=False)
+        return len(expected) == len(found) and all(same(e, f) for e, f in pairs)
+    if isinstance(expected, float) and isinstance(found, int | float):
+        return math.isclose(expected, found, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    return bool(expected == found)
+
+
+@dataclass(frozen=True)
+class Record:
+    """The rows of one record: its measures and texts by canonical name and by the log's word."""
+
+    line: int
+    step: int | None
+    rank: int | None
+    host: str | None
+    segment: int
+    timers: str | None
+    count: int | None
+    values: Mapping[str, float]
+    texts: Mapping[str, str]
+    seconds: float | None
+    bytes: float | None
+
+    def __getitem__(self, name: str) -> float | None:
+        """A measure in seconds, bytes or as printed; None if the record does not tell it."""
+        return self.values.get(name)
+
+
+class Reading:
+    """A run and its records before any repair: what stands in the log."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @cached_property
+    def _records(self) -> dict[str, list[Record]]:
+        rows = self.run.recorded.sort_values("record", kind="stable").astype(object)
+        rows = rows.where(rows.notna(), None)
+        told: dict[str, list[Record]] = {}
+        by_record = groupby(rows.to_dict("records"), lambda row: (row["pattern"], row["record"]))
+        for (pattern, _), some in by_record:
+            told.setdefault(str(pattern), []).append(_record(list(some)))
+        return told
+
+    @property
+    def patterns(self) -> Iterable[str]:
+        return self._records
+
+    def of(self, *patterns: str) -> list[Record]:
+        """The records that these patterns read, in the log's order."""
+        found = [record for name in patterns for record in self._records.get(name, [])]
+        return sorted(found, key=lambda record: record.line)
+
+    def step(self, step: int | None) -> Mapping[str, Any]:
+        """What `Run.steps` says of a step; empty if it has no row."""
+        rows = self.run.steps[self.run.steps["step"] == step] if step is not None else []
+        return dict(rows.iloc[-1].dropna()) if len(rows) else {}
+
+    def phases(self, step: int | None) -> Mapping[str, float]:
+        """The log's timer words of a step → seconds of one optimizer step."""
+        rows = self.run.phases[self.run.phases["step"] == step] if step is not None else None
+        return {} if rows is None else dict(zip(rows["raw"], rows["seconds"], strict=True))
+
+
+def _record(rows: list[dict[str, Any]]) -> Record:
+    first = rows[0]
+    values: dict[str, float] = {}
+    texts: dict[str, str] = {}
+    for row in rows:
+        measure = next((row[name] for name in MEASURES if row[name] is not None), None)
+        for word in {row["name"], row["raw"]} - {None}:
+            if measure is not None:
+                values[word] = measure
+            if row["text"] is not None:
+                texts[word] = row["text"]
+    told = ("seconds", "bytes", "count", "line", "step", "rank", "host", "segment", "timers")
+    return Record(**{name: first[name] for name in told}, values=values, texts=texts)
