@@ -9,7 +9,7 @@ table for the same bytes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from dsprof.grammar import Grammar
 from dsprof.logs.containers import Containers
 from dsprof.logs.coverage import Unread
 from dsprof.logs.lines import portions
+from dsprof.logs.ranges import ranges_of, scan_ranges
 from dsprof.logs.scan import Scanner
-from dsprof.logs.source import Source, open_bytes, sources_of
+from dsprof.logs.source import Source, is_plain, open_bytes, sources_of
 from dsprof.logs.table import SCHEMA, Sheet, events_table
 
 __all__ = ["SCHEMA", "Coverage", "Log", "Reader", "read"]
@@ -71,11 +72,13 @@ class Log:
 class Reader:
     """Reads one growing source: feed what came, ask for the table when wanted."""
 
-    def __init__(self, grammar: Grammar, source: Source) -> None:
+    def __init__(
+        self, grammar: Grammar, source: Source, scanner: Scanner | None = None, read: int = 0
+    ) -> None:
         self.source = source
-        self.bytes = 0
+        self.bytes = read
         self.grammar = grammar
-        self.scanner = Scanner(grammar)
+        self.scanner = Scanner(grammar) if scanner is None else scanner
         self._containers = Containers()
 
     def feed(self, data: bytes) -> None:
@@ -93,7 +96,11 @@ class Reader:
 
 
 def read(
-    paths: Sequence[str | Path], *, grammar: Grammar | None = None, processes: int = 1
+    paths: Sequence[str | Path],
+    *,
+    grammar: Grammar | None = None,
+    processes: int = 1,
+    progress: Callable[[int], None] | None = None,
 ) -> Log:
     """Reads files, folders, globs, URLs or `-`, all as one run.
 
@@ -101,21 +108,33 @@ def read(
         paths: where the logs are.
         grammar: dialects to read with; the built-in ones if None.
         processes: worker processes for large plain files.
+        progress: called with the number of plain bytes just read.
 
     Raises:
         DsprofError: a path cannot be read or is no log.
     """
     grammar = grammars.builtin() if grammar is None else grammar
-    readers = [_read_source(source, grammar, processes) for source in sources_of(paths)]
+    report = progress or (lambda _: None)
+    readers = [
+        _read_source(source, grammar, processes, report) for source in sources_of(paths)
+    ]
     return _log(readers, grammar)
 
 
-def _read_source(source: Source, grammar: Grammar, processes: int) -> Reader:
+def _read_source(
+    source: Source, grammar: Grammar, processes: int, progress: Callable[[int], None]
+) -> Reader:
+    if processes > 1 and is_plain(source.name):
+        parts = ranges_of(source.name, processes, grammar)
+        if len(parts) > 1:
+            scanner = scan_ranges(parts, grammar, progress)
+            return Reader(grammar, source, scanner, sum(part.end - part.start for part in parts))
     reader = Reader(grammar, source)
     stream = open_bytes(source.name)
     try:
         for data in portions(stream):
             reader.feed(data)
+            progress(len(data))
     except (OSError, EOFError, ValueError) as error:
         # A cut or damaged archive: what could be unpacked counts.
         if reader.bytes == 0:

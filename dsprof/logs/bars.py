@@ -12,7 +12,7 @@ from typing import Final
 from dsprof.grammar import Grammar
 from dsprof.logs.records import Groups
 
-_BACK: Final = 4096  # bytes before a record in which its bar must stand
+LOOK_BACK: Final = 4096  # bytes before a record in which its bar must stand
 _TRIES: Final = 4
 
 
@@ -27,7 +27,7 @@ class Bars:
 
     def remember(self, piece: bytes) -> None:
         """Call with each piece once it is read."""
-        self._tail = piece[-_BACK:] if len(piece) >= _BACK else (self._tail + piece)[-_BACK:]
+        self._tail = piece[-LOOK_BACK:] if len(piece) >= LOOK_BACK else (self._tail + piece)[-LOOK_BACK:]
 
     def before(
         self, piece: bytes, begin: int, offset: int
@@ -38,10 +38,10 @@ class Bars:
         Args:
             offset: place of the piece in the source.
         """
-        if begin >= _BACK:
-            text = piece[begin - _BACK : begin]
+        if begin >= LOOK_BACK:
+            text = piece[begin - LOOK_BACK : begin]
         else:
-            text = (self._tail + piece[:begin])[-_BACK:]
+            text = (self._tail + piece[:begin])[-LOOK_BACK:]
         found = self._last_in(text)
         if found is None:
             return None

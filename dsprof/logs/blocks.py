@@ -29,11 +29,13 @@ class OpenBlock:
     who: tuple[int, int, int]
     opening: bytes
     at: bytes | None
+    until: int = -1  # where in the piece another opening ended it
     seen: int = 0
     missed: int = 0
     done: bool = False
     kept: dict[str, bytes | None] = field(default_factory=dict)
     _json: list[bytes] | None = None
+    _length: int = 0
     _depth: int = 0
 
     def __post_init__(self) -> None:
@@ -63,7 +65,7 @@ class OpenBlock:
                     kept = tuple(self.kept.get(name) for name in names)
                     return (number, (*match.groups(), *kept)) if line.rows else None
         if self.block.json is not None and text.rstrip().endswith(b"{"):
-            self._json = []
+            self._json, self._length, self._depth = [], 0, 0
             return self._collect(text[text.index(b"{") :])
         return self.miss()
 
@@ -76,13 +78,14 @@ class OpenBlock:
     def _collect(self, text: bytes) -> Found | None:
         assert self._json is not None
         self._json.append(text)
+        self._length += len(text)
         self._depth += text.count(b"{") - text.count(b"}")
-        if sum(map(len, self._json)) > _LONGEST_JSON:
+        if self._length > _LONGEST_JSON:
             self.done = True
-        if self._depth > 0:
+        if self._depth > 0 or self.done:
             return None
         whole = b"\n".join(self._json)
-        self._json = None
+        self._json, self._length, self._depth = None, 0, 0
         self.missed = 0
         whole = whole[: whole.rfind(b"}") + 1]
         return (len(self.block.lines), (whole,)) if _is_json(whole) else None

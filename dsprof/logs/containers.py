@@ -74,6 +74,11 @@ class Containers:
         return start + text + b"\n" * (owed + 1)
 
 
+def is_plain_text(head: bytes) -> bool:
+    """Whether a source that begins so holds the process's own lines."""
+    return _kind(head) == "plain"
+
+
 def _kind(data: bytes) -> str:
     first = data[: data.find(b"\n") + 1 or len(data)]
     if first.startswith(_DOCKER) and _docker_line(first) is not None:

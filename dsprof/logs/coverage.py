@@ -57,6 +57,15 @@ class Unread:
             counted = low
             self._keep(piece[low:high], number)
 
+    def join(self, later: Unread, lines: int) -> None:
+        """Adds what was seen in a range that begins after `lines` lines."""
+        self.shapes += later.shapes
+        for shape, (number, text) in later.example.items():
+            self.example.setdefault(shape, (number + lines, text))
+        self.looked += later.looked
+        self.metric_lines += later.metric_lines
+        self.read_lines += later.read_lines
+
     def wants(self, piece: bytes) -> bool:
         """Whether this piece is in the sample."""
         self._pieces += 1

@@ -109,6 +109,28 @@ class Records:
         """One record. `who` is rank, local rank and host code, -1 where unknown."""
         self._new.append((pattern, block_line, offset, line, *who, at, groups, body))
 
+    def join(self, later: Records, lines: int) -> None:
+        """Adds the records of the range right behind, which begins after `lines` lines."""
+        keys = _moved(self.keys, later.keys)
+        hosts, texts = _moved(self.hosts, later.hosts), _moved(self.texts, later.texts)
+        signatures = _moved(self.signatures, later.signatures)
+        for name, parts in later.columns.items():
+            for part in parts:
+                moved = part
+                if name == "line":
+                    moved = part + lines
+                elif name == "host":
+                    moved = hosts[part]
+                elif name == "signature":
+                    moved = signatures[part]
+                self.columns[name].append(moved)
+        for rows in later.rows:
+            text = None if rows.text is None else texts[rows.text]
+            record = (rows.record + self.count).astype(np.int32, copy=False)
+            self.rows.append(Rows(record, keys[rows.key], rows.measures, text))
+        self.per_pattern += later.per_pattern
+        self.count += later.count
+
     def flush_if_full(self) -> None:
         if len(self._new) >= _BATCH:
             self.flush()
@@ -389,6 +411,11 @@ _RECORD_TYPES: Final = {
     "step": np.int64,
     "signature": np.int32,
 }
+
+
+def _moved(codes: Codes[T], other: Codes[T]) -> np.ndarray:
+    """For each code of `other` the code here; the last one, for -1, stays -1."""
+    return np.array([*map(codes, other.values), -1], np.int32)
 
 
 def _by_shape(

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from typing import Final
 
-from dsprof.grammar import Grammar, Pairs
+from dsprof.grammar import Grammar, Pattern
 from dsprof.logs import clocks, wrappers
 from dsprof.logs.bars import Bars
 from dsprof.logs.blocks import OpenBlock
@@ -24,6 +24,7 @@ from dsprof.logs.wrappers import Plan, Prefixes
 _LINE_ENDS: Final = b"\n\r"
 _LEAD: Final = 64  # bytes before a needle that a pattern's lead may reach back
 _LONGEST_WRAPPED: Final = 4096
+_MOST_OPEN: Final = 32
 
 #: Rank, local rank and host code; -1 where unknown.
 Who = tuple[int, int, int]
@@ -62,7 +63,8 @@ class Scanner:
         self._offset = 0  # of the next piece in the source
         self._prefixes = Prefixes()
         self._blocks: list[OpenBlock] = []
-        self._year = 0
+        self._followed = 0  # lines read behind the end, for blocks only
+        self.year = 0  # of the first full date; clocks without a year take it
 
     def feed(self, data: bytes) -> None:
         piece = self._pieces.feed(data)
@@ -71,13 +73,19 @@ class Scanner:
         if piece:
             self._scan(piece)
 
-    def finish(self) -> None:
-        """Reads what is left: a last line without an end."""
+    def finish(self, *, is_end: bool = True) -> None:
+        """Reads what is left: a last line without an end.
+
+        Args:
+            is_end: the source ends here; False if more of it is read elsewhere, and open
+                blocks may go on in `follow_blocks`.
+        """
         rest = self._pieces.take()
         if rest:
             self._scan(rest)
-        self._blocks = []
-        self._add_bar(b"", 0, self.lines + 1, NOBODY)
+        if is_end:
+            self._blocks = []
+            self._add_bar(b"", 0, self.lines + 1, NOBODY)
         self.records.flush()
 
     @property
@@ -85,11 +93,26 @@ class Scanner:
         """Whether a block is still open: its lines may lie ahead."""
         return bool(self._blocks)
 
+    def look_at(self, before: bytes) -> None:
+        """Bytes in front of what will be fed, that a record may look back into."""
+        self._bars.remember(wrappers.without_colours(before))
+
     def follow_blocks(self, data: bytes) -> None:
-        """Reads lines for open blocks only: they lie behind the end of this scanner's range."""
-        self._feed_blocks(data, set(), len(self._blocks))
-        self.lines += data.count(b"\n")
+        """Reads whole lines for open blocks only: they lie behind the end of this range."""
+        self._feed_blocks(wrappers.without_colours(data), set(), len(self._blocks))
+        self._followed += data.count(b"\n")
         self._offset += len(data)
+
+    def join(self, later: Scanner) -> None:
+        """Adds what was found in the range right behind this one."""
+        self.records.join(later.records, self.lines)
+        self.lines += later.lines
+        self.headers += later.headers
+        self.unread.join(later.unread, self.lines - later.lines)
+
+    def __getstate__(self) -> dict[str, object]:
+        """What another process needs: what was found, not the means of finding."""
+        return {name: getattr(self, name) for name in ("records", "lines", "headers", "unread")}
 
     def _cut_between_records(self, piece: bytes) -> bytes:
         """The part of an endless line that holds whole records; the rest is held back."""
@@ -167,7 +190,7 @@ class Scanner:
             body = None
             if pattern.pairs is not None:
                 alone = low != here and (i == last or hits[i + 1][1] >= high)
-                body, end = _body_of(pattern.pairs, piece, end, high, alone=alone)
+                body, end = _body_of(pattern, piece, end, high, alone=alone)
             if low != here:
                 who, at = NOBODY, None
                 if low != line_start:
@@ -178,11 +201,20 @@ class Scanner:
                 self._add_bar(piece, begin, number, who)
             add(p, offset + begin, number, who, at, groups, body)
             if pattern.block is not None:
-                opening = piece[end:high]
-                self._blocks.append(OpenBlock(p, pattern.block, high, begin > low, who, opening, at))
+                opening = piece[end:high][:_LONGEST_WRAPPED]
+                self._open(OpenBlock(p, pattern.block, high, begin > low, who, opening, at), low)
             taken.add(low)
             here, reached = low, max(end, stop)
         return taken
+
+    def _open(self, block: OpenBlock, low: int) -> None:
+        """Whoever opens a block again has ended the one before. A few can be open at once:
+        several ranks print tables and tracebacks side by side."""
+        rivals = [b for b in self._blocks if b.until < 0]
+        same = [b for b in rivals if b.pattern == block.pattern and b.who == block.who]
+        for ended in same or rivals[:-_MOST_OPEN]:
+            ended.until = low
+        self._blocks.append(block)
 
     def _rejoined(
         self, candidates: list[Candidate], piece: bytes, start: int, high: int
@@ -220,10 +252,10 @@ class Scanner:
         prefix, plan = self._prefixes.plan(prefix)
         if plan.at is not None:
             at = prefix[plan.at[0] : plan.at[1]]
-            if not self._year and at[:4].isdigit():
-                self._year = int(at[:4])
-        elif plan.clock is not None and self._year:
-            at = clocks.with_year(prefix[plan.clock[0] : plan.clock[1]], self._year)
+            if not self.year and at[:4].isdigit():
+                self.year = int(at[:4])
+        elif plan.clock is not None and self.year:
+            at = clocks.with_year(prefix[plan.clock[0] : plan.clock[1]], self.year)
         if plan.where is not None:
             self.headers[prefix[plan.where[0] : plan.where[1]]] += 1
         return self._identity(prefix, plan, who), at
@@ -245,13 +277,15 @@ class Scanner:
         """Gives open blocks the lines behind their opening one; `carried` of them were
         opened in an earlier piece."""
         still_open = []
+        lines: dict[int, tuple[Who, bytes]] = {}  # several blocks read the same line
         for i, block in enumerate(self._blocks):
             low = 0 if i < carried else block.opened_at + 1
-            number = self.lines + 1 + piece.count(b"\n", 0, low)
-            while low < len(piece) and not block.done:
+            number = self.lines + self._followed + 1 + piece.count(b"\n", 0, low)
+            until = len(piece) if block.until < 0 else block.until
+            while low < until and not block.done:
                 high = piece.find(b"\n", low)
                 high = len(piece) if high < 0 else high
-                found = self._block_line(block, piece[low:high].rstrip(b"\r"))
+                found = self._block_line(block, piece, low, high, lines)
                 if found is not None:
                     shape, groups = found
                     at = self._offset + low
@@ -259,20 +293,21 @@ class Scanner:
                 elif low in taken and block.missed:
                     block.missed -= 1  # another pattern's line is no gap
                 low, number = high + 1, number + 1
-            if not block.done:
+            if not block.done and block.until < 0:
                 still_open.append(block)
         self._blocks = still_open
 
     def _block_line(
-        self, block: OpenBlock, line: bytes
-    ) -> tuple[int, tuple[bytes | None, ...]] | None:
-        text = line
+        self, block: OpenBlock, piece: bytes, low: int, high: int, lines: dict[int, tuple[Who, bytes]]
+    ) -> tuple[int, Groups] | None:
+        text = piece[low:high].rstrip(b"\r")
         if block.wrapped:
-            plan = wrappers.study(text[:400], whole=False, outer=True)
-            who = self._identity(text, plan, NOBODY)
+            if low not in lines:
+                plan = wrappers.study(text[:400], whole=False, outer=True)
+                lines[low] = self._identity(text, plan, NOBODY), text[plan.end :]
+            who, text = lines[low]
             if any(w >= 0 and w != mine for w, mine in zip(who, block.who, strict=True)):
                 return block.miss()
-            text = text[plan.end :]
         return block.read(text)
 
 
@@ -307,13 +342,17 @@ def _with_lead(
 
 
 def _body_of(
-    pairs: Pairs, piece: bytes, start: int, high: int, *, alone: bool
+    pattern: Pattern, piece: bytes, start: int, high: int, *, alone: bool
 ) -> tuple[bytes, int]:
     """The text of a record's pairs and where it ends; another record may follow on the line."""
+    pairs = pattern.pairs
+    assert pairs is not None
     body = piece[start:high]
     if pairs.end or not alone:
         if not pairs.end:
             body = body[: wrappers.header_start(body, 0, len(body))]
+            again = body.find(pattern.needles[0])
+            body = body[:again] if again > 0 else body
         body = body[: end_of_pairs(body, pairs)]
         high = start + len(body)
     return body.strip(b" |\t"), high

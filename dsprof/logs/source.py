@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from dsprof.errors import DsprofError
+from dsprof.logs.containers import is_plain_text
 
 _REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]{1,15}://")
 _RANK_IN_NAME: Final = re.compile(r"(?:^|[._-])rank[._-]?(\d+)(?=[._-]|$)", re.IGNORECASE)
@@ -94,11 +95,15 @@ def named(name: str) -> Source:
 
 
 def is_plain(name: str) -> bool:
-    """Whether byte ranges of it can be read: a regular, uncompressed local file."""
+    """Whether byte ranges of it can be read: a regular local file of plain lines."""
     if name == "-" or _REMOTE.match(name) or not os.path.isfile(name):
         return False
-    with open(name, "rb") as file:
-        return _compression(file.read(8)) == ""
+    try:
+        with open(name, "rb") as file:
+            head = file.read(4096)
+    except OSError:
+        return False
+    return _compression(head) == "" and is_plain_text(head)
 
 
 def open_bytes(name: str) -> BinaryIO:
