@@ -160,7 +160,7 @@ def _steps(seen: Overview) -> str:
     said = [which, f"{seen.rows:,} of them printed"]
     if seen.launches > 1:
         said.append(f"in {seen.launches:,} launches")
-    if seen.median is not None and seen.p95 is not None and seen.averaged > 1:
+    if seen.median is not None and seen.p95 is not None and seen.rows > 1:
         said.append(f"median {format_seconds(seen.median)}, 95 % under {format_seconds(seen.p95)}")
     if seen.skipped:
         said.append(f"{seen.skipped:,} skipped (overflow)")

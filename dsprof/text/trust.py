@@ -38,16 +38,22 @@ def by_weight(problems: pd.DataFrame) -> pd.DataFrame:
 
 
 def problem_section(problems: pd.DataFrame) -> list[RenderableType]:
+    """The first of every kind of problem, and how many more there are of it."""
     if problems.empty:
         return []
     rows = columns(11)
-    for _, row in by_weight(problems).head(_PROBLEMS).iterrows():
+    told = by_weight(problems)
+    kinds = told.groupby(["kind", "root_cause"], observed=True, sort=False)
+    firsts = told.assign(same=kinds["kind"].transform("size")).drop_duplicates(
+        ["kind", "root_cause"]
+    )
+    for _, row in firsts.head(_PROBLEMS).iterrows():
         first = words.known(row["root_cause"]) and bool(row["root_cause"])
         label = "first cause" if first else str(row["severity"])
         rows.add_row(say(label, ACCENT if first else QUIET), _problem(row))
-    left = len(problems) - _PROBLEMS
-    note = f"{len(problems):,}, {_PROBLEMS} shown" if left > 0 else ""
-    return [heading("Problems", note), rows]
+    left = len(firsts) - _PROBLEMS
+    more = [say(f"{words.count_of(left, 'other kind')} in --json", QUIET)] if left > 0 else []
+    return [heading("Problems", f"{len(problems):,}"), rows, *more]
 
 
 def _problem(row: pd.Series[Any]) -> Text:
@@ -61,7 +67,9 @@ def _problem(row: pd.Series[Any]) -> Text:
     if where:
         told.append_text(say(f" ({where})"))
     if said:
-        told.append_text(say(f"  {said}", QUIET))
+        told.append_text(Text("  ")).append_text(say(said, QUIET))
+    if row["same"] > 1:
+        told.append_text(say(f", {row['same'] - 1:,} more of the kind", QUIET))
     return Text("  ").join([told, place(row["source"], row["line"])])
 
 
@@ -103,7 +111,7 @@ def coverage_section(coverage: Coverage | None) -> list[RenderableType]:
             rows.add_row(say(f"{count:,} ×", QUIET), cell)
         left = len(coverage.shapes) - _SHAPES
         more = (
-            f"and {words.count_of(left, 'shape')} more: dsprof parsers --unknown"
+            f"and {words.count_of(left, 'shape')} more: dsprof parsers --unknown PATH"
             if left > 0
             else ""
         )
