@@ -21,12 +21,12 @@ Numbers = npt.NDArray[np.float64]
 
 
 def frame_of(table: pa.Table) -> pd.DataFrame:
-    """The events of a `Log` (columns of `dsprof.events.COLUMNS`) as a tidy frame."""
+    """The events of a `Log` as a frame that `tidy` takes, whole numbers kept whole."""
     whole = {pa.int8(), pa.int16(), pa.int32(), pa.int64()}
-    frame = table.unify_dictionaries().to_pandas(
+    frame: pd.DataFrame = table.unify_dictionaries().to_pandas(
         types_mapper=lambda kind: pd.Int64Dtype() if kind in whole else None
     )
-    return tidy(frame)
+    return frame
 
 
 def tidy(events: pd.DataFrame) -> pd.DataFrame:
@@ -38,31 +38,31 @@ def tidy(events: pd.DataFrame) -> pd.DataFrame:
     index = pd.RangeIndex(len(events))
     columns: dict[str, Any] = {}
     for name in COLUMNS:
-        known = events[name].set_axis(index) if name in events else None
-        columns[name] = _typed(name, known, index)
+        if name in events:
+            columns[name] = _typed(name, events[name].set_axis(index))
+        elif name == "record":
+            columns[name] = index
+        else:
+            columns[name] = 0 if name in SURE else _typed(name, _NOTHING).reindex(index)
     return pd.DataFrame(columns, index=index)
 
 
-def _typed(name: str, known: pd.Series[Any] | None, index: pd.RangeIndex) -> pd.Series[Any]:
-    if known is None:
-        known = pd.Series(index if name == "record" else pd.NA, index=index, dtype=object)
+_NOTHING: Final[pd.Series[Any]] = pd.Series([], dtype=object)
+
+
+def _typed(name: str, known: pd.Series[Any]) -> pd.Series[Any]:
     if name in SURE:
         return known.fillna(0).astype("int64")
     if name in WHOLE:
-        return pd.to_numeric(known).astype("Int64")
+        return known if known.dtype == "Int64" else pd.to_numeric(known).astype("Int64")
     if name in MEASURES:
-        return pd.to_numeric(known).astype("float64")
-    if name in WORDS:
-        return _words(known)
+        return known if known.dtype == "float64" else pd.to_numeric(known).astype("float64")
     if name == "at":
         return pd.to_datetime(known)
-    return known.astype("str") if known.notna().any() else known.astype("string").astype("str")
-
-
-def _words(known: pd.Series[Any]) -> pd.Series[Any]:
-    if isinstance(known.dtype, pd.CategoricalDtype):
+    if isinstance(known.dtype, pd.CategoricalDtype) and name in WORDS:
         return known
-    return known.astype("str").astype("category")
+    words = known.astype("string").astype("str")
+    return words.astype("category") if name in WORDS else words
 
 
 def whole(column: pd.Series[Any]) -> Codes:

@@ -1,0 +1,62 @@
+"""The events frame: every column there, each of one type, however the rows came in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dsprof.events import COLUMNS
+from dsprof.run.table import frame_of, keys, positions, tidy
+
+
+def test_columns_that_are_not_there_are_missing() -> None:
+    frame = tidy(pd.DataFrame({"kind": ["metric"], "step": [3]}))
+    assert tuple(frame.columns) == COLUMNS
+    assert frame["segment"].tolist() == [0]
+    assert frame.drop(columns=["kind", "step", "segment", "engine", "record"]).isna().all(axis=None)
+
+
+def test_types_do_not_depend_on_what_is_in_a_column() -> None:
+    full = {name: ["7"] for name in COLUMNS} | {"at": [pd.Timestamp("2024-01-01")]}
+    numbers = ("segment", "engine", "record", "step", "steps", "rank", "count", "line")
+    full |= {name: [7] for name in (*numbers, "seconds", "bytes", "value")}
+    empty, one = tidy(pd.DataFrame()), tidy(pd.DataFrame(full))
+    assert empty.drop(columns="at").dtypes.map(str).tolist() == (
+        one.drop(columns="at").dtypes.map(str).tolist()
+    )
+    assert not [name for name, kind in one.dtypes.items() if str(kind) == "object"]
+
+
+def test_missing_numbers_and_large_ones_survive_the_way_from_arrow() -> None:
+    table = pa.table(
+        {
+            "kind": pa.array(["metric", "metric"]).dictionary_encode(),
+            "step": pa.array([None, 2**60 + 1], pa.int64()),
+        }
+    )
+    frame = tidy(frame_of(table))
+    assert frame["step"][1] == 2**60 + 1
+    assert pd.isna(frame["step"][0])
+
+
+def test_rows_that_agree_share_a_key_and_missing_agrees_with_missing() -> None:
+    frame = tidy(pd.DataFrame({"step": [5, None, 5, None], "rank": [0, 1, 0, 1]}))
+    code = keys(frame, "step", "rank")
+    assert code[0] == code[2] != code[1] == code[3]
+
+
+def test_positions_are_those_of_the_table_or_minus_one() -> None:
+    table = tidy(pd.DataFrame({"step": [10, 20, 30]}))
+    rows = tidy(pd.DataFrame({"step": [30, 25, 10, None]}))
+    assert positions(table, rows, "segment", "step").tolist() == [2, -1, 0, -1]
+    nothing = tidy(pd.DataFrame())
+    assert positions(nothing, rows, "step").tolist() == [-1] * 4
+    assert len(positions(table, nothing, "step")) == 0
+
+
+def test_a_hostile_step_number_does_not_overflow_a_key() -> None:
+    big = np.iinfo(np.int64).max
+    frame = tidy(pd.DataFrame({"segment": [0, 1], "step": [big, big], "rank": [big, 0]}))
+    code = keys(frame, "segment", "step", "rank")
+    assert 0 <= code[0] < code[1]
