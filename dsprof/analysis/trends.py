@@ -68,11 +68,11 @@ def period(rows: NDArray[np.intp]) -> int | None:
 
 def _neighbourhood(values: Floats) -> Floats:
     width = min(len(values) | 1, 2 * _WIDEST_SPIKE + 1)
-    return np.asarray(median_filter(values, size=width, mode="nearest"))
+    return np.asarray(median_filter(values, size=width, mode="mirror"))
 
 
 def _without_outliers(values: Floats) -> Floats:
-    near = np.asarray(median_filter(values, size=2 * _SHORTEST + 1, mode="nearest"))
+    near = np.asarray(median_filter(values, size=2 * _SHORTEST + 1, mode="mirror"))
     off = np.abs(values - near)
     return np.where(off > 3 * 1.4826 * np.median(off), near, values)
 

@@ -183,7 +183,8 @@ def _gather_finding(
     if len(broken):
         said += (
             f"The trace of parameter uses was invalidated {len(broken):,} times: modules run in "
-            "another order than before, and each such step fetches late."
+            "another order than before, and each such step fetches late. "
+            + ("Medium confidence: what that costs is not in the log." if stall is None else "")
         )
     return Finding(
         rule="zero3-gather-stall",

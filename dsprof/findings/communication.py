@@ -85,7 +85,8 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
             title=f"Communication ({format_share(share)} of a step) does not overlap with compute",
             summary=f"{said} {format_seconds(seconds)} per step of exposed communication stand "
             f"against {format_seconds(compute)} of compute that could hide "
-            f"{format_seconds(hideable)} of it at best ({facts.windows}).",
+            f"{format_seconds(hideable)} of it at best ({facts.windows}). Medium "
+            "confidence: how much of a reduction can hide depends on when its gradients are ready.",
             share=facts.share(hideable),
             seconds_per_step=hideable,
             phase=str(table.index[0]) if len(table) else None,

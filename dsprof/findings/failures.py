@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.analysis.memory import capacity
 from dsprof.events import Severity
 from dsprof.findings.facts import Facts, row_evidence, whole
-from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.finding import Advice, Confidence, Evidence, Finding
 from dsprof.units import format_bytes
 
 _OOM = ("oom", "host-oom")
@@ -102,7 +102,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             steps=_steps(row),
             evidence=_evidence(facts, row),
             advice=cause.advice + (_host_memory() if killed == "SIGKILL" else ()),
-            confidence="high" if row["root_cause"] else "medium",
+            confidence=_sure(facts, row),
         )
     ]
 
@@ -130,7 +130,7 @@ def oom(facts: Facts) -> list[Finding] | str:
             steps=_steps(row),
             evidence=_evidence(facts, row),
             advice=_host_memory() if host else _gpu_memory(facts),
-            confidence="high",
+            confidence=_sure(facts, row),
         )
     ]
 
@@ -147,7 +147,8 @@ def hang(facts: Facts) -> list[Finding] | str:
     blame = (
         f"Rank {behind} had started the fewest collectives: it is the one that did not come."
         if behind is not None
-        else "The rank that does not report a timeout is the one to look at: it never arrived."
+        else "The rank that does not report a timeout is the one to look at: it never arrived. "
+        "Medium confidence: which one that is cannot be read off these lines."
     )
     waiting = tuple(sorted({int(rank) for rank in rows["rank"].dropna()}))
     return [
@@ -247,12 +248,24 @@ def _steps(row: pd.Series[Any]) -> tuple[int, int] | None:
 
 
 def _first_of(facts: Facts, row: pd.Series[Any]) -> str:
-    others = int(facts.run.problems["kind"].isin((*_FATAL, "killed-by-launcher")).sum()) - 1
+    others = _others(facts)
     if not others:
         return "It is the only failure in the source."
     if row["root_cause"]:
         return f"It was the first failure; {others} more messages follow from it."
-    return f"It is the first of {others + 1} failure messages; which came first is not certain."
+    return (
+        f"It is the first of {others + 1} failure messages; which came first is not certain, "
+        "hence medium confidence."
+    )
+
+
+def _sure(facts: Facts, row: pd.Series[Any]) -> Confidence:
+    return "high" if row["root_cause"] or not _others(facts) else "medium"
+
+
+def _others(facts: Facts) -> int:
+    """Failure messages beside the first one."""
+    return int(facts.run.problems["kind"].isin((*_FATAL, "killed-by-launcher")).sum()) - 1
 
 
 def _evidence(facts: Facts, row: pd.Series[Any]) -> tuple[Evidence, ...]:

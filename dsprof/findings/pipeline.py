@@ -7,7 +7,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.cost import bubble_seconds, bubble_share
 from dsprof.findings.facts import NO_TIMERS, Facts, phase_evidence, promise
-from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.finding import Advice, Confidence, Finding
 from dsprof.findings.thresholds import (
     IMBALANCE_CRITICAL,
     IMBALANCE_WARNING,
@@ -47,7 +47,7 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
             evidence=phase_evidence(pd.concat([waiting, facts.phases_of("communication")]), 4),
             advice=_advice(facts),
             gain=_gain(facts, seconds, ideal),
-            confidence="high" if ideal is not None else "medium" if cheap else "low",
+            confidence="high" if ideal is not None else _sure(cheap),
         )
     ]
 
@@ -169,6 +169,10 @@ def _blame(ideal: float | None, cheap: bool | None) -> str:
     return "a pipeline bubble, slower stages or slow transfers between them"
 
 
+def _sure(cheap: bool | None) -> Confidence:
+    return "medium" if cheap else "low"
+
+
 def _sentences(
     facts: Facts, waiting: pd.DataFrame, cheap: bool | None, ideal: float | None
 ) -> list[str]:
@@ -185,7 +189,7 @@ def _sentences(
             f"{format_seconds(_seconds(waiting, 'send'))}: the transfer is not what it waits for."
         )
     if ideal is None:
-        found += _unknown_shape(facts, total)
+        found += _unknown_shape(facts, total, cheap)
     else:
         found.append(_known_shape(facts, total, ideal))
     return found
@@ -211,11 +215,11 @@ def _known_shape(facts: Facts, seconds: float, ideal: float) -> str:
     )
 
 
-def _unknown_shape(facts: Facts, seconds: float) -> list[str]:
+def _unknown_shape(facts: Facts, seconds: float, cheap: bool | None) -> list[str]:
     compute = facts.seconds_of("compute")
     silent = (
         "The number of stages p and micro-batches m is not in this log, so bubble and slower "
-        "later stages cannot be told apart (hence no high confidence)."
+        f"later stages cannot be told apart, hence {_sure(cheap)} confidence."
     )
     found = [silent]
     if compute:

@@ -11,6 +11,8 @@ from dsprof.events import Severity
 
 #: Rows that a statistic needs: below, the rule abstains. Shares need one window.
 EVIDENCE_STEPS: Final = 20
+#: Fewer printed steps than this call nothing healthy with high confidence.
+FEW_STEPS: Final = 3
 #: Part of the best possible gain that is promised at least.
 GAIN_LOW: Final = 0.5
 

@@ -10,7 +10,7 @@ import pandas as pd
 from dsprof.events import Kind, Severity
 from dsprof.findings.facts import NO_TIMERS, Facts, phase_evidence, row_evidence, whole
 from dsprof.findings.finding import Advice, Evidence, Finding
-from dsprof.findings.thresholds import UNACCOUNTED_WARNING
+from dsprof.findings.thresholds import FEW_STEPS, UNACCOUNTED_WARNING
 from dsprof.units import format_seconds, format_share
 
 
@@ -61,7 +61,7 @@ def host_sync(facts: Facts) -> list[Finding] | str:
             if costly
             else f"Diagnostics are on: {names}",
             summary=" ".join(f"{sync.path}: {sync.why}." for sync in on)
-            + " How much it costs is not in the log: measure a run without.",
+            + " Medium confidence: what that costs is not in the log; measure a run without.",
             evidence=tuple(seen.values()) or _config_line(facts),
             advice=tuple(
                 Advice(sync.path, "true", "false, once the diagnosis is made", sync.why)
@@ -147,6 +147,7 @@ def _healthy(facts: Facts, abstained: Sequence[str]) -> Finding:
     said = (
         f", communication {format_share(facts.share(moving) or 0.0)}" if moving is not None else ""
     )
+    few = len(facts.steps) < FEW_STEPS
     silent = f" Not judged: {', '.join(abstained)}." if abstained else ""
     return Finding(
         rule="healthy",
@@ -154,11 +155,12 @@ def _healthy(facts: Facts, abstained: Sequence[str]) -> Finding:
         title=f"Nothing holds this run back: compute is {format_share(share)} of a step{said}",
         summary=f"A step takes {format_seconds(facts.breakdown.seconds)} ({facts.windows}): "
         f"{', '.join(parts)}. All but {format_share(UNACCOUNTED_WARNING)} at most is accounted "
-        f"for, and no other rule found anything to mend.{silent}",
+        f"for, and no other rule found anything to mend.{silent}"
+        + (" Medium confidence: few steps." if few else ""),
         share=share,
         seconds_per_step=facts.breakdown.seconds,
         evidence=phase_evidence(facts.breakdown.phases),
-        confidence="medium" if len(facts.steps) < 3 else "high",
+        confidence="medium" if few else "high",
     )
 
 

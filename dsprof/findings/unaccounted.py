@@ -29,17 +29,17 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
 
 def _no_timer(facts: Facts) -> list[Finding]:
     assert facts.breakdown is not None
-    inside = _mixed_phases(facts) if facts.hidden_communication else pd.DataFrame({"class": []})
-    mixed = inside[inside["class"] == "other"]
+    known = facts.phases_of("other")
     seconds = facts.seconds_of("other")
+    if facts.hidden_communication is not None:
+        known = known.drop(_mixed_phases(facts).index, errors="ignore")
+        seconds = _untimed(facts) + float(known["seconds"].sum())
     if seconds is None:
         return []
-    seconds -= float(mixed["seconds"].sum()) if len(mixed) else 0.0
     share = facts.share(seconds) or 0.0
     severity = grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
     if severity is None:
         return []
-    known = facts.phases_of("other").drop(mixed.index)
     parts = ", ".join(
         f"{name} {format_seconds(row['seconds'])}" for name, row in known.head(3).iterrows()
     )
@@ -111,6 +111,12 @@ def _no_steps(facts: Facts) -> list[Finding] | str:
             ),
         )
     ]
+
+
+def _untimed(facts: Facts) -> float:
+    """Seconds of a step outside all timers."""
+    assert facts.breakdown is not None
+    return max(0.0, facts.breakdown.seconds - float(facts.breakdown.phases["seconds"].sum()))
 
 
 def _mixed_phases(facts: Facts) -> pd.DataFrame:

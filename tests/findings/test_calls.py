@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.findings.plants import WELL, call, one, phase, problem, run_of, silent, steps, why
 
 from dsprof.events import Severity
+from tests.findings.plants import WELL, call, one, phase, problem, run_of, silent, steps, why
 
 LINK = {"link_bytes_per_second": 10e9}
 

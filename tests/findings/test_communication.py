@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.plants import WELL, call, one, phase, rules, run_of, silent, steps, why
 
 from dsprof.events import Severity
+from tests.findings.plants import WELL, call, one, phase, rules, run_of, silent, steps, why
 
 #: 0.4 of 1.0 s are collectives.
 EXPOSED = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.findings.plants import config, metric, one, rules, run_of, silent, steps, why
 
 from dsprof.events import Severity
+from tests.findings.plants import config, metric, one, rules, run_of, silent, steps, why
 
 #: Stage 0 computes 1.0 of 2.0 s, waits 0.75 s for gradients; sending takes 0.05 s.
 STAGE_0 = {

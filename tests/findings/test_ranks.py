@@ -32,7 +32,7 @@ def test_the_late_rank_and_its_phase_are_named() -> None:
     assert found.seconds_per_step == pytest.approx(0.15)
     assert found.severity is Severity.WARNING
     assert found.title == "The others wait for rank 2 on w1, 15 % of each step"
-    assert found.evidence[0].text == "rank 2, step 1, data: 200 ms"
+    assert found.evidence[0].text == "rank 2, step 30, data: 200 ms"
 
 
 def test_a_fifth_of_the_step_is_critical() -> None:

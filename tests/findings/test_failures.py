@@ -1,0 +1,115 @@
+"""How a run ended: who was first, and why."""
+
+from __future__ import annotations
+
+from dsprof.events import Severity
+from dsprof.findings import findings_of
+from tests.findings.plants import WELL, Row, config, one, problem, rules, run_of, silent, steps, why
+
+SLOW = {"forward": 0.3, "backward_inner": 0.2, "backward_allreduce": 0.5}
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total "
+    "capacity of 79.15 GiB of which 1.20 GiB is free."
+)
+
+
+def test_a_failure_comes_before_all_that_only_slows_the_run() -> None:
+    run = run_of([*steps(40, SLOW), problem("oom", OOM, rank=3, host="w1", step=40)], world_size=4)
+    assert rules(run)[:2] == ["oom", "communication-bound"]
+
+
+def test_out_of_memory_names_rank_host_and_size() -> None:
+    run = run_of([*steps(40, WELL), problem("oom", OOM, rank=3, host="w1", step=40)])
+    found = one(run, "oom")
+    assert found.severity is Severity.CRITICAL
+    assert found.title == "Rank 3 on w1 ran out of GPU memory after step 40"
+    assert "It asked for 2.00 GiB more on a GPU of 79.2 GiB" in found.summary
+    assert found.ranks == (3,)
+    assert "rank-died" not in rules(run)
+
+
+def test_out_of_memory_halves_the_micro_batch_it_knows() -> None:
+    run = run_of([problem("oom", OOM, rank=3)], micro_batch_size=8, zero_stage=2)
+    advice = {a.setting: (a.now, a.to) for a in one(run, "oom").advice}
+    assert advice["train_micro_batch_size_per_gpu"] == ("8", "4")
+    assert advice["zero_optimization.stage"] == ("2", "3")
+
+
+def test_a_full_host_is_told_from_a_full_card() -> None:
+    run = run_of([problem("host-oom", "DefaultCPUAllocator: can't allocate memory", rank=0)])
+    assert "ran out of host memory" in one(run, "oom").title
+
+
+def test_the_exception_that_was_first_is_named_and_its_victims_are_not() -> None:
+    rows = [
+        problem("exception", "RuntimeError: bad batch", rank=1, host="w0", step=7),
+        problem("connection", "Connection closed by peer", rank=0, host="w0", step=7),
+    ]
+    found = one(run_of([*steps(10, WELL), *rows]), "rank-died")
+    assert found.title.startswith("Rank 1 on w0 ended with an exception after step 7: RuntimeError")
+    assert found.ranks == (1,)
+    assert found.steps == (7, 7)
+
+
+def test_signal_9_is_called_by_its_name_and_its_usual_cause() -> None:
+    run = run_of([*steps(10, WELL), problem("exit", "exits with return code = -9", value=-9)])
+    found = one(run, "rank-died")
+    assert "was killed by SIGKILL" in found.title
+    assert "out-of-memory killer" in found.summary
+
+
+def test_a_taken_port_advises_another() -> None:
+    found = one(run_of([problem("port-in-use", "EADDRINUSE", rank=0)]), "rank-died")
+    assert found.advice[0].setting == "--master_port"
+
+
+def watchdog(rank: int, last: int) -> Row:
+    text = (
+        f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=880, "
+        f"OpType=ALLREDUCE, Timeout(ms)=600000) last enqueued NCCL work: {last}, "
+        "last completed NCCL work: 879."
+    )
+    return problem("watchdog", text, rank=rank, step=12)
+
+
+def test_the_rank_that_started_fewest_collectives_is_the_one_that_did_not_come() -> None:
+    rows = [watchdog(0, 882), watchdog(1, 880), watchdog(2, 882)]
+    found = one(run_of([*steps(12, WELL), *rows]), "hang")
+    assert found.ranks == (1,)
+    assert "in ALLREDUCE, call 880" in found.title
+    assert "rank 1 did not arrive" in found.title
+
+
+def test_equal_ranks_blame_nobody() -> None:
+    found = one(run_of([*steps(12, WELL), watchdog(0, 882), watchdog(2, 882)]), "hang")
+    assert found.ranks == (0, 2)
+    assert "never arrived" in found.summary
+    assert found.confidence == "medium"
+
+
+def test_sockets_between_nodes_are_a_fallback() -> None:
+    run = run_of([config("network", "Socket"), *steps(10, WELL)], nodes=2)
+    found = one(run, "network-fallback")
+    assert found.severity is Severity.CRITICAL
+    assert found.evidence[0].text == "Using network Socket"
+
+
+def test_sockets_on_one_node_are_no_finding() -> None:
+    run = run_of([config("network", "Socket"), *steps(10, WELL)], nodes=1)
+    assert silent(run, "network-fallback")
+
+
+def test_infiniband_is_no_finding() -> None:
+    assert silent(run_of([config("network", "IB"), *steps(10, WELL)], nodes=4), "network-fallback")
+
+
+def test_sockets_of_an_unknown_number_of_nodes_are_not_judged() -> None:
+    run = run_of([config("network", "Socket"), *steps(10, WELL)])
+    assert "unknown" in (why(run, "network-fallback") or "")
+
+
+def test_a_run_that_did_not_fail_has_no_failure() -> None:
+    run = run_of(steps(40, WELL), world_size=4, zero_stage=1)
+    assert findings_of(run)[0].rule == "healthy"
+    for rule in ("oom", "rank-died", "hang"):
+        assert silent(run, rule)

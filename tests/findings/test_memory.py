@@ -1,0 +1,96 @@
+"""Memory: how full, whether it grows, what the allocator pays."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsprof.events import Severity
+from tests.findings.plants import WELL, memory, one, problem, run_of, silent, steps, why
+
+GIB = 1 << 30
+#: What a log knows of a card, it knows from the message that it is full.
+CARD = problem("oom", "GPU 0 has a total capacity of 80.00 GiB of which 1 GiB is free.", rank=0)
+
+
+def test_a_card_that_is_93_percent_full_is_a_warning() -> None:
+    rows = [memory("max_reserved", 3, bytes=74.4 * GIB), memory("allocated", 3, bytes=60 * GIB)]
+    found = one(run_of([*steps(3, WELL), *rows, CARD]), "memory-pressure")
+    assert found.severity is Severity.WARNING
+    assert found.title == "GPU memory is 93 % full"
+    assert found.ranks == (0,)
+
+
+def test_97_percent_is_critical() -> None:
+    run = run_of([*steps(3, WELL), memory("max_reserved", 3, bytes=78 * GIB), CARD])
+    assert one(run, "memory-pressure").severity is Severity.CRITICAL
+
+
+def test_a_half_empty_card_is_no_finding() -> None:
+    run = run_of([*steps(3, WELL), memory("max_reserved", 3, bytes=40 * GIB), CARD])
+    assert silent(run, "memory-pressure")
+
+
+def test_a_card_of_unknown_size_is_not_judged() -> None:
+    run = run_of([*steps(3, WELL), memory("max_reserved", 3, bytes=78 * GIB)])
+    assert why(run, "memory-pressure") == "the memory of a GPU is not known"
+
+
+def test_a_full_host_is_found_from_its_percentage() -> None:
+    run = run_of([*steps(3, WELL), memory("host_percent", 3, value=95.0)])
+    assert one(run, "memory-pressure").title == "Host memory is 95 % full"
+
+
+def growing(per_step: float, count: int = 60) -> list[dict[str, object]]:
+    return [memory("allocated", s, bytes=10 * GIB + s * per_step) for s in range(1, count + 1)]
+
+
+def test_memory_that_rises_through_the_run_is_growth() -> None:
+    found = one(run_of(steps(60, WELL) + growing(0.1 * GIB)), "memory-growth")
+    # medians of the first and the last tenth: steps 3.5 and 57.5
+    assert found.title == "GPU memory grows by 5.40 GiB between steps 1 and 60"
+    assert found.steps == (1, 60)
+
+
+@pytest.mark.parametrize("per_step", [0.0, 0.001 * GIB])
+def test_steady_memory_is_no_growth(per_step: float) -> None:
+    assert silent(run_of(steps(60, WELL) + growing(per_step)), "memory-growth")
+
+
+def test_memory_that_went_up_once_is_no_growth() -> None:
+    rows = [memory("allocated", s, bytes=(10 if s < 30 else 20) * GIB) for s in range(1, 61)]
+    assert silent(run_of(steps(60, WELL) + rows), "memory-growth")
+
+
+def test_alternating_moments_of_a_step_are_no_growth() -> None:
+    rows = [memory("allocated", s, bytes=x * GIB) for s in range(1, 61) for x in (5, 20)]
+    assert silent(run_of(steps(60, WELL) + rows), "memory-growth")
+
+
+def test_growth_needs_50_steps() -> None:
+    run = run_of(steps(40, WELL) + growing(0.1 * GIB, 40))
+    assert why(run, "memory-growth") == "memory of fewer than 50 steps"
+
+
+def test_flushes_of_the_allocator_are_found() -> None:
+    rows = [memory("cache_flushes", 7, count=3), memory("cache_flushes", 9, count=2)]
+    found = one(run_of(steps(40, WELL) + rows), "allocator-thrash")
+    assert found.severity is Severity.WARNING  # 2 of 40 steps
+    assert "flushed its cache 5 times" in found.title
+    assert found.steps == (7, 9)
+
+
+def test_flushes_in_every_tenth_step_are_critical() -> None:
+    rows = [memory("cache_flushes", s, count=1) for s in (1, 11, 21, 31)]
+    found = one(run_of(steps(40, WELL) + rows), "allocator-thrash")
+    assert found.severity is Severity.CRITICAL
+
+
+def test_memory_without_flushes_is_no_finding() -> None:
+    run = run_of([*steps(40, WELL), memory("allocated", 3, bytes=GIB)])
+    assert silent(run, "allocator-thrash")
+
+
+def test_without_memory_lines_nothing_is_said() -> None:
+    run = run_of(steps(40, WELL))
+    assert why(run, "allocator-thrash") == "no memory line"
+    assert why(run, "memory-pressure") == "no memory line"

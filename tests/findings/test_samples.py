@@ -1,0 +1,106 @@
+"""The verdicts of whole real logs."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from dsprof.events import Severity
+from dsprof.findings import Finding, findings_of
+from dsprof.run import load
+
+SAMPLES = Path(__file__).parents[2] / "sample_logs"
+
+
+@cache
+def findings(name: str) -> list[Finding]:
+    return findings_of(load(SAMPLES / name))
+
+
+def found(name: str, rule: str) -> Finding:
+    return next(finding for finding in findings(name) if finding.rule == rule)
+
+
+def test_the_seed_waits_for_gradients_and_not_for_bandwidth() -> None:
+    verdict = findings("neox_pipeline_2023.log")[0]
+    assert verdict.rule == "pipeline-bubble"
+    assert verdict.severity is Severity.CRITICAL
+    assert verdict.title.startswith(
+        "76 % of a step is communication, and 94 % of that is stage 0 waiting for gradients"
+    )
+    assert "not the network's bandwidth; raise the number of micro-batches" in verdict.title
+    assert verdict.phase == "pipe_recv_grad"
+    # pipe_recv_grad 4.0923, 4.0997, 4.1039 and pipe_send_output 0.0083, 0.0093, 0.0085
+    assert verdict.seconds_per_step == pytest.approx(4.1073, abs=1e-3)
+    assert verdict.share == pytest.approx(4.1073 / 5.749, abs=1e-3)
+    assert "3 printed steps, 20 to 40" in verdict.summary
+    assert "at most 8 micro-batches" in verdict.summary  # 1.38 samples/s x 5.8 s
+    assert verdict.confidence != "high"  # neither stages nor micro-batches are in the log
+    assert verdict.evidence[0].line == 20
+
+
+def test_the_seed_skipped_18_steps() -> None:
+    finding = found("neox_pipeline_2023.log", "overflow-streak")
+    assert finding.title.startswith("18 of 40 steps were skipped")
+    assert {row.line for row in finding.evidence} == {7, 14}
+
+
+def test_a_log_without_timers_is_unknown() -> None:
+    verdict = findings("deepspeed_pipeline_2023.log")[0]
+    assert verdict.rule == "unaccounted-time"
+    assert verdict.advice[0].setting == "wall_clock_breakdown"
+
+
+@pytest.mark.parametrize("log", ["straggler_0.16.9.log", "straggler_0.19.8.log"])
+def test_a_slow_peer_is_told_from_a_slow_network(log: str) -> None:
+    verdict = findings(log)[0]
+    assert verdict.rule == "communication-bound"
+    assert "waiting for a slower rank" in verdict.title
+
+
+def test_a_slow_last_stage_is_told_from_the_bubble() -> None:
+    verdict = findings("pipeline_slow_last_0.16.9.log")[0]
+    assert verdict.rule == "pipeline-imbalance"
+    assert verdict.phase == "pipe_recv_grad"
+
+
+def test_waiting_outside_all_timers_is_not_lost() -> None:
+    verdict = findings("slow_data_0.19.8.log")[0]
+    assert verdict.rule == "unaccounted-time"
+    assert verdict.share is not None
+    assert verdict.share > 0.5
+
+
+@pytest.mark.parametrize("log", ["zero3_0.19.8.log", "zero3_offload_0.19.8.log"])
+def test_zero_3_is_not_called_compute_bound_or_healthy(log: str) -> None:
+    assert not {"healthy", "compute-bound"} & {finding.rule for finding in findings(log)}
+    assert any("cannot tell" in finding.title for finding in findings(log))
+
+
+@pytest.mark.parametrize(
+    ("log", "rank"), [("killed_rank_0.19.8.log", None), ("killed_rank_torchrun_0.19.8.log", 1)]
+)
+def test_a_killed_rank_is_the_verdict(log: str, rank: int | None) -> None:
+    verdict = findings(log)[0]
+    assert verdict.rule == "rank-died"
+    assert "SIGKILL" in verdict.title
+    assert rank is None or verdict.ranks == (rank,)
+
+
+def test_a_taken_port_is_the_verdict() -> None:
+    assert "port" in findings("port_in_use_0.19.8.log")[0].title
+
+
+@pytest.mark.parametrize("log", sorted(path.name for path in SAMPLES.glob("*.log")))
+def test_every_sample_gets_a_verdict_with_proof_or_advice(log: str) -> None:
+    verdict = findings(log)[0]
+    assert verdict.title
+    assert not verdict.title.endswith(".")
+    assert verdict.evidence or verdict.advice
+    for finding in findings(log):
+        assert "nan" not in finding.summary.lower().split()
+        assert finding.confidence == "high" or f"{finding.confidence} confidence" in (
+            finding.summary.lower()
+        ), finding.summary

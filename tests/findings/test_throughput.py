@@ -1,0 +1,141 @@
+"""Runs that become slower, and steps that stick out."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dsprof.events import Severity
+from dsprof.findings import findings_of
+from dsprof.findings.facts import Facts
+from dsprof.findings.throughput import slowdown, step_spikes
+from dsprof.run import Run, from_events
+from tests.findings.plants import one, run_of, silent, steps, why
+
+
+def run_with(seconds: np.ndarray) -> Run:
+    """A run that prints nothing but how long each step took."""
+    count = len(seconds)
+    frame = pd.DataFrame(
+        {
+            "segment": 0,
+            "engine": 0,
+            "kind": "metric",
+            "name": "step_seconds",
+            "raw": "t",
+            "step": np.arange(1, count + 1),
+            "steps": 1,
+            "rank": 0,
+            "seconds": seconds,
+            "source": "planted.log",
+            "line": np.arange(1, count + 1),
+            "record": np.arange(count),
+        }
+    )
+    return from_events(frame)
+
+
+def noisy(count: int, seed: int, spread: float = 0.05) -> np.ndarray:
+    return np.random.default_rng(seed).lognormal(0.0, spread, count)
+
+
+def test_a_step_that_takes_20_percent_longer_from_some_point_on_is_found_there() -> None:
+    seconds = noisy(1_000, seed=1)
+    seconds[600:] *= 1.2
+    found = one(run_with(seconds), "slowdown")
+    assert found.steps is not None
+    assert abs(found.steps[0] - 601) <= 5
+    assert found.steps[1] == 1000
+    assert found.severity is Severity.WARNING
+    assert found.seconds_per_step == pytest.approx(0.2 * 400 / 999, rel=0.1)
+    assert found.confidence == "high"
+
+
+def test_a_slowdown_by_a_third_is_critical() -> None:
+    seconds = noisy(1_000, seed=2)
+    seconds[300:] *= 1.33
+    assert one(run_with(seconds), "slowdown").severity is Severity.CRITICAL
+
+
+def test_a_slowdown_that_ends_says_when() -> None:
+    seconds = noisy(1_000, seed=3)
+    seconds[300:500] *= 1.5
+    found = one(run_with(seconds), "slowdown")
+    assert found.steps is not None
+    assert abs(found.steps[0] - 301) <= 5
+    assert abs(found.steps[1] - 500) <= 5
+    assert "until step" in found.summary
+
+
+def test_a_run_that_becomes_faster_is_no_slowdown() -> None:
+    seconds = noisy(1_000, seed=4)
+    seconds[:200] *= 1.5
+    assert silent(run_with(seconds), "slowdown")
+
+
+def test_what_grew_is_named_where_classes_are_known() -> None:
+    fast = {"forward": 0.4, "backward_inner": 0.5, "backward_allreduce": 0.1}
+    rows = steps(60, fast, None)
+    for row in rows:
+        if row["name"] == "backward_allreduce" and row["step"] > 30:
+            row["seconds"] = 0.5
+    found = one(run_of(rows, world_size=2), "slowdown")
+    assert found.steps == (31, 60)
+    assert "100 % is communication" in found.summary
+
+
+def test_stationary_noise_is_quiet_in_95_of_100_runs() -> None:
+    steps = run_with(noisy(2_000, seed=0)).steps
+    rng = np.random.default_rng(0)
+    loud = 0
+    for seed in range(100):
+        count, spread = int(rng.integers(21, 2_000)), float(rng.uniform(0.01, 0.12))
+        part = steps.iloc[:count].assign(seconds=noisy(count, seed, spread))
+        facts = Facts(SimpleNamespace(steps=part))  # all that these rules look at
+        loud += bool(slowdown(facts) or step_spikes(facts))
+    assert loud <= 5
+
+
+def test_19_steps_after_the_first_are_too_few_to_judge() -> None:
+    run = run_with(noisy(20, seed=5))
+    assert why(run, "slowdown") == "19 timed steps, 20 needed"
+    assert why(run, "step-spikes") == "19 timed steps, 20 needed"
+
+
+def test_spikes_are_counted_and_their_rhythm_is_found() -> None:
+    seconds = noisy(1_000, seed=6, spread=0.02)
+    seconds[99::100] = 20.0  # steps 100, 200, ..., 1000
+    found = one(run_with(seconds), "step-spikes")
+    assert found.steps == (100, 1000)
+    assert "one every 100 steps" in found.title
+    assert found.severity is Severity.CRITICAL  # 10 x 19 s of 1190 s
+    assert found.share == pytest.approx(190 / 1190, rel=0.02)
+
+
+def test_a_few_cheap_spikes_are_no_finding() -> None:
+    seconds = noisy(1_000, seed=7, spread=0.02)
+    seconds[[100, 350, 777]] = 3.0
+    assert silent(run_with(seconds), "step-spikes")
+
+
+def test_spikes_are_no_slowdown() -> None:
+    seconds = noisy(1_000, seed=8, spread=0.02)
+    seconds[500:503] = 50.0
+    assert silent(run_with(seconds), "slowdown")
+
+
+def test_100_000_steps_are_judged_in_two_seconds() -> None:
+    seconds = noisy(100_000, seed=9)
+    seconds[60_000:] *= 1.2
+    run = run_with(seconds)
+    _ = run.steps, run.phases, run.comm, run.problems, run.repairs
+    began = time.process_time()
+    found = findings_of(run)
+    assert time.process_time() - began < 2.0
+    slow = next(finding for finding in found if finding.rule == "slowdown")
+    assert slow.steps is not None
+    assert abs(slow.steps[0] - 60_001) <= 5

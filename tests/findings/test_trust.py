@@ -1,0 +1,136 @@
+"""Tools that slow what they measure, numbers that lie, and good news."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsprof.events import Severity
+from dsprof.findings import RULES, findings_of
+from tests.findings.plants import WELL, call, memory, one, rules, run_of, silent, steps, why
+
+
+@pytest.mark.parametrize(
+    ("json", "severity"),
+    [
+        ('{"comms_logger": {"enabled": true}}', Severity.WARNING),
+        ('{"memory_breakdown": true, "wall_clock_breakdown": true}', Severity.WARNING),
+        ('{"wall_clock_breakdown": true}', Severity.INFO),
+        ('{"flops_profiler": {"enabled": true}}', Severity.INFO),
+    ],
+)
+def test_diagnostics_that_are_on_are_named(json: str, severity: Severity) -> None:
+    found = one(run_of(steps(40, WELL), ds_config=json, world_size=2), "host-sync")
+    assert found.severity is severity
+    assert found.seconds_per_step is None  # its price is not in a log
+    assert found.advice[0].now == "true"
+
+
+def test_logged_calls_give_the_communication_logger_away() -> None:
+    rows = [call("all_reduce", 3, 1e6, 0.01, pattern="deepspeed_comms.op")]
+    found = one(run_of(steps(40, WELL) + rows, world_size=2), "host-sync")
+    assert "comms_logger.enabled" in found.title
+
+
+def test_memory_lines_of_the_engine_give_memory_breakdown_away() -> None:
+    rows = [memory("allocated", 3, bytes=1e9, text="Engine before backward")]
+    assert "memory_breakdown" in one(run_of(steps(40, WELL) + rows), "host-sync").title
+
+
+def test_a_configuration_without_diagnostics_is_no_finding() -> None:
+    run = run_of(steps(40, WELL), ds_config='{"train_batch_size": 8}', world_size=2)
+    assert silent(run, "host-sync")
+
+
+def test_an_unknown_configuration_is_not_judged() -> None:
+    assert why(run_of(steps(40, WELL)), "host-sync") == "the configuration is not in the source"
+
+
+def test_timers_that_sum_to_more_than_the_step_are_not_trusted() -> None:
+    found = one(run_of(steps(40, WELL, 0.5), world_size=2, zero_stage=1), "untrustworthy-timers")
+    assert "phases-exceed-step" in found.title
+    assert found.evidence
+
+
+def test_sound_timers_are_no_finding() -> None:
+    assert silent(run_of(steps(40, WELL), world_size=2, zero_stage=1), "untrustworthy-timers")
+
+
+def test_a_healthy_run_says_so_with_what_was_checked() -> None:
+    run = run_of(steps(40, WELL), world_size=2, zero_stage=1)
+    found = findings_of(run)[0]
+    assert found.rule == "healthy"
+    assert found.title == (
+        "Nothing holds this run back: compute is 85 % of a step, communication 10 %"
+    )
+    assert "39 printed steps, 2 to 40" in found.summary
+    assert "memory-pressure" in found.summary  # what was not judged is said
+
+
+def test_good_news_comes_before_details() -> None:
+    busy = WELL | {"forward": 0.45, "backward_allreduce": 0.03, "optimizer_allgather": 0.0}
+    run = run_of(steps(40, busy, 1.08), world_size=2, zero_stage=1)
+    assert rules(run) == ["healthy", "compute-bound"]
+
+
+def test_a_run_with_a_warning_is_not_healthy() -> None:
+    run = run_of(steps(40, WELL | {"data": 0.3}, 1.3), world_size=2, zero_stage=1)
+    assert "healthy" not in rules(run)
+
+
+@pytest.mark.parametrize("stage", [None, 3])
+def test_a_run_whose_communication_is_not_seen_is_not_healthy(stage: int | None) -> None:
+    busy = {"forward": 0.35, "backward_inner": 0.6, "optimizer_step": 0.05}
+    settings = {} if stage is None else {"zero_stage": stage}
+    run = run_of(steps(40, busy), world_size=2, **settings)
+    assert "healthy" not in rules(run)
+    assert "unknown" in findings_of(run)[0].summary
+
+
+def test_every_run_gets_a_verdict() -> None:
+    unclear = run_of(steps(40, {"optimizer_step": 0.02, "backward_allreduce": 0.05}, 0.07))
+    for run in (unclear, run_of(steps(1, {})), run_of([memory("allocated", 1, bytes=1.0)])):
+        assert findings_of(run)
+
+
+def test_findings_are_sorted_by_what_they_cost() -> None:
+    bad = {"data": 0.25, "forward": 0.2, "backward_allreduce": 0.4, "optimizer_step": 0.2}
+    found = [(f.rule, f.severity) for f in findings_of(run_of(steps(40, bad, 1.05), world_size=2))]
+    assert found[:3] == [
+        ("communication-bound", Severity.CRITICAL),
+        ("data-bound", Severity.CRITICAL),
+        ("optimizer-bound", Severity.WARNING),
+    ]
+
+
+def test_the_rules_are_those_of_the_contract() -> None:
+    contract = [
+        "communication-bound",
+        "pipeline-bubble",
+        "pipeline-imbalance",
+        "straggler-rank",
+        "slow-link",
+        "small-messages",
+        "no-overlap",
+        "zero3-gather-stall",
+        "data-bound",
+        "compute-bound",
+        "optimizer-bound",
+        "offload-bound",
+        "checkpoint-stall",
+        "host-sync",
+        "memory-pressure",
+        "memory-growth",
+        "allocator-thrash",
+        "oom",
+        "overflow-streak",
+        "nan-loss",
+        "step-spikes",
+        "slowdown",
+        "rank-died",
+        "hang",
+        "network-fallback",
+        "gpu-throttled",
+        "unaccounted-time",
+        "untrustworthy-timers",
+    ]
+    assert set(RULES) == set(contract)  # healthy is asked after all of them
