@@ -111,7 +111,7 @@ def _cube(
         index=["step", "rank"], columns="name", values="self_seconds", aggfunc="sum", observed=True
     )[names].fillna(0.0)
     ranks = np.sort(rows["rank"].unique())
-    full = wide.groupby("step").size()
+    full = wide.groupby(level="step").size()  # a timer is called step, too
     full_steps = full.index[full == len(ranks)]
     if full_steps.empty:
         return None
