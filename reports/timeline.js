@@ -79,7 +79,9 @@ class Timeline {
     const all = this.from === 0 && this.to === size;
     this.plot.figure = all ? this.whole : this.part();
     const edge = this.spacing() / 2;
-    this.plot.view = all ? {} : { xaxis: { ...painted(this.whole.layout.xaxis, isDark()), range: [x[this.from] - edge, x[this.to - 1] + edge] } };
+    const few = this.to - this.from < 12 && !this.whole.layout.xaxis.tickvals ? { dtick: 2 * edge, tick0: x[this.from] } : {};
+    const range = [x[this.from] - edge, x[this.to - 1] + edge];
+    this.plot.view = all ? {} : { xaxis: { ...painted(this.whole.layout.xaxis, isDark()), ...few, range } };
     await this.redraw();
     this.say();
     showRange(this.track, this.from, this.to);
@@ -132,15 +134,25 @@ class Timeline {
 
   line(name) {
     const values = this.track[name];
-    const each = Math.max(1, Math.ceil((2 * (this.to - this.from)) / POINTS));
+    const [from, to] = this.reach(values);
+    const each = Math.max(1, Math.ceil((2 * (to - from)) / POINTS));
     const x = [];
     const y = [];
-    for (let a = this.from; a < this.to; a += each)
-      for (const i of extremes(values, a, Math.min(a + each, this.to))) {
+    for (let a = from; a < to; a += each)
+      for (const i of extremes(values, a, Math.min(a + each, to))) {
         x.push(this.track.x[i]);
         y.push(values[i]);
       }
     return { x, y, mode: x.length <= 60 ? "lines+markers" : "lines" };
+  }
+
+  /* The range and the nearest known value on either side, so that a line does not end inside. */
+  reach(values) {
+    let from = this.from - 1;
+    while (from >= 0 && !Number.isFinite(values[from])) from--;
+    let to = this.to;
+    while (to < this.track.size && !Number.isFinite(values[to])) to++;
+    return [Math.max(0, from), Math.min(this.track.size, to + 1)];
   }
 
   unexplained() {

@@ -54,7 +54,7 @@ def icicle(
         "hovertemplate": "%{label}<br>%{text}<br>%{customdata}<extra></extra>",
         "meta": shown,
     }
-    return {"data": [trace], "layout": layout(_height(table), margin={"l": 0, "r": 0, "t": 4, "b": 4})}
+    return {"data": [trace], "layout": layout(_height(table, shown), margin={"l": 0, "r": 0, "t": 4, "b": 4})}
 
 
 def _marker(roles: list[str]) -> dict[str, Any]:
@@ -83,9 +83,11 @@ def _fit(table: PhaseTable, values: Floats) -> Floats:
     return fitted
 
 
-def _height(table: PhaseTable) -> int:
+def _height(table: PhaseTable, shown: list[int]) -> int:
+    """Room for the levels that are drawn; `shown` counts phases from 1."""
     depth = [1] * len(table.parents)
     for child, parent in enumerate(table.parents):
         if parent >= 0:
             depth[child] = depth[parent] + 1
-    return 44 * (1 + max(depth, default=1)) + 8
+    levels = [depth[i - 1] for i in shown if 0 < i <= len(depth)]
+    return 44 * (1 + max(levels, default=1)) + 8

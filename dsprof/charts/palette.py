@@ -26,7 +26,7 @@ PALETTE: Final = {
     "offload": ("#6f6189", "#9788b3"),
     "checkpoint": ("#4d7263", "#74a08d"),
     "other": ("#c3cad2", "#454d58"),
-    "unknown": ("#eceff2", "#23282f"),
+    "unknown": ("#e3e7ec", "#2a3038"),
 }
 
 
@@ -61,7 +61,7 @@ LABEL: Final = {
 }
 
 #: Hatching tells classes apart where colour cannot.
-PATTERN: Final = {"wait": "/", "data": ".", "offload": "x", "checkpoint": "|", "unknown": "-"}
+PATTERN: Final = {"wait": "/", "data": ".", "offload": "x", "checkpoint": "|"}
 
 
 #: What is written upon a class: light on dark ones, in both themes.
@@ -77,7 +77,7 @@ def fill(role: str) -> dict[str, object]:
     """A plotly marker for an area of that role."""
     marker: dict[str, object] = {"color": colour(role), "line": {"width": 0}}
     if role in PATTERN:
-        stroke = colour("communication" if role == "wait" else "muted" if role == "unknown" else "paper")
+        stroke = colour("communication" if role == "wait" else "paper")
         marker["pattern"] = {
             "shape": PATTERN[role],
             "size": 5,

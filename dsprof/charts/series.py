@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ _TRAINING = {
 }
 
 
+_STAIRS = ("loss_scale", "skipped")  #: they stay until they jump
+
+
 def training(steps: pd.DataFrame) -> Figure | None:
     """Learning rate, loss scale, gradient norm and skipped steps, those that ever change."""
     shown = [c for c in _TRAINING if steps[c].nunique() > 1]
@@ -28,7 +32,7 @@ def training(steps: pd.DataFrame) -> Figure | None:
         return None
     x = step_axis(steps)
     panels = {_TRAINING[c]: [("", x, _floats(steps[c]))] for c in shown}
-    return _panels(panels, "optimizer step")
+    return _panels(panels, "optimizer step", stairs={_TRAINING[c] for c in _STAIRS})
 
 
 def unchanged(steps: pd.DataFrame) -> dict[str, float]:
@@ -43,6 +47,8 @@ def unchanged(steps: pd.DataFrame) -> dict[str, float]:
 def over_steps(frame: pd.DataFrame, measures: dict[str, tuple[str, float]]) -> Figure | None:
     """One panel per measure of a long table (columns name, step, rank, and the measure's).
 
+    A measure that never changes, or is told only once or twice, has none.
+
     Args:
         frame: rows of `Run.memory` or `Run.gpu` of one engine.
         measures: name in the table -> title of the panel, and what to divide by.
@@ -50,8 +56,9 @@ def over_steps(frame: pd.DataFrame, measures: dict[str, tuple[str, float]]) -> F
     panels = {}
     for name, (title, unit) in measures.items():
         rows = frame[(frame["name"] == name) & frame["step"].notna()]
-        if len(rows):
-            panels[title] = _by_rank(rows, unit)
+        lines = _by_rank(rows, unit)
+        if any(len(np.unique(y[np.isfinite(y)])) > 1 and len(np.unique(x)) > 2 for _, x, y in lines):
+            panels[title] = lines
     return _panels(panels, "optimizer step") if panels else None
 
 
@@ -77,7 +84,9 @@ def _floats(values: pd.Series[Any]) -> np.ndarray[Any, Any]:
     return values.to_numpy(dtype=float, na_value=np.nan)
 
 
-def _panels(panels: dict[str, list[Line]], bottom: str) -> Figure:
+def _panels(
+    panels: dict[str, list[Line]], bottom: str, stairs: Collection[str] = ()
+) -> Figure:
     traces, axes, titles = [], {}, []
     gap = 0.3 / len(panels) if len(panels) > 1 else 0.0
     share = (1 - gap * (len(panels) - 1)) / len(panels)
@@ -89,7 +98,8 @@ def _panels(panels: dict[str, list[Line]], bottom: str) -> Figure:
             exponentformat="e", minexponent=4,
         )
         titles.append(panel_title(title, round(top, 4)))
-        traces += [_trace(line, i, f"y{number}") for i, line in enumerate(lines)]
+        shape = "hv" if title in stairs else "linear"
+        traces += [_trace(line, i, f"y{number}", shape) for i, line in enumerate(lines)]
     last = "y" if len(panels) == 1 else f"y{len(panels)}"
     return {
         "data": traces,
@@ -105,7 +115,7 @@ def _panels(panels: dict[str, list[Line]], bottom: str) -> Figure:
     }
 
 
-def _trace(line: Line, nth: int, yaxis: str) -> dict[str, Any]:
+def _trace(line: Line, nth: int, yaxis: str, shape: str) -> dict[str, Any]:
     name, x, y = line
     kept = keep(x, y)
     return {
@@ -118,6 +128,7 @@ def _trace(line: Line, nth: int, yaxis: str) -> dict[str, Any]:
         "line": {
             "color": colour("ink" if nth == 0 else "muted"),
             "width": 1.3,
+            "shape": shape,
             "dash": _DASHES[nth % len(_DASHES)],
         },
         "marker": {"size": 4, "color": colour("ink" if nth == 0 else "muted")},

@@ -90,11 +90,17 @@ def rank_section(run: Run) -> Section:
     title = "Ranks"
     table = rank_phases(run.phases)
     if table is None:
-        told = run.phases["rank"].nunique()
-        which = "only one rank prints phases" if told else "no line of the source has phases"
-        return Section("ranks", title, why=f"Ranks cannot be compared: {which}. A recording of every rank can.")
+        why = f"Ranks cannot be compared: {_lonely(run.phases)}. A recording tells of every rank."
+        return Section("ranks", title, why=why)
     chart = Chart("ranks", rank_map(table), "Seconds per step of every rank and phase, against the median rank.", _rank_rows(table))
     return Section("ranks", title, lead=_waiting(run), charts=[chart])
+
+
+def _lonely(phases: pd.DataFrame) -> str:
+    if phases.empty:
+        return "no line of the source has phases"
+    one = phases["rank"].notna().any()
+    return "only one rank prints phases" if one else "lines with phases do not say which rank prints them"
 
 
 def _waiting(run: Run) -> str:

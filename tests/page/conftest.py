@@ -1,0 +1,90 @@
+"""Chromium for the tests of the page, and pages that are made once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.page.runs import huge, made, with_rows
+
+import dsprof
+from dsprof.page import render_page
+
+SAMPLES = Path(__file__).parents[2] / "sample_logs"
+CHROMIUM = shutil.which("chromium")
+HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=window.hit=1><b>bold</b> {{7*7}}"
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args() -> dict[str, Any]:
+    if CHROMIUM is None:
+        pytest.skip("needs Debian's chromium (apt-get install chromium)")
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    return {"executable_path": CHROMIUM, "args": quiet}
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The page of a run by its name; each is made once."""
+    folder = tmp_path_factory.mktemp("pages")
+
+    def write(name: str) -> Path:
+        path = folder / f"{name}.html"
+        if not path.exists():
+            path.write_text(render_page(RUNS[name](folder)), encoding="utf-8")
+        return path
+
+    return write
+
+
+def _sample(name: str) -> Callable[[Path], dsprof.Run]:
+    return lambda _: dsprof.load(SAMPLES / f"{name}.log")
+
+
+def _megatron(folder: Path) -> dsprof.Run:
+    """12,000 lines as Megatron prints them, one of them three times slower."""
+    line = (
+        " iteration {n:8d}/   12000 | consumed samples: {samples:12d} | elapsed time per iteration"
+        " (ms): {ms:.1f} | learning rate: 1.500E-04 | global batch size:   512 | lm loss: {loss:.6E}"
+        " | loss scale: 65536.0 | grad norm: 1.234 | number of skipped iterations:   0"
+        " | number of nan iterations:   0 |\n"
+    )
+    path = folder / "megatron.log"
+    with path.open("w") as file:
+        for n in range(1, 12_001):
+            slow = 3 if n == 7000 else 1
+            file.write(line.format(n=n, samples=512 * n, ms=slow * (1500 + n % 17), loss=10 / n**0.1))
+    return dsprof.load(path)
+
+
+def _hostile(folder: Path) -> dsprof.Run:
+    """Hostile words wherever a log can put them, with the log to quote."""
+    path = folder / "hostile.log"
+    path.write_text("\n".join(f"line {n} {HOSTILE}" for n in range(1, 41)))
+    run = made(20, 2)
+    run = with_rows(
+        run,
+        {"kind": "problem", "name": "exception", "text": HOSTILE, "rank": 1, "line": 5},
+        {"kind": "problem", "name": HOSTILE, "text": "x", "host": HOSTILE, "line": 6},
+        {"kind": "config", "name": HOSTILE, "text": HOSTILE, "line": 7},
+        {"kind": "config", "name": "network", "text": HOSTILE, "line": 7},
+        {"kind": "phase", "name": HOSTILE, "raw": HOSTILE, "seconds": 0.4, "step": 9, "steps": 1, "rank": 0},
+        {"kind": "comm", "name": HOSTILE, "seconds": 0.1, "bytes": 1 << 20, "count": 1, "step": 9, "rank": 0},
+        {"kind": "memory", "name": "allocated", "bytes": 1 << 30, "step": 9, "rank": 0, "text": HOSTILE},
+    )
+    recorded = run.recorded.assign(source=str(path))
+    return dsprof.run.from_events(recorded.drop(columns="record"), meta={"sources": [str(path)]})
+
+
+RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
+    "seed": _sample("neox_pipeline_2023"),
+    "failure": _sample("killed_rank_torchrun_0.19.8"),
+    "zero3": _sample("zero3_0.19.8"),
+    "comms": _sample("comms_verbose_0.16.9"),
+    "megatron": _megatron,
+    "hostile": _hostile,
+    "huge": lambda _: huge(),
+}

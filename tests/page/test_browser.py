@@ -1,0 +1,259 @@
+"""The page in a real browser, opened from a file as a reader opens it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+Written = Callable[[str], Path]
+Open = Callable[..., Page]
+FIVE = ("seed", "megatron", "failure", "zero3", "huge")
+
+
+@pytest.fixture
+def opened(browser: Browser, written: Written) -> Iterator[Open]:
+    """Opens a page by the name of its run; at the end it must not have complained or asked for anything."""
+    complaints: list[str] = []
+    pages: list[Page] = []
+
+    def open_page(name: str, width: int = 1400, scheme: str = "light") -> Page:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        address = written(name).as_uri()
+        page.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda r: None if r.url == address or r.url.startswith("data:") else complaints.append(r.url))
+        page.goto(address)
+        page.wait_for_selector("html[data-ready]")
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert complaints == []
+
+
+def draw_everything(page: Page) -> None:
+    page.evaluate("drawAll()")
+    page.wait_for_timeout(200)
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_every_chart_of_the_page_is_drawn(opened: Open, name: str) -> None:
+    page = opened(name)
+    draw_everything(page)
+    empty = page.evaluate(
+        "[...document.querySelectorAll('.chart')].filter(c => !c.querySelector('.trace, .bars .point, .hm image, .slice')).map(c => c.dataset.chart)"
+    )
+    assert page.locator(".chart").count() >= 1
+    assert empty == []
+
+
+@pytest.mark.parametrize("name", ["seed", "zero3", "failure", "comms"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_has_no_serious_accessibility_fault(opened: Open, name: str, scheme: str) -> None:
+    page = opened(name, scheme=scheme)
+    draw_everything(page)
+    found = Axe().run(page).response["violations"]
+    serious = [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in ("serious", "critical")]
+    assert serious == []
+
+
+def test_the_open_drawer_has_no_serious_accessibility_fault(opened: Open) -> None:
+    page = opened("comms")
+    page.locator(".evidence .proof").first.click()
+    found = Axe().run(page).response["violations"]
+    assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
+
+
+def test_communication_bound_steps_are_marked_below_their_columns(opened: Open) -> None:
+    page = opened("comms")
+    marked = page.evaluate("page.figures['steps-0'].data.find(t => t.meta === 'bound-communication').y")
+    said = page.locator("#steps-0 figcaption").inner_text()
+    assert sum(1 for share in marked if share) == 29
+    assert "communication-bound: 29 steps" in said
+
+
+def test_a_click_on_a_column_opens_its_step_with_phases_and_log_lines(opened: Open) -> None:
+    page = opened("comms")
+    page.locator(".plot-steps").scroll_into_view_if_needed()
+    page.wait_for_timeout(200)
+    box = page.locator(".plot-steps .nsewdrag").first.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.8)
+    page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.8)
+    drawer = page.locator("#drawer")
+    expect(drawer.locator("h2")).to_contain_text("Step 1")
+    expect(drawer.locator("table")).to_contain_text("backward_allreduce")
+    expect(drawer.locator(".lines")).to_contain_text("bwd_allreduce:")
+
+
+def test_a_step_is_found_by_its_number_among_a_hundred_thousand(opened: Open) -> None:
+    page = opened("huge")
+    page.fill("form.tools input[name=step]", "77,777")
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawer h2")).to_have_text("Step 77,777")
+    expect(page.locator("#drawer table")).to_contain_text("backward_allreduce")
+
+
+def test_a_step_the_source_skips_leads_to_the_nearest_one(opened: Open) -> None:
+    page = opened("seed")
+    page.fill("form.tools input[name=step]", "31")
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawer h2")).to_have_text("Step 30")
+    expect(page.locator("form.tools output")).to_contain_text("Step 31 is not in the source")
+
+
+def test_a_number_leads_to_its_line_in_context(opened: Open) -> None:
+    page = opened("seed")
+    proof = page.locator(".evidence .proof").first
+    line = int(proof.get_attribute("data-line") or 0)
+    proof.click()
+    hit = page.locator("#drawer .lines .hit")
+    assert hit.locator("span").first.inner_text() == str(line)
+    told = (Path(__file__).parents[2] / "sample_logs/neox_pipeline_2023.log").read_text().split("\n")
+    assert hit.locator("span").last.inner_text() == told[line - 1]
+    assert page.locator("#drawer .lines li").count() >= 4
+
+
+def test_the_drawer_is_closed_by_escape_and_gives_the_focus_back(opened: Open) -> None:
+    page = opened("seed")
+    proof = page.locator(".evidence .proof").first
+    proof.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawer")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#drawer")).to_be_hidden()
+    expect(proof).to_be_focused()
+
+
+def test_the_chart_of_steps_is_moved_by_the_keyboard(opened: Open) -> None:
+    page = opened("comms")
+    page.locator("[data-steps]").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    says = page.locator("form.tools output")
+    expect(says).to_contain_text("Step 2:")
+    page.keyboard.press("+")
+    expect(page.locator("[data-range]")).to_contain_text("Mean of steps 1 to")
+    page.keyboard.press("0")
+    expect(says).to_contain_text("Steps 1 to 30.")
+    expect(page.locator("[data-range]")).to_be_empty()
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawer h2")).to_have_text("Step 2")
+
+
+def test_zooming_in_shows_the_steps_themselves(opened: Open) -> None:
+    page = opened("huge")
+    page.locator("[data-steps]").focus()
+    page.fill("form.tools input[name=step]", "778")
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawer")).to_be_visible()
+    for _ in range(12):
+        page.click("form.tools button[name=in]")
+    labels = page.evaluate("document.querySelector('.plot-steps').data[0].customdata")
+    assert "step 778" in labels
+    assert len(labels) < 100
+
+
+def test_a_range_changes_the_icicle_and_its_table(opened: Open) -> None:
+    page = opened("huge")
+    cell = "table[data-table='phases-0'] tr:has-text('backward_allreduce') td:nth-of-type(2)"
+    whole = page.locator(cell).text_content()
+    page.fill("form.tools input[name=step]", "99,000")
+    page.keyboard.press("Enter")
+    for _ in range(3):
+        page.click("form.tools button[name=in]")
+    assert page.locator(cell).text_content() != whole  # the second half is slower
+    page.click("form.tools button[name=all]")
+    assert page.locator(cell).text_content() == whole
+
+
+def test_the_theme_is_switched_and_the_charts_with_it(opened: Open) -> None:
+    page = opened("seed")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    ink = "document.querySelector('.plot-steps')._fullLayout.font.color"
+    light = page.evaluate(paper), page.evaluate(ink)
+    page.get_by_role("button", name="Dark").click()
+    page.wait_for_timeout(200)
+    dark = page.evaluate(paper), page.evaluate(ink)
+    assert light == ("rgb(255, 255, 255)", "#1a1e24")
+    assert dark == ("rgb(21, 24, 28)", "#e6e9ed")
+
+
+def test_the_page_follows_the_dark_of_the_system(opened: Open) -> None:
+    page = opened("seed", scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
+
+
+def test_the_page_prints_with_every_chart_in_light_colours(opened: Open, tmp_path: Path) -> None:
+    page = opened("seed", scheme="dark")
+    page.evaluate("addEventListener('beforeprint', () => (window.seen = [...plots.values()].every(p => p.drawn)))")
+    file = tmp_path / "page.pdf"
+    page.pdf(path=file)
+    assert file.read_bytes().startswith(b"%PDF")
+    assert file.stat().st_size > 20_000
+    assert page.evaluate("window.seen") is True
+
+
+@pytest.mark.parametrize("name", ["seed", "comms", "huge"])
+def test_a_narrow_screen_never_scrolls_sideways(opened: Open, name: str) -> None:
+    page = opened(name, width=400)
+    draw_everything(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_the_configuration_is_searched(opened: Open) -> None:
+    page = opened("comms")
+    page.fill("#search", "overlap_comm")
+    shown = page.locator("#settings tbody tr:visible")
+    expect(shown.first).to_contain_text("zero_optimization.overlap_comm")
+    expect(shown.first).to_contain_text("change to")
+    assert all("overlap_comm" in words for words in shown.all_inner_texts())
+
+
+def test_hostile_words_of_a_log_stay_words(opened: Open) -> None:
+    page = opened("hostile")
+    draw_everything(page)
+    page.locator("#problems .proof").first.click()
+    expect(page.locator("#drawer .hit")).to_contain_text("<img src=x onerror=window.hit=1>")
+    page.fill("form.tools input[name=step]", "9")
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawer table")).to_contain_text("</script>")
+    assert page.evaluate("window.hit") is None
+    assert page.locator("main img, aside img, main script, aside script, main b:text('bold')").count() == 0
+    assert "49" not in page.locator("#problems").inner_text().split("{{")[0][-3:]
+    assert page.locator("#configuration").inner_text().count("{{7*7}}") >= 2
+
+
+def test_a_hundred_thousand_steps_are_interactive_within_three_seconds(
+    browser: Browser, written: Written
+) -> None:
+    path = written("huge")
+    assert path.stat().st_size < 10_000_000
+    took = min(_seconds_until_a_step_opens(browser, path) for _ in range(2))
+    assert took < 3
+
+
+def _seconds_until_a_step_opens(browser: Browser, path: Path) -> float:
+    """Seconds of the clock; on a machine that is busy with other work, of the page's own thread."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    tools = page.context.new_cdp_session(page)
+    tools.send("Performance.enable", {"timeDomain": "threadTicks"})
+    start = time.perf_counter()
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-ready]")
+    page.fill("form.tools input[name=step]", "50000")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#drawer h2:has-text('Step 50,000')")
+    clock = time.perf_counter() - start
+    own = {m["name"]: m["value"] for m in tools.send("Performance.getMetrics")["metrics"]}
+    page.close()
+    busy = os.getloadavg()[0] > (os.cpu_count() or 1)
+    return float(own["TaskDuration"]) if busy else clock
