@@ -54,7 +54,9 @@ def _seen(found: pd.DataFrame, run: Codes) -> pd.DataFrame:
     return found.assign(
         **{
             Class.COMMUNICATION: found[Class.COMMUNICATION].mask(empty),
-            Class.OTHER: found[Class.OTHER].add(reduced.where(empty, 0.0), fill_value=0.0),
+            Class.OTHER: found[Class.OTHER].add(
+                reduced.where(empty & (reduced > 0)), fill_value=0.0
+            ),
         }
     ).where(found.notna().any(axis=1))
 

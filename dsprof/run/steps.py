@@ -114,7 +114,7 @@ def _rates(table: pd.DataFrame, classes: pd.DataFrame, config: Mapping[str, Any]
     candidates = {
         "logged": table["step_seconds"],
         "throughput": batch / rate.where(rate > 0),
-        "timers": classes.sum(axis=1, min_count=1),
+        "timers": classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1),
     }
     _choose(table, candidates)
     silent = table["seconds"].isna().groupby([table["segment"], table["engine"]]).transform("all")
@@ -151,19 +151,22 @@ def _number(config: Mapping[str, Any], name: str) -> float:
 def settle(classes: pd.DataFrame, seconds: Numbers) -> pd.DataFrame:
     """Classes that add up to `seconds`: the rest is `other`; an excess is scaled down.
 
-    A checkpoint that does not fit was written between steps and is no part of one.
+    A checkpoint that does not fit, or is all that was timed, lies between steps.
     """
-    room = seconds - classes.drop(columns=Class.CHECKPOINT).sum(axis=1)
-    fits = classes[Class.CHECKPOINT].clip(upper=room.clip(lower=0.0))
-    classes = classes.assign(**{Class.CHECKPOINT: fits})
+    inside = classes.drop(columns=Class.CHECKPOINT)
+    timed = inside.notna().any(axis=1)
+    written = classes[Class.CHECKPOINT].where(timed)
+    fits = inside.sum(axis=1) + written <= TOLERATED * seconds
+    written = written.where(fits | written.isna(), 0.0)
+    classes = classes.assign(**{Class.CHECKPOINT: written})
     total = classes.sum(axis=1, min_count=1).to_numpy()
-    timed = np.isfinite(total) & np.isfinite(seconds)
-    rest = np.where(timed, seconds - total, 0.0)
+    known = np.isfinite(total) & np.isfinite(seconds)
+    rest = np.where(known, seconds - total, 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        scale = np.where(timed & (rest < 0), seconds / total, 1.0)
+        scale = np.where(known & (rest < 0), seconds / total, 1.0)
     classes = classes.mul(scale, axis=0)
     other = classes[Class.OTHER].fillna(0.0) + np.maximum(rest, 0.0)
-    return classes.assign(**{Class.OTHER: other.where(timed)})
+    return classes.assign(**{Class.OTHER: other.where(known)})
 
 
 def reduce_untimed(classes: pd.DataFrame, replicas: int | None) -> pd.DataFrame:

@@ -116,14 +116,22 @@ def test_a_single_rank_has_nobody_to_talk_to() -> None:
     assert (step["communication"], step["communication_share"]) == (0.0, 0.0)
 
 
-def test_a_checkpoint_between_steps_is_no_part_of_one() -> None:
-    rows = [
-        *timers("zero", 1, **ENGINE, step=0.1),
-        {"kind": "phase", "name": "save", "step": 1, "seconds": 8.0, "timers": "save"},
-    ]
-    step = only(run_of(metric("step_seconds", 1, 1.0), *rows))
-    assert step["checkpoint"] == pytest.approx(0.2)  # what the step has room for
-    assert step["compute"] == pytest.approx(0.5)
+def saving(seconds: float) -> dict[str, Any]:
+    return {"kind": "phase", "name": "save", "step": 1, "seconds": seconds, "timers": "save"}
+
+
+def test_a_checkpoint_that_does_not_fit_lies_between_steps() -> None:
+    rows = [metric("step_seconds", 1, 1.0), *timers("zero", 1, **ENGINE, step=0.1)]
+    outside = run_of(*rows, saving(8.0))
+    assert only(outside)["checkpoint"] == 0.0
+    assert only(outside)["compute"] == pytest.approx(0.5)
+    assert 8.0 in outside.phases["seconds"].tolist()
+    assert only(run_of(*rows, saving(0.15)))["checkpoint"] == pytest.approx(0.15)
+
+
+def test_a_checkpoint_alone_does_not_split_its_step() -> None:
+    step = only(run_of(metric("step_seconds", 1, 9.0), saving(8.0)))
+    assert step[list(CLASSES)].isna().all()
 
 
 def test_logged_collectives_split_what_zero_3_mixes() -> None:
