@@ -182,7 +182,7 @@ def _coverage(readers: Sequence[Reader], grammar: Grammar) -> Coverage:
         metric_lines=sum(u.metric_lines for u in unread),
         read_lines=sum(u.read_lines for u in unread),
         shapes=tuple(sorted(shapes, key=lambda shape: -shape[0])),
-        sampled=any(u.looked < r.bytes for u, r in zip(unread, readers, strict=True)),
+        sampled=any(u.sampled for u in unread),
     )
 
 

@@ -22,13 +22,13 @@ _HASHED: Final = bytes.maketrans(b"0123456789", b"##########")
 class Unread:
     """Lines that look like metrics and that no pattern read.
 
-    The first 4 MiB of a source are looked at whole, then one piece in 512: a sample, so
-    that the counts of a large source are those of the sample (`looked` bytes).
+    The first 4 MiB of a source are looked at whole, then one piece in 512: a sample
+    (`sampled`), whose counts are not those of the whole.
     """
 
     shapes: Counter[str] = field(default_factory=Counter)
     example: dict[str, tuple[int, str]] = field(default_factory=dict)
-    looked: int = 0
+    sampled: bool = False
     metric_lines: int = 0
     read_lines: int = 0
     _rough: dict[bytes, str] = field(default_factory=dict)
@@ -40,7 +40,6 @@ class Unread:
 
         `taken` says where those lines begin that a pattern read.
         """
-        self.looked += len(piece)
         high = counted = -1
         number = before + 1
         for match in _METRIC.finditer(piece):
@@ -62,7 +61,7 @@ class Unread:
         self.shapes += later.shapes
         for shape, (number, text) in later.example.items():
             self.example.setdefault(shape, (number + lines, text))
-        self.looked += later.looked
+        self.sampled |= later.sampled
         self.metric_lines += later.metric_lines
         self.read_lines += later.read_lines
 
@@ -70,7 +69,9 @@ class Unread:
         """Whether this piece is in the sample."""
         self._pieces += 1
         self._bytes += len(piece)
-        return self._bytes <= _WHOLE or self._pieces % _EVERY == 0
+        wanted = self._bytes <= _WHOLE or self._pieces % _EVERY == 0
+        self.sampled |= not wanted
+        return wanted
 
     def _keep(self, line: bytes, number: int) -> None:
         text = line[:400]

@@ -14,8 +14,10 @@ from typing import Final
 import numpy as np
 
 from dsprof.grammar import Grammar
+from dsprof.logs.clocks import UNKNOWN
 
 NONE: Final = -1
+_CLOCKS_DIFFER: Final = 600_000_000  # microseconds: hosts' clocks, lines out of order
 _REPEATS: Final = 0.3  # of a source's marks: then two engines take turns
 
 
@@ -24,7 +26,7 @@ class Source:
     """Records of one source, in order: parallel arrays; -1 where unknown.
 
     `pattern` and `signature` are numbers into the grammar's patterns and into the sets of
-    timer names; `bar` and `total` are a progress bar's position and length.
+    timer names; `at` is in microseconds (`clocks.UNKNOWN` if unknown); `bar` and `total` are a progress bar's position and length.
     """
 
     pattern: np.ndarray
@@ -32,6 +34,7 @@ class Source:
     rank: np.ndarray
     host: np.ndarray
     signature: np.ndarray
+    at: np.ndarray
     bar: np.ndarray
     total: np.ndarray
 
@@ -85,7 +88,8 @@ class _Kinds:
     end: np.ndarray  # a timer line that closes a step
     leads: np.ndarray  # a mark that stands before the closing line of its step
     starts: np.ndarray  # a launch begins
-    busy: np.ndarray  # shows that a launch was under way
+    stepped: np.ndarray  # shows that steps were made
+    failed: np.ndarray  # shows that a launch went wrong
     sums: np.ndarray  # 0 nothing, 1 one step, 2 a window
 
     @classmethod
@@ -122,7 +126,8 @@ class _Kinds:
             end=end,
             leads=own & per_pattern(lambda p: p.id.partition(".")[0] in homes),
             starts=per_pattern(lambda p: p.starts),
-            busy=own | (timer & ~once) | per_pattern(lambda p: p.severity == "critical"),
+            stepped=own | (timer & ~once),
+            failed=per_pattern(lambda p: p.severity == "critical"),
             sums=sums,
         )
 
@@ -164,23 +169,21 @@ def _marked_steps(source: Source, kinds: _Kinds) -> np.ndarray:
         for mine in _by_who(source, bare):
             step[mine] = _steps_between(source.step, numbered, mine)
         return step
-    from_bars = _steps_from_bars(source, bare)
-    if from_bars is not None:
-        step[bare] = from_bars
+    if (source.bar >= 0).any():  # where bars do not fit, a count would not either
+        step[bare] = _steps_from_bars(source, bare)
         return step
     step[bare] = _count_each(source, bare)
     return step
 
 
-def _steps_from_bars(source: Source, bare: np.ndarray) -> np.ndarray | None:
-    """Position of the training bar at each record; None if no bar can be the training's."""
+def _steps_from_bars(source: Source, bare: np.ndarray) -> np.ndarray:
+    """Position of the training bar at each record, -1 where no bar can be the training's."""
+    unknown = np.full(len(bare), NONE, np.int64)
     bars = np.flatnonzero(source.bar >= 0)
-    if not len(bars):
-        return None
     before = np.searchsorted(bars, bare, side="right") - 1
     usable = before >= 0
     if not usable.any():
-        return None
+        return unknown
     totals = source.total[bars[before[usable]]]
     values, counts = np.unique(totals, return_counts=True)
     training = bars[source.total[bars] == values[np.argmax(counts)]]
@@ -188,7 +191,7 @@ def _steps_from_bars(source: Source, bare: np.ndarray) -> np.ndarray | None:
     steps = np.where(at >= 0, source.bar[training[np.maximum(at, 0)]], NONE)
     # A bar that is not redrawn for each record cannot number them.
     known = steps[steps > 0]
-    return steps if len(known) and len(np.unique(known)) > len(known) // 2 else None
+    return steps if len(np.unique(known)) > len(known) // 2 else unknown
 
 
 def _by_who(source: Source, records: np.ndarray) -> list[np.ndarray]:
@@ -239,21 +242,33 @@ def _segments(source: Source, kinds: _Kinds, own: np.ndarray) -> np.ndarray:
     begins = np.zeros(len(own), bool)
     for pattern in np.unique(source.pattern[own > 0]):
         marks = np.flatnonzero((source.pattern == pattern) & (own > 0))
-        begins[marks[1:][_restarts(own[marks])]] = True
+        begins[marks[1:][_restarts(own[marks]) | _back_in_time(source.at[marks])]] = True
     candidates = np.flatnonzero(kinds.starts | (kinds.own & (own == 0)) | begins)
-    busy = np.cumsum(kinds.busy & (own != 0))
-    seen = 0
+    stepped = np.cumsum(kinds.stepped & (own != 0))
+    failed = np.cumsum(kinds.failed)
+    steps_seen = fails_seen = 0
+    starts_seen: set[int] = set()
     opens = []
     for at in candidates.tolist():
-        before = int(busy[at - 1]) if at else 0
-        if begins[at] and opens and before == seen:
-            continue
-        if before > seen:
+        stepped_by_now, failed_by_now = (int(c[at - 1]) if at else 0 for c in (stepped, failed))
+        # Ranks of one launch start, and even fail, at different times: after nothing but
+        # failures a launch is new only if it says again what it said before.
+        again = failed_by_now > fails_seen and int(source.pattern[at]) in starts_seen
+        if stepped_by_now > steps_seen or again:
             opens.append(at)
-            seen = before
+            steps_seen, fails_seen = stepped_by_now, failed_by_now
+            starts_seen = set()
+        starts_seen.add(int(source.pattern[at]))
     segment = np.zeros(len(own), np.int32)
     segment[opens] = 1
     return np.cumsum(segment).astype(np.int32)
+
+
+def _back_in_time(at: np.ndarray) -> np.ndarray:
+    """Where a mark is older than the one before: runs pasted one behind another."""
+    known = (at[1:] != UNKNOWN) & (at[:-1] != UNKNOWN)
+    back: np.ndarray = known & (at[1:] < at[:-1] - _CLOCKS_DIFFER)
+    return back
 
 
 def _restarts(steps: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from dsprof.logs.wrappers import Plan, Prefixes
 _LINE_ENDS: Final = b"\n\r"
 _LEAD: Final = 64  # bytes before a needle that a pattern's lead may reach back
 _LONGEST_WRAPPED: Final = 4096
+_LONGEST_RECORD: Final = 1 << 14
 _MOST_OPEN: Final = 32
 
 #: Rank, local rank and host code; -1 where unknown.
@@ -285,12 +286,15 @@ class Scanner:
             while low < until and not block.done:
                 high = piece.find(b"\n", low)
                 high = len(piece) if high < 0 else high
+                missed = block.missed
                 found = self._block_line(block, piece, low, high, lines)
+                if block.missed <= missed:
+                    taken.add(low)  # understood, whether or not it says anything
                 if found is not None:
                     shape, groups = found
                     at = self._offset + low
                     self.records.add(block.pattern, at, number, block.who, block.at, groups, None, shape)
-                elif low in taken and block.missed:
+                elif low in taken and block.missed > missed:
                     block.missed -= 1  # another pattern's line is no gap
                 low, number = high + 1, number + 1
             if not block.done and block.until < 0:
@@ -347,12 +351,20 @@ def _body_of(
     """The text of a record's pairs and where it ends; another record may follow on the line."""
     pairs = pattern.pairs
     assert pairs is not None
-    body = piece[start:high]
-    if pairs.end or not alone:
-        if not pairs.end:
-            body = body[: wrappers.header_start(body, 0, len(body))]
-            again = body.find(pattern.needles[0])
-            body = body[:again] if again > 0 else body
-        body = body[: end_of_pairs(body, pairs)]
-        high = start + len(body)
-    return body.strip(b" |\t"), high
+    if alone and not pairs.end:
+        return piece[start:high].strip(b" |\t"), high
+    body = piece[start : min(high, start + _LONGEST_RECORD)]
+    if not pairs.end:
+        body = body[: _next_of_its_kind(pattern, body)]
+        body = body[: wrappers.header_start(body, 0, len(body))]
+    body = body[: end_of_pairs(body, pairs)]
+    return body.strip(b" |\t"), start + len(body)
+
+
+def _next_of_its_kind(pattern: Pattern, body: bytes) -> int:
+    """Where a second record of the pattern begins; a needle alone may be part of a key."""
+    for needle in pattern.needles:
+        again = body.find(needle, 1)
+        if again > 0 and (pattern.regex is None or pattern.regex.match(body, again)):
+            return again
+    return len(body)

@@ -16,7 +16,7 @@ from dsprof.errors import DsprofError
 from dsprof.logs.containers import is_plain_text
 
 _REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]{1,15}://")
-_RANK_IN_NAME: Final = re.compile(r"(?:^|[._-])rank[._-]?(\d+)(?=[._-]|$)", re.IGNORECASE)
+_RANK_IN_NAME: Final = re.compile(r"(?:^|[._-])rank[._-]?(\d+)(?=[_-]|\.\D|$)", re.IGNORECASE)
 _HOST_IN_NAME: Final = re.compile(
     r"^(?:log[._-])?([A-Za-z][A-Za-z0-9.-]*?\d+|(?:worker|node|host)[-_]?\d+)"
     r"(?:[._-](?:stdout|stderr|std|out|err|log|output).*)?$"

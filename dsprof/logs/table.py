@@ -66,6 +66,7 @@ class Sheet:
             c["rank"].astype(np.int64),
             c["host"].astype(np.int64),
             c["signature"].astype(np.int64),
+            c["at"],
             bar,
             total,
         )
