@@ -44,10 +44,15 @@ class Logs:
         return self._made("steps", options)
 
     def one_line(self) -> Path:
-        """A log whose line breaks are all lost."""
-        dialects = ("megatron", "huggingface")
+        """Records whose line breaks are all lost; noise between them would end nowhere."""
         options = Options(
-            size=10**8, wrapper="none", dialects=dialects, launches=2, newline="", clean=True
+            size=10**8,
+            metric_share=1,
+            wrapper="none",
+            dialects=("megatron", "huggingface"),
+            launches=2,
+            newline="",
+            clean=True,
         )
         return self._made("one-line", options)
 

@@ -172,7 +172,8 @@ def launch_text(options: Options, number: int, truth: Truth) -> Iterator[str]:
     rng = np.random.default_rng([options.seed, number])
     launch = Launch(DIALECTS[dialect], rng, seconds=number * 30 * 86_400)
     writer = Writer(options, number, rng)
-    yield writer.opening(launch, truth)
+    if options.newline:  # else a launcher's command would have no end
+        yield writer.opening(launch, truth)
     written, count = 0, 4
     while written < options.per_launch() and launch.step < options.last_step():
         count = int(min(count, options.last_step() - launch.step))
