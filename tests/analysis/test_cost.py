@@ -1,0 +1,67 @@
+"""What a step must cost, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsprof.analysis.cost import (
+    all_reduce_factor,
+    bubble_seconds,
+    bubble_share,
+    least_seconds,
+    shard_factor,
+    zero_traffic,
+)
+from dsprof.analysis.layout import Layout
+
+
+def layout(**changes: float) -> Layout:
+    known = {
+        "data_parallel": 4,
+        "stages": 1,
+        "micro_batches": 1,
+        "parameters": 1e9,
+        "element_bytes": 2,
+        "link_bytes_per_second": 1.5e9,
+    }
+    return Layout(**(known | changes))  # type: ignore[arg-type]
+
+
+def test_a_ring_all_reduce_moves_each_byte_almost_twice() -> None:
+    assert all_reduce_factor(4) == 1.5
+    assert shard_factor(4) == 0.75
+    assert all_reduce_factor(1) == 0
+
+
+@pytest.mark.parametrize(
+    ("stage", "micro_batches", "worth"), [(0, 1, 2), (1, 1, 2), (2, 1, 2), (3, 1, 3), (0, 8, 2),
+                                          (1, 8, 2), (2, 8, 9), (3, 8, 24)]
+)  # fmt: skip
+def test_zero_moves_so_many_parameters_worth(stage: int, micro_batches: int, worth: int) -> None:
+    traffic = zero_traffic(layout(zero_stage=stage, micro_batches=micro_batches))
+    assert traffic is not None
+    assert traffic.total == pytest.approx(worth * 0.75 * 2e9)
+
+
+def test_a_pipeline_stage_moves_only_its_own_parameters() -> None:
+    traffic = zero_traffic(layout(zero_stage=1, stages=4))
+    assert traffic is not None
+    assert traffic.total == pytest.approx(2 * 0.75 * 0.5e9)
+
+
+def test_bytes_over_the_link_are_the_least_seconds() -> None:
+    known = layout(zero_stage=1)
+    assert least_seconds(zero_traffic(known), known) == pytest.approx(2.0)  # 3e9 / 1.5e9
+
+
+def test_what_is_not_known_is_not_guessed() -> None:
+    assert zero_traffic(Layout(data_parallel=4, zero_stage=1)) is None
+    assert zero_traffic(layout()) is None  # no stage
+    unlinked = Layout(data_parallel=4, stages=1, zero_stage=1, parameters=1e9, element_bytes=2)
+    assert least_seconds(zero_traffic(unlinked), unlinked) is None
+
+
+def test_the_bubble_of_four_stages_and_four_micro_batches() -> None:
+    assert bubble_share(4, 4) == pytest.approx(3 / 7)
+    assert bubble_seconds(4, 4, compute=4.0) == pytest.approx(3.0)
+    assert bubble_share(1, 4) == 0

@@ -1,0 +1,61 @@
+"""The frontier of phase boundaries, and who stands on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dsprof.analysis.ranks import frontier, straggler
+
+
+def test_the_frontier_leads_where_the_slow_rank_is_and_nowhere_after_they_meet() -> None:
+    seconds = np.array([[[1.0, 2.0], [2.5, 0.5], [1.0, 2.0]]])  # 1 step, 3 ranks, work and wait
+    leader, lead = frontier(seconds)
+    assert leader[0, 0] == 1
+    assert lead[0].tolist() == [1.5, 0.0]
+
+
+def table(*rows: tuple[int, int, str, str, float]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["step", "rank", "name", "class", "self_seconds"])
+
+
+def two_ranks(steps: int) -> pd.DataFrame:
+    return table(
+        *(
+            row
+            for step in range(steps)
+            for row in (
+                (step, 0, "allreduce", "communication", 0.5),
+                (step, 0, "forward", "compute", 1.0),
+                (step, 1, "allreduce", "communication", 0.1),
+                (step, 1, "forward", "compute", 1.4),
+            )
+        )
+    )
+
+
+def test_of_two_ranks_the_one_that_waits_is_not_blamed() -> None:
+    found = straggler(two_ranks(3))
+    assert found is not None
+    assert (found.rank, found.phase, found.held, found.steps) == (1, "forward", 1.0, 3)
+    assert found.delay == pytest.approx(0.4)
+    assert found.phase_delay == pytest.approx(0.4)
+
+
+def test_steps_that_a_rank_does_not_report_are_left_out() -> None:
+    whole = two_ranks(3)
+    found = straggler(whole[~((whole["step"] == 1) & (whole["rank"] == 0))])
+    assert found is not None
+    assert found.steps == 2
+
+
+def test_one_rank_cannot_be_compared() -> None:
+    assert straggler(table((0, 0, "forward", "compute", 1.0))) is None
+
+
+def test_very_long_runs_are_sampled() -> None:
+    found = straggler(two_ranks(5_000))
+    assert found is not None
+    assert found.steps <= 2_000
+    assert (found.first, found.last) == (0, 4_998)

@@ -1,0 +1,71 @@
+"""Levels, spikes and rhythms of a series."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsprof.analysis.trends import excess, levels, period, spikes
+
+
+def noise(count: int, seed: int = 0, spread: float = 0.03) -> np.ndarray:
+    return np.random.default_rng(seed).lognormal(0.0, spread, count)
+
+
+@given(count=st.integers(20, 3_000), seed=st.integers(0, 10_000))
+def test_levels_tile_the_series(count: int, seed: int) -> None:
+    found = levels(noise(count, seed))
+    assert found[0].start == 0
+    assert found[-1].stop == count
+    assert all(a.stop == b.start for a, b in pairwise(found))
+
+
+@pytest.mark.parametrize("count", [40, 400, 401, 5_000, 100_000])
+def test_one_change_is_placed_within_a_few_rows(count: int) -> None:
+    values = noise(count)
+    cut = int(count * 0.6)
+    values[cut:] *= 1.25
+    found = levels(values)
+    assert len(found) == 2
+    assert abs(found[1].start - cut) <= 5
+    assert found[1].median / found[0].median == pytest.approx(1.25, rel=0.03)
+
+
+def test_a_constant_series_has_one_level() -> None:
+    assert len(levels(np.ones(500))) == 1
+
+
+def test_an_outlier_is_no_level() -> None:
+    values = noise(300)
+    values[100:103] = 40.0
+    assert len(levels(values)) == 1
+
+
+def test_three_levels_are_told_apart() -> None:
+    values = noise(900)
+    values[300:600] *= 1.5
+    assert [round(level.median, 1) for level in levels(values)] == [1.0, 1.5, 1.0]
+
+
+def test_spikes_are_the_rows_that_stick_out() -> None:
+    values = np.ones(200)
+    values[[0, 50, 199]] = 3.0
+    rows = spikes(values, 1.5)
+    assert rows.tolist() == [0, 50, 199]
+    assert excess(values, rows).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_step_to_a_new_level_is_no_spike() -> None:
+    values = noise(400)
+    values[200:] *= 2
+    assert len(spikes(values, 1.5)) == 0
+
+
+def test_a_rhythm_needs_four_beats_that_keep_to_it() -> None:
+    assert period(np.array([9, 19, 29, 39])) == 10
+    assert period(np.array([9, 19, 29])) is None
+    assert period(np.array([3, 50, 61, 200, 204])) is None
