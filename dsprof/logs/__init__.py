@@ -21,6 +21,7 @@ from dsprof.errors import DsprofError
 from dsprof.grammar import Grammar
 from dsprof.logs.containers import Containers
 from dsprof.logs.coverage import Unread
+from dsprof.logs.csv_monitor import is_scalar_file, read_scalars
 from dsprof.logs.lines import portions
 from dsprof.logs.ranges import ranges_of, scan_ranges
 from dsprof.logs.scan import Scanner
@@ -115,10 +116,13 @@ def read(
     """
     grammar = grammars.builtin() if grammar is None else grammar
     report = progress or (lambda _: None)
+    sources = sources_of(paths)
     readers = [
-        _read_source(source, grammar, processes, report) for source in sources_of(paths)
+        _read_source(source, grammar, processes, report)
+        for source in sources
+        if not is_scalar_file(source.name)
     ]
-    return _log(readers, grammar)
+    return _log(readers, grammar, [s.name for s in sources if is_scalar_file(s.name)])
 
 
 def _read_source(
@@ -146,19 +150,24 @@ def _read_source(
     return reader
 
 
-def _log(readers: Sequence[Reader], grammar: Grammar) -> Log:
+def _log(
+    readers: Sequence[Reader], grammar: Grammar, scalar_files: Sequence[str] = ()
+) -> Log:
     for reader in readers:
         reader.scanner.records.flush()
     sheets = [
         Sheet(r.source.name, r.source.rank, r.source.host, r.scanner.records) for r in readers
     ]
     events, counted = events_table(sheets, grammar)
+    if scalar_files:
+        scalars = read_scalars(scalar_files, grammar, sum(s.records.count for s in sheets))
+        events = pa.concat_tables([events, scalars]).unify_dictionaries()
     fingerprints: Counter[str] = Counter()
     for reader in readers:
         for header, count in reader.scanner.headers.items():
             fingerprints[header.decode("ascii", "replace")] += count
     meta = {
-        "sources": [r.source.name for r in readers],
+        "sources": [*(r.source.name for r in readers), *scalar_files],
         "fingerprints": dict(fingerprints),
         "counted_steps": counted,
         "grammar": grammar,

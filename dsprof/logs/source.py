@@ -14,6 +14,7 @@ from typing import BinaryIO, Final, cast
 
 from dsprof.errors import DsprofError
 from dsprof.logs.containers import is_plain_text
+from dsprof.logs.csv_monitor import is_scalar_file
 
 _REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]{1,15}://")
 _RANK_IN_NAME: Final = re.compile(r"(?:^|[._-])rank[._-]?(\d+)(?=[_-]|\.\D|$)", re.IGNORECASE)
@@ -76,7 +77,7 @@ def _logs_in(folder: str) -> list[str]:
         for file in files
         if not file.startswith(".")
     )
-    logs = [name for name in names if _LOG_NAMES.search(name)]
+    logs = [name for name in names if _LOG_NAMES.search(name) or is_scalar_file(name)]
     if not logs:
         raise DsprofError(
             "the folder holds no logs", folder, "logs end in .log, .txt, .out, .err; name other files"

@@ -1,0 +1,81 @@
+"""DeepSpeed's csv monitor as an input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dsprof import logs
+from dsprof.errors import DsprofError
+
+
+def _write(folder: Path, name: str, rows: list[tuple[int, float]]) -> Path:
+    folder.mkdir(exist_ok=True)
+    file = folder / f"Train_Samples_{name}.csv"
+    text = "".join(f"{count},{value}\n" for count, value in rows)
+    file.write_text(f"step,{name}\n{text}")
+    return file
+
+
+def _events(path: Path) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = logs.read([path]).events.to_pylist()
+    return rows
+
+
+def test_a_count_of_samples_becomes_an_optimizer_step(tmp_path: Path) -> None:
+    _write(tmp_path / "job", "lr", [(64, 0.1), (128, 0.2), (192, 0.3)])
+    found = [(e["step"], e["value"]) for e in _events(tmp_path) if e["name"] == "lr"]
+    assert found == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+def test_timers_are_phases_in_seconds_under_their_canonical_names(tmp_path: Path) -> None:
+    _write(tmp_path / "job", "elapsed_time_ms_backward_allreduce", [(8, 250.0), (16, 500.0)])
+    phases = [e for e in _events(tmp_path) if e["kind"] == "phase"]
+    assert [(e["name"], e["seconds"], e["timers"]) for e in phases] == [
+        ("backward_allreduce", 0.25, "zero"),
+        ("backward_allreduce", 0.5, "zero"),
+    ]
+
+
+def test_a_loss_that_is_written_one_batch_early_belongs_to_the_next_step(tmp_path: Path) -> None:
+    _write(tmp_path / "job", "lr", [(32, 0.1), (64, 0.1)])
+    _write(tmp_path / "job", "train_loss", [(0, 2.5), (32, 2.4)])
+    found = [(e["step"], e["value"]) for e in _events(tmp_path) if e["name"] == "loss"]
+    assert found == [(1, 2.5), (2, 2.4)]
+
+
+def test_a_count_that_falls_back_opens_the_next_segment(tmp_path: Path) -> None:
+    _write(tmp_path / "job", "lr", [(8, 1.0), (16, 2.0), (8, 3.0)])
+    found = [(e["segment"], e["value"]) for e in _events(tmp_path) if e["name"] == "lr"]
+    assert found == [(0, 1.0), (0, 2.0), (1, 3.0)]
+
+
+def test_the_batch_size_is_what_the_counts_are_multiples_of(tmp_path: Path) -> None:
+    _write(tmp_path / "job", "lr", [(96, 1.0), (144, 1.0), (240, 1.0)])
+    sizes = [e["value"] for e in _events(tmp_path) if e["name"] == "train_batch_size"]
+    assert sizes == [48.0]
+
+
+def test_a_line_that_a_crash_cut_short_is_left_out(tmp_path: Path) -> None:
+    file = _write(tmp_path / "job", "lr", [(8, 1.0), (16, 2.0)])
+    file.write_text(file.read_text() + "24")
+    assert [e["line"] for e in _events(tmp_path) if e["name"] == "lr"] == [2, 3]
+
+
+def test_each_number_leads_to_its_file_and_line(tmp_path: Path) -> None:
+    file = _write(tmp_path / "job", "loss_scale", [(8, 65536.0)])
+    event = next(e for e in _events(tmp_path) if e["name"] == "loss_scale")
+    assert (event["source"], event["line"]) == (str(file), 2)
+
+
+def test_a_log_and_a_monitor_folder_are_read_as_one_run(tmp_path: Path) -> None:
+    _write(tmp_path / "job", "lr", [(8, 1.0), (16, 2.0)])
+    (tmp_path / "run.log").write_text("steps: 2 loss: 1.5000 iter time (s): 0.250 samples/sec: 32.000\n")
+    log = logs.read([tmp_path])
+    names = set(log.events["name"].to_pylist())
+    assert {"lr", "step_seconds"} <= names
+
+
+def test_a_folder_without_logs_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DsprofError, match="holds no logs"):
+        logs.read([tmp_path])
