@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
-
-from dsprof import units
 
 from benchmarks.corpus.kinds import KINDS, counted, stepped, timers
 from benchmarks.corpus.reading import Check, Reading
+from dsprof import units
 
 Fact = Callable[[str, Any, Reading], Iterator[Check]]
 
@@ -106,7 +106,7 @@ def torch_oom(key: str, value: bool, reading: Reading) -> Iterator[Check]:
     yield Check(key, "", value, bool(found))
 
 
-def no_failed_exit(key: str, value: int, reading: Reading) -> Iterator[Check]:
+def no_failed_exit(key: str, _: int, reading: Reading) -> Iterator[Check]:
     """`exits successfully` is no event of its own: no process may be told to have failed."""
     yield Check(key, "failed exits", 0, int(reading.run.problems["kind"].eq("exit").sum()))
 
@@ -191,7 +191,7 @@ def tables(key: str, value: int, reading: Reading) -> Iterator[Check]:
 def _again(rows: list[Any]) -> Iterator[bool]:
     """Whether a new table begins: its first operation comes again after another one."""
     names = [next(iter(row.values)) for row in rows]
-    for before, name in zip(names, names[1:], strict=False):
+    for before, name in pairwise(names):
         yield name == names[0] != before
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsprof import units
-
 from benchmarks.corpus.reading import Check, Reading, Record
+from dsprof import units
 
 MS = 1e3  # a truth file says milliseconds, dsprof seconds
 GIB = float(1 << 30)
@@ -198,14 +197,3 @@ def timers(name: str, truth: Mapping[str, Any], reading: Reading) -> Iterator[Ch
         for key, value in told.items():
             found = seconds[key] * MS if key in seconds else None
             yield Check(name, f"Run.phases.{_word(place)}.{key}", value, found)
-
-
-def summary(records: Sequence[Record]) -> str:
-    """First and last record in a few words."""
-    return " … ".join(_short(record) for record in [*records[:1], *records[1:][-1:]])
-
-
-def _short(record: Record) -> str:
-    told = [f"step={record.step}"] if record.step is not None else []
-    told += [f"{name}={value:.6g}" for name, value in list(record.values.items())[:4]]
-    return " ".join(told)

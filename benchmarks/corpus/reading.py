@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -71,8 +71,9 @@ class Reading:
     def _records(self) -> dict[str, list[Record]]:
         rows = self.run.recorded.sort_values("record", kind="stable").astype(object)
         rows = rows.where(rows.notna(), None)
+        listed: list[dict[str, Any]] = rows.to_dict("records")  # type: ignore[assignment]
         told: dict[str, list[Record]] = {}
-        by_record = groupby(rows.to_dict("records"), lambda row: (row["pattern"], row["record"]))
+        by_record = groupby(listed, lambda row: (row["pattern"], row["record"]))
         for (pattern, _), some in by_record:
             told.setdefault(str(pattern), []).append(_record(list(some)))
         return told
@@ -88,13 +89,15 @@ class Reading:
 
     def step(self, step: int | None) -> Mapping[str, Any]:
         """What `Run.steps` says of a step; empty if it has no row."""
-        rows = self.run.steps[self.run.steps["step"] == step] if step is not None else []
+        steps = self.run.steps
+        rows = steps[(steps["step"] == step).fillna(False)] if step else steps.head(0)
         return dict(rows.iloc[-1].dropna()) if len(rows) else {}
 
     def phases(self, step: int | None) -> Mapping[str, float]:
         """The log's timer words of a step → seconds of one optimizer step."""
-        rows = self.run.phases[self.run.phases["step"] == step] if step is not None else None
-        return {} if rows is None else dict(zip(rows["raw"], rows["seconds"], strict=True))
+        phases = self.run.phases
+        rows = phases[(phases["step"] == step).fillna(False)] if step else phases.head(0)
+        return dict(zip(rows["raw"], rows["seconds"], strict=True))
 
 
 def _record(rows: list[dict[str, Any]]) -> Record:
@@ -110,3 +113,15 @@ def _record(rows: list[dict[str, Any]]) -> Record:
                 texts[word] = row["text"]
     told = ("seconds", "bytes", "count", "line", "step", "rank", "host", "segment", "timers")
     return Record(**{name: first[name] for name in told}, values=values, texts=texts)
+
+
+def summary(records: Sequence[Record]) -> str:
+    """The first and the last of some records in a few words."""
+    return " … ".join(_short(record) for record in [*records[:1], *records[1:][-1:]])
+
+
+def _short(record: Record) -> str:
+    told = [f"step={record.step}"] if record.step is not None else []
+    told += [f"{name}={value:.6g}" for name, value in list(record.values.items())[:4]]
+    told += [text.split("\n")[0][:60] for text in list(record.texts.values())[:1]]
+    return " ".join(told)
