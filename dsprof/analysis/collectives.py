@@ -86,4 +86,6 @@ def waiting(events: pd.DataFrame) -> Waiting | None:
 
 def gathers(comm: pd.DataFrame) -> pd.DataFrame:
     """The all-gather calls of a `Run.comm` table, whatever the backend calls them."""
-    return comm[comm["op"].astype(str).str.contains(_GATHER)]
+    names = comm["op"].drop_duplicates().astype(str)
+    found: pd.DataFrame = comm[comm["op"].isin(names[names.str.contains(_GATHER)])]
+    return found

@@ -17,6 +17,7 @@ from dsprof.analysis.breakdown import (
     pipeline_phases,
     regular_steps,
 )
+from dsprof.analysis.collectives import gathers
 from dsprof.analysis.layout import Layout, ds_config, layout_of, setting
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.findings.finding import Evidence
@@ -64,9 +65,9 @@ class Facts:
         """Why communication may hide inside the compute timers; None if it is known not to."""
         if self.breakdown is None or self.layout.world_size == 1:
             return None
-        gathers = self.run.comm["op"].astype(str).str.contains("gather").any()
+        gathered = len(gathers(self.run.comm)) > 0
         fetches = self.breakdown.phases.index.str.endswith("fetch_wait").any()
-        if self.layout.zero_stage == 3 and not gathers and not fetches:
+        if self.layout.zero_stage == 3 and not gathered and not fetches:
             return "ZeRO-3 gathers parameters inside forward, backward and step"
         moving = self.seconds_of("communication", "wait")
         if moving is None or moving < COMMUNICATION_SEEN * self.breakdown.seconds:
