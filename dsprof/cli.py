@@ -169,7 +169,62 @@ def parsers(
         _print(dialects.dialects(known))
 
 
-def _load(paths: list[str], parsers: list[Path] | None, link: str | None) -> Run:
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(help="The run to compare with.", metavar="A")],
+    second: Annotated[str, typer.Argument(help="The run to judge.", metavar="B")],
+    json_file: JsonFile = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0, max=100, help="Percent of difference that does not matter.")
+    ] = 2,
+    parsers: Parsers = None,
+) -> None:
+    """Say whether B is slower than A: 3 if it is, 4 if nobody can tell."""
+    from dsprof.compare import compare as judge
+    from dsprof.text import difference
+
+    runs = (_load([path], parsers) for path in (first, second))
+    found = judge(*runs, tolerance=tolerance / 100)
+    if json_file:
+        _write_json(json_file, found.document())
+    if json_file != "-":
+        _print(difference(found))
+    raise typer.Exit({"regression": Exit.GATE, "cannot tell": Exit.UNKNOWN}.get(found.answer, 0))
+
+
+@app.command()
+def export(
+    paths: Paths,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="*.parquet .csv .json .jsonl .perfetto.json"
+        ),
+    ],
+    table: Annotated[
+        str,
+        typer.Option(help="events, steps, phases, comm, memory, gpu, problems or repairs."),
+    ] = "events",
+    parsers: Parsers = None,
+) -> None:
+    """Write a run's tables for other tools, or a trace for ui.perfetto.dev."""
+    from dsprof.export import export as write
+
+    write(_load(paths, parsers), output, table)
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine and environment allow."""
+    from dsprof.doctor import checks
+    from dsprof.text import examination
+
+    found = checks()
+    _print(examination(found))
+    raise typer.Exit(Exit.FINE if all(check.fine for check in found) else Exit.INPUT)
+
+
+def _load(paths: list[str], parsers: list[Path] | None, link: str | None = None) -> Run:
     from dsprof.run import load
 
     return load(paths, parsers=parsers or (), link=link)

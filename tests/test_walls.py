@@ -23,7 +23,7 @@ FLOORS = (
     ("analysis",),
     ("findings",),
     ("charts", "text"),
-    ("page", "live", "compare", "export"),
+    ("page", "live", "compare", "export", "doctor"),
     ("cli",),
     ("__main__",),
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dsprof.text.difference import difference
 from dsprof.text.document import SCHEMA, document
+from dsprof.text.examination import examination
 from dsprof.text.summary import summary
 from dsprof.text.words import plain
 
-__all__ = ["SCHEMA", "document", "plain", "summary"]
+__all__ = ["SCHEMA", "difference", "document", "examination", "plain", "summary"]

@@ -1,0 +1,231 @@
+"""Two runs of one job: slower, faster, the same, or cannot tell.
+
+Step times of a run depend on each other (a slow minute is slow throughout), so intervals
+come from a moving-block bootstrap (Künsch 1989): whole stretches are drawn, not single
+steps. What a reader decides on is the ratio of mean step times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dsprof.analysis.breakdown import breakdown_of, main_steps, regular_steps
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+Floats = NDArray[np.float64]
+Answer = Literal["regression", "improvement", "none", "cannot tell"]
+
+TOLERANCE: Final = 0.02  # a difference of less than 2 % does not matter
+
+_FEWEST: Final = 8  # rows of a run; fewer hold no stretch worth drawing
+_DRAWS: Final = 4000
+_LEVEL: Final = 0.95
+_MOST: Final = 20_000  # rows, evenly spread; more tells nothing new
+_SEED: Final = 20_231_115  # the same two runs get the same answer
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two runs."""
+
+    rows: int  # printed rows that were compared
+    seconds: float | None  # their mean, of a step or of a sample
+    classes: dict[str, float]  # the same of its mean step by class
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How the second run compares with the first.
+
+    Attributes:
+        answer: what the interval allows to say.
+        why: in a sentence.
+        per: "step", or "sample" where the runs' batches are known to differ.
+        ratio, low, high: mean seconds of the second over the first, with a 95 % interval.
+        needed: rows of each run that would decide it, where that can be estimated.
+        first, second: the two runs.
+        settings: configuration that differs: name to both values, None where unknown.
+    """
+
+    answer: Answer
+    why: str
+    per: Literal["step", "sample"]
+    ratio: float | None
+    low: float | None
+    high: float | None
+    needed: int | None
+    first: Side
+    second: Side
+    settings: dict[str, tuple[Any, Any]]
+
+    def document(self) -> dict[str, Any]:
+        """The same as JSON types, `schema` 1."""
+        from dsprof.text.document import SCHEMA, to_json
+
+        return {"schema": SCHEMA, **to_json(asdict(self))}
+
+
+def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Comparison:
+    """Judge `second` against `first`; differences within `tolerance` count as none."""
+    rows_a, rows_b = regular_steps(first.steps), regular_steps(second.steps)
+    batches = _batches(first, second)
+    batch_a, batch_b = batches or (1.0, 1.0)
+    before: Floats = rows_a["seconds"].to_numpy(np.float64) / batch_a
+    after: Floats = rows_b["seconds"].to_numpy(np.float64) / batch_b
+    return Comparison(
+        **_judged(before, after, tolerance, _incomparable(rows_a, rows_b)),
+        per="sample" if batches else "step",
+        first=_side(first, before, batch_a),
+        second=_side(second, after, batch_b),
+        settings=differing(first.config, second.config),
+    )
+
+
+def _judged(first: Floats, second: Floats, tolerance: float, obstacle: str) -> dict[str, Any]:
+    """The fields of a `Comparison` that say what the interval allows to say."""
+    rows = min(len(first), len(second))
+    if obstacle or rows < _FEWEST:
+        why = obstacle or f"{rows} timed rows, {_FEWEST} needed of each run"
+        needed = None if obstacle else _FEWEST
+        return {"answer": "cannot tell", "why": why, "needed": needed} | dict.fromkeys(
+            ("ratio", "low", "high")
+        )
+    ratio, low, high = interval(first, second)
+    answer = judge(low, high, tolerance)
+    undecided = answer == "cannot tell"
+    needed = _needed(ratio, low, high, tolerance, rows) if undecided else None
+    found = {"answer": answer, "why": _WHY[answer], "needed": needed}
+    return found | {"ratio": ratio, "low": low, "high": high}
+
+
+def _batches(first: Run, second: Run) -> tuple[float, float] | None:
+    """Samples of a step where they differ: then only seconds of a sample compare."""
+    before, after = (run.config.get("train_batch_size") for run in (first, second))
+    if not before or not after or before == after:
+        return None
+    return float(before), float(after)
+
+
+_WHY: Final = {
+    "regression": "the whole interval lies above what is tolerated",
+    "improvement": "the whole interval lies below what is tolerated",
+    "none": "the whole interval lies within what is tolerated",
+    "cannot tell": "the interval holds both a difference that matters and none",
+}
+
+
+def judge(low: float, high: float, tolerance: float) -> Answer:
+    """What an interval of the ratio allows to say."""
+    if low > 1 + tolerance:
+        return "regression"
+    if high < 1 - tolerance:
+        return "improvement"
+    if low >= 1 - tolerance and high <= 1 + tolerance:
+        return "none"
+    return "cannot tell"
+
+
+def interval(first: Floats, second: Floats) -> tuple[float, float, float]:
+    """Ratio of the means (second over first), and its 95 % interval."""
+    first, second = _thinned(first), _thinned(second)
+    chance = np.random.default_rng(_SEED)
+    ratios = block_means(second, chance) / block_means(first, chance)
+    ratio = float(second.mean() / first.mean())
+    low, high = np.quantile(ratios, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
+    wider = _few_blocks(min(len(part) / _block_length(part) for part in (first, second)))
+    return ratio, float(ratio - (ratio - low) * wider), float(ratio + (high - ratio) * wider)
+
+
+def _few_blocks(blocks: float) -> float:
+    """How much wider an interval of few independent stretches must be: Student's t over normal."""
+    from scipy.special import ndtri, stdtrit
+
+    freedom, tail = max(1.0, blocks - 1), (1 + _LEVEL) / 2
+    return float(stdtrit(freedom, tail) / ndtri(tail) * math.sqrt((freedom + 1) / freedom))
+
+
+def block_means(values: Floats, chance: np.random.Generator) -> Floats:
+    """Means of `_DRAWS` resamples made of whole stretches of `values`.
+
+    The stretches wrap around the end, so that every value is drawn equally often.
+    """
+    size = len(values)
+    length = _block_length(values)
+    sums = np.concatenate([[0.0], np.cumsum(np.concatenate([values, values[:length]]))])
+    blocks = (sums[length:] - sums[:-length])[:size]
+    drawn = chance.integers(0, size, size=(_DRAWS, max(1, round(size / length))))
+    return np.asarray(blocks[drawn].mean(axis=1) / length)
+
+
+def _block_length(values: Floats) -> int:
+    """Rows over which step times remember: twice where their correlation has died out."""
+    size = len(values)
+    calm = values - values.mean()
+    spread = float(np.dot(calm, calm))
+    shortest, longest = math.ceil(math.cbrt(size)), max(1, size // 4)
+    if spread == 0:
+        return min(shortest, longest)
+    noise = 2 / math.sqrt(size)
+    lags = range(1, longest)
+    free = next((k for k in lags if np.dot(calm[k:], calm[:-k]) / spread < noise), longest)
+    return min(max(shortest, 2 * free), longest)
+
+
+def _thinned(values: Floats) -> Floats:
+    return values[:: max(1, -(-len(values) // _MOST))]
+
+
+def _needed(ratio: float, low: float, high: float, tolerance: float, rows: int) -> int | None:
+    """Rows at which the interval would end before the nearest border; it shrinks as 1/sqrt."""
+    room = min(abs(ratio - (1 + tolerance)), abs(ratio - (1 - tolerance)))
+    if room < 1e-6:
+        return None
+    return math.ceil(rows * ((high - low) / 2 / room) ** 2)
+
+
+def _incomparable(first: pd.DataFrame, second: pd.DataFrame) -> str:
+    """Why seconds of the two are not of the same thing; "" if they are."""
+    if first.empty or second.empty:
+        which = "first" if first.empty else "second"
+        return f"the {which} run does not say how long a step takes"
+    sources = [str(part["seconds_from"].iloc[0]) for part in (first, second)]
+    if sources[0] != sources[1]:
+        return f"step seconds come from {sources[0]} in one run and from {sources[1]} in the other"
+    return ""
+
+
+def _side(run: Run, values: Floats, batch: float) -> Side:
+    mean = breakdown_of(main_steps(run.steps), run.phases)
+    return Side(
+        rows=len(values),
+        seconds=float(values.mean()) if len(values) else None,
+        classes={name: s / batch for name, s in mean.classes.items()} if mean else {},
+    )
+
+
+def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Settings that both or one of the runs tell and that are not the same, by dotted name."""
+    flat = [dict(_flat(config)) for config in (first, second)]
+    names = [name for name in {**flat[0], **flat[1]} if flat[0].get(name) != flat[1].get(name)]
+    return {name: (flat[0].get(name), flat[1].get(name)) for name in sorted(names)}
+
+
+def _flat(config: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
+    """`{"a": {"b": 1}}` to `a.b`; the job's own JSON keeps its own names."""
+    pairs: list[tuple[str, Any]] = []
+    for name, value in config.items():
+        inner = f"{path}.{name}" if path else str(name)
+        if isinstance(value, Mapping):
+            pairs += _flat(value, "" if inner == "ds_config" else inner)
+        elif " object at 0x" not in str(value):  # an address says nothing
+            pairs.append((inner, value))
+    return pairs

@@ -1,0 +1,52 @@
+"""What this machine and environment allow: what is there, and what a lack of it means."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+import dsprof
+from dsprof import grammar
+from dsprof.errors import DsprofError
+
+
+class Check(NamedTuple):
+    """One thing looked at; `fine` is False only where dsprof cannot do its work."""
+
+    name: str
+    fine: bool
+    told: str
+
+
+def checks() -> list[Check]:
+    """Everything looked at; quick, and without importing what is looked for."""
+    return [
+        Check("dsprof", True, f"{dsprof.__version__}, Python {platform.python_version()}"),
+        _dialects(),
+        _package("ahocorasick-rs", "finds all needles in one pass", "reading is slower"),
+        _package("isal", "unpacks .gz quickly", ".gz is unpacked by zlib, slower"),
+        _package("zstandard", "unpacks .zst", ".zst cannot be read"),
+        _package("fsspec", "reads URLs", "URLs cannot be read: pip install 'dsprof[remote]'"),
+        _package("torch", "only needed inside training", "only needed inside training"),
+        Check("cores", True, f"{os.cpu_count() or 1} to read large plain files with"),
+    ]
+
+
+def _dialects() -> Check:
+    own = grammar.user_folder()
+    try:
+        known = grammar.load()
+    except DsprofError as error:
+        return Check("dialects", False, str(error))
+    files = len(list(own.glob("*.toml"))) if own.is_dir() else 0
+    told = f"{len(known.titles)} files, {len(known.patterns)} patterns; {files} of them in {own}"
+    return Check("dialects", bool(known.patterns), told)
+
+
+def _package(name: str, use: str, lack: str) -> Check:
+    try:
+        return Check(name, True, f"{version(name)}, {use}")
+    except PackageNotFoundError:
+        return Check(name, True, f"not installed: {lack}")

@@ -1,0 +1,89 @@
+"""A run's tables as files for other tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+
+from dsprof.errors import DsprofError
+from dsprof.export.trace import trace
+from dsprof.text.document import to_json
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+__all__ = ["TABLES", "export", "trace"]
+
+TABLES: Final = ("events", "steps", "phases", "comm", "memory", "gpu", "problems", "repairs")
+
+
+def export(run: Run, path: str | Path, table: str = "events") -> None:
+    """Write one of `TABLES`, or the run as a trace; the ending of `path` says how.
+
+    `.parquet`, `.csv`, `.json` (a list of objects) and `.jsonl` (one a line) hold the table as
+    it is: seconds, bytes, empty or null for unknown. `.perfetto.json` is for ui.perfetto.dev.
+
+    Raises:
+        DsprofError: the ending or the table is unknown, or the file cannot be written.
+    """
+    name = str(path)
+    write = next((write for ending, write in _WRITERS.items() if name.endswith(ending)), None)
+    if write is None:
+        endings = ", ".join(_WRITERS)
+        raise DsprofError("has no ending that says what to write", name, f"one of {endings}")
+    if table not in TABLES:
+        raise DsprofError("no such table", table, f"one of {', '.join(TABLES)}")
+    try:
+        write(run, table, Path(path))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DsprofError(f"cannot be written: {reason}", name, "choose another file") from None
+
+
+def _parquet(run: Run, table: str, path: Path) -> None:
+    getattr(run, table).to_parquet(path, index=False)
+
+
+def _csv(run: Run, table: str, path: Path) -> None:
+    getattr(run, table).to_csv(path, index=False)
+
+
+def _json(run: Run, table: str, path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for index, row in enumerate(_rows(getattr(run, table))):
+            file.write(f"{',' if index else '['}\n{row}")
+        file.write("\n]\n" if len(getattr(run, table)) else "[]\n")
+
+
+def _jsonl(run: Run, table: str, path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(f"{row}\n" for row in _rows(getattr(run, table)))
+
+
+def _rows(frame: pd.DataFrame) -> Iterator[str]:
+    names = [str(name) for name in frame.columns]
+    for row in frame.itertuples(index=False, name=None):
+        yield json.dumps(to_json(dict(zip(names, row, strict=True))), allow_nan=False)
+
+
+def _perfetto(run: Run, table: str, path: Path) -> None:  # noqa: ARG001  a trace is the whole run
+    note = (
+        "Steps end where the log says. Where in a step a phase began no log says: "
+        "phases stand one after another, as long as they lasted."
+    )
+    content = {"traceEvents": list(trace(run)), "otherData": {"note": note}}
+    path.write_text(json.dumps(content, allow_nan=False), encoding="utf-8")
+
+
+#: Endings, the longest of those that end alike first.
+_WRITERS: Final[Mapping[str, Callable[[Run, str, Path], None]]] = {
+    ".perfetto.json": _perfetto,
+    ".parquet": _parquet,
+    ".csv": _csv,
+    ".jsonl": _jsonl,
+    ".json": _json,
+}

@@ -1,0 +1,96 @@
+"""A run as events of Chrome's trace format, which ui.perfetto.dev shows.
+
+The format: "Trace Event Format", Google, 2016. Times are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from dsprof.text.document import to_json
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+Row = dict[Any, Any]
+
+_COUNTERS: Final = ("loss", "samples_per_second", "tokens_per_second", "grad_norm")
+_STEPS: Final = 0  # the lane of the steps; rank r has lane r + 1
+
+
+def trace(run: Run) -> Iterator[dict[str, Any]]:
+    """A process a launch; in it a lane for the steps and one for the phases of each rank."""
+    steps: list[Row] = timed(run.steps).to_dict("records")
+    starts = {(row["segment"], row["engine"], row["step"]): row["begin"] for row in steps}
+    lanes: set[tuple[int, int]] = set()
+    for row in steps:
+        lanes.add((int(row["segment"]), _STEPS))
+        yield from _step(row)
+    by_rank = run.phases.groupby(["segment", "engine", "step", "rank"], dropna=False)
+    for key, rows in by_rank:
+        segment, engine, step, rank = (to_json(part) for part in key)
+        begin = starts.get((segment, engine, step))
+        if begin is not None:
+            lane = (segment, (rank or 0) + 1)
+            lanes.add(lane)
+            yield from _phases(rows.to_dict("records"), lane, begin)
+    yield from (name for lane in sorted(lanes) for name in _names(*lane))
+
+
+def timed(steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps with a duration, and the second at which each begins (`begin`).
+
+    A step ends where its line is stamped; where the log has no clock, steps follow each other.
+    """
+    known = steps[steps["seconds"].notna()]
+    if len(known) and known["at"].notna().all():
+        zero = pd.Timestamp(0, tz=known["at"].dt.tz)
+        end = (known["at"] - zero).dt.total_seconds()
+    else:
+        end = known["seconds"].cumsum()
+    return known.assign(begin=(end - known["seconds"]).to_numpy())
+
+
+def _step(row: Row) -> Iterator[dict[str, Any]]:
+    told = {name: to_json(row[name]) for name in ("loss", "bound", "source", "line")}
+    lane = int(row["segment"]), _STEPS
+    yield _slice(f"step {row['step']}", lane, (row["begin"], row["seconds"]), told)
+    for name in _COUNTERS:
+        value = to_json(row.get(name))
+        if value is not None:
+            at = (row["begin"] + row["seconds"]) * 1e6
+            yield {"ph": "C", "name": name, "pid": lane[0], "ts": at, "args": {name: value}}
+
+
+def _phases(rows: list[Row], lane: tuple[int, int], begin: float) -> Iterator[dict[str, Any]]:
+    """Children inside their parent, siblings one after another."""
+    names = {row["name"] for row in rows}
+    inside: dict[Any, list[Row]] = {}
+    for row in rows:
+        inside.setdefault(row["parent"] if row["parent"] in names else None, []).append(row)
+    waiting: list[tuple[Any, float]] = [(None, begin)]
+    while waiting:
+        parent, at = waiting.pop()
+        for row in inside.get(parent, []):
+            told = {name: to_json(row[name]) for name in ("class", "source", "line")}
+            yield _slice(str(row["name"]), lane, (at, row["seconds"]), told)
+            waiting.append((row["name"], at))
+            at += row["seconds"]
+
+
+def _slice(
+    name: str, lane: tuple[int, int], span: tuple[float, float], told: dict[str, Any]
+) -> dict[str, Any]:
+    begin, seconds = span
+    where = {"pid": lane[0], "tid": lane[1], "ts": begin * 1e6, "dur": seconds * 1e6}
+    return {"ph": "X", "name": name, **where, "args": told}
+
+
+def _names(segment: int, lane: int) -> Iterator[dict[str, Any]]:
+    said = {"process_name": f"launch {segment}"} if lane == _STEPS else {}
+    said["thread_name"] = "optimizer steps" if lane == _STEPS else f"rank {lane - 1}"
+    for kind, name in said.items():
+        yield {"ph": "M", "name": kind, "pid": segment, "tid": lane, "args": {"name": name}}

@@ -1,0 +1,102 @@
+"""Tables for others: what comes back is what went in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dsprof.errors import DsprofError
+from dsprof.export import TABLES, export, trace
+from dsprof.run import Run
+from dsprof.text.document import to_json
+from tests.conftest import SAMPLES, Dsprof
+
+Sample = Callable[[str], Run]
+
+SEED = "neox_pipeline_2023"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_parquet_holds_every_table_as_it_is(sample_run: Sample, tmp_path: Path, table: str) -> None:
+    run = sample_run("straggler_0.16.9")
+    export(run, tmp_path / "run.parquet", table)
+    back = pd.read_parquet(tmp_path / "run.parquet")
+    told = getattr(run, table)
+    assert list(back.columns) == list(told.columns)
+    assert to_json(back.to_dict("records")) == to_json(told.to_dict("records"))
+
+
+def test_csv_keeps_numbers_and_leaves_the_unknown_empty(sample_run: Sample, tmp_path: Path) -> None:
+    export(sample_run(SEED), tmp_path / "steps.csv", "steps")
+    back = pd.read_csv(tmp_path / "steps.csv")
+    assert list(back["seconds"]) == [5.658, 5.792, 5.797]
+    assert back["offload"].isna().all()
+
+
+def test_json_and_jsonl_hold_the_same_rows(sample_run: Sample, tmp_path: Path) -> None:
+    run = sample_run(SEED)
+    export(run, tmp_path / "run.json")
+    export(run, tmp_path / "run.jsonl")
+    rows = json.loads((tmp_path / "run.json").read_text())
+    assert rows == [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert len(rows) == len(run.events)
+    losses = [row["value"] for row in rows if row["name"] == "loss"]
+    assert losses == [11.0396, 9.2521, 9.1411]
+
+
+def test_an_empty_table_is_an_empty_list(sample_run: Sample, tmp_path: Path) -> None:
+    export(sample_run(SEED), tmp_path / "gpu.json", "gpu")
+    assert json.loads((tmp_path / "gpu.json").read_text()) == []
+
+
+def test_a_trace_ends_each_step_where_the_log_stamps_it(sample_run: Sample) -> None:
+    run = sample_run(SEED)
+    steps = [event for event in trace(run) if event["name"] == "step 30"]
+    stamped = run.steps["at"][run.steps["step"] == 30].iloc[0].timestamp()
+    assert len(steps) == 1
+    assert steps[0]["dur"] == pytest.approx(5.792e6)
+    assert (steps[0]["ts"] + steps[0]["dur"]) / 1e6 == pytest.approx(stamped)
+
+
+def test_in_a_trace_children_lie_inside_their_parents(sample_run: Sample) -> None:
+    run = sample_run("zero2_accumulation_0.16.9")
+    step = int(run.phases["step"].max())
+    rows = run.phases[run.phases["step"] == step].set_index("name")
+    slices = {e["name"]: e for e in trace(run) if e["ph"] == "X" and e["tid"] and e["args"]["line"]}
+    inner, outer = slices["backward_inner"], slices["backward"]
+    assert rows.loc["backward_inner", "parent"] == "backward"
+    assert outer["ts"] <= inner["ts"]
+    assert inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + 1
+
+
+def test_a_trace_file_is_what_perfetto_reads(sample_run: Sample, tmp_path: Path) -> None:
+    export(sample_run(SEED), tmp_path / "run.perfetto.json")
+    told = json.loads((tmp_path / "run.perfetto.json").read_text())
+    assert {event["ph"] for event in told["traceEvents"]} == {"X", "C", "M"}
+    assert "one after another" in told["otherData"]["note"]
+    names = {e["args"]["name"] for e in told["traceEvents"] if e["ph"] == "M"}
+    assert names == {"launch 0", "optimizer steps", "rank 0"}
+
+
+@pytest.mark.parametrize(("name", "table"), [("run.xlsx", "events"), ("run.csv", "dreams")])
+def test_an_unknown_ending_or_table_is_refused(
+    sample_run: Sample, tmp_path: Path, name: str, table: str
+) -> None:
+    with pytest.raises(DsprofError, match="one of"):
+        export(sample_run(SEED), tmp_path / name, table)
+
+
+def test_the_command_writes_the_file(cli: Dsprof, tmp_path: Path) -> None:
+    done = cli("export", SAMPLES / f"{SEED}.log", "-o", "steps.csv", "--table", "steps")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert len((tmp_path / "steps.csv").read_text().splitlines()) == 4
+
+
+def test_the_command_says_where_it_cannot_write(cli: Dsprof) -> None:
+    done = cli("export", SAMPLES / f"{SEED}.log", "-o", "no/such/folder/run.csv")
+    assert done.returncode == 1
+    assert done.stderr.startswith("dsprof: no/such/folder/run.csv: cannot be written")
