@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -16,8 +18,12 @@ QUIET: Final = "dim"
 
 def say(text: object, style: str = "") -> Text:
     """Words, with whatever could steer a terminal taken out of them."""
-    lead = " " * (len(str(text)) - len(str(text).lstrip(" ")))
-    return Text(lead + plain(text), style)
+    return Text(plain(text), style)
+
+
+def beside(*parts: Text) -> Text:
+    """Parts that say something, two blanks between them."""
+    return Text("  ").join([part for part in parts if part])
 
 
 def place(source: object, line: object) -> Text:
@@ -30,7 +36,12 @@ def place(source: object, line: object) -> Text:
 
 def heading(title: str, note: str = "") -> Text:
     said = say(title, STRONG)
-    return said.append_text(say(f"   {note}", QUIET)) if note else said
+    return said.append("   ").append_text(say(note, QUIET)) if note else said
+
+
+def section(title: str, note: str, *parts: RenderableType) -> list[RenderableType]:
+    """A heading, and what stands under it a little to the right."""
+    return [heading(title, note), *([Padding(Group(*parts), (0, 0, 0, 2))] if parts else [])]
 
 
 def columns(width: int) -> Table:

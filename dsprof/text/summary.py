@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsprof.text import words
-from dsprof.text.layout import ACCENT, QUIET, columns, heading, say
+from dsprof.text.layout import ACCENT, QUIET, columns, say, section
 from dsprof.text.overview import Overview, overview
 from dsprof.text.trust import coverage_section, problem_section, repair_section, silence_section
 from dsprof.text.verdict import other_section, reason_section, verdict_section
@@ -58,7 +58,7 @@ def _step(seen: Overview, *, blocks: bool) -> list[RenderableType]:
         f"{format_seconds(seen.seconds)}, mean of {words.count_of(seen.averaged, 'printed step')}"
     )
     if not seen.classes:
-        return [heading("One step", mean), say("No timer says where it goes.", QUIET)]
+        return section("One step", mean, say("No timer says where it goes.", QUIET))
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -71,13 +71,13 @@ def _step(seen: Overview, *, blocks: bool) -> list[RenderableType]:
             continue
         style = ACCENT if name in _HIGHLIGHTED else ""
         table.add_row(
-            say(f"  {_LABEL.get(name, name)}", style),
+            say(_LABEL.get(name, name), style),
             say(format_seconds(seconds), style),
             say(_share(seconds / whole), style),
             Text(_bar(seconds / whole, blocks=blocks), style or QUIET),
             say(seen.largest_phase(name), QUIET),
         )
-    return [heading("Where a step goes", mean), table]
+    return section("Where a step goes", mean, table)
 
 
 def _share(share: float) -> str:
@@ -104,7 +104,7 @@ def _facts(run: Run, seen: Overview) -> list[RenderableType]:
     ):
         if said:
             rows.add_row(say(label, QUIET), say(said))
-    return [rows] if rows.row_count else []
+    return section("Run", "", rows) if rows.row_count else []
 
 
 def _job(run: Run) -> str:

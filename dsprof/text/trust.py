@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dsprof.events import PROBLEMS
 from dsprof.text import words
-from dsprof.text.layout import ACCENT, QUIET, STRONG, columns, heading, place, say
+from dsprof.text.layout import ACCENT, QUIET, STRONG, beside, columns, place, say, section
 from dsprof.text.words import plain
 from dsprof.units import format_share
 
@@ -53,7 +53,7 @@ def problem_section(problems: pd.DataFrame) -> list[RenderableType]:
         rows.add_row(say(label, ACCENT if first else QUIET), _problem(row))
     left = len(firsts) - _PROBLEMS
     more = [say(f"{words.count_of(left, 'other kind')} in --json", QUIET)] if left > 0 else []
-    return [heading("Problems", f"{len(problems):,}"), rows, *more]
+    return section("Problems", f"{len(problems):,}", rows, *more)
 
 
 def _problem(row: pd.Series[Any]) -> Text:
@@ -62,15 +62,13 @@ def _problem(row: pd.Series[Any]) -> Text:
     host = f"on {row['host']}" if words.known(row["host"]) else ""
     step = f"at step {int(row['step']):,}" if words.known(row["step"]) else ""
     where = " ".join(filter(None, [rank, host, step]))
-    said = words.plain(row["text"])[:_TEXT] if words.known(row["text"]) else ""
-    told = say(_meaning(kind))
-    if where:
-        told.append_text(say(f" ({where})"))
-    if said:
-        told.append_text(Text("  ")).append_text(say(said, QUIET))
-    if row["same"] > 1:
-        told.append_text(say(f", {row['same'] - 1:,} more of the kind", QUIET))
-    return Text("  ").join([told, place(row["source"], row["line"])])
+    more = f"and {row['same'] - 1:,} more of the kind" if row["same"] > 1 else ""
+    return beside(
+        say(f"{_meaning(kind)} ({where})" if where else _meaning(kind)),
+        say(words.plain(row["text"])[:_TEXT] if words.known(row["text"]) else "", QUIET),
+        say(more, QUIET),
+        place(row["source"], row["line"]),
+    )
 
 
 def _meaning(kind: str) -> str:
@@ -84,11 +82,10 @@ def repair_section(repairs: pd.DataFrame) -> list[RenderableType]:
     rows = columns(8)
     for _, row in repairs.iterrows():
         label = "doubt" if row["kind"] == "doubt" else "repaired"
-        told = say(row["name"], STRONG).append_text(say(f"  {row['text']}"))
-        counted = say(f" ({words.count_of(int(row['rows']), 'row')})", QUIET)
+        told = say(f"{row['text']} ({words.count_of(int(row['rows']), 'row')})")
         where = place(row["source"], row["line"])
-        rows.add_row(say(label, QUIET), Text("  ").join([told.append_text(counted), where]))
-    return [heading("Corrected or doubted"), rows]
+        rows.add_row(say(label, QUIET), beside(say(row["name"], STRONG), told, where))
+    return section("Corrected or doubted", "", rows)
 
 
 def coverage_section(coverage: Coverage | None) -> list[RenderableType]:
@@ -103,20 +100,19 @@ def coverage_section(coverage: Coverage | None) -> list[RenderableType]:
         )
     if coverage.sampled:
         told += ", by a sample"
-    section: list[RenderableType] = [heading("Read", told)]
-    if coverage.shapes:
-        rows = columns(8)
-        for count, shape, source, line, _ in coverage.shapes[:_SHAPES]:
-            cell = Group(Text(plain(shape), overflow="ellipsis", no_wrap=True), place(source, line))
-            rows.add_row(say(f"{count:,} ×", QUIET), cell)
-        left = len(coverage.shapes) - _SHAPES
-        more = (
-            f"and {words.count_of(left, 'shape')} more: dsprof parsers --unknown PATH"
-            if left > 0
-            else ""
-        )
-        section += [say("Not understood:", QUIET), rows, *([say(more, QUIET)] if more else [])]
-    return section
+    return section("Read", told, *_not_understood(coverage))
+
+
+def _not_understood(coverage: Coverage) -> list[RenderableType]:
+    if not coverage.shapes:
+        return []
+    rows = columns(8)
+    for count, shape, source, line, _ in coverage.shapes[:_SHAPES]:
+        said = Text(plain(shape), overflow="ellipsis", no_wrap=True)
+        rows.add_row(say(f"{count:,} ×", QUIET), Group(said, place(source, line)))
+    left = len(coverage.shapes) - _SHAPES
+    more = f"and {words.count_of(left, 'shape')} more: dsprof parsers --unknown PATH"
+    return [say("Not understood:", QUIET), rows, *([say(more, QUIET)] if left > 0 else [])]
 
 
 def silence_section(run: Run) -> list[RenderableType]:
@@ -131,8 +127,8 @@ def silence_section(run: Run) -> list[RenderableType]:
     groups = sorted(lacking.items(), key=lambda item: -len(item[1]))
     rows = columns(8)
     for why, rules in groups[:_SILENCES]:
-        told = say(why).append_text(say(f"  {', '.join(rules)}", QUIET))
+        told = beside(say(why), say(", ".join(rules), QUIET))
         rows.add_row(say(words.count_of(len(rules), "rule"), QUIET), told)
     left = sum(len(rules) for _, rules in groups[_SILENCES:])
     more = [say(f"and {words.count_of(left, 'rule')} more in --json", QUIET)] if left else []
-    return [heading("Not judged"), rows, *more]
+    return section("Not judged", "", rows, *more)

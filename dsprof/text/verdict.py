@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from dsprof.text import words
-from dsprof.text.layout import ACCENT, QUIET, STRONG, columns, heading, place, say
+from dsprof.text.layout import ACCENT, QUIET, STRONG, beside, columns, place, say, section
 from dsprof.text.overview import Overview
 
 if TYPE_CHECKING:
@@ -67,11 +66,7 @@ def reason_section(findings: list[Finding]) -> list[RenderableType]:
     rows = columns(8)
     for label, cell in (*_proofs(found), *_reasons(found)):
         rows.add_row(say(label, QUIET), cell)
-    return [
-        heading("Why"),
-        Padding(say(found.summary), (0, 0, 0, 2)),
-        *([rows] if rows.rows else []),
-    ]
+    return section("Why", "", say(found.summary), *([rows] if rows.rows else []))
 
 
 def _proofs(found: Finding) -> Iterator[tuple[str, RenderableType]]:
@@ -81,13 +76,13 @@ def _proofs(found: Finding) -> Iterator[tuple[str, RenderableType]]:
         lines.setdefault((proof.source, proof.line), []).append(proof.text)
     for index, ((source, line), said) in enumerate(list(lines.items())[:_EVIDENCE]):
         parts = [part for part in (say("; ".join(said)), place(source, line)) if part]
-        yield "" if index else "  Proof", Group(*parts)
+        yield "" if index else "Proof", Group(*parts)
 
 
 def _reasons(found: Finding) -> Iterator[tuple[str, RenderableType]]:
     for index, advice in enumerate(found.advice[:_ADVICE]):
         why = Text(": ").join([say(advice.setting), say(advice.why, QUIET)])
-        yield "" if index else "  Change", why
+        yield "" if index else "Change", why
 
 
 def other_section(findings: list[Finding]) -> list[RenderableType]:
@@ -100,10 +95,9 @@ def other_section(findings: list[Finding]) -> list[RenderableType]:
         rows.add_row(label, _line(found))
     left = len(others) - _OTHERS
     more = [say(f"{left} lesser ones are in --json", QUIET)] if left > 0 else []
-    return [heading("Also"), rows, *more]
+    return section("Also", "", rows, *more)
 
 
 def _line(found: Finding) -> Text:
     proof = next((p for p in found.evidence if p.source and p.line is not None), None)
-    title = say(found.title)
-    return Text("  ").join([title, place(proof.source, proof.line)]) if proof else title
+    return beside(say(found.title), place(proof.source, proof.line) if proof else Text())
