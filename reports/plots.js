@@ -27,16 +27,21 @@ const copyOf = (value) => JSON.parse(JSON.stringify(value));
 function draw(name, { dark = isDark(), width } = {}) {
   const plot = plots.get(name);
   const { data, layout } = plot.figure;
+  const first = !plot.drawn;
   plot.drawn = true;
   const room = width ?? plot.holder.clientWidth;
   const shown = painted(layout, dark);
   const narrow = room < 560 ? { margin: { ...shown.margin, l: Math.min(shown.margin.l, 48), r: 6 } } : {};
-  return Plotly.react(plot.holder, copyOf(painted(data, dark)), copyOf({ ...shown, ...narrow, width: room, ...plot.view }), {
+  const drawn = Plotly.react(plot.holder, copyOf(painted(data, dark)), copyOf({ ...shown, ...narrow, width: room, ...plot.view }), {
     displayModeBar: false,
     doubleClick: "reset",
     showTips: false,
   });
+  if (first && data[0]?.meta === "places") plot.holder.on("plotly_click", ({ points }) => openPlace(points[0].customdata));
+  return drawn;
 }
+
+const openPlace = ([source, line]) => line && showLine(page.sources.indexOf(source), line);
 
 function drawAll(options) {
   return Promise.all([...plots.keys()].map((name) => draw(name, options)));

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from dsprof.charts.figure import Floats, Whole
+from dsprof.charts.figure import Floats, Whole, ratio
 
 COLUMNS = 320  #: at most so many stand side by side
 AIRY = 60  #: up to so many have room for a gap between them
@@ -33,7 +33,7 @@ class Columns:
         known = np.isfinite(values)
         total = np.add.reduceat(np.where(known, values, 0.0), self.starts)
         count = np.add.reduceat(known.astype(float), self.starts)
-        return np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+        return ratio(total, count)
 
 
 def step_axis(steps: pd.DataFrame) -> Floats:

@@ -57,7 +57,7 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
 
 def doubted(suspect: pd.Series) -> pd.Series[bool]:
     """Whether the source's numbers are doubted: the column holds the reason, or nothing."""
-    return suspect.notna() & suspect.ne(False)  # noqa: FBT003
+    return suspect.notna() & suspect.ne(False)
 
 
 def _skew(rows: pd.DataFrame) -> pd.DataFrame:
@@ -116,9 +116,8 @@ def bandwidths(sizes: pd.DataFrame, best: tuple[float, str] | None) -> Figure | 
                 "line": {"width": 1, "color": colour("paper")},
             },
             "text": [
-                f"{format_bytes(r.bytes)}: {format_bandwidth(r.busbw)}, "
-                f"{format_seconds(r.seconds)} per step"
-                for r in rows.itertuples()
+                f"{format_bytes(size)}: {format_bandwidth(speed)}, {format_seconds(time)} per step"
+                for size, speed, time in rows[["bytes", "busbw", "seconds"]].to_numpy(dtype=float)
             ],
             "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",
         }
@@ -139,7 +138,10 @@ def bandwidths(sizes: pd.DataFrame, best: tuple[float, str] | None) -> Figure | 
                 "message size",
                 type="log",
                 tickvals=ticks,
-                ticktext=[f"{t / 1024 ** (p // 10):,.0f} {_UNITS[p // 10]}" for p, t in zip(_POWERS, ticks, strict=True)],
+                ticktext=[
+                    f"{t / 1024 ** (p // 10):,.0f} {_UNITS[p // 10]}"
+                    for p, t in zip(_POWERS, ticks, strict=True)
+                ],
             ),
             yaxis=axis("bus bandwidth", type="log", ticksuffix="B/s", tickformat="~s", nticks=6),
         ),

@@ -69,8 +69,15 @@ def keep(x: npt.ArrayLike, y: npt.ArrayLike, points: int = POINTS) -> Whole:
     known = np.flatnonzero(np.isfinite(ys) & np.isfinite(xs))
     if len(known) <= points:
         return known.astype(np.int64)
-    chosen = MinMaxLTTBDownsampler().downsample(xs[known], ys[known], n_out=points)
+    thin = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]
+    chosen = thin.downsample(xs[known], ys[known], n_out=points)
     return known[np.asarray(chosen, dtype=np.int64)].astype(np.int64)
+
+
+def ratio(total: npt.NDArray[Any], count: npt.NDArray[Any]) -> Floats:
+    """`total / count`, NaN where nothing was counted."""
+    nothing = np.full(len(total), np.nan)
+    return np.asarray(np.divide(total, count, out=nothing, where=count > 0), dtype=np.float64)
 
 
 def numbers(values: npt.ArrayLike, digits: int = 5) -> list[float | None]:

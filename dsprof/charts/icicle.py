@@ -40,7 +40,9 @@ def icicle(
         "labels": [labels[i] for i in shown],
         "parents": [parents[i] for i in shown],
         "values": numbers(seconds[shown], 7),
-        "text": [f"{format_seconds(seconds[i])} · {format_share(seconds[i] / whole)}" for i in shown],
+        "text": [
+            f"{format_seconds(seconds[i])} · {format_share(seconds[i] / whole)}" for i in shown
+        ],
         "customdata": [f"{notes[i]} · {LABEL.get(classes[i], classes[i])}" for i in shown],
         "branchvalues": "total",
         "sort": False,
@@ -49,12 +51,17 @@ def icicle(
         "marker": _marker([classes[i] if classes[i] in LABEL else "other" for i in shown]),
         "leaf": {"opacity": 1},
         "textinfo": "label+text",
-        "textfont": {"color": [text_on(classes[i] if classes[i] in LABEL else "other") for i in shown]},
+        "textfont": {
+            "color": [text_on(classes[i] if classes[i] in LABEL else "other") for i in shown]
+        },
         "domain": {"x": [0, round(min(1.0, whole / widest), 4) if widest else 1]},
         "hovertemplate": "%{label}<br>%{text}<br>%{customdata}<extra></extra>",
         "meta": shown,
     }
-    return {"data": [trace], "layout": layout(_height(table, shown), margin={"l": 0, "r": 0, "t": 4, "b": 4})}
+    return {
+        "data": [trace],
+        "layout": layout(_height(table, shown), margin={"l": 0, "r": 0, "t": 4, "b": 4}),
+    }
 
 
 def _marker(roles: list[str]) -> dict[str, Any]:

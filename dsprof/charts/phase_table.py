@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.charts.figure import Floats, Whole
+from dsprof.charts.figure import Floats, Whole, ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,10 @@ def phase_table(
 def codes_of(column: pd.Series[Any]) -> tuple[Whole, list[str]]:
     """Words of a column and which of them each row is, -1 for none."""
     if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.cat.codes.to_numpy(np.int64), [str(w) for w in column.cat.categories]
-    codes, words = pd.factorize(column)
-    return codes.astype(np.int64), [str(w) for w in words]
+        codes = np.asarray(column.cat.codes, dtype=np.int64)
+        return codes, [str(w) for w in column.cat.categories]
+    found, words = pd.factorize(column)
+    return np.asarray(found, dtype=np.int64), [str(w) for w in words]
 
 
 def _rows_of(phases: pd.DataFrame, steps: pd.DataFrame) -> Whole:
@@ -102,7 +103,7 @@ def _launch(frame: pd.DataFrame) -> Whole:
     """A number for segment and engine together."""
     segment = frame["segment"].to_numpy(dtype=np.int64, na_value=0)
     engine = frame["engine"].to_numpy(dtype=np.int64, na_value=0)
-    return segment * _ENGINES + engine
+    return np.asarray(segment * _ENGINES + engine)
 
 
 _ENGINES = 16
@@ -123,7 +124,9 @@ def _tree(phases: pd.DataFrame) -> tuple[Whole, list[str], list[int], list[str]]
     class_of[pair] = class_code
     names = [name_words[p // width] for p in distinct]
     above = [parent_words[p % width - 1] if p % width else "" for p in distinct]
-    parent_of = [names.index(w) if w in names and w != n else -1 for w, n in zip(above, names, strict=True)]
+    parent_of = [
+        names.index(w) if w in names and w != n else -1 for w, n in zip(above, names, strict=True)
+    ]
     classes = [class_words[c] if c >= 0 else "other" for c in class_of[distinct]]
     order = _parents_first(parent_of)
     position = np.argsort(order)
@@ -150,8 +153,7 @@ def _mean(cell: Whole, seconds: Floats, shape: tuple[int, int]) -> Floats:
     size = shape[0] * shape[1]
     total = np.bincount(cell, weights=seconds, minlength=size)
     count = np.bincount(cell, minlength=size)
-    mean = np.divide(total, count, out=np.full(size, np.nan), where=count > 0)
-    return mean.reshape(shape)
+    return ratio(total, count).reshape(shape)
 
 
 def _longest(

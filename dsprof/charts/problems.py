@@ -35,10 +35,19 @@ def problem_line(problems: pd.DataFrame) -> Figure | None:
                 for c, s in zip(cause, severity, strict=True)
             ],
             "size": [14 if c else 9 for c in cause],
-            "color": [colour("ink") if c or s == "critical" else colour("muted") for c, s in zip(cause, severity, strict=True)],
+            "color": [
+                colour("ink") if c or s == "critical" else colour("muted")
+                for c, s in zip(cause, severity, strict=True)
+            ],
         },
-        "text": [f"{plain(k)}, {s}" for k, s in zip(shown["kind"].astype(str), severity, strict=True)],
-        "customdata": [[str(s), None if pd.isna(n) else int(n)] for s, n in zip(shown["source"], shown["line"], strict=True)],
+        "text": [
+            f"{plain(k)}, {s}" for k, s in zip(shown["kind"].astype(str), severity, strict=True)
+        ],
+        "meta": "places",  # the page opens the line of a mark
+        "customdata": [
+            [str(s), None if pd.isna(n) else int(n)]
+            for s, n in zip(shown["source"], shown["line"], strict=True)
+        ],
         "hovertemplate": "%{y}: %{text}<extra></extra>",
     }
     rows = len(set(where))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from dsprof.charts.figure import Figure, Floats, axis, layout, numbers, plain
+from dsprof.charts.figure import Figure, Floats, axis, layout, numbers, plain, ratio
 from dsprof.charts.palette import colour
 from dsprof.charts.phase_table import codes_of
 from dsprof.units import format_seconds
@@ -29,7 +29,7 @@ def rank_phases(phases: pd.DataFrame) -> pd.DataFrame | None:
         cell, seconds = cell[known], seconds[known]
     total = np.bincount(cell, weights=seconds, minlength=len(names) * width)
     count = np.bincount(cell, minlength=len(names) * width)
-    mean = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+    mean = ratio(total, count)
     table = pd.DataFrame(mean.reshape(-1, width)[:, ranks + 1], index=names, columns=ranks.tolist())
     table = table.dropna(how="all")
     return table.loc[table.mean(axis=1).sort_values(ascending=False).index]
@@ -60,7 +60,11 @@ def rank_map(table: pd.DataFrame) -> Figure:
             [1, colour("compute")],
         ],
         "colorbar": {
-            "title": {"text": "beyond the median rank", "side": "top", "font": {"size": 11, "color": colour("muted")}},
+            "title": {
+                "text": "beyond the median rank",
+                "side": "top",
+                "font": {"size": 11, "color": colour("muted")},
+            },
             "orientation": "h",
             "thickness": 8,
             "len": 0.6,

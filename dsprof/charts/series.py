@@ -27,7 +27,7 @@ _STAIRS = ("loss_scale", "skipped")  #: they stay until they jump
 
 def training(steps: pd.DataFrame) -> Figure | None:
     """Learning rate, loss scale, gradient norm and skipped steps, those that ever change."""
-    shown = [c for c in _TRAINING if steps[c].nunique() > 1]
+    shown = [c for c in _TRAINING if _changes(steps[c])]
     if not shown:
         return None
     x = step_axis(steps)
@@ -35,12 +35,17 @@ def training(steps: pd.DataFrame) -> Figure | None:
     return _panels(panels, "optimizer step", stairs={_TRAINING[c] for c in _STAIRS})
 
 
+def _changes(values: pd.Series[Any]) -> bool:
+    known = values.dropna()
+    return len(known) > 0 and bool((known != known.iloc[0]).any())
+
+
 def unchanged(steps: pd.DataFrame) -> dict[str, float]:
     """What a chart would show as a flat line: title -> its only value."""
     return {
         title: float(steps[c].dropna().iloc[0])
         for c, title in _TRAINING.items()
-        if steps[c].nunique() == 1
+        if steps[c].notna().any() and not _changes(steps[c])
     }
 
 
@@ -57,7 +62,9 @@ def over_steps(frame: pd.DataFrame, measures: dict[str, tuple[str, float]]) -> F
     for name, (title, unit) in measures.items():
         rows = frame[(frame["name"] == name) & frame["step"].notna()]
         lines = _by_rank(rows, unit)
-        if any(len(np.unique(y[np.isfinite(y)])) > 1 and len(np.unique(x)) > 2 for _, x, y in lines):
+        if any(
+            len(np.unique(y[np.isfinite(y)])) > 1 and len(np.unique(x)) > 2 for _, x, y in lines
+        ):
             panels[title] = lines
     return _panels(panels, "optimizer step") if panels else None
 
@@ -66,8 +73,10 @@ Line = tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
 def _by_rank(rows: pd.DataFrame, unit: float) -> list[Line]:
-    measure = rows["bytes"].where(rows["bytes"].notna(), rows["value"]).where(
-        lambda s: s.notna(), rows["count"]
+    measure = (
+        rows["bytes"]
+        .where(rows["bytes"].notna(), rows["value"])
+        .where(lambda s: s.notna(), rows["count"])
     )
     rows = rows.assign(_y=measure.astype(float) / unit, _rank=rows["rank"].fillna(-1).astype(int))
     ranks = sorted(rows["_rank"].unique())
@@ -84,9 +93,7 @@ def _floats(values: pd.Series[Any]) -> np.ndarray[Any, Any]:
     return values.to_numpy(dtype=float, na_value=np.nan)
 
 
-def _panels(
-    panels: dict[str, list[Line]], bottom: str, stairs: Collection[str] = ()
-) -> Figure:
+def _panels(panels: dict[str, list[Line]], bottom: str, stairs: Collection[str] = ()) -> Figure:
     traces, axes, titles = [], {}, []
     gap = 0.3 / len(panels) if len(panels) > 1 else 0.0
     share = (1 - gap * (len(panels) - 1)) / len(panels)
@@ -94,8 +101,12 @@ def _panels(
         number = "" if row == 0 else str(row + 1)
         top = 1 - row * (share + gap)
         axes[f"yaxis{number}"] = axis(
-            "", domain=[round(max(0.0, top - share), 4), round(top, 4)], nticks=4, fixedrange=True,
-            exponentformat="e", minexponent=4,
+            "",
+            domain=[round(max(0.0, top - share), 4), round(top, 4)],
+            nticks=4,
+            fixedrange=True,
+            exponentformat="e",
+            minexponent=4,
         )
         titles.append(panel_title(title, round(top, 4)))
         shape = "hv" if title in stairs else "linear"

@@ -29,7 +29,7 @@ def timeline(steps: pd.DataFrame) -> Figure | None:
         row
         for row, there in {
             "time": _known(steps, "seconds"),
-            "bound": any(bound_by(steps, bound).any() for bound in HELD),
+            "bound": _known(steps, "seconds") and any(bound_by(steps, b).any() for b in HELD),
             "rate": rate is not None,
             "loss": _known(steps, "loss"),
         }.items()

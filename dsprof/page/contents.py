@@ -12,19 +12,15 @@ import pandas as pd
 from dsprof.charts import phase_table
 from dsprof.charts.figure import keep
 from dsprof.errors import DsprofError
+from dsprof.page.communication import comm_section
 from dsprof.page.excerpts import Wanted, excerpts
 from dsprof.page.model import Place, Section
+from dsprof.page.ranks import rank_section
+from dsprof.page.resources import gpu_section, memory_section, training_section
 from dsprof.page.steps import engines, phase_section, time_section
 from dsprof.page.tracks import SPACIOUS, line_spans, thinned, track
 from dsprof.page.trust import Setting, doubt_section, problem_section, settings
 from dsprof.page.verdict import Told, Verdict, told, verdict
-from dsprof.page.views import (
-    comm_section,
-    gpu_section,
-    memory_section,
-    rank_section,
-    training_section,
-)
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -83,12 +79,12 @@ def _steps(run: Run, page: Contents) -> list[pd.DataFrame]:
         found = [(0, run.steps)]
     spans = []
     where = []
-    for engine, steps in found:
-        steps = thinned(steps)  # noqa: PLW2901
+    for engine, whole in found:
+        steps = thinned(whole)
         phases = phase_table(run.phases, steps, slowest=len(steps) <= SPACIOUS)
         spans.append(line_spans(steps, run.events))
         page.tracks[str(engine)] = track(steps, phases, spans[-1], page.sources)
-        page.sections.append(time_section(engine, steps, len(found) > 1))
+        page.sections.append(time_section(engine, steps, len(found) > 1, len(whole)))
         where.append(phase_section(run, engine, steps, phases, len(found) > 1))
     page.sections += where
     return [_worth_showing(s, steps) for s, (_, steps) in zip(spans, found, strict=True)]
@@ -98,7 +94,9 @@ def _worth_showing(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """The steps whose lines are wanted first: outliers, then the others from the start."""
     if len(spans) <= 2:
         return spans
-    outliers = keep(np.arange(len(spans)), steps["seconds"].to_numpy(dtype=float, na_value=np.nan)[: len(spans)])
+    outliers = keep(
+        np.arange(len(spans)), steps["seconds"].to_numpy(dtype=float, na_value=np.nan)[: len(spans)]
+    )
     rest = np.setdiff1d(np.arange(len(spans)), outliers)
     return spans.iloc[np.concatenate([outliers, rest])]
 

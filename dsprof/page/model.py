@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from dsprof.charts import Figure
 
@@ -15,14 +17,11 @@ class Place(NamedTuple):
     line: int
 
     @classmethod
-    def of(cls, source: object, line: object) -> Place | None:
+    def of(cls, source: object, line: Any) -> Place | None:
         """None where the source or the line is not known."""
-        if not isinstance(source, str) or not source or line is None or line != line:
+        if not isinstance(source, str) or not source or pd.isna(line):
             return None
-        try:
-            return cls(source, int(line))  # type: ignore[call-overload]
-        except (TypeError, ValueError):  # pandas.NA has no whole number
-            return None
+        return cls(source, int(line))
 
 
 class Cell(NamedTuple):
@@ -64,7 +63,3 @@ class Section:
     charts: list[Chart] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     why: str = ""
-
-
-def text(words: object) -> Cell:
-    return Cell("" if words is None or words != words else str(words))

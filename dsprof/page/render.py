@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +23,15 @@ if TYPE_CHECKING:
 
 #: Beside the package in a checkout, inside it when installed.
 _FOLDERS: Final = (Path(__file__).parents[1] / "reports", Path(__file__).parents[2] / "reports")
-_SCRIPTS: Final = ("data.js", "format.js", "plots.js", "timeline.js", "step.js", "drawer.js", "page.js")
+_SCRIPTS: Final = (
+    "data.js",
+    "format.js",
+    "plots.js",
+    "timeline.js",
+    "step.js",
+    "drawer.js",
+    "page.js",
+)
 
 
 def write_page(run: Run, path: str | Path) -> None:
@@ -38,7 +45,9 @@ def write_page(run: Run, path: str | Path) -> None:
         Path(path).write_text(page, encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)
-        raise DsprofError(f"cannot be written: {reason}", str(path), "choose another file with -o") from None
+        raise DsprofError(
+            f"cannot be written: {reason}", str(path), "choose another file with -o"
+        ) from None
 
 
 def render_page(run: Run) -> str:
@@ -122,9 +131,3 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def packed_parts(page: str) -> Iterator[str]:
-    """The packed blocks of a page, for those who measure it."""
-    for part in page.split('type="text/plain"')[1:]:
-        yield part[part.index(">") + 1 : part.index("<")]

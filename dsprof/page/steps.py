@@ -26,24 +26,37 @@ NO_PHASES = (
 
 def engines(run: Run) -> Iterator[tuple[int, pd.DataFrame]]:
     """The steps of every engine, in the order of the run."""
-    for engine, steps in run.steps.groupby("engine", sort=True):
-        yield int(engine), steps.reset_index(drop=True)
+    for engine in np.unique(run.steps["engine"].to_numpy(dtype=np.int64)).tolist():
+        yield engine, run.steps[run.steps["engine"] == engine].reset_index(drop=True)
 
 
-def time_section(engine: int, steps: pd.DataFrame, many: bool) -> Section:
-    """The chart of every step; one per engine."""
+def time_section(engine: int, steps: pd.DataFrame, many: bool, of: int | None = None) -> Section:
+    """The chart of every step; one per engine. `of`: steps before thinning."""
     name = f"steps-{engine}"
     title = f"Steps of engine {engine}" if many else "Steps"
     figure = timeline(steps)
     if figure is None:
         return Section(name, title, why=NO_STEPS)
-    return Section(name, title, lead=_lead(steps), charts=[Chart(name, figure, _label(steps), note=_note(steps))])
+    return Section(
+        name,
+        title,
+        lead=_lead(steps) + _kept(len(steps), of),
+        charts=[Chart(name, figure, _label(steps), note=_note(steps))],
+    )
+
+
+def _kept(kept: int, of: int | None) -> str:
+    if of is None or kept == of:
+        return ""
+    return (
+        f" {kept:,} of {of:,} steps are kept in this page, slow and fast ones among them."
+    )
 
 
 def _label(steps: pd.DataFrame) -> str:
     return (
-        f"Time of {words.count_of(len(steps), 'step')} by class, throughput and loss. "
-        "Arrow keys move from step to step, Enter opens one, plus and minus zoom, 0 shows the whole run."
+        f"Time of {words.count_of(len(steps), 'step')} by class, throughput and loss. Arrow keys "
+        "move from step to step, Enter opens one, plus and minus zoom, 0 shows the whole run."
     )
 
 
@@ -53,7 +66,11 @@ def _lead(steps: pd.DataFrame) -> str:
         return "The source tells no step times."
     low, middle, high = np.percentile(known, [5, 50, 95])
     said = f"Half of the steps take {format_seconds(middle)} or less"
-    said += f", 9 of 10 between {format_seconds(low)} and {format_seconds(high)}." if len(known) >= 20 else "."
+    said += (
+        f", 9 of 10 between {format_seconds(low)} and {format_seconds(high)}."
+        if len(known) >= 20
+        else "."
+    )
     return said
 
 
@@ -103,8 +120,8 @@ def phase_section(
     return Section(
         name,
         title,
-        lead=f"Mean of {words.count_of(len(rows), 'step')}, {numbers[0]:,} to {numbers[-1]:,}, and of all "
-        "ranks that tell. Zoom the chart of steps to see the mean of another range here.",
+        lead=f"Mean of {words.count_of(len(rows), 'step')}, {numbers[0]:,} to {numbers[-1]:,}, and "
+        "of all ranks that tell. Zoom the chart of steps to see the mean of another range here.",
         charts=[chart, *_change(run, engine, steps, table)],
     )
 
@@ -174,11 +191,19 @@ def _change(run: Run, engine: int, steps: pd.DataFrame, table: PhaseTable) -> li
     number = f"{int(steps['step'][at]):,}"
     longest = max(_mean_seconds(part) or 0.0 for _, part in halves.values()) or None
     charts = [
-        Chart(f"phases-{engine}-{word}", icicle(table, values, _mean_seconds(part), longest), f"A mean step {word} step {number}, on one scale.")
+        Chart(
+            f"phases-{engine}-{word}",
+            icicle(table, values, _mean_seconds(part), longest),
+            f"A mean step {word} step {number}, on one scale.",
+        )
         for word, (values, part) in halves.items()
     ]
     compared = _compared(table, before, after, number)
     return [charts[0], Chart(charts[1].name, charts[1].figure, charts[1].label, table=compared)]
+
+
+def _signed(seconds: float) -> str:
+    return f"{'+' if seconds >= 0 else '−'}{format_seconds(abs(seconds))}"
 
 
 def _compared(table: PhaseTable, before: np.ndarray, after: np.ndarray, number: str) -> Table:
@@ -189,9 +214,11 @@ def _compared(table: PhaseTable, before: np.ndarray, after: np.ndarray, number: 
             Cell(table.names[i]),
             Cell(format_seconds(own_before[i])),
             Cell(format_seconds(own_after[i])),
-            Cell(f"{'+' if own_after[i] >= own_before[i] else '−'}{format_seconds(abs(own_after[i] - own_before[i]))}"),
+            Cell(_signed(own_after[i] - own_before[i])),
         ]
         for i in order
     ]
     head = ["phase", "before", "after", "difference"]
-    return Table(f"Self time before and after step {number}", head, rows, numeric=frozenset({1, 2, 3}))
+    return Table(
+        f"Self time before and after step {number}", head, rows, numeric=frozenset({1, 2, 3})
+    )

@@ -35,7 +35,10 @@ def track(
         "segment": steps["segment"].to_numpy(dtype=np.int64, na_value=0),
         "x": step_axis(steps),
         **{f"bound-{b}": bound_by(steps, b).astype(np.int64) for b in HELD},
-        "source": spans["source"].map({s: i for i, s in enumerate(sources)}).fillna(-1).to_numpy(dtype=np.int64),
+        "source": spans["source"]
+        .map({s: i for i, s in enumerate(sources)})
+        .fillna(-1)
+        .to_numpy(dtype=np.int64),
         "first": spans["first"].to_numpy(dtype=np.int64),
         "last": spans["last"].to_numpy(dtype=np.int64),
     }
@@ -77,9 +80,15 @@ def line_spans(steps: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     if told.empty:
         return spans[["source", "first", "last"]]
     keys = ["segment", "engine", "step", "source"]
-    lines = told.assign(source=told["source"].astype(object)).groupby(keys, observed=True, dropna=False)["line"]
+    lines = told.assign(source=told["source"].astype(object)).groupby(
+        keys, observed=True, dropna=False
+    )["line"]
     reach = lines.agg(["min", "max"]).reset_index()
-    found = steps[["segment", "engine", "step"]].assign(source=spans["source"]).merge(reach, on=keys, how="left")
+    found = (
+        steps[["segment", "engine", "step"]]
+        .assign(source=spans["source"])
+        .merge(reach, on=keys, how="left")
+    )
     low = found["min"].to_numpy(dtype=float, na_value=np.nan)
     high = found["max"].to_numpy(dtype=float, na_value=np.nan)
     near = (own >= 0) & (np.abs(low - own) <= _NEAR) & (np.abs(high - own) <= _NEAR)

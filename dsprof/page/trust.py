@@ -27,14 +27,20 @@ def problem_section(run: Run) -> Section:
     """Failures and warnings, the first cause on top."""
     problems = run.problems
     if problems.empty:
-        return Section("problems", "Problems", why="No line of the source tells of a failure or a warning we know.")
+        return Section(
+            "problems",
+            "Problems",
+            why="No line of the source tells of a failure or a warning we know.",
+        )
     figure = problem_line(problems)
     table = _problem_table(problems)
     lead = _first_cause(problems)
     if figure is None:
         return Section("problems", "Problems", lead=lead, tables=[table])
     label = "Problems over time, a row per rank; the star is the first cause."
-    return Section("problems", "Problems", lead=lead, charts=[Chart("problems", figure, label)], tables=[table])
+    return Section(
+        "problems", "Problems", lead=lead, charts=[Chart("problems", figure, label)], tables=[table]
+    )
 
 
 def _first_cause(problems: pd.DataFrame) -> str:
@@ -50,11 +56,18 @@ def _first_cause(problems: pd.DataFrame) -> str:
 def _problem_table(problems: pd.DataFrame) -> Table:
     cause = problems["root_cause"].fillna(False).astype(bool)
     weight = problems["severity"].astype(str).map({"critical": 0, "warning": 1}).fillna(2)
-    order = pd.DataFrame({"later": ~cause, "weight": weight}).sort_values(["later", "weight"], kind="stable")
+    order = pd.DataFrame({"later": ~cause, "weight": weight}).sort_values(
+        ["later", "weight"], kind="stable"
+    )
     rows = [_problem(row) for _, row in problems.loc[order.index[:ROWS]].iterrows()]
     left = len(problems) - len(rows)
     head = ["severity", "problem", "rank", "when", "what the source says"]
-    return Table("Problems, the first cause first", head, rows, more=f"{left:,} lesser problems are not shown." if left > 0 else "")
+    return Table(
+        "Problems, the first cause first",
+        head,
+        rows,
+        more=f"{left:,} lesser problems are not shown." if left > 0 else "",
+    )
 
 
 def _problem(row: pd.Series[Any]) -> list[Cell]:
@@ -75,7 +88,9 @@ def _problem(row: pd.Series[Any]) -> list[Cell]:
 
 def doubt_section(run: Run, abstentions: list[Any]) -> Section:
     """What was repaired or doubted and why, what nobody could judge, what was not understood."""
-    tables = [t for t in (_repairs(run.repairs), _abstained(abstentions), *_coverage(run.coverage)) if t]
+    tables = [
+        t for t in (_repairs(run.repairs), _abstained(abstentions), *_coverage(run.coverage)) if t
+    ]
     return Section(
         "doubts",
         "What was repaired, doubted or not understood",
@@ -97,7 +112,12 @@ def _repairs(repairs: pd.DataFrame) -> Table | None:
         ]
         for _, r in repairs.iterrows()
     ]
-    return Table("Repairs and doubts", ["", "what and why", "rows", "first seen"], rows, numeric=frozenset({2}))
+    return Table(
+        "Repairs and doubts",
+        ["", "what and why", "rows", "first seen"],
+        rows,
+        numeric=frozenset({2}),
+    )
 
 
 def _abstained(abstentions: list[Any]) -> Table | None:
@@ -123,7 +143,16 @@ def _coverage(coverage: Coverage | None) -> list[Table]:
 
 def _patterns(coverage: Coverage) -> Table | None:
     rows = [[Cell(name), Cell(f"{count:,}")] for name, count in coverage.patterns.items()]
-    return Table("Lines understood, by dialect and pattern", ["pattern", "records"], rows, numeric=frozenset({1})) if rows else None
+    return (
+        Table(
+            "Lines understood, by dialect and pattern",
+            ["pattern", "records"],
+            rows,
+            numeric=frozenset({1}),
+        )
+        if rows
+        else None
+    )
 
 
 def _shapes(coverage: Coverage) -> Table | None:
@@ -134,7 +163,11 @@ def _shapes(coverage: Coverage) -> Table | None:
     left = len(coverage.shapes) - len(rows)
     more = f"{left:,} rarer shapes are not shown." if left > 0 else ""
     caption = "Lines that look like metrics and were not understood (# stands for a number)"
-    return Table(caption, ["lines", "shape"], rows, numeric=frozenset({0}), more=more) if rows else None
+    return (
+        Table(caption, ["lines", "shape"], rows, numeric=frozenset({0}), more=more)
+        if rows
+        else None
+    )
 
 
 class Setting(NamedTuple):
@@ -150,13 +183,27 @@ def settings(run: Run) -> list[Setting]:
     """The configuration, flat; keys that the advice names first."""
     advice = _advised(run.findings)
     rows = run.events[run.events["kind"] == "config"].drop_duplicates("name", keep="last")
-    places = {str(n): Place.of(str(s), line) for n, s, line in zip(rows["name"], rows["source"], rows["line"], strict=True)}
+    places = {
+        str(n): Place.of(str(s), line)
+        for n, s, line in zip(rows["name"], rows["source"], rows["line"], strict=True)
+    }
     found = [
-        Setting(key, value, advice.get(key, ""), places.get(key.split(".")[0]) or places.get("ds_config") if "." in key else places.get(key))
+        Setting(
+            key,
+            value,
+            advice.get(key, ""),
+            places.get(key.split(".")[0]) or places.get("ds_config")
+            if "." in key
+            else places.get(key),
+        )
         for key, value in _flat(run.config)
     ]
     named = {setting.key for setting in found}
-    unset = [Setting(key, "not set, as far as the source tells", to, None) for key, to in advice.items() if key not in named]
+    unset = [
+        Setting(key, "not set, as far as the source tells", to, None)
+        for key, to in advice.items()
+        if key not in named
+    ]
     everything = found[:SETTINGS] + unset
     return sorted(everything, key=lambda s: (not s.advised, s.key))
 

@@ -144,7 +144,14 @@ def _parts(run: Run, main: pd.DataFrame) -> list[Part]:
         width = 100 * value / whole
         if width >= 0.05:
             parts.append(
-                Part(role, LABEL[role], format_seconds(value), format_share(value / whole), round(start, 3), round(width, 3))
+                Part(
+                    role,
+                    LABEL[role],
+                    format_seconds(value),
+                    format_share(value / whole),
+                    round(start, 3),
+                    round(width, 3),
+                )
             )
             start += width
     return parts
@@ -165,7 +172,9 @@ def _facts(run: Run) -> list[tuple[str, Cell]]:
         "Read from": _sources(known),
     }
     rows = run.events[run.events["kind"] == "config"]
-    return [(label, Cell(str(value), _where(rows, label))) for label, value in said.items() if value]
+    return [
+        (label, Cell(str(value), _where(rows, label))) for label, value in said.items() if value
+    ]
 
 
 _PROVED_BY = {
@@ -203,7 +212,13 @@ def _ranks(known: dict[str, Any]) -> str:
 
 
 def _parallel(known: dict[str, Any]) -> str:
-    names = {"data": "data", "tensor": "tensor", "pipeline": "pipeline", "expert": "expert", "sequence": "sequence"}
+    names = {
+        "data": "data",
+        "tensor": "tensor",
+        "pipeline": "pipeline",
+        "expert": "expert",
+        "sequence": "sequence",
+    }
     sizes = {label: known.get(f"{key}_parallel_size") for key, label in names.items()}
     return ", ".join(f"{label} {size}" for label, size in sizes.items() if size)
 
@@ -212,12 +227,19 @@ def _zero(known: dict[str, Any]) -> str:
     stage = known.get("zero_stage")
     if not words.known(stage):
         return ""
-    away = [f"{part} on {known[key]}" for part, key in (("optimizer", "offload_optimizer"), ("parameters", "offload_param")) if known.get(key) not in (None, "none")]
+    away = [
+        f"{part} on {known[key]}"
+        for part, key in (("optimizer", "offload_optimizer"), ("parameters", "offload_param"))
+        if known.get(key) not in (None, "none")
+    ]
     return ", ".join([str(stage), *away])
 
 
 def _batch(known: dict[str, Any]) -> str:
-    micro, times, whole = (known.get(k) for k in ("micro_batch_size", "gradient_accumulation_steps", "train_batch_size"))
+    micro, times, whole = (
+        known.get(k)
+        for k in ("micro_batch_size", "gradient_accumulation_steps", "train_batch_size")
+    )
     said = [
         f"{format_count(whole)} samples a step" if whole else "",
         f"micro-batch {micro}" if micro else "",
@@ -230,7 +252,9 @@ def _model(known: dict[str, Any]) -> str:
     size = known.get("parameters")
     said = [f"{format_count(size)} parameters" if size else "", str(known.get("dtype") or "")]
     length = known.get("seq_length")
-    return ", ".join(filter(None, [*said, f"{format_count(length)} tokens a sample" if length else ""]))
+    return ", ".join(
+        filter(None, [*said, f"{format_count(length)} tokens a sample" if length else ""])
+    )
 
 
 def _steps(steps: pd.DataFrame) -> str:

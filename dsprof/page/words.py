@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pandas as pd
+
 from dsprof.units import format_seconds, format_share
 
 SEVERITY = {"critical": "critical", "warning": "warning", "info": "note"}
@@ -17,12 +19,7 @@ CONFIDENCE = {
 
 def known(value: Any) -> bool:
     """Whether a cell of a frame or a dict says something."""
-    if value is None:
-        return False
-    try:
-        return bool(value == value)
-    except TypeError:  # pandas.NA is neither equal nor unequal
-        return False
+    return not pd.isna(value)
 
 
 def count_of(number: int, one: str, many: str = "") -> str:

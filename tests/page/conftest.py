@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.page.runs import huge, made, with_rows
 
 import dsprof
 from dsprof.page import render_page
+from tests.page.runs import huge, made, with_rows
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 CHROMIUM = shutil.which("chromium")
-HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=window.hit=1><b>bold</b> {{7*7}}"
+HOSTILE = (
+    "</script><script>window.hit=1</script><img src=x onerror=window.hit=1><b>bold</b> {{7*7}}"
+)
 
 
 @pytest.fixture(scope="session")
@@ -47,8 +49,9 @@ def _sample(name: str) -> Callable[[Path], dsprof.Run]:
 def _megatron(folder: Path) -> dsprof.Run:
     """12,000 lines as Megatron prints them, one of them three times slower."""
     line = (
-        " iteration {n:8d}/   12000 | consumed samples: {samples:12d} | elapsed time per iteration"
-        " (ms): {ms:.1f} | learning rate: 1.500E-04 | global batch size:   512 | lm loss: {loss:.6E}"
+        " iteration {n:8d}/   12000 | consumed samples: {samples:12d} | elapsed time per"
+        " iteration (ms): {ms:.1f} | learning rate: 1.500E-04 | global batch size:   512"
+        " | lm loss: {loss:.6E}"
         " | loss scale: 65536.0 | grad norm: 1.234 | number of skipped iterations:   0"
         " | number of nan iterations:   0 |\n"
     )
@@ -56,7 +59,9 @@ def _megatron(folder: Path) -> dsprof.Run:
     with path.open("w") as file:
         for n in range(1, 12_001):
             slow = 3 if n == 7000 else 1
-            file.write(line.format(n=n, samples=512 * n, ms=slow * (1500 + n % 17), loss=10 / n**0.1))
+            file.write(
+                line.format(n=n, samples=512 * n, ms=slow * (1500 + n % 17), loss=10 / n**0.1)
+            )
     return dsprof.load(path)
 
 
@@ -71,9 +76,32 @@ def _hostile(folder: Path) -> dsprof.Run:
         {"kind": "problem", "name": HOSTILE, "text": "x", "host": HOSTILE, "line": 6},
         {"kind": "config", "name": HOSTILE, "text": HOSTILE, "line": 7},
         {"kind": "config", "name": "network", "text": HOSTILE, "line": 7},
-        {"kind": "phase", "name": HOSTILE, "raw": HOSTILE, "seconds": 0.4, "step": 9, "steps": 1, "rank": 0},
-        {"kind": "comm", "name": HOSTILE, "seconds": 0.1, "bytes": 1 << 20, "count": 1, "step": 9, "rank": 0},
-        {"kind": "memory", "name": "allocated", "bytes": 1 << 30, "step": 9, "rank": 0, "text": HOSTILE},
+        {
+            "kind": "phase",
+            "name": HOSTILE,
+            "raw": HOSTILE,
+            "seconds": 0.4,
+            "step": 9,
+            "steps": 1,
+            "rank": 0,
+        },
+        {
+            "kind": "comm",
+            "name": HOSTILE,
+            "seconds": 0.1,
+            "bytes": 1 << 20,
+            "count": 1,
+            "step": 9,
+            "rank": 0,
+        },
+        {
+            "kind": "memory",
+            "name": "allocated",
+            "bytes": 1 << 30,
+            "step": 9,
+            "rank": 0,
+            "text": HOSTILE,
+        },
     )
     recorded = run.recorded.assign(source=str(path))
     return dsprof.run.from_events(recorded.drop(columns="record"), meta={"sources": [str(path)]})

@@ -32,7 +32,8 @@ def events_of(steps: int, ranks: int = 1, slow: dict[int, float] | None = None) 
             times = {"forward": 0.3, "backward": 0.7 + reduce_, "step": 0.1}
             inner = {"backward_inner": 0.7, "backward_allreduce": reduce_}
             rows += [
-                shared | {"kind": "phase", "name": name, "raw": name, "seconds": s, "timers": FLAVOUR}
+                shared
+                | {"kind": "phase", "name": name, "raw": name, "seconds": s, "timers": FLAVOUR}
                 for name, s in (times | inner).items()
             ]
             if rank == 0:
@@ -65,7 +66,12 @@ def huge(steps: int = 100_000, ranks: int = 64) -> Run:
     Its views are put in place directly: what is measured is the page, not the loading.
     """
     made_of = np.random.default_rng(7)
-    parts = {"forward": 0.1, "backward_inner": 0.2, "backward_allreduce": 0.15, "optimizer_step": 0.05}
+    parts = {
+        "forward": 0.1,
+        "backward_inner": 0.2,
+        "backward_allreduce": 0.15,
+        "optimizer_step": 0.05,
+    }
     noise = made_of.gamma(40, 1 / 40, (steps, len(parts))).astype(np.float32)
     seconds = noise * np.array(list(parts.values()), dtype=np.float32)
     seconds[steps // 2 :, 2] *= 1.6  # a slowdown
@@ -73,11 +79,13 @@ def huge(steps: int = 100_000, ranks: int = 64) -> Run:
     small = made(30, 1)
     run = Run(small.recorded, meta={"sources": ["made.log"]})
     run.__dict__["steps"] = _huge_steps(small.steps, seconds, made_of)
-    run.__dict__["phases"] = _huge_phases(small.phases, list(parts), seconds, ranks)
+    run.__dict__["phases"] = _huge_phases(list(parts), seconds, ranks)
     return run
 
 
-def _huge_steps(like: pd.DataFrame, seconds: np.ndarray, made_of: np.random.Generator) -> pd.DataFrame:
+def _huge_steps(
+    like: pd.DataFrame, seconds: np.ndarray, made_of: np.random.Generator
+) -> pd.DataFrame:
     count = len(seconds)
     steps = like.iloc[:0].reindex(range(count))
     number = np.arange(1, count + 1)
@@ -96,7 +104,7 @@ def _huge_steps(like: pd.DataFrame, seconds: np.ndarray, made_of: np.random.Gene
     return steps
 
 
-def _huge_phases(like: pd.DataFrame, names: list[str], seconds: np.ndarray, ranks: int) -> pd.DataFrame:
+def _huge_phases(names: list[str], seconds: np.ndarray, ranks: int) -> pd.DataFrame:
     steps, phases = seconds.shape
     step = np.arange(1, steps + 1, dtype=np.int32)
     everyone = np.repeat(step[9::10], ranks - 1)
@@ -125,6 +133,8 @@ def _huge_phases(like: pd.DataFrame, names: list[str], seconds: np.ndarray, rank
     frame["segment"] = np.zeros(count, dtype=np.int8)
     frame["engine"] = np.zeros(count, dtype=np.int8)
     frame["parent"] = nothing
-    frame["source"] = pd.Categorical.from_codes(np.zeros(count, dtype=np.int8), categories=["made.log"])
+    frame["source"] = pd.Categorical.from_codes(
+        np.zeros(count, dtype=np.int8), categories=["made.log"]
+    )
     frame["line"] = frame["step"] * 3
     return frame

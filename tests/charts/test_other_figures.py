@@ -1,0 +1,173 @@
+"""Communication, problems, series: what they draw, and when they draw nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+from dsprof.charts import (
+    bandwidths,
+    ceiling,
+    comm_sizes,
+    limit_of,
+    over_steps,
+    problem_line,
+    training,
+    unchanged,
+)
+from dsprof.charts.figure import keep, numbers
+from dsprof.charts.palette import LABEL, PALETTE, STACK
+from tests.page.runs import made, with_rows
+
+MIB = 1 << 20
+
+
+def calls(*rows: tuple[str, int, float, int, float]) -> pd.DataFrame:
+    """op, bytes, seconds, rank, bus bandwidth, all in step 1."""
+    frame = pd.DataFrame(rows, columns=["op", "bytes", "seconds", "rank", "busbw"])
+    rest = {"segment": 0, "step": 1, "group": None, "count": 1, "exposed_seconds": np.nan}
+    told = {"algbw": np.nan, "suspect": pd.NA, "source": "made.log", "line": 3}
+    return frame.assign(**rest, **told)
+
+
+def test_calls_are_summed_by_operation_and_size_for_one_rank_and_step() -> None:
+    comm = calls(
+        ("all_reduce", MIB, 0.2, 0, 1e9),
+        ("all_reduce", MIB, 0.4, 1, 2e9),
+        ("all_reduce", 8, 0.001, 0, 1e3),
+    )
+    first = comm_sizes(comm, steps=1).iloc[0]
+    assert first["seconds"] == pytest.approx(0.3)
+    assert first["count"] == 1
+    assert first["busbw"] == pytest.approx((0.2 * 1e9 + 0.4 * 2e9) / 0.6)
+
+
+def test_each_call_says_what_limits_it() -> None:
+    comm = calls(
+        ("all_reduce", 64 * MIB, 0.2, 0, 9e9),
+        ("all_reduce", 64 * MIB, 0.2, 1, 9e9),
+        ("broadcast", 64, 0.1, 0, 1e3),
+        ("send", 2 * MIB, 0.1, 0, 1e8),
+        ("all_gather", 2 * MIB, 0.1, 0, 1e8),
+        ("all_gather", 2 * MIB, 0.9, 1, 1e8),
+    )
+    sizes = comm_sizes(comm, steps=1)
+    limits = {row["op"]: limit_of(row, 10e9) for _, row in sizes.iterrows()}
+    assert limits == {
+        "all_reduce": "bandwidth",
+        "broadcast": "latency",
+        "send": "peer or pipeline bubble",
+        "all_gather": "a slow peer",
+    }
+
+
+def test_times_that_are_doubted_are_drawn_nowhere() -> None:
+    comm = calls(*[("all_reduce", 2**n * MIB, 0.1, 0, 1e9) for n in range(5)])
+    sizes = comm_sizes(comm.assign(suspect="cumulative"), steps=1)
+    assert bandwidths(sizes, None) is None
+    assert limit_of(sizes.iloc[0], None) == "times are not trustworthy"
+
+
+def test_the_ceiling_is_the_link_or_else_the_best_large_call() -> None:
+    sizes = comm_sizes(calls(("all_reduce", 64 * MIB, 0.2, 0, 9e9)), steps=1)
+    assert ceiling(sizes, 12.5e9) == (12.5e9, "as the run states")
+    assert ceiling(sizes, None) == (9e9, "the best of this run")
+    assert ceiling(sizes[sizes["bytes"] < 1], None) is None
+
+
+def test_bandwidth_over_size_is_a_figure_plotly_accepts() -> None:
+    comm = calls(*[("all_reduce", 2**n * MIB, 0.1, 0, n * 1e9 + 1) for n in range(5)])
+    figure = bandwidths(comm_sizes(comm, steps=1), (5e9, "as the run states"))
+    go.Figure(figure)
+    assert figure
+    assert len(figure["layout"]["shapes"]) == 1
+
+
+def test_the_first_cause_is_a_star_with_its_name() -> None:
+    problem = {"kind": "problem", "text": "x", "rank": 1}
+    run = with_rows(
+        made(5),
+        problem | {"name": "oom", "line": 7},
+        problem | {"name": "connection", "rank": 0, "line": 9},
+    )
+    problems = run.problems.assign(root_cause=[True, False], at=pd.NaT)
+    figure = problem_line(problems)
+    go.Figure(figure)
+    assert figure
+    assert figure["data"][0]["marker"]["symbol"][0] == "star"
+    assert figure["layout"]["annotations"][0]["text"] == "first cause"
+    assert figure["data"][0]["x"] == [7, 9]
+
+
+def test_a_single_problem_needs_no_chart() -> None:
+    run = with_rows(made(5), {"kind": "problem", "name": "oom", "text": "x"})
+    assert problem_line(run.problems) is None
+
+
+def test_a_series_that_never_changes_is_told_and_not_drawn() -> None:
+    steps = made(6).steps.assign(loss_scale=65536.0)
+    figure = training(steps)
+    assert figure
+    assert unchanged(steps) == {"loss scale": 65536.0}
+    assert [a["text"] for a in figure["layout"]["annotations"]] == ["learning rate"]
+
+
+def test_many_ranks_are_drawn_as_lowest_median_and_highest() -> None:
+    rows = [
+        {"kind": "memory", "name": "allocated", "bytes": (r + 1) << 30, "step": s, "rank": r}
+        for s in range(1, 5)
+        for r in range(12)
+    ]
+    memory = with_rows(
+        made(5), *[row | {"bytes": row["bytes"] * row["step"]} for row in rows]
+    ).memory
+    figure = over_steps(memory, {"allocated": ("allocated, GiB", float(1 << 30))})
+    go.Figure(figure)
+    assert figure
+    lines = {t["name"]: t["y"] for t in figure["data"]}
+    assert lines["highest rank"] == [12, 24, 36, 48]
+    assert lines["lowest rank"] == [1, 2, 3, 4]
+
+
+def test_memory_told_once_is_no_line() -> None:
+    row = {"kind": "memory", "name": "allocated", "bytes": 1 << 30, "step": 1, "rank": 0}
+    assert over_steps(with_rows(made(5), row).memory, {"allocated": ("", 1.0)}) is None
+
+
+def test_thinning_keeps_the_outlier_and_drops_what_is_unknown() -> None:
+    y = np.sin(np.arange(50_000) / 50)
+    y[[10, 40_000]] = np.nan, 99
+    kept = keep(np.arange(50_000), y)
+    assert len(kept) <= 1200
+    assert 40_000 in kept
+    assert 10 not in kept
+
+
+def test_what_is_not_finite_is_null_in_json() -> None:
+    assert numbers([1.0, np.nan, np.inf, -2.0]) == [1.0, None, None, -2.0]
+
+
+def test_every_class_has_a_name_and_two_colours() -> None:
+    assert {c.value for c in STACK} <= LABEL.keys()
+    assert LABEL.keys() <= PALETTE.keys()
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_words_reach_a_contrast_of_four_and_a_half(theme: int) -> None:
+    paper = PALETTE["paper"][theme]
+    for role in ("ink", "muted", "communication"):
+        assert _contrast(PALETTE[role][theme], paper) >= 4.5, role
+
+
+def _contrast(one: str, other: str) -> float:
+    """Contrast ratio as WCAG 2 defines it."""
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,0 +1,109 @@
+"""Phases of every step: sums, trees, ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+from dsprof.charts import icicle, phase_table, rank_map, rank_phases
+from dsprof.charts.icicle import _fit
+from tests.page.runs import made, with_rows
+
+
+def test_a_phase_is_the_mean_over_the_ranks_of_its_step() -> None:
+    run = made(4, ranks=4)  # rank 3 reduces 20 % longer
+    table = phase_table(run.phases, run.steps)
+    assert table
+    reduction = table.seconds[:, table.names.index("backward_allreduce")]
+    assert reduction == pytest.approx(np.full(4, 0.5 * (3 + 1.2) / 4))
+
+
+def test_the_slowest_rank_of_a_phase_is_known() -> None:
+    run = made(4, ranks=5)
+    table = phase_table(run.phases, run.steps)
+    assert table
+    at = table.names.index("backward_allreduce")
+    assert list(table.slowest[:, at]) == [3, 3, 3, 3]
+    assert table.longest[0, at] == pytest.approx(0.6)
+
+
+def test_parents_stand_before_their_children() -> None:
+    table = phase_table(made(3).phases, made(3).steps)
+    assert table
+    assert table.names[table.parents[table.names.index("backward_inner")]] == "backward"
+    assert all(parent < child for child, parent in enumerate(table.parents))
+
+
+def test_self_time_is_what_the_children_do_not_explain() -> None:
+    table = phase_table(made(3).phases, made(3).steps)
+    assert table
+    own = dict(zip(table.names, table.self_time(table.mean()), strict=True))
+    assert own["backward"] == pytest.approx(0, abs=1e-9)
+    assert own["forward"] == pytest.approx(0.3)
+
+
+def test_phases_of_steps_that_are_not_there_are_left_out() -> None:
+    run = made(10)
+    table = phase_table(run.phases, run.steps.iloc[:4].reset_index(drop=True))
+    assert table
+    assert table.seconds.shape[0] == 4
+
+
+def test_phases_of_another_launch_do_not_mix_with_those_of_this_one() -> None:
+    run = made(3)
+    phases = pd.concat([run.phases, run.phases.assign(segment=1, seconds=99.0)])
+    table = phase_table(phases, run.steps)
+    assert table
+    assert table.seconds.max() < 2
+
+
+def test_a_run_without_phases_has_no_table() -> None:
+    assert phase_table(made(3).phases.iloc[:0], made(3).steps) is None
+
+
+def test_the_icicle_is_as_wide_as_the_step_and_says_what_is_missing() -> None:
+    table = phase_table(made(3).phases, made(3).steps)
+    assert table
+    figure = icicle(table, table.mean(), 2.0)
+    trace = figure["data"][0]
+    go.Figure(figure)
+    values = dict(zip(trace["labels"], trace["values"], strict=True))
+    assert values["one step"] == 2.0
+    assert values["not broken down"] == pytest.approx(2.0 - 1.6)
+
+
+def test_children_that_outlast_their_parent_are_fitted_into_it() -> None:
+    table = phase_table(made(3).phases, made(3).steps)
+    assert table
+    values = table.mean()
+    values[table.names.index("backward_inner")] = 5.0
+    fitted = _fit(table, values)
+    inside = [i for i, p in enumerate(table.parents) if p == table.names.index("backward")]
+    assert fitted[inside].sum() == pytest.approx(values[table.names.index("backward")])
+
+
+def test_the_map_of_ranks_shows_the_slow_one() -> None:
+    table = rank_phases(made(6, ranks=8).phases)
+    assert table is not None
+    assert table.loc["backward_allreduce"].idxmax() == 3
+    figure = rank_map(table)
+    go.Figure(figure)
+    row = figure["data"][0]["z"][list(table.index).index("backward_allreduce")]
+    assert row[3] == pytest.approx(0.1)
+    assert row[0] == 0
+
+
+def test_one_rank_alone_is_not_compared() -> None:
+    assert rank_phases(made(6).phases) is None
+
+
+def test_words_of_a_log_are_no_markup_in_a_figure() -> None:
+    hostile = '<a href="javascript:x">y</a>'
+    row = {"kind": "phase", "name": hostile, "raw": hostile, "seconds": 0.4, "step": 2, "rank": 0}
+    run = with_rows(made(3), row | {"steps": 1})
+    table = phase_table(run.phases, run.steps)
+    assert table
+    labels = icicle(table, table.mean(), None)["data"][0]["labels"]
+    assert not any("<" in label for label in labels)

@@ -1,0 +1,259 @@
+"""The pieces of a page: packing, excerpts, words, verdict, sections."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsprof.events import Severity
+from dsprof.findings import Advice, Evidence, Finding
+from dsprof.page.communication import comm_section
+from dsprof.page.contents import contents
+from dsprof.page.excerpts import BUDGET, Wanted, excerpts, shown
+from dsprof.page.model import Place
+from dsprof.page.pack import FULL, SHORT, pack_columns
+from dsprof.page.resources import memory_section, training_section
+from dsprof.page.steps import phase_section, time_section
+from dsprof.page.tracks import STEPS, line_spans, thinned
+from dsprof.page.trust import problem_section, settings
+from dsprof.page.verdict import told, verdict
+from dsprof.page.words import gain_words, ranges
+from tests.page.runs import made, with_rows
+
+
+def unpacked(packed: str, index: list[dict]) -> dict[str, np.ndarray]:
+    """What the page's script reads back."""
+    data, start, found = gzip.decompress(base64.b64decode(packed)), 0, {}
+    for column in index:
+        size = 4 * column["size"]
+        planes = np.frombuffer(data[start : start + size], np.uint8).reshape(4, -1)
+        words = np.ascontiguousarray(planes.T)
+        whole = column["type"] == "i"
+        values = words.view("<i4" if whole else "<f4").ravel()
+        found[column["name"]] = np.cumsum(values) if whole else values
+        start += size
+    return found
+
+
+@given(st.lists(st.integers(-(2**30), 2**30 - 1), min_size=1))
+def test_whole_numbers_come_back_as_they_were(values: list[int]) -> None:
+    back = unpacked(*pack_columns({"step": np.array(values)}, SHORT))
+    assert list(back["step"]) == values
+
+
+@given(st.lists(st.floats(1e-6, 1e6) | st.just(float("nan")), min_size=1))
+def test_short_numbers_keep_four_digits(values: list[float]) -> None:
+    back = unpacked(*pack_columns({"seconds": np.array(values)}, SHORT))
+    np.testing.assert_allclose(back["seconds"], values, rtol=1e-4)
+
+
+def test_full_numbers_keep_all_a_float_has() -> None:
+    values = np.array([0.1, 1 / 3, np.nan, np.inf])
+    back = unpacked(*pack_columns({"x": values}, FULL))
+    np.testing.assert_array_equal(back["x"], values.astype(np.float32))
+
+
+def lines_of(count: int) -> list[bytes]:
+    return [f"line {n}".encode() for n in range(1, count + 1)]
+
+
+def test_a_line_is_kept_with_its_neighbours() -> None:
+    wanted = Wanted()
+    wanted.ask(Place("a.log", 10))
+    found = excerpts(wanted, lambda _: lines_of(20))
+    assert list(found["a.log"]) == [7, 8, 9, 10, 11, 12, 13]
+    assert found["a.log"][10] == "line 10"
+
+
+def test_lines_at_the_ends_of_a_source_have_fewer_neighbours() -> None:
+    wanted = Wanted()
+    wanted.ask(Place("a.log", 1))
+    wanted.ask(Place("a.log", 20))
+    found = excerpts(wanted, lambda _: lines_of(20))
+    assert list(found["a.log"]) == [1, 2, 3, 4, 17, 18, 19, 20]
+
+
+def test_what_is_asked_first_is_kept_when_room_ends() -> None:
+    wanted = Wanted()
+    wanted.ask(Place("a.log", 5000))
+    for number in range(1, 5000):
+        wanted.ask(Place("a.log", number), context=0)
+    found = excerpts(wanted, lambda _: [b"x" * 1000] * 5001)["a.log"]
+    assert 5000 in found
+    assert 4000 <= len(found) < 5000
+    assert sum(map(len, found.values())) <= BUDGET + 2000
+
+
+def test_a_source_that_is_gone_gives_no_lines() -> None:
+    wanted = Wanted()
+    wanted.ask(Place("gone.log", 3))
+    assert excerpts(wanted, lambda _: []) == {}
+
+
+def test_control_letters_of_a_line_are_made_visible() -> None:
+    assert shown(b"\x1b[31mred\x00 \xff\n") == "␛[31mred␀ �"
+    assert shown("a\u202eb".encode()) == "a\\u202eb"
+
+
+def test_a_very_long_line_is_cut() -> None:
+    assert len(shown(b"x" * 10_000)) < 1300
+
+
+def test_a_place_needs_a_source_and_a_line() -> None:
+    assert Place.of("a.log", 3) == Place("a.log", 3)
+    assert Place.of("", 3) is None
+    assert Place.of("a.log", pd.NA) is None
+    assert Place.of(np.nan, 3) is None
+
+
+def test_a_gain_is_said_in_seconds_and_in_parts_of_the_step() -> None:
+    assert gain_words((0.5, 1.0), 5.0) == "500 ms to 1.00 s of 5.00 s per step (10 % to 20 %)"
+    assert gain_words((0.5, 0.5), None) == "500 ms per step"
+    assert gain_words(None, 5.0) == ""
+
+
+def test_neighbouring_ranks_are_said_as_a_range() -> None:
+    assert ranges([3, 0, 1, 2, 7]) == "0 to 3, 7"
+    assert ranges(list(range(0, 40, 2)), most=3) == "0, 2, 4 and 17 more"
+
+
+def finding(**more: object) -> Finding:
+    base = {
+        "rule": "communication-bound",
+        "severity": Severity.CRITICAL,
+        "title": "t",
+        "summary": "s",
+    }
+    return Finding(**(base | more))  # type: ignore[arg-type]
+
+
+def test_the_first_screen_has_the_number_that_proves_it_and_its_line() -> None:
+    run = made(20)
+    proof = (Evidence("", None, "derived"), Evidence("made.log", 7, "text"))
+    run.__dict__["findings"] = [finding(share=0.31, seconds_per_step=0.5, evidence=proof)]
+    shown_ = verdict(run)
+    assert shown_.number == "31 %"
+    assert shown_.proves == "of step time: 500 ms of 1.60 s per step"
+    assert shown_.place == Place("made.log", 7)
+
+
+def test_the_parts_of_the_average_step_fill_it() -> None:
+    parts = verdict(made(20)).parts
+    assert sum(part.width for part in parts) == pytest.approx(100, abs=0.2)
+    assert parts[0].role == "communication"
+
+
+def test_a_finding_without_a_price_has_none() -> None:
+    assert told(finding()).cost == ""
+    assert told(finding(seconds_per_step=0.2)).cost == "200 ms per step"
+    assert "Rank 3" in told(finding(ranks=(3,))).note
+
+
+def test_sections_without_data_say_why_in_one_line() -> None:
+    run = made(3)
+    empty = run.steps.assign(lr=np.nan)
+    for section in (
+        comm_section(run),
+        memory_section(run),
+        problem_section(run),
+        training_section(empty),
+    ):
+        assert section.why.endswith(".")
+        assert "\n" not in section.why
+        assert not section.charts
+        assert not section.tables
+
+
+def test_before_and_after_a_slowdown_are_drawn_on_one_scale() -> None:
+    run = made(60, slow=dict.fromkeys(range(31, 61), 2.0))
+    run.__dict__["findings"] = [finding(rule="slowdown", steps=(31, 60))]
+    from dsprof.charts import phase_table
+
+    table = phase_table(run.phases, run.steps)
+    section = phase_section(run, 0, run.steps, table, many=False)
+    before, after = (chart.figure["data"][0] for chart in section.charts[1:])
+    assert before["values"][0] == pytest.approx(1.6)
+    assert after["values"][0] == pytest.approx(3.1)
+    assert before["domain"]["x"][1] == pytest.approx(1.6 / 3.1, abs=1e-3)
+    compared = section.charts[2].table
+    assert compared
+    assert [cell.text for cell in compared.rows[0]] == [
+        "backward_allreduce",
+        "500 ms",
+        "2.00 s",
+        "+1.50 s",
+    ]
+
+
+def test_several_engines_have_a_chart_each() -> None:
+    run = made(4)
+    both = pd.concat([run.recorded, run.recorded.assign(engine=1)]).drop(columns="record")
+    from dsprof.run import from_events
+
+    names = [section.name for section in contents(from_events(both)).sections]
+    assert names[:4] == ["steps-0", "steps-1", "phases-0", "phases-1"]
+
+
+def test_a_step_knows_its_lines() -> None:
+    run = made(10, ranks=4)
+    spans = line_spans(run.steps, run.events)
+    assert list(spans.iloc[2]) == ["made.log", 9, 12]
+
+
+def test_lines_far_from_a_step_are_not_its_own() -> None:
+    run = with_rows(
+        made(5), {"kind": "metric", "name": "eval_loss", "value": 1, "step": 2, "line": 900}
+    )
+    assert line_spans(run.steps, run.events).iloc[1]["last"] < 900
+
+
+def test_the_configuration_is_flat_and_knows_the_advice() -> None:
+    text = '{"zero_optimization": {"stage": 2, "overlap_comm": false}, "train_batch_size": 64}'
+    run = with_rows(made(5), {"kind": "config", "name": "ds_config", "text": text, "line": 2})
+    advice = (Advice("zero_optimization.overlap_comm", "false", "true", "hides it"),)
+    run.__dict__["findings"] = [finding(advice=advice)]
+    first = settings(run)[0]
+    assert first[:3] == ("zero_optimization.overlap_comm", "false", "true")
+    assert first.place == Place("made.log", 2)
+    assert ("zero_optimization.stage", "2") in [s[:2] for s in settings(run)]
+
+
+def test_advice_for_a_key_that_is_not_set_is_shown_as_such() -> None:
+    run = made(5)
+    run.__dict__["findings"] = [finding(advice=(Advice("bf16.enabled", "", "true", "half"),))]
+    assert settings(run)[0].value == "not set, as far as the source tells"
+
+
+def test_the_chart_of_steps_is_left_out_where_no_step_ended() -> None:
+    section = time_section(0, made(3).steps.iloc[:0], many=False)
+    assert section.why
+
+
+def test_a_run_too_long_to_keep_whole_says_so_and_keeps_its_outlier() -> None:
+    seconds = np.full(STEPS + 5000, 0.5)
+    seconds[70_001] = 9.0
+    like = made(3).steps.iloc[:1]
+    steps = like.reindex(np.zeros(len(seconds), dtype=int)).reset_index(drop=True)
+    steps = steps.assign(step=np.arange(1, len(seconds) + 1), seconds=seconds)
+    kept = thinned(steps)
+    assert len(kept) <= STEPS + 2
+    assert kept["seconds"].max() == 9.0
+    said = time_section(0, kept, many=False, of=len(steps)).lead
+    assert "of 125,000 steps are kept" in said
+
+
+def test_lines_are_read_back_from_compressed_sources(tmp_path: Path) -> None:
+    from dsprof.page.contents import _lines
+
+    path = tmp_path / "run.log.gz"
+    path.write_bytes(gzip.compress(b"one\ntwo\nthree"))
+    assert list(_lines(str(path))) == [b"one", b"two", b"three"]
+    assert list(_lines("-")) == []
+    assert list(_lines(str(tmp_path / "gone"))) == []

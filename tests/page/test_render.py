@@ -1,0 +1,118 @@
+"""The file itself: what stands in it, under which policy, and what never may."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import dsprof
+from dsprof.errors import DsprofError
+from dsprof.page import render_page, write_page
+from dsprof.page.pack import safe_json
+from tests.page.runs import huge, made
+
+HOSTILE = "</script><script>window.hit=1</script>"
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render_page(made(12, 2))
+
+
+def test_the_policy_allows_exactly_the_scripts_and_styles_of_the_page(page: str) -> None:
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert policy
+    told = policy[1].replace("&#39;", "'")
+    script = page[page.rindex("<script>") + 8 : page.rindex("</script>")]
+    style = page[page.index("<style>") + 7 : page.index("</style>")]
+    assert told.startswith("default-src 'none'; script-src 'sha256-")
+    assert _hash(script) in told
+    assert _hash(style) in told
+    assert "unsafe" not in told
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def test_nothing_of_the_page_lies_outside_the_file(page: str) -> None:
+    head = page[: page.index('type="text/plain"')]
+    assert not re.search(r'(?:src|href)="(?!#|data:)', head)
+    assert "@import" not in head
+    assert "url(" not in head.replace("url(#hatch-", "")
+
+
+def test_no_element_carries_its_own_style_or_handler(page: str) -> None:
+    assert not re.search(r"<[^>]+\s(?:style|on[a-z]+)=", page[: page.index('type="text/plain"')])
+
+
+def test_hostile_words_never_become_elements(written: Callable[[str], Path]) -> None:
+    page = written("hostile").read_text()
+    assert HOSTILE not in page
+    assert "&lt;/script&gt;&lt;script&gt;window.hit=1" in page
+    assert page.count("<script") == 5  # theme, library, data, one track, the page's own
+
+
+def test_json_in_a_script_element_cannot_end_it() -> None:
+    packed = safe_json({"a": "</script>&\u2028"})
+    assert not re.search("[<>&\u2028]", packed)
+    assert json.loads(packed) == {"a": "</script>&\u2028"}
+
+
+def test_the_page_holds_the_lines_its_numbers_point_at(written: Callable[[str], Path]) -> None:
+    page = written("seed").read_text()
+    block = re.search(r'id="data">([^<]+)<', page)
+    assert block
+    data = json.loads(gzip.decompress(base64.b64decode(block[1])))
+    wanted = re.findall(r'data-source="(-?\d+)" data-line="(\d+)"', page)
+    assert wanted
+    assert all(line in data["lines"][source] for source, line in wanted)
+
+
+def test_every_section_has_something_to_show_or_says_why_not(
+    written: Callable[[str], Path],
+) -> None:
+    for name in ("seed", "failure", "zero3", "megatron"):
+        page = written(name).read_text()
+        for section in re.findall(r'<section id="[a-z0-9-]+".*?</section>', page, re.DOTALL):
+            assert re.search(r"<figure|<table|<article|<p class=\"(?:why|lead)|<h1", section)
+
+
+def test_keys_that_the_advice_names_are_marked_in_the_configuration(
+    written: Callable[[str], Path],
+) -> None:
+    page = written("comms").read_text()
+    rows = re.findall(r'<tr class="advised"><th scope="row"><code>([^<]+)', page)
+    assert "zero_optimization.overlap_comm" in rows
+
+
+def test_a_run_without_steps_still_has_a_page() -> None:
+    empty = dsprof.run.from_events(made(2).recorded.iloc[:0].drop(columns="record"))
+    page = render_page(empty)
+    assert "No line of the source says that an optimizer step ended." in page
+
+
+def test_a_path_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(DsprofError, match="cannot be written"):
+        write_page(made(2), tmp_path / "no such folder" / "page.html")
+
+
+def test_the_same_run_gives_the_same_page() -> None:
+    assert render_page(made(12, 2)) == render_page(made(12, 2))
+
+
+def test_a_hundred_thousand_steps_of_64_ranks_are_written_in_five_seconds() -> None:
+    run = huge()
+    assert run.findings  # belongs to the loaded run
+    start = time.process_time()
+    page = render_page(run)
+    assert time.process_time() - start < 5
+    assert len(page) < 10_000_000
