@@ -66,6 +66,8 @@ def setting(ds_config: Mapping[str, Any], path: str) -> Any:
 
 def _derived(known: dict[str, Any]) -> dict[str, Any]:
     """Add what follows from the rest without a guess."""
+    if known.get("deepspeed") == "False":  # Megatron keeps DeepSpeed's settings, unused
+        known.pop("zero_stage", None)
     own = known.get("ds_config", {})
     for name, path in _IN_JSON.items():
         value = setting(own, path)

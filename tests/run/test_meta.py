@@ -122,3 +122,10 @@ def test_the_topology_gives_the_layout() -> None:
     assert found["pipeline_parallel_size"] == 2
     assert found["data_parallel_size"] == 3
     assert found["tensor_parallel_size"] == 1
+
+
+def test_zero_is_no_setting_of_a_job_that_keeps_deepspeed_off() -> None:
+    off = run_of(config("deepspeed", "False"), config("zero_stage", 1))
+    on = run_of(config("deepspeed", "True"), config("zero_stage", 1))
+    assert "zero_stage" not in off.meta
+    assert on.meta["zero_stage"] == 1
