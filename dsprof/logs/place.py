@@ -59,9 +59,11 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
     size = len(source.pattern)
     flavour = _flavours(source, grammar, signatures)
     kinds = _Kinds.of(source, grammar, flavour)
-    own = _marked_steps(source, kinds)
+    own = np.where(kinds.own, source.step, NONE)
     segment = _segments(source, kinds, own)
     engine = _engines(source, kinds, own, segment)
+    for inside in _split(segment):
+        _number_bare(source, kinds, inside, own)
     placed = Placed(
         segment,
         np.zeros(size, np.int8),
@@ -70,8 +72,7 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
         flavour,
         counted=False,
     )
-    for number in range(int(segment.max(initial=0)) + 1):
-        inside = np.flatnonzero(segment == number)
+    for inside in _split(segment):
         placed.counted |= _place_segment(inside, kinds, own, engine, placed)
     told = (source.step > 0) & ~kinds.own  # names a step without being printed at its end
     placed.step[told] = source.step[told]
@@ -157,29 +158,31 @@ def _flavours(source: Source, grammar: Grammar, signatures: list[frozenset[str]]
     return flavour
 
 
-def _marked_steps(source: Source, kinds: _Kinds) -> np.ndarray:
-    """The optimizer step that each mark names; marks without a number get one from their
-    neighbours: a DeepSpeed step line, a progress bar, or their own count."""
-    step = np.where(kinds.own, source.step, NONE)
-    bare = np.flatnonzero(kinds.own & (source.step < 0))
+def _split(segment: np.ndarray) -> list[np.ndarray]:
+    """The records of each segment."""
+    return np.split(np.arange(len(segment)), np.flatnonzero(np.diff(segment)) + 1)
+
+
+def _number_bare(source: Source, kinds: _Kinds, inside: np.ndarray, own: np.ndarray) -> None:
+    """Gives marks of one segment that name no step one from what is around them: a DeepSpeed
+    step line, a progress bar, or their own count."""
+    bare = inside[kinds.own[inside] & (source.step[inside] < 0)]
     if not len(bare):
-        return step
-    numbered = np.flatnonzero(kinds.own & (source.step > 0))
+        return
+    numbered = inside[kinds.own[inside] & (source.step[inside] > 0)]
     if len(numbered) >= max(len(bare) // 20, 1):
         for mine in _by_who(source, bare):
-            step[mine] = _steps_between(source.step, numbered, mine)
-        return step
-    if (source.bar >= 0).any():  # where bars do not fit, a count would not either
-        step[bare] = _steps_from_bars(source, bare)
-        return step
-    step[bare] = _count_each(source, bare)
-    return step
+            own[mine] = _steps_between(source.step, numbered, mine)
+    elif (source.bar[inside] >= 0).any():  # where bars do not fit, a count would not either
+        own[bare] = _steps_from_bars(source, bare, inside)
+    else:
+        own[bare] = _count_each(source, bare)
 
 
-def _steps_from_bars(source: Source, bare: np.ndarray) -> np.ndarray:
+def _steps_from_bars(source: Source, bare: np.ndarray, inside: np.ndarray) -> np.ndarray:
     """Position of the training bar at each record, -1 where no bar can be the training's."""
     unknown = np.full(len(bare), NONE, np.int64)
-    bars = np.flatnonzero(source.bar >= 0)
+    bars = inside[source.bar[inside] >= 0]
     before = np.searchsorted(bars, bare, side="right") - 1
     usable = before >= 0
     if not usable.any():
@@ -239,17 +242,23 @@ def _count_each(source: Source, bare: np.ndarray) -> np.ndarray:
 def _segments(source: Source, kinds: _Kinds, own: np.ndarray) -> np.ndarray:
     """0 for the first launch; the next number where a launch line, a step=0 line or a falling
     step number shows that another one began."""
-    begins = np.zeros(len(own), bool)
+    before = np.full(len(own), NONE, np.int64)  # the mark that a fallen one fell from
     for pattern in np.unique(source.pattern[own > 0]):
         marks = np.flatnonzero((source.pattern == pattern) & (own > 0))
-        begins[marks[1:][_restarts(own[marks]) | _back_in_time(source.at[marks])]] = True
-    candidates = np.flatnonzero(kinds.starts | (kinds.own & (own == 0)) | begins)
+        fallen = np.flatnonzero(_restarts(own[marks]) | _back_in_time(source.at[marks]))
+        before[marks[fallen + 1]] = marks[fallen]
+    candidates = np.flatnonzero(kinds.starts | (kinds.own & (own == 0)) | (before >= 0))
     stepped = np.cumsum(kinds.stepped & (own != 0))
     failed = np.cumsum(kinds.failed)
     steps_seen = fails_seen = 0
     starts_seen: set[int] = set()
-    opens = []
+    opens: list[int] = []
     for at in candidates.tolist():
+        if before[at] >= 0:
+            if not opens or before[at] >= opens[-1]:  # else it fell because of that opening
+                opens.append(_first_of_launch(at, kinds))
+                steps_seen, fails_seen, starts_seen = int(stepped[at]), int(failed[at]), set()
+            continue
         stepped_by_now, failed_by_now = (int(c[at - 1]) if at else 0 for c in (stepped, failed))
         # Ranks of one launch start, and even fail, at different times: after nothing but
         # failures a launch is new only if it says again what it said before.
@@ -262,6 +271,15 @@ def _segments(source: Source, kinds: _Kinds, own: np.ndarray) -> np.ndarray:
     segment = np.zeros(len(own), np.int32)
     segment[opens] = 1
     return np.cumsum(segment).astype(np.int32)
+
+
+def _first_of_launch(at: int, kinds: _Kinds) -> int:
+    """Where the lines of the step begin whose mark at `at` shows a new launch."""
+    closed = np.flatnonzero(kinds.own[:at] | kinds.end[:at])
+    first = int(closed[-1]) + 1 if len(closed) else 0
+    while first < at and kinds.after[first]:
+        first += 1
+    return first
 
 
 def _back_in_time(at: np.ndarray) -> np.ndarray:
