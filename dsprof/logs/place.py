@@ -127,7 +127,7 @@ class _Kinds:
             end=end,
             leads=own & per_pattern(lambda p: p.id.partition(".")[0] in homes),
             starts=per_pattern(lambda p: p.starts),
-            stepped=own | (timer & ~once),
+            stepped=own | (timer & ~once) | per_pattern(lambda p: p.place == "after"),
             failed=per_pattern(lambda p: p.severity == "critical"),
             sums=sums,
         )
