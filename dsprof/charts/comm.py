@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -101,32 +101,14 @@ def bandwidths(sizes: pd.DataFrame, best: tuple[float, str] | None) -> Figure | 
     if len(told) < 3:
         return None
     largest = float(told["seconds"].max()) or 1.0
-    traces = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": plain(op),
-            "x": numbers(rows["bytes"], 9),
-            "y": numbers(rows["busbw"]),
-            "marker": {
-                "symbol": _SYMBOLS[nth % len(_SYMBOLS)],
-                "size": numbers(7 + 17 * np.sqrt(rows["seconds"] / largest), 3),
-                "color": colour("communication"),
-                "opacity": 0.75,
-                "line": {"width": 1, "color": colour("paper")},
-            },
-            "text": [
-                f"{format_bytes(size)}: {format_bandwidth(speed)}, {format_seconds(time)} per step"
-                for size, speed, time in rows[["bytes", "busbw", "seconds"]].to_numpy(dtype=float)
-            ],
-            "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",
-        }
-        for nth, (op, rows) in enumerate(told.groupby("op", observed=True))
-    ]
+    operations = enumerate(told.groupby("op", observed=True))
     shapes, notes = _ceiling_line(best)
-    ticks = [2.0**p for p in _POWERS]
+    ticks = {
+        "tickvals": [2.0**p for p in _POWERS],
+        "ticktext": [f"{2 ** (p % 10)} {_UNITS[p // 10]}" for p in _POWERS],
+    }
     return {
-        "data": traces,
+        "data": [_marks(str(op), rows, nth, largest) for nth, (op, rows) in operations],
         "layout": layout(
             280,
             showlegend=True,
@@ -134,23 +116,38 @@ def bandwidths(sizes: pd.DataFrame, best: tuple[float, str] | None) -> Figure | 
             margin={"l": 62, "r": 12, "t": 34, "b": 44},
             shapes=shapes,
             annotations=notes,
-            xaxis=axis(
-                "message size",
-                type="log",
-                tickvals=ticks,
-                ticktext=[
-                    f"{t / 1024 ** (p // 10):,.0f} {_UNITS[p // 10]}"
-                    for p, t in zip(_POWERS, ticks, strict=True)
-                ],
-            ),
+            xaxis=axis("message size", type="log", **ticks),
             yaxis=axis("bus bandwidth", type="log", ticksuffix="B/s", tickformat="~s", nticks=6),
         ),
     }
 
 
+def _marks(op: str, rows: pd.DataFrame, nth: int, largest: float) -> dict[str, Any]:
+    """The sizes of one operation, as large as they are costly."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": plain(op),
+        "x": numbers(rows["bytes"], 9),
+        "y": numbers(rows["busbw"]),
+        "marker": {
+            "symbol": _SYMBOLS[nth % len(_SYMBOLS)],
+            "size": numbers(7 + 17 * np.sqrt(rows["seconds"] / largest), 3),
+            "color": colour("communication"),
+            "opacity": 0.75,
+            "line": {"width": 1, "color": colour("paper")},
+        },
+        "text": [
+            f"{format_bytes(size)}: {format_bandwidth(speed)}, {format_seconds(time)} per step"
+            for size, speed, time in rows[["bytes", "busbw", "seconds"]].to_numpy(dtype=float)
+        ],
+        "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",
+    }
+
+
 def _ceiling_line(
     best: tuple[float, str] | None,
-) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     if best is None:
         return [], []
     line = {

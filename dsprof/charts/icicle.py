@@ -25,43 +25,46 @@ def icicle(
     """
     covered = float(sum(values[i] for i in table.roots))
     whole = max(covered, step_seconds or 0.0)
-    rest = whole - covered
-    own = table.self_time(values)
     ids = ["step", *(str(i) for i in range(len(values))), "rest"]
-    labels = ["one step", *map(plain, table.names), "not broken down"]
     parents = ["", *("step" if p < 0 else str(p) for p in table.parents), "step"]
-    seconds = np.concatenate([[whole], _fit(table, values), [rest]])
-    classes = ["unknown", *table.classes, "unknown"]
-    notes = ["all of it", *(f"self {format_seconds(s)}" for s in own), "no timer covers it"]
-    shown = [i for i, s in enumerate(seconds) if s > 1e-3 * whole or i == 0]
+    labels = ["one step", *map(plain, table.names), "not broken down"]
+    roles = ["unknown", *(c if c in LABEL else "other" for c in table.classes), "unknown"]
+    seconds = np.concatenate([[whole], values, [whole - covered]])
+    drawn = np.concatenate([[whole], _fit(table, values), [whole - covered]])
+    notes = _notes(table, values)
+    shown = [i for i, s in enumerate(drawn) if s > 1e-3 * whole or i == 0]
     trace = {
         "type": "icicle",
         "ids": [ids[i] for i in shown],
         "labels": [labels[i] for i in shown],
         "parents": [parents[i] for i in shown],
-        "values": numbers(seconds[shown], 7),
-        "text": [
-            f"{format_seconds(seconds[i])} · {format_share(seconds[i] / whole)}" for i in shown
-        ],
-        "customdata": [f"{notes[i]} · {LABEL.get(classes[i], classes[i])}" for i in shown],
+        "values": numbers(drawn[shown], 7),
+        "text": [_text(float(seconds[i]), whole) for i in shown],
+        "customdata": [notes[i] for i in shown],
         "branchvalues": "total",
         "sort": False,
         "tiling": {"orientation": "v", "pad": 1},
         "pathbar": {"visible": False},
-        "marker": _marker([classes[i] if classes[i] in LABEL else "other" for i in shown]),
+        "marker": _marker([roles[i] for i in shown]),
         "leaf": {"opacity": 1},
         "textinfo": "label+text",
-        "textfont": {
-            "color": [text_on(classes[i] if classes[i] in LABEL else "other") for i in shown]
-        },
+        "textfont": {"color": [text_on(roles[i]) for i in shown]},
         "domain": {"x": [0, round(min(1.0, whole / widest), 4) if widest else 1]},
         "hovertemplate": "%{label}<br>%{text}<br>%{customdata}<extra></extra>",
         "meta": shown,
     }
-    return {
-        "data": [trace],
-        "layout": layout(_height(table, shown), margin={"l": 0, "r": 0, "t": 4, "b": 4}),
-    }
+    room = {"l": 0, "r": 0, "t": 4, "b": 4}
+    return {"data": [trace], "layout": layout(_height(table, shown), margin=room)}
+
+
+def _text(seconds: float, whole: float) -> str:
+    return f"{format_seconds(seconds)} · {format_share(seconds / whole)}" if whole else "no time"
+
+
+def _notes(table: PhaseTable, values: Floats) -> list[str]:
+    own = zip(table.self_time(values), table.classes, strict=True)
+    told = [f"self {format_seconds(s)} · {LABEL.get(c, c)}" for s, c in own]
+    return ["all of it", *told, "no timer covers it"]
 
 
 def _marker(roles: list[str]) -> dict[str, Any]:
@@ -69,7 +72,7 @@ def _marker(roles: list[str]) -> dict[str, Any]:
         "colors": [colour(role) for role in roles],
         "line": {"width": 1, "color": colour("paper")},
         "pattern": {
-            "shape": [PATTERN.get(role, "") if role != "unknown" else "" for role in roles],
+            "shape": [PATTERN.get(role, "") for role in roles],
             "fillmode": "replace",  # overlay takes the list of colours for one colour, and warns
             "size": 6,
             "solidity": 0.12,

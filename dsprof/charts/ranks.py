@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
-from dsprof.charts.figure import Figure, Floats, axis, layout, numbers, plain, ratio
+from dsprof.charts.figure import Figure, axis, layout, numbers, plain, ratio
 from dsprof.charts.palette import colour
 from dsprof.charts.phase_table import codes_of
 from dsprof.units import format_seconds
-
-RANKS = 256  #: columns of the map; more are shown in groups by their slowest rank
 
 
 def rank_phases(phases: pd.DataFrame) -> pd.DataFrame | None:
@@ -38,9 +38,9 @@ def rank_phases(phases: pd.DataFrame) -> pd.DataFrame | None:
 def rank_map(table: pd.DataFrame) -> Figure:
     """Heat map of seconds beyond the median rank, darker is slower."""
     values = table.to_numpy(dtype=float)
-    median = np.nanmedian(values, axis=1, keepdims=True)
-    beyond = values - median
-    limit = float(np.nanmax(np.abs(beyond))) or 1e-9
+    beyond = values - np.nanmedian(values, axis=1, keepdims=True)
+    # Differences below 2 % of the longest phase are no pattern: they stay pale.
+    limit = float(max(np.nanmax(np.abs(beyond)), 0.02 * np.nanmax(values))) or 1.0
     hover = [[format_seconds(v) if np.isfinite(v) else "not told" for v in row] for row in values]
     trace = {
         "type": "heatmap",
@@ -54,45 +54,35 @@ def rank_map(table: pd.DataFrame) -> Figure:
         "zmax": limit,
         "xgap": 1 if len(table.columns) <= 32 else 0,
         "ygap": 1,
-        "colorscale": [
-            [0, colour("paper")],
-            [0.5, colour("grid")],
-            [1, colour("compute")],
-        ],
-        "colorbar": {
-            "title": {
-                "text": "beyond the median rank",
-                "side": "top",
-                "font": {"size": 11, "color": colour("muted")},
-            },
-            "orientation": "h",
-            "thickness": 8,
-            "len": 0.6,
-            "x": 0,
-            "xanchor": "left",
-            "y": 1.0,
-            "yanchor": "bottom",
-            "nticks": 3,
-            "outlinewidth": 0,
-            "ticksuffix": "s",
-            "tickformat": "~s",
-            "tickfont": {"size": 11, "color": colour("muted")},
-        },
+        "colorscale": [[0, colour("paper")], [0.5, colour("grid")], [1, colour("compute")]],
+        "colorbar": _colour_bar(),
         "hovertemplate": "rank %{x} · %{y}<br>%{text}, %{z:.3s}s beyond the median<extra></extra>",
     }
-    height = 26 * len(table) + 120
     return {
         "data": [trace],
         "layout": layout(
-            height,
-            margin={"l": 62, "r": 12, "t": 64, "b": 44},
+            26 * len(table) + 106,
+            margin={"l": 62, "r": 12, "t": 50, "b": 44},
             xaxis=axis("rank", showgrid=False, tickformat=",d"),
             yaxis=axis("", autorange="reversed", showgrid=False),
         ),
     }
 
 
-def excess(table: pd.DataFrame) -> Floats:
-    """How far the slowest rank is beyond the median, per phase. [phases]"""
-    values = table.to_numpy(dtype=float)
-    return np.asarray(np.nanmax(values, axis=1) - np.nanmedian(values, axis=1))
+def _colour_bar() -> dict[str, Any]:
+    font = {"size": 11, "color": colour("muted")}
+    return {
+        "title": {"text": "beyond the median rank", "side": "top", "font": font},
+        "orientation": "h",
+        "thickness": 8,
+        "len": 0.6,
+        "x": 0,
+        "xanchor": "left",
+        "y": 1.0,
+        "yanchor": "bottom",
+        "nticks": 3,
+        "outlinewidth": 0,
+        "ticksuffix": "s",
+        "tickformat": "~s",
+        "tickfont": font,
+    }

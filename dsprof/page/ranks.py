@@ -61,12 +61,15 @@ def _waiting(run: Run) -> str:
 def _some_steps(phases: pd.DataFrame) -> pd.DataFrame:
     """Phases of at most `COMPARED` steps, those that most ranks tell: more say nothing new."""
     number = phases["step"].to_numpy(dtype=np.int64, na_value=-1)
-    rows = np.bincount(number + 1)
-    rows[0] = 0
-    told = np.flatnonzero(rows == rows.max())
-    chosen = np.zeros(len(rows), dtype=bool)
-    chosen[told[:: -(-len(told) // COMPARED)]] = True
-    return phases if chosen.sum() == np.count_nonzero(rows) else phases[chosen[number + 1]]
+    rank = phases["rank"].to_numpy(dtype=np.int64, na_value=-1)
+    shape = (int(number.max()) + 2, int(rank.max()) + 2)
+    seen = np.bincount((number + 1) * shape[1] + rank + 1, minlength=shape[0] * shape[1]) > 0
+    ranks = seen.reshape(shape)[1:, 1:].sum(axis=1)  # how many tell of each step
+    told = np.flatnonzero(ranks == ranks.max())
+    chosen = np.zeros(shape[0], dtype=bool)
+    chosen[told[:: -(-len(told) // COMPARED)] + 1] = True
+    kept: pd.DataFrame = phases[chosen[number + 1]]
+    return kept
 
 
 def _rank_rows(table: pd.DataFrame) -> Table:

@@ -48,9 +48,7 @@ def time_section(engine: int, steps: pd.DataFrame, many: bool, of: int | None = 
 def _kept(kept: int, of: int | None) -> str:
     if of is None or kept == of:
         return ""
-    return (
-        f" {kept:,} of {of:,} steps are kept in this page, slow and fast ones among them."
-    )
+    return f" {kept:,} of {of:,} steps are kept in this page, slow and fast ones among them."
 
 
 def _label(steps: pd.DataFrame) -> str:

@@ -107,3 +107,20 @@ def test_words_of_a_log_are_no_markup_in_a_figure() -> None:
     assert table
     labels = icicle(table, table.mean(), None)["data"][0]["labels"]
     assert not any("<" in label for label in labels)
+
+
+def test_timers_that_all_read_zero_are_drawn_without_a_share() -> None:
+    run = made(3)
+    table = phase_table(run.phases.assign(seconds=0.0), run.steps)
+    assert table
+    figure = icicle(table, table.mean(), None)
+    go.Figure(figure)
+    assert figure["data"][0]["text"] == ["no time"]
+
+
+def test_ranks_that_differ_by_nothing_show_no_pattern() -> None:
+    table = rank_phases(made(6, ranks=3).phases)
+    assert table is not None
+    trace = rank_map(table)["data"][0]
+    assert trace["zmax"] >= 0.02 * table.to_numpy().max()
+    assert np.abs(np.array(trace["z"])).max() < 1e-9
