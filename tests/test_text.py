@@ -22,6 +22,7 @@ from dsprof.run import Run
 from dsprof.text import document, plain, summary
 from dsprof.text.document import to_json
 from dsprof.text.overview import overview
+from dsprof.text.progress import reading
 from dsprof.text.words import cost, count_of, gain, known, number, ranges
 
 Sample = Callable[[str], Run]
@@ -253,3 +254,23 @@ LISTS = (
     *("findings", "findings[].evidence", "findings[].advice", "abstentions"),
     *("problems", "repairs", "coverage.shapes", "steps.phases"),
 )
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("file", "pieces", "drawn"),
+    [(Terminal, 70, True), (Terminal, 3, False), (StringIO, 70, False)],
+)
+def test_a_bar_is_drawn_for_long_reads_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, file: type[StringIO], pieces: int, drawn: bool
+) -> None:
+    errors = file()
+    monkeypatch.setattr("sys.stderr", errors)
+    with reading(100 << 20) as progress:
+        for _ in range(pieces):
+            progress(1 << 20)
+    assert ("reading" in errors.getvalue()) is drawn

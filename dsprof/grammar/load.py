@@ -253,7 +253,9 @@ def _flavour(file: Path, table: dict[str, Any]) -> TimerFlavour:
 
 
 def _sample(file: Path, table: dict[str, Any]) -> Sample:
-    text = table.get("line", table.get("lines", ""))
+    text = table.pop("line", table.pop("lines", ""))
     if not isinstance(text, str) or not text:
         raise GrammarError("a [[sample]] has no line", str(file))
-    return Sample(file.stem, text.encode(), tuple(table.get("events", ())))
+    events = tuple(table.pop("events", ()))
+    _nothing_left(table, f"{file}: a [[sample]]")
+    return Sample(file.stem, text.encode(), events)

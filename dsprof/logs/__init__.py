@@ -25,7 +25,7 @@ from dsprof.logs.csv_monitor import is_scalar_file, read_scalars
 from dsprof.logs.lines import portions
 from dsprof.logs.ranges import ranges_of, scan_ranges
 from dsprof.logs.scan import Scanner
-from dsprof.logs.source import Source, is_plain, open_bytes, sources_of
+from dsprof.logs.source import Source, damages, is_plain, open_bytes, sources_of
 from dsprof.logs.table import SCHEMA, Sheet, events_table
 
 __all__ = ["SCHEMA", "Coverage", "Log", "Reader", "read"]
@@ -139,7 +139,7 @@ def _read_source(
         for data in portions(stream):
             reader.feed(data)
             progress(len(data))
-    except (OSError, EOFError, ValueError) as error:
+    except damages() as error:
         # A cut or damaged archive: what could be unpacked counts.
         if reader.bytes == 0:
             raise DsprofError(f"cannot be unpacked: {error}", source.name) from None

@@ -8,7 +8,9 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -126,6 +128,18 @@ def open_bytes(name: str) -> BinaryIO:
     if head.startswith(_BINARY):
         raise DsprofError("is a binary file, not a log", name, "name the text the job printed")
     return _decompressed(stream, _compression(head), name)
+
+
+def damages() -> tuple[type[Exception], ...]:
+    """What the decompressors raise where an archive is cut or damaged."""
+    import lzma
+    import zlib
+
+    found: list[type[Exception]] = [OSError, EOFError, ValueError, zlib.error, lzma.LZMAError]
+    for module, error in (("isal.isal_zlib", "error"), ("zstandard", "ZstdError")):
+        with suppress(ImportError):
+            found.append(getattr(import_module(module), error))
+    return tuple(found)
 
 
 def _compression(head: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,6 +155,7 @@ def load(
     processes: int | None = None,
     link: str | float | None = None,
     grammar: Grammar | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Run:
     """Read logs or recordings: a file, a folder, several, or "-" for standard input.
 
@@ -164,6 +165,7 @@ def load(
         processes: worker processes for large plain files; None: as many as there are cores.
         link: speed of one node's network, "100Gb" or bytes per second.
         grammar: dialects to read with, instead of the built-in ones and `parsers`.
+        progress: called with the number of plain bytes just read.
 
     Raises:
         DsprofError: there is no such file, nothing in it is understood, a dialect file or
@@ -174,7 +176,8 @@ def load(
     facts = {} if link is None else {"link_bytes_per_second": _speed(link)}
     grammar = grammar or dialects.load([Path(folder) for folder in parsers])
     names = [paths] if isinstance(paths, str | Path) else list(paths)
-    log = read(names, grammar=grammar, processes=processes or os.cpu_count() or 1)
+    processes = processes or os.cpu_count() or 1
+    log = read(names, grammar=grammar, processes=processes, progress=progress)
     if not log.events.num_rows:
         raise _nothing_read(names, log.coverage)
     return Run(
