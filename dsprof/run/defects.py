@@ -56,10 +56,14 @@ def zero_global_timers(events: pd.DataFrame, source: Source) -> Outcome:
     return _without_seconds(events, wrong), met("zero-global-timers", "repair", text, wrong)
 
 
-def all_zero_timers(events: pd.DataFrame, _: Source) -> Outcome:
-    """A timer line of nothing but zeros says nothing (Megatron's own, under DeepSpeed)."""
+def all_zero_timers(events: pd.DataFrame, source: Source) -> Outcome:
+    """A timer line of nothing but zeros says nothing (Megatron's own, under DeepSpeed).
+
+    Set-up timers may well round to zero.
+    """
     rows = of_kind(events, Kind.PHASE)
-    rows = rows[rows["timers"].notna() & rows["seconds"].notna()]
+    set_up = [name for name, flavour in source.flavours.items() if flavour.sums == "once"]
+    rows = rows[rows["timers"].notna() & ~rows["timers"].isin(set_up) & rows["seconds"].notna()]
     most = rows["seconds"].groupby(rows["record"]).transform("max")
     wrong = rows[most == 0]
     text = "timer lines that hold only zeros measure nothing and were dropped"

@@ -80,7 +80,23 @@ _SHAPES: Final = _table(
 )
 
 #: DeepSpeed's timer words were shortened in 0.10.1.
-_WORDS: Final = _table({"fwd": "0.10.1-999", "forward": "0.1.0-0.10.0"})
+_WORDS: Final = _table(
+    {
+        "fwd": "0.10.1-999",
+        "fwd_microstep": "0.10.1-999",
+        "forward": "0.1.0-0.10.0",
+        "forward_microstep": "0.1.0-0.10.0",
+    }
+)
+
+#: Word of a line that newer versions print without the logger's header → those versions.
+_PRINTED: Final = _table(
+    {"fwd": "0.18.0-999", "fwd_microstep": "0.18.0-999", "max_allocated": "0.18.3-999"}
+)
+_PRINTS: Final = ("deepspeed.timers", "deepspeed_memory.see_memory")
+
+#: What the first public releases called themselves → what they are counted as today.
+_EARLY: Final = _table({"2.1": "0.1.0-0.2.0"})
 
 
 @dataclass(frozen=True)
@@ -123,9 +139,10 @@ def versions(events: pd.DataFrame, facts: Mapping[str, Any]) -> Versions:
     """What the source states, else what its line numbers and the shapes of its lines allow."""
     config = of_kind(events, Kind.CONFIG)
     stated = config.loc[config["name"] == "deepspeed_version", "text"].dropna()
-    exact = [parse(str(text)) for text in stated if parse(str(text)) > (0, 0, 0)]
+    exact = [str(text) for text in stated if parse(str(text)) > (0, 0, 0)]
     if exact:
-        return Versions(((exact[-1], exact[-1]),), "stated")
+        last = parse(exact[-1])
+        return Versions(_EARLY.get(exact[-1], ((last, last),)), "stated")
     if (events["name"] == "communication_percent").any():
         return Versions((), "percentages that only the fork DeeperSpeed prints", fork=True)
     seen = {
@@ -134,9 +151,25 @@ def versions(events: pd.DataFrame, facts: Mapping[str, Any]) -> Versions:
     patterns = set(events["pattern"].dropna().unique())
     timers = events.loc[events["pattern"] == "deepspeed.timers", "raw"].dropna().unique()
     seen |= {name: spans for name, spans in _SHAPES.items() if name in patterns}
-    seen |= {f"timer {word}": spans for word, spans in _WORDS.items() if word in timers}
+    seen |= {f"timer {_short(w)}": spans for w, spans in _WORDS.items() if w in timers}
+    seen |= _printed(events, facts)
     spans = _meet(seen.values())
     return Versions(spans, ", ".join(seen)) if spans else Versions()
+
+
+def _short(word: str) -> str:
+    return word.removesuffix("_microstep")
+
+
+def _printed(events: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, tuple[Span, ...]]:
+    """Lines without the logger's header and time, in a log that kept the headers of others."""
+    if not facts.get("fingerprints"):
+        return {}
+    rows = events[events["pattern"].isin(_PRINTS) & events["raw"].isin(list(_PRINTED))]
+    bare = rows["at"].isna().groupby(rows["raw"].astype("str")).all()
+    return {
+        f"{_short(word)} without a header": _PRINTED[word] for word in map(str, bare.index[bare])
+    }
 
 
 def _meet(all_spans: Iterable[tuple[Span, ...]]) -> tuple[Span, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from dsprof.run import Run, from_events
@@ -60,6 +61,47 @@ def test_the_shape_of_throughput_lines_narrows_the_range() -> None:
     assert (
         run_of(old, lines=("logging.py:68",)).meta["version_range"].startswith("0.4.2 to 0.5.6 (")
     )
+
+
+def bare(pattern: str, raw: str, **more: Any) -> dict[str, Any]:
+    """A row of a line that was printed without the logger's header."""
+    return {"kind": "phase", "name": raw, "raw": raw, "seconds": 0.1, "pattern": pattern} | more
+
+
+@pytest.mark.parametrize(
+    ("row", "lines", "text"),
+    [
+        (bare("deepspeed.timers", "fwd_microstep"), ("launch.py:285",), "0.18.0 or later"),
+        (
+            bare("deepspeed_memory.see_memory", "max_allocated"),
+            ("launch.py:285",),
+            "0.18.3 or later",
+        ),
+        (
+            bare("deepspeed.timers", "fwd_microstep"),
+            (),
+            "0.10.1 or later",
+        ),  # headers may be cut off
+        (
+            bare("deepspeed.timers", "fwd", at=pd.Timestamp("2024-01-01")),
+            ("launch.py:285",),
+            "0.10.1 or later",
+        ),
+        (bare("deepspeed.timers", "forward_microstep"), ("logging.py:96",), "0.9.0 to 0.10.0"),
+    ],
+    ids=["printed timers", "printed memory", "no header anywhere", "a header", "older words"],
+)
+def test_how_a_line_is_printed_narrows_the_range(
+    row: dict[str, Any], lines: tuple[str, ...], text: str
+) -> None:
+    run = run_of(row, metric("loss", 1, 1.0), lines=lines)
+    assert run.meta["version_range"].startswith(f"{text} (")
+
+
+def test_the_first_releases_counted_otherwise() -> None:
+    run = run_of(config("deepspeed_version", "2.1"))
+    assert run.meta["versions"] == {"deepspeed": "2.1"}
+    assert run.meta["version_range"] == "0.1.0 to 0.2.0 (stated)"
 
 
 def test_the_fork_has_no_deepspeed_version() -> None:

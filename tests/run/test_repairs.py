@@ -162,6 +162,11 @@ def test_a_line_of_zeros_says_nothing() -> None:
     assert names(run) == ["all-zero-timers"]
 
 
+def test_a_set_up_timer_may_round_to_zero() -> None:
+    run = run_of(*timers("setup", 1, init_optimizer_state=0.0), metric("loss", 1, 1.0))
+    assert names(run) == []
+
+
 def test_a_zero_among_other_timers_stays() -> None:
     run = run_of(*timers("zero", 1, forward=0.1, backward=0.0, step=0.1), metric("loss", 1, 1.0))
     assert len(run.phases) == 3
