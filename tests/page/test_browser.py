@@ -223,6 +223,8 @@ def test_the_page_prints_with_every_chart_in_light_colours(opened: Open, tmp_pat
     page.evaluate(
         "addEventListener('beforeprint', () => { seen = [...plots.values()].every(p => p.drawn) })"
     )
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     file = tmp_path / "page.pdf"
     page.pdf(path=file)
     assert file.read_bytes().startswith(b"%PDF")
