@@ -32,7 +32,7 @@ FLOORS = (
 UPWARD = {("dsprof.run", "dsprof.findings")}
 
 #: What training must never load, and what reading text has no need of.
-HEAVY = {"pandas", "plotly", "textual", "rich", "jinja2", "scipy", "ruptures"}
+HEAVY = {"pandas", "plotly", "textual", "rich", "jinja2", "scipy"}
 
 
 def floor(module: str) -> int:
