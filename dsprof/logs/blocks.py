@@ -26,7 +26,7 @@ class OpenBlock:
     block: Block
     opened_at: int
     wrapped: bool
-    who: tuple[int, int, int]
+    who: int
     opening: bytes
     at: bytes | None
     until: int = -1  # where in the piece another opening ended it

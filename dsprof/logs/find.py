@@ -14,6 +14,16 @@ Finder = Callable[[bytes], list[Hit]]
 _AT_ONCE: Final = 64
 
 
+def shortest(needles: Sequence[bytes]) -> list[bytes]:
+    """The needles without those that begin with another one, sorted: where a longer one
+    stands, the shorter one is found. Neighbours in this order cost a searcher least."""
+    kept: list[bytes] = []
+    for needle in sorted(set(needles)):
+        if not kept or not needle.startswith(kept[-1]):
+            kept.append(needle)
+    return kept
+
+
 def finder(needles: Sequence[bytes]) -> Finder:
     """All non-overlapping hits, leftmost first; of two at one place, the earlier needle.
 

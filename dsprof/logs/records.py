@@ -72,9 +72,18 @@ class Rows:
     text: np.ndarray | None = None
 
 
-#: pattern, block line (-1: the pattern itself), offset, line, rank, local rank, host code,
-#: time stamp, groups, text of its pairs.
-_New = tuple[int, int, int, int, int, int, int, bytes | None, Groups, bytes | None]
+#: Rank, local rank and host code; -1 where unknown.
+Who = tuple[int, int, int]
+NOBODY: Final = 0  # code of (-1, -1, -1)
+
+#: Shape, offset, line, code of who, time stamp, groups, text of its pairs.
+_New = tuple[int, int, int, int, bytes | None, Groups, bytes | None]
+_SHAPES: Final = 1024  # more than a block has kinds of lines
+
+
+def shape_of_record(pattern: int, block_line: int = -1) -> int:
+    """Pattern and, if the record is a line of its block, which kind of line."""
+    return pattern * _SHAPES + block_line + 1
 
 
 class Records:
@@ -84,30 +93,37 @@ class Records:
         self.grammar = grammar
         self.keys: Codes[Key] = Codes()
         self.hosts: Codes[str] = Codes()
+        self.whos: Codes[Who] = Codes()
+        self.whos((-1, -1, -1))
         self.texts: Codes[str] = Codes()
         self.signatures: Codes[frozenset[str]] = Codes()
         self.columns: dict[str, list[np.ndarray]] = {name: [] for name in _RECORD_TYPES}
         self.rows: list[Rows] = []
         self.per_pattern = np.zeros(len(grammar.patterns), np.int64)
         self.count = 0  # records in finished batches
-        self._new: list[_New] = []
+        self.new: list[_New] = []
 
     def __len__(self) -> int:
-        return self.count + len(self._new)
+        return self.count + len(self.new)
 
     def add(
         self,
         pattern: int,
         offset: int,
         line: int,
-        who: tuple[int, int, int],
+        who: int,
         at: bytes | None,
         groups: Groups,
-        body: bytes | None,
         block_line: int = -1,
     ) -> None:
-        """One record. `who` is rank, local rank and host code, -1 where unknown."""
-        self._new.append((pattern, block_line, offset, line, *who, at, groups, body))
+        """One record without pairs; `who` is a code of `whos`."""
+        shape = shape_of_record(pattern, block_line)
+        self.new.append((shape, offset, line, who, at, groups, None))
+
+    def may_be(self, who: int, other: int) -> bool:
+        """Whether nothing that `who` tells contradicts `other`."""
+        told = zip(self.whos.values[who], self.whos.values[other], strict=True)
+        return all(mine < 0 or mine == theirs for mine, theirs in told)
 
     def join(self, later: Records, lines: int) -> None:
         """Adds the records of the range right behind, which begins after `lines` lines."""
@@ -132,41 +148,42 @@ class Records:
         self.count += later.count
 
     def flush_if_full(self) -> None:
-        if len(self._new) >= _BATCH:
+        if len(self.new) >= _BATCH:
             self.flush()
 
     def flush(self) -> None:
         """Turns what was added since the last time into columns."""
-        if not self._new:
+        if not self.new:
             return
-        count = len(self._new)
-        pattern, block_line, offset, line, rank, local, host, at, groups, bodies = zip(
-            *self._new, strict=True
-        )
-        self._new = []
+        count = len(self.new)
+        shapes, offsets, lines, who, at, groups, bodies = zip(*self.new, strict=True)
+        self.new.clear()
+        shape, offset = np.array(shapes, np.int64), np.array(offsets, np.int64)
+        rank, local, host = np.array(self.whos.values, np.int32).T[:, np.array(who, np.int32)]
         columns = {
-            "line": np.array(line, np.int64),
-            "pattern": np.array(pattern, np.int64),
-            "rank": np.array(rank, np.int32),
-            "local": np.array(local, np.int32),
-            "host": np.array(host, np.int32),
+            "line": np.array(lines, np.int64),
+            "pattern": shape // _SHAPES,
+            "rank": rank,
+            "local": local,
+            "host": host,
             "at": clocks.microseconds(at),
             "step": np.full(count, -1, np.int64),
             "signature": np.full(count, -1, np.int32),
         }
         made: list[Rows] = []
-        for number, shape, records in _by_shape(columns["pattern"], np.array(block_line, np.int64)):
+        for records in _alike(shape):
             at_records = records.tolist()
+            number, block_line = divmod(int(shape[records[0]]), _SHAPES)
             made += self._rows_of(
                 number,
-                shape,
+                block_line - 1,
                 records,
                 [groups[i] for i in at_records],
                 [body for i in at_records if (body := bodies[i]) is not None],
                 columns,
             )
         self.per_pattern += np.bincount(columns["pattern"], minlength=len(self.per_pattern))
-        order = np.argsort(np.array(offset, np.int64), kind="stable")
+        order = np.argsort(offset, kind="stable")
         place = np.empty(count, np.int64)
         place[order] = np.arange(count)
         for name, values in columns.items():
@@ -418,15 +435,10 @@ def _moved(codes: Codes[T], other: Codes[T]) -> np.ndarray:
     return np.array([*map(codes, other.values), -1], np.int32)
 
 
-def _by_shape(
-    pattern: np.ndarray, block_line: np.ndarray
-) -> Iterable[tuple[int, int, np.ndarray]]:
-    """Records of one pattern and block line at a time: both numbers and which they are."""
-    shape = pattern * 1024 + block_line + 1
+def _alike(shape: np.ndarray) -> list[np.ndarray]:
+    """Which records share a shape, for each shape."""
     order = np.argsort(shape, kind="stable")
-    cuts = np.flatnonzero(np.diff(shape[order])) + 1
-    for records in np.split(order, cuts):
-        yield int(pattern[records[0]]), int(block_line[records[0]]), records
+    return np.split(order, np.flatnonzero(np.diff(shape[order])) + 1)
 
 
 def _worded(

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
+
+import numpy as np
 
 from dsprof.grammar import Grammar, Pattern
 from dsprof.logs import clocks, wrappers
 from dsprof.logs.bars import Bars
 from dsprof.logs.blocks import OpenBlock
 from dsprof.logs.coverage import Unread
-from dsprof.logs.find import Hit, finder
+from dsprof.logs.find import Hit, finder, shortest
 from dsprof.logs.lines import Lines
 from dsprof.logs.pairs import end_of_pairs
-from dsprof.logs.records import Groups, Records
+from dsprof.logs.records import NOBODY, Groups, Records, Who, shape_of_record
 from dsprof.logs.wrappers import Plan, Prefixes
 
 _LINE_ENDS: Final = b"\n\r"
@@ -27,11 +30,12 @@ _LONGEST_WRAPPED: Final = 4096
 _LONGEST_RECORD: Final = 1 << 14
 _MOST_OPEN: Final = 32
 
-#: Rank, local rank and host code; -1 where unknown.
-Who = tuple[int, int, int]
-NOBODY: Final[Who] = (-1, -1, -1)
-#: Number of a pattern and the regex that tells whether it begins at a needle.
-Candidate = tuple[int, re.Pattern[bytes]]
+_KEPT_WHO: Final = 4096
+_NEWLINE: Final = 10
+
+#: Number of a pattern and the regex that tells whether it begins at a needle; None if the
+#: needle is all there is to it.
+Candidate = tuple[int, re.Pattern[bytes] | None]
 
 
 class Scanner:
@@ -50,8 +54,7 @@ class Scanner:
         self.headers: Counter[bytes] = Counter()
         self.unread = Unread()
         self._patterns = grammar.patterns
-        searched = [p for p in grammar.patterns if not p.behind]
-        needles = list(dict.fromkeys(needle for p in searched for needle in p.needles))
+        needles = shortest(grammar.needles)
         self._find = finder(needles)
         self._longest = max(map(len, needles), default=0)
         self._of_needle = [_candidates(grammar, needle) for needle in needles]
@@ -59,10 +62,16 @@ class Scanner:
             p.place == "own" and not (p.regex and "step" in p.regex.groupindex)
             for p in grammar.patterns
         ]
+        self._simple = [
+            p.lead is None and p.pairs is None and p.block is None and not back
+            for p, back in zip(grammar.patterns, self._looks_back, strict=True)
+        ]
+        self._blanks = [b" |\t" + p.pairs.separator if p.pairs else b"" for p in grammar.patterns]
         self._bars = Bars(grammar)
         self._pieces = Lines()
         self._offset = 0  # of the next piece in the source
         self._prefixes = Prefixes()
+        self._who: dict[bytes, int] = {}  # by prefix without its time stamp
         self._blocks: list[OpenBlock] = []
         self._followed = 0  # lines read behind the end, for blocks only
         self.year = 0  # of the first full date; clocks without a year take it
@@ -129,39 +138,36 @@ class Scanner:
     def _scan(self, piece: bytes) -> None:
         piece = wrappers.without_colours(piece)
         hits = self._find(piece)
+        ends = np.flatnonzero(np.frombuffer(piece, np.uint8) == _NEWLINE)
         carried = len(self._blocks)
-        taken = self._read_hits(piece, hits) if hits else set()
+        taken = self._read_hits(piece, hits, ends) if hits else set()
         if self._blocks:
             self._feed_blocks(piece, taken, carried)
         if self.unread.wants(piece):
             self.unread.look(piece, taken, self.lines)
-        self.lines += piece.count(b"\n")
+        self.lines += len(ends)
         self._offset += len(piece)
         self._bars.remember(piece)
         self.records.flush_if_full()
 
-    def _read_hits(self, piece: bytes, hits: list[Hit]) -> set[int]:  # noqa: C901, PLR0912, PLR0915
-        """Records of a piece; gives where the lines begin that hold one.
+    def _read_hits(  # noqa: C901, PLR0912, PLR0915
+        self, piece: bytes, hits: list[Hit], ends: np.ndarray
+    ) -> set[int]:
+        """Records of a piece whose lines end at `ends`; gives where the lines begin that
+        hold one.
 
         The hot loop of dsprof: one round a hit. What it calls, it calls only for hits that
         are records, or for the few that are odd.
         """
         taken: set[int] = set()
-        patterns, of_needle, looks_back = self._patterns, self._of_needle, self._looks_back
-        add, offset, size = self.records.add, self._offset, len(piece)
+        patterns, of_needle, simple = self._patterns, self._of_needle, self._simple
+        add, offset = self.records.new.append, self._offset
         returns = b"\r" in piece
         last = len(hits) - 1
-        line_end, number = -1, self.lines  # of the line the hit before stands in
         here, reached, who, at = -1, 0, NOBODY, None  # of the record before
-        for i, (needle, start, stop) in enumerate(hits):
-            if start > line_end:
-                after = line_end + 1
-                line_start = piece.rfind(b"\n", after, start) + 1 or after
-                number += piece.count(b"\n", after, line_start) + 1
-                line_end = piece.find(b"\n", stop)
-                if line_end < 0:
-                    line_end = size
-                low, high = line_start, line_end
+        lines = _lines_of(hits, ends, self.lines, len(piece))
+        for i, ((needle, start, stop), line_start, line_end, number) in enumerate(lines):
+            low, high = line_start, line_end
             if returns:  # a progress bar's carriage returns end lines too
                 low = piece.rfind(b"\r", line_start, start) + 1 or line_start
                 high = piece.find(b"\r", stop, line_end)
@@ -174,6 +180,9 @@ class Scanner:
             else:
                 begin_of_prefix = reached
             for p, regex in of_needle[needle]:
+                if regex is None:
+                    groups, end = (), stop
+                    break
                 match = regex.match(piece, start, high)
                 if match is not None:
                     groups, end = match.groups(), match.end()
@@ -184,26 +193,31 @@ class Scanner:
                     continue
                 p, groups = found
                 end = high
-            pattern = patterns[p]
-            begin = start
-            if pattern.lead is not None:
-                begin, groups = _with_lead(pattern.lead, groups, piece, begin_of_prefix, start)
-            body = None
-            if pattern.pairs is not None:
-                alone = low != here and (i == last or hits[i + 1][1] >= high)
-                body, end = _body_of(pattern, piece, end, high, alone=alone)
+            begin, body = start, None
+            if not simple[p]:
+                pattern = patterns[p]
+                if pattern.lead is not None:
+                    begin, groups = _with_lead(pattern.lead, groups, piece, begin_of_prefix, start)
+                if pattern.pairs is not None:
+                    if low != here and (i == last or hits[i + 1][1] >= high) and not pattern.pairs.end:
+                        body, end = piece[end:high].strip(self._blanks[p]), high  # alone on its line
+                    else:
+                        body, end = _body_of(pattern, piece, end, high)
+                        body = body.strip(self._blanks[p])
             if low != here:
                 who, at = NOBODY, None
                 if low != line_start:
                     who = self._who_began(piece, line_start, low)
             if begin > begin_of_prefix:
                 who, at = self._read_prefix(piece[begin_of_prefix:begin], who, at)
-            if looks_back[p]:
-                self._add_bar(piece, begin, number, who)
-            add(p, offset + begin, number, who, at, groups, body)
-            if pattern.block is not None:
-                opening = piece[end:high][:_LONGEST_WRAPPED]
-                self._open(OpenBlock(p, pattern.block, high, begin > low, who, opening, at), low)
+            if not simple[p]:
+                if self._looks_back[p]:
+                    self._add_bar(piece, begin, number, who)
+                if pattern.block is not None:
+                    opening = piece[end:high][:_LONGEST_WRAPPED]
+                    block = OpenBlock(p, pattern.block, high, begin > low, who, opening, at)
+                    self._open(block, low)
+            add((shape_of_record(p), offset + begin, number, who, at, groups, body))
             taken.add(low)
             here, reached = low, max(end, stop)
         return taken
@@ -229,40 +243,48 @@ class Scanner:
         stop = piece.find(b"\n", high + 1)
         glued = text.rstrip(b"\r") + piece[high + 1 : stop if stop >= 0 else len(piece)]
         for p, regex in candidates:
-            match = regex.match(glued[:_LONGEST_WRAPPED])
+            match = regex.match(glued[:_LONGEST_WRAPPED]) if regex else None
             if match is not None and self._patterns[p].pairs is None:
                 return p, match.groups()
         return None
 
-    def _add_bar(self, piece: bytes, begin: int, number: int, who: Who) -> None:
+    def _add_bar(self, piece: bytes, begin: int, number: int, who: int) -> None:
         """The progress bar in front of a record that has no step number of its own."""
         found = self._bars.before(piece, begin, self._offset)
         if found is not None:
             p, groups, offset, lines_back = found
-            self.records.add(p, offset, number - lines_back, who, None, groups, None)
+            self.records.add(p, offset, number - lines_back, who, None, groups)
 
-    def _who_began(self, piece: bytes, line_start: int, low: int) -> Who:
+    def _who_began(self, piece: bytes, line_start: int, low: int) -> int:
         r"""A `\r` segment belongs to whoever began its line."""
         prefix, plan = self._prefixes.plan(piece[line_start : min(low, line_start + 200)])
         return self._identity(prefix, plan, NOBODY)
 
-    def _read_prefix(
-        self, prefix: bytes, who: Who, at: bytes | None
-    ) -> tuple[Who, bytes | None]:
-        """Rank, local rank, host and time from a prefix; what it does not tell stays."""
+    def _read_prefix(self, prefix: bytes, who: int, at: bytes | None) -> tuple[int, bytes | None]:
+        """Who printed a record, and when; what the prefix does not tell stays."""
         prefix, plan = self._prefixes.plan(prefix)
+        rest = prefix
         if plan.at is not None:
-            at = prefix[plan.at[0] : plan.at[1]]
+            begin, end = plan.at
+            at, rest = prefix[begin:end], prefix[:begin] + prefix[end:]
             if not self.year and at[:4].isdigit():
                 self.year = int(at[:4])
         elif plan.clock is not None and self.year:
             at = clocks.with_year(prefix[plan.clock[0] : plan.clock[1]], self.year)
         if plan.where is not None:
             self.headers[prefix[plan.where[0] : plan.where[1]]] += 1
-        return self._identity(prefix, plan, who), at
+        if who != NOBODY:
+            return self._identity(prefix, plan, who), at
+        known = self._who.get(rest)
+        if known is None:
+            if len(self._who) >= _KEPT_WHO:
+                self._who.clear()
+            known = self._who[rest] = self._identity(prefix, plan, NOBODY)
+        return known, at
 
-    def _identity(self, prefix: bytes, plan: Plan, known: Who) -> Who:
-        rank, local, host = known
+    def _identity(self, prefix: bytes, plan: Plan, known: int) -> int:
+        """Rank, local rank and host of a prefix, as a code; what it does not tell stays."""
+        rank, local, host = self.records.whos.values[known]
         if plan.rank is not None:
             rank = int(prefix[plan.rank[0] : plan.rank[1]][:9])
         if plan.local is not None:
@@ -272,13 +294,13 @@ class Scanner:
         elif plan.task is not None and host < 0:
             task = prefix[plan.task[0] : plan.task[1]].decode("ascii")
             host = self.records.hosts(f"task {task}")
-        return rank, local, host
+        return self.records.whos((rank, local, host))
 
     def _feed_blocks(self, piece: bytes, taken: set[int], carried: int) -> None:
         """Gives open blocks the lines behind their opening one; `carried` of them were
         opened in an earlier piece."""
         still_open = []
-        lines: dict[int, tuple[Who, bytes]] = {}  # several blocks read the same line
+        lines: dict[int, tuple[int, bytes]] = {}  # several blocks read the same line
         for i, block in enumerate(self._blocks):
             low = 0 if i < carried else block.opened_at + 1
             number = self.lines + self._followed + 1 + piece.count(b"\n", 0, low)
@@ -293,7 +315,7 @@ class Scanner:
                 if found is not None:
                     shape, groups = found
                     at = self._offset + low
-                    self.records.add(block.pattern, at, number, block.who, block.at, groups, None, shape)
+                    self.records.add(block.pattern, at, number, block.who, block.at, groups, shape)
                 elif low in taken and block.missed > missed:
                     block.missed -= 1  # another pattern's line is no gap
                 low, number = high + 1, number + 1
@@ -302,7 +324,7 @@ class Scanner:
         self._blocks = still_open
 
     def _block_line(
-        self, block: OpenBlock, piece: bytes, low: int, high: int, lines: dict[int, tuple[Who, bytes]]
+        self, block: OpenBlock, piece: bytes, low: int, high: int, lines: dict[int, tuple[int, bytes]]
     ) -> tuple[int, Groups] | None:
         text = piece[low:high].rstrip(b"\r")
         if block.wrapped:
@@ -310,7 +332,7 @@ class Scanner:
                 plan = wrappers.study(text[:400], whole=False, outer=True)
                 lines[low] = self._identity(text, plan, NOBODY), text[plan.end :]
             who, text = lines[low]
-            if any(w >= 0 and w != mine for w, mine in zip(who, block.who, strict=True)):
+            if not self.records.may_be(who, block.who):
                 return block.miss()
         return block.read(text)
 
@@ -328,7 +350,7 @@ def _candidates(grammar: Grammar, needle: bytes) -> list[Candidate]:
         for own in pattern.needles:
             text = pattern.regex.pattern if pattern.regex else re.escape(own)
             if own == needle:
-                found.append((-len(own), number, re.compile(text)))
+                found.append((-len(own), number, pattern.regex))
             elif own.startswith(needle) or needle.startswith(own):
                 found.append((-len(own), number, re.compile(b"(?=%s)(?:%s)" % (re.escape(own), text))))
     found.sort(key=lambda candidate: candidate[:2])
@@ -345,20 +367,27 @@ def _with_lead(
     return match.start(), (match.groups() + groups)
 
 
-def _body_of(
-    pattern: Pattern, piece: bytes, start: int, high: int, *, alone: bool
-) -> tuple[bytes, int]:
+def _lines_of(
+    hits: list[Hit], ends: np.ndarray, before: int, size: int
+) -> Iterable[tuple[Hit, int, int, int]]:
+    """Each hit with its line: where it begins and ends, and its number; `before` lines
+    went before the piece."""
+    index = np.searchsorted(ends, np.array([start for _, start, _ in hits]))
+    bounds = np.concatenate([[-1], ends, [size]])
+    numbers = (index + before + 1).tolist()
+    return zip(hits, (bounds[index] + 1).tolist(), bounds[index + 1].tolist(), numbers, strict=True)
+
+
+def _body_of(pattern: Pattern, piece: bytes, start: int, high: int) -> tuple[bytes, int]:
     """The text of a record's pairs and where it ends; another record may follow on the line."""
     pairs = pattern.pairs
     assert pairs is not None
-    if alone and not pairs.end:
-        return piece[start:high].strip(b" |\t"), high
     body = piece[start : min(high, start + _LONGEST_RECORD)]
     if not pairs.end:
         body = body[: _next_of_its_kind(pattern, body)]
         body = body[: wrappers.header_start(body, 0, len(body))]
     body = body[: end_of_pairs(body, pairs)]
-    return body.strip(b" |\t"), start + len(body)
+    return body, start + len(body)
 
 
 def _next_of_its_kind(pattern: Pattern, body: bytes) -> int:
