@@ -1,8 +1,8 @@
 """Why collectives take as long as they do: bandwidth, latency, or a slower peer.
 
-The first of these that the source proves is the cause: ranks compared, the wait
-that DeepSpeed's own straggler table states, reduction against gathering of as
-many bytes, the cost model against a stated link. If none can be, the cause stays
+What waits for a rank that is proven late belongs to `straggler-rank`, not here. Of the
+rest the first of these that the source proves is the cause: reduction against gathering
+of as many bytes, the cost model against a stated link. If neither can be, the cause stays
 unknown.
 """
 
@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dsprof.analysis.collectives import waiting
 from dsprof.analysis.cost import least_seconds, zero_traffic
-from dsprof.findings.facts import Facts, promise, row_evidence
-from dsprof.findings.finding import Advice, Evidence
+from dsprof.findings.facts import Facts, promise
+from dsprof.findings.finding import Advice
 from dsprof.findings.thresholds import (
     FAR_FROM_MODEL,
     NEAR_MODEL,
@@ -32,12 +31,11 @@ class Cause:
     advice: tuple[Advice, ...] = ()
     gain: tuple[float, float] | None = None
     known: bool = True
-    evidence: tuple[Evidence, ...] = ()
 
 
 def cause_of(facts: Facts, seconds: float) -> Cause:
     """What `seconds` of exposed collectives per step come from."""
-    for cause in (_late_rank, _stated_wait, _slower_than_gathering, _against_model):
+    for cause in (_slower_than_gathering, _against_model):
         found = cause(facts, seconds)
         if found is not None:
             return found
@@ -52,46 +50,6 @@ def cause_of(facts: Facts, seconds: float) -> Cause:
         f"{missing}, hence medium confidence about the cure.",
         advice=_less_traffic(facts),
         known=False,
-    )
-
-
-def _late_rank(facts: Facts, seconds: float) -> Cause | None:
-    """Timers of several ranks show one that comes late."""
-    late = facts.straggler
-    if late is None or late.delay < WAITING_EXPLAINS * seconds:
-        return None
-    return Cause(
-        f"Rank {late.rank} arrives {format_seconds(late.delay)} per step after the median rank, "
-        f"{format_share(min(1.0, late.delay / seconds))} of that time: the others wait for it, "
-        "the network is not the cause.",
-        title=f": the others wait for rank {late.rank}",
-        gain=promise(min(late.delay, seconds)),
-    )
-
-
-def _stated_wait(facts: Facts, seconds: float) -> Cause | None:
-    """DeepSpeed's straggler table: what this rank's calls took beyond the fastest rank's."""
-    if any(name.startswith("cumulative-comm") for name in facts.doubts):
-        return None
-    waited = waiting(facts.run.events)
-    if waited is None or waited.share < WAITING_EXPLAINS:
-        return None
-    row = waited.row
-    lost = waited.share * seconds
-    return Cause(
-        f"DeepSpeed's straggler table says that {format_share(waited.share)} of this rank's "
-        f"communication, {format_seconds(waited.seconds)} so far, is waiting for a slower rank: "
-        "not bandwidth. Which rank is late it does not say; a recording of every rank does.",
-        title=f", and {format_share(waited.share)} of that is waiting for a slower rank",
-        advice=(_record("names the rank and the phase in which it falls behind"),),
-        gain=promise(lost),
-        evidence=(
-            row_evidence(
-                row,
-                f"{row['text']} of {format_bytes(row['bytes'])}: "
-                f"{format_seconds(row['seconds'])} of waiting in {int(row['count'])} calls",
-            ),
-        ),
     )
 
 

@@ -7,6 +7,7 @@ from dsprof.events import Severity
 from dsprof.findings.causes import cause_of, overlap_advice
 from dsprof.findings.facts import NO_TIMERS, Facts, phase_evidence, promise
 from dsprof.findings.finding import Finding
+from dsprof.findings.ranks import straggler_rank
 from dsprof.findings.thresholds import (
     COMMUNICATION_CRITICAL,
     COMMUNICATION_WARNING,
@@ -25,6 +26,8 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
     seconds = facts.seconds_of("communication")
     if seconds is None:
         return NO_TIMERS if facts.breakdown is None else "no timer of this run times collectives"
+    waited = _waited(facts)
+    seconds = max(seconds - waited, 0.0)
     share = facts.share(seconds) or 0.0
     severity = grade(share, COMMUNICATION_WARNING, COMMUNICATION_CRITICAL)
     if severity is None:
@@ -33,6 +36,7 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
     cause = cause_of(facts, seconds)
     largest = f", most of it {table.index[0]}" if len(table) > 1 and not cause.title else ""
     doubt = facts.doubts.get("memory-breakdown-inflates-backward")
+    apart = f", apart from {format_seconds(waited)} of waiting for a late rank" if waited else ""
     return [
         Finding(
             rule="communication-bound",
@@ -41,17 +45,23 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
             f"{largest}{cause.title}",
             summary=f"Collectives hold a step up for {format_seconds(seconds)} of "
             f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
-            f"({facts.windows}). {cause.sentence}"
-            + (f" Low confidence: {doubt}." if doubt else ""),
+            f"({facts.windows})"
+            f"{apart}. {cause.sentence}" + (f" Low confidence: {doubt}." if doubt else ""),
             share=share,
             seconds_per_step=seconds,
             phase=str(table.index[0]) if len(table) else None,
-            evidence=cause.evidence + phase_evidence(table),
+            evidence=phase_evidence(table),
             advice=cause.advice,
             gain=None if doubt else cause.gain,
             confidence="low" if doubt else "high" if cause.known else "medium",
         )
     ]
+
+
+def _waited(facts: Facts) -> float:
+    """Seconds per step that `straggler-rank` accounts for."""
+    late = straggler_rank(facts)
+    return 0.0 if isinstance(late, str) else sum(f.seconds_per_step or 0.0 for f in late)
 
 
 def no_overlap(facts: Facts) -> list[Finding] | str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
+from dsprof.analysis.collectives import Waiting, waiting
 from dsprof.findings.facts import Facts, largest, promise, row_evidence
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
@@ -9,9 +12,10 @@ from dsprof.findings.thresholds import (
     STRAGGLER_CRITICAL,
     STRAGGLER_HELD,
     STRAGGLER_WARNING,
+    WAITING_EXPLAINS,
     grade,
 )
-from dsprof.units import format_seconds, format_share
+from dsprof.units import format_bytes, format_seconds, format_share
 
 
 def straggler_rank(facts: Facts) -> list[Finding] | str:
@@ -20,7 +24,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
         return "the stages of a pipeline do different work: their ranks cannot be compared"
     late = facts.straggler
     if late is None:
-        return "timers of fewer than two ranks"
+        return _from_table(facts)
     if late.steps < EVIDENCE_STEPS:
         return f"{late.steps} steps are timed by every rank, {EVIDENCE_STEPS} needed"
     share = facts.share(late.delay) or 0.0
@@ -55,6 +59,63 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             gain=promise(late.delay),
         )
     ]
+
+
+def _from_table(facts: Facts) -> list[Finding] | str:
+    """The rank that prints DeepSpeed's straggler table says how long it waited for others."""
+    told = stated_wait(facts)
+    seconds = facts.seconds_of("communication")
+    if told is None or seconds is None:
+        return "timers of fewer than two ranks, and no straggler table of the comms logger"
+    lost = told.share * seconds
+    share = facts.share(lost) or 0.0
+    severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
+    if severity is None or told.share < WAITING_EXPLAINS:
+        return []
+    row = told.row
+    printer = 0 if pd.isna(row["rank"]) else int(row["rank"])
+    late = (1 - printer,) if facts.run.meta.get("world_size") == 2 else ()
+    who = f"rank {late[0]}" if late else "a slower rank"
+    return [
+        Finding(
+            rule="straggler-rank",
+            severity=severity,
+            title=f"Rank {printer} waits for {who}, {format_share(share)} of each step",
+            summary=f"Of {format_seconds(seconds)} of communication per step "
+            f"({format_share(facts.share(seconds) or 0.0)} of the step) {format_share(told.share)} "
+            f"is waiting until {who} comes: not bandwidth. DeepSpeed's straggler table says so of "
+            f"{format_seconds(told.seconds)} of rank {printer}'s calls so far."
+            + ("" if late else " Which rank is late it does not say, hence medium confidence."),
+            share=share,
+            seconds_per_step=lost,
+            ranks=late,
+            phase=str(row["text"]),
+            evidence=(
+                row_evidence(
+                    row,
+                    f"{row['text']} of {format_bytes(row['bytes'])}: "
+                    f"{format_seconds(row['seconds'])} of waiting in {int(row['count'])} calls",
+                ),
+            ),
+            advice=(
+                Advice(
+                    "dsprof attach",
+                    "",
+                    "one recorded restart",
+                    "names the rank and the phase in which it falls behind",
+                ),
+            ),
+            gain=promise(lost),
+            confidence="high" if late else "medium",
+        )
+    ]
+
+
+def stated_wait(facts: Facts) -> Waiting | None:
+    """The straggler table's account; None where the latencies under it cannot be trusted."""
+    if any(name.startswith("cumulative-comm") for name in facts.doubts):
+        return None
+    return waiting(facts.run.events)
 
 
 def gpu_throttled(facts: Facts) -> list[Finding] | str:
