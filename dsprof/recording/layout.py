@@ -1,0 +1,155 @@
+"""The bytes of a recording: header, rows, names of files. docs/recording.md is its page.
+
+Every row is 64 bytes and lies at a multiple of 64, so it never straddles a page or a
+sector: the file only grows, and whatever cuts it cuts its last row at most. That is why
+rows carry no checksum. A row of zeros (a disk that lost power) is no row: kinds begin at 1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from dsprof.errors import DsprofError
+
+MAGIC: Final = b"\x89DSPROF\n"  # no text file begins so; a newline translation would show
+VERSION: Final = 1
+ROW: Final = 64
+PAGE: Final = 4096  # the header takes whole pages
+
+#: magic, version, bytes of a row, where rows begin, bytes of JSON.
+HEAD: Final = struct.Struct("<8sHHII")
+CELL: Final = 32  # where the in-flight cell lies: two 8-byte words
+JSON: Final = 64  # where the JSON begins
+
+
+class RowKind(IntEnum):
+    TEXT = 1  # a piece of an interned name
+    SPAN = 2
+    COLLECTIVE = 3
+    STEP = 4
+    METRIC = 5
+    MEMORY = 6
+    GPU = 7
+    PROBLEM = 8
+    CONFIG = 9
+    CLOCK = 10  # both clocks, read together
+    END = 11  # the writer was closed: nothing follows
+    KEPT = 12  # in a `kept` file: the rows before it are those of one part
+
+
+class Unit(IntEnum):
+    """The column of the table that a value belongs to."""
+
+    VALUE = 0
+    SECONDS = 1
+    BYTES = 2
+    COUNT = 3
+
+
+ASYNC: Final = 1  # flag of a collective: it was issued, and waited for later
+
+# Whatever a row has in common with others lies at the same place in all of them:
+# kind 0, flags or unit 1, engine 2, name 4, step 8, when 16 (nanoseconds of perf_counter).
+
+#: kind, engine, name, step, micro, begin, duration, gpu, thread
+SPAN: Final = struct.Struct("<BxBxIiiqqqI20x")
+#: kind, flags, engine, name, step, seq, begin, wait, blocked, duration, size, group, count, micro
+COLLECTIVE: Final = struct.Struct("<BBBxIiIqqqqQIHh")
+#: kind, engine, step, micros, begin, duration, eight classes in the order of `events.Class`
+STEP: Final = struct.Struct("<BxB5xiIqq8f")
+#: kind (METRIC to CONFIG), unit, engine, name, step, text, at, value
+VALUE: Final = struct.Struct("<BBBxIiIqd32x")
+#: kind, bytes used, id, id of the parent, piece, pieces, bytes
+TEXT: Final = struct.Struct("<BB2xIIHH48s")
+#: kind, perf_counter, wall clock (nanoseconds since 1970, UTC), uncertainty
+CLOCK: Final = struct.Struct("<B15xqqq24x")
+#: kind, number (END: perf_counter; KEPT: the part)
+MARK: Final = struct.Struct("<B15xq40x")
+
+PIECE: Final = 48  # bytes of text in one row
+NAME_BITS: Final = 20  # of the in-flight cell's first word; the rest is the sequence number
+
+SUFFIX: Final = ".dsprof"
+_FILE: Final = re.compile(r"(?P<stem>rank-\d+\.\d+(?:-\d+)?)(?:\.(?P<part>\d+|kept))?\.dsprof")
+
+
+def file_name(stem: str, part: int | str) -> str:
+    """`rank-00003.4242.dsprof`, then `.1.dsprof`, `.2.dsprof`; `part` may be "kept"."""
+    return f"{stem}{'' if part == 0 else f'.{part}'}{SUFFIX}"
+
+
+def stem_of(name: str) -> str | None:
+    """What the files of one process have in common; None if the name is not one of theirs."""
+    match = _FILE.fullmatch(name)
+    return match["stem"] if match else None
+
+
+def part_of(name: str) -> int:
+    """The part's number; -1 for a `kept` file and for foreign names."""
+    match = _FILE.fullmatch(name)
+    if match is None or match["part"] == "kept":
+        return -1
+    return int(match["part"] or 0)
+
+
+def pack_header(meta: dict[str, Any]) -> bytes:
+    """Header with an empty in-flight cell, padded with zeros to whole pages."""
+    text = json.dumps(meta, separators=(",", ":"), default=str).encode()
+    rows = -(-(JSON + len(text)) // PAGE) * PAGE
+    return (HEAD.pack(MAGIC, VERSION, ROW, rows, len(text)).ljust(JSON, b"\0") + text).ljust(
+        rows, b"\0"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """`rows` is where rows begin, `meta` the JSON."""
+
+    rows: int
+    meta: dict[str, Any]
+
+
+def header_size(head: bytes, where: str) -> int:
+    """Bytes of the header that begins with `head` (at least `JSON` bytes).
+
+    Raises:
+        DsprofError: it is cut, foreign, or of a newer format.
+    """
+    if not head.startswith(MAGIC[: len(head)]) or not head:
+        raise DsprofError("is no dsprof recording", where, "recordings end in .dsprof")
+    if len(head) < JSON:
+        raise DsprofError("is cut inside its header: nothing was recorded", where)
+    _, version, row, rows, _ = HEAD.unpack_from(head)
+    if version > VERSION:
+        raise DsprofError(
+            f"was written by a newer dsprof (format {version}; this one reads up to {VERSION})",
+            where,
+            "update dsprof where you read it",
+        )
+    if row != ROW or rows < PAGE or rows % PAGE:
+        raise DsprofError("has a damaged header", where)
+    return int(rows)
+
+
+def parse_header(data: bytes, where: str) -> Header:
+    """The header at the beginning of `data`.
+
+    Raises:
+        DsprofError: it is cut, foreign, damaged, or of a newer format.
+    """
+    rows = header_size(data[:JSON], where)
+    size = HEAD.unpack_from(data)[4]
+    if len(data) < rows:
+        raise DsprofError("is cut inside its header: nothing was recorded", where)
+    try:
+        meta = json.loads(data[JSON : JSON + size])
+    except (ValueError, RecursionError):
+        meta = None
+    if not isinstance(meta, dict) or JSON + size > rows:
+        raise DsprofError("has a damaged header", where)
+    return Header(rows, meta)

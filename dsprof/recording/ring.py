@@ -1,0 +1,158 @@
+"""The files of one process: a ring of parts, and what outlives a part.
+
+Spans and collectives of the oldest part are forgotten with it; its other rows (steps,
+metrics, problems, ...) are copied to a `kept` file first. A short run has one part and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dsprof.errors import DsprofError
+from dsprof.recording.layout import CELL, MARK, PAGE, ROW, RowKind, file_name, pack_header
+
+PARTS: Final = 8  # of the ring: detail is forgotten an eighth at a time
+
+
+class Ring:
+    """Appends rows to the current part and goes on in a new one when it is full.
+
+    Raises:
+        FileExistsError: another process has these names.
+        DsprofError: a file cannot be written.
+    """
+
+    def __init__(self, folder: Path, stem: str, meta: dict[str, Any], keep_bytes: int) -> None:
+        self._folder, self._stem, self._meta = folder, stem, meta
+        self._limit = max(keep_bytes // PARTS, PAGE)
+        self._part = self._oldest = 0
+        self._kept_bytes = 0
+        self._fd, self._bytes = _create(self.path, self._header(0))
+        self.cell = _cell(self._fd)
+
+    @property
+    def path(self) -> Path:
+        """The file that is written to now."""
+        return self._folder / file_name(self._stem, self._part)
+
+    @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
+
+    def append(self, rows: bytes) -> None:
+        """One write, at a row's boundary.
+
+        Raises:
+            DsprofError: not all could be written. Whole rows that were count; the next
+                write begins behind them.
+        """
+        written, error = _put(self._fd, rows, self._bytes)
+        self._bytes += written // ROW * ROW
+        if error:
+            raise unwritable(self.path, error) from error
+
+    def is_full(self, *, step_ended: bool) -> bool:
+        """Whether to turn: between two steps, unless one step alone fills two parts."""
+        return self._bytes >= (self._limit if step_ended else 2 * self._limit)
+
+    def turn(self, kept: Sequence[bytes], definitions: Sequence[bytes]) -> None:
+        """Go on in a new part, which begins with `definitions`; `kept` outlives the old one."""
+        self._keep(b"".join([*kept, MARK.pack(RowKind.KEPT, self._part)]))
+        new = self._folder / file_name(self._stem, self._part + 1)
+        old, (self._fd, self._bytes) = self._fd, _create(new, self._header(self._part + 1))
+        os.close(old)
+        self._part += 1
+        number, since = self.cell
+        self.cell = _cell(self._fd)
+        self.cell[1], self.cell[0] = since, number
+        self.append(b"".join(definitions))
+        while self._part - self._oldest >= PARTS:
+            (self._folder / file_name(self._stem, self._oldest)).unlink(missing_ok=True)
+            self._oldest += 1
+
+    def _keep(self, rows: bytes) -> None:
+        path = self._folder / file_name(self._stem, "kept")
+        if not self._kept_bytes:
+            fd, self._kept_bytes = _create(path, self._header(-1))
+        else:
+            fd = _open(path, os.O_WRONLY)
+        written, error = _put(fd, rows, self._kept_bytes)
+        os.close(fd)
+        if error:
+            raise unwritable(path, error) from error
+        self._kept_bytes += written
+
+    def _header(self, part: int) -> bytes:
+        return pack_header(self._meta | {"part": part})
+
+    def close(self) -> None:
+        """Let go of the file; the cell is memory of our own from now on."""
+        self.cell = _blank_cell()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _put(fd: int, data: bytes, offset: int) -> tuple[int, OSError | None]:
+    """Write `data` at `offset`: bytes written, and why not all of them.
+
+    The kernel may take it in pieces; interrupted calls are repeated by `os` itself (PEP 475).
+    """
+    written = 0
+    view = memoryview(data)
+    while written < len(data):
+        try:
+            written += os.pwrite(fd, view[written:], offset + written)
+        except OSError as error:
+            return written, error
+    return written, None
+
+
+def _open(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def _create(path: Path, header: bytes) -> tuple[int, int]:
+    """A new file that begins with `header`: descriptor and size."""
+    fd = _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    _, error = _put(fd, header, 0)
+    if error:
+        os.close(fd)
+        path.unlink(missing_ok=True)
+        raise unwritable(path, error) from error
+    return fd, len(header)
+
+
+def _cell(fd: int) -> memoryview:
+    """The in-flight cell of a file; memory of our own where it cannot be mapped.
+
+    Its page was written with the header, so storing into it needs no new block on disk.
+    """
+    if sys.byteorder == "little":
+        try:
+            return memoryview(mmap.mmap(fd, PAGE))[CELL : CELL + 16].cast("Q")
+        except (OSError, ValueError):  # some network file systems map nothing
+            pass
+    return _blank_cell()
+
+
+def _blank_cell() -> memoryview:
+    return memoryview(bytearray(16)).cast("Q")
+
+
+def unwritable(path: Path, error: OSError) -> DsprofError:
+    reason = error.strerror or str(error)
+    return DsprofError(
+        f"cannot be written: {reason}", str(path), "give the recording another folder"
+    )

@@ -1,0 +1,364 @@
+"""Writes a recording from inside training: standard library only, no locks, no threads.
+
+Recording a span appends a tuple to a list; `flush` turns what waits into bytes and hands
+them to the kernel in one write. Everything here may raise: whoever records inside training
+catches it at one place and stops recording.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from itertools import starmap
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from dsprof.errors import DsprofError
+from dsprof.recording.layout import (
+    CLOCK,
+    COLLECTIVE,
+    MARK,
+    NAME_BITS,
+    PIECE,
+    SPAN,
+    STEP,
+    TEXT,
+    VALUE,
+    RowKind,
+    Unit,
+)
+from dsprof.recording.ring import Ring, unwritable
+
+CLOCK_EVERY: Final = 60_000_000_000  # ns between two readings of both clocks
+UNKNOWN: Final = (math.nan,) * 8
+
+_T = TypeVar("_T")
+_SPAN, _COLLECTIVE, _STEP = int(RowKind.SPAN), int(RowKind.COLLECTIVE), int(RowKind.STEP)
+_METRIC, _MEMORY, _GPU = int(RowKind.METRIC), int(RowKind.MEMORY), int(RowKind.GPU)
+_BYTES, _SECONDS = int(Unit.BYTES), int(Unit.SECONDS)
+
+
+class Writer:
+    """One process's recording. Times are nanoseconds of `time.perf_counter_ns`; -1: no step.
+
+    Names are ids from `name`. The id of a phase's name stands for its whole path, so rows
+    say where they belong. Spans and collectives may be appended to `spans` and `collectives`
+    directly, as tuples in the order of `layout.SPAN` and `layout.COLLECTIVE`: the lists stay
+    the same objects for ever.
+
+    In a forked child the writer is dead: nothing more is written.
+    """
+
+    def __init__(self, ring: Ring) -> None:
+        self.spans: list[tuple[int, ...]] = []
+        self.collectives: list[tuple[int, ...]] = []
+        self.flushed_ns = time.perf_counter_ns()
+        self._ring = ring
+        self._rows: list[bytes] = []  # packed rows that are kept for ever
+        self._texts: list[bytes] = []  # definitions that are not in the file yet
+        self._kept: list[bytes] = []  # what of this part outlives it
+        self._names: dict[tuple[str, int], int] = {}
+        self._ids = itertools.count(1)
+        self._step_ended = False
+        self._clock_ns = self.flushed_ns
+        self._busy = threading.Lock()
+        _WRITERS.add(self)
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | os.PathLike[str],
+        header: Mapping[str, Any],
+        *,
+        keep_bytes: int = 256 << 20,
+    ) -> Writer:
+        """A new recording in `folder`, which is made if it is not there.
+
+        Args:
+            folder: of the run; all ranks share it, no two processes share a file.
+            header: `rank`, `host`, `world`, `restart`, `launch`, `versions`, `config`, ...;
+                process id and clocks are added. docs/recording.md lists what readers know.
+            keep_bytes: how much of spans and collectives is kept; the oldest go first.
+
+        Raises:
+            DsprofError: the folder cannot be written to, or the disk is full.
+        """
+        place = Path(folder)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(place, error) from error
+        meta = {"pid": os.getpid(), **header, "clock": dict(zip(CLOCKS, clocks(), strict=True))}
+        stem = f"rank-{int(header.get('rank', 0)):05}.{os.getpid()}"
+        for attempt in range(1, 1000):  # containers reuse process ids
+            name = stem if attempt == 1 else f"{stem}-{attempt}"
+            try:
+                return cls(Ring(place, name, meta, keep_bytes))
+            except FileExistsError:
+                continue
+        raise DsprofError("holds a thousand recordings of this rank", str(place), "clear it")
+
+    @property
+    def path(self) -> Path:
+        """The file that is written to now."""
+        return self._ring.path
+
+    def name(self, text: str, parent: int = 0) -> int:
+        """The id of `text`, or of the path `text` makes under the id `parent`."""
+        key = (text, parent)
+        known = self._names.get(key)
+        if known is None:
+            known = next(self._ids)
+            if known >> NAME_BITS:
+                raise DsprofError(
+                    "holds a million names", str(self.path), "leave numbers out of them"
+                )
+            self._texts += _definition(known, text, parent)
+            self._names[key] = known
+        return known
+
+    def span(
+        self,
+        name: int,
+        begin_ns: int,
+        end_ns: int,
+        step: int = -1,
+        micro: int = -1,
+        *,
+        gpu_ns: int = -1,
+        engine: int = 0,
+        thread: int = 0,
+    ) -> None:
+        """A phase that ended; `gpu_ns` is its duration on the device's own stream."""
+        self.spans.append(
+            (_SPAN, engine, name, step, micro, begin_ns, end_ns - begin_ns, gpu_ns, thread)
+        )
+
+    def collective(  # noqa: PLR0917 - a row's fields are its parameters
+        self,
+        name: int,
+        group: int,
+        begin_ns: int,
+        wait_ns: int,
+        blocked_ns: int,
+        step: int = -1,
+        micro: int = -1,
+        *,
+        size: int = 0,
+        count: int = 1,
+        seq: int = 0,
+        duration_ns: int = -1,
+        flags: int = 0,
+        engine: int = 0,
+    ) -> None:
+        """A collective or a point-to-point call, `name` under the phase that it blocked.
+
+        Args:
+            name: id of the operation's path.
+            group: id of the group's name, 0 if unknown.
+            begin_ns: when it was issued.
+            wait_ns: when somebody began to wait for it.
+            blocked_ns: how long: the exposed time.
+            size: bytes.
+            duration_ns: its own duration where the backend tells, else -1.
+        """
+        self.collectives.append(
+            (_COLLECTIVE, flags, engine, name, step, seq, begin_ns, wait_ns, blocked_ns,
+             duration_ns, size, group, count, micro)
+        )  # fmt: skip
+
+    def step(
+        self,
+        step: int,
+        begin_ns: int,
+        end_ns: int,
+        classes: Sequence[float] = UNKNOWN,
+        *,
+        micros: int = 1,
+        engine: int = 0,
+    ) -> None:
+        """An optimizer step that ended; its rows are complete once this is flushed.
+
+        `classes` are seconds per `events.Class`, nan where unknown; they stand for the
+        step's phases when those have left the ring.
+        """
+        self._rows.append(
+            STEP.pack(_STEP, engine, step, micros, begin_ns, end_ns - begin_ns, *classes)
+        )
+        self._step_ended = True
+
+    def metric(
+        self,
+        name: int,
+        value: float,
+        step: int = -1,
+        *,
+        unit: int = 0,
+        text: int = 0,
+        engine: int = 0,
+        at_ns: int = 0,
+    ) -> None:
+        self._value(_METRIC, unit, engine, name, step, text, at_ns, value)
+
+    def memory(
+        self, name: int, size: float, step: int = -1, *, engine: int = 0, at_ns: int = 0
+    ) -> None:
+        self._value(_MEMORY, _BYTES, engine, name, step, 0, at_ns, size)
+
+    def gpu(
+        self,
+        name: int,
+        value: float,
+        step: int = -1,
+        *,
+        unit: int = 0,
+        gpu: int = 0,
+        at_ns: int = 0,
+    ) -> None:
+        """A sample of a device; `gpu` is the id of its UUID."""
+        self._value(_GPU, unit, 0, name, step, gpu, at_ns, value)
+
+    def overhead(self, seconds: float, step: int = -1) -> None:
+        """What recording itself cost during a step."""
+        self._value(_METRIC, _SECONDS, 0, self.name("overhead"), step, 0, 0, seconds)
+
+    def problem(
+        self, name: str, text: str, step: int = -1, *, value: float = math.nan, engine: int = 0
+    ) -> None:
+        what = self.name(text) if text else 0
+        self._value(RowKind.PROBLEM, 0, engine, self.name(name), step, what, 0, value)
+
+    def config(self, name: str, value: float | str, *, engine: int = 0) -> None:
+        words, number = (value, math.nan) if isinstance(value, str) else ("", value)
+        text = self.name(words) if words else 0
+        self._value(RowKind.CONFIG, 0, engine, self.name(name), -1, text, 0, number)
+
+    def _value(  # noqa: PLR0917
+        self,
+        kind: int,
+        unit: int,
+        engine: int,
+        name: int,
+        step: int,
+        text: int,
+        at_ns: int,
+        value: float,
+    ) -> None:
+        at = at_ns or time.perf_counter_ns()
+        self._rows.append(VALUE.pack(kind, unit, engine, name, step, text, at, value))
+
+    def in_flight(self, name: int, seq: int = 0, at_ns: int = 0) -> None:
+        """Say which operation the process is in now; 0 for none. Survives SIGKILL."""
+        cell = self._ring.cell
+        cell[1] = at_ns
+        cell[0] = seq << NAME_BITS | name  # one aligned store: name and number agree
+
+    def flush(self) -> None:
+        """Hand everything that waits to the kernel, in one write.
+
+        A call while another one runs (a signal handler, a second thread) does nothing.
+
+        Raises:
+            DsprofError: the file cannot be written. It stays readable; what waited is lost.
+        """
+        if not self._busy.acquire(blocking=False):
+            return
+        try:
+            self._flush()
+        finally:
+            self._busy.release()
+
+    def _flush(self) -> None:
+        self.flushed_ns = now = time.perf_counter_ns()
+        if now - self._clock_ns > CLOCK_EVERY:
+            self._clock_ns = now
+            self._rows.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
+        # Names last out of the lists and first into the file: what uses one follows it.
+        ended, self._step_ended = self._step_ended, False
+        rows, collectives, spans = _taken(self._rows), _taken(self.collectives), _taken(self.spans)
+        texts = _taken(self._texts)
+        if not self._ring.is_open:
+            return
+        detail = [*starmap(SPAN.pack, spans), *starmap(COLLECTIVE.pack, collectives)]
+        try:
+            self._ring.append(b"".join([*texts, *detail, *rows]))
+        except DsprofError:
+            self._texts = self._definitions()  # some may be among what is lost
+            raise
+        self._kept += texts
+        self._kept += rows
+        if self._ring.is_full(step_ended=ended):
+            self._ring.turn(_taken(self._kept), self._definitions())
+
+    def _definitions(self) -> list[bytes]:
+        return [
+            row for (text, parent), number in list(self._names.items())
+            for row in _definition(number, text, parent)
+        ]  # fmt: skip
+
+    def close(self) -> None:
+        """Flush and mark the end. A second call does nothing."""
+        if not self._ring.is_open:
+            return
+        self.in_flight(0)
+        self._rows.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
+        self._rows.append(MARK.pack(RowKind.END, time.perf_counter_ns()))
+        try:
+            self.flush()
+        finally:
+            self._ring.close()
+
+    def disown(self) -> None:
+        """What a fork has inherited is its parent's."""
+        self._busy = threading.Lock()
+        self._ring.close()
+
+
+CLOCKS: Final = ("perf_ns", "wall_ns", "error_ns")
+
+
+def clocks() -> tuple[int, int, int]:
+    """`perf_counter_ns` and wall clock (UTC) of one moment, and how far they may be apart.
+
+    The closest of a few readings, the wall clock between two of the other: a process that
+    is put aside in between would spoil a single one.
+    """
+    readings = []
+    for _ in range(5):
+        before, wall, after = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()
+        readings.append((after - before, (before + after) // 2, wall))
+    width, perf, wall = min(readings)
+    return perf, wall, width
+
+
+def _definition(number: int, text: str, parent: int) -> list[bytes]:
+    """The rows that say that `number` means `text`; at most 3 MB of it."""
+    data = text.encode("utf-8", "replace")[: 0xFFFF * PIECE]
+    pieces = [data[i : i + PIECE] for i in range(0, len(data), PIECE)] or [b""]
+    return [
+        TEXT.pack(RowKind.TEXT, len(piece), number, parent, i, len(pieces), piece)
+        for i, piece in enumerate(pieces)
+    ]
+
+
+def _taken(waiting: list[_T]) -> list[_T]:
+    """What is in a list, which may grow meanwhile, taken out of it."""
+    rows = waiting[:]
+    del waiting[: len(rows)]
+    return rows
+
+
+_WRITERS: Final[weakref.WeakSet[Writer]] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for writer in list(_WRITERS):
+        writer.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)
