@@ -68,7 +68,7 @@ def phase(name: str, step: int, seconds: float, rank: int = 0) -> Row:
     }
 
 
-def metric(name: str, step: int, value: float, **more: Any) -> Row:
+def metric(name: str, step: int | None, value: float | None, **more: Any) -> Row:
     column = "seconds" if name == "step_seconds" else "value"
     return {"kind": "metric", "name": name, "raw": name, "step": step, "steps": 1, "rank": 0,
             column: value} | more  # fmt: skip

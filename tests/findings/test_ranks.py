@@ -58,7 +58,7 @@ def test_too_few_steps_are_not_judged() -> None:
 
 def test_one_rank_is_not_judged() -> None:
     run = run_of(steps(30, {"forward": 1.0}))
-    assert why(run, "straggler-rank").startswith("timers of fewer than two ranks")
+    assert "timers of fewer than two ranks" in (why(run, "straggler-rank") or "")
 
 
 def test_stages_of_a_pipeline_are_not_compared() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.findings import RULES, findings_of
-from tests.findings.plants import WELL, call, memory, one, rules, run_of, silent, steps, why
+from tests.findings.plants import WELL, call, config, memory, one, rules, run_of, silent, steps, why
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_a_run_with_a_warning_is_not_healthy() -> None:
 @pytest.mark.parametrize("stage", [None, 3])
 def test_a_run_whose_communication_is_not_seen_is_not_healthy(stage: int | None) -> None:
     busy = {"forward": 0.35, "backward_inner": 0.6, "optimizer_step": 0.05}
-    settings = {} if stage is None else {"zero_stage": stage}
-    run = run_of(steps(40, busy), world_size=2, **settings)
+    stages = [] if stage is None else [config("zero_stage", stage)]
+    run = run_of([*stages, *steps(40, busy)], world_size=2)
     assert "healthy" not in rules(run)
     assert "unknown" in findings_of(run)[0].summary
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+
 from dsprof import grammar
 from dsprof.logs.samples import covered, faults, strangers
 
