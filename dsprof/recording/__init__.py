@@ -7,7 +7,7 @@ Importing this loads the standard library only; reading brings numpy and pyarrow
 
 from __future__ import annotations
 
-from dsprof.recording.layout import ASYNC, RowKind, Unit
+from dsprof.recording.layout import ASYNC, THINNED, RowKind, Unit
 from dsprof.recording.writer import Writer
 
-__all__ = ["ASYNC", "RowKind", "Unit", "Writer"]
+__all__ = ["ASYNC", "THINNED", "RowKind", "Unit", "Writer"]

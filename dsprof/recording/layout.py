@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from dsprof.errors import DsprofError
+from dsprof.events import Class
 
 MAGIC: Final = b"\x89DSPROF\n"  # no text file begins so; a newline translation would show
 VERSION: Final = 1
@@ -51,7 +52,11 @@ class Unit(IntEnum):
     COUNT = 3
 
 
-ASYNC: Final = 1  # flag of a collective: it was issued, and waited for later
+#: Flags of a collective.
+ASYNC: Final = 1  # issued first, waited for later
+THINNED: Final = 2  # a step's calls of one kind together, instead of one by one
+
+CLASSES: Final = tuple(str(word) for word in Class)
 
 # Whatever a row has in common with others lies at the same place in all of them:
 # kind 0, flags or unit 1, engine 2, name 4, step 8, when 16 (nanoseconds of perf_counter).
@@ -60,12 +65,12 @@ ASYNC: Final = 1  # flag of a collective: it was issued, and waited for later
 SPAN: Final = struct.Struct("<BxBxIiiqqqI20x")
 #: kind, flags, engine, name, step, seq, begin, wait, blocked, duration, size, group, count, micro
 COLLECTIVE: Final = struct.Struct("<BBBxIiIqqqqQIHh")
-#: kind, engine, step, micros, begin, duration, eight classes in the order of `events.Class`
+#: kind, engine, step, micros, begin, duration, seconds per class of `CLASSES`
 STEP: Final = struct.Struct("<BxB5xiIqq8f")
 #: kind (METRIC to CONFIG), unit, engine, name, step, text, at, value
 VALUE: Final = struct.Struct("<BBBxIiIqd32x")
-#: kind, bytes used, id, id of the parent, piece, pieces, bytes
-TEXT: Final = struct.Struct("<BB2xIIHH48s")
+#: kind, bytes used, class (1 + place in `CLASSES`, 0 none), id, parent's id, piece, pieces, bytes
+TEXT: Final = struct.Struct("<BBBxIIHH48s")
 #: kind, perf_counter, wall clock (nanoseconds since 1970, UTC), uncertainty
 CLOCK: Final = struct.Struct("<B15xqqq24x")
 #: kind, number (END: perf_counter; KEPT: the part)

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from dsprof.errors import DsprofError
 from dsprof.recording.layout import (
+    CLASSES,
     CLOCK,
     COLLECTIVE,
     MARK,
@@ -62,6 +63,7 @@ class Writer:
         self._rows: list[bytes] = []  # packed rows that are kept for ever
         self._texts: list[bytes] = []  # definitions that are not in the file yet
         self._kept: list[bytes] = []  # what of this part outlives it
+        self._defined: list[bytes] = []  # all definitions: each part has them again
         self._names: dict[tuple[str, int], int] = {}
         self._ids = itertools.count(1)
         self._step_ended = False
@@ -108,28 +110,31 @@ class Writer:
         """The file that is written to now."""
         return self._ring.path
 
-    def name(self, text: str, parent: int = 0) -> int:
-        """The id of `text`, or of the path `text` makes under the id `parent`."""
+    def name(self, text: str, parent: int = 0, class_: str = "") -> int:
+        """The id of `text`, or of the path that `text` makes under the id `parent`.
+
+        `class_` (of `events.Class`) is that of a phase's own time; without one it has its
+        parent's.
+        """
         key = (text, parent)
         known = self._names.get(key)
         if known is None:
             known = next(self._ids)
             if known >> NAME_BITS:
-                raise DsprofError(
-                    "holds a million names", str(self.path), "leave numbers out of them"
-                )
-            self._texts += _definition(known, text, parent)
+                raise DsprofError("holds a million names", str(self.path), "use fewer")
+            rows = _definition(known, text, parent, class_)
+            self._texts += rows
+            self._defined += rows
             self._names[key] = known
         return known
 
-    def span(
+    def span(  # noqa: PLR0917 - a row's fields are its parameters
         self,
         name: int,
         begin_ns: int,
         end_ns: int,
         step: int = -1,
         micro: int = -1,
-        *,
         gpu_ns: int = -1,
         engine: int = 0,
         thread: int = 0,
@@ -139,7 +144,7 @@ class Writer:
             (_SPAN, engine, name, step, micro, begin_ns, end_ns - begin_ns, gpu_ns, thread)
         )
 
-    def collective(  # noqa: PLR0917 - a row's fields are its parameters
+    def collective(  # noqa: PLR0917
         self,
         name: int,
         group: int,
@@ -148,7 +153,6 @@ class Writer:
         blocked_ns: int,
         step: int = -1,
         micro: int = -1,
-        *,
         size: int = 0,
         count: int = 1,
         seq: int = 0,
@@ -163,22 +167,23 @@ class Writer:
             group: id of the group's name, 0 if unknown.
             begin_ns: when it was issued.
             wait_ns: when somebody began to wait for it.
-            blocked_ns: how long: the exposed time.
-            size: bytes.
+            blocked_ns: how long: the exposed time of all `count` calls; -1 if unknown.
+            size: bytes of one call.
+            count: at most 65535.
             duration_ns: its own duration where the backend tells, else -1.
+            flags: `ASYNC`, `THINNED`.
         """
         self.collectives.append(
             (_COLLECTIVE, flags, engine, name, step, seq, begin_ns, wait_ns, blocked_ns,
              duration_ns, size, group, count, micro)
         )  # fmt: skip
 
-    def step(
+    def step(  # noqa: PLR0917
         self,
         step: int,
         begin_ns: int,
         end_ns: int,
         classes: Sequence[float] = UNKNOWN,
-        *,
         micros: int = 1,
         engine: int = 0,
     ) -> None:
@@ -223,9 +228,9 @@ class Writer:
         """A sample of a device; `gpu` is the id of its UUID."""
         self._value(_GPU, unit, 0, name, step, gpu, at_ns, value)
 
-    def overhead(self, seconds: float, step: int = -1) -> None:
+    def overhead(self, seconds: float, step: int = -1, engine: int = 0) -> None:
         """What recording itself cost during a step."""
-        self._value(_METRIC, _SECONDS, 0, self.name("overhead"), step, 0, 0, seconds)
+        self._value(_METRIC, _SECONDS, engine, self.name("overhead"), step, 0, 0, seconds)
 
     def problem(
         self, name: str, text: str, step: int = -1, *, value: float = math.nan, engine: int = 0
@@ -288,18 +293,12 @@ class Writer:
         try:
             self._ring.append(b"".join([*texts, *detail, *rows]))
         except DsprofError:
-            self._texts = self._definitions()  # some may be among what is lost
+            self._texts = self._defined[:]  # some may be among what is lost
             raise
         self._kept += texts
         self._kept += rows
         if self._ring.is_full(step_ended=ended):
-            self._ring.turn(_taken(self._kept), self._definitions())
-
-    def _definitions(self) -> list[bytes]:
-        return [
-            row for (text, parent), number in list(self._names.items())
-            for row in _definition(number, text, parent)
-        ]  # fmt: skip
+            self._ring.turn(_taken(self._kept), self._defined)
 
     def close(self) -> None:
         """Flush and mark the end. A second call does nothing."""
@@ -336,12 +335,13 @@ def clocks() -> tuple[int, int, int]:
     return perf, wall, width
 
 
-def _definition(number: int, text: str, parent: int) -> list[bytes]:
+def _definition(number: int, text: str, parent: int, class_: str) -> list[bytes]:
     """The rows that say that `number` means `text`; at most 3 MB of it."""
     data = text.encode("utf-8", "replace")[: 0xFFFF * PIECE]
     pieces = [data[i : i + PIECE] for i in range(0, len(data), PIECE)] or [b""]
+    code = CLASSES.index(class_) + 1 if class_ else 0
     return [
-        TEXT.pack(RowKind.TEXT, len(piece), number, parent, i, len(pieces), piece)
+        TEXT.pack(RowKind.TEXT, len(piece), code, number, parent, i, len(pieces), piece)
         for i, piece in enumerate(pieces)
     ]
 
