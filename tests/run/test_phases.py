@@ -149,19 +149,21 @@ def test_every_phase_names_the_line_that_proves_it() -> None:
     assert phases["line"].notna().all()
 
 
-MEGATRON_OVER_DEEPSPEED = """\
-[2024-05-01 10:00:00,100] [INFO] [logging.py:96:log_dist] [Rank 0] step=1, skipped=0, lr=[0.0001], mom=[(0.9, 0.999)]
-[2024-05-01 10:00:00,101] [INFO] [logging.py:96:log_dist] [Rank 0] time (ms) | fwd: 300.00 | bwd: 600.00 | bwd_inner: 500.00 | bwd_allreduce: 100.00 | step: 40.00
- iteration        1/     100 | consumed samples:           64 | elapsed time per iteration (ms): 1000.0 | learning rate: 1.000E-04 | lm loss: 1.000000E+01 |
-(min, max) time across ranks (ms):
-    forward-backward ...............................: (905.00, 910.00)
-    optimizer ......................................: (41.00, 45.00)
-"""
+ENGINE = "[2024-05-01 10:00:00,100] [INFO] [logging.py:96:log_dist] [Rank 0] "
+MEGATRON_OVER_DEEPSPEED = (
+    ENGINE + "step=1, skipped=0, lr=[0.0001], mom=[(0.9, 0.999)]",
+    ENGINE + "time (ms) | fwd: 300.00 | bwd: 600.00 | bwd_inner: 500.00 | bwd_allreduce: 100.00"
+    " | step: 40.00",
+    " iteration        1/     100 | elapsed time per iteration (ms): 1000.0 | lm loss: 1.0E+01 |",
+    "(min, max) time across ranks (ms):",
+    "    forward-backward ...............................: (905.00, 910.00)",
+    "    optimizer ......................................: (41.00, 45.00)",
+)
 
 
 def test_megatrons_timers_hold_those_of_the_engine_below(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
-    log.write_text(MEGATRON_OVER_DEEPSPEED)
+    log.write_text("\n".join(MEGATRON_OVER_DEEPSPEED))
     run = load(log)
     parents = run.phases.set_index("name")["parent"].dropna().to_dict()
     assert parents == {
