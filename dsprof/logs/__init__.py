@@ -24,6 +24,7 @@ from dsprof.logs.coverage import Unread
 from dsprof.logs.csv_monitor import is_scalar_file, read_scalars
 from dsprof.logs.lines import portions
 from dsprof.logs.ranges import ranges_of, scan_ranges
+from dsprof.logs.records import without_cycle_collection
 from dsprof.logs.scan import Scanner
 from dsprof.logs.source import Source, damages, is_plain, open_bytes, sources_of
 from dsprof.logs.table import SCHEMA, Sheet, events_table
@@ -117,11 +118,12 @@ def read(
     grammar = grammars.builtin() if grammar is None else grammar
     report = progress or (lambda _: None)
     sources = sources_of(paths)
-    readers = [
-        _read_source(source, grammar, processes, report)
-        for source in sources
-        if not is_scalar_file(source.name)
-    ]
+    with without_cycle_collection():
+        readers = [
+            _read_source(source, grammar, processes, report)
+            for source in sources
+            if not is_scalar_file(source.name)
+        ]
     return _log(readers, grammar, [s.name for s in sources if is_scalar_file(s.name)])
 
 

@@ -23,7 +23,7 @@ class Bars:
         self._patterns = [(i, p) for i, p in enumerate(grammar.patterns) if p.behind]
         self._needles = {needle for _, p in self._patterns for needle in p.needles}
         self._tail = b""
-        self._last = -1
+        self._looked = 0  # place in the source up to which bars were looked for
 
     def remember(self, piece: bytes) -> None:
         """Call with each piece once it is read."""
@@ -38,28 +38,26 @@ class Bars:
         Args:
             offset: place of the piece in the source.
         """
-        if begin >= LOOK_BACK:
-            text = piece[begin - LOOK_BACK : begin]
-        else:
-            text = (self._tail + piece[:begin])[-LOOK_BACK:]
-        found = self._last_in(text)
+        text, end = piece, begin
+        low = max(begin - LOOK_BACK, self._looked - offset)  # what lies before was looked at
+        self._looked = offset + begin
+        if low < 0:
+            text = (self._tail[low:] if -low < len(self._tail) else self._tail) + piece[:begin]
+            low, end = 0, len(text)
+        found = self._last_in(text, low, end)
         if found is None:
             return None
         number, groups, start = found
-        place = offset + begin - len(text) + start
-        if place <= self._last:
-            return None
-        self._last = place
-        return number, groups, place, text.count(b"\n", start)
+        return number, groups, offset + begin - (end - start), text.count(b"\n", start, end)
 
-    def _last_in(self, text: bytes) -> tuple[int, Groups, int] | None:
-        end = len(text)
+    def _last_in(self, text: bytes, low: int, high: int) -> tuple[int, Groups, int] | None:
+        end = high
         for _ in range(_TRIES):
-            end = max((text.rfind(needle, 0, end) for needle in self._needles), default=-1)
+            end = max([text.rfind(needle, low, end) for needle in self._needles], default=-1)
             if end < 0:
                 return None
             for number, pattern in self._patterns:
-                match = pattern.regex.match(text, end) if pattern.regex else None
+                match = pattern.regex.match(text, end, high) if pattern.regex else None
                 if match is not None:
                     return number, match.groups(), end
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +19,8 @@ Found = tuple[int, tuple[bytes | None, ...]]
 class OpenBlock:
     """A block that is being read.
 
-    `wrapped` says that the opening line had something in front of its text, so its
+    `wrapped` says that the opening line had something in front of its text (`margin`: what
+    people put there; launchers and loggers come behind it), so its
     lines do too; `who` is whose lines they are: several ranks print at once.
     """
 
@@ -26,6 +28,7 @@ class OpenBlock:
     block: Block
     opened_at: int
     wrapped: bool
+    margin: re.Pattern[bytes] | None
     who: int
     opening: bytes
     at: bytes | None

@@ -70,63 +70,37 @@ def _split(part: bytes, pairs: Pairs) -> tuple[bytes, bytes]:
 
 
 def _bulk(bodies: Sequence[bytes], pairs: Pairs) -> Found:
-    data = b"\n".join(bodies)
+    data = b"\n".join(bodies) + b"\n"
     flat = np.frombuffer(data, np.uint8)
-    line_ends = np.append(np.flatnonzero(flat == _NEWLINE), len(flat))
-    if len(line_ends) != len(bodies):  # a body holds a newline itself
+    newline, assign = flat == _NEWLINE, flat == pairs.assign[0]
+    at = np.flatnonzero(newline | assign | (flat == pairs.separator[0]))
+    line = np.cumsum(newline[at]) - newline[at]
+    if line[-1] + 1 != len(bodies):  # a body holds a newline itself
         return _strict(range(len(bodies)), bodies, pairs)
-    ends = np.flatnonzero((flat == pairs.separator[0]) | (flat == _NEWLINE))
-    ends = np.append(ends, len(flat))
-    assigns = np.flatnonzero(flat == pairs.assign[0])
-    odd = _odd_lines(line_ends, ends, assigns)
+    begins = np.empty_like(at)
+    begins[0], begins[1:] = 0, at[:-1] + 1
+    # Where keys and values alternate, every other mark is an assignment.
+    assigns = assign[at]
+    odd = np.zeros(len(bodies), bool)
+    odd[line[1:][assigns[1:] == assigns[:-1]]] = True
+    odd[0] |= not assigns[0]
     if odd.any():
-        return _mixed(bodies, odd, pairs)
-    begins = np.empty_like(ends)
-    begins[0] = 0
-    begins[1:] = ends[:-1] + 1
-    key_from, key_to = _trim(flat, begins, assigns)
-    text_from, text_to = _trim(flat, assigns + 1, ends)
-    if (key_from >= key_to).any() or (text_from >= text_to).any():
-        return _strict(range(len(bodies)), bodies, pairs)
-    bounds = np.empty(4 * len(ends) + 1, np.int32)
-    bounds[0] = 0
-    bounds[1::4], bounds[2::4] = key_from, key_to
-    bounds[3::4], bounds[4::4] = text_from, text_to
-    tokens = pa.Array.from_buffers(
-        pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    )
-    places = np.arange(len(ends), dtype=np.int32) * 4
-    keys = tokens.take(pa.array(places + 1)).dictionary_encode()
-    return Found(
-        np.searchsorted(line_ends, begins, side="left").astype(np.int64),
-        keys.dictionary.to_pylist(),
-        keys.indices.to_numpy(),
-        tokens.take(pa.array(places + 3)),
-    )
-
-
-def _odd_lines(line_ends: np.ndarray, ends: np.ndarray, assigns: np.ndarray) -> np.ndarray:
-    """Lines in which keys and values do not simply alternate."""
-    lines = len(line_ends)
-    parts = np.bincount(np.searchsorted(line_ends, ends), minlength=lines)
-    keys = np.bincount(np.searchsorted(line_ends, assigns), minlength=lines)
-    odd: np.ndarray = parts != keys
-    if len(assigns) == len(ends):
-        begins = np.append(0, ends[:-1] + 1)
-        wrong = (assigns < begins) | (assigns >= ends)
-        odd[np.searchsorted(line_ends, ends[wrong])] = True
-    return odd
-
-
-def _mixed(bodies: Sequence[bytes], odd: np.ndarray, pairs: Pairs) -> Found:
-    plain_at, odd_at = np.flatnonzero(~odd), np.flatnonzero(odd)
-    strict = _strict(odd_at.tolist(), [bodies[i] for i in odd_at], pairs)
-    if len(plain_at) < _FEW:
-        rest = _strict(plain_at.tolist(), [bodies[i] for i in plain_at], pairs)
-    else:
-        rest = _bulk([bodies[i] for i in plain_at], pairs)
-        rest.record = plain_at[rest.record]
-    return _merge(rest, strict)
+        at, begins, line = (marks[~odd[line]] for marks in (at, begins, line))
+    begins, ends = _trim(flat, begins, at)
+    told = np.flatnonzero((begins < ends)[0::2] & (begins < ends)[1::2])
+    # An array of all text between the bounds: keys and values at its odd places.
+    bounds = np.empty(2 * len(ends) + 1, np.int32)
+    bounds[0], bounds[1::2], bounds[2::2] = 0, begins, ends
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    tokens = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
+    keys = tokens.take(pa.array(told * 4 + 1)).dictionary_encode()
+    values = tokens.take(pa.array(told * 4 + 3))
+    codes = keys.indices.to_numpy()
+    found = Found(line[0::2][told], keys.dictionary.to_pylist(), codes, values)
+    if not odd.any():
+        return found
+    numbers = np.flatnonzero(odd)
+    return _merge(found, _strict(numbers.tolist(), [bodies[i] for i in numbers], pairs))
 
 
 def _merge(one: Found, two: Found) -> Found:
@@ -149,16 +123,17 @@ def _merge(one: Found, two: Found) -> Found:
 
 
 def _trim(flat: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Spans without the blanks and quotes around them."""
-    start, end = start.copy(), end.copy()
-    open_ = np.flatnonzero(start < end)
-    while len(open_ := open_[_TRIMMED[flat[start[open_]]]]):
-        start[open_] += 1
-        open_ = open_[start[open_] < end[open_]]
-    open_ = np.flatnonzero(start < end)
-    while len(open_ := open_[_TRIMMED[flat[end[open_] - 1]]]):
-        end[open_] -= 1
-        open_ = open_[start[open_] < end[open_]]
+    """Spans without the blanks and quotes around them; a blank span becomes empty."""
+    start = start + (_TRIMMED[flat[start]] & (start < end))
+    some = np.flatnonzero(_TRIMMED[flat[start]] & (start < end))
+    while len(some):
+        start[some] += 1
+        some = some[_TRIMMED[flat[start[some]]] & (start[some] < end[some])]
+    end = end - (_TRIMMED[flat[end - 1]] & (start < end))
+    some = np.flatnonzero(_TRIMMED[flat[end - 1]] & (start < end))
+    while len(some):
+        end[some] -= 1
+        some = some[_TRIMMED[flat[end[some] - 1]] & (start[some] < end[some])]
     return start, end
 
 

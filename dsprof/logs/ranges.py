@@ -19,6 +19,7 @@ from typing import BinaryIO, Final
 
 from dsprof.grammar import Grammar
 from dsprof.logs.bars import LOOK_BACK
+from dsprof.logs.records import without_cycle_collection
 from dsprof.logs.scan import Scanner
 
 _SMALLEST: Final = 32 << 20  # a smaller range does not pay for its process
@@ -80,7 +81,8 @@ def scan_ranges(
 
 
 def _scan_to_file(part: Range, grammar: Grammar, file: str, *, last: bool) -> None:
-    scanner = scan_range(part, grammar, last=last)
+    with without_cycle_collection():
+        scanner = scan_range(part, grammar, last=last)
     with open(file, "wb") as stream:
         pickle.dump(scanner, stream, protocol=5)
 

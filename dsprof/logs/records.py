@@ -8,7 +8,9 @@ read from text a whole column at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -45,6 +47,19 @@ class Key:
     kind: str
     name: str
     raw: str
+
+
+@contextmanager
+def without_cycle_collection() -> Iterator[None]:
+    """Records are millions of small tuples and never form a cycle: looking for cycles
+    among them would cost a sixth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Codes(Generic[T]):

@@ -66,6 +66,7 @@ class Scanner:
             p.lead is None and p.pairs is None and p.block is None and not back
             for p, back in zip(grammar.patterns, self._looks_back, strict=True)
         ]
+        self._shapes = [shape_of_record(number) for number in range(len(grammar.patterns))]
         self._blanks = [b" |\t" + p.pairs.separator if p.pairs else b"" for p in grammar.patterns]
         self._bars = Bars(grammar)
         self._pieces = Lines()
@@ -161,6 +162,7 @@ class Scanner:
         """
         taken: set[int] = set()
         patterns, of_needle, simple = self._patterns, self._of_needle, self._simple
+        shapes = self._shapes
         add, offset = self.records.new.append, self._offset
         returns = b"\r" in piece
         last = len(hits) - 1
@@ -215,9 +217,10 @@ class Scanner:
                     self._add_bar(piece, begin, number, who)
                 if pattern.block is not None:
                     opening = piece[end:high][:_LONGEST_WRAPPED]
-                    block = OpenBlock(p, pattern.block, high, begin > low, who, opening, at)
+                    margin = wrappers.margin_of(piece[low:begin])
+                    block = OpenBlock(p, pattern.block, high, begin > low, margin, who, opening, at)
                     self._open(block, low)
-            add((shape_of_record(p), offset + begin, number, who, at, groups, body))
+            add((shapes[p], offset + begin, number, who, at, groups, body))
             taken.add(low)
             here, reached = low, max(end, stop)
         return taken
@@ -329,6 +332,8 @@ class Scanner:
         text = piece[low:high].rstrip(b"\r")
         if block.wrapped:
             if low not in lines:
+                margin = block.margin.match(text) if block.margin else None
+                text = text[margin.end() :] if margin else text
                 plan = wrappers.study(text[:400], whole=False, outer=True)
                 lines[low] = self._identity(text, plan, NOBODY), text[plan.end :]
             who, text = lines[low]

@@ -67,7 +67,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     # docker compose; pdsh, clush, ansible; srun --label; collectors
     (False, _HOST + rb" {1,20}\| "),
     (False, rb"(?P<stream>stdout|stderr): ?"),
-    (False, rb"(?P<task>\d{1,6}): ?"),
+    (False, rb" {0,6}(?P<task>\d{1,6}): ?"),
     (False, _HOST + rb":\d+:\d+ \[\d+\] "),  # NCCL: host:pid:thread [device]
     (False, _NAMED + _HOST + rb": ?"),
     # quoted mail, editor line numbers, numbered dumps, indentation
@@ -76,6 +76,9 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (False, rb"\d{1,9} (?=[\[{])"),
 )
 
+_MARGIN: Final = re.compile(rb"(?P<quote>[>\s]{0,400})(?P<number>\d{1,9} (?=[\[{]|\Z)|\[\d{1,9}\] )?")
+_NUMBERED: Final = re.compile(rb"\s{0,40}\[\d{1,9}\] ?")
+_COUNTED: Final = re.compile(rb"\s{0,40}\d{1,9}(?: |\Z)")
 _BLANK: Final = 3  # layers at the end of the list that name nobody
 
 
@@ -154,6 +157,26 @@ def _take(prefix: bytes, position: int, found: dict[str, Span]) -> None:
             if name in ("rank", "where", "local") or name not in found:
                 found[name] = span
         return
+
+
+def margin_of(prefix: bytes) -> re.Pattern[bytes] | None:
+    """What people put left of every line: quotes, indentation, line numbers.
+
+    Args:
+        prefix: what stands in front of a block's first line.
+
+    Returns:
+        What to take off the lines that follow; None if there is nothing.
+    """
+    match = _MARGIN.match(prefix)
+    assert match is not None  # it may be empty
+    if match["number"]:
+        return _NUMBERED if match["number"].startswith(b"[") else _COUNTED
+    quote = match["quote"]
+    if not quote:
+        return None
+    # A quote of an empty line has no blank behind it.
+    return re.compile(b"(?:%s|%s$)" % (re.escape(quote), re.escape(quote.rstrip())))
 
 
 class Prefixes:
