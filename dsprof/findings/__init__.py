@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from dsprof.events import Severity
 from dsprof.findings import (
@@ -69,15 +70,27 @@ _ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 def findings_of(run: Run) -> list[Finding]:
     """What is wrong, dearest first. The first one is the verdict."""
-    return _judge(run)[0]
+    return list(_judge(run)[0])
 
 
 def abstentions_of(run: Run) -> list[Abstention]:
     """The rules that could not judge this run, and what they would need."""
-    return _judge(run)[1]
+    return list(_judge(run)[1])
+
+
+_JUDGED: Final[WeakKeyDictionary[Run, tuple[list[Finding], list[Abstention]]]] = (
+    WeakKeyDictionary()
+)
 
 
 def _judge(run: Run) -> tuple[list[Finding], list[Abstention]]:
+    """Findings and abstentions; a run does not change, so it is judged once."""
+    if run not in _JUDGED:
+        _JUDGED[run] = _judge_anew(run)
+    return _JUDGED[run]
+
+
+def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
     facts = Facts(run)
     found: list[Finding] = []
     silent: list[Abstention] = []
