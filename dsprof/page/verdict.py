@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pandas as pd
 
@@ -16,6 +16,15 @@ from dsprof.units import format_count, format_seconds, format_share
 if TYPE_CHECKING:
     from dsprof.findings import Finding
     from dsprof.run import Run
+
+
+#: What the share of a finding is spent on, where its title may count more than that.
+_SPENT: Final = {
+    "communication-bound": " is communication",
+    "pipeline-bubble": " is waiting for other stages",
+    "pipeline-imbalance": " is waiting for slower stages",
+    "straggler-rank": " is waiting for a late rank",
+}
 
 
 class Told(NamedTuple):
@@ -106,8 +115,9 @@ def _number(found: Finding | None, step: float | None) -> tuple[str, str]:
     if found.share is not None:
         cost = found.seconds_per_step
         of = f" of {format_seconds(step)}" if step else ""
+        what = f"of step time{_SPENT.get(found.rule, '')}"
         return format_share(found.share), (
-            f"of step time: {format_seconds(cost)}{of} per step" if cost else "of step time"
+            f"{what}: {format_seconds(cost)}{of} per step" if cost else what
         )
     if found.seconds_per_step is not None:
         return format_seconds(found.seconds_per_step), "per step"

@@ -141,7 +141,7 @@ def test_the_first_screen_has_the_number_that_proves_it_and_its_line() -> None:
     run.__dict__["findings"] = [finding(share=0.31, seconds_per_step=0.5, evidence=proof)]
     shown_ = verdict(run)
     assert shown_.number == "31 %"
-    assert shown_.proves == "of step time: 500 ms of 1.60 s per step"
+    assert shown_.proves == "of step time is communication: 500 ms of 1.60 s per step"
     assert shown_.place == Place("made.log", 7)
 
 
