@@ -1,13 +1,39 @@
 """The file that recording and reading share: written inside training, read anywhere.
 
-    Writer ─ one write a step ─► rank-00000.4242.dsprof ─► Recording, read, Follower
+    Writer ─ one write a step ─► rank-00000.4242.dsprof ─► Recording, Recordings
 
-Importing this loads the standard library only; reading brings numpy and pyarrow.
+Importing this loads the standard library only; the reading names bring numpy and pyarrow
+when they are first used.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from dsprof.recording.layout import ASYNC, THINNED, RowKind, Unit
 from dsprof.recording.writer import Writer
 
-__all__ = ["ASYNC", "THINNED", "RowKind", "Unit", "Writer"]
+if TYPE_CHECKING:
+    from dsprof.recording.read import Recording, Recordings, is_recording, read_folder
+
+__all__ = [
+    "ASYNC",
+    "THINNED",
+    "Recording",
+    "Recordings",
+    "RowKind",
+    "Unit",
+    "Writer",
+    "is_recording",
+    "read_folder",
+]
+
+_READING = ("Recording", "Recordings", "is_recording", "read_folder")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _READING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dsprof.recording import read
+
+    return getattr(read, name)

@@ -58,23 +58,42 @@ THINNED: Final = 2  # a step's calls of one kind together, instead of one by one
 
 CLASSES: Final = tuple(str(word) for word in Class)
 
-# Whatever a row has in common with others lies at the same place in all of them:
-# kind 0, flags or unit 1, engine 2, name 4, step 8, when 16 (nanoseconds of perf_counter).
-
-#: kind, engine, name, step, micro, begin, duration, gpu, thread
+# Whatever rows have in common lies at the same place in all of them: kind 0, flags or unit 1,
+# engine 2, name 4, step 8, when 16. Times are nanoseconds of `perf_counter_ns`.
 SPAN: Final = struct.Struct("<BxBxIiiqqqI20x")
-#: kind, flags, engine, name, step, seq, begin, wait, blocked, duration, size, group, count, micro
 COLLECTIVE: Final = struct.Struct("<BBBxIiIqqqqQIHh")
-#: kind, engine, step, micros, begin, duration, seconds per class of `CLASSES`
 STEP: Final = struct.Struct("<BxB5xiIqq8f")
-#: kind (METRIC to CONFIG), unit, engine, name, step, text, at, value
-VALUE: Final = struct.Struct("<BBBxIiIqd32x")
-#: kind, bytes used, class (1 + place in `CLASSES`, 0 none), id, parent's id, piece, pieces, bytes
+VALUE: Final = struct.Struct("<BBBxIiIqd32x")  # METRIC, MEMORY, GPU, PROBLEM, CONFIG
 TEXT: Final = struct.Struct("<BBBxIIHH48s")
-#: kind, perf_counter, wall clock (nanoseconds since 1970, UTC), uncertainty
 CLOCK: Final = struct.Struct("<B15xqqq24x")
-#: kind, number (END: perf_counter; KEPT: the part)
-MARK: Final = struct.Struct("<B15xq40x")
+MARK: Final = struct.Struct("<B15xq40x")  # END: when; KEPT: number of the part
+
+_VALUE: Final = ("kind", "unit", "engine", "name", "step", "text", "at", "value")
+
+#: The fields of each kind of row, in order.
+ROWS: Final[dict[RowKind, tuple[struct.Struct, tuple[str, ...]]]] = {
+    RowKind.TEXT: (TEXT, ("kind", "used", "class", "id", "parent", "piece", "pieces", "bytes")),
+    RowKind.SPAN: (
+        SPAN,
+        ("kind", "engine", "name", "step", "micro", "begin", "duration", "gpu", "thread"),
+    ),
+    RowKind.COLLECTIVE: (
+        COLLECTIVE,
+        ("kind", "flags", "engine", "name", "step", "seq", "begin", "wait", "blocked", "duration",
+         "size", "group", "count", "micro"),
+    ),
+    RowKind.STEP: (
+        STEP, ("kind", "engine", "step", "micros", "begin", "duration", *CLASSES)
+    ),
+    RowKind.METRIC: (VALUE, _VALUE),
+    RowKind.MEMORY: (VALUE, _VALUE),
+    RowKind.GPU: (VALUE, _VALUE),
+    RowKind.PROBLEM: (VALUE, _VALUE),
+    RowKind.CONFIG: (VALUE, _VALUE),
+    RowKind.CLOCK: (CLOCK, ("kind", "perf", "wall", "error")),
+    RowKind.END: (MARK, ("kind", "number")),
+    RowKind.KEPT: (MARK, ("kind", "number")),
+}  # fmt: skip
 
 PIECE: Final = 48  # bytes of text in one row
 NAME_BITS: Final = 20  # of the in-flight cell's first word; the rest is the sequence number

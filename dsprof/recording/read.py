@@ -1,0 +1,245 @@
+"""Recordings to events: one process, or all that a run's folder holds; whole or as they grow."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from dsprof.errors import DsprofError
+from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, stem_of
+from dsprof.recording.stream import Stream
+from dsprof.recording.table import SCHEMA, Clock, Names, Origin, events_of
+
+#: Key of the header → canonical name of the configuration.
+_CONFIG: Final = {"world": "world_size", "framework": "framework"}
+
+
+class Recording:
+    """One process's recording; each `follow` gives the events that came since the last one.
+
+    Attributes:
+        header: the JSON of its header.
+        ended: its writer was closed; nothing follows.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], segment: int = 0) -> None:
+        """Open it.
+
+        Args:
+            path: any of its files.
+            segment: which launch of the run it belongs to.
+
+        Raises:
+            DsprofError: it cannot be read, is no recording, or of a newer format.
+        """
+        self.path = str(path)
+        self._stream = Stream(path)
+        self.header = self._stream.meta
+        self.ended = False
+        self._names = Names()
+        self._clock = Clock(*_anchor(self.header))
+        self._origin = Origin(self.header, segment)
+        self._told = False
+
+    def follow(self) -> pa.Table:
+        """Events that are new, whatever has happened to the files meanwhile."""
+        tables = [] if self._told else [self._settings()]
+        self._told = True
+        for portion in self._stream.read():
+            tables.append(events_of(portion, self._names, self._clock, self._origin))
+            last = portion.rows[-ROW:]
+            self.ended |= last[0] == RowKind.END
+        return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+
+    def in_flight(self) -> dict[str, Any] | None:
+        """The operation it is, or died, in: `name` (path), `seq`, `at` (ns since 1970, or None)."""
+        name, seq, at = self._stream.in_flight()
+        if not name:
+            return None
+        since = int(self._clock.utc(np.array([at], np.int64))[0]) if at else None
+        return {"name": self._names.path.get(name), "seq": seq, "at": since}
+
+    def close(self) -> None:
+        self._stream.close()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is known of the process itself."""
+        known = {key: self.header.get(key) for key in ("rank", "host", "pid", "restart", "launch")}
+        return known | {
+            "source": self.path,
+            "segment": self._origin.segment,
+            "ended": self.ended,
+            "in_flight": self.in_flight(),
+        }
+
+    def launched(self, segment: int) -> None:
+        """Say which launch of the run it belongs to, before anything is read."""
+        self._origin = Origin(self.header, segment)
+
+    def _settings(self) -> pa.Table:
+        """The header's configuration as events of line 0."""
+        told = _settings_of(self.header)
+        at = int(self._clock.utc(np.array([_anchor(self.header)[0]], np.int64))[0])
+        words, numbers = [], []
+        for value in told.values():
+            number = isinstance(value, int | float)
+            numbers.append(float(value) if number else None)
+            words.append(None if number else value if isinstance(value, str) else json.dumps(value))
+        size = len(told)
+        columns = {
+            "kind": ["config"] * size,
+            "name": list(told),
+            "raw": list(told),
+            "engine": np.zeros(size, np.int16),
+            "at": np.full(size, at // 1000),
+            "value": numbers,
+            "text": words,
+            "line": np.zeros(size, np.int64),
+        }
+        return self._origin.table(columns, size, self.path)
+
+
+def _anchor(header: Mapping[str, Any]) -> tuple[int, int]:
+    clock = header.get("clock")
+    clock = clock if isinstance(clock, dict) else {}
+    perf, wall = (clock.get(name) for name in ("perf_ns", "wall_ns"))
+    if not isinstance(perf, int) or not isinstance(wall, int):
+        raise DsprofError("has a header without clocks", "", "it was not written by dsprof")
+    return perf, wall
+
+
+def _settings_of(header: Mapping[str, Any]) -> dict[str, Any]:
+    """Canonical name → value; a name without a value is left out."""
+    told = {name: header.get(key) for key, name in _CONFIG.items()}
+    versions = header.get("versions")
+    if isinstance(versions, dict):
+        told |= {f"{name}_version": str(version) for name, version in versions.items()}
+    own = header.get("config")
+    if isinstance(own, dict):
+        told |= own
+    return {str(name): value for name, value in told.items() if value is not None}
+
+
+class Recordings:
+    """All recordings of a run; files that appear later are found by the next `follow`."""
+
+    def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
+        """Nothing is read yet.
+
+        Args:
+            paths: folders and files.
+        """
+        self.recordings: list[Recording] = []
+        self._paths = [Path(path) for path in paths]
+        self._known: set[tuple[Path, str]] = set()
+        self._records = 0
+
+    def follow(self) -> pa.Table:
+        """Events that are new, process after process; `record` goes on counting.
+
+        Raises:
+            DsprofError: a file is no recording, or of a newer format.
+        """
+        self._discover()
+        tables = [recording.follow() for recording in self.recordings]
+        table = pa.concat_tables([SCHEMA.empty_table(), *tables]).unify_dictionaries()
+        place = SCHEMA.get_field_index("record")
+        numbers = np.arange(len(table), dtype=np.int32) + np.int32(self._records)
+        self._records += len(table)
+        return table.set_column(place, SCHEMA.field(place), pa.array(numbers))
+
+    def facts(self) -> dict[str, Any]:
+        """`sources`, and `recordings`: what is known of each process."""
+        return {
+            "sources": [recording.path for recording in self.recordings],
+            "recordings": [recording.facts for recording in self.recordings],
+        }
+
+    def close(self) -> None:
+        for recording in self.recordings:
+            recording.close()
+
+    def _discover(self) -> None:
+        found = [file for path in self._paths for file in _files(path)]
+        new = {_process(file): file for file in reversed(found)}
+        opened = [Recording(new[key]) for key in sorted(new.keys() - self._known)]
+        self._known |= new.keys()
+        self.recordings += opened
+        numbers = segments([recording.header for recording in self.recordings])
+        for recording, number in zip(self.recordings, numbers, strict=True):
+            if recording in opened:
+                recording.launched(number)
+
+
+def _process(file: Path) -> tuple[Path, str]:
+    """Equal for the files of one process."""
+    return file.parent, stem_of(file.name) or file.name
+
+
+def segments(headers: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Which launch each process belongs to, counted from 0 in order of time.
+
+    Processes of one launch agree in `launch` and `restart`; a rank that comes twice has
+    been launched again without saying so.
+    """
+    times: Counter[tuple[str, str]] = Counter()
+    keys: dict[int, tuple[str, int]] = {}
+    begin: dict[tuple[str, int], int] = {}
+    order = sorted(range(len(headers)), key=lambda i: _anchor(headers[i])[1])
+    for i in order:
+        launch = json.dumps([headers[i].get("launch"), headers[i].get("restart", 0)], default=str)
+        rank = launch, str(headers[i].get("rank"))
+        keys[i] = launch, times[rank]
+        times[rank] += 1
+        begin.setdefault(keys[i], _anchor(headers[i])[1])
+    number = {key: n for n, key in enumerate(sorted(begin, key=lambda key: begin[key]))}
+    return [number[keys[i]] for i in range(len(headers))]
+
+
+def _files(path: Path) -> list[Path]:
+    """Recordings that a path names: itself, or those of a folder that are begun."""
+    if not path.is_dir():
+        return [path]
+    return [file for file in sorted(path.rglob(f"*{SUFFIX}")) if file.is_file() and _begun(file)]
+
+
+def _begun(file: Path) -> bool:
+    """Whether there is more than a file that its writer had no time to begin."""
+    try:
+        return file.stat().st_size > JSON
+    except FileNotFoundError:
+        return False
+
+
+def is_recording(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a recording, or a folder that holds one."""
+    place = Path(path)
+    if place.is_dir():
+        return any(place.rglob(f"*{SUFFIX}"))
+    if place.suffix == SUFFIX:
+        return True
+    try:
+        with place.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def read_folder(*paths: str | os.PathLike[str]) -> pa.Table:
+    """The events of all recordings under `paths`, in the columns of `dsprof.events`.
+
+    Raises:
+        DsprofError: there is none, or one cannot be read.
+    """
+    recordings = Recordings(paths)
+    table = recordings.follow()
+    recordings.close()
+    return table

@@ -1,0 +1,185 @@
+"""The rows of one process, read part after part, also while it still writes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dsprof.errors import DsprofError
+from dsprof.recording.layout import (
+    CELL,
+    JSON,
+    MARK,
+    NAME_BITS,
+    ROW,
+    RowKind,
+    file_name,
+    header_size,
+    parse_header,
+    part_of,
+    stem_of,
+)
+
+PORTION: Final = 16 << 20  # bytes of rows handed out at once
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Whole rows that lie one behind the other in a file.
+
+    Attributes:
+        path: the file.
+        first: number of the first row in it, from 1.
+        rows: 64 bytes each.
+        kept: the spans and collectives of these rows' steps are forgotten.
+    """
+
+    path: str
+    first: int
+    rows: bytes
+    kept: bool
+
+
+class Stream:
+    """Follows the files of one process: each `read` gives what came since the last one.
+
+    Args:
+        path: any of the process's files, or one under a name of its own.
+
+    Raises:
+        DsprofError: it cannot be read, is no recording, or of a newer format.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._given = Path(path)
+        self._stem = stem_of(self._given.name)
+        self.meta: dict[str, Any] = read_meta(self._given)
+        self._part = 0
+        self._fd = -1
+        self._path = ""
+        self._rows_at = self._offset = 0
+
+    def read(self) -> Iterator[Portion]:
+        """What is new, in portions. A row that is cut is left until it is whole."""
+        while self._fd >= 0 or self._open():
+            if self._fd < 0:
+                yield from self._kept()
+                continue
+            over = self._is_over()  # asked first: what is there now is then all of it
+            while rows := self._whole_rows():
+                first = (self._offset - self._rows_at) // ROW + 1
+                self._offset += len(rows)
+                yield Portion(self._path, first, rows, kept=False)
+            if not over:
+                return
+            self.close()
+            self._part += 1
+
+    def in_flight(self) -> tuple[int, int, int]:
+        """Name id, sequence number and time (perf_counter, 0 unknown) of what runs now."""
+        if self._fd < 0:
+            return 0, 0, 0
+        cell = os.pread(self._fd, 16, CELL)
+        word, at = (int.from_bytes(cell[i : i + 8], "little") for i in (0, 8))
+        return word & ((1 << NAME_BITS) - 1), word >> NAME_BITS, at
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _file(self, part: int | str) -> Path:
+        if self._stem is None:
+            return self._given
+        return self._given.with_name(file_name(self._stem, part))
+
+    def _parts(self) -> list[int]:
+        """Numbers of the parts that are there."""
+        names = [path.name for path in self._given.parent.iterdir()]
+        return sorted(part_of(name) for name in names if stem_of(name) == self._stem)
+
+    def _open(self) -> bool:
+        """Go to the part that is due; False if it is not there yet.
+
+        True without an open file: it is forgotten, and a later one is there.
+        """
+        path = self._file(self._part)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return self._stem is not None and any(part > self._part for part in self._parts())
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        head = os.pread(fd, JSON, 0)
+        if len(head) < JSON or os.fstat(fd).st_size < header_size(head, str(path)):
+            os.close(fd)  # being made at this moment
+            return False
+        self._fd, self._path = fd, str(path)
+        self._rows_at = self._offset = header_size(head, str(path))
+        return True
+
+    def _is_over(self) -> bool:
+        """Whether the writer has gone on to the next part."""
+        if self._stem is None:
+            return False
+        return self._file(self._part + 1).exists() or os.fstat(self._fd).st_nlink == 0
+
+    def _whole_rows(self) -> bytes:
+        data = os.pread(self._fd, PORTION, self._offset)
+        kinds = data[: len(data) // ROW * ROW : ROW]
+        known = kinds.find(0)  # zeros: a disk that lost power, or a page that is still to come
+        return data[: (len(kinds) if known < 0 else known) * ROW]
+
+    def _kept(self) -> Iterator[Portion]:
+        """What outlived the parts from the one that is due to the oldest that is there."""
+        oldest = min(part for part in self._parts() if part > self._part)
+        path = self._file("kept")
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            data = b""
+        begin, end = self._marked(data, path, oldest)
+        self._part = oldest
+        for at in range(begin, end, PORTION):
+            first = (at - header_size(data[:JSON], str(path))) // ROW + 1
+            yield Portion(str(path), first, data[at : min(at + PORTION, end)], kept=True)
+
+    def _marked(self, data: bytes, path: Path, oldest: int) -> tuple[int, int]:
+        """Where the rows of the parts from the one that is due to `oldest` (excluded) lie."""
+        if not data:
+            return 0, 0
+        start = header_size(data[:JSON], str(path))
+        begin = end = start
+        kinds = data[start::ROW]
+        at = kinds.find(RowKind.KEPT)
+        while at >= 0:
+            place = start + at * ROW
+            if place + ROW > len(data):
+                break
+            part = MARK.unpack_from(data, place)[1]
+            begin = place + ROW if part < self._part else begin
+            end = place + ROW if part < oldest else end
+            at = kinds.find(RowKind.KEPT, at + 1)
+        return begin, max(begin, end)
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """What the header of a file says.
+
+    Raises:
+        DsprofError: it cannot be read, is no recording, cut, or of a newer format.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(JSON)
+            data = head + file.read(header_size(head, str(path)) - JSON)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return parse_header(data, str(path)).meta
+
+
+def _unreadable(path: Path, error: OSError) -> DsprofError:
+    return DsprofError(f"cannot be read: {error.strerror or error}", str(path))

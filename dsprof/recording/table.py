@@ -1,0 +1,339 @@
+"""Rows of a recording as the one table of events."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dsprof.events import Kind
+from dsprof.recording.layout import CLASSES, CLOCK, ROW, ROWS, TEXT, RowKind, Unit
+from dsprof.recording.stream import Portion
+
+Array = npt.NDArray[Any]
+
+#: The flavour that all timers of recordings have.
+FLAVOUR: Final = "hook"
+
+WORDS: Final = pa.dictionary(pa.int32(), pa.string())
+SCHEMA: Final = pa.schema(
+    [
+        ("segment", pa.int32()),
+        ("engine", pa.int16()),
+        ("step", pa.int64()),
+        ("steps", pa.int32()),
+        ("rank", pa.int32()),
+        ("host", WORDS),
+        ("at", pa.timestamp("us")),
+        ("kind", WORDS),
+        ("name", WORDS),
+        ("raw", WORDS),
+        ("seconds", pa.float64()),
+        ("bytes", pa.float64()),
+        ("count", pa.float64()),
+        ("value", pa.float64()),
+        ("text", WORDS),
+        ("source", WORDS),
+        ("line", pa.int64()),
+        ("pattern", WORDS),
+        ("timers", WORDS),
+        ("record", pa.int32()),
+    ]
+)
+
+_NUMPY: Final = {"B": "u1", "H": "<u2", "h": "<i2", "I": "<u4", "i": "<i4", "Q": "<u8", "q": "<i8",
+                 "d": "<f8", "f": "<f4"}  # fmt: skip
+
+
+def dtype_of(layout: struct.Struct, fields: Iterable[str]) -> np.dtype[Any]:
+    """The numpy type of rows that `layout` packs."""
+    names, formats, offsets, at = [], [], [], 0
+    waiting = iter(fields)
+    for times, code in re.findall(r"(\d*)([a-zA-Z])", layout.format):
+        repeat = 1 if code == "s" else int(times or 1)
+        for _ in range(repeat):
+            if code != "x":
+                names.append(next(waiting))
+                formats.append(f"S{times}" if code == "s" else _NUMPY[code])
+                offsets.append(at)
+            at += struct.calcsize(f"<{times}s" if code == "s" else f"<{code}")
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": ROW})
+
+
+DTYPES: Final = {kind: dtype_of(*row) for kind, row in ROWS.items()}
+_COMMON: Final = DTYPES[RowKind.METRIC]  # kind, unit, engine, name, step and when of all rows
+
+#: Row kind → kind of event.
+EVENTS: Final = {
+    RowKind.SPAN: Kind.PHASE,
+    RowKind.COLLECTIVE: Kind.COMM,
+    RowKind.STEP: Kind.METRIC,
+    RowKind.METRIC: Kind.METRIC,
+    RowKind.MEMORY: Kind.MEMORY,
+    RowKind.GPU: Kind.GPU,
+    RowKind.PROBLEM: Kind.PROBLEM,
+    RowKind.CONFIG: Kind.CONFIG,
+}
+_IS_EVENT: Final = np.isin(np.arange(256), list(EVENTS))
+_COLUMNS: Final = {Unit.VALUE: "value", Unit.SECONDS: "seconds", Unit.BYTES: "bytes",
+                   Unit.COUNT: "count"}  # fmt: skip
+
+
+class Names:
+    """What the ids of a process mean: text, path and class of each."""
+
+    def __init__(self) -> None:
+        self.text: dict[int, str] = {}
+        self.path: dict[int, str] = {}
+        self.class_: dict[int, str] = {}
+        self._pieces: dict[int, list[bytes]] = {}
+
+    def define(self, rows: bytes) -> None:
+        """Take in the definitions among `rows`; a long one comes in pieces."""
+        kinds = rows[::ROW]
+        at = kinds.find(RowKind.TEXT)
+        while at >= 0:
+            self._take(TEXT.unpack_from(rows, at * ROW)[1:])
+            at = kinds.find(RowKind.TEXT, at + 1)
+
+    def _take(self, row: tuple[Any, ...]) -> None:
+        used, class_, number, parent, piece, pieces, data = row
+        waiting = self._pieces.setdefault(number, [])
+        del waiting[piece:]
+        waiting.append(data[:used])
+        if len(waiting) < pieces:
+            return
+        del self._pieces[number]
+        text = b"".join(waiting).decode("utf-8", "replace")
+        above = self.path.get(parent)
+        self.text[number] = text
+        self.path[number] = text if above is None else f"{above}/{text}"
+        known = 0 < class_ <= len(CLASSES)
+        self.class_[number] = CLASSES[class_ - 1] if known else self.class_.get(parent, "other")
+
+
+class Clock:
+    """Turns `perf_counter` into UTC, along the readings of both clocks.
+
+    Between two readings it runs evenly, which spreads a wall clock that was set meanwhile.
+    """
+
+    def __init__(self, perf: int, wall: int) -> None:
+        self._perf, self._offset = [perf], [wall - perf]
+
+    def define(self, rows: bytes) -> None:
+        kinds = rows[::ROW]
+        at = kinds.find(RowKind.CLOCK)
+        while at >= 0:
+            _, perf, wall, _ = CLOCK.unpack_from(rows, at * ROW)
+            if perf > self._perf[-1]:
+                self._perf.append(perf)
+                self._offset.append(wall - perf)
+            at = kinds.find(RowKind.CLOCK, at + 1)
+
+    def utc(self, perf: Array) -> Array:
+        """Nanoseconds since 1970 (int64) of `perf`."""
+        first = self._offset[0]
+        drift = [float(offset - first) for offset in self._offset]
+        return perf + first + np.interp(perf, self._perf, drift).astype(np.int64)
+
+
+class Words:
+    """Values of one dictionary column, and for each id its place among them."""
+
+    def __init__(self, meaning: Mapping[int, str]) -> None:
+        self.values: list[str] = list(dict.fromkeys(meaning.values()))
+        self._place = {word: i for i, word in enumerate(self.values)}
+        self._of_id = np.full(max(meaning, default=0) + 1, -1, np.int32)
+        for number, word in meaning.items():
+            self._of_id[number] = self._place[word]
+
+    def of(self, ids: Array) -> Array:
+        """-1 for an id that nothing defines."""
+        known = ids < len(self._of_id)
+        return np.where(known, self._of_id[np.where(known, ids, 0)], np.int32(-1))
+
+    def add(self, word: str) -> int:
+        if word not in self._place:
+            self._place[word] = len(self.values)
+            self.values.append(word)
+        return self._place[word]
+
+    def column(self, codes: Array) -> pa.Array:
+        mask = codes < 0
+        indices = pa.array(codes, pa.int32(), mask=mask if mask.any() else None)
+        return pa.DictionaryArray.from_arrays(indices, pa.array(self.values, pa.string()))
+
+
+class Sheet:
+    """The events of some rows, filled in kind after kind; the order is that of the rows."""
+
+    def __init__(self, rows: bytes, names: Names) -> None:
+        raw = np.frombuffer(rows, np.uint8).reshape(-1, ROW)
+        self.place = np.flatnonzero(_IS_EVENT[raw[:, 0]])
+        self._raw = raw if len(self.place) == len(raw) else raw[self.place]
+        common = self._raw.reshape(-1).view(_COMMON)
+        self.kind, self.engine, self.step = common["kind"], common["engine"], common["step"]
+        self.when = common["at"].copy()
+        size = len(common)
+        self.steps = self.step >= 0
+        self.words = {
+            "name": Words(names.text),
+            "raw": Words(names.path),
+            "text": Words(names.text),
+        }
+        self.codes = {column: self.words[column].of(common["name"]) for column in ("name", "raw")}
+        self.codes["text"] = np.full(size, -1, np.int32)
+        self.measures = {name: np.full(size, np.nan) for name in _COLUMNS.values()}
+        self._spans(Words(names.class_))
+        self._collectives()
+        self._steps()
+        self._values()
+
+    def _of(self, *kinds: RowKind) -> tuple[Array, Array]:
+        """Where rows of these kinds stand, and the rows."""
+        mine = self.kind == kinds[0]
+        for kind in kinds[1:]:
+            mine |= self.kind == kind
+        where = np.flatnonzero(mine)
+        return where, self._raw[where].reshape(-1).view(DTYPES[kinds[0]])
+
+    def _spans(self, classes: Words) -> None:
+        where, rows = self._of(RowKind.SPAN)
+        self.measures["seconds"][where] = rows["duration"] * 1e-9
+        self.measures["value"][where] = _known(rows["gpu"]) * 1e-9
+        self.measures["count"][where] = 1
+        self.steps[where] &= rows["micro"] < 0
+        into = np.array([self.words["text"].add(word) for word in classes.values] or [0], np.int32)
+        self.codes["text"][where] = into[classes.of(rows["name"])]
+
+    def _collectives(self) -> None:
+        where, rows = self._of(RowKind.COLLECTIVE)
+        self.measures["seconds"][where] = _known(rows["duration"]) * 1e-9
+        self.measures["value"][where] = _known(rows["blocked"]) * 1e-9
+        self.measures["bytes"][where] = rows["size"]
+        self.measures["count"][where] = rows["count"]
+        self.codes["text"][where] = self.words["text"].of(rows["group"])
+        self.steps[where] &= rows["micro"] < 0
+
+    def _steps(self) -> None:
+        where, rows = self._of(RowKind.STEP)
+        self.measures["seconds"][where] = rows["duration"] * 1e-9
+        self.when[where] += rows["duration"]
+        for column in ("name", "raw"):
+            self.codes[column][where] = self.words[column].add("step_seconds")
+
+    def _values(self) -> None:
+        where, rows = self._of(
+            RowKind.METRIC, RowKind.MEMORY, RowKind.GPU, RowKind.PROBLEM, RowKind.CONFIG
+        )
+        self.codes["text"][where] = self.words["text"].of(rows["text"])
+        for unit, column in _COLUMNS.items():
+            mine = rows["unit"] == unit
+            self.measures[column][where[mine]] = rows["value"][mine]
+        metrics = (rows["kind"] == RowKind.METRIC) & np.isnan(rows["value"])
+        self.codes["text"][where[metrics]] = self.words["text"].add("nan")
+
+    def class_rows(self) -> dict[str, Array]:
+        """Seconds of whole steps by class: they stand for phases that are forgotten."""
+        where, rows = self._of(RowKind.STEP)
+        seconds = np.stack([rows[word] for word in CLASSES], 1).astype(np.float64)
+        step, class_ = np.nonzero(np.isfinite(seconds))
+        return {"row": where[step], "class": class_, "seconds": seconds[step, class_]}
+
+
+def _known(nanoseconds: Array) -> Array:
+    return np.where(nanoseconds < 0, np.nan, nanoseconds.astype(np.float64))
+
+
+class Origin:
+    """What is the same for all rows of a process."""
+
+    def __init__(self, meta: Mapping[str, Any], segment: int = 0) -> None:
+        rank, host = meta.get("rank"), meta.get("host")
+        self.segment = segment
+        self.rank = rank if isinstance(rank, int) else None
+        self.host = host if isinstance(host, str) else None
+
+    def table(self, columns: dict[str, Any], size: int, source: str) -> pa.Table:
+        """`columns` and what they lack, as a table of the schema."""
+        rank = pa.nulls(size, pa.int32()) if self.rank is None else _same(self.rank, size, "int32")
+        columns |= {
+            "segment": _same(self.segment, size, "int32"),
+            "rank": rank,
+            "host": _word(self.host, size),
+            "source": _word(source, size),
+            "record": np.arange(size, dtype=np.int32),
+        }
+        arrays = [
+            pa.nulls(size, field.type) if columns.get(field.name) is None
+            else pa.array(columns[field.name], field.type)
+            for field in SCHEMA
+        ]  # fmt: skip
+        return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def _same(value: int, size: int, kind: str) -> Array:
+    return np.full(size, value, kind)
+
+
+def _timers(mine: Array) -> pa.Array:
+    return Words({0: FLAVOUR}).column(np.where(mine, np.int32(0), np.int32(-1)))
+
+
+def _word(word: str | None, size: int) -> pa.Array:
+    codes = np.full(size, -1 if word is None else 0, np.int32)
+    return Words({} if word is None else {0: word}).column(codes)
+
+
+def events_of(portion: Portion, names: Names, clock: Clock, origin: Origin) -> pa.Table:
+    """The events of some rows, in their order.
+
+    Where spans and collectives are forgotten, steps give a phase per class. `names` and
+    `clock` take in what the rows define.
+    """
+    names.define(portion.rows)
+    clock.define(portion.rows)
+    sheet = Sheet(portion.rows, names)
+    size = len(sheet.kind)
+    kinds = Words({int(kind): str(event) for kind, event in EVENTS.items()})
+    columns = {
+        "engine": sheet.engine.astype(np.int16),
+        "step": pa.array(sheet.step.astype(np.int64), mask=sheet.step < 0),
+        "steps": pa.array(np.ones(size, np.int32), mask=~sheet.steps),
+        "at": clock.utc(sheet.when) // 1000,
+        "kind": kinds.column(kinds.of(sheet.kind)),
+        "line": sheet.place + portion.first,
+        "timers": _timers(sheet.kind == RowKind.SPAN),
+        **{name: pa.array(column, from_pandas=True) for name, column in sheet.measures.items()},
+        **{name: sheet.words[name].column(codes) for name, codes in sheet.codes.items()},
+    }
+    table = origin.table(columns, size, portion.path)
+    if not portion.kept:
+        return table
+    return pa.concat_tables([table, _classes(sheet, table, origin, portion.path)])
+
+
+def _classes(sheet: Sheet, table: pa.Table, origin: Origin, source: str) -> pa.Table:
+    found = sheet.class_rows()
+    size = len(found["row"])
+    words = Words(dict(enumerate(CLASSES))).column(found["class"].astype(np.int32))
+    of_step = table.take(pa.array(found["row"]))
+    columns = {
+        "kind": _word(str(Kind.PHASE), size),
+        "timers": _word(FLAVOUR, size),
+        "name": words,
+        "raw": words,
+        "text": words,
+        "seconds": found["seconds"],
+        **{
+            name: of_step[name].combine_chunks()
+            for name in ("engine", "step", "steps", "at", "line")
+        },
+    }
+    return origin.table(columns, size, source)
