@@ -1,0 +1,136 @@
+"""A log reads the same whatever its launcher, collector or mail program put around each line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dsprof.logs import read
+
+SAMPLES = Path(__file__).parents[2] / "sample_logs"
+#: Between them: every block, both logger generations, a comms table, a failure.
+NAMES = ("zero1_accumulation_0.19.8", "comms_table_zero3_0.16.9", "killed_rank_torchrun_0.19.8")
+#: What a wrapper may add or replace: who printed the line, when, and where it stands.
+OWN = ["rank", "host", "at", "text", "source", "line", "record"]
+
+Wrap = Callable[[Sequence[bytes]], list[bytes]]
+
+
+def before(text: bytes) -> Wrap:
+    return lambda lines: [text + line for line in lines]
+
+
+def numbered(form: bytes, start: int = 1) -> Wrap:
+    return lambda lines: [form % number + line for number, line in enumerate(lines, start)]
+
+
+def docker(size: int) -> Wrap:
+    """Docker's json-file driver, which splits lines longer than `size`."""
+
+    def wrap(lines: Sequence[bytes]) -> list[bytes]:
+        pieces = [
+            (line + b"\n")[at : at + size].decode()
+            for line in lines
+            for at in range(0, len(line) + 1, size)
+        ]
+        told = {"stream": "stdout", "time": "2026-11-21T05:00:00.123456789Z"}
+        return [json.dumps({"log": piece, **told}).encode() for piece in pieces]
+
+    return wrap
+
+
+def cri(lines: Sequence[bytes]) -> list[bytes]:
+    """containerd: long lines come in partial pieces."""
+    made = []
+    for line in lines:
+        pieces = [line[at : at + 100] for at in range(0, len(line), 100)] or [b""]
+        tags = [b"P"] * (len(pieces) - 1) + [b"F"]
+        made += [
+            b"2026-11-21T05:00:00.1Z stdout %s %s" % both for both in zip(tags, pieces, strict=True)
+        ]
+    return made
+
+
+WRAPS: dict[str, Wrap] = {
+    "docker": docker(16384),
+    "docker, split lines": docker(64),
+    "containerd": cri,
+    "kubectl --timestamps": before(b"2026-11-21T05:00:00.123456789Z "),
+    "kubectl --prefix": before(b"[pod/job-0/main] 2026-11-21T05:00:00.123456789Z "),
+    "a platform": before(b"2026-11-21 05:00:00.800 [INFO] 10.42.3.208: "),
+    "pdsh": before(b"worker-1: "),
+    "pdsh, an address": before(b"172.31.81.82: "),
+    "srun --label": before(b"12: "),
+    "srun --label, padded": before(b" 0: "),
+    "mpirun --tag-output": before(b"[1,0]<stdout>:"),
+    "mpirun --timestamp-output": before(b"Tue Nov 21 05:33:09 2026[1,0]<stdout>:"),
+    "prterun": before(b"[prterun-host-123@1,0]<stdout>: "),
+    "torchrun --tee": before(b"[default0]:"),
+    "torch's rank": before(b"[rank0]: "),
+    "docker compose": before(b"trainer-1  | "),
+    "a collector": before(b"stdout: "),
+    "quoted mail": before(b"> "),
+    "mail quoted twice": before(b"> > "),
+    "indented": before(b"    "),
+    "editor line numbers": numbered(b"%d "),
+    "numbers in brackets": numbered(b"[%d] ", 1743),
+    "terminal colours": lambda lines: [b"\x1b[32m" + line + b"\x1b[0m" for line in lines],
+    "Windows line ends": lambda lines: [line + b"\r" for line in lines],
+    "pdsh and torchrun --tee": before(b"worker-1: [default0]:"),
+    "containerd and pdsh": before(b"2026-11-21T05:00:00.1Z stdout F worker-1: "),
+    "docker compose and pdsh": before(b"trainer-2-1  | worker-0: "),
+    "a platform and srun": before(b"2026-11-21 05:00:00.800 [INFO] 10.42.3.208:  0: "),
+}
+
+
+def events(folder: Path, lines: Sequence[bytes]) -> pd.DataFrame:
+    log = folder / "log.txt"
+    log.write_bytes(b"\n".join(lines) + b"\n")
+    frame: pd.DataFrame = read([log]).events.to_pandas().drop(columns=OWN)
+    return frame.astype(dict.fromkeys(("kind", "name", "raw", "pattern", "timers"), "str"))
+
+
+@cache
+def lines_of(name: str) -> tuple[bytes, ...]:
+    return tuple((SAMPLES / f"{name}.log").read_bytes().splitlines())
+
+
+@pytest.mark.parametrize("wrapper", WRAPS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrapped_log_reads_like_the_bare_one(name: str, wrapper: str, tmp_path: Path) -> None:
+    bare = events(tmp_path, lines_of(name))
+    wrapped = events(tmp_path, WRAPS[wrapper](lines_of(name)))
+    assert wrapped["pattern"].value_counts().to_dict() == bare["pattern"].value_counts().to_dict()
+    pd.testing.assert_frame_equal(wrapped, bare)
+
+
+TIMERS = b"time (ms) | fwd: 1.00 | bwd: 2.00 | step: 3.00"
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "host", "rank"),
+    [
+        ("a platform", "10.42.3.208", None),
+        ("pdsh", "worker-1", None),
+        ("pdsh, an address", "172.31.81.82", None),
+        ("kubectl --prefix", "job-0", None),
+        ("mpirun --tag-output", None, 0),
+        ("torch's rank", None, 0),
+        ("pdsh and torchrun --tee", "worker-1", 0),
+        ("quoted mail", None, None),
+        ("editor line numbers", None, None),
+        ("indented", None, None),
+    ],
+)
+def test_a_wrapper_gives_what_it_knows(
+    wrapper: str, host: str | None, rank: int | None, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.txt"
+    log.write_bytes(b"\n".join(WRAPS[wrapper]([TIMERS])) + b"\n")
+    row = read([log]).events.to_pylist()[0]
+    assert (row["host"], row["rank"]) == (host, rank)
