@@ -102,5 +102,5 @@ def seconds_of_clock(text: str) -> float | None:
     match = _CLOCK.fullmatch(text.strip())
     if match is None:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    days, hours, minutes, seconds = match.groups("0")
+    return float(((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds))

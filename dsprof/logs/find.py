@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Final
 
 #: Needle number, first byte, byte behind the last.
@@ -54,7 +55,7 @@ def finder(needles: Sequence[bytes]) -> Finder:
 
 
 def _without_overlaps(hits: list[Hit]) -> list[Hit]:
-    hits.sort(key=_by_place)
+    hits.sort(key=itemgetter(1))  # stable: of two at one place, the earlier needle
     kept: list[Hit] = []
     reached = 0
     for hit in hits:
@@ -62,10 +63,6 @@ def _without_overlaps(hits: list[Hit]) -> list[Hit]:
             kept.append(hit)
             reached = hit[2]
     return kept
-
-
-def _by_place(hit: Hit) -> tuple[int, int]:
-    return hit[1], hit[0]
 
 
 def _search_each(needles: tuple[bytes, ...]) -> Finder:

@@ -222,7 +222,7 @@ class Scanner:
                     self._open(block, low)
             add((shapes[p], offset + begin, number, who, at, groups, body))
             taken.add(low)
-            here, reached = low, max(end, stop)
+            here, reached = low, (end if end > stop else stop)
         return taken
 
     def _open(self, block: OpenBlock, low: int) -> None:
@@ -260,16 +260,14 @@ class Scanner:
 
     def _who_began(self, piece: bytes, line_start: int, low: int) -> int:
         r"""A `\r` segment belongs to whoever began its line."""
-        prefix, plan = self._prefixes.plan(piece[line_start : min(low, line_start + 200)])
-        return self._identity(prefix, plan, NOBODY)
+        first = piece[line_start : piece.find(b"\r", line_start, low)]
+        return self._who_of(*self._prefixes.plan(first[:_LONGEST_WRAPPED])) if first else NOBODY
 
     def _read_prefix(self, prefix: bytes, who: int, at: bytes | None) -> tuple[int, bytes | None]:
         """Who printed a record, and when; what the prefix does not tell stays."""
         prefix, plan = self._prefixes.plan(prefix)
-        rest = prefix
         if plan.at is not None:
-            begin, end = plan.at
-            at, rest = prefix[begin:end], prefix[:begin] + prefix[end:]
+            at = prefix[plan.at[0] : plan.at[1]]
             if not self.year and at[:4].isdigit():
                 self.year = int(at[:4])
         elif plan.clock is not None and self.year:
@@ -278,12 +276,17 @@ class Scanner:
             self.headers[prefix[plan.where[0] : plan.where[1]]] += 1
         if who != NOBODY:
             return self._identity(prefix, plan, who), at
+        return self._who_of(prefix, plan), at
+
+    def _who_of(self, prefix: bytes, plan: Plan) -> int:
+        """Who printed what stands behind a prefix; its wording without the time is remembered."""
+        rest = prefix if plan.at is None else prefix[: plan.at[0]] + prefix[plan.at[1] :]
         known = self._who.get(rest)
         if known is None:
             if len(self._who) >= _KEPT_WHO:
                 self._who.clear()
             known = self._who[rest] = self._identity(prefix, plan, NOBODY)
-        return known, at
+        return known
 
     def _identity(self, prefix: bytes, plan: Plan, known: int) -> int:
         """Rank, local rank and host of a prefix, as a code; what it does not tell stays."""
