@@ -95,6 +95,7 @@ METRICS: Final = {
     "samples": "samples consumed since the start",
     "tokens": "tokens consumed since the start",
     "global_batch_size": "samples of one optimizer step",
+    "seq_length": "tokens of one sample of this step (a curriculum changes it)",
     "epoch": "epoch, may be fractional",
     "total_steps": "optimizer steps the job means to run",
     "micro_step": "micro-batches seen (resets each epoch in DeepSpeed)",
