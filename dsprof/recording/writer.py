@@ -197,30 +197,30 @@ class Writer:
         )
         self._step_ended = True
 
-    def metric(
+    def metric(  # noqa: PLR0917
         self,
         name: int,
         value: float,
         step: int = -1,
-        *,
         unit: int = 0,
-        text: int = 0,
         engine: int = 0,
         at_ns: int = 0,
+        text: int = 0,
     ) -> None:
+        """A number, in the column that `unit` (of `Unit`) says; `at_ns` 0 is now."""
         self._value(_METRIC, unit, engine, name, step, text, at_ns, value)
 
     def memory(
-        self, name: int, size: float, step: int = -1, *, engine: int = 0, at_ns: int = 0
+        self, name: int, size: float, step: int = -1, at_ns: int = 0, engine: int = 0
     ) -> None:
+        """Bytes in use, `name` of `events.MEMORY`."""
         self._value(_MEMORY, _BYTES, engine, name, step, 0, at_ns, size)
 
-    def gpu(
+    def gpu(  # noqa: PLR0917
         self,
         name: int,
         value: float,
         step: int = -1,
-        *,
         unit: int = 0,
         gpu: int = 0,
         at_ns: int = 0,
@@ -233,12 +233,12 @@ class Writer:
         self._value(_METRIC, _SECONDS, engine, self.name("overhead"), step, 0, 0, seconds)
 
     def problem(
-        self, name: str, text: str, step: int = -1, *, value: float = math.nan, engine: int = 0
+        self, name: str, text: str, step: int = -1, value: float = math.nan, engine: int = 0
     ) -> None:
         what = self.name(text) if text else 0
         self._value(RowKind.PROBLEM, 0, engine, self.name(name), step, what, 0, value)
 
-    def config(self, name: str, value: float | str, *, engine: int = 0) -> None:
+    def config(self, name: str, value: float | str, engine: int = 0) -> None:
         words, number = (value, math.nan) if isinstance(value, str) else ("", value)
         text = self.name(words) if words else 0
         self._value(RowKind.CONFIG, 0, engine, self.name(name), -1, text, 0, number)

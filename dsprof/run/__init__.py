@@ -13,7 +13,8 @@ import pandas as pd
 from dsprof import grammar as dialects
 from dsprof import units
 from dsprof.errors import DsprofError
-from dsprof.run import comm, config, memory, meta, phases, problems, steps
+from dsprof.recording.table import FLAVOUR
+from dsprof.run import comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
 from dsprof.run.defects import DEFECTS, ZERO3_TIMERS, phases_exceed_step
 from dsprof.run.repairs import Repair, Source, repair, table_of
@@ -82,23 +83,36 @@ class Run:
 
     @cached_property
     def phases(self) -> pd.DataFrame:
-        """Where one optimizer step's seconds went, a row per timer, step and rank."""
-        return phases.phases(
-            self.events,
+        """Where one optimizer step's seconds went, a row per timer, step and rank.
+
+        A recording knows better than the timers of the same run's log, which then say nothing.
+        """
+        recorded = spans.recorded(self.events)
+        found = spans.phases(self.events) if recorded.any() else None
+        logged = phases.phases(
+            self.events if found is None else self.events[~recorded],
             self.grammar.timers,
             accumulation=self.config.get("gradient_accumulation_steps"),
             mixed=self._mixed,
         )
+        return logged if found is None else spans.joined(found, logged)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """One row per optimizer step that the source marks."""
-        return steps.steps(self.events, self.phases, self.comm, self.config, mixed=self._mixed)
+        return steps.steps(
+            self.events,
+            self.phases,
+            self.comm,
+            self.config,
+            mixed=self._mixed,
+            recorded=bool(spans.recorded(self.events).any()),
+        )
 
     @property
     def _mixed(self) -> bool:
         """DeepSpeed's own timers of ZeRO-3 hold parameter gathering and compute, unseparated."""
-        timers = set(self.recorded["timers"].dropna().unique())
+        timers = set(self.recorded["timers"].dropna().unique()) - {FLAVOUR}
         stage = self.config.get("zero_stage", 3 if timers & set(ZERO3_TIMERS) else None)
         return stage == 3 and bool(timers)
 
@@ -171,18 +185,16 @@ def load(
         DsprofError: there is no such file, nothing in it is understood, a dialect file or
             the link's speed cannot be meant.
     """
-    from dsprof.logs import read
+    from dsprof.run.inputs import events_of
 
     facts = {} if link is None else {"link_bytes_per_second": _speed(link)}
     grammar = grammar or dialects.load([Path(folder) for folder in parsers])
-    names = [paths] if isinstance(paths, str | Path) else list(paths)
+    names = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     processes = processes or os.cpu_count() or 1
-    log = read(names, grammar=grammar, processes=processes, progress=progress)
-    if not log.events.num_rows:
-        raise _nothing_read(names, log.coverage)
-    return Run(
-        frame_of(log.events), coverage=log.coverage, meta={**log.meta, **facts}, grammar=grammar
-    )
+    events, coverage, told = events_of(names, grammar, processes, progress)
+    if not events.num_rows:
+        raise _nothing_read(names, coverage)
+    return Run(frame_of(events), coverage=coverage, meta={**told, **facts}, grammar=grammar)
 
 
 def _speed(link: str | float) -> float:
@@ -192,8 +204,10 @@ def _speed(link: str | float) -> float:
     return speed
 
 
-def _nothing_read(paths: Sequence[str | Path], coverage: Coverage) -> DsprofError:
-    where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+def _nothing_read(paths: Sequence[str], coverage: Coverage | None) -> DsprofError:
+    where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    if coverage is None:
+        return DsprofError("nothing is recorded yet", where, "wait for the first step")
     if not coverage.bytes:
         return DsprofError("is empty", where, "name the file that the job's output goes to")
     lines = "its only line" if coverage.lines == 1 else f"any of its {coverage.lines:,} lines"

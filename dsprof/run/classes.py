@@ -18,12 +18,18 @@ P2P: Final = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
 
 def class_seconds(
-    table: pd.DataFrame, phases: pd.DataFrame, comm: pd.DataFrame, *, mixed: bool
+    table: pd.DataFrame,
+    phases: pd.DataFrame,
+    comm: pd.DataFrame,
+    *,
+    mixed: bool,
+    recorded: bool = False,
 ) -> pd.DataFrame:
     """A column per class, mean over the ranks; NaN where the run has no timer of that class.
 
     Under ZeRO-3 (`mixed`) forward and backward hold parameter gathering: compute and
     communication are unknown, unless the collectives of the step were logged one by one.
+    What little communication a recording (`recorded`) shows is all there was.
     """
     place = positions(table, phases, *STEP)
     ranks = _ranks(place, whole(known_rank(phases)["rank"]), len(table))
@@ -34,7 +40,10 @@ def class_seconds(
         mine = (phases["class"] == word).to_numpy()
         known = (ranks > 0) & np.isin(run, run[place[mine]])
         seconds[str(word)] = np.where(known, _sum(place[mine], own[mine], ranks), np.nan)
-    found = _seen(pd.DataFrame(seconds, index=table.index), run)
+    found = pd.DataFrame(seconds, index=table.index)
+    if recorded:
+        return found
+    found = _seen(found, run)
     moved = _moved(table, comm)
     if not mixed:
         return _complete(found, moved)

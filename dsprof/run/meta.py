@@ -36,7 +36,8 @@ def meta(
     """What is known, under the canonical names; what is not known is absent.
 
     `versions` holds what is stated or follows from one place only; `version_range` says
-    how far DeepSpeed's version is known, and from what.
+    how far DeepSpeed's version is known, and from what. `recordings` says of each recorded
+    process whether it ended, and the operation it was in when last heard of.
     """
     known = {name: config[name] for name in _FROM_CONFIG if name in config}
     framework = known.get("framework") or _framework(events, config, version)
@@ -49,6 +50,7 @@ def meta(
         "version_range": f"{version} ({version.how})" if version.spans else version.how,
         "hosts": hosts,
         "sources": sources,
+        "recordings": facts.get("recordings"),
         "link_bytes_per_second": facts.get("link_bytes_per_second"),
     }
     return {name: value for name, value in found.items() if value not in (None, "", [], {})}

@@ -109,7 +109,7 @@ def phases(
         mixed: forward and backward hold compute and communication (ZeRO-3).
     """
     rows = of_kind(events, Kind.PHASE)
-    rows = _of_finished_steps(
+    rows = of_finished_steps(
         rows[rows["step"].notna() & rows["seconds"].notna()], events, flavours
     )
     words, which = words_of(rows, flavours)
@@ -124,7 +124,7 @@ def phases(
     return _finish(_nest(found, words), mixed)
 
 
-def _of_finished_steps(
+def of_finished_steps(
     rows: pd.DataFrame, events: pd.DataFrame, flavours: Mapping[str, Flavour]
 ) -> pd.DataFrame:
     """Without the timers of a step that the end of the log cut off."""
@@ -199,7 +199,7 @@ def _nest(found: pd.DataFrame, words: list[Word]) -> pd.DataFrame:
     timer = found["timer"].to_numpy()
     code = {w.name: i for w, i in zip(words, _name_codes(words), strict=True)}
     seconds = found["seconds"].to_numpy()
-    parent = _first_present(timer, word, [w.parents for w in words], code)
+    parent = first_present(timer, word, [w.parents for w in words], code)
     inside = parent >= 0
     explained = np.bincount(parent[inside], seconds[inside], minlength=len(found))
     own = np.clip(seconds - explained, 0.0, None)
@@ -211,7 +211,7 @@ def _nest(found: pd.DataFrame, words: list[Word]) -> pd.DataFrame:
     )
     found["parent"] = found["parent"].where(inside)
     found["class"] = np.array([w.class_ for w in words], dtype=object)[word]
-    where = _first_present(timer, word, [w.overlap for w in words], code)
+    where = first_present(timer, word, [w.overlap for w in words], code)
     return _split_overlaps(found, where)
 
 
@@ -220,7 +220,7 @@ def _name_codes(words: list[Word]) -> Codes:
     return codes.astype(np.int64)
 
 
-def _first_present(
+def first_present(
     timer: Codes, word: Codes, candidates: list[tuple[str, ...]], code: Mapping[str, int]
 ) -> Codes:
     """Row of the first candidate that the same step and rank holds too, else -1."""

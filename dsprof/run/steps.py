@@ -37,6 +37,7 @@ def steps(
     config: Mapping[str, Any],
     *,
     mixed: bool = False,
+    recorded: bool = False,
 ) -> pd.DataFrame:
     """One row per (segment, engine, step) that a mark or the timers of a step close.
 
@@ -45,6 +46,7 @@ def steps(
     nobody timed); or, where a run offers nothing else, the "clock" between two lines.
     Seconds of a class are the mean over the ranks, and missing where no timer of the run
     measures that class. `mixed`: forward and backward hold communication (ZeRO-3).
+    `recorded`: a recording saw every collective.
     """
     rows = of_kind(events, Kind.METRIC)
     rows = rows[rows["step"].notna()]
@@ -52,7 +54,9 @@ def steps(
     table = _index(marks, phases)
     for name, values in _values(marks, table).items():
         table[name] = values
-    classes = class_seconds(table[list(STEP)], phases, comm, mixed=mixed)
+    classes = class_seconds(
+        table[list(STEP)], phases, comm, mixed=mixed, recorded=recorded
+    )
     _rates(table, classes, config)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))

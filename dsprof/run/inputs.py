@@ -1,0 +1,75 @@
+"""What a run is read from: logs, recordings, or both together."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from dsprof.errors import DsprofError
+from dsprof.logs import Coverage, read
+from dsprof.logs.source import sources_of
+from dsprof.recording import Recordings, is_recording
+
+if TYPE_CHECKING:
+    from dsprof.grammar import Grammar
+
+
+def events_of(
+    names: Sequence[str],
+    grammar: Grammar,
+    processes: int,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[pa.Table, Coverage | None, dict[str, Any]]:
+    """Events of all inputs, how well the logs among them were understood, facts of both.
+
+    Raises:
+        DsprofError: an input does not exist, cannot be read, or holds nothing.
+    """
+    recordings, logs = divided(names)
+    log = None
+    if logs or not recordings:
+        log = read(logs, grammar=grammar, processes=processes, progress=progress)
+    if log and not recordings:
+        return log.events, log.coverage, dict(log.meta)
+    recorded = Recordings(recordings)
+    table, facts = recorded.follow(), recorded.facts()
+    recorded.close()
+    if log is None:
+        return table, None, facts
+    sources = [*log.meta["sources"], *facts["sources"]]
+    return _joined(log.events, table), log.coverage, {**log.meta, **facts, "sources": sources}
+
+
+def divided(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Recordings and logs; a folder that holds both is in both."""
+    recordings, logs = [], []
+    for name in names:
+        there = [name] if Path(name).exists() else sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - as typed
+        recorded = [path for path in there if is_recording(path)]
+        recordings += recorded
+        if not recorded:
+            logs.append(name)
+        else:
+            logs += [path for path in there if path not in recorded or _holds_logs(path)]
+    return recordings, logs
+
+
+def _holds_logs(path: str) -> bool:
+    try:
+        return Path(path).is_dir() and bool(sources_of([path]))
+    except DsprofError:
+        return False
+
+
+def _joined(logged: pa.Table, recorded: pa.Table) -> pa.Table:
+    """One table; records stay apart."""
+    place = recorded.schema.get_field_index("record")
+    last = int(logged["record"].to_numpy().max(initial=-1))
+    numbers = recorded["record"].to_numpy() + np.int32(last + 1)
+    recorded = recorded.set_column(place, recorded.schema.field(place), pa.array(numbers))
+    return pa.concat_tables([logged, recorded]).unify_dictionaries()

@@ -1,0 +1,121 @@
+"""Phases of recordings: spans of one step summed by path, collectives where they blocked.
+
+A recording says by itself how phases nest and what class each has: `raw` is the path
+("backward/all_reduce"), `text` the class. The time that a phase was blocked in a collective
+is a phase inside it, so that communication hidden in a backward counts as communication.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import Class, Kind
+from dsprof.recording.table import FLAVOUR
+from dsprof.run.classes import P2P
+from dsprof.run.phases import COLUMNS, first_present, of_finished_steps
+from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, positions, whole
+
+_RUN: Final = ("segment", "engine")
+_STEP: Final = ("segment", "engine", "step", "rank")
+
+
+def recorded(events: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows are phases of recordings."""
+    return (events["timers"] == FLAVOUR).astype(bool)
+
+
+def phases(events: pd.DataFrame) -> pd.DataFrame:
+    """One row per path, step and rank; the columns of `dsprof.run.phases`.
+
+    Where the exposed time of some collectives is unknown, none is taken out: the phases
+    that hold them become `other`, being compute and communication unseparated.
+    """
+    rows = of_finished_steps(_rows(events), events, {})
+    spans = rows["kind"] == Kind.PHASE
+    blind = _blind(rows[~spans])
+    paths = [str(path) for path in rows["raw"].cat.categories]
+    holding = {path for raw in blind["raw"].unique() for path in _above(str(raw))}
+    rows = rows[spans | ~_among(rows, blind)]
+    word = whole(rows["raw"])
+    timer = keys(known_rank(rows), *_STEP) * max(len(paths), 1) + word
+    timer, first, group = np.unique(timer, return_index=True, return_inverse=True)
+    found = rows.take(first).reset_index(drop=True)
+    found["seconds"] = np.bincount(group, _seconds(rows), len(timer))
+    found["count"] = np.bincount(group, numbers(rows["count"]), len(timer))
+    place = first_present(
+        timer, word[first], [_above(path) for path in paths], {p: i for i, p in enumerate(paths)}
+    )
+    return _nest(_named(found, holding), place)
+
+
+def _rows(events: pd.DataFrame) -> pd.DataFrame:
+    """Spans, and the collectives of recordings; those outside of any phase are their own."""
+    spans = recorded(events)
+    calls = (events["kind"] == Kind.COMM) & events["pattern"].isna() if spans.any() else spans
+    rows = events[(spans | calls) & events["step"].notna()]
+    outside = rows["raw"].isna()
+    return rows.assign(raw=rows["raw"].astype("str").mask(outside, rows["name"]).astype("category"))
+
+
+def _blind(calls: pd.DataFrame) -> pd.DataFrame:
+    """Collectives whose exposed time nobody measured."""
+    return calls[calls["value"].isna()]
+
+
+def _among(rows: pd.DataFrame, others: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows are of a run (segment and engine) that `others` are of."""
+    runs = others[list(_RUN)].drop_duplicates().sort_values(list(_RUN))
+    return pd.Series(positions(runs, rows, *_RUN) >= 0, rows.index)
+
+
+def _above(path: str) -> tuple[str, ...]:
+    """The phases that a path lies in, nearest first."""
+    parts = path.split("/")
+    return tuple("/".join(parts[:n]) for n in range(len(parts) - 1, 0, -1))
+
+
+def _seconds(rows: pd.DataFrame) -> Numbers:
+    """A span's own length; of a collective, what it blocked."""
+    spans = (rows["kind"] == Kind.PHASE).to_numpy()
+    return np.where(spans, numbers(rows["seconds"]), numbers(rows["value"]))
+
+
+def _named(found: pd.DataFrame, holding: set[str]) -> pd.DataFrame:
+    """Add `class`; a collective is named after what it blocked as well."""
+    calls = found["kind"] == Kind.COMM
+    held = found["raw"].isin(holding) & (found["text"] == Class.COMPUTE)
+    moved = np.where(found["name"].isin(P2P), Class.WAIT, Class.COMMUNICATION)
+    class_ = np.where(calls, moved, found["text"].mask(held, str(Class.OTHER)))
+    names = found["name"].astype("str")
+    above = found["raw"].astype("str").str.split("/").str[-2]
+    inside = calls & above.notna()
+    found["name"] = names.mask(inside, names + "_in_" + above.fillna(""))
+    found["class"] = class_
+    return found
+
+
+def _nest(found: pd.DataFrame, place: Codes) -> pd.DataFrame:
+    """Add `parent` and `self_seconds`; `place` is the row of each row's parent, or -1."""
+    inside = place >= 0
+    seconds = found["seconds"].to_numpy()
+    explained = np.bincount(place[inside], seconds[inside], minlength=len(found))
+    names = found["name"].to_numpy(dtype=object)
+    found = found.assign(
+        parent=pd.Series(names[place] if len(found) else names, found.index).where(inside),
+        self_seconds=np.clip(seconds - explained, 0.0, None),
+    )
+    for column in ("name", "parent", "class"):
+        found[column] = found[column].astype("str").astype("category")
+    return found[list(COLUMNS)]
+
+
+def joined(found: pd.DataFrame, logged: pd.DataFrame) -> pd.DataFrame:
+    """`found`, and of `logged` what is of other runs: of no (segment, engine) of `found`."""
+    rest = logged[~_among(logged, found)]
+    rows = pd.concat([found, rest], ignore_index=True)
+    for column in ("name", "parent", "class"):
+        rows[column] = rows[column].astype("category")
+    return rows
