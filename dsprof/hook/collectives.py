@@ -1,0 +1,296 @@
+"""Every collective that Python issues, caught at the one place they all pass.
+
+`torch.distributed`, `deepspeed.comm`, FSDP2 and references taken before us all end in the
+methods of `ProcessGroup` and in `Work.wait`. What C++ issues by itself (DDP's reducer,
+functional collectives) does not pass here: see `modules` and `coverage`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from time import perf_counter_ns as now
+from typing import Any, Final
+
+from dsprof.hook.guard import Guard
+from dsprof.hook.patches import Call, Patches
+from dsprof.hook.spans import COMMUNICATION, WAIT, Timeline, Track
+from dsprof.recording import ASYNC, THINNED, RowKind
+
+#: Method of ProcessGroup: canonical name, and the argument whose bytes count. As in
+#: DeepSpeed's comms logger: the local shard of a gather, the full input of a scatter.
+OPERATIONS: Final = {
+    "allreduce": ("all_reduce", 0),
+    "allreduce_coalesced": ("all_reduce_coalesced", 0),
+    "allgather": ("all_gather", 1),
+    "all_gather_single": ("all_gather_into_tensor", 1),
+    "_allgather_base": ("all_gather_into_tensor", 1),
+    "allgather_coalesced": ("all_gather_coalesced", 1),
+    "allgather_into_tensor_coalesced": ("all_gather_into_tensor_coalesced", 1),
+    "all_gather_single_coalesced": ("all_gather_into_tensor_coalesced", 1),
+    "reduce_scatter": ("reduce_scatter", 1),
+    "reduce_scatter_single": ("reduce_scatter_tensor", 1),
+    "_reduce_scatter_base": ("reduce_scatter_tensor", 1),
+    "reduce_scatter_tensor_coalesced": ("reduce_scatter_tensor_coalesced", 1),
+    "reduce_scatter_single_coalesced": ("reduce_scatter_tensor_coalesced", 1),
+    "alltoall": ("all_to_all", 1),
+    "alltoall_base": ("all_to_all_single", 1),
+    "all_to_all_single": ("all_to_all_single", 1),
+    "broadcast": ("broadcast", 0),
+    "reduce": ("reduce", 0),
+    "gather": ("gather", 1),
+    "scatter": ("scatter", 0),
+    "barrier": ("barrier", None),
+    "monitored_barrier": ("monitored_barrier", None),
+    "send": ("send", 0),
+    "recv": ("recv", 0),
+    "recv_anysource": ("recv", 0),
+}
+POINT_TO_POINT: Final = ("send", "recv")
+_SEQUENCE: Final = (list, tuple)
+_COLLECTIVE: Final = int(RowKind.COLLECTIVE)
+
+
+class Operation:
+    """A kind of call; `ids` are its names in the recording, by the phase it blocks."""
+
+    __slots__ = ("argument", "class_", "ids", "name")
+
+    def __init__(self, name: str, argument: int | None) -> None:
+        self.name, self.argument = name, argument
+        self.class_ = WAIT if name in POINT_TO_POINT else COMMUNICATION
+        self.ids: dict[int, int] = {}
+
+
+class Group:
+    """A process group as the recording knows it."""
+
+    __slots__ = ("blocks_host", "id", "ref", "sequence")
+
+    def __init__(self, group: Any, id_: int, *, blocks_host: bool) -> None:
+        self.ref = weakref.ref(group)  # holding a group would change how training ends
+        self.id = id_
+        self.blocks_host = blocks_host  # gloo: a wait is over when the data is there
+        self.sequence = 0
+
+
+#: A collective under way: operation, group, bytes, issued at, step, sequence number, and
+#: whether the host can see how long it waits. A bare tuple, for it is made at every call.
+Issued = tuple[Operation, Group, int, int, int, int, bool]
+
+
+class Collectives:
+    """Counts, sizes and the time blocked in each; `every` > 1 thins the detail out."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.seen = 0  # since the hook was attached: compared with the Flight Recorder's count
+        self.every = 1  # steps of which one is recorded in detail
+        self._groups: dict[int, Group] = {}
+        self._others: dict[str, Operation] = {}
+        self._under_way: dict[int, Issued] = {}
+        self._sums: dict[tuple[int, int, int], list[int]] = {}
+        self._record = timeline.writer.collectives.append
+        timeline.closing.append(self._close)
+
+    def patch(self, patches: Patches, guard: Guard) -> None:
+        """Wrap the methods of ProcessGroup and Work that this torch has."""
+        from torch._C._distributed_c10d import ProcessGroup, Work
+
+        for method, (name, argument) in OPERATIONS.items():
+            if method in vars(ProcessGroup):
+                operation = Operation(name, argument)
+                patches.of_class(ProcessGroup, method, self._issuing(operation, guard))
+        patches.of_class(Work, "wait", self._waiting(guard))
+
+    def _issuing(self, operation: Operation, guard: Guard) -> Callable[[Call], Call]:
+        issued = guard(self.issued)
+
+        def around(raw: Call) -> Call:
+            def call(group: Any, *args: Any, **kwargs: Any) -> Any:
+                begin = now()
+                work = raw(group, *args, **kwargs)
+                issued(operation, group, args, kwargs, work, begin)
+                return work
+
+            return call
+
+        return around
+
+    def _waiting(self, guard: Guard) -> Callable[[Call], Call]:
+        before, after = guard(self.before_wait), guard(self.after_wait)
+
+        def around(raw: Call) -> Call:
+            def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+                issued = before(work)
+                begin = now()
+                try:
+                    return raw(work, *args, **kwargs)
+                finally:
+                    after(issued, begin)
+
+            return wait
+
+        return around
+
+    def issued(  # noqa: PLR0917 - called once a collective: positions are quicker than names
+        self, operation: Operation, group: Any, args: Any, kwargs: Any, work: Any, begin: int
+    ) -> None:
+        """A collective was handed over; without a Work to wait for it is over already."""
+        end = now()
+        timeline = self.timeline
+        self.seen += 1
+        known = self._known(group)
+        tensors = _argument(operation.argument, args, kwargs)
+        track = timeline.current
+        issued = (
+            operation, known, size_of(tensors), begin, track.step if track else -1,
+            known.sequence, known.blocks_host or not _on_gpu(tensors),
+        )  # fmt: skip
+        known.sequence += 1
+        if work is None:
+            self._waited(issued, begin, end - begin, 0)
+        else:
+            self._forget(self._under_way.pop(id(work), None))  # dead: its number is used again
+            self._under_way[id(work)] = issued
+        timeline.own += now() - end
+
+    def before_wait(self, work: Any) -> Issued | None:
+        """Name the operation the process is in, in case it never comes out of it."""
+        start = now()
+        issued = self._under_way.pop(id(work), None)
+        if issued:
+            writer = self.timeline.writer
+            writer.in_flight(self._id(issued[0], 0), issued[5], start)
+        self.timeline.own += now() - start
+        return issued
+
+    def after_wait(self, issued: Issued | None, begin: int) -> None:
+        end = now()
+        if issued:
+            self._waited(issued, begin, end - begin, ASYNC)
+            self.timeline.writer.in_flight(0, 0, end)
+        else:
+            self.timeline.block(end - begin, COMMUNICATION)
+        self.timeline.own += now() - end
+
+    def by_others(self, name: str, group: Any, begin: int, blocked: int, sizes: list[int]) -> None:
+        """Collectives that C++ issued together, of `sizes` bytes, and waited for since `begin`."""
+        self.seen += len(sizes)
+        known = self._known(group)
+        self.timeline.block(blocked, COMMUNICATION)
+        track, stack = self.timeline.current, self.timeline.stack
+        operation = self._others.setdefault(name, Operation(name, None))
+        count = max(len(sizes), 1)
+        self._record(
+            (_COLLECTIVE, ASYNC | THINNED, track.number if track else 0,
+             self._id(operation, stack[-1].phase.id if stack else 0),
+             track.step if track else -1, known.sequence, begin, begin, blocked, -1,
+             sum(sizes) // count, known.id, count, track.micro if track else -1)
+        )  # fmt: skip
+        known.sequence += count
+
+    def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
+        if not issued[6]:
+            blocked = -1
+        self.timeline.block(blocked, issued[0].class_)
+        self._write(issued, wait, blocked, flags)
+
+    def _write(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
+        operation, group, size, begin, step, sequence, _ = issued
+        track, stack = self.timeline.current, self.timeline.stack
+        engine, micro = (track.number, track.micro) if track else (0, -1)
+        name = self._id(operation, stack[-1].phase.id if stack else 0)
+        if self.every > 1 and step % self.every:
+            self._add((name, group.id, engine), size, begin, wait, blocked, step)
+            return
+        self._record(
+            (_COLLECTIVE, flags, engine, name, step, sequence, begin, wait, blocked, -1,
+             size, group.id, 1, micro)
+        )  # fmt: skip
+
+    def _add(  # noqa: PLR0917
+        self, key: tuple[int, int, int], size: int, begin: int, wait: int, blocked: int, step: int
+    ) -> None:
+        """Thinned: one row a step for all calls of a kind."""
+        total = self._sums.setdefault(key, [0, 0, 0, begin, wait, step])
+        total[0] += 1
+        total[1] += size
+        total[2] = -1 if blocked < 0 or total[2] < 0 else total[2] + blocked
+
+    def _id(self, operation: Operation, phase: int) -> int:
+        found = operation.ids.get(phase)
+        if found is None:
+            found = operation.ids[phase] = self.timeline.writer.name(operation.name, phase)
+        return found
+
+    def _forget(self, issued: Issued | None) -> None:
+        """Nobody waited for it: it was hidden altogether."""
+        if issued:
+            self._write(issued, issued[3], 0 if issued[6] else -1, ASYNC)
+
+    def _close(self, track: Track, end: int) -> None:  # noqa: ARG002 - all closers get both
+        """Step over: what was issued in an earlier one will hardly be waited for any more."""
+        old = [key for key, issued in self._under_way.items() if issued[4] < track.step]
+        for key in old:
+            self._forget(self._under_way.pop(key, None))
+        for (name, group, engine), total in self._sums.items():
+            count, size, blocked, begin, wait, step = total
+            self._record(
+                (_COLLECTIVE, THINNED, engine, name, step, 0, begin, wait, blocked, -1,
+                 size // count, group, count, -1)
+            )  # fmt: skip
+        self._sums.clear()
+
+    def _known(self, group: Any) -> Group:
+        known = self._groups.get(id(group))
+        if known is None or known.ref() is not group:
+            known = self._new_group(group)
+        return known
+
+    def _new_group(self, group: Any) -> Group:
+        import torch.distributed as dist
+
+        ranks = _ranges(sorted(dist.get_process_group_ranks(group)))
+        name = self.timeline.writer.name(f"{group.group_name} ranks {ranks}")
+        known = Group(group, name, blocks_host=dist.get_backend(group) == "gloo")
+        self._groups[id(group)] = known
+        return known
+
+
+def size_of(tensors: Any) -> int:
+    """Bytes of a tensor, or of lists of them."""
+    if tensors is None:
+        return 0
+    if isinstance(tensors, _SEQUENCE):
+        return size_of(tensors[0]) if len(tensors) == 1 else sum(map(size_of, tensors))
+    return tensors.nbytes  # type: ignore[no-any-return]
+
+
+def _argument(place: int | None, args: Any, kwargs: Any) -> Any:
+    """The tensors; a caller that names its arguments is understood by order too."""
+    if place is None:
+        return None
+    if len(args) > place:
+        return args[place]
+    every = (*args, *kwargs.values())
+    return every[place] if len(every) > place else None
+
+
+def _on_gpu(tensors: Any) -> bool:
+    while isinstance(tensors, _SEQUENCE):
+        if not tensors:
+            return False
+        tensors = tensors[0]
+    return tensors is not None and not tensors.is_cpu
+
+
+def _ranges(ranks: list[int]) -> str:
+    """[0, 1, 2, 5] as "0-2,5"."""
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and rank == parts[-1][1] + 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

@@ -1,0 +1,133 @@
+"""DeepSpeedEngine: forward, backward, step and optimizer, on this engine's own methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dsprof.events import Class
+from dsprof.hook.parts import Parts, after, before, timed
+from dsprof.hook.patches import Call, Patches
+from dsprof.hook.recorder import Recorder
+from dsprof.hook.spans import Frame, Phase, Timeline, Track
+
+
+def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
+    """Record `engine` (ZeRO 0 to 3, without pipeline).
+
+    New versions (0.18.3 and later) run `_backward_prologue` and `_backward_epilogue` also
+    for `loss.backward()`; in old ones `engine.backward` is the only way, and calls both.
+    """
+    parts = parts_of(engine, recorder, patches)
+    parts.forward(engine)
+    _backward(engine, parts)
+    parts.span(engine, "step", "step", Class.OPTIMIZER)
+    parts.optimizer(engine.optimizer, "step/optimizer_step")
+    parts.closing(engine, "step", _closed)
+    checkpoints(engine, parts)
+
+
+def parts_of(engine: Any, recorder: Recorder, patches: Patches) -> Parts:
+    return Parts(recorder, patches, engine.global_steps + 1, scaled=bool(engine.fp16_enabled()))
+
+
+def checkpoints(engine: Any, parts: Parts) -> None:
+    parts.span(engine, "save_checkpoint", "checkpoint", Class.CHECKPOINT)
+    parts.span(engine, "load_checkpoint", "load_checkpoint", Class.CHECKPOINT)
+
+
+def _backward(engine: Any, parts: Parts) -> None:
+    phase = parts.timeline.phase("backward", Class.COMPUTE)
+    parts.span(engine, "_backward_epilogue", "backward/reduce", Class.COMPUTE)
+    direct = _Direct(parts.timeline, parts.track, phase)
+    begin, end = parts.guard(direct.begin), parts.guard(direct.end)
+    parts.patches.method(engine, "_backward_prologue", lambda raw: before(begin, raw))
+    parts.patches.method(engine, "_backward_epilogue", lambda raw: after(raw, end))
+    loss, done = parts.guard(parts.marks.loss), parts.guard(parts.backward_done)
+
+    def around(raw: Call) -> Call:
+        inner = timed(raw, parts.enter, parts.leave, parts.track, phase)
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            loss(args[0] if args else kwargs.get("loss"))
+            result = inner(*args, **kwargs)
+            done()
+            return result
+
+        return backward
+
+    parts.patches.method(engine, "backward", around)
+
+
+def _closed(engine: Any, parts: Parts) -> None:
+    """Whether a call of `step` ended an optimizer step, the engine's own counter says."""
+    step = engine.global_steps
+    if step >= parts.track.step:
+        parts.marks.write(
+            step, engine.optimizer, engine.get_global_grad_norm(), engine.skipped_steps
+        )
+        parts.timeline.close_step(parts.track, step)
+
+
+class _Direct:
+    """Backward through `loss.backward()`: from the first prologue to the epilogue's end."""
+
+    def __init__(self, timeline: Timeline, track: Track, phase: Phase) -> None:
+        self.timeline, self.track, self.phase = timeline, track, phase
+        self.frame: Frame | None = None
+
+    def begin(self, *_: Any) -> None:
+        """Not within `engine.backward`, which is timed whole; reentrant ones count once."""
+        if all(frame.phase != self.phase for frame in self.timeline.stack):
+            self.frame = self.timeline.enter(self.track, self.phase)
+
+    def end(self) -> None:
+        if self.frame:
+            self.timeline.leave(self.frame)
+            self.frame = None
+            self.track.backward_done = True
+
+
+def config(engine: Any) -> dict[str, Any]:
+    """What a report needs to know of the engine, by the canonical names of `events.CONFIG`."""
+    found: dict[str, Any] = {"framework": "deepspeed"}
+    for name, method in _SETTINGS.items():
+        value = getattr(engine, method, None)
+        if callable(value):
+            found[name] = value()
+    found["dtype"] = _dtype(engine)
+    found |= _costly_defaults(engine)
+    raw = getattr(engine.config, "_param_dict", None) or getattr(engine, "config", None)
+    if isinstance(raw, Mapping):
+        found["ds_config"] = dict(raw)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+_SETTINGS: Final = {
+    "zero_stage": "zero_optimization_stage",
+    "micro_batch_size": "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "train_batch_size": "train_batch_size",
+    "steps_per_print": "steps_per_print",
+}
+
+
+def _dtype(engine: Any) -> str:
+    if engine.fp16_enabled():
+        return "fp16"
+    return "bf16" if engine.bfloat16_enabled() else "fp32"
+
+
+def _costly_defaults(engine: Any) -> dict[str, float]:
+    """Settings that make the device wait for the host: they cost time and hide overlap."""
+    timer = getattr(getattr(engine, "tput_timer", None), "config", None)
+    settings = {
+        "wall_clock_breakdown": engine.wall_clock_breakdown(),
+        "memory_breakdown": engine.memory_breakdown(),
+    }
+    if timer is not None:
+        settings["throughput_timer_synchronized"] = timer.enabled and timer.synchronized
+    logger = getattr(engine._config, "comms_logger_enabled", None)  # noqa: SLF001
+    if logger is not None:
+        settings["comms_logger"] = logger
+    return {name: float(bool(value)) for name, value in settings.items()}

@@ -1,0 +1,49 @@
+"""The one edge between training and the hook: what fails here never reaches training."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Guard:
+    """Off for good after the first failure, which is said once on standard error.
+
+    `on_failure` gets the error's text, for the recording; it may fail too.
+    """
+
+    def __init__(self) -> None:
+        self.off = False
+        self.who = "dsprof"
+        self.on_failure: Callable[[str], None] = _nothing
+
+    def __call__(self, action: Callable[..., Result]) -> Callable[..., Result | None]:
+        """`action`, made harmless: None once the guard is off."""
+
+        def guarded(*args: Any) -> Result | None:
+            if self.off:
+                return None
+            try:
+                return action(*args)
+            except Exception as error:  # noqa: BLE001 - the hook's edge: training goes on
+                self.fail(error)
+                return None
+
+        return guarded
+
+    def fail(self, error: Exception) -> None:
+        """Switch off, say so in one line, and record it if that is still possible."""
+        self.off = True
+        text = f"{type(error).__name__}: {error}".replace("\n", " ")
+        with contextlib.suppress(Exception):
+            print(f"{self.who}: recording stopped, training goes on: {text}", file=sys.stderr)
+        with contextlib.suppress(Exception):
+            self.on_failure(text)
+
+
+def _nothing(text: str) -> None:
+    """Before there is a recording, standard error is all there is."""

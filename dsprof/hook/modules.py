@@ -1,0 +1,136 @@
+"""Models without an engine: plain, under DDP, under FSDP2. A step is their optimizer's."""
+
+from __future__ import annotations
+
+import weakref
+from time import perf_counter_ns as now
+from typing import Any
+
+from dsprof.events import Class
+from dsprof.hook.parts import Parts
+from dsprof.hook.patches import Call, Patches
+from dsprof.hook.recorder import Recorder
+
+
+def attach(model: Any, optimizer: Any, recorder: Recorder, patches: Patches) -> None:
+    """Record `model`, trained by `optimizer`."""
+    parts = Parts(recorder, patches, 1, scaled=False)
+    names = {kind.__name__ for kind in type(model).__mro__}
+    if "DistributedDataParallel" in names:
+        reducer = Reducer(model, parts)
+        parts.forward(model, then=parts.guard(reducer.watch))
+    else:
+        # FSDP2 gathers parameters in hooks, which run around `forward` and inside this.
+        parts.forward(model, "_call_impl" if "FSDPModule" in names else "forward")
+    _patch_backward(parts)
+    parts.optimizer(optimizer, "step")
+    _close_after(optimizer, parts)
+
+
+def _patch_backward(parts: Parts) -> None:
+    """Time `loss.backward()` of the model whose forward ran last."""
+    from torch import Tensor
+
+    timeline = parts.timeline
+    phase = timeline.phase("backward", Class.COMPUTE)
+
+    def begin() -> Any:
+        track = timeline.current
+        if track is not parts.track or any(frame.phase == phase for frame in timeline.stack):
+            return None
+        return timeline.enter(track, phase)
+
+    def end(frame: Any) -> None:
+        if frame is not None:
+            timeline.leave(frame)
+            parts.backward_done()
+
+    enter, leave = parts.guard(begin), parts.guard(end)
+
+    def around(raw: Call) -> Call:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            frame = enter()
+            try:
+                return raw(*args, **kwargs)
+            finally:
+                leave(frame)
+
+        return backward
+
+    parts.patches.of_class(Tensor, "backward", around)
+
+
+def _close_after(optimizer: Any, parts: Parts) -> None:
+    """The end of the optimizer's step, in a hook that runs after the one that times it."""
+
+    def close(stepped: Any) -> None:
+        parts.marks.write(parts.track.step, stepped)
+        parts.timeline.close_step(parts.track, parts.track.step)
+
+    closed = parts.guard(close)
+    hook = optimizer.register_step_post_hook(lambda stepped, *_: closed(stepped))
+    parts.patches.undo_with(hook.remove)
+
+
+class Reducer:
+    """DDP's gradient all-reduce, which C++ issues and waits for at the end of backward.
+
+    Autograd runs final callbacks in the order in which they were queued. One that is queued
+    when backward begins runs as soon as the last gradient is there, before the reducer's
+    own, which waits for the buckets; one that it queues itself runs after that. What lies
+    between is the time that communication kept backward waiting.
+    """
+
+    def __init__(self, model: Any, parts: Parts) -> None:
+        from torch.autograd import Variable
+
+        self.model, self.parts = weakref.ref(model), parts
+        self.queue = Variable._execution_engine.queue_callback  # noqa: SLF001
+        self.begun, self.computed = parts.guard(self._begun), parts.guard(self._computed)
+        self.reduced = parts.guard(self._reduced)
+        self.on_cpu = all(parameter.is_cpu for parameter in model.parameters())
+        self.group = model.process_group
+        self.sizes: list[int] = []
+        self.backwards = 0
+        self.since = 0
+
+    def watch(self, output: Any) -> None:
+        """Be there when backward through `output` begins."""
+        tensor = _first_with_gradient(output)
+        if tensor is not None:
+            tensor.register_hook(self.begun)
+
+    def _begun(self, _: Any) -> None:
+        if getattr(self.model(), "require_backward_grad_sync", False):
+            self.queue(self.computed)
+
+    def _computed(self) -> None:
+        self.since = now()
+        self.queue(self.reduced)
+
+    def _reduced(self) -> None:
+        blocked = now() - self.since if self.on_cpu else -1
+        self.backwards += 1
+        if self.backwards <= 2:  # buckets are made, then made again in the order of gradients
+            self.sizes = _bucket_sizes(self.model())
+        self.parts.recorder.collectives.by_others(
+            "all_reduce", self.group, self.since, blocked, self.sizes
+        )
+
+
+def _bucket_sizes(model: Any) -> list[int]:
+    """Bytes of each bucket, as the reducer knows them now."""
+    said = model._get_ddp_logging_data()  # noqa: SLF001
+    sizes = str(said.get("rebuilt_bucket_sizes") or said.get("bucket_sizes", ""))
+    return [int(word) for word in sizes.split(",") if word.strip()]
+
+
+def _first_with_gradient(output: Any) -> Any:
+    if getattr(output, "requires_grad", False):
+        return output
+    if isinstance(output, dict):
+        output = list(output.values())
+    if isinstance(output, list | tuple):
+        found = (_first_with_gradient(part) for part in output)
+        return next((tensor for tensor in found if tensor is not None), None)
+    return None

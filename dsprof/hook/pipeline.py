@@ -1,0 +1,66 @@
+"""PipelineEngine: one phase an instruction of its schedule, one step a `train_batch`."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+
+from dsprof.events import Class
+from dsprof.hook.deepspeed import checkpoints, parts_of
+from dsprof.hook.parts import Parts, timed
+from dsprof.hook.patches import Patches
+from dsprof.hook.recorder import Recorder
+
+#: Instruction: the phase, by the name of DeepSpeed's own timer where it has one, and class.
+INSTRUCTIONS: Final = {
+    "LoadMicroBatch": ("batch_input", Class.DATA),
+    "ForwardPass": ("forward", Class.COMPUTE),
+    "BackwardPass": ("backward", Class.COMPUTE),
+    "SendActivation": ("pipe_send_output", Class.WAIT),
+    "SendGrad": ("pipe_send_grad", Class.WAIT),
+    "RecvActivation": ("pipe_recv_input", Class.WAIT),
+    "RecvGrad": ("pipe_recv_grad", Class.WAIT),
+    "ReduceGrads": ("reduce_grads", Class.COMMUNICATION),
+    "ReduceTiedGrads": ("reduce_tied_grads", Class.COMMUNICATION),
+    "OptimizerStep": ("step", Class.OPTIMIZER),
+}
+
+
+def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
+    """Record `engine`: its map of instructions is replaced by one of timed functions."""
+    parts = parts_of(engine, recorder, patches)
+    timed_map = {}
+    for instruction, function in engine._INSTRUCTION_MAP.items():  # noqa: SLF001
+        timed_map[instruction] = _instruction(instruction.__name__, function, parts)
+    patches.value(engine, "_INSTRUCTION_MAP", timed_map)
+    parts.optimizer(engine.optimizer, "step/optimizer_step")
+    parts.closing(engine, "train_batch", _closed)
+    checkpoints(engine, parts)
+
+
+def _instruction(name: str, function: Any, parts: Parts) -> Any:
+    """A plain function, for the engine binds it to itself at each use."""
+    path, class_ = INSTRUCTIONS.get(name, (name, Class.OTHER))
+    phase = parts.timeline.phase(path, class_)
+    enter = parts.guard(parts.timeline.enter_forward) if path == "forward" else parts.enter
+    wrapper = timed(function, enter, parts.leave, parts.track, phase)
+    if path != "backward":
+        return functools.wraps(function)(wrapper)
+    done = parts.guard(parts.backward_done)
+
+    @functools.wraps(function)
+    def backward(*args: Any, **kwargs: Any) -> None:
+        wrapper(*args, **kwargs)
+        done()
+
+    return backward
+
+
+def _closed(engine: Any, parts: Parts) -> None:
+    step = engine.global_steps
+    if step >= parts.track.step:
+        parts.marks.output(getattr(engine, "agg_train_loss", None))
+        parts.marks.write(
+            step, engine.optimizer, engine.get_global_grad_norm(), engine.skipped_steps
+        )
+        parts.timeline.close_step(parts.track, step)

@@ -1,0 +1,202 @@
+"""The process's one recording: where it goes, what it says of itself, when it ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from dsprof.events import Class
+from dsprof.hook.collectives import Collectives
+from dsprof.hook.guard import Guard
+from dsprof.hook.patches import Call, Patches
+from dsprof.hook.spans import Timeline, Track
+from dsprof.recording import Writer
+
+FOLDER: Final = "dsprof-run"
+BUDGET: Final = 0.003  # of a step's time that recording may cost
+SETTLED: Final = 10  # steps before the budget is judged: the first ones fill caches
+MANY: Final = 16  # collectives a step
+RESIDENT_EVERY: Final = 500_000_000  # ns between two looks at the process's memory
+
+
+class Recorder:
+    """A writer, the open phases, the collectives, and what belongs to the process."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], guard: Guard) -> None:
+        self.folder, self.guard = folder, guard
+        header = _header() | {"config": dict(config)}
+        guard.who = f"dsprof: rank {header['rank']}"
+        self.writer = Writer.create(folder, header)
+        self.timeline = Timeline(self.writer)
+        self.collectives = Collectives(self.timeline)
+        self.patches = Patches()
+        self.budget = float(os.environ.get("DSPROF_BUDGET", str(BUDGET)))
+        self._memory = _Resident(self.writer)
+        self._steps = 0
+        self._cost = self._time = self._seen = 0
+        self.timeline.closing.append(self._account)
+        guard.on_failure = self._failed
+
+    def start(self) -> None:
+        """Patch what concerns the process, not an engine."""
+        self._first_entry = flight_recorder_total()
+        self.collectives.patch(self.patches, self.guard)
+        self._patch_data_loader()
+        _RECORDERS.add(self)
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Take every patch off and end the file. A second call does nothing."""
+        atexit.unregister(self.close)
+        self.patches.undo()
+        self.guard(self._finish)()
+        self.guard.off = True
+
+    def _finish(self) -> None:
+        total = flight_recorder_total()
+        if total is not None and self._first_entry is not None:
+            self.writer.config("collectives_issued", total - self._first_entry)
+        self.writer.config("collectives_seen", self.collectives.seen)
+        self.writer.close()
+
+    def _failed(self, text: str) -> None:
+        self.writer.problem("recording-stopped", text)
+        self.writer.close()
+
+    def _patch_data_loader(self) -> None:
+        """Waiting for the next batch: the time between steps that a data loader takes."""
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        timeline = self.timeline
+        phase = timeline.phase("data", Class.DATA)
+        enter, leave = self.guard(timeline.enter), self.guard(timeline.leave)
+
+        def around(raw: Call) -> Call:
+            def load(loader: Any) -> Any:
+                track = timeline.current
+                if track is None or timeline.stack:  # inside another phase it is that phase's
+                    return raw(loader)
+                frame = enter(track, phase)
+                try:
+                    return raw(loader)
+                finally:
+                    leave(frame)
+
+            return load
+
+        self.patches.of_class(_BaseDataLoaderIter, "__next__", around)
+
+    def _account(self, track: Track, end: int) -> None:
+        """Write what the step's recording cost; over budget, record fewer steps in detail."""
+        own, self.timeline.own = self.timeline.own, 0
+        self.writer.overhead(own * 1e-9, track.step)
+        self._memory.sample(track.step, end)
+        self._steps += 1
+        if self._steps <= SETTLED:
+            return
+        self._cost += own
+        self._time += end - track.begin
+        if self._steps % SETTLED == 0:
+            self._judge()
+
+    def _judge(self) -> None:
+        """Thin out only what is many: rows for a few collectives a step are not the cost."""
+        over = self._cost > self.budget * self._time
+        many = self.collectives.seen - self._seen > MANY * SETTLED
+        self._cost = self._time = 0
+        self._seen = self.collectives.seen
+        if over and many and self.collectives.every < 64:
+            self.collectives.every *= 2
+            self.writer.config("detail_every", self.collectives.every)
+
+
+class _Resident:
+    """The process's resident memory, read now and then from a file that stays open."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer, self._name = writer, writer.name("host_process")
+        self._page = os.sysconf("SC_PAGE_SIZE")
+        self._next = 0
+        try:
+            self._file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # not Linux: unknown
+            self._next = sys.maxsize
+
+    def sample(self, step: int, at: int) -> None:
+        if at < self._next:
+            return
+        self._next = at + RESIDENT_EVERY
+        pages = int(os.pread(self._file, 64, 0).split()[1])
+        self._writer.memory(self._name, pages * self._page, step)
+
+
+def folder(out: str | os.PathLike[str] | None) -> Path:
+    return Path(out or os.environ.get("DSPROF_OUT") or FOLDER)
+
+
+def flight_recorder_total() -> int | None:
+    """How many collectives of this process PyTorch's Flight Recorder has seen, if it tells."""
+    import torch._C._distributed_c10d as c10d
+
+    if not hasattr(c10d, "_dump_fr_trace_json"):
+        return None
+    import json
+
+    entries = json.loads(c10d._dump_fr_trace_json(includeCollectives=True)).get("entries")  # noqa: SLF001
+    return int(entries[-1]["record_id"]) + 1 if entries else 0
+
+
+def _header() -> dict[str, Any]:
+    rank, world = _rank()
+    return {
+        "host": socket.gethostname(),
+        "rank": rank,
+        "world": world,
+        "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
+        "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        "launch": _launch(),
+        "versions": _versions(),
+    }
+
+
+def _launch() -> str:
+    names = ("DSPROF_LAUNCH", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
+    words = [os.environ[name] for name in names if os.environ.get(name, "none") != "none"]
+    return words[0] if words else ""
+
+
+def _rank() -> tuple[int, int]:
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _versions() -> dict[str, str]:
+    """Of what is imported already: attaching brings nothing new in."""
+    found = {}
+    for name in ("torch", "deepspeed", "transformers", "accelerate"):
+        module = sys.modules.get(name)
+        if module is not None:
+            found[name] = str(getattr(module, "__version__", ""))
+    return found | {"python": ".".join(map(str, sys.version_info[:3]))}
+
+
+_RECORDERS: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """A child (a data loader's worker) has its parent's patches, but nothing to record."""
+    for recorder in list(_RECORDERS):
+        recorder.guard.off = True
+        atexit.unregister(recorder.close)
+
+
+os.register_at_fork(after_in_child=_forked)

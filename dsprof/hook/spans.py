@@ -1,0 +1,161 @@
+"""Open phases of this process, and where the nanoseconds of each step went.
+
+Time blocked in a collective is charged to the innermost phase it happens in, and taken out
+of that phase's own class: communication inside backward is communication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns as now
+from typing import Any, Final, NamedTuple
+
+from dsprof.events import Class
+from dsprof.recording import RowKind, Writer
+
+CLASSES: Final = tuple(Class)
+COMMUNICATION: Final = CLASSES.index(Class.COMMUNICATION)
+WAIT: Final = CLASSES.index(Class.WAIT)
+UNKNOWN: Final = float("nan")
+_SPAN: Final = int(RowKind.SPAN)
+
+
+class Phase(NamedTuple):
+    """A phase as the recording knows it."""
+
+    id: int
+    class_: int  # index into CLASSES
+
+
+class Frame:
+    """One open phase."""
+
+    __slots__ = ("begin", "blocked", "depth", "inner", "phase", "track")
+
+    def __init__(self, phase: Phase, track: Track, depth: int) -> None:
+        self.phase = phase
+        self.track = track
+        self.depth = depth
+        self.inner = 0  # ns of phases inside
+        self.blocked = 0  # ns in collectives and point-to-point, outside of those
+        self.begin = 0
+
+
+class Track:
+    """One engine: the step it is in, and what that step was made of so far."""
+
+    __slots__ = ("backward_done", "begin", "blind", "classes", "micro", "number", "step")
+
+    def __init__(self, number: int, step: int) -> None:
+        self.number = number
+        self.step = step  # the one under way, counted from 1
+        self.begin = 0  # ns; 0 until the first phase opens
+        self.reset()
+
+    def reset(self) -> None:
+        self.classes = [0] * len(CLASSES)
+        self.blind = False  # a collective whose waiting the host cannot see
+        self.micro = 0
+        self.backward_done = False
+
+
+class Timeline:
+    """The stack of open phases. Autograd's threads use it while the main one waits for them."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self._record = writer.spans.append
+        self.stack: list[Frame] = []
+        self.tracks: list[Track] = []
+        self.current: Track | None = None  # whose phase was open last
+        self.own = 0  # ns spent here since the step began
+        self.closing: list[Callable[[Track, int], None]] = []  # (track, end) before a step closes
+
+    def phase(self, path: str, class_: Class) -> Phase:
+        """The phase of that path, "step/optimizer_step"; its class is that of its own time.
+
+        An outer phase is named, with its class, before those inside it.
+        """
+        outer, _, name = path.rpartition("/")
+        parent = self.writer.name(outer) if outer else 0
+        return Phase(self.writer.name(name, parent, class_), CLASSES.index(class_))
+
+    def track(self, step: int) -> Track:
+        track = Track(len(self.tracks), step)
+        self.tracks.append(track)
+        self.current = self.current or track
+        return track
+
+    def enter(self, track: Track, phase: Phase) -> Frame:
+        start = now()
+        stack = self.stack
+        frame = Frame(phase, track, len(stack))
+        stack.append(frame)
+        self.current = track
+        frame.begin = begin = now()
+        if not track.begin:
+            track.begin = begin
+        self.own += begin - start
+        return frame
+
+    def enter_forward(self, track: Track, phase: Phase) -> Frame:
+        """As `enter`; a forward after a backward begins the next micro-batch."""
+        if track.backward_done:
+            track.backward_done = False
+            track.micro += 1
+        return self.enter(track, phase)
+
+    def leave(self, frame: Frame | None) -> None:
+        end = now()
+        stack = self.stack
+        if frame is None or len(stack) <= frame.depth or stack[frame.depth] is not frame:
+            return
+        del stack[frame.depth :]  # and what an exception left open inside
+        track, phase = frame.track, frame.phase
+        length = end - frame.begin
+        track.classes[phase.class_] += length - frame.inner - frame.blocked
+        if stack:
+            stack[-1].inner += length
+        self._record(
+            (_SPAN, track.number, phase.id, track.step, track.micro, frame.begin, length, -1, 0)
+        )
+        self.own += now() - end
+
+    def block(self, length: int, class_: int) -> None:
+        """Charge `length` ns of waiting to where we are; -1 makes the step's split unknown."""
+        track = self.current
+        if track is None:
+            return
+        if length < 0:
+            track.blind = True
+            return
+        track.classes[class_] += length
+        if self.stack:
+            self.stack[-1].blocked += length
+
+    def close_step(self, track: Track, finished: int) -> None:
+        """The optimizer step `finished` is over; the next one begins at this moment."""
+        end = now()
+        self.stack.clear()  # an exception that training survived may have left phases open
+        track.step = finished
+        for action in self.closing:
+            action(track, end)
+        self.writer.step(
+            finished, track.begin, end, _seconds(track, end),
+            micros=track.micro + 1, engine=track.number,
+        )  # fmt: skip
+        self.writer.flush()
+        track.reset()
+        track.step = finished + 1
+        track.begin = end
+        self.own += now() - end
+
+
+def _seconds(track: Track, end: int) -> list[float]:
+    """Seconds per class; together they are the step, for what no phase covers is `other`."""
+    classes: list[Any] = list(track.classes)
+    classes[-1] += end - track.begin - sum(classes)
+    seconds = [ns * 1e-9 for ns in classes]
+    if track.blind:
+        return [UNKNOWN] * len(seconds)
+    return seconds

@@ -1,0 +1,76 @@
+"""What the jobs share: a small model, two gloo ranks, and a result file a rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._C._distributed_c10d as c10d
+import torch.distributed as dist
+from torch import nn
+
+OUT = Path(sys.argv[1])
+WIDTH = 64
+
+
+def model(depth: int = 3, width: int = WIDTH) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(width, 1))
+
+
+def batch(step: int, width: int = WIDTH) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(step * 2 + dist.get_rank())
+    return torch.randn(8, width, generator=generator)
+
+
+def issued() -> list[str]:
+    """Operations that the Flight Recorder has seen, in order."""
+    entries = json.loads(c10d._dump_fr_trace_json(True)).get("entries") or []
+    return [entry["profiling_name"].removeprefix("gloo:") for entry in entries]
+
+
+def since(before: list[str]) -> dict[str, int]:
+    return dict(Counter(issued()[len(before) :]))
+
+
+def start_deepspeed() -> None:
+    import deepspeed
+
+    # Else DeepSpeed compiles a shared-memory collective: half a minute of g++ at the first run.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed(dist_backend="gloo")
+
+
+def engine(stage: int, accumulation: int, **more: Any) -> Any:
+    import deepspeed
+
+    net = model()
+    config = {
+        "train_micro_batch_size_per_gpu": 8,
+        "gradient_accumulation_steps": accumulation,
+        "gradient_clipping": 1.0,
+        "optimizer": {"type": "Adam", "params": {"lr": 1e-2, "torch_adam": True}},
+        "zero_optimization": {"stage": stage},
+        "steps_per_print": 1_000_000,
+        **more,
+    }
+    return deepspeed.initialize(model=net, model_parameters=net.parameters(), config=config)[0]
+
+
+def finish(result: dict[str, Any]) -> None:
+    name = OUT / f"result-{dist.get_rank()}.json"
+    name.write_text(json.dumps(result), encoding="utf-8")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def rank() -> int:
+    return int(os.environ["RANK"])

@@ -1,0 +1,86 @@
+"""Plain torch: DDP, its no_sync oracle, FSDP2 and a model by itself, with and without the hook."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import dsprof.hook
+from tests.hook.jobs import job
+
+STEPS = 5
+WIDE = 1024
+
+
+def wide(kind: str) -> nn.Module:
+    """Large gradients, small batch: DDP spends its backward on the network."""
+    net: nn.Module = job.model(depth=6, width=WIDE)
+    if kind == "ddp":
+        return DistributedDataParallel(net)
+    if kind == "fsdp2":
+        for layer in net:
+            if isinstance(layer, nn.Linear):
+                fully_shard(layer)
+        return fully_shard(net)
+    return net
+
+
+def train(net: nn.Module, optimizer: Any, *, sync: bool = True) -> tuple[list[str], list[float]]:
+    losses, backwards = [], []
+    for step in range(STEPS):
+        context = contextlib.nullcontext() if sync else net.no_sync()
+        with context:
+            loss = net(job.batch(step, WIDE)).square().mean()
+            begin = time.perf_counter()
+            loss.backward()
+            backwards.append(time.perf_counter() - begin)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item().hex())
+    return losses, backwards
+
+
+def both_ways(kind: str) -> dict[str, Any]:
+    """One set of steps without the hook, one with it, from the same weights."""
+    net = wide(kind)
+    plain, _ = train(net, torch.optim.SGD(net.parameters(), lr=1e-3))
+    net = wide(kind)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    before, held = job.issued(), set(vars(net))
+    with dsprof.hook.attach(net, optimizer=optimizer, out=job.OUT / kind):
+        watched, _ = train(net, optimizer)
+        issued = job.since(before)
+    left = set(vars(net)) ^ held
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)  # wraps what detach gave back
+    scheduler.step()
+    return {"plain": plain, "watched": watched, "issued": issued, "left": sorted(left)}
+
+
+def oracle() -> dict[str, Any]:
+    """Backward with and without gradient exchange, in turns: the difference is communication."""
+    net = wide("ddp")
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    train(net, optimizer)
+    exchanging, alone = [], []
+    with dsprof.hook.attach(net, optimizer=optimizer, out=job.OUT / "oracle"):
+        for _ in range(3):
+            exchanging += train(net, optimizer)[1]
+            alone += train(net, optimizer, sync=False)[1]
+    return {"exchanging": exchanging, "alone": alone}
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    result = {kind: both_ways(kind) for kind in ("ddp", "fsdp2", "plain")}
+    result["oracle"] = oracle()
+    job.finish(result)
+
+
+main()

@@ -1,0 +1,95 @@
+"""DDP, FSDP2 and a plain model: no engine says when a step begins, and DDP reduces unseen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from tests.hook.jobs_of import run
+from tests.hook.rows import Rows, folder
+
+STEPS = 5
+KINDS = ("ddp", "fsdp2", "plain")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("modules")
+
+
+@pytest.fixture(scope="module")
+def results(out: Path) -> list[dict[str, Any]]:
+    return run("modules", out)
+
+
+@pytest.fixture
+def rows(results: list[dict[str, Any]], out: Path, kind: str) -> list[Rows]:
+    assert len(results) == 2
+    return folder(out / kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_are_the_same_to_the_last_bit(results: list[dict[str, Any]], kind: str) -> None:
+    for result in results:
+        assert result[kind]["watched"] == result[kind]["plain"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_optimizer_step_closes_a_step_of_its_phases(rows: list[Rows], kind: str) -> None:
+    for rank in rows:
+        assert [row.step for row in rank.steps] == list(range(1, STEPS + 1)), kind
+        for path in ("forward", "backward", "step"):
+            assert [row.step for row in rank.spans if row.path == path] == list(range(1, STEPS + 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_collectives_are_counted_as_the_flight_recorder_counts_them(
+    results: list[dict[str, Any]], rows: list[Rows], kind: str
+) -> None:
+    for result, rank in zip(results, rows, strict=True):
+        recorded = sum(row.calls for row in rank.collectives)
+        assert recorded == sum(result[kind]["issued"].values())
+        assert bool(recorded) == (kind != "plain")
+
+
+@pytest.mark.parametrize("kind", ["ddp"])
+def test_the_gradients_ddp_exchanges_are_of_the_models_size(rows: list[Rows], kind: str) -> None:
+    parameters = 6 * (1024 * 1024 + 1024) + 1025
+    for rank in rows:
+        for step in range(1, STEPS + 1):
+            moved = [row for row in rank.collectives if row.step == step]
+            assert [(row.path, row.op) for row in moved] == [("backward", "all_reduce")], kind
+            assert moved[0].size * moved[0].calls == pytest.approx(4 * parameters, rel=0.001)
+
+
+@pytest.mark.parametrize("kind", ["fsdp2"])
+def test_fsdp2_gathers_in_forward_and_backward(rows: list[Rows], kind: str) -> None:
+    for rank in rows:
+        found = {(row.path, row.op) for row in rank.collectives}
+        assert ("forward", "all_gather_into_tensor") in found, kind
+        assert ("backward", "all_gather_into_tensor") in found
+        assert any(op == "reduce_scatter_tensor" for _, op in found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_detach_takes_everything_back(
+    results: list[dict[str, Any]], rows: list[Rows], kind: str
+) -> None:
+    for result, rank in zip(results, rows, strict=True):
+        assert result[kind]["left"] == []
+        assert rank.ended
+
+
+def test_time_that_ddp_blocks_is_what_no_sync_saves(
+    results: list[dict[str, Any]], out: Path
+) -> None:
+    """Median over steps, in turns: blocked time = backward with exchange - backward without."""
+    for result, rank in zip(results, folder(out / "oracle"), strict=True):
+        exchanging, alone = median(result["exchanging"]), median(result["alone"])
+        blocked = median(row.blocked * 1e-9 for row in rank.collectives)
+        assert len(rank.collectives) == len(result["exchanging"])  # none under no_sync
+        assert blocked / exchanging == pytest.approx(1 - alone / exchanging, abs=0.25)
+        assert blocked > 0.3 * exchanging
