@@ -190,7 +190,7 @@ def tables(key: str, value: int, reading: Reading) -> Iterator[Check]:
 
 def _again(rows: list[Any]) -> Iterator[bool]:
     """Whether a new table begins: its first operation comes again after another one."""
-    names = [next(iter(row.values)) for row in rows]
+    names = [row.names[0] for row in rows]
     for before, name in pairwise(names):
         yield name == names[0] != before
 

@@ -145,7 +145,7 @@ def fields(
 
 
 def _text(record: Record, key: str) -> str | None:
-    return record.host if key == "host" else next(iter(record.values), None)
+    return record.host if key == "host" else record.names[0]
 
 
 def _number(value: Any) -> Any:

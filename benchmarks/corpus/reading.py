@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from dsprof.run import Run
+from dsprof.text.words import plain
 
 RELATIVE = 1e-6  # what a printed number may lose on its way through units
 ABSOLUTE = 1e-9
@@ -51,6 +52,7 @@ class Record:
     segment: int
     timers: str | None
     count: int | None
+    names: Sequence[str]  # canonical, in order
     values: Mapping[str, float]
     texts: Mapping[str, str]
     seconds: float | None
@@ -106,13 +108,14 @@ def _record(rows: list[dict[str, Any]]) -> Record:
     texts: dict[str, str] = {}
     for row in rows:
         measure = next((row[name] for name in MEASURES if row[name] is not None), None)
-        for word in {row["name"], row["raw"]} - {None}:
+        for word in (row["name"], row["raw"] or row["name"]):
             if measure is not None:
                 values[word] = measure
             if row["text"] is not None:
                 texts[word] = row["text"]
     told = ("seconds", "bytes", "count", "line", "step", "rank", "host", "segment", "timers")
-    return Record(**{name: first[name] for name in told}, values=values, texts=texts)
+    names = [row["name"] for row in rows]
+    return Record(**{key: first[key] for key in told}, names=names, values=values, texts=texts)
 
 
 def summary(records: Sequence[Record]) -> str:
@@ -122,6 +125,6 @@ def summary(records: Sequence[Record]) -> str:
 
 def _short(record: Record) -> str:
     told = [f"step={record.step}"] if record.step is not None else []
-    told += [f"{name}={value:.6g}" for name, value in list(record.values.items())[:4]]
-    told += [text.split("\n")[0][:60] for text in list(record.texts.values())[:1]]
-    return " ".join(told)
+    told += [f"{n}={record.values[n]:.6g}" for n in record.names if n in record.values][:5]
+    texts = [record.texts[name] for name in record.names if name in record.texts]
+    return " ".join([*told, *(plain(text)[:60] for text in texts[:1])])
