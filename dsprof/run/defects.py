@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.recording.table import FLAVOUR
 from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers, summary_table
 from dsprof.run.phases import CLOSING, words_of
 from dsprof.run.repairs import Defect, Repair, Source, met
@@ -37,8 +38,8 @@ def zero_global_timers(events: pd.DataFrame, source: Source) -> Outcome:
 
     The micro-batch lines stay right; with the zeros gone they make up the step.
     """
-    rows = of_kind(events, Kind.PHASE)
-    rows = rows[rows["step"].notna() & rows["timers"].notna()]
+    rows = _timer_lines(events)
+    rows = rows[rows["step"].notna()]
     words, which = words_of(rows, source.flavours)
     names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
     micro = np.array([word.sums == "micro" for word in words], bool)[which]
@@ -61,13 +62,19 @@ def all_zero_timers(events: pd.DataFrame, source: Source) -> Outcome:
 
     Set-up timers may well round to zero.
     """
-    rows = of_kind(events, Kind.PHASE)
+    rows = _timer_lines(events)
     set_up = [name for name, flavour in source.flavours.items() if flavour.sums == "once"]
-    rows = rows[rows["timers"].notna() & ~rows["timers"].isin(set_up) & rows["seconds"].notna()]
+    rows = rows[~rows["timers"].isin(set_up) & rows["seconds"].notna()]
     most = rows["seconds"].groupby(rows["record"]).transform("max")
     wrong = rows[most == 0]
     text = "timer lines that hold only zeros measure nothing and were dropped"
     return _without_seconds(events, wrong), met("all-zero-timers", "repair", text, wrong)
+
+
+def _timer_lines(events: pd.DataFrame) -> pd.DataFrame:
+    """Timers that a log printed; those of a recording have none of its defects."""
+    rows = of_kind(events, Kind.PHASE)
+    return rows[rows["timers"].notna() & (rows["timers"] != FLAVOUR)]
 
 
 def _without_seconds(events: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
