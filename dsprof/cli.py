@@ -227,9 +227,11 @@ def doctor() -> None:
 def _load(paths: list[str], parsers: list[Path] | None, link: str | None = None) -> Run:
     from dsprof.logs.source import is_plain, sources_of
     from dsprof.run import load
+    from dsprof.run.inputs import divided
     from dsprof.text.progress import reading
 
-    files = [source.name for source in sources_of(paths)]
+    _, logs = divided(paths)
+    files = [source.name for source in sources_of(logs)]
     total = sum(map(os.path.getsize, files)) if all(map(is_plain, files)) else None
     with reading(total) as progress:
         return load(paths, parsers=parsers or (), link=link, progress=progress)
