@@ -174,21 +174,25 @@ class Collectives:
             self.timeline.block(end - begin, COMMUNICATION)
         self.timeline.own += now() - end
 
-    def by_others(self, name: str, group: Any, begin: int, blocked: int, sizes: list[int]) -> None:
-        """Collectives that C++ issued together, of `sizes` bytes, and waited for since `begin`."""
-        self.seen += len(sizes)
+    def count(self, group: Any) -> int:
+        """Calls on `group` that passed here."""
+        return self._known(group).sequence
+
+    def by_others(  # noqa: PLR0917
+        self, name: str, group: Any, begin: int, blocked: int, count: int, size: int
+    ) -> None:
+        """`count` calls, `size` bytes together, that C++ issued and waited for since `begin`."""
+        self.seen += count
         known = self._known(group)
         self.timeline.block(blocked, COMMUNICATION)
         track, stack = self.timeline.current, self.timeline.stack
         operation = self._others.setdefault(name, Operation(name, None))
-        count = max(len(sizes), 1)
         self._record(
             (_COLLECTIVE, ASYNC | THINNED, track.number if track else 0,
              self._id(operation, stack[-1].phase.id if stack else 0),
              track.step if track else -1, known.sequence, begin, begin, blocked, -1,
-             sum(sizes) // count, known.id, count, track.micro if track else -1)
+             size // count, known.id, count, track.micro if track else -1)
         )  # fmt: skip
-        known.sequence += count
 
     def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
         if not issued[6]:

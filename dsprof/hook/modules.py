@@ -88,11 +88,11 @@ class Reducer:
         self.queue = Variable._execution_engine.queue_callback  # noqa: SLF001
         self.begun, self.computed = parts.guard(self._begun), parts.guard(self._computed)
         self.reduced = parts.guard(self._reduced)
-        self.on_cpu = all(parameter.is_cpu for parameter in model.parameters())
-        self.group = model.process_group
-        self.sizes: list[int] = []
-        self.backwards = 0
-        self.since = 0
+        learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.on_cpu = all(parameter.is_cpu for parameter in learned)
+        self.bytes = sum(parameter.nbytes for parameter in learned)
+        self.group = model.process_group  # the model holds it too
+        self.issued = self.since = 0
 
     def watch(self, output: Any) -> None:
         """Be there when backward through `output` begins."""
@@ -102,6 +102,7 @@ class Reducer:
 
     def _begun(self, _: Any) -> None:
         if getattr(self.model(), "require_backward_grad_sync", False):
+            self.issued = self._count()
             self.queue(self.computed)
 
     def _computed(self) -> None:
@@ -110,19 +111,15 @@ class Reducer:
 
     def _reduced(self) -> None:
         blocked = now() - self.since if self.on_cpu else -1
-        self.backwards += 1
-        if self.backwards <= 2:  # buckets are made, then made again in the order of gradients
-            self.sizes = _bucket_sizes(self.model())
+        buckets = max(self._count() - self.issued, 1)
         self.parts.recorder.collectives.by_others(
-            "all_reduce", self.group, self.since, blocked, self.sizes
+            "all_reduce", self.group, self.since, blocked, buckets, self.bytes
         )
 
-
-def _bucket_sizes(model: Any) -> list[int]:
-    """Bytes of each bucket, as the reducer knows them now."""
-    said = model._get_ddp_logging_data()  # noqa: SLF001
-    sizes = str(said.get("rebuilt_bucket_sizes") or said.get("bucket_sizes", ""))
-    return [int(word) for word in sizes.split(",") if word.strip()]
+    def _count(self) -> int:
+        """Collectives of the group so far, by its own count, that Python did not issue."""
+        collectives = self.parts.recorder.collectives
+        return int(self.group._get_sequence_number_for_group()) - collectives.count(self.group)  # noqa: SLF001
 
 
 def _first_with_gradient(output: Any) -> Any:

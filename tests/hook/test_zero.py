@@ -28,9 +28,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return [
         Case(request.param, accumulation, result[str(accumulation)], rows)
         for accumulation in (1, 4)
-        for result, rows in zip(
-            results, folder(Path(out) / f"accumulation-{accumulation}"), strict=True
-        )
+        for result, rows in zip(results, folder(out / f"accumulation-{accumulation}"), strict=True)
     ]
 
 

@@ -23,7 +23,8 @@ def train(engine: Any, accumulation: int) -> list[str]:
 
 def main() -> None:
     job.start_deepspeed()
-    stage, result = int(sys.argv[2]), {}
+    stage = int(sys.argv[2])
+    result: dict[str, Any] = {}
     for accumulation in (1, 4):
         plain = train(job.engine(stage, accumulation), accumulation)
         engine = job.engine(stage, accumulation)
@@ -34,7 +35,7 @@ def main() -> None:
             issued = job.since(before)
         left = sorted(set(vars(engine)) ^ held)
         after = train(engine, accumulation)
-        result[accumulation] = {
+        result[str(accumulation)] = {
             "plain": plain, "watched": watched, "issued": issued, "left": left,
             "after": len(after),
         }  # fmt: skip
