@@ -34,7 +34,7 @@ _MAGIC: Final = {
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zst",
 }
-_BINARY: Final = (b"\x7fELF", b"PK\x03\x04", b"\x89PNG", b"%PDF", b"\x93NUMPY", b"PAR1", b"\x80\x02")
+_BINARY: Final = (b"\x7fELF", b"PK\x03\x04", b"\x89PNG", b"%PDF", b"\x93NUMPY", b"PAR1", b"\x80\x02", b"\x89DSPROF")
 
 
 @dataclass(frozen=True, slots=True)

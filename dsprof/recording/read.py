@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dsprof.errors import DsprofError
-from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, stem_of
+from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
 from dsprof.recording.stream import Stream
 from dsprof.recording.table import SCHEMA, Clock, Names, Origin, events_of
 
@@ -168,20 +168,33 @@ class Recordings:
             recording.close()
 
     def _discover(self) -> None:
-        found = [file for path in self._paths for file in _files(path)]
-        new = {_process(file): file for file in reversed(found)}
-        opened = [Recording(new[key]) for key in sorted(new.keys() - self._known)]
-        self._known |= new.keys()
-        self.recordings += opened
+        found: dict[tuple[Path, str], list[Path]] = {}
+        for file in (file for path in self._paths for file in _files(path)):
+            found.setdefault(_process(file), []).append(file)
+        new = [_opened(found[key]) for key in sorted(found.keys() - self._known)]
+        self._known |= found.keys()
+        old = set(map(id, self.recordings))
+        self.recordings += new
         numbers = segments([recording.header for recording in self.recordings])
         for recording, number in zip(self.recordings, numbers, strict=True):
-            if recording in opened:
+            if id(recording) not in old:
                 recording.launched(number)
 
 
 def _process(file: Path) -> tuple[Path, str]:
     """Equal for the files of one process."""
     return file.parent, stem_of(file.name) or file.name
+
+
+def _opened(files: Sequence[Path]) -> Recording:
+    """The process's recording; all but the last of its files may be forgotten meanwhile."""
+    for file in files[:-1]:
+        try:
+            return Recording(file)
+        except DsprofError:
+            if file.exists():
+                raise
+    return Recording(files[-1])
 
 
 def segments(headers: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -212,11 +225,16 @@ def _files(path: Path) -> list[Path]:
 
 
 def _begun(file: Path) -> bool:
-    """Whether there is more than a file that its writer had no time to begin."""
+    """Whether its writer had the time to write the header; not asked of foreign files."""
     try:
-        return file.stat().st_size > JSON
-    except FileNotFoundError:
-        return False
+        with file.open("rb") as stream:
+            head = stream.read(JSON)
+            size = os.fstat(stream.fileno()).st_size
+    except OSError:
+        return file.exists()  # what is wrong is said when it is read
+    if not MAGIC.startswith(head[: len(MAGIC)]) and not head.startswith(MAGIC):
+        return True
+    return len(head) == JSON and size >= header_size(head, str(file))
 
 
 def is_recording(path: str | os.PathLike[str]) -> bool:
