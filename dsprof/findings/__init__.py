@@ -78,9 +78,7 @@ def abstentions_of(run: Run) -> list[Abstention]:
     return list(_judge(run)[1])
 
 
-_JUDGED: Final[WeakKeyDictionary[Run, tuple[list[Finding], list[Abstention]]]] = (
-    WeakKeyDictionary()
-)
+_JUDGED: Final[WeakKeyDictionary[Run, tuple[list[Finding], list[Abstention]]]] = WeakKeyDictionary()
 
 
 def _judge(run: Run) -> tuple[list[Finding], list[Abstention]]:

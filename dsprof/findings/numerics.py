@@ -32,7 +32,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     """Many steps are skipped because fp16 gradients overflow."""
     skips = _skips(facts)
     if skips is None:
-        return "no line counts skipped steps"
+        return _without_steps(facts)
     share = skips.total / skips.of
     severity = grade(share, OVERFLOW_WARNING, math.inf)
     if skips.total < OVERFLOW_STEPS or severity is None:
@@ -59,6 +59,34 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             evidence=skips.evidence,
             advice=_scale_advice(facts),
             gain=(0.0, seconds) if seconds and going_on else None,
+        )
+    ]
+
+
+def _without_steps(facts: Facts) -> list[Finding] | str:
+    """Overflow lines of a log that numbers no step: how many, but not of how many."""
+    events = facts.run.events
+    lines = events[(events["kind"] == Kind.METRIC) & (events["name"] == "overflow")]
+    if lines.empty:
+        return "no line counts skipped steps"
+    of_one_rank = lines.groupby(lines["rank"].fillna(0), observed=True).size()  # each may print
+    total = int(of_one_rank.max())
+    if total < OVERFLOW_STEPS:
+        return []
+    ends = lines.iloc[[0, -1]]
+    return [
+        Finding(
+            rule="overflow-streak",
+            severity=Severity.WARNING,
+            title=f"{total:,} steps were skipped: gradients overflowed",
+            summary="Of how many this source does not say: it numbers no steps. Medium confidence: "
+            "a few skips at the start are normal, many in a row are not.",
+            evidence=tuple(
+                row_evidence(row, str(row["text"]) if pd.notna(row["text"]) else "overflow")
+                for _, row in ends.iterrows()
+            ),
+            advice=_scale_advice(facts),
+            confidence="medium",
         )
     ]
 

@@ -72,6 +72,9 @@ def host_sync(facts: Facts) -> list[Finding] | str:
     ]
 
 
+#: Doubts that leave the time of a step and its parts alone.
+_ASIDE = ("last-micro-throughput", "subgroup-bandwidth")
+
 #: Doubts about what a source leaves out; the numbers it gives are right.
 _SILENCES = ("log-level-hides-lines", "zero-stage-unknown", "pipeline-untimed-reduction")
 
@@ -82,13 +85,14 @@ def untrustworthy_timers(facts: Facts) -> list[Finding] | str:
     doubts = repairs[(repairs["kind"] == "doubt") & ~repairs["name"].isin(_SILENCES)]
     if doubts.empty:
         return []
-    names = doubts["name"].astype(str).drop_duplicates()
     rows = doubts.drop_duplicates("name")
+    first = str(rows["text"].iloc[0])
+    more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
     return [
         Finding(
             rule="untrustworthy-timers",
-            severity=Severity.WARNING,
-            title=f"Some numbers of this source are known to be wrong: {', '.join(names)}",
+            severity=Severity.INFO if rows["name"].isin(_ASIDE).all() else Severity.WARNING,
+            title=f"Some numbers of this source are doubtful: {first}{more}",
             summary=" ".join(f"{text}." for text in rows["text"])
             + " Rules that need them abstain or say so.",
             evidence=tuple(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from dsprof.events import Severity
+from dsprof.events import Kind, Severity
 from dsprof.findings.facts import Facts, first_of, phase_evidence, row_evidence, whole
 from dsprof.findings.failures import first_failure
 from dsprof.findings.finding import Advice, Evidence, Finding
@@ -71,7 +71,7 @@ def _no_timers(facts: Facts) -> Finding:
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title="Where the time of a step goes is unknown: this log has no timers",
+        title=f"Where the time of a step goes is unknown: {_lacking(facts)}",
         summary=f"{known} says on what. With wall_clock_breakdown DeepSpeed prints forward, "
         "backward, reduction and optimizer times of each step.",
         share=1.0 if seconds else None,
@@ -87,6 +87,14 @@ def _no_timers(facts: Facts) -> Finding:
             _record(),
         ),
     )
+
+
+def _lacking(facts: Facts) -> str:
+    timed = facts.run.events
+    timed = timed[(timed["kind"] == Kind.PHASE) & timed["seconds"].gt(0)]
+    if timed.empty:
+        return "this log has no timers"
+    return "no step can be told for its timer lines"
 
 
 def _no_steps(facts: Facts) -> list[Finding] | str:

@@ -79,3 +79,14 @@ def test_an_infinite_gradient_of_a_skipped_step_is_the_loss_scaler_at_work() -> 
 
 def test_without_a_loss_nothing_is_said() -> None:
     assert "no line shows a loss" in (why(run_of(steps(40, WELL)), "nan-loss") or "")
+
+
+def test_overflows_of_a_log_without_steps_are_counted_once_for_all_ranks() -> None:
+    told = [
+        {"kind": "metric", "name": "overflow", "raw": "overflow", "value": 1.0, "rank": rank}
+        for _ in range(4)
+        for rank in range(2)
+    ]
+    found = one(run_of(told), "overflow-streak")
+    assert found.title == "4 steps were skipped: gradients overflowed"
+    assert found.share is None

@@ -68,3 +68,9 @@ def test_seconds_of_printed_steps_are_not_mixed_with_sums_of_timers() -> None:
     found = one(run, "unaccounted-time")
     assert found.share == pytest.approx(0.5)
     assert "step-spikes" not in rules(run)
+
+
+def test_timer_lines_without_a_step_are_not_called_missing() -> None:
+    loose = {"kind": "phase", "name": "forward", "raw": "fwd", "seconds": 0.5, "rank": 0}
+    found = one(run_of([loose, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
+    assert found.title.endswith("no step can be told for its timer lines")
