@@ -14,6 +14,7 @@ from dsprof.recording.layout import ASYNC, THINNED, RowKind, Unit
 from dsprof.recording.writer import Writer
 
 if TYPE_CHECKING:
+    from dsprof.recording.detail import read_rows
     from dsprof.recording.read import Recording, Recordings, is_recording, read_folder
 
 __all__ = [
@@ -26,14 +27,13 @@ __all__ = [
     "Writer",
     "is_recording",
     "read_folder",
+    "read_rows",
 ]
-
-_READING = ("Recording", "Recordings", "is_recording", "read_folder")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _READING:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dsprof.recording import read
+    from dsprof.recording import detail, read
 
-    return getattr(read, name)
+    return getattr(detail if name == "read_rows" else read, name)

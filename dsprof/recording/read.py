@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dsprof.errors import DsprofError
 from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
-from dsprof.recording.stream import Stream
+from dsprof.recording.stream import Portion, Stream
 from dsprof.recording.table import SCHEMA, Clock, Names, Origin, events_of
 
 #: Key of the header → canonical name of the configuration.
@@ -27,6 +27,7 @@ class Recording:
     Attributes:
         header: the JSON of its header.
         ended: its writer was closed; nothing follows.
+        names, clock: what its rows defined so far.
     """
 
     def __init__(self, path: str | os.PathLike[str], segment: int = 0) -> None:
@@ -43,8 +44,8 @@ class Recording:
         self._stream = Stream(path)
         self.header = self._stream.meta
         self.ended = False
-        self._names = Names()
-        self._clock = Clock(*_anchor(self.header))
+        self.names = Names()
+        self.clock = Clock(*_anchor(self.header))
         self._origin = Origin(self.header, segment)
         self._told = False
 
@@ -52,19 +53,30 @@ class Recording:
         """Events that are new, whatever has happened to the files meanwhile."""
         tables = [] if self._told else [self._settings()]
         self._told = True
-        for portion in self._stream.read():
-            tables.append(events_of(portion, self._names, self._clock, self._origin))
-            last = portion.rows[-ROW:]
-            self.ended |= last[0] == RowKind.END
+        tables += [
+            events_of(portion, self.names, self.clock, self._origin) for portion in self.portions()
+        ]
         return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+
+    def portions(self) -> Iterator[Portion]:
+        """Rows that are new; what they define is known from then on."""
+        for portion in self._stream.read():
+            self.names.define(portion.rows)
+            self.clock.define(portion.rows)
+            self.ended |= portion.rows[-ROW] == RowKind.END
+            yield portion
+
+    @property
+    def segment(self) -> int:
+        return self._origin.segment
 
     def in_flight(self) -> dict[str, Any] | None:
         """The operation it is, or died, in: `name` (path), `seq`, `at` (ns since 1970, or None)."""
         name, seq, at = self._stream.in_flight()
         if not name:
             return None
-        since = int(self._clock.utc(np.array([at], np.int64))[0]) if at else None
-        return {"name": self._names.path.get(name), "seq": seq, "at": since}
+        since = int(self.clock.utc(np.array([at], np.int64))[0]) if at else None
+        return {"name": self.names.path.get(name), "seq": seq, "at": since}
 
     def close(self) -> None:
         self._stream.close()
@@ -75,7 +87,7 @@ class Recording:
         known = {key: self.header.get(key) for key in ("rank", "host", "pid", "restart", "launch")}
         return known | {
             "source": self.path,
-            "segment": self._origin.segment,
+            "segment": self.segment,
             "ended": self.ended,
             "in_flight": self.in_flight(),
         }
@@ -87,7 +99,7 @@ class Recording:
     def _settings(self) -> pa.Table:
         """The header's configuration as events of line 0."""
         told = _settings_of(self.header)
-        at = int(self._clock.utc(np.array([_anchor(self.header)[0]], np.int64))[0])
+        at = int(self.clock.utc(np.array([_anchor(self.header)[0]], np.int64))[0])
         words, numbers = [], []
         for value in told.values():
             number = isinstance(value, int | float)
@@ -148,7 +160,7 @@ class Recordings:
         Raises:
             DsprofError: a file is no recording, or of a newer format.
         """
-        self._discover()
+        self.discover()
         tables = [recording.follow() for recording in self.recordings]
         table = pa.concat_tables([SCHEMA.empty_table(), *tables]).unify_dictionaries()
         place = SCHEMA.get_field_index("record")
@@ -167,7 +179,8 @@ class Recordings:
         for recording in self.recordings:
             recording.close()
 
-    def _discover(self) -> None:
+    def discover(self) -> None:
+        """Open what is there and not known yet."""
         found: dict[tuple[Path, str], list[Path]] = {}
         for file in (file for path in self._paths for file in _files(path)):
             found.setdefault(_process(file), []).append(file)

@@ -294,11 +294,8 @@ def _word(word: str | None, size: int) -> pa.Array:
 def events_of(portion: Portion, names: Names, clock: Clock, origin: Origin) -> pa.Table:
     """The events of some rows, in their order.
 
-    Where spans and collectives are forgotten, steps give a phase per class. `names` and
-    `clock` take in what the rows define.
+    Where spans and collectives are forgotten, steps give a phase per class.
     """
-    names.define(portion.rows)
-    clock.define(portion.rows)
     sheet = Sheet(portion.rows, names)
     size = len(sheet.kind)
     kinds = Words({int(kind): str(event) for kind, event in EVENTS.items()})
