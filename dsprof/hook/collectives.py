@@ -84,7 +84,8 @@ class Collectives:
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.seen = 0  # since the hook was attached: compared with the Flight Recorder's count
+        self.seen = 0  # collectives since the hook was attached, to compare with other counts
+        self.sent = 0  # sends and receives
         self.every = 1  # steps of which one is recorded in detail
         self._groups: dict[int, Group] = {}
         self._others: dict[str, Operation] = {}
@@ -139,7 +140,10 @@ class Collectives:
         """A collective was handed over; without a Work to wait for it is over already."""
         end = now()
         timeline = self.timeline
-        self.seen += 1
+        if operation.class_ == WAIT:
+            self.sent += 1
+        else:
+            self.seen += 1
         known = self._known(group)
         tensors = _argument(operation.argument, args, kwargs)
         track = timeline.current

@@ -9,7 +9,7 @@ import sys
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dsprof.events import Class
 from dsprof.hook.collectives import Collectives
@@ -45,7 +45,7 @@ class Recorder:
 
     def start(self) -> None:
         """Patch what concerns the process, not an engine."""
-        self._first_entry = flight_recorder_total()
+        self._flown = flight_recorder()
         self.collectives.patch(self.patches, self.guard)
         self._patch_data_loader()
         _RECORDERS.add(self)
@@ -59,11 +59,20 @@ class Recorder:
         self.guard.off = True
 
     def _finish(self) -> None:
-        total = flight_recorder_total()
-        if total is not None and self._first_entry is not None:
-            self.writer.config("collectives_issued", total - self._first_entry)
-        self.writer.config("collectives_seen", self.collectives.seen)
+        self._write_coverage()
         self.writer.close()
+
+    def _write_coverage(self) -> None:
+        """How many collectives there were, by PyTorch's own count, and how many we saw.
+
+        The Flight Recorder counts point-to-point calls on NCCL, not on gloo.
+        """
+        seen = self.collectives.seen
+        now, before = flight_recorder(), self._flown
+        if now is not None and before is not None:
+            self.writer.config("collectives_issued", now.total - before.total)
+            seen += self.collectives.sent if now.point_to_point else 0
+        self.writer.config("collectives_seen", seen)
 
     def _failed(self, text: str) -> None:
         self.writer.problem("recording-stopped", text)
@@ -140,16 +149,25 @@ def folder(out: str | os.PathLike[str] | None) -> Path:
     return Path(out or os.environ.get("DSPROF_OUT") or FOLDER)
 
 
-def flight_recorder_total() -> int | None:
-    """How many collectives of this process PyTorch's Flight Recorder has seen, if it tells."""
+class Flown(NamedTuple):
+    """What PyTorch's Flight Recorder has seen of this process."""
+
+    total: int
+    point_to_point: bool  # such calls among it
+
+
+def flight_recorder() -> Flown | None:
+    """None where this torch has none."""
     import torch._C._distributed_c10d as c10d
 
     if not hasattr(c10d, "_dump_fr_trace_json"):
         return None
     import json
 
-    entries = json.loads(c10d._dump_fr_trace_json(includeCollectives=True)).get("entries")  # noqa: SLF001
-    return int(entries[-1]["record_id"]) + 1 if entries else 0
+    dump = json.loads(c10d._dump_fr_trace_json(includeCollectives=True))  # noqa: SLF001
+    entries = dump.get("entries") or []
+    total = int(entries[-1]["record_id"]) + 1 if entries else 0
+    return Flown(total, any(entry.get("is_p2p") for entry in entries))
 
 
 def _header() -> dict[str, Any]:
