@@ -1,0 +1,280 @@
+"""What is written comes back as events, in order, in the columns of every other source."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsprof.events import COLUMNS, Class
+from dsprof.logs import SCHEMA as LOGS
+from dsprof.recording import (
+    ASYNC,
+    Recordings,
+    RowKind,
+    Unit,
+    Writer,
+    is_recording,
+    read_folder,
+    read_rows,
+)
+from dsprof.recording.table import SCHEMA, Clock
+from tests.recording.recorded import MS, events, frame, header, record, step_numbers
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1, max_size=120)
+MOMENTS = st.integers(1, 2**62)
+LENGTHS = st.integers(0, 2**50)
+STEPS = st.integers(-1, 2**31 - 1)
+FLOATS = st.floats(allow_nan=False)
+
+SPAN = st.tuples(st.just("span"), TEXTS, MOMENTS, LENGTHS, STEPS, st.integers(-1, 2**31 - 1))
+CALL = st.tuples(st.just("call"), TEXTS, MOMENTS, LENGTHS, STEPS, st.integers(0, 2**53))
+METRIC = st.tuples(st.just("metric"), TEXTS, MOMENTS, FLOATS, STEPS, st.sampled_from(Unit))
+MEMORY = st.tuples(st.just("memory"), TEXTS, MOMENTS, st.integers(0, 2**53), STEPS, st.just(0))
+STEP = st.tuples(st.just("step"), TEXTS, MOMENTS, LENGTHS, STEPS, st.integers(0, 2**31 - 1))
+THINGS = st.lists(st.one_of(SPAN, CALL, METRIC, MEMORY, STEP), max_size=40)
+
+COLUMN = {Unit.VALUE: "value", Unit.SECONDS: "seconds", Unit.BYTES: "bytes", Unit.COUNT: "count"}
+
+
+def write(writer: Writer, thing: tuple[Any, ...]) -> dict[str, Any]:
+    """Write one thing; what its event must say."""
+    what, text, at, measure, step, more = thing
+    said: dict[str, Any] = {"name": text, "step": None if step < 0 else step}
+    if what == "span":
+        writer.span(writer.name(text, 0, Class.DATA), at, at + measure, step, more)
+        return said | {"kind": "phase", "seconds": measure * 1e-9, "text": "data", "raw": text}
+    if what == "call":
+        parent = writer.name("backward")
+        writer.collective(writer.name(text, parent), parent, at, at, measure, step, 0, more)
+        said |= {"kind": "comm", "raw": f"backward/{text}", "text": "backward", "bytes": more}
+        return said | {"value": measure * 1e-9, "seconds": None}
+    if what == "metric":
+        writer.metric(writer.name(text), measure, step, more, 0, at)
+        return said | {"kind": "metric", COLUMN[more]: measure}
+    if what == "memory":
+        writer.memory(writer.name(text), measure, step, at)
+        return said | {"kind": "memory", "bytes": measure}
+    writer.step(step, at, at + measure)
+    return said | {"kind": "metric", "name": "step_seconds", "seconds": measure * 1e-9}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(THINGS, max_size=4))
+def test_whatever_is_written_is_read_back(flushes: list[list[tuple[Any, ...]]]) -> None:
+    order = {"span": 0, "call": 1, "metric": 2, "memory": 2, "step": 2}
+    with TemporaryDirectory() as folder:
+        writer = Writer.create(folder, header())
+        said = []
+        for things in flushes:
+            told = [write(writer, thing) for thing in things]
+            by_kind = sorted(range(len(things)), key=lambda i: order[things[i][0]])
+            said += [told[i] for i in by_kind]
+            writer.flush()
+        writer.close()
+        found = events(Path(folder))
+    found = found[found["line"] > 0].reset_index(drop=True)
+    assert len(found) == len(said)
+    for expected, row in zip(said, found.to_dict("records"), strict=True):
+        for column, value in expected.items():
+            if value is None:
+                assert pd.isna(row[column])
+            elif isinstance(value, str):
+                assert row[column] == value
+            else:
+                assert row[column] == pytest.approx(value, rel=1e-12)
+
+
+def test_recordings_and_logs_fill_the_same_table(tmp_path: Path) -> None:
+    assert tuple(SCHEMA.names) == COLUMNS
+    assert SCHEMA.equals(LOGS)
+    record(tmp_path, 2)
+    assert read_folder(tmp_path).schema.equals(LOGS)
+
+
+def test_a_span_in_a_micro_batch_sums_over_no_whole_step(tmp_path: Path) -> None:
+    record(tmp_path, 1)
+    found = events(tmp_path)
+    phases = found[found["kind"] == "phase"]
+    assert phases.set_index("name")["steps"].isna().to_dict() == {
+        "forward": True, "backward": True, "step": False,
+    }  # fmt: skip
+    assert (phases["timers"] == "hook").all()
+    assert found.loc[found["kind"] != "phase", "timers"].isna().all()
+
+
+def test_lines_are_row_numbers_and_records_are_unique(tmp_path: Path) -> None:
+    path = record(tmp_path, 3)
+    found = events(tmp_path)
+    loss = found[found["name"] == "loss"].iloc[1]
+    row = path.read_bytes()[4096:][(loss["line"] - 1) * 64 :][:64]
+    assert row[0] == RowKind.METRIC
+    assert np.frombuffer(row[24:32], "<f8")[0] == loss["value"] == 0.5
+    assert found["record"].is_unique
+    assert set(found["source"]) == {str(path)}
+
+
+def test_what_the_backend_does_not_tell_is_missing_and_never_zero(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, {"rank": 0})
+    writer.collective(writer.name("all_gather"), 0, 10, 20, -1, 3, flags=ASYNC)
+    writer.collective(writer.name("broadcast"), 0, 10, 20, 30, 3, duration_ns=5_000_000)
+    writer.span(writer.name("forward"), 10, 20, 3)
+    writer.close()
+    found = events(tmp_path).set_index("name")
+    assert math.isnan(found.loc["all_gather", "value"])
+    assert math.isnan(found.loc["all_gather", "seconds"])
+    assert found.loc["broadcast", "seconds"] == pytest.approx(0.005)
+    assert math.isnan(found.loc["forward", "value"])  # no time of the device's own
+    assert found["host"].isna().all()
+    assert pd.isna(found.loc["all_gather", "text"])
+
+
+def test_a_loss_that_is_not_a_number_says_so(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    writer.metric(writer.name("loss"), math.nan, 4)
+    writer.metric(writer.name("loss"), math.inf, 5)
+    writer.close()
+    found = events(tmp_path).query("name == 'loss'")
+    assert found["text"].iloc[0] == "nan"
+    assert found["value"].iloc[1] == math.inf
+
+
+def test_a_phase_without_a_class_has_its_parents(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    step = writer.name("step", 0, Class.OPTIMIZER)
+    norm = writer.name("clip", writer.name("norm", step))
+    writer.span(norm, 0, 10, 1)
+    writer.span(writer.name("tokenize"), 0, 10, 1)
+    writer.close()
+    found = events(tmp_path).set_index("name")
+    assert found.loc["clip", "raw"] == "step/norm/clip"
+    assert found.loc["clip", "text"] == "optimizer"
+    assert found.loc["tokenize", "text"] == "other"
+
+
+@pytest.mark.parametrize("size", [0, 47, 48, 49, 96, 5000, 200_000])
+def test_long_texts_come_back_whole(tmp_path: Path, size: int) -> None:
+    text = "".join(chr(0x3B1 + i % 24) for i in range(size))
+    writer = Writer.create(tmp_path, header())
+    writer.problem("exception", text, 7)
+    writer.close()
+    found = events(tmp_path).query("kind == 'problem'").iloc[0]
+    assert found["name"] == "exception"
+    assert (found["text"] if size else "") == text
+
+
+def test_the_headers_configuration_becomes_events(tmp_path: Path) -> None:
+    config = {"zero_stage": 3, "dtype": "bf16", "ds_config": {"a": [1]}, "unknown": None}
+    writer = Writer.create(
+        tmp_path, header(world=16, versions={"deepspeed": "0.19.8"}, config=config)
+    )
+    writer.config("timers.throughput.synchronized", 1.0)
+    writer.config("network", "Socket")
+    writer.close()
+    found = events(tmp_path).query("kind == 'config'").set_index("name")
+    assert found["value"].dropna().to_dict() == {
+        "world_size": 16, "zero_stage": 3, "timers.throughput.synchronized": 1,
+    }  # fmt: skip
+    assert found["text"].dropna().to_dict() == {
+        "deepspeed_version": "0.19.8", "dtype": "bf16", "ds_config": '{"a": [1]}',
+        "network": "Socket",
+    }  # fmt: skip
+
+
+def test_gpu_samples_and_overhead_have_their_columns(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    uuid = writer.name("GPU-5d1a")
+    writer.gpu(writer.name("power"), 412.5, gpu=uuid)
+    writer.gpu(writer.name("used"), 1e9, unit=Unit.BYTES, gpu=uuid)
+    writer.overhead(25e-6, 9)
+    writer.close()
+    found = events(tmp_path).set_index("name")
+    assert list(found.loc[["power", "used"], "text"]) == ["GPU-5d1a"] * 2
+    assert found.loc["power", "value"] == 412.5
+    assert found.loc["used", "bytes"] == 1e9
+    assert (found.loc["overhead", "seconds"], found.loc["overhead", "step"]) == (25e-6, 9)
+
+
+def test_moments_are_utc(tmp_path: Path) -> None:
+    before = pd.Timestamp.now("UTC").tz_localize(None)
+    writer = Writer.create(tmp_path, header())
+    writer.metric(writer.name("loss"), 1.0, 1)
+    writer.close()
+    at = events(tmp_path).query("name == 'loss'")["at"].iloc[0]
+    assert abs(at - before) < pd.Timedelta("5s")
+
+
+def test_between_two_readings_the_clock_runs_evenly() -> None:
+    clock = Clock(1_000, 10**18)
+    assert list(clock.utc(np.array([1_000, 2_000]))) == [10**18, 10**18 + 1_000]
+    writer_row = bytearray(64)
+    writer_row[0] = RowKind.CLOCK
+    writer_row[16:32] = np.array([101_000, 10**18 + 100_000 + 512_000], "<i8").tobytes()
+    clock.define(bytes(writer_row))
+    assert list(clock.utc(np.array([51_000, 101_000, 201_000])) - 10**18) == [
+        50_000 + 256_000, 100_000 + 512_000, 200_000 + 512_000,
+    ]  # fmt: skip
+
+
+def test_several_engines_stay_apart(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    for engine in (0, 1):
+        writer.span(writer.name("forward"), 0, MS, 1, engine=engine)
+        writer.step(1, 0, MS, engine=engine)
+    writer.close()
+    found = events(tmp_path)
+    assert sorted(found.loc[found["name"] == "step_seconds", "engine"]) == [0, 1]
+
+
+def test_all_fields_of_a_kind_can_be_had(tmp_path: Path) -> None:
+    record(tmp_path, 2)
+    calls = frame(read_rows(RowKind.COLLECTIVE, tmp_path))
+    assert list(calls["seq"]) == [2, 2, 4, 4]
+    assert list(calls["path"].unique()) == ["backward/all_reduce"]
+    assert list(calls["wait"] - calls["begin"]) == [8 * MS] * 4
+    assert calls["duration"].isna().all()
+    spans = frame(read_rows(RowKind.SPAN, tmp_path))
+    assert set(spans["micro"]) == {-1, 0, 1}
+    steps = frame(read_rows(RowKind.STEP, tmp_path))
+    assert steps["wait"].dtype == np.float32  # the class, not the moment
+
+
+def test_a_folder_is_told_from_logs(tmp_path: Path) -> None:
+    assert not is_recording(tmp_path)
+    path = record(tmp_path / "run", 1)
+    assert is_recording(tmp_path)
+    renamed = path.rename(tmp_path / "seven.bin")
+    assert is_recording(renamed)
+    assert step_numbers(events(renamed)) == [1]
+    log = tmp_path / "run.log"
+    log.write_text("step=1")
+    assert not is_recording(log)
+    assert not is_recording(tmp_path / "nothing")
+
+
+def test_an_unknown_kind_of_row_is_passed_over(tmp_path: Path) -> None:
+    path = record(tmp_path, 2)
+    data = bytearray(path.read_bytes())
+    data += bytes([99]) + bytes(63)
+    path.write_bytes(data)
+    assert step_numbers(events(tmp_path)) == [1, 2]
+
+
+def test_a_name_that_nothing_defines_is_missing(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    writer.metric(4711, 1.0, 1)
+    writer.close()
+    assert events(tmp_path).query("kind == 'metric'")["name"].isna().all()
+
+
+def test_nothing_recorded_gives_an_empty_table(tmp_path: Path) -> None:
+    recordings = Recordings([tmp_path])
+    assert recordings.follow().num_rows == 0
+    assert recordings.facts() == {"sources": [], "recordings": []}
