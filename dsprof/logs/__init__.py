@@ -157,6 +157,7 @@ def _log(
 ) -> Log:
     for reader in readers:
         reader.scanner.records.flush()
+        reader.scanner.records.settle()
     sheets = [
         Sheet(r.source.name, r.source.rank, r.source.host, r.scanner.records) for r in readers
     ]

@@ -23,7 +23,7 @@ class Bars:
         self._patterns = [(i, p) for i, p in enumerate(grammar.patterns) if p.behind]
         self._needles = {needle for _, p in self._patterns for needle in p.needles}
         self._tail = b""
-        self._looked = 0  # place in the source up to which bars were looked for
+        self._looked = -LOOK_BACK  # place in the source up to which bars were looked for
 
     def remember(self, piece: bytes) -> None:
         """Call with each piece once it is read."""

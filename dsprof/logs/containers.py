@@ -56,7 +56,7 @@ class Containers:
 
     def _leftovers(self) -> bytes:
         parts, self._parts = self._parts, {}
-        return b"".join(b"".join(held) + b"\n" for held in parts.values())
+        return b"".join(b"".join(held) + b"\n" for held in parts.values() if held)
 
     def _line(self, line: bytes) -> bytes:
         read = _docker_line(line) if self._kind == "docker" else _cri_line(line)

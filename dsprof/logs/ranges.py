@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -93,9 +93,10 @@ def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
     scanner.year = part.year
     with open(part.name, "rb") as file:
         if part.start:
-            scanner.look_at(_before(file, part.start))
             file.seek(part.start - 1)
-            file.readline()  # the rest of a line that began before
+            for _ in _line_in_parts(file):  # the rest of a line that began before
+                pass
+            scanner.look_at(_before(file, file.tell()))
         position = file.tell()
         while position < part.end:
             data = file.read(min(_PORTION, part.end - position))
@@ -104,7 +105,10 @@ def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
             scanner.feed(data)
             position = file.tell()
         if not last:
-            scanner.feed(_rest_of_line(file, position))
+            file.seek(position - 1)
+            if file.read(1) != b"\n":
+                for part_of_line in _line_in_parts(file):
+                    scanner.feed(part_of_line)
             scanner.finish(is_end=False)
             _follow(scanner, file)
             return scanner
@@ -113,19 +117,18 @@ def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
 
 
 def _before(file: BinaryIO, start: int) -> bytes:
-    begin = max(0, start - LOOK_BACK)
+    """Enough bytes in front of `start`, colours included; the file stands at `start` again."""
+    begin = max(0, start - 2 * LOOK_BACK)
     file.seek(begin)
-    data: bytes = file.read(start - begin)
-    line_end = data.rfind(b"\n") + 1
-    return data[:line_end]
+    return file.read(start - begin)
 
 
-def _rest_of_line(file: BinaryIO, position: int) -> bytes:
-    file.seek(position - 1)
-    if file.read(1) == b"\n":
-        return b""
-    rest: bytes = file.readline()
-    return rest
+def _line_in_parts(file: BinaryIO) -> Iterator[bytes]:
+    """One line, however long, in bounded memory."""
+    while part := file.readline(_PORTION):
+        yield part
+        if part.endswith(b"\n"):
+            return
 
 
 def _follow(scanner: Scanner, file: BinaryIO) -> None:

@@ -12,6 +12,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Generic, TypeVar
 
 import numpy as np
@@ -206,6 +207,34 @@ class Records:
         if made:
             self.rows.append(_sorted_rows(made, place, self.count))
         self.count += count
+
+    def settle(self) -> None:
+        """Puts batches in order that overlap in the source: a bar is found when a later
+        record asks for it, and a block may end in another range."""
+        lines, base = self.columns["line"], 0
+        for first, last in _overlapping([(int(part[0]), int(part[-1])) for part in lines]):
+            count = sum(map(len, lines[first:last]))
+            if last - first > 1:
+                self._merge(first, last, base, count)
+            base += count
+        for parts in self.columns.values():
+            parts[:] = [part for part in parts if len(part)]
+
+    def _merge(self, first: int, last: int, base: int, count: int) -> None:
+        """Makes one batch of batches that hold the records from `base` on."""
+        order = np.argsort(np.concatenate(self.columns["line"][first:last]), kind="stable")
+        place = np.empty(count, np.int64)
+        place[order] = np.arange(count)
+        for parts in self.columns.values():
+            empty = parts[first][:0]
+            parts[first:last] = [np.concatenate(parts[first:last])[order], *[empty] * (last - first - 1)]
+        inside = [base <= int(rows.record[0]) < base + count for rows in self.rows]
+        if any(inside):
+            at = inside.index(True)
+            made = [rows for rows, here in zip(self.rows, inside, strict=True) if here]
+            for rows in made:
+                rows.record = rows.record - base
+            self.rows[at : at + len(made)] = [_sorted_rows(made, place, base)]
 
     def _rows_of(
         self,
@@ -546,6 +575,19 @@ def _fill_one(template: str, names: Sequence[str], values: Sequence[bytes | None
             return None
         template = template.replace("{" + name + "}", _plain(value)[:200])
     return template
+
+
+def _overlapping(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Consecutive spans that overlap, as ranges of their numbers; a span alone is one too."""
+    groups: list[tuple[int, int, int]] = []  # first number, lowest, highest
+    for number, (low, high) in enumerate(spans):
+        first = number
+        while groups and groups[-1][2] > low:
+            first, lowest, highest = groups.pop()
+            low, high = min(low, lowest), max(high, highest)
+        groups.append((first, low, high))
+    firsts = [first for first, _, _ in groups]
+    return list(pairwise([*firsts, len(spans)]))
 
 
 def _sorted_rows(parts: Sequence[Rows], place: np.ndarray, base: int) -> Rows:

@@ -105,8 +105,18 @@ class Scanner:
         return bool(self._blocks)
 
     def look_at(self, before: bytes) -> None:
-        """Bytes in front of what will be fed, that a record may look back into."""
-        self._bars.remember(wrappers.without_colours(before))
+        """Bytes in front of what will be fed, that a record may look back into.
+
+        Whoever reads them finds their records, and the bars that those look back for.
+        """
+        text = wrappers.without_colours(before)
+        self._offset = -len(text)
+        self._read_hits(text, self._find(text), _ends_of(text))
+        self._bars.remember(text)
+        self._offset, self._blocks = 0, []
+        self._who.clear()
+        self.headers.clear()
+        self.records = Records(self.records.grammar)
 
     def follow_blocks(self, data: bytes) -> None:
         """Reads whole lines for open blocks only: they lie behind the end of this range."""
@@ -139,9 +149,9 @@ class Scanner:
     def _scan(self, piece: bytes) -> None:
         piece = wrappers.without_colours(piece)
         hits = self._find(piece)
-        ends = np.flatnonzero(np.frombuffer(piece, np.uint8) == _NEWLINE)
+        ends = _ends_of(piece)
         carried = len(self._blocks)
-        taken = self._read_hits(piece, hits, ends) if hits else set()
+        taken = self._read_hits(piece, hits, ends)
         if self._blocks:
             self._feed_blocks(piece, taken, carried)
         if self.unread.wants(piece):
@@ -161,6 +171,8 @@ class Scanner:
         are records, or for the few that are odd.
         """
         taken: set[int] = set()
+        if not hits:
+            return taken
         patterns, of_needle, simple = self._patterns, self._of_needle, self._simple
         shapes = self._shapes
         add, offset = self.records.new.append, self._offset
@@ -373,6 +385,11 @@ def _with_lead(
     if match is None:
         return start, ((None,) * lead.groups + groups)
     return match.start(), (match.groups() + groups)
+
+
+def _ends_of(piece: bytes) -> np.ndarray:
+    """Where the lines of a piece end."""
+    return np.flatnonzero(np.frombuffer(piece, np.uint8) == _NEWLINE)
 
 
 def _lines_of(

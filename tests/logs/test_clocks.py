@@ -1,0 +1,76 @@
+"""Time stamps as logs write them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsprof.logs.clocks import UNKNOWN, microseconds, seconds_of_clock, with_year
+
+STAMPS = {
+    b"2023-03-15 13:21:52,800": datetime(2023, 3, 15, 13, 21, 52, 800000),
+    b"2023-03-15 13:21:52.800": datetime(2023, 3, 15, 13, 21, 52, 800000),
+    b"2023-03-15 13:21:52, 800": datetime(2023, 3, 15, 13, 21, 52, 800000),
+    b"2023-03-15 13:21:52": datetime(2023, 3, 15, 13, 21, 52),
+    b"2024-02-29T23:59:59.123456789Z": datetime(2024, 2, 29, 23, 59, 59, 123456),
+    b"2024-01-02T05:04:05+02:00": datetime(2024, 1, 2, 3, 4, 5),
+    b"11/21/2026 05:33:09": datetime(2026, 11, 21, 5, 33, 9),
+    b"1969-12-31 23:59:59,999": datetime(1969, 12, 31, 23, 59, 59, 999000),
+}
+WRONG = (
+    b"2023-13-15 13:21:52,800",
+    b"2023-02-29 13:21:52,800",
+    b"2023-03-15 25:21:52,800",
+    b"2023-03-15 13:61:52,800",
+    b"2023-03-1x 13:21:52,800",
+    b"2023+03-15 13:21:52,800",
+    b"yesterday",
+    b"\xff" * 23,
+    b"",
+)
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+def test_a_stamp_is_read(stamp: bytes) -> None:
+    assert microseconds([stamp]).astype("datetime64[us]").item() == STAMPS[stamp]
+
+
+@pytest.mark.parametrize("stamp", [*WRONG, None])
+def test_what_is_no_date_is_unknown(stamp: bytes | None) -> None:
+    assert microseconds([stamp]).tolist() == [UNKNOWN]
+
+
+def test_a_column_may_mix_them() -> None:
+    stamps = [None, *STAMPS, *WRONG, b"2023-03-15 13:21:52,800"]
+    alone = [microseconds([stamp])[0] for stamp in stamps]
+    assert microseconds(stamps).tolist() == alone
+
+
+@given(st.lists(st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1)), max_size=20))
+def test_every_date_is_read_as_the_calendar_has_it(moments: list[datetime]) -> None:
+    moments = [m.replace(microsecond=m.microsecond // 1000 * 1000) for m in moments]
+    stamps = [m.isoformat(" ", "milliseconds").replace(".", ",").encode() for m in moments]
+    assert microseconds(stamps).tolist() == np.array(moments, "datetime64[us]").astype(int).tolist()
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=30)), max_size=5))
+def test_no_bytes_are_too_strange(stamps: list[bytes | None]) -> None:
+    assert len(microseconds(stamps)) == len(stamps)
+
+
+def test_a_clock_without_a_year_is_given_one() -> None:
+    assert with_year(b"1121 05:58:21.685000", 2026) == b"2026-11-21 05:58:21.685000"
+    assert with_year(b"321 02:07:08.408271257", 2025) == b"2025-03-21 02:07:08.408271"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("16:10", 970), ("1:22:01", 4921), ("2 days, 3:04:05", 183845), ("1 day, 0:00:00", 86400),
+     ("?", None), ("", None), ("1:2", None), ("99999:99:99:99", None)],
+)  # fmt: skip
+def test_a_clock_is_read_in_seconds(text: str, seconds: float | None) -> None:
+    assert seconds_of_clock(text) == seconds

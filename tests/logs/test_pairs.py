@@ -1,0 +1,88 @@
+"""`key: value` text: the bulk path and the strict one give the same pairs."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsprof.grammar import Pairs
+from dsprof.logs import pairs as module
+from dsprof.logs.pairs import Found, end_of_pairs, numbers_of, pairs_of
+
+TIMERS = Pairs(b"|", b":", b"", "metric {key}", {"eta": "metric eta clock"})
+DICT = Pairs(b",", b":", b"}", "metric {key}")
+BODY = st.text(" a1.:|,'\"\t[]e-", max_size=40).map(str.encode)
+PLAIN = st.lists(
+    st.tuples(st.sampled_from(["fwd", "bwd step", "eta"]), st.floats(0, 1e6)), max_size=6
+).map(lambda pairs: " | ".join(f"{key}: {value:.2f}" for key, value in pairs).encode())
+
+
+def triples(found: Found) -> list[tuple[int, bytes, bytes]]:
+    values = found.value if isinstance(found.value, list) else found.value.to_pylist()
+    keys = [found.key[code] for code in found.code.tolist()]
+    return list(zip(found.record.tolist(), keys, values, strict=True))
+
+
+@settings(max_examples=300)
+@given(st.lists(st.one_of(BODY, PLAIN), min_size=1, max_size=30), st.sampled_from([TIMERS, DICT]))
+def test_the_bulk_path_gives_the_pairs_of_the_strict_one(bodies: list[bytes], pairs: Pairs) -> None:
+    bulk = module._bulk(bodies, pairs)
+    assert triples(bulk) == triples(module._strict(range(len(bodies)), bodies, pairs))
+
+
+def test_many_records_take_the_bulk_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(module, "_strict", lambda numbers, *_: seen.extend(numbers))
+    assert len(triples(pairs_of([b"fwd: 1.00 | bwd: 2.00"] * 1000, TIMERS))) == 2000
+    assert seen == []
+
+
+def test_one_odd_record_does_not_slow_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    strict = module._strict
+
+    def counted(numbers: list[int], bodies: list[bytes], pairs: Pairs) -> Found:
+        seen.extend(numbers)
+        return strict(numbers, bodies, pairs)
+
+    monkeypatch.setattr(module, "_strict", counted)
+    bodies = [b"fwd: 1.00 | bwd: 2.00"] * 500 + [b"fwd 1.00"] + [b"eta: 1:02:03"] * 2 + [b"a: 5"] * 99
+    found = triples(pairs_of(bodies, TIMERS))
+    assert seen == [500, 501, 502]
+    assert found[1000:1003] == [(501, b"eta", b"1:02:03"), (502, b"eta", b"1:02:03"), (503, b"a", b"5")]
+
+
+def test_a_key_or_value_that_is_missing_gives_no_pair() -> None:
+    text = b" fwd: 1.0 | : 2.0 | bwd: | | 'x' : ' 3.0 ' "
+    expected = [(b"fwd", b"1.0"), (b"x", b"3.0")]
+    assert [pair[1:] for pair in triples(pairs_of([text], TIMERS))] == expected
+    assert [pair[1:] for pair in triples(pairs_of([text] * 100, TIMERS))] == expected * 100
+
+
+@pytest.mark.parametrize("array", [False, True])
+def test_numbers_of_a_column(array: bool) -> None:
+    texts = [b"1.5", b"-2e-3", b"nan", b"inf", b"N/A", b"9" * 10_000, b".5", b"1.", b"", b"\xff", b"0x1"]
+    values, missing = numbers_of(pa.array(texts, pa.binary()) if array else texts)
+    assert missing.tolist() == [False] * 4 + [True] * 2 + [False] * 2 + [True] * 3
+    assert values[:2].tolist() == [1.5, -0.002]
+    assert values[6:8].tolist() == [0.5, 1.0]
+    assert math.isnan(values[2])
+    assert math.isinf(values[3])
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        (b"fwd: 1.0 | bwd: 2.0 [2024-", b" [2024-"),
+        (b"fwd: 1.0 | bwd: 2.0", b""),
+        (b"fwd: 1.0 | ste", b"| ste"),
+        (b"fwd: nan tail", b" tail"),
+        (b"nothing", b"nothing"),
+    ],
+)
+def test_pairs_end_where_another_record_begins(text: bytes, rest: bytes) -> None:
+    assert text[end_of_pairs(text, TIMERS) :].lstrip() == rest.lstrip()

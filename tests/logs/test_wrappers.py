@@ -1,0 +1,169 @@
+"""What launchers, runtimes, loggers and people put in front of a line: alone and composed."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from itertools import product
+from typing import Any
+
+import pytest
+
+from dsprof.logs import containers
+from tests.logs.reading import PFX, TIMERS, read, rows
+
+RECORD = b"step=7, skipped=2, lr=[0.001], mom=[(0.9, 0.999)]"
+DOCKER_TIME = datetime(2024, 1, 2, 3, 4, 5, 123456)
+LOGGED = datetime(2024, 3, 15, 13, 21, 52, 800000)
+
+#: Prefix → what it tells: at, host, rank.
+LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
+    "containerd": (b"2024-01-02T03:04:05.123456789Z stdout F ", {"at": DOCKER_TIME}),
+    "kubectl": (b"2024-01-02T03:04:05.123456789Z ", {"at": DOCKER_TIME}),
+    "kubectl with a zone": (b"2024-01-02T05:04:05.123456789+02:00 ", {"at": DOCKER_TIME}),
+    "kubectl --prefix": (b"[pod/train-0/pytorch] ", {"host": "train-0"}),
+    "platform": (
+        b"2024-03-15 13:21:52.800 [INFO] 10.42.3.208: ",
+        {"at": LOGGED, "host": "10.42.3.208"},
+    ),
+    "pdsh": (b"worker-1: ", {"host": "worker-1"}),
+    "srun": (b" 3: ", {"host": "task 3"}),
+    "mpirun": (b"[1,5]<stdout>:", {"rank": 5}),
+    "mpirun with a time": (b"Tue Nov 21 05:33:09 2026[1,5]<stderr>:", {"rank": 5}),
+    "OpenMPI 5": (b"[prterun-node-7-123@1,5]<stdout>: ", {"rank": 5}),
+    "torchrun --tee": (b"[default3]:", {"rank": 3}),
+    "torch": (b"[rank6]: ", {"rank": 6}),
+    "logger": (PFX[: -len(b"[Rank 0] ")], {"at": LOGGED}),
+    "logger read from a slide": (
+        b"[2024-03-15 13:21:52, 800] [INFO] [logging.py:60:log_dist] ",
+        {"at": LOGGED},
+    ),
+    "logger without a function": (
+        b"[2024-03-15 13:21:52,800] [INFO] [logging.py:60] ",
+        {"at": LOGGED},
+    ),
+    "logger and rank": (PFX, {"at": LOGGED, "rank": 0}),
+    "rank alone": (b"[Rank 4] ", {"rank": 4}),
+    "accelerate": (
+        b"03/15/2024 13:21:52 - INFO - __main__ - ",
+        {"at": LOGGED.replace(microsecond=0)},
+    ),
+    "trainer": (b"[INFO|trainer.py:2134] 2024-03-15 13:21:52,800 >> ", {"at": LOGGED}),
+    "quoted mail": (b"> > ", {}),
+    "indentation": (b"    ", {}),
+    "numbered dump": (b"[1743] ", {}),
+    "nothing": (b"", {}),
+}
+
+
+def told(text: bytes) -> dict[str, Any]:
+    """What the one step record of the text says about itself."""
+    (row,) = rows(text, name="skipped")
+    assert (row["value"], row["step"]) == (2, 7)
+    return {key: row[key] for key in ("at", "host", "rank")}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_each_wrapper_tells_what_it_knows(layer: str) -> None:
+    prefix, facts = LAYERS[layer]
+    assert told(prefix + RECORD + b"\n") == {"at": None, "host": None, "rank": None} | facts
+
+
+OUTER = ("platform", "containerd", "kubectl", "pdsh", "srun", "quoted mail", "indentation")
+MIDDLE = ("torchrun --tee", "torch", "mpirun", "nothing")
+INNER = ("logger", "logger and rank", "rank alone", "trainer", "nothing")
+
+
+@pytest.mark.parametrize(("outer", "middle", "inner"), product(OUTER, MIDDLE, INNER))
+def test_wrappers_compose(outer: str, middle: str, inner: str) -> None:
+    """The outermost clock and host count, and the innermost rank."""
+    layers = [LAYERS[name] for name in (outer, middle, inner)]
+    facts: dict[str, Any] = {"at": None, "host": None, "rank": None}
+    for _, known in reversed(layers):
+        facts |= {key: value for key, value in known.items() if key != "rank"}
+    for _, known in layers:
+        facts |= {key: value for key, value in known.items() if key == "rank"}
+    # A global rank outranks a local one, wherever it stands.
+    if middle == "torchrun --tee" and "rank" not in layers[2][1]:
+        facts["rank"] = 3
+    text = b"".join(prefix for prefix, _ in layers) + RECORD + b"\n"
+    assert told(text) == facts
+
+
+def test_editor_line_numbers_are_no_task() -> None:
+    assert told(b"   12 " + PFX + RECORD + b"\n")["host"] is None
+
+
+def test_a_clock_without_a_year_takes_that_of_the_first_full_date() -> None:
+    glog = b"W1121 05:58:21.685000 3181 torch/elastic/api.py:1028] " + RECORD + b"\n"
+    assert told(glog)["at"] is None
+    (row,) = rows(PFX + TIMERS + b"\n" + glog, name="skipped")
+    assert row["at"] == datetime(2024, 11, 21, 5, 58, 21, 685000)
+
+
+def test_torch_clocks_count_nanoseconds_and_drop_the_zero_of_a_month() -> None:
+    line = b"[rank0]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] " + RECORD + b"\n"
+    (row,) = rows(PFX + TIMERS + b"\n" + line, name="skipped")
+    assert (row["at"], row["rank"]) == (datetime(2024, 3, 21, 2, 7, 8, 408271), 0)
+
+
+def test_a_word_before_a_colon_is_no_host() -> None:
+    assert told(b"Warning: " + RECORD + b"\n")["host"] is None
+
+
+def test_on_several_hosts_a_local_rank_says_nothing_about_the_global_one() -> None:
+    text = b"".join(b"worker-%d: [default3]:" % host + RECORD + b"\n" for host in (1, 2))
+    assert [row["rank"] for row in rows(text, name="skipped")] == [None, None]
+
+
+@pytest.mark.parametrize("shape", ["\x1b[32m%s\x1b[0m", "\x1b[93m [WARNING] \x1b[0m%s", "^[[1m%s"])
+def test_colours_hide_nothing(shape: str) -> None:
+    text = (shape % (PFX + RECORD).decode()).encode() + b"\n"
+    assert told(text) == {"at": LOGGED, "host": None, "rank": 0}
+
+
+# docker's json-file and containerd
+
+
+def docker(text: str, stream: str = "stdout", time: str = "2024-01-02T03:04:05.123456789Z") -> bytes:
+    return json.dumps({"log": text, "stream": stream, "time": time}).encode() + b"\n"
+
+
+def test_docker_json_gives_time_and_text() -> None:
+    assert told(docker(RECORD.decode() + "\n")) == {"at": DOCKER_TIME, "host": None, "rank": None}
+
+
+def test_docker_splits_of_16_kib_are_joined_and_lines_keep_their_numbers() -> None:
+    keys = " | ".join(f"timer_{i}: {i}.50" for i in range(2000))
+    line = f"time (ms) | {keys}\n"
+    parts = [line[i : i + 16384] for i in range(0, len(line), 16384)]
+    text = b"".join(map(docker, parts)) + docker(RECORD.decode() + "\n")
+    log = read(text)
+    names = log.events.to_pylist()
+    assert [r["raw"] for r in names if r["kind"] == "phase"] == [f"timer_{i}" for i in range(2000)]
+    assert [r["line"] for r in names if r["name"] == "skipped"] == [len(parts) + 1]
+    assert log.coverage.lines == len(parts) + 1
+
+
+def test_parts_of_two_streams_are_not_mixed() -> None:
+    half = len(RECORD) // 2
+    text = docker(RECORD[:half].decode(), "stdout") + docker("noise\n", "stderr")
+    assert told(text + docker(RECORD[half:].decode() + "\n"))["at"] == DOCKER_TIME
+
+
+def test_containerd_partial_lines_are_joined() -> None:
+    stamp = b"2024-01-02T03:04:05.123456789Z stdout "
+    text = stamp + b"P " + RECORD[:20] + b"\n" + stamp + b"F " + RECORD[20:] + b"\n"
+    assert told(text)["at"] == DOCKER_TIME
+
+
+def test_a_container_log_cut_anywhere_is_read_to_its_end() -> None:
+    text = docker(RECORD.decode() + "\n") * 2 + docker(RECORD.decode())
+    for cut in range(len(text) * 2 // 3, len(text)):
+        assert [row["value"] for row in rows(text[:cut], name="skipped")][:2] == [2, 2]
+    assert len(rows(text, name="skipped")) == 3
+
+
+def test_docker_objects_that_are_no_strings_are_left_alone() -> None:
+    bad = b'{"log": 5}\n{"log":\n[1]\n' + docker("fine\n")
+    assert containers.Containers().feed(docker("a\n") + bad).count(b"\n") == 5
