@@ -225,16 +225,20 @@ def doctor() -> None:
 
 
 def _load(paths: list[str], parsers: list[Path] | None, link: str | None = None) -> Run:
-    from dsprof.logs.source import is_plain, sources_of
     from dsprof.run import load
-    from dsprof.run.inputs import divided
     from dsprof.text.progress import reading
 
-    _, logs = divided(paths)
-    files = [source.name for source in sources_of(logs)]
-    total = sum(map(os.path.getsize, files)) if all(map(is_plain, files)) else None
-    with reading(total) as progress:
+    with reading(_size_of(paths)) as progress:
         return load(paths, parsers=parsers or (), link=link, progress=progress)
+
+
+def _size_of(paths: list[str]) -> int | None:
+    """Bytes of the logs among the inputs; None where they are only known when read."""
+    from dsprof.logs.source import is_plain, sources_of
+    from dsprof.run.inputs import divided
+
+    files = [source.name for source in sources_of(divided(paths)[1])]
+    return sum(map(os.path.getsize, files)) if all(map(is_plain, files)) else None
 
 
 def _gate(run: Run, least: Severity) -> Exit:

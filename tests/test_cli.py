@@ -10,11 +10,13 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import dsprof
+from dsprof.recording import Writer
 from tests.conftest import ROOT, SAMPLES, Dsprof
 
 SEED = SAMPLES / "neox_pipeline_2023.log"
@@ -133,6 +135,20 @@ def test_a_users_own_dialect_reads_a_log_that_nobody_else_does(cli: Dsprof, tmp_
     told_off(cli("report", "own.log"), "own.log", "cannot understand any of its 2 lines")
     read = cli("report", "own.log", "--parsers", "mine", "--json", "-")
     assert json.loads(read.stdout)["steps"]["loss"] == [2.5, 2.25]
+
+
+def test_a_folder_of_recordings_is_an_input_like_any_log(cli: Dsprof, tmp_path: Path) -> None:
+    with closing(Writer.create(tmp_path / "run", {"rank": 0, "world": 1})) as writer:
+        forward = writer.name("forward", class_="compute")
+        for step in range(1, 4):
+            begin = time.perf_counter_ns()
+            writer.span(forward, begin, begin + 70_000_000, step)
+            writer.step(step, begin, begin + 100_000_000)
+            writer.flush()
+    told = json.loads(cli("report", "run", "--json", "-").stdout)
+    assert told["steps"]["seconds"] == pytest.approx(0.1)
+    assert told["steps"]["classes"]["compute"] == pytest.approx(0.07)
+    assert told["coverage"] is None
 
 
 # --- how it ends --------------------------------------------------------------
