@@ -64,8 +64,9 @@ class Writer:
         self._texts: list[bytes] = []  # definitions that are not in the file yet
         self._kept: list[bytes] = []  # what of this part outlives it
         self._defined: list[bytes] = []  # all definitions: each part has them again
-        self._names: dict[tuple[str, int], int] = {}
-        self._ids = itertools.count(1)
+        self._names: dict[tuple[str, int, str], int] = {}
+        self._ids: dict[tuple[str, int], int] = {}
+        self._numbers = itertools.count(1)
         self._step_ended = False
         self._clock_ns = self.flushed_ns
         self._busy = threading.Lock()
@@ -114,19 +115,22 @@ class Writer:
         """The id of `text`, or of the path that `text` makes under the id `parent`.
 
         `class_` (of `events.Class`) is that of a phase's own time; without one it has its
-        parent's.
+        parent's. Asking again is quick.
         """
-        key = (text, parent)
-        known = self._names.get(key)
-        if known is None:
-            known = next(self._ids)
-            if known >> NAME_BITS:
-                raise DsprofError("holds a million names", str(self.path), "use fewer")
-            rows = _definition(known, text, parent, class_)
+        known = self._names.get((text, parent, class_))
+        return self._define(text, parent, class_) if known is None else known
+
+    def _define(self, text: str, parent: int, class_: str) -> int:
+        known = self._ids.get((text, parent))
+        number = next(self._numbers) if known is None else known
+        if number >> NAME_BITS:
+            raise DsprofError("holds a million names", str(self.path), "use fewer")
+        if known is None or class_:
+            rows = _definition(number, text, parent, class_)
             self._texts += rows
             self._defined += rows
-            self._names[key] = known
-        return known
+        self._ids[text, parent] = self._names[text, parent, class_] = number
+        return number
 
     def span(  # noqa: PLR0917 - a row's fields are its parameters
         self,

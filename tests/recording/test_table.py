@@ -159,6 +159,17 @@ def test_a_phase_without_a_class_has_its_parents(tmp_path: Path) -> None:
     assert found.loc["tokenize", "text"] == "other"
 
 
+def test_a_word_may_be_a_metric_before_it_is_a_phase(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    metric = writer.name("data")
+    phase = writer.name("data", 0, Class.DATA)
+    assert metric == phase == writer.name("data")
+    writer.metric(metric, 1.0, 1)
+    writer.span(phase, 0, 10, 1)
+    writer.close()
+    assert list(events(tmp_path).query("kind == 'phase'")["text"]) == ["data"]
+
+
 @pytest.mark.parametrize("size", [0, 47, 48, 49, 96, 5000, 200_000])
 def test_long_texts_come_back_whole(tmp_path: Path, size: int) -> None:
     text = "".join(chr(0x3B1 + i % 24) for i in range(size))

@@ -1,0 +1,132 @@
+"""Several processes, launches and restarts in one folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dsprof.errors import DsprofError
+from dsprof.recording import Recordings, Writer
+from dsprof.recording.read import segments
+from tests.recording.recorded import events, follow, header, record, step_numbers, write_steps
+
+
+def test_ranks_of_one_launch_are_one_segment(tmp_path: Path) -> None:
+    for rank in range(3):
+        record(tmp_path, 2, rank)
+    found = events(tmp_path)
+    assert set(found["segment"]) == {0}
+    assert sorted(found["rank"].unique()) == [0, 1, 2]
+    assert found["record"].is_unique
+
+
+def test_a_restart_opens_a_new_segment_although_ranks_change(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        record(tmp_path, 2, rank, restart=0)
+    record(tmp_path, 3, 0, restart=1, world=1)
+    found = events(tmp_path)
+    assert found.groupby("segment")["rank"].unique().map(sorted).to_dict() == {0: [0, 1], 1: [0]}
+    assert step_numbers(found[found["segment"] == 1]) == [1, 2, 3]
+
+
+def test_a_rank_that_comes_twice_was_launched_twice(tmp_path: Path) -> None:
+    for _ in range(2):
+        for rank in (0, 1):
+            record(tmp_path, 2, rank)
+    found = events(tmp_path)
+    assert found.groupby("segment")["rank"].unique().map(sorted).to_dict() == {0: [0, 1], 1: [0, 1]}
+
+
+def test_segments_count_launches_in_order_of_time() -> None:
+    def said(
+        rank: int, wall: int, launch: str | None = None, restart: int = 0
+    ) -> dict[str, object]:
+        clock = {"perf_ns": 0, "wall_ns": wall}
+        return {"rank": rank, "launch": launch, "restart": restart, "clock": clock}
+
+    assert segments([said(0, 9, "b"), said(0, 5, "a"), said(1, 6, "a"), said(1, 8, "b")]) == [
+        1, 0, 0, 1,
+    ]  # fmt: skip
+    assert segments([said(0, 1), said(1, 2), said(0, 7, None, 1), said(0, 8, None, 1)]) == [
+        0, 0, 1, 2,
+    ]  # fmt: skip
+    assert segments([]) == []
+
+
+def test_two_processes_never_share_a_file(tmp_path: Path) -> None:
+    """Containers reuse process ids: same rank, same id, one folder."""
+    first = Writer.create(tmp_path, header())
+    second = Writer.create(tmp_path, header())
+    assert first.path != second.path
+    write_steps(first, 1, 3)
+    write_steps(second, 1, 2)
+    assert step_numbers(events(first.path)) == [1, 2, 3]
+    assert step_numbers(events(second.path)) == [1, 2]
+    first.close()
+    second.close()
+
+
+def test_a_file_that_appears_later_is_followed(tmp_path: Path) -> None:
+    recordings = Recordings([tmp_path])
+    assert len(follow(recordings)) == 0
+    first = Writer.create(tmp_path, header(0))
+    write_steps(first, 1, 1)
+    assert set(follow(recordings)["rank"]) == {0}
+    second = Writer.create(tmp_path, header(1))
+    write_steps(second, 1, 1)
+    write_steps(first, 2, 2)
+    found = follow(recordings)
+    assert step_numbers(found[found["rank"] == 1]) == [1]
+    assert step_numbers(found[found["rank"] == 0]) == [2]
+    assert len(follow(recordings)) == 0
+    assert [told["ended"] for told in recordings.facts()["recordings"]] == [False, False]
+    first.close()
+    recordings.follow()
+    assert [told["ended"] for told in recordings.facts()["recordings"]] == [True, False]
+    second.close()
+
+
+def test_folders_may_hold_folders(tmp_path: Path) -> None:
+    record(tmp_path / "node-0", 1, 0)
+    record(tmp_path / "node-1", 1, 1)
+    assert sorted(events(tmp_path)["rank"].unique()) == [0, 1]
+
+
+def test_all_files_of_a_process_count_once_however_they_are_named(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header(), keep_bytes=64 << 10)
+    write_steps(writer, 1, 300)
+    writer.close()
+    files = sorted(tmp_path.iterdir())
+    assert len(files) > 3
+    assert step_numbers(events(*files)) == list(range(1, 301))
+    assert step_numbers(events(files[3])) == list(range(1, 301))
+
+
+def test_a_foreign_file_in_the_folder_is_named(tmp_path: Path) -> None:
+    record(tmp_path, 1)
+    (tmp_path / "other.dsprof").write_bytes(b"something else altogether")
+    with pytest.raises(DsprofError, match=r"other\.dsprof: is no dsprof recording"):
+        events(tmp_path)
+
+
+def test_a_header_without_clocks_is_named(tmp_path: Path) -> None:
+    path = record(tmp_path, 1)
+    data = path.read_bytes().replace(b'"perf_ns"', b'"perf_no"')
+    path.write_bytes(data)
+    with pytest.raises(DsprofError, match="header without clocks"):
+        events(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DsprofError, match=r"gone\.dsprof: cannot be read: No such file"):
+        events(tmp_path / "gone.dsprof")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    path = record(tmp_path, 1)
+    path.chmod(0)
+    with pytest.raises(DsprofError, match="Permission denied"):
+        events(tmp_path)
