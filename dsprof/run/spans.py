@@ -57,6 +57,8 @@ def _rows(events: pd.DataFrame) -> pd.DataFrame:
     calls = (events["kind"] == Kind.COMM) & events["pattern"].isna() if spans.any() else spans
     rows = events[(spans | calls) & events["step"].notna()]
     outside = rows["raw"].isna()
+    if not outside.any():
+        return rows
     return rows.assign(raw=rows["raw"].astype("str").mask(outside, rows["name"]).astype("category"))
 
 
@@ -85,16 +87,20 @@ def _seconds(rows: pd.DataFrame) -> Numbers:
 
 def _named(found: pd.DataFrame, holding: set[str]) -> pd.DataFrame:
     """Add `class`; a collective is named after what it blocked as well."""
-    calls = found["kind"] == Kind.COMM
+    calls = (found["kind"] == Kind.COMM).to_numpy()
+    inside = np.array([_inside(str(path)) for path in found["raw"].cat.categories], dtype=object)
     held = found["raw"].isin(holding) & (found["text"] == Class.COMPUTE)
-    moved = np.where(found["name"].isin(P2P), Class.WAIT, Class.COMMUNICATION)
-    class_ = np.where(calls, moved, found["text"].mask(held, str(Class.OTHER)))
-    names = found["name"].astype("str")
-    above = found["raw"].astype("str").str.split("/").str[-2]
-    inside = calls & above.notna()
-    found["name"] = names.mask(inside, names + "_in_" + above.fillna(""))
-    found["class"] = class_
+    moved = np.where(found["name"].isin(P2P), str(Class.WAIT), str(Class.COMMUNICATION))
+    names = found["name"].to_numpy(dtype=object)
+    found["class"] = np.where(calls, moved, found["text"].mask(held, str(Class.OTHER)))
+    found["name"] = np.where(calls, inside[whole(found["raw"])], names)
     return found
+
+
+def _inside(path: str) -> str:
+    """`all_reduce_in_backward` of `step/backward/all_reduce`."""
+    above, _, name = path.rpartition("/")
+    return f"{name}_in_{above.rpartition('/')[2]}" if above else name
 
 
 def _nest(found: pd.DataFrame, place: Codes) -> pd.DataFrame:

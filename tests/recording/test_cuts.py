@@ -15,7 +15,13 @@ STEPS = 3
 
 
 def test_a_file_cut_at_any_byte_gives_the_rows_before_the_cut(tmp_path: Path) -> None:
-    path = record(tmp_path / "whole", 1)
+    writer = Writer.create(tmp_path / "whole", header())
+    writer.span(writer.name("forward"), 10, 20, 1)
+    writer.collective(writer.name("all_reduce"), 0, 10, 20, 30, 1)
+    writer.metric(writer.name("loss"), 1.0, 1)
+    writer.step(1, 10, 20)
+    writer.close()
+    path = writer.path
     data = path.read_bytes()
     whole = events(path)
     cut = tmp_path / path.name

@@ -1,0 +1,312 @@
+"""Whatever ends a process or a disk, what was written stays readable."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsprof.errors import DsprofError
+from dsprof.recording import Recordings, RowKind, Writer, read_folder, read_rows
+from tests.recording.recorded import (
+    MS,
+    SPANS,
+    events,
+    follow,
+    frame,
+    header,
+    record,
+    step_numbers,
+    write_steps,
+)
+
+ROOT = Path(__file__).parent.parent.parent
+
+#: Writes steps at full speed and says after each that it is in the file.
+WRITER = """
+import os, sys
+from dsprof.recording import Writer
+from tests.recording.recorded import header, write_steps
+writer = Writer.create(sys.argv[1], header(), keep_bytes=int(sys.argv[2]))
+gather = writer.name("all_gather")
+for step in range(1, 10**9):
+    writer.in_flight(gather, step)
+    write_steps(writer, step, step)
+    os.write(1, step.to_bytes(8, "little"))
+"""
+
+#: The same every 5 ms, with the moment at which each step ended.
+PACED = """
+import os, sys, time
+from dsprof.recording import Writer
+from tests.recording.recorded import header
+writer = Writer.create(sys.argv[1], header())
+forward = writer.name("forward")
+for step in range(1, 10**9):
+    time.sleep(0.005)
+    end = time.perf_counter_ns()
+    writer.span(forward, end - 1000, end, step)
+    writer.step(step, end - 1000, end)
+    writer.flush()
+"""
+
+
+def start(code: str, *arguments: object) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
+
+
+def acknowledged(process: subprocess.Popen[bytes], first: bytes) -> int:
+    """The last step that the writer said is in the file."""
+    assert process.stdout is not None
+    said = first + process.stdout.read()
+    whole = len(said) // 8 * 8
+    return int.from_bytes(said[whole - 8 : whole], "little")
+
+
+@pytest.mark.parametrize("round_", range(30))
+def test_a_kill_at_any_moment_loses_at_most_the_step_under_way(tmp_path: Path, round_: int) -> None:
+    keep = (256 << 20) if round_ % 2 else (64 << 10)  # every other one turns its ring all the time
+    process = start(WRITER, tmp_path, keep)
+    assert process.stdout is not None
+    first = process.stdout.read(8)
+    time.sleep(random.Random(round_).uniform(0.0, 0.15))
+    process.kill()
+    last = acknowledged(process, first)
+    process.wait()
+
+    recordings = Recordings([tmp_path])
+    found = follow(recordings)
+    steps = step_numbers(found)
+    assert steps == list(range(1, len(steps) + 1))
+    assert last <= len(steps) <= last + 1
+    spans = frame(read_rows(RowKind.SPAN, tmp_path))
+    whole = spans[spans["step"] <= last].groupby("step").size()
+    assert set(whole) <= {SPANS}
+    assert whole.index.max() == last
+    told = recordings.facts()["recordings"][0]
+    assert not told["ended"]
+    flying = told["in_flight"]
+    assert flying is None or flying["name"] == "all_gather"
+    assert flying is None or last <= flying["seq"] <= last + 2
+
+
+def test_a_follower_sees_a_step_within_100_ms_of_its_end(tmp_path: Path) -> None:
+    process = start(PACED, tmp_path)
+    recordings = Recordings([tmp_path])
+    late: list[float] = []
+    deadline = time.monotonic() + 30
+    try:
+        while len(late) < 200 and time.monotonic() < deadline:
+            found = follow(recordings)
+            now = time.time()
+            ended = found.loc[found["name"] == "step_seconds", "at"]
+            late += [now - at.timestamp() for at in ended.dt.tz_localize("UTC")]
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait()
+    assert len(late) >= 200
+    assert sorted(late)[len(late) * 95 // 100] < 0.1  # the rest is a busy machine's
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may grow beyond 20,000 bytes: a row ends in the middle there."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_write_that_fails_midway_leaves_whole_rows(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    with pytest.raises(DsprofError, match="cannot be written: File too large"):
+        write_steps(writer, 1, 1000)
+    steps = step_numbers(events(tmp_path))
+    assert steps == list(range(1, len(steps) + 1))
+    assert writer.path.stat().st_size == 20_000  # not a row's boundary
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (before[1], before[1]))
+    write_steps(writer, 500, 510)
+    writer.close()
+    found = events(tmp_path)
+    assert step_numbers(found) == [*steps, *range(500, 511)]
+    assert found.loc[found["line"] > 0, "name"].notna().all()
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 128 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk can be mounted by root alone")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_named_and_what_fits_is_readable(full_disk: Path) -> None:
+    writer = Writer.create(full_disk, header())
+    with pytest.raises(DsprofError, match="No space left on device"):
+        write_steps(writer, 1, 10_000)
+    steps = step_numbers(events(full_disk))
+    assert len(steps) > 50
+    assert steps == list(range(1, len(steps) + 1))
+    with pytest.raises(DsprofError, match="No space left"):
+        writer.close()
+    with pytest.raises(DsprofError, match="No space left"):
+        Writer.create(full_disk, header())
+    assert len(list(full_disk.iterdir())) == 1  # what could not be begun is not left behind
+
+
+def test_a_disk_that_fills_while_the_ring_turns_is_named(full_disk: Path) -> None:
+    writer = Writer.create(full_disk, header(), keep_bytes=1 << 20)
+    with pytest.raises(DsprofError, match="No space left on device"):
+        write_steps(writer, 1, 10_000)
+    assert len(step_numbers(events(full_disk))) > 50
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DsprofError, match=r"file/run: cannot be written: Not a directory"):
+        Writer.create(tmp_path / "file" / "run", header())
+
+
+def test_a_folder_that_does_not_take_files_is_named() -> None:
+    with pytest.raises(DsprofError, match="cannot be written"):
+        Writer.create("/proc/1", header())
+
+
+def test_a_fork_writes_nothing_into_its_parents_recording(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 2)
+    writer.in_flight(writer.name("forward"), 5)
+    size = writer.path.stat().st_size
+    child = os.fork()
+    if child == 0:
+        try:
+            writer.in_flight(writer.name("barrier"), 99)
+            write_steps(writer, 3, 3)
+            writer.close()
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - a child of a test must not run the tests that follow
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert writer.path.stat().st_size == size
+    recordings = Recordings([tmp_path])
+    recordings.follow()
+    flying = recordings.facts()["recordings"][0]["in_flight"]
+    assert (flying["name"], flying["seq"]) == ("forward", 5)
+    write_steps(writer, 3, 3)
+    writer.close()
+    assert step_numbers(events(tmp_path)) == [1, 2, 3]
+
+
+def test_signals_in_the_middle_of_writing_tear_nothing(tmp_path: Path) -> None:
+    """A handler flushes too, as one for SIGTERM would."""
+    writer = Writer.create(tmp_path, header())
+    count = 0
+
+    def handler(*_: object) -> None:
+        nonlocal count
+        count += 1
+        writer.flush()
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0005)
+    try:
+        write_steps(writer, 1, 2000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    writer.close()
+    assert count > 20
+    assert step_numbers(events(tmp_path)) == list(range(1, 2001))
+    spans = frame(read_rows(RowKind.SPAN, tmp_path))
+    assert set(spans.groupby("step").size()) == {SPANS}
+
+
+def test_threads_may_record_while_another_one_flushes(tmp_path: Path) -> None:
+    import threading
+
+    writer = Writer.create(tmp_path, header())
+
+    def work(number: int) -> None:
+        for i in range(2000):
+            writer.span(writer.name(f"phase {i % 50}"), i, i + 1, i, thread=number)
+            if i % 100 == 0:
+                writer.flush()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    spans = frame(read_rows(RowKind.SPAN, tmp_path))
+    assert len(spans) == 8000
+    assert spans["name"].notna().all()
+    assert set(spans.groupby(["thread", "step"]).size()) == {1}
+
+
+def test_closing_twice_and_recording_afterwards_do_nothing(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 1)
+    writer.close()
+    size = writer.path.stat().st_size
+    writer.close()
+    write_steps(writer, 2, 2)
+    writer.in_flight(1, 2)
+    assert writer.path.stat().st_size == size
+    assert writer.spans == []
+
+
+def test_the_in_flight_cell_is_seen_at_once_and_cleared_by_closing(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 1)
+    recordings = Recordings([tmp_path])
+    recordings.follow()
+    now = time.time_ns()
+    writer.in_flight(writer.name("backward"), 2**43, time.perf_counter_ns())
+    flying = recordings.facts()["recordings"][0]["in_flight"]
+    assert (flying["name"], flying["seq"]) == ("backward", 2**43)
+    assert abs(flying["at"] - now) < 5_000 * MS
+    writer.close()
+    assert recordings.facts()["recordings"][0]["in_flight"] is None
+
+
+def test_the_writer_needs_the_standard_library_only(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from dsprof.recording import Writer
+Writer.create({str(tmp_path)!r}, {{}}).close()
+print(*sorted({{name.split(".")[0] for name in sys.modules}} & {{"numpy", "pyarrow", "pandas"}}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""
+    assert read_folder(tmp_path).num_rows == 0
+
+
+def test_a_recording_is_read_while_it_is_copied_over(tmp_path: Path) -> None:
+    """Someone's rsync replaces the file: what a reader has open stays what it was."""
+    path = record(tmp_path, 3)
+    recordings = Recordings([tmp_path])
+    assert step_numbers(follow(recordings)) == [1, 2, 3]
+    copy = tmp_path / "copy"
+    copy.write_bytes(path.read_bytes())
+    copy.replace(path)
+    assert len(follow(recordings)) == 0
