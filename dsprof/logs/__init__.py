@@ -124,7 +124,8 @@ def read(
             for source in sources
             if not is_scalar_file(source.name)
         ]
-    return _log(readers, grammar, [s.name for s in sources if is_scalar_file(s.name)])
+    scalar_files = [s.name for s in sources if is_scalar_file(s.name)]
+    return _log(readers, grammar, scalar_files, last=True)
 
 
 def _read_source(
@@ -153,13 +154,18 @@ def _read_source(
 
 
 def _log(
-    readers: Sequence[Reader], grammar: Grammar, scalar_files: Sequence[str] = ()
+    readers: Sequence[Reader],
+    grammar: Grammar,
+    scalar_files: Sequence[str] = (),
+    *,
+    last: bool = False,
 ) -> Log:
     for reader in readers:
         reader.scanner.records.flush()
         reader.scanner.records.settle()
     sheets = [
-        Sheet(r.source.name, r.source.rank, r.source.host, r.scanner.records) for r in readers
+        Sheet(r.source.name, r.source.rank, r.source.host, r.scanner.records, last=last)
+        for r in readers
     ]
     events, counted = events_table(sheets, grammar)
     if scalar_files:
@@ -182,7 +188,9 @@ def _coverage(readers: Sequence[Reader], grammar: Grammar) -> Coverage:
     per_pattern: Counter[str] = Counter()
     shapes = []
     for reader in readers:
-        for pattern, count in zip(grammar.patterns, reader.scanner.records.per_pattern, strict=True):
+        for pattern, count in zip(
+            grammar.patterns, reader.scanner.records.per_pattern, strict=True
+        ):
             if count:
                 per_pattern[pattern.id] += int(count)
         shapes += _shapes(reader.source.name, reader.scanner.unread)

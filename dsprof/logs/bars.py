@@ -27,11 +27,11 @@ class Bars:
 
     def remember(self, piece: bytes) -> None:
         """Call with each piece once it is read."""
-        self._tail = piece[-LOOK_BACK:] if len(piece) >= LOOK_BACK else (self._tail + piece)[-LOOK_BACK:]
+        self._tail = (
+            piece[-LOOK_BACK:] if len(piece) >= LOOK_BACK else (self._tail + piece)[-LOOK_BACK:]
+        )
 
-    def before(
-        self, piece: bytes, begin: int, offset: int
-    ) -> tuple[int, Groups, int, int] | None:
+    def before(self, piece: bytes, begin: int, offset: int) -> tuple[int, Groups, int, int] | None:
         """The last bar before `piece[begin]`: pattern, groups, place in the source, and how
         many lines back it stands. None if there is none, or if it was given before.
 

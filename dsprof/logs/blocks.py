@@ -70,7 +70,8 @@ class OpenBlock:
         if self.block.json is not None and text.rstrip().endswith(b"{"):
             self._json, self._length, self._depth = [], 0, 0
             return self._collect(text[text.index(b"{") :])
-        return self.miss()
+        self.miss()
+        return None
 
     def miss(self) -> None:
         """A line that fits nothing: other ranks print in between, but not for ever."""

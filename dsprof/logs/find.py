@@ -37,7 +37,12 @@ def finder(needles: Sequence[bytes]) -> Finder:
         return _search_each(tuple(needles))
     # The default match kind has no vectorised searcher and is ten times slower.
     parts = [
-        (first, BytesAhoCorasick(list(needles[first : first + _AT_ONCE]), matchkind=MATCHKIND_LEFTMOST_FIRST))
+        (
+            first,
+            BytesAhoCorasick(
+                list(needles[first : first + _AT_ONCE]), matchkind=MATCHKIND_LEFTMOST_FIRST
+            ),
+        )
         for first in range(0, len(needles), _AT_ONCE)
     ]
 

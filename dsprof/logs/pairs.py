@@ -22,7 +22,9 @@ _TRIM: Final = b" \t'\""
 _TRIMMED: Final = np.zeros(256, dtype=bool)
 _TRIMMED[list(_TRIM)] = True
 _NUMBER: Final = re.compile(rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|NaN|Infinity)")
-_NUMERIC: Final = r"^[-+]?(\d{1,60}(\.\d{0,60})?([eE][-+]?\d{1,9})?|\.\d{1,60}|nan|inf|NaN|Infinity)$"
+_NUMERIC: Final = (
+    r"^[-+]?(\d{1,60}(\.\d{0,60})?([eE][-+]?\d{1,9})?|\.\d{1,60}|nan|inf|NaN|Infinity)$"
+)
 _NEWLINE: Final = 10
 _FEW: Final = 64  # records below which arrow's start-up costs more than it saves
 
@@ -99,8 +101,8 @@ def _bulk(bodies: Sequence[bytes], pairs: Pairs) -> Found:
     found = Found(line[0::2][told], keys.dictionary.to_pylist(), codes, values)
     if not odd.any():
         return found
-    numbers = np.flatnonzero(odd)
-    return _merge(found, _strict(numbers.tolist(), [bodies[i] for i in numbers], pairs))
+    numbers = np.flatnonzero(odd).tolist()
+    return _merge(found, _strict(numbers, [bodies[i] for i in numbers], pairs))
 
 
 def _merge(one: Found, two: Found) -> Found:

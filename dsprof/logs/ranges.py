@@ -7,11 +7,11 @@ one process reading the whole.
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,18 +40,15 @@ class Range:
 
 def ranges_of(name: str, processes: int, grammar: Grammar) -> list[Range]:
     """Equal ranges, none too small; a single one if the file is not worth splitting."""
-    size = os.path.getsize(name)
+    size = Path(name).stat().st_size
     count = max(1, min(processes, size // _SMALLEST))
     if count == 1:
         return [Range(name, 0, size, 0)]
-    with open(name, "rb") as file:
+    with Path(name).open("rb") as file:
         head = Scanner(grammar)
         head.feed(file.read(_HEAD))
     cuts = [size * i // count for i in range(count + 1)]
-    return [
-        Range(name, start, end, head.year if start else 0)
-        for start, end in zip(cuts, cuts[1:], strict=False)
-    ]
+    return [Range(name, start, end, head.year if start else 0) for start, end in pairwise(cuts)]
 
 
 def scan_ranges(
@@ -68,7 +65,7 @@ def scan_ranges(
             whole: Scanner | None = None
             for part, done, file in zip(ranges, work, files, strict=True):
                 done.result()
-                with open(file, "rb") as stream:
+                with Path(file).open("rb") as stream:
                     scanner: Scanner = pickle.load(stream)  # noqa: S301  # written by us just now
                 if whole is None:
                     whole = scanner
@@ -83,7 +80,7 @@ def scan_ranges(
 def _scan_to_file(part: Range, grammar: Grammar, file: str, *, last: bool) -> None:
     with without_cycle_collection():
         scanner = scan_range(part, grammar, last=last)
-    with open(file, "wb") as stream:
+    with Path(file).open("wb") as stream:
         pickle.dump(scanner, stream, protocol=5)
 
 
@@ -91,7 +88,7 @@ def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
     """What one range holds, read to the end of its last line and of the blocks it opened."""
     scanner = Scanner(grammar)
     scanner.year = part.year
-    with open(part.name, "rb") as file:
+    with Path(part.name).open("rb") as file:
         if part.start:
             file.seek(part.start - 1)
             for _ in _line_in_parts(file):  # the rest of a line that began before

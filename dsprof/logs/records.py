@@ -122,7 +122,7 @@ class Records:
     def __len__(self) -> int:
         return self.count + len(self.new)
 
-    def add(
+    def add(  # noqa: PLR0917  # parallel to the columns
         self,
         pattern: int,
         offset: int,
@@ -227,7 +227,10 @@ class Records:
         place[order] = np.arange(count)
         for parts in self.columns.values():
             empty = parts[first][:0]
-            parts[first:last] = [np.concatenate(parts[first:last])[order], *[empty] * (last - first - 1)]
+            parts[first:last] = [
+                np.concatenate(parts[first:last])[order],
+                *[empty] * (last - first - 1),
+            ]
         inside = [base <= int(rows.record[0]) < base + count for rows in self.rows]
         if any(inside):
             at = inside.index(True)
@@ -236,7 +239,7 @@ class Records:
                 rows.record = rows.record - base
             self.rows[at : at + len(made)] = [_sorted_rows(made, place, base)]
 
-    def _rows_of(
+    def _rows_of(  # noqa: PLR0917  # parallel to the columns
         self,
         number: int,
         block_line: int,
@@ -272,7 +275,10 @@ class Records:
             signature[record] = self.signatures(frozenset(words))
 
     def _record_groups(
-        self, texts: dict[str, list[bytes | None]], records: np.ndarray, columns: dict[str, np.ndarray]
+        self,
+        texts: dict[str, list[bytes | None]],
+        records: np.ndarray,
+        columns: dict[str, np.ndarray],
     ) -> None:
         """Groups that belong to the record: its step, rank, host, time."""
         for name in ("step", "rank"):
@@ -356,7 +362,9 @@ class Records:
         canonical = self.grammar.timer_names if timed else {}
         if "{" not in row.name and "{" not in row.raw:
             name = canonical.get(row.name, row.name)
-            return np.full(count, self.keys(Key(number, row.kind, name, row.raw or row.name)), np.int32)
+            return np.full(
+                count, self.keys(Key(number, row.kind, name, row.raw or row.name)), np.int32
+            )
         names = _fill(row.name, texts, count)
         raws = _fill(row.raw or row.name, texts, count)
         return np.array(
@@ -380,7 +388,9 @@ class Records:
         found = pairs_of(bodies, pairs)
         specs = [self._pair_spec(number, pairs, key) for key in found.key]
         if pairs.timers:
-            columns["signature"][records] = self._signatures(len(bodies), found.record, found.code, specs)
+            columns["signature"][records] = self._signatures(
+                len(bodies), found.record, found.code, specs
+            )
         values, missing = numbers_of(found.value)
         key = np.array([spec[0] for spec in specs] or [-1], np.int32)[found.code]
         column = np.array([spec[1] for spec in specs] or [-1], np.int8)[found.code]
@@ -402,7 +412,7 @@ class Records:
             None if text is None else text[present],
         )
 
-    def _read_worded(
+    def _read_worded(  # noqa: PLR0917  # parallel to the columns
         self,
         i: int,
         unit: str,
@@ -540,7 +550,9 @@ def _measure_of(
     _, factor = UNITS[measure.unit]
     if not measure.group:
         value = units.number(measure.constant)
-        scaled = float("nan") if value is None else value * (factor if isinstance(factor, float) else 1)
+        scaled = (
+            float("nan") if value is None else value * (factor if isinstance(factor, float) else 1)
+        )
         return np.full(count, scaled), np.zeros(count, bool)
     column = texts.get(measure.group, [None] * count)
     if isinstance(factor, str):
@@ -548,13 +560,11 @@ def _measure_of(
         said = [None if text is None else read(_plain(text)) for text in column]
         values = np.array([np.nan if v is None else v for v in said], np.float64)
         return values, np.array([v is not None for v in said], bool)
-    values, missing = numbers_of(column)  # type: ignore[arg-type]
+    values, missing = numbers_of(column)
     return values * factor, ~missing
 
 
-def _fill(
-    template: str, texts: dict[str, list[bytes | None]], count: int
-) -> Iterable[str | None]:
+def _fill(template: str, texts: dict[str, list[bytes | None]], count: int) -> Iterable[str | None]:
     """The template with each record's groups in it; None where one of them is missing."""
     used = [name for name in texts if "{" + name + "}" in template]
     if not used:
@@ -580,8 +590,8 @@ def _fill_one(template: str, names: Sequence[str], values: Sequence[bytes | None
 def _overlapping(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Consecutive spans that overlap, as ranges of their numbers; a span alone is one too."""
     groups: list[tuple[int, int, int]] = []  # first number, lowest, highest
-    for number, (low, high) in enumerate(spans):
-        first = number
+    for number, span in enumerate(spans):
+        first, (low, high) = number, span
         while groups and groups[-1][2] > low:
             first, lowest, highest = groups.pop()
             low, high = min(low, lowest), max(high, highest)
@@ -606,7 +616,10 @@ def _sorted_rows(parts: Sequence[Rows], place: np.ndarray, base: int) -> Rows:
     text = None
     if any(p.text is not None for p in parts):
         text = np.concatenate(
-            [np.full(n, -1, np.int32) if p.text is None else p.text for p, n in zip(parts, sizes, strict=True)]
+            [
+                np.full(n, -1, np.int32) if p.text is None else p.text
+                for p, n in zip(parts, sizes, strict=True)
+            ]
         )[order]
     key = np.concatenate([p.key for p in parts])[order]
     return Rows((record[order] + base).astype(np.int32), key.astype(np.int32), measures, text)

@@ -28,7 +28,8 @@ def strangers(sample: Sample, grammar: Grammar) -> set[str]:
 
 def _lends_its_line(pattern: str, flavour: object, grammar: Grammar) -> bool:
     """`time (ms) |` lines are read by one pattern for all dialects; flavours tell them apart."""
-    return flavour is not None or any(p.id == pattern and p.place == "timer" for p in grammar.patterns)
+    timed = (p.id for p in grammar.patterns if p.place == "timer")
+    return flavour is not None or pattern in timed
 
 
 def covered(grammar: Grammar) -> tuple[set[str], set[str]]:

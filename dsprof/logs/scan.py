@@ -18,10 +18,11 @@ from dsprof.logs import clocks, wrappers
 from dsprof.logs.bars import Bars
 from dsprof.logs.blocks import OpenBlock
 from dsprof.logs.coverage import Unread
-from dsprof.logs.find import Hit, finder, shortest
+from dsprof.logs.find import Hit
 from dsprof.logs.lines import Lines
 from dsprof.logs.pairs import end_of_pairs
-from dsprof.logs.records import NOBODY, Groups, Records, Who, shape_of_record
+from dsprof.logs.records import NOBODY, Groups, Records, shape_of_record
+from dsprof.logs.search import Candidate, search_of
 from dsprof.logs.wrappers import Plan, Prefixes
 
 _LINE_ENDS: Final = b"\n\r"
@@ -32,10 +33,6 @@ _MOST_OPEN: Final = 32
 
 _KEPT_WHO: Final = 4096
 _NEWLINE: Final = 10
-
-#: Number of a pattern and the regex that tells whether it begins at a needle; None if the
-#: needle is all there is to it.
-Candidate = tuple[int, re.Pattern[bytes] | None]
 
 
 class Scanner:
@@ -54,20 +51,8 @@ class Scanner:
         self.headers: Counter[bytes] = Counter()
         self.unread = Unread()
         self._patterns = grammar.patterns
-        needles = shortest(grammar.needles)
-        self._find = finder(needles)
-        self._longest = max(map(len, needles), default=0)
-        self._of_needle = [_candidates(grammar, needle) for needle in needles]
-        self._looks_back = [
-            p.place == "own" and not (p.regex and "step" in p.regex.groupindex)
-            for p in grammar.patterns
-        ]
-        self._simple = [
-            p.lead is None and p.pairs is None and p.block is None and not back
-            for p, back in zip(grammar.patterns, self._looks_back, strict=True)
-        ]
+        self._search = search_of(grammar)
         self._shapes = [shape_of_record(number) for number in range(len(grammar.patterns))]
-        self._blanks = [b" |\t" + p.pairs.separator if p.pairs else b"" for p in grammar.patterns]
         self._bars = Bars(grammar)
         self._pieces = Lines()
         self._offset = 0  # of the next piece in the source
@@ -111,7 +96,7 @@ class Scanner:
         """
         text = wrappers.without_colours(before)
         self._offset = -len(text)
-        self._read_hits(text, self._find(text), _ends_of(text))
+        self._read_hits(text, self._search.find(text), _ends_of(text))
         self._bars.remember(text)
         self._offset, self._blocks = 0, []
         self._who.clear()
@@ -137,8 +122,8 @@ class Scanner:
 
     def _cut_between_records(self, piece: bytes) -> bytes:
         """The part of an endless line that holds whole records; the rest is held back."""
-        hits = self._find(piece)
-        cut = max(len(piece) - self._longest, 0)
+        hits = self._search.find(piece)
+        cut = max(len(piece) - self._search.longest, 0)
         if hits and hits[-1][1] > len(piece) // 2:
             start = hits[-1][1]
             before = hits[-2][2] if len(hits) > 1 else max(0, start - 400)
@@ -148,7 +133,7 @@ class Scanner:
 
     def _scan(self, piece: bytes) -> None:
         piece = wrappers.without_colours(piece)
-        hits = self._find(piece)
+        hits = self._search.find(piece)
         ends = _ends_of(piece)
         carried = len(self._blocks)
         taken = self._read_hits(piece, hits, ends)
@@ -173,12 +158,15 @@ class Scanner:
         taken: set[int] = set()
         if not hits:
             return taken
-        patterns, of_needle, simple = self._patterns, self._of_needle, self._simple
+        search, patterns = self._search, self._patterns
+        of_needle, simple = search.of_needle, search.simple
         shapes = self._shapes
         add, offset = self.records.new.append, self._offset
         returns = b"\r" in piece
         last = len(hits) - 1
-        here, reached, who, at = -1, 0, NOBODY, None  # of the record before
+        here, reached, who = -1, 0, NOBODY  # of the record before
+        at: bytes | None = None
+        groups: Groups
         lines = _lines_of(hits, ends, self.lines, len(piece))
         for i, ((needle, start, stop), line_start, line_end, number) in enumerate(lines):
             low, high = line_start, line_end
@@ -193,7 +181,7 @@ class Scanner:
                 continue  # inside the record before
             else:
                 begin_of_prefix = reached
-            for p, regex in of_needle[needle]:
+            for p, regex in of_needle[needle]:  # noqa: B007  # p is the pattern found
                 if regex is None:
                     groups, end = (), stop
                     break
@@ -213,11 +201,18 @@ class Scanner:
                 if pattern.lead is not None:
                     begin, groups = _with_lead(pattern.lead, groups, piece, begin_of_prefix, start)
                 if pattern.pairs is not None:
-                    if low != here and (i == last or hits[i + 1][1] >= high) and not pattern.pairs.end:
-                        body, end = piece[end:high].strip(self._blanks[p]), high  # alone on its line
+                    if (
+                        low != here
+                        and (i == last or hits[i + 1][1] >= high)
+                        and not pattern.pairs.end
+                    ):
+                        body, end = (
+                            piece[end:high].strip(search.blanks[p]),
+                            high,
+                        )  # alone on its line
                     else:
                         body, end = _body_of(pattern, piece, end, high)
-                        body = body.strip(self._blanks[p])
+                        body = body.strip(search.blanks[p])
             if low != here:
                 who, at = NOBODY, None
                 if low != line_start:
@@ -225,7 +220,7 @@ class Scanner:
             if begin > begin_of_prefix:
                 who, at = self._read_prefix(piece[begin_of_prefix:begin], who, at)
             if not simple[p]:
-                if self._looks_back[p]:
+                if search.looks_back[p]:
                     self._add_bar(piece, begin, number, who)
                 if pattern.block is not None:
                     opening = piece[end:high][:_LONGEST_WRAPPED]
@@ -234,7 +229,7 @@ class Scanner:
                     self._open(block, low)
             add((shapes[p], offset + begin, number, who, at, groups, body))
             taken.add(low)
-            here, reached = low, (end if end > stop else stop)
+            here, reached = low, (max(stop, end))
         return taken
 
     def _open(self, block: OpenBlock, low: int) -> None:
@@ -308,7 +303,9 @@ class Scanner:
         if plan.local is not None:
             local = int(prefix[plan.local[0] : plan.local[1]])
         if plan.host is not None:
-            host = self.records.hosts(prefix[plan.host[0] : plan.host[1]].decode("ascii", "replace"))
+            host = self.records.hosts(
+                prefix[plan.host[0] : plan.host[1]].decode("ascii", "replace")
+            )
         elif plan.task is not None and host < 0:
             task = prefix[plan.task[0] : plan.task[1]].decode("ascii")
             host = self.records.hosts(f"task {task}")
@@ -342,7 +339,12 @@ class Scanner:
         self._blocks = still_open
 
     def _block_line(
-        self, block: OpenBlock, piece: bytes, low: int, high: int, lines: dict[int, tuple[int, bytes]]
+        self,
+        block: OpenBlock,
+        piece: bytes,
+        low: int,
+        high: int,
+        lines: dict[int, tuple[int, bytes]],
     ) -> tuple[int, Groups] | None:
         text = piece[low:high].rstrip(b"\r")
         if block.wrapped:
@@ -353,28 +355,9 @@ class Scanner:
                 lines[low] = self._identity(text, plan, NOBODY), text[plan.end :]
             who, text = lines[low]
             if not self.records.may_be(who, block.who):
-                return block.miss()
+                block.miss()
+                return None
         return block.read(text)
-
-
-def _candidates(grammar: Grammar, needle: bytes) -> list[Candidate]:
-    """Patterns that may begin where this needle was found, those with the longest needle first.
-
-    Of two needles that begin alike only one is found at a place, so patterns of the other
-    are candidates too, if their own needle stands there.
-    """
-    found = []
-    for number, pattern in enumerate(grammar.patterns):
-        if pattern.behind:
-            continue
-        for own in pattern.needles:
-            text = pattern.regex.pattern if pattern.regex else re.escape(own)
-            if own == needle:
-                found.append((-len(own), number, pattern.regex))
-            elif own.startswith(needle) or needle.startswith(own):
-                found.append((-len(own), number, re.compile(b"(?=%s)(?:%s)" % (re.escape(own), text))))
-    found.sort(key=lambda candidate: candidate[:2])
-    return [(number, regex) for _, number, regex in found]
 
 
 def _with_lead(

@@ -21,7 +21,9 @@ from dsprof.logs.csv_monitor import is_scalar_file
 _REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]{1,15}://")
 _RANK_IN_NAME: Final = re.compile(r"(?:^|[._-])rank[._-]?(\d+)(?=[_-]|\.\D|$)", re.IGNORECASE)
 _HOST_IN_NAME: Final = re.compile(
-    r"^(?:log[._-])?([A-Za-z][A-Za-z0-9.-]*?\d+|(?:worker|node|host)[-_]?\d+)"
+    r"^(?:log[._-])?"
+    r"([A-Za-z0-9.-]{0,60}?(?:worker|node|host|gpu|master|machine|dgx)[-_]?\d+"
+    r"|ip-[\d-]+|\d{1,3}(?:\.\d{1,3}){3})"
     r"(?:[._-](?:stdout|stderr|std|out|err|log|output).*)?$"
 )
 _ENDINGS: Final = (".gz", ".bz2", ".xz", ".zst", ".log", ".txt", ".out", ".err")
@@ -34,7 +36,16 @@ _MAGIC: Final = {
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zst",
 }
-_BINARY: Final = (b"\x7fELF", b"PK\x03\x04", b"\x89PNG", b"%PDF", b"\x93NUMPY", b"PAR1", b"\x80\x02", b"\x89DSPROF")
+_BINARY: Final = (
+    b"\x7fELF",
+    b"PK\x03\x04",
+    b"\x89PNG",
+    b"%PDF",
+    b"\x93NUMPY",
+    b"PAR1",
+    b"\x80\x02",
+    b"\x89DSPROF",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,9 @@ def _expand(path: str) -> list[str]:
     matches = sorted(glob.glob(path, recursive=True))
     if not matches:
         raise DsprofError("no such file or folder", path, "check the spelling")
-    return [name for match in matches for name in (_logs_in(match) if os.path.isdir(match) else [match])]
+    return [
+        name for match in matches for name in (_logs_in(match) if os.path.isdir(match) else [match])
+    ]
 
 
 def _logs_in(folder: str) -> list[str]:
@@ -82,7 +95,9 @@ def _logs_in(folder: str) -> list[str]:
     logs = [name for name in names if _LOG_NAMES.search(name) or is_scalar_file(name)]
     if not logs:
         raise DsprofError(
-            "the folder holds no logs", folder, "logs end in .log, .txt, .out, .err; name other files"
+            "the folder holds no logs",
+            folder,
+            "logs end in .log, .txt, .out, .err; name other files",
         )
     return logs
 
@@ -152,18 +167,20 @@ def _decompressed(stream: BinaryIO, kind: str, name: str) -> BinaryIO:
     if kind == "bz2":
         import bz2
 
-        return cast(BinaryIO, bz2.open(stream))
+        return cast("BinaryIO", bz2.open(stream))
     if kind == "xz":
         import lzma
 
-        return cast(BinaryIO, lzma.open(stream))
+        return cast("BinaryIO", lzma.open(stream))
     if kind == "zst":
         try:
             import zstandard
         except ImportError:
-            raise DsprofError("needs the package zstandard", name, "pip install zstandard") from None
+            raise DsprofError(
+                "needs the package zstandard", name, "pip install zstandard"
+            ) from None
         reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, reader), 1 << 18))
+        return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", reader), 1 << 18))
     return stream
 
 
@@ -173,8 +190,8 @@ def _gzip(stream: BinaryIO) -> BinaryIO:
     except ImportError:
         import gzip
 
-        return cast(BinaryIO, gzip.open(stream))
-    return cast(BinaryIO, igzip.open(stream))
+        return cast("BinaryIO", gzip.open(stream))
+    return cast("BinaryIO", igzip.open(stream))  # type: ignore[no-untyped-call]
 
 
 def _open_remote(name: str) -> BinaryIO:
@@ -185,6 +202,6 @@ def _open_remote(name: str) -> BinaryIO:
             "remote paths need fsspec", name, "pip install 'dsprof[remote]'"
         ) from None
     try:
-        return cast(BinaryIO, fsspec.open(name, "rb").open())
+        return cast("BinaryIO", fsspec.open(name, "rb").open())
     except (ImportError, ValueError) as error:
         raise DsprofError(str(error), name, "pip install 'dsprof[remote]'") from None

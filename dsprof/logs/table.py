@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -40,15 +40,22 @@ SCHEMA: Final = pa.schema(
 
 
 class Sheet:
-    """One source's records, each column whole."""
+    """One source's records, each column whole.
 
-    def __init__(self, name: str, rank: int | None, host: str | None, records: Records) -> None:
-        self.name, self.records = name, records
-        self.columns = {
-            column: np.concatenate(parts) if parts else np.empty(0, np.int64)
-            for column, parts in records.columns.items()
-            if column != "offset"
-        }
+    Args:
+        last: the records are asked for the last time: their memory is given back piece by
+            piece as the table grows.
+    """
+
+    def __init__(
+        self, name: str, rank: int | None, host: str | None, records: Records, *, last: bool = False
+    ) -> None:
+        self.name, self.records, self.last = name, records, last
+        self.columns = {}
+        for column, parts in records.columns.items():
+            self.columns[column] = np.concatenate(parts) if parts else np.empty(0, np.int64)
+            if last:
+                parts.clear()
         if rank is not None:
             unknown = self.columns["rank"] < 0
             self.columns["rank"] = np.where(unknown, rank, self.columns["rank"]).astype(np.int32)
@@ -56,6 +63,13 @@ class Sheet:
             code = records.hosts(host)
             unknown = self.columns["host"] < 0
             self.columns["host"] = np.where(unknown, code, self.columns["host"]).astype(np.int32)
+
+    def rows(self) -> Iterator[Rows]:
+        """Batches of rows, in order."""
+        if not self.last:
+            yield from self.records.rows
+        while self.last and self.records.rows:
+            yield self.records.rows.pop(0)
 
     def place(self, grammar: Grammar) -> Placed:
         c = self.columns
@@ -70,6 +84,8 @@ class Sheet:
             bar,
             total,
         )
+        for name in ("pattern", "step", "signature"):
+            del c[name]  # nothing asks for them any more
         return place(source, grammar, self.records.signatures.values)
 
     def _bars(self) -> tuple[np.ndarray, np.ndarray]:
@@ -100,8 +116,9 @@ def events_table(sheets: Sequence[Sheet], grammar: Grammar) -> tuple[pa.Table, b
         counted |= placed.counted
         who = _ranks(sheet, several=several)
         dictionaries = _dictionaries(sheet, grammar, sources)
-        for rows in sheet.records.rows:
-            batches.append(_batch(rows, sheet, placed, who, number, base, dictionaries))
+        batches += [
+            _batch(rows, sheet, placed, who, number, base, dictionaries) for rows in sheet.rows()
+        ]
         base += sheet.records.count
     table = pa.Table.from_batches(batches, SCHEMA) if batches else SCHEMA.empty_table()
     return table.unify_dictionaries() if len(sheets) > 1 else table, counted
@@ -119,10 +136,8 @@ def _several_hosts(sheets: Sequence[Sheet]) -> bool:
 
 def _ranks(sheet: Sheet, *, several: bool) -> np.ndarray:
     """Global ranks. On one host the local rank is the global one; on several it is not."""
-    rank = sheet.columns["rank"]
-    if several:
-        return rank
-    return np.where(rank < 0, sheet.columns["local"], rank).astype(np.int32)
+    rank, local = sheet.columns.pop("rank"), sheet.columns.pop("local")
+    return rank if several else np.where(rank < 0, local, rank).astype(np.int32)
 
 
 class _Dictionaries:
@@ -151,7 +166,7 @@ def _dictionaries(sheet: Sheet, grammar: Grammar, sources: pa.Array) -> _Diction
     return made
 
 
-def _batch(
+def _batch(  # noqa: PLR0917  # one call
     rows: Rows,
     sheet: Sheet,
     placed: Placed,

@@ -52,7 +52,8 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     # a bare time stamp in brackets (Megatron-LM, launch scripts)
     (True, rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb"(?:[.,]\d{1,6})?)\]:? ?"),
     # HF Trainer's logger and accelerate's
-    (True, rb"\[[A-Z]+\|[\w.-]{1,64}:\d+\] (?P<at>" + _DATE + rb" " + _TIME + rb"(?:,\d{3})?) >>\s?"),
+    (True, rb"\[[A-Z]+\|[\w.-]{1,64}:\d+\] "
+           rb"(?P<at>" + _DATE + rb" " + _TIME + rb"(?:,\d{3})?) >>\s?"),
     (True, rb"(?P<american>\d\d/\d\d/\d{4} " + _TIME + rb") - [A-Z]+ - [\w.]{1,128} - "),
     # torch: global rank; glog with and without month padding, with and without a pid
     (True, rb"\[rank(?P<rank>\d+)\]:? ?"),
@@ -76,7 +77,9 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (False, rb"\d{1,9} (?=[\[{])"),
 )
 
-_MARGIN: Final = re.compile(rb"(?P<quote>[>\s]{0,400})(?P<number>\d{1,9} (?=[\[{]|\Z)|\[\d{1,9}\] )?")
+_MARGIN: Final = re.compile(
+    rb"(?P<quote>[>\s]{0,400})(?P<number>\d{1,9} (?=[\[{]|\Z)|\[\d{1,9}\] )?"
+)
 _NUMBERED: Final = re.compile(rb"\s{0,40}\[\d{1,9}\] ?")
 _COUNTED: Final = re.compile(rb"\s{0,40}\d{1,9}(?: |\Z)")
 _BLANK: Final = 3  # layers at the end of the list that name nobody

@@ -13,7 +13,9 @@ from dsprof.logs.source import Source
 
 PFX = b"[2024-03-15 13:21:52,800] [INFO] [logging.py:96:log_dist] [Rank 0] "
 STEP = b"step=%d, skipped=0, lr=[0.001], mom=[(0.9, 0.999)]"
-TIMERS = b"time (ms) | fwd: 10.00 | bwd: 20.50 | bwd_inner: 18.00 | bwd_allreduce: 2.50 | step: 1.25"
+TIMERS = (
+    b"time (ms) | fwd: 10.00 | bwd: 20.50 | bwd_inner: 18.00 | bwd_allreduce: 2.50 | step: 1.25"
+)
 
 Row = dict[str, Any]
 

@@ -1,5 +1,6 @@
 """Time stamps as logs write them."""
 
+# ruff: noqa: DTZ001  # a log seldom names its zone
 from __future__ import annotations
 
 from datetime import datetime

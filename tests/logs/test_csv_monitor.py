@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from dsprof import logs
 from dsprof.errors import DsprofError
 
@@ -70,7 +71,9 @@ def test_each_number_leads_to_its_file_and_line(tmp_path: Path) -> None:
 
 def test_a_log_and_a_monitor_folder_are_read_as_one_run(tmp_path: Path) -> None:
     _write(tmp_path / "job", "lr", [(8, 1.0), (16, 2.0)])
-    (tmp_path / "run.log").write_text("steps: 2 loss: 1.5000 iter time (s): 0.250 samples/sec: 32.000\n")
+    (tmp_path / "run.log").write_text(
+        "steps: 2 loss: 1.5000 iter time (s): 0.250 samples/sec: 32.000\n"
+    )
     log = logs.read([tmp_path])
     names = set(log.events["name"].to_pylist())
     assert {"lr", "step_seconds"} <= names

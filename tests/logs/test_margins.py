@@ -1,5 +1,6 @@
 """Blocks of lines behind quotes, indentation, line numbers and labels."""
 
+# ruff: noqa: ARG005, ISC004
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -50,10 +50,16 @@ def test_one_odd_record_does_not_slow_the_others(monkeypatch: pytest.MonkeyPatch
         return strict(numbers, bodies, pairs)
 
     monkeypatch.setattr(module, "_strict", counted)
-    bodies = [b"fwd: 1.00 | bwd: 2.00"] * 500 + [b"fwd 1.00"] + [b"eta: 1:02:03"] * 2 + [b"a: 5"] * 99
+    bodies = (
+        [b"fwd: 1.00 | bwd: 2.00"] * 500 + [b"fwd 1.00"] + [b"eta: 1:02:03"] * 2 + [b"a: 5"] * 99
+    )
     found = triples(pairs_of(bodies, TIMERS))
     assert seen == [500, 501, 502]
-    assert found[1000:1003] == [(501, b"eta", b"1:02:03"), (502, b"eta", b"1:02:03"), (503, b"a", b"5")]
+    assert found[1000:1003] == [
+        (501, b"eta", b"1:02:03"),
+        (502, b"eta", b"1:02:03"),
+        (503, b"a", b"5"),
+    ]
 
 
 def test_a_key_or_value_that_is_missing_gives_no_pair() -> None:
@@ -65,7 +71,19 @@ def test_a_key_or_value_that_is_missing_gives_no_pair() -> None:
 
 @pytest.mark.parametrize("array", [False, True])
 def test_numbers_of_a_column(array: bool) -> None:
-    texts = [b"1.5", b"-2e-3", b"nan", b"inf", b"N/A", b"9" * 10_000, b".5", b"1.", b"", b"\xff", b"0x1"]
+    texts = [
+        b"1.5",
+        b"-2e-3",
+        b"nan",
+        b"inf",
+        b"N/A",
+        b"9" * 10_000,
+        b".5",
+        b"1.",
+        b"",
+        b"\xff",
+        b"0x1",
+    ]
     values, missing = numbers_of(pa.array(texts, pa.binary()) if array else texts)
     assert missing.tolist() == [False] * 4 + [True] * 2 + [False] * 2 + [True] * 3
     assert values[:2].tolist() == [1.5, -0.002]

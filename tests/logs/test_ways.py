@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import bz2
 import builtins
+import bz2
 import gzip
 import lzma
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsprof import grammar, logs
-from dsprof.logs import find, ranges, scan
+from dsprof.logs import ranges, search
 from dsprof.logs.ranges import Range, scan_range
+from dsprof.logs.source import Source
 from tests.logs.reading import PFX, STEP, TIMERS, difference, read
 
-TABLE = b"""Comm. Op            Message Size        Count               Total Latency(ms)   \
-Avg Latency(ms)     tput_avg (Gbps)     busbw_avg (Gbps)    
-all_reduce
-                    1.52 MB             40                  2055.10             \
-51.38               0.50                0.25                
-broadcast
-                    8.0 KB              6                   1.85                \
-0.31                0.43                0.41                
-"""
+TABLE = (
+    b"Comm. Op            Message Size        Count               Total Latency(ms)   "
+    b"Avg Latency(ms)     tput_avg (Gbps)     busbw_avg (Gbps)    \n"
+    b"all_reduce\n"
+    b"                    1.52 MB             40                  2055.10             "
+    b"51.38               0.50                0.25                \n"
+    b"broadcast\n"
+    b"                    8.0 KB              6                   1.85                "
+    b"0.31                0.43                0.41                \n"
+)
 BAR = b"\r  3%%|###       | %d/500 [00:30<16:10,  2.00s/it]"
 
 
@@ -41,14 +44,18 @@ def _text(steps: int) -> bytes:
         parts += [b"worker-%d: " % chance.randrange(3) + PFX + STEP % step + b"\n"]
         parts += [PFX + TIMERS + b"\n", b"[Rank 1] " + TIMERS + b"\n"]
         if step % 3 == 0:
-            parts += [BAR % (step - 1), BAR % step, b"{'loss': 1.%d, 'epoch': 0.%d}\n" % (step, step)]
+            parts += [
+                BAR % (step - 1),
+                BAR % step,
+                b"{'loss': 1.%d, 'epoch': 0.%d}\n" % (step, step),
+            ]
         if step % 5 == 0:
             parts += [TABLE.replace(b"1.52", b"1.%d" % step), b"noise a: 1.5 x\n"]
             parts += [TABLE.replace(b"broadcast", PFX + STEP % step), BAR % step, b"\n"]
             parts += [PFX + TIMERS + b"\n{'loss': 2.5, 'epoch': 1.0}\n"]
         if step % 7 == 0:
             parts += [b"[rank1]: Traceback (most recent call last):\n[rank0]: other\n"]
-            parts += [b"[rank1]:   File \"x.py\", line 1\n[rank1]: ValueError: no %d\n" % step]
+            parts += [b'[rank1]:   File "x.py", line 1\n[rank1]: ValueError: no %d\n' % step]
         if step % 4 == 0:
             parts += [b"\x1b[32m" + PFX + STEP % step + PFX + TIMERS + b"\xff\xfe\r\n", b"\x00\n"]
         if step % 6 == 0:
@@ -87,11 +94,11 @@ def test_ranges_cut_anywhere_give_the_events_of_the_whole(width: int, tmp_path: 
     text = _text(20) if width < 1000 else TEXT * 3
     path.write_bytes(text)
     cuts = [*range(0, len(text), width), len(text)]
-    parts = [Range(str(path), a, b, 2024 if a else 0) for a, b in zip(cuts, cuts[1:], strict=False)]
+    parts = [Range(str(path), a, b, 2024 if a else 0) for a, b in pairwise(cuts)]
     scanners = [scan_range(p, grammar.builtin(), last=p is parts[-1]) for p in parts]
     for later in scanners[1:]:
         scanners[0].join(later)
-    source = logs.Source(str(path))
+    source = Source(str(path))
     joined = logs.Reader(grammar.builtin(), source, scanners[0], len(text)).log()
     whole = logs.read([path])
     assert difference(whole.events, joined.events) == ""
@@ -129,7 +136,7 @@ def test_records_too_many_for_one_batch_stay_in_order(monkeypatch: pytest.Monkey
 
 
 def test_looking_at_a_growing_log_does_not_change_what_it_will_say() -> None:
-    reader = logs.Reader(grammar.builtin(), logs.Source("run.log"))
+    reader = logs.Reader(grammar.builtin(), Source("run.log"))
     for at in range(0, len(TEXT), 997):
         reader.feed(TEXT[at : at + 997])
         reader.log()
@@ -148,5 +155,6 @@ def test_without_the_vectorised_searcher_the_events_are_the_same(
         return real(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    assert scan.finder is find.finder
+    monkeypatch.setattr(search, "_MADE", {})
+    assert "_search_each" in search.search_of(grammar.builtin()).find.__qualname__
     assert difference(WHOLE.events, read(TEXT).events) == ""

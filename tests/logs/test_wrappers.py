@@ -1,5 +1,6 @@
 """What launchers, runtimes, loggers and people put in front of a line: alone and composed."""
 
+# ruff: noqa: DTZ001  # a log seldom names its zone
 from __future__ import annotations
 
 import json
@@ -125,7 +126,9 @@ def test_colours_hide_nothing(shape: str) -> None:
 # docker's json-file and containerd
 
 
-def docker(text: str, stream: str = "stdout", time: str = "2024-01-02T03:04:05.123456789Z") -> bytes:
+def docker(
+    text: str, stream: str = "stdout", time: str = "2024-01-02T03:04:05.123456789Z"
+) -> bytes:
     return json.dumps({"log": text, "stream": stream, "time": time}).encode() + b"\n"
 
 

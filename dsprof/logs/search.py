@@ -1,0 +1,75 @@
+"""What a grammar comes to for the scanner: needles, and what may begin at each."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dsprof.grammar import Grammar, Pattern
+from dsprof.logs.find import finder, shortest
+
+#: Number of a pattern and the regex that tells whether it begins at a needle; None if the
+#: needle is all there is to it.
+Candidate = tuple[int, re.Pattern[bytes] | None]
+
+
+class Search:
+    """Made once for a grammar. Lists are parallel to the needles or to the patterns.
+
+    Attributes:
+        find: all hits of all needles.
+        longest: bytes of the longest needle.
+        of_needle: candidates, those with the longest own needle first.
+        looks_back: a record of the pattern is numbered by the bar in front of it.
+        simple: a record is its match and nothing more.
+        blanks: what stands around the pairs of a record and says nothing.
+    """
+
+    def __init__(self, grammar: Grammar) -> None:
+        needles = shortest(grammar.needles)
+        patterns = grammar.patterns
+        self.find = finder(needles)
+        self.longest = max(map(len, needles), default=0)
+        self.of_needle = [_candidates(patterns, needle) for needle in needles]
+        self.looks_back = [_looks_back(pattern) for pattern in patterns]
+        self.simple = [
+            p.lead is None and p.pairs is None and p.block is None and not _looks_back(p)
+            for p in patterns
+        ]
+        self.blanks = [b" |\t" + p.pairs.separator if p.pairs else b"" for p in patterns]
+
+
+_MADE: Final[dict[int, tuple[Grammar, Search]]] = {}  # a grammar that is kept keeps its id
+
+
+def search_of(grammar: Grammar) -> Search:
+    """The search of a grammar, made when it is first asked for: a run may be a thousand files."""
+    if id(grammar) not in _MADE:
+        _MADE.clear()
+        _MADE[id(grammar)] = grammar, Search(grammar)
+    return _MADE[id(grammar)][1]
+
+
+def _looks_back(pattern: Pattern) -> bool:
+    return pattern.place == "own" and not (pattern.regex and "step" in pattern.regex.groupindex)
+
+
+def _candidates(patterns: tuple[Pattern, ...], needle: bytes) -> list[Candidate]:
+    """Patterns that may begin where this needle was found.
+
+    Of needles that begin alike only the shortest is searched for, so patterns of the
+    others are candidates too, if their own needle stands there.
+    """
+    found = []
+    for number, pattern in enumerate(patterns):
+        if pattern.behind:
+            continue
+        for own in pattern.needles:
+            text = pattern.regex.pattern if pattern.regex else re.escape(own)
+            if own == needle:
+                found.append((-len(own), number, pattern.regex))
+            elif own.startswith(needle):
+                regex = re.compile(b"(?=%s)(?:%s)" % (re.escape(own), text))
+                found.append((-len(own), number, regex))
+    found.sort(key=lambda candidate: candidate[:2])
+    return [(number, regex) for _, number, regex in found]
