@@ -237,11 +237,20 @@ class Collectives:
         if issued:
             self._write(issued, issued[3], 0 if issued[6] else -1, ASYNC)
 
+    def finish(self) -> None:
+        """Write what nobody waited for yet."""
+        while self._under_way:
+            self._forget(self._under_way.popitem()[1])
+        self._write_sums()
+
     def _close(self, track: Track, end: int) -> None:  # noqa: ARG002 - all closers get both
         """Step over: what was issued in an earlier one will hardly be waited for any more."""
         old = [key for key, issued in self._under_way.items() if issued[4] < track.step]
         for key in old:
             self._forget(self._under_way.pop(key, None))
+        self._write_sums()
+
+    def _write_sums(self) -> None:
         for (name, group, engine), total in self._sums.items():
             count, size, blocked, begin, wait, step = total
             self._record(

@@ -59,6 +59,7 @@ class Recorder:
         self.guard.off = True
 
     def _finish(self) -> None:
+        self.collectives.finish()
         self._write_coverage()
         self.writer.close()
 
