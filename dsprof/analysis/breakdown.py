@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class
+from dsprof.run.table import numbers, plain, positions, visits, where, whole
 
 CLASSES = tuple(str(member) for member in Class)
 
@@ -110,26 +111,23 @@ def pipeline_phases(phases: pd.DataFrame) -> pd.DataFrame:
 
 def main_phases(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     """The phases of `steps` (as `main_steps` gives them)."""
-    if phases.empty or steps.empty:
-        return phases.iloc[:0]
-    row = steps.iloc[0]
-    here = (phases["segment"] == row["segment"]) & (phases["engine"] == row["engine"])
-    found: pd.DataFrame = phases[here & phases["step"].isin(steps["step"])]
-    return found
+    return where(phases, positions(steps, phases, "segment", "engine", "step") >= 0)
 
 
 def _phase_table(phases: pd.DataFrame) -> pd.DataFrame:
     """Self seconds per name, per step and rank, largest first."""
-    if phases.empty:
-        return pd.DataFrame(columns=["class", "seconds", "step", "shown", "source", "line"])
-    rank = phases["rank"].fillna(phases["rank"].min())  # a line that names none is of the same one
-    visits = len(pd.DataFrame({"step": phases["step"], "rank": rank}).drop_duplicates())
-    grouped = phases.groupby("name", observed=True, sort=False)
-    table = grouped[["class", "step", "self_seconds", "source", "line"]].last()
-    table = table.rename(columns={"self_seconds": "shown"})
-    table.insert(1, "seconds", grouped["self_seconds"].sum() / visits)
-    table.index = table.index.astype(str)
-    return table.sort_values("seconds", ascending=False)
+    phases = where(phases, phases["self_seconds"].notna())
+    name = phases["name"].astype("category")
+    code, words = whole(name), name.cat.categories.astype(str)
+    last = np.full(len(words), -1)
+    last[code] = np.arange(len(phases))  # of the rows of a name the last one stays
+    found = np.flatnonzero(last >= 0)
+    table = phases.iloc[last[found]][["class", "step", "self_seconds", "source", "line"]]
+    table = table.set_axis(words[found]).rename(columns={"self_seconds": "shown"})
+    total = np.bincount(code, numbers(phases["self_seconds"]), len(words))[found]
+    told = visits(plain(phases["step"]), plain(phases["rank"]))
+    table.insert(1, "seconds", total / max(1, len(told)))
+    return table.sort_values("seconds", ascending=False, kind="stable")
 
 
 def shares(breakdown: Breakdown) -> dict[str, float]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from dsprof.events import Class
+from dsprof.run.table import numbers, plain, runs, visits, where, whole
 
 #: Where ranks meet. A table of phases keeps no order in time, so a rank's own work
 #: is put first and what waits for others last.
@@ -97,24 +99,31 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
 def _cube(
     phases: pd.DataFrame,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]] | None:
-    """Self seconds as steps x ranks x phases, of the steps that every rank reports."""
-    rows = phases[phases["rank"].notna() & phases["step"].notna() & phases["self_seconds"].notna()]
-    if rows["rank"].nunique() < 2:
+    """Self seconds as steps x ranks x phases, of steps that all these ranks report."""
+    told = phases["rank"].notna() & phases["step"].notna() & phases["self_seconds"].notna()
+    rows = _some_steps(where(phases, told))
+    steps, step = np.unique(whole(rows["step"]), return_inverse=True)
+    ranks, rank = np.unique(whole(rows["rank"]), return_inverse=True)
+    phase, names = pd.factorize(rows["name"].astype("str"))
+    shape = (len(steps), len(ranks), len(names))
+    visit = step * shape[1] + rank
+    full = np.bincount(visit, minlength=shape[0] * shape[1]).reshape(shape[:2]).all(axis=1)
+    if len(ranks) < 2 or not full.any():
         return None
-    steps = np.sort(rows["step"].unique())
-    steps = steps[:: max(1, -(-len(steps) // _MOST_STEPS))]
-    rows = rows[rows["step"].isin(steps)]
-    kinds = rows[["name", "class"]].astype(str).drop_duplicates("name")
-    meets = kinds["class"].isin(_MEETING)
-    names = [*kinds["name"][~meets], *kinds["name"][meets]]
-    wide = rows.pivot_table(
-        index=["step", "rank"], columns="name", values="self_seconds", aggfunc="sum", observed=True
-    )[names].fillna(0.0)
-    ranks = np.sort(rows["rank"].unique())
-    full = wide.groupby(level="step").size()  # a timer is called step, too
-    full_steps = full.index[full == len(ranks)]
-    if full_steps.empty:
-        return None
-    wide = wide[wide.index.get_level_values("step").isin(full_steps)].sort_index()
-    cube = wide.to_numpy(dtype=float).reshape(len(full_steps), len(ranks), len(names))
-    return cube, np.asarray(full_steps), np.asarray(ranks), names
+    own = np.bincount(visit * shape[2] + phase, numbers(rows["self_seconds"]), math.prod(shape))
+    meets = rows["class"].isin(_MEETING).to_numpy()
+    meets = meets[np.unique(phase, return_index=True)[1]]
+    order = np.argsort(meets, kind="stable")
+    cube = own.reshape(shape)[full][:, :, order]
+    return cube, steps[full], ranks, [str(names[i]) for i in order]
+
+
+def _some_steps(phases: pd.DataFrame) -> pd.DataFrame:
+    """Phases of steps that most ranks tell, evenly spread over the run."""
+    step = plain(phases["step"])
+    steps, ranks = np.unique(visits(step, plain(phases["rank"])), return_counts=True)
+    told = steps[ranks == ranks.max(initial=0)]
+    told = told[:: max(1, -(-len(told) // _MOST_STEPS))]
+    heads = runs(step)
+    chosen = np.repeat(np.isin(step[heads], told), np.diff(heads, append=len(step)))
+    return where(phases, chosen)

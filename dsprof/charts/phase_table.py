@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.charts.figure import Floats, Whole, ratio
+from dsprof.run.table import numbers, positions, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class PhaseTable:
     Attributes:
         names: of the phases; a parent stands before its children.
         parents: index of the parent, -1 for none.
-        classes: class of a phase's self time.
+        rows: the last row that tells of each phase.
         seconds: mean over the ranks that tell. [steps, phases]
         slowest: rank that took longest, -1 if none is known. [steps, phases]
         longest: its seconds. [steps, phases]
@@ -26,10 +27,15 @@ class PhaseTable:
 
     names: list[str]
     parents: list[int]
-    classes: list[str]
+    rows: pd.DataFrame
     seconds: Floats
     slowest: Whole
     longest: Floats
+
+    @property
+    def classes(self) -> list[str]:
+        """Classes of the phases' self time."""
+        return [str(word) for word in self.rows["class"].astype("str").fillna("other")]
 
     @property
     def roots(self) -> list[int]:
@@ -58,22 +64,19 @@ def phase_table(
 
     `slowest`: whether the slowest rank of every phase and step is wanted as well.
     """
-    row = _rows_of(phases, steps)
-    here = row >= 0
-    if not here.any():
+    row = positions(steps, phases, "segment", "engine", "step")
+    told = (row >= 0) & phases["seconds"].notna().to_numpy()
+    if not told.any():
         return None
-    code, names, parents, classes = _tree(phases)
+    code, names, parents, last = _tree(phases)
     shape = (len(steps), len(names))
-    seconds = phases["seconds"].to_numpy(dtype=float, na_value=np.nan)
-    told = here & np.isfinite(seconds)
-    everything = bool(told.all())
-    cell = row * shape[1] + code
-    cell, seconds = (cell, seconds) if everything else (cell[told], seconds[told])
+    if not told.all():
+        phases, row, code = phases[told], row[told], code[told]
+    cell, seconds = row * shape[1] + code, numbers(phases["seconds"])
     longest, whose = np.full(shape, np.nan), np.full(shape, -1, dtype=np.int64)
     if slowest:
-        rank = phases["rank"].to_numpy(dtype=np.int64, na_value=-1)
-        longest, whose = _longest(cell, seconds, rank if everything else rank[told], shape)
-    return PhaseTable(names, parents, classes, _mean(cell, seconds, shape), whose, longest)
+        longest, whose = _longest(cell, seconds, whole(phases["rank"]), shape)
+    return PhaseTable(names, parents, last, _mean(cell, seconds, shape), whose, longest)
 
 
 def codes_of(column: pd.Series[Any]) -> tuple[Whole, list[str]]:
@@ -85,55 +88,29 @@ def codes_of(column: pd.Series[Any]) -> tuple[Whole, list[str]]:
     return np.asarray(found, dtype=np.int64), [str(w) for w in words]
 
 
-def _rows_of(phases: pd.DataFrame, steps: pd.DataFrame) -> Whole:
-    """Position in `steps` of the step each phase belongs to, -1 if it is not there."""
-    if steps.empty or phases.empty:
-        return np.full(len(phases), -1, dtype=np.int64)
-    number = [f["step"].to_numpy(dtype=np.int64, na_value=-1) for f in (steps, phases)]
-    launch = [_launch(f) for f in (steps, phases)]
-    low, span = int(number[0].min()), int(np.ptp(number[0])) + 1
-    launches = int(launch[0].max()) + 1
-    place = np.full(launches * span + 1, -1, dtype=np.int64)  # the last one is for strangers
-    place[launch[0] * span + number[0] - low] = np.arange(len(steps))
-    known = (number[1] >= low) & (number[1] < low + span) & (launch[1] < launches)
-    return place[np.where(known, launch[1] * span + number[1] - low, -1)]
-
-
-def _launch(frame: pd.DataFrame) -> Whole:
-    """A number for segment and engine together."""
-    segment = frame["segment"].to_numpy(dtype=np.int64, na_value=0)
-    engine = frame["engine"].to_numpy(dtype=np.int64, na_value=0)
-    return np.asarray(segment * _ENGINES + engine)
-
-
-_ENGINES = 16
-
-
-def _tree(phases: pd.DataFrame) -> tuple[Whole, list[str], list[int], list[str]]:
-    """Code of every row, and the phases in an order that has parents first.
+def _tree(phases: pd.DataFrame) -> tuple[Whole, list[str], list[int], pd.DataFrame]:
+    """Code of every row; names, parents and last rows of the phases, parents first.
 
     A phase is a name below a parent: the same word may stand below two of them.
     """
     name_code, name_words = codes_of(phases["name"])
     parent_code, parent_words = codes_of(phases["parent"])
-    class_code, class_words = codes_of(phases["class"])
     width = len(parent_words) + 1
     pair = name_code * width + parent_code + 1
-    distinct = np.flatnonzero(np.bincount(pair))
-    class_of = np.full(len(name_words) * width, -1, dtype=np.int64)
-    class_of[pair] = class_code
+    last = np.full(len(name_words) * width, -1, dtype=np.int64)
+    last[pair] = np.arange(len(pair))  # of the rows of a phase the last one stays
+    distinct = np.flatnonzero(last >= 0)
     names = [name_words[p // width] for p in distinct]
     above = [parent_words[p % width - 1] if p % width else "" for p in distinct]
     parent_of = [
         names.index(w) if w in names and w != n else -1 for w, n in zip(above, names, strict=True)
     ]
-    classes = [class_words[c] if c >= 0 else "other" for c in class_of[distinct]]
     order = _parents_first(parent_of)
     position = np.argsort(order)
-    code = np.zeros(len(class_of), dtype=np.int64)
+    code = np.zeros(len(last), dtype=np.int64)
     code[distinct] = position
     parents = [int(position[parent_of[i]]) if parent_of[i] >= 0 else -1 for i in order]
-    return code[pair], [names[i] for i in order], parents, [classes[i] for i in order]
+    return code[pair], [names[i] for i in order], parents, phases.iloc[last[distinct[order]]]
 
 
 def _parents_first(parents: list[int]) -> list[int]:

@@ -134,12 +134,12 @@ def _host(facts: Facts, rank: int) -> str | None:
 def _lines(facts: Facts, rank: int, phase: str) -> tuple[Evidence, ...]:
     """The slow rank's longest such phase, and another rank's in the same step."""
     rows = facts.run.phases
-    rows = rows[(rows["name"] == phase) & rows["rank"].notna()]
-    own = rows[rows["rank"] == rank]
-    if own.empty:
+    named, own = rows["name"] == phase, rows["rank"] == rank
+    slow = rows[(named & own).fillna(False)]
+    if slow.empty:
         return ()
-    worst = largest(own, "self_seconds")
-    others = rows[(rows["step"] == worst["step"]) & (rows["rank"] != rank)]
+    worst = largest(slow, "self_seconds")
+    others = rows[(named & ~own & (rows["step"] == worst["step"])).fillna(False)]
     return tuple(
         row_evidence(
             row,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from dsprof.analysis.ranks import straggler
@@ -15,8 +14,6 @@ from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
     from dsprof.run import Run
-
-COMPARED = 1000  #: steps in which ranks are compared
 
 
 def rank_section(run: Run) -> Section:
@@ -48,7 +45,7 @@ def _lonely(phases: pd.DataFrame) -> str:
 
 def _waiting(run: Run) -> str:
     """Who the others wait for, in words."""
-    slow = straggler(_some_steps(run.phases))
+    slow = straggler(run.phases)
     if slow is None:
         return "No step is told by every rank, so nobody can say who waits for whom."
     return (
@@ -56,20 +53,6 @@ def _waiting(run: Run) -> str:
         f"{words.count_of(slow.steps, 'compared step')}; the median rank then waits "
         f"{format_seconds(slow.delay)} per step for it, most of that in {slow.phase}."
     )
-
-
-def _some_steps(phases: pd.DataFrame) -> pd.DataFrame:
-    """Phases of at most `COMPARED` steps, those that most ranks tell: more say nothing new."""
-    number = phases["step"].to_numpy(dtype=np.int64, na_value=-1)
-    rank = phases["rank"].to_numpy(dtype=np.int64, na_value=-1)
-    shape = (int(number.max()) + 2, int(rank.max()) + 2)
-    seen = np.bincount((number + 1) * shape[1] + rank + 1, minlength=shape[0] * shape[1]) > 0
-    ranks = seen.reshape(shape)[1:, 1:].sum(axis=1)  # how many tell of each step
-    told = np.flatnonzero(ranks == ranks.max())
-    chosen = np.zeros(shape[0], dtype=bool)
-    chosen[told[:: -(-len(told) // COMPARED)] + 1] = True
-    kept: pd.DataFrame = phases[chosen[number + 1]]
-    return kept
 
 
 def _rank_rows(table: pd.DataFrame) -> Table:

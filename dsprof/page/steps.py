@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_steps
-from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, codes_of, icicle, timeline
+from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, icicle, timeline
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Place, Section, Table
 from dsprof.units import format_seconds, format_share
@@ -112,7 +112,7 @@ def phase_section(
         name,
         icicle(table, totals, step),
         "Phases of a mean step, parents above their parts, as wide as they last.",
-        table=_phase_rows(table, totals, run.phases, step),
+        table=_phase_rows(table, totals, step),
     )
     numbers = steps["step"].to_numpy(dtype=np.int64)[rows]
     return Section(
@@ -135,18 +135,19 @@ def _mean_seconds(steps: pd.DataFrame) -> float | None:
     return float(mean) if words.known(mean) else None
 
 
-def _phase_rows(
-    table: PhaseTable, totals: np.ndarray, phases: pd.DataFrame, step: float | None
-) -> Table:
+def _phase_rows(table: PhaseTable, totals: np.ndarray, step: float | None) -> Table:
     own = table.self_time(totals)
     whole = step or float(sum(totals[i] for i in table.roots)) or 1.0
-    places = _places(phases)
+    places = [
+        Place.of(str(source), line)
+        for source, line in zip(table.rows["source"], table.rows["line"], strict=True)
+    ]
     widest = max(float(own.max()), 1e-12)
     rows = [
         [
             Cell("\u2003" * _depth(table, i) + table.names[i]),
             Cell(LABEL.get(table.classes[i], table.classes[i]), role=table.classes[i]),
-            Cell(format_seconds(totals[i]), places.get(table.names[i])),
+            Cell(format_seconds(totals[i]), places[i]),
             Cell(format_share(totals[i] / whole)),
             Cell(format_seconds(own[i]), bar=float(own[i]) / widest, role=table.classes[i]),
         ]
@@ -154,19 +155,6 @@ def _phase_rows(
     ]
     head = ["phase", "class of its self time", "per step", "of the step", "self time"]
     return Table("Phases of a mean step", head, rows, numeric=frozenset({2, 3, 4}))
-
-
-def _places(phases: pd.DataFrame) -> dict[str, Place]:
-    """The last line that tells of each phase."""
-    code, names = codes_of(phases["name"])
-    last = np.full(len(names) + 1, -1, dtype=np.int64)
-    last[code] = np.arange(len(phases))  # the last row of a name stays
-    rows = phases.iloc[last[:-1][last[:-1] >= 0]]
-    found = {
-        str(name): Place.of(str(source), line)
-        for name, source, line in zip(rows["name"], rows["source"], rows["line"], strict=True)
-    }
-    return {name: place for name, place in found.items() if place}
 
 
 def _depth(table: PhaseTable, phase: int) -> int:

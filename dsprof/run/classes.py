@@ -9,7 +9,17 @@ import pandas as pd
 
 from dsprof.events import Class
 from dsprof.run.phases import MIXED
-from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, positions, whole
+from dsprof.run.table import (
+    Codes,
+    Numbers,
+    keys,
+    known_rank,
+    numbers,
+    plain,
+    positions,
+    visits,
+    whole,
+)
 
 STEP: Final = ("segment", "engine", "step")
 SEEN: Final = 1e-3  # of the timed seconds: what several ranks exchange at the least
@@ -32,8 +42,8 @@ def class_seconds(
     What little communication a recording (`recorded`) shows is all there was.
     """
     place = positions(table, phases, *STEP)
-    ranks = _ranks(place, whole(known_rank(phases)["rank"]), len(table))
     own = numbers(phases["self_seconds"])
+    ranks = ranks_of(place, phases, len(table))
     run = keys(table, "segment", "engine")
     seconds = {}
     for word in Class:
@@ -70,11 +80,9 @@ def _seen(found: pd.DataFrame, run: Codes) -> pd.DataFrame:
     ).where(found.notna().any(axis=1))
 
 
-def _ranks(place: Codes, rank: Codes, size: int) -> Numbers:
-    """How many ranks each step has timers of."""
-    codes, seen = pd.factorize(rank)
-    pairs = np.unique(place * max(len(seen), 1) + codes)
-    return np.bincount(pairs // max(len(seen), 1), minlength=size).astype(float)
+def ranks_of(place: Codes, rows: pd.DataFrame, size: int) -> Numbers:
+    """How many ranks each step has rows of."""
+    return np.bincount(visits(place, plain(rows["rank"])), minlength=size).astype(float)
 
 
 def _sum(place: Codes, seconds: Numbers, ranks: Numbers) -> Numbers:
@@ -87,8 +95,8 @@ def _moved(table: pd.DataFrame, comm: pd.DataFrame) -> pd.DataFrame:
     calls = comm[single & comm["step"].notna()]
     place = positions(table, calls, *STEP)
     calls, place = calls[place >= 0], place[place >= 0]
-    ranks = _ranks(place, whole(known_rank(calls)["rank"]), len(table))
     exposed = numbers(calls["exposed_seconds"].fillna(calls["seconds"]))
+    ranks = ranks_of(place, calls, len(table))
     p2p = calls["op"].isin(P2P).to_numpy()
     columns = {Class.COMMUNICATION: ~p2p, Class.WAIT: p2p}
     return pd.DataFrame(
@@ -135,6 +143,6 @@ def excess_of(table: pd.DataFrame, phases: pd.DataFrame) -> Numbers:
     """
     local = phases[phases["class"].isin(LOCAL)]
     by = [positions(table, local, *STEP), whole(known_rank(local)["rank"])]
-    work = local.groupby(by)["self_seconds"].sum().groupby(level=0)
+    work = local["self_seconds"].groupby(by).sum().groupby(level=0)
     gap = (work.max() - work.median()).where(work.size() > 1)
     return numbers(gap.reindex(table.index) / table["seconds"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -59,13 +60,14 @@ def meta(
 def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Versions) -> str | None:
     if version.fork:
         return "gpt-neox"
-    patterns = events["pattern"].dropna()
-    patterns = patterns[~patterns.isin(_BARS)]  # any loop may show a bar
-    dialects = patterns.astype("str").str.split(".").str[0].value_counts()
-    own = dialects[dialects.index.isin(list(_DIALECTS))]
-    if len(own):
-        return _DIALECTS[str(own.index[0])]
-    engine = any(str(dialect).startswith("deepspeed") for dialect in dialects.index)
+    met: Counter[str] = Counter()
+    for pattern, rows in events["pattern"].value_counts().items():
+        if rows and pattern not in _BARS:  # any loop may show a bar
+            met[str(pattern).partition(".")[0]] += rows
+    own = [dialect for dialect, _ in met.most_common() if dialect in _DIALECTS]
+    if own:
+        return _DIALECTS[own[0]]
+    engine = any(dialect.startswith("deepspeed") for dialect in met)
     launched = "deepspeed" in str(config.get("launch_command", ""))
     return "deepspeed" if engine or launched else None
 

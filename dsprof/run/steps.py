@@ -10,8 +10,17 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.run.bound import bound_of
-from dsprof.run.classes import class_seconds, excess_of
-from dsprof.run.table import Codes, Numbers, known_rank, numbers, of_kind, positions, whole
+from dsprof.run.classes import class_seconds, excess_of, ranks_of
+from dsprof.run.table import (
+    Codes,
+    Numbers,
+    known_rank,
+    numbers,
+    of_kind,
+    positions,
+    where,
+    whole,
+)
 
 STEP: Final = ("segment", "engine", "step")
 MARKS: Final = (
@@ -211,8 +220,9 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
 
 def overrun(steps_: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     """Steps whose timers, on the mean rank, sum to more than `TOLERATED` of the step itself."""
-    phases = phases[phases["class"] != Class.CHECKPOINT]
+    phases = where(phases, phases["class"] != Class.CHECKPOINT)
     place = positions(steps_, phases, *STEP)
-    by = [place, whole(known_rank(phases)["rank"])]
-    timed = phases["self_seconds"].groupby(by).sum().groupby(level=0).mean().reindex(steps_.index)
+    phases, place = where(phases, place >= 0), place[place >= 0]
+    total = np.bincount(place, numbers(phases["self_seconds"]), len(steps_))
+    timed = total / np.maximum(ranks_of(place, phases, len(steps_)), 1.0)
     return steps_[(timed > TOLERATED * steps_["seconds"]) & (steps_["seconds_from"] != "timers")]

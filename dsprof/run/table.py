@@ -69,7 +69,7 @@ def whole(column: pd.Series[Any]) -> Codes:
     """A whole-number or category column as codes; missing is -1."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return np.asarray(column.cat.codes, np.int64)
-    return np.asarray(column.fillna(-1), np.int64)
+    return column.to_numpy(np.int64, na_value=-1)
 
 
 def known_rank(frame: pd.DataFrame) -> pd.DataFrame:
@@ -86,18 +86,63 @@ def keys(frame: pd.DataFrame, *columns: str) -> Codes:
     return code
 
 
+def runs(*columns: npt.ArrayLike) -> Codes:
+    """Where rows begin to differ from the row before in any of `columns`.
+
+    Rows of one step and rank mostly stand together: what is the same for all of them is
+    worked out once a run of rows.
+    """
+    arrays = [np.asarray(column) for column in columns]
+    new = np.zeros(len(arrays[0]), bool)
+    new[:1] = True
+    for array in arrays:
+        new[1:] |= array[1:] != array[:-1]
+    return np.flatnonzero(new)
+
+
 def positions(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> Codes:
     """Row of `table` (sorted by `columns`, each key once) that each of `rows` belongs to, or -1.
 
     `columns` are whole numbers.
     """
     names = list(columns)
-    code = keys(pd.concat([table[names], rows[names]]), *columns)
+    heads = runs(*(plain(rows[name]) for name in names))
+    code = keys(pd.concat([table[names], rows[names].iloc[heads]]), *columns)
     there, sought = code[: len(table)], code[len(table) :]
     if not len(there):
         return np.full(len(rows), -1, np.int64)
     at = np.minimum(np.searchsorted(there, sought), len(there) - 1)
-    return np.where(there[at] == sought, at, -1)
+    return np.repeat(np.where(there[at] == sought, at, -1), np.diff(heads, append=len(rows)))
+
+
+def plain(column: pd.Series[Any]) -> npt.NDArray[Any]:
+    """A whole-number column as numpy holds it, not copied if it can be; missing is -1."""
+    return column.to_numpy() if isinstance(column.dtype, np.dtype) else whole(column)
+
+
+def visits(step: npt.NDArray[Any], rank: npt.NDArray[Any]) -> Codes:
+    """Step of every distinct pair of step and rank, in order.
+
+    A row that names no rank (-1) counts as the lowest one's: one process prints both kinds.
+    """
+    heads = runs(step, rank)
+    step, ranks = step[heads].astype(np.int64), rank[heads]
+    codes, seen = pd.factorize(ranks, sort=True)
+    if len(seen) and seen[0] < 0:
+        codes = np.maximum(codes - 1, 0)
+    width = max(len(seen), 1)
+    pair = step * width + codes
+    in_order = bool(np.all(pair[1:] > pair[:-1]))
+    return step if in_order else np.unique(pair) // width
+
+
+def where(rows: pd.DataFrame, wanted: npt.ArrayLike) -> pd.DataFrame:
+    """The wanted rows; no copy of them is made where they stand together."""
+    mask = np.asarray(wanted, bool)
+    first, count = int(mask.argmax()) if len(mask) else 0, int(np.count_nonzero(mask))
+    if mask[first : first + count].all():
+        return rows.iloc[first : first + count]
+    return rows[mask]
 
 
 def numbers(column: pd.Series[Any]) -> Numbers:

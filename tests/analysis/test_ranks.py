@@ -59,3 +59,15 @@ def test_very_long_runs_are_sampled() -> None:
     assert found is not None
     assert found.steps <= 2_000
     assert (found.first, found.last) == (0, 4_998)
+
+
+def test_ranks_are_compared_in_the_steps_that_most_of_them_tell() -> None:
+    whole = two_ranks(5_000)
+    found = straggler(whole[(whole["rank"] == 0) | (whole["step"] % 7 == 0)])
+    assert found is not None
+    assert (found.steps, found.first) == (715, 0)
+
+
+def test_rows_in_any_order_compare_alike() -> None:
+    whole = two_ranks(50)
+    assert straggler(whole.sample(frac=1, random_state=1)) == straggler(whole)

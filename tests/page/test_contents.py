@@ -19,7 +19,6 @@ from dsprof.page.contents import contents
 from dsprof.page.excerpts import BUDGET, Wanted, excerpts, shown
 from dsprof.page.model import Place
 from dsprof.page.pack import FULL, SHORT, pack_columns
-from dsprof.page.ranks import _some_steps
 from dsprof.page.resources import memory_section, training_section
 from dsprof.page.steps import phase_section, time_section
 from dsprof.page.tracks import STEPS, line_spans, thinned
@@ -258,11 +257,3 @@ def test_lines_are_read_back_from_compressed_sources(tmp_path: Path) -> None:
     assert list(_lines(str(path))) == [b"one", b"two", b"three"]
     assert list(_lines("-")) == []
     assert list(_lines(str(tmp_path / "gone"))) == []
-
-
-def test_ranks_are_compared_in_the_steps_that_most_of_them_tell() -> None:
-    run = made(20, 4)
-    alone = {"kind": "phase", "name": "extra", "raw": "extra", "seconds": 9.0, "steps": 1}
-    run = with_rows(run, alone | {"step": 9, "rank": 0})
-    kept = _some_steps(run.phases[(run.phases["rank"] == 0) | (run.phases["step"] % 2 == 0)])
-    assert sorted(kept["step"].unique()) == list(range(2, 21, 2))
