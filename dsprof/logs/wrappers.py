@@ -32,33 +32,51 @@ _NAMED = rb"(?=[A-Za-z_]{0,64}[\d.-]|localhost:|master:)(?![\w.]{1,200}\.[A-Z]\w
 #: task, stream, where (file:line). `strong` layers are also looked for after unknown text.
 _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     # containerd CRI; kubectl logs --timestamps
-    (True, rb"(?P<at>" + _DATE + rb"T" + _TIME + rb"(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) "
-           rb"(?:(?P<stream>stdout|stderr) [FP] )?"),
+    (
+        True,
+        rb"(?P<at>" + _DATE + rb"T" + _TIME + rb"(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) "
+        rb"(?:(?P<stream>stdout|stderr) [FP] )?",
+    ),
     # kubectl logs --prefix
     (True, rb"\[pod/(?P<host>[^/\]\s]{1,253})/[^\]\s]{1,253}\] "),
     # mpirun --tag-output, OpenMPI 5, --timestamp-output
-    (True, rb"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d " + _TIME + rb" \d{4})?"
-           rb"\[(?:prterun-[\w.-]{1,200}@)?\d+,(?P<rank>\d+)\]<(?P<stream>stdout|stderr|stddiag)>:\s?"),
+    (
+        True,
+        rb"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d " + _TIME + rb" \d{4})?"
+        rb"\[(?:prterun-[\w.-]{1,200}@)?\d+,(?P<rank>\d+)\]<(?P<stream>stdout|stderr|stddiag)>:\s?",
+    ),
     # DeepSpeed logger, with or without function; OCR puts a space behind the comma
-    (True, rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb",\s?\d{3})\] ?\[[A-Z]+\] "
-           rb"\[(?P<where>[\w.-]{1,64}:\d+)(?::[\w<>]{1,64})?\] ?"),
+    (
+        True,
+        rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb",\s?\d{3})\] ?\[[A-Z]+\] "
+        rb"\[(?P<where>[\w.-]{1,64}:\d+)(?::[\w<>]{1,64})?\] ?",
+    ),
     # hydra and other loggers that name a module
     (True, rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb",\d{3})\]\[[\w.]{1,128}\]\[[A-Z]+\] - "),
     # DeepSpeed 0.1
     (True, rb"\[[A-Z]+ (?P<at>" + _DATE + rb" " + _TIME + rb")\] "),
     # platform: date time.mmm [LEVEL] ip:
-    (True, rb"(?P<at>" + _DATE + rb" " + _TIME + rb"\.\d{3}) \[[A-Z]+\] "
-           rb"(?P<host>\d{1,3}(?:\.\d{1,3}){3}): "),
+    (
+        True,
+        rb"(?P<at>" + _DATE + rb" " + _TIME + rb"\.\d{3}) \[[A-Z]+\] "
+        rb"(?P<host>\d{1,3}(?:\.\d{1,3}){3}): ",
+    ),
     # a bare time stamp in brackets (Megatron-LM, launch scripts)
     (True, rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb"(?:[.,]\d{1,6})?)\]:? ?"),
     # HF Trainer's logger and accelerate's
-    (True, rb"\[[A-Z]+\|[\w.-]{1,64}:\d+\] "
-           rb"(?P<at>" + _DATE + rb" " + _TIME + rb"(?:,\d{3})?) >>\s?"),
+    (
+        True,
+        rb"\[[A-Z]+\|[\w.-]{1,64}:\d+\] "
+        rb"(?P<at>" + _DATE + rb" " + _TIME + rb"(?:,\d{3})?) >>\s?",
+    ),
     (True, rb"(?P<american>\d\d/\d\d/\d{4} " + _TIME + rb") - [A-Z]+ - [\w.]{1,128} - "),
     # torch: global rank; glog with and without month padding, with and without a pid
     (True, rb"\[rank(?P<rank>\d+)\]:? ?"),
-    (True, rb"\[?[WEIFC](?P<clock>\d{3,4} " + _TIME + rb"\.\d{3,9})(?: +\d+)? "
-           rb"(?P<where>[\w./<>-]{1,200}:\d+)\] ?"),
+    (
+        True,
+        rb"\[?[WEIFC](?P<clock>\d{3,4} " + _TIME + rb"\.\d{3,9})(?: +\d+)? "
+        rb"(?P<where>[\w./<>-]{1,200}:\d+)\] ?",
+    ),
     (True, rb"\[[WEIFC] [\w./-]{1,128}:\d+\] "),
     # torchrun --tee: role and local rank
     (True, rb"\[[a-z_]{1,32}?(?P<local>\d{1,4})\]: ?"),
@@ -143,8 +161,9 @@ def study(prefix: bytes, *, whole: bool = True, outer: bool = False) -> Plan:
     american = found.pop("american", None)
     if american and "at" not in found:
         found["at"] = american
-    return Plan(american=american is not None and found.get("at") == american,
-                end=position, **found)
+    return Plan(
+        american=american is not None and found.get("at") == american, end=position, **found
+    )
 
 
 def _take(prefix: bytes, position: int, found: dict[str, Span]) -> None:

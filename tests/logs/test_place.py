@@ -1,0 +1,119 @@
+"""Which launch, engine and optimizer step a line belongs to."""
+
+from __future__ import annotations
+
+from tests.logs.reading import PFX, STEP, read, rows
+
+LAUNCH = b"[2024-03-15 13:00:00,000] [INFO] [runner.py:568:main] cmd = "
+LAUNCH += b"/usr/bin/python3 -u -m deepspeed.launcher.launch --world_info=e30= train.py\n"
+MICRO = PFX + b"time (ms) | fwd_microstep: %d.00 | bwd_microstep: 2.00 | step_microstep: 1.00\n"
+GLOBAL = PFX + b"time (ms) | fwd: %d.00 | bwd: 20.00 | step: 3.00\n"
+PIPE = PFX + b"steps: %d loss: 2.50 iter time (s): 1.500 samples/sec: 10.0\n"
+WINDOW = (
+    b"time (ms) | pipe_send_output: 1.00 | pipe_recv_grad: 4.00 | train_batch: 60.00 | "
+    b"batch_input: 1.00 | forward: 10.00 | backward: 20.00 | step: 5.00\n"
+)
+
+
+def mark(step: int, *, prefix: bytes = PFX) -> bytes:
+    return prefix + STEP % step + b"\n"
+
+
+def steps(text: bytes, name: str) -> list[int | None]:
+    return [row["step"] for row in rows(text, name=name)]
+
+
+def segments(text: bytes) -> list[int]:
+    return [row["segment"] for row in rows(text, name="skipped")]
+
+
+def test_a_timer_line_belongs_to_the_step_printed_before_it() -> None:
+    """The plain engine prints step=N, then the timers of step N."""
+    text = b"".join(mark(n) + MICRO % n + GLOBAL % n for n in range(1, 4))
+    assert [(r["step"], r["seconds"]) for r in rows(text, raw="fwd")] == [
+        (1, 0.001),
+        (2, 0.002),
+        (3, 0.003),
+    ]
+    assert steps(text, "skipped") == [1, 2, 3]
+
+
+def test_micro_lines_belong_to_the_step_that_they_lead_to() -> None:
+    text = b"".join(MICRO % n + mark(n) + MICRO % (10 + n) + GLOBAL % n for n in range(1, 4))
+    assert [row["step"] for row in rows(text, raw="fwd_microstep")] == [1, 1, 2, 2, 3, 3]
+    assert {row["steps"] for row in rows(text, raw="fwd_microstep")} == {None}
+    assert {row["steps"] for row in rows(text, raw="fwd")} == {1}
+
+
+def test_without_any_step_number_closing_lines_are_counted() -> None:
+    log = read(b"".join(MICRO % n + GLOBAL % n for n in range(1, 4)))
+    told = [row["step"] for row in log.events.to_pylist() if row["raw"] == "fwd"]
+    assert told == [1, 2, 3]
+    assert log.meta["counted_steps"] is True
+
+
+def test_timers_are_printed_each_step_and_marks_every_tenth() -> None:
+    text = b"".join((mark(n) if n % 10 == 0 else b"") + GLOBAL % n for n in range(1, 31))
+    assert [row["step"] for row in rows(text, raw="fwd")] == [*range(1, 31)]
+
+
+def test_a_mark_stands_for_the_steps_since_the_one_before() -> None:
+    text = b"".join(PIPE % n for n in (10, 20, 30))
+    assert [row["steps"] for row in rows(text, name="loss")] == [10, 10, 10]
+
+
+def test_a_line_of_step_zero_is_no_step() -> None:
+    text = mark(0) + mark(10) + mark(20)
+    assert [row["steps"] for row in rows(text, name="skipped")] == [None, 10, 10]
+
+
+def test_a_falling_step_number_opens_a_segment() -> None:
+    text = b"".join(mark(n) for n in (10, 20, 30, 40, 50, 60, 20, 30, 40, 50))
+    assert segments(text) == [0] * 6 + [1] * 4
+
+
+def test_a_launch_line_behind_steps_opens_a_segment_but_not_at_the_start() -> None:
+    text = LAUNCH + mark(10) + mark(20) + LAUNCH + LAUNCH + mark(30) + mark(40)
+    assert segments(text) == [0, 0, 1, 1]
+
+
+def test_a_clock_that_runs_back_opens_a_segment() -> None:
+    early = PFX.replace(b"13:21:52", b"01:21:52")
+    text = mark(10) + mark(20) + mark(30, prefix=early) + mark(40, prefix=early)
+    assert segments(text) == [0, 0, 1, 1]
+
+
+def test_two_engines_that_take_turns_are_told_apart() -> None:
+    text = b"".join(mark(n) * 2 for n in range(1, 11))
+    assert [row["engine"] for row in rows(text, name="skipped")] == [0, 1] * 10
+    assert set(segments(text)) == {0}
+
+
+def test_bare_marks_are_numbered_by_their_own_count() -> None:
+    text = b"{'loss': 1.0, 'epoch': 0.1}\n{'loss': 2.0, 'epoch': 0.2}\n"
+    assert steps(text, "loss") == [1, 2]
+
+
+def test_bare_marks_take_the_numbers_of_the_marks_around_them() -> None:
+    loss = b"{'loss': 1.0, 'epoch': 0.1}\n"
+    text = b"".join(mark(n) + loss + MICRO % n + GLOBAL % n for n in (5, 10, 15, 20))
+    assert steps(text, "loss") == [5, 10, 15, 20]
+
+
+def test_an_overflow_belongs_to_the_step_that_it_spoils() -> None:
+    overflow = PFX + (
+        b"[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, "
+        b"reducing to 32768.0\n"
+    )
+    text = mark(1) + GLOBAL % 1 + overflow + mark(2) + GLOBAL % 2
+    assert [row["step"] for row in rows(text, name="overflow")] == [2]
+
+
+def test_ranks_and_hosts_are_placed_each_for_itself() -> None:
+    text = b"".join(
+        b"worker-%d: " % host + mark(n) + b"worker-%d: " % host + GLOBAL % n
+        for n in range(1, 4)
+        for host in (1, 2)
+    )
+    found = [(row["host"], row["step"]) for row in rows(text, raw="fwd")]
+    assert found == [(f"worker-{host}", n) for n in range(1, 4) for host in (1, 2)]
