@@ -1,0 +1,60 @@
+"""The edge: the first failure switches off, for good, and says so once."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsprof.hook.guard import Guard
+
+
+def fail(*_: object) -> None:
+    raise ZeroDivisionError("planted\non two lines")
+
+
+def test_what_does_not_fail_passes_through() -> None:
+    assert Guard()(lambda a, b: a + b)(1, 2) == 3
+
+
+def test_the_first_failure_is_said_in_one_line_and_the_next_not_at_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    guard = Guard()
+    broken = guard(fail)
+    assert broken(1) is None
+    assert broken(2) is None
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        "dsprof: recording stopped, training goes on: ZeroDivisionError: planted on two lines\n"
+    )
+
+
+def test_after_a_failure_nothing_that_is_guarded_runs_any_more() -> None:
+    guard, calls = Guard(), list[int]()
+    record = guard(calls.append)
+    record(1)
+    guard(fail)()
+    record(2)
+    assert calls == [1]
+
+
+def test_a_failure_is_passed_on_to_the_recording_even_if_that_fails_too() -> None:
+    guard, told = Guard(), list[str]()
+
+    def tell(text: str) -> None:
+        told.append(text)
+        raise OSError("the disk is full as well")
+
+    guard.on_failure = tell
+    assert guard(fail)() is None
+    assert told == ["ZeroDivisionError: planted on two lines"]
+
+
+def test_what_is_no_exception_of_ours_passes_through() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    guard = Guard()
+    with pytest.raises(KeyboardInterrupt):
+        guard(interrupt)()
+    assert not guard.off

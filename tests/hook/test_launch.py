@@ -1,0 +1,120 @@
+"""`dsprof attach` in front of a job whose script knows nothing of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsprof.errors import DsprofError
+from dsprof.hook.launch import FOLDER, prepare
+from dsprof.hook.launch import run as launch
+from tests.hook.jobs_of import JOBS, ROOT, interpreter
+from tests.hook.rows import Rows, folder
+
+STEPS = 4
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+DEEPSPEED = ("-m", "deepspeed.launcher.runner", "--num_accelerators", "2", "--no_local_rank")
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def attach(out: Path, kind: str, launcher: tuple[str, ...] = TORCHRUN) -> list[Rows]:
+    """The recordings of `jobs/bare.py`, run with `launcher` under `dsprof attach`."""
+    python = interpreter()
+    done = subprocess.run(
+        [python, "-m", "dsprof.hook.launch", out / "run", python, *launcher,
+         JOBS / "bare.py", out, kind],
+        env=os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(user_startup(out))]),
+            "OMP_NUM_THREADS": "1",
+            "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
+        },
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "dsprof:" not in done.stderr
+    return folder(out / "run")
+
+
+def user_startup(out: Path) -> Path:
+    """A sitecustomize of the user's own, which must still run."""
+    place = out / "startup"
+    place.mkdir()
+    text = "import os\nos.environ['CHAINED'] = 'yes'\n"
+    (place / "sitecustomize.py").write_text(text, encoding="utf-8")
+    return place
+
+
+@pytest.mark.parametrize("launcher", [TORCHRUN, DEEPSPEED], ids=["torchrun", "deepspeed"])
+def test_an_engine_is_found_under_each_launcher(tmp_path: Path, launcher: tuple[str, ...]) -> None:
+    port = ("--master_port", free_port()) if launcher is DEEPSPEED else ()
+    ranks = attach(tmp_path, "engine", (*launcher, *port))
+    assert [rank.header["rank"] for rank in ranks] == [0, 1]
+    for number, rank in enumerate(ranks):
+        assert [row.step for row in rank.steps] == list(range(1, STEPS + 1))
+        assert rank.ended
+        result = json.loads((tmp_path / f"result-{number}.json").read_text(encoding="utf-8"))
+        assert result == {"imported": [], "chained": "yes"}
+    assert ranks[0].header["launch"] == ranks[1].header["launch"] != ""
+
+
+def test_several_engines_of_one_process_keep_their_steps_apart(tmp_path: Path) -> None:
+    for rank in attach(tmp_path, "engines"):
+        for engine in (0, 1):
+            steps = [row.step for row in rank.steps if row.engine == engine]
+            assert steps == list(range(1, STEPS + 1))
+            forwards = [
+                row.step for row in rank.spans if row.path == "forward" and row.engine == engine
+            ]
+            assert forwards == steps
+            assert any(row.engine == engine for row in rank.collectives)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+def test_a_model_is_found_at_its_optimizers_first_step(tmp_path: Path, kind: str) -> None:
+    for rank in attach(tmp_path, kind):
+        assert [row.step for row in rank.steps] == list(range(1, STEPS))
+        assert {"forward", "backward", "step"} <= {row.path for row in rank.spans}
+        assert rank.collectives
+
+
+def test_the_exit_code_is_the_commands(tmp_path: Path) -> None:
+    assert launch([sys.executable, "-c", "raise SystemExit(7)"], tmp_path) == 7
+    kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    assert launch([sys.executable, "-c", kill], tmp_path) == 128 + 9
+
+
+def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DsprofError, match="no-such-command: cannot be run"):
+        launch(["no-such-command"], tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DsprofError, match="cannot be written"):
+        prepare(tmp_path / "file" / "run", {})
+
+
+def test_the_users_pythonpath_stays_behind_ours(tmp_path: Path) -> None:
+    found = prepare(tmp_path, {"PYTHONPATH": "/theirs", "OTHER": "1"})
+    assert found["PYTHONPATH"].split(os.pathsep) == [str(tmp_path / FOLDER), "/theirs"]
+    assert found["OTHER"] == "1"
+
+
+def test_a_process_without_torch_runs_as_ever(tmp_path: Path) -> None:
+    environment = prepare(tmp_path, os.environ)
+    done = subprocess.run(
+        [sys.executable, "-c", "import json, sys; print('torch' in sys.modules)"],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("False\n", "")

@@ -1,0 +1,93 @@
+"""Wrapping methods of live objects, and taking every wrapper off again."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import weakref
+from typing import Any
+
+from dsprof.hook.patches import Call, Patches
+
+
+class Engine:
+    def step(self, lr: float = 1.0) -> float:
+        """One step."""
+        return lr
+
+
+def counted(calls: list[str]) -> Any:
+    def around(raw: Call) -> Call:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            calls.append("called")
+            return raw(*args, **kwargs)
+
+        return call
+
+    return around
+
+
+def test_a_wrapped_method_does_and_looks_as_before() -> None:
+    calls: list[str] = []
+    engine, other = Engine(), Engine()
+    Patches().method(engine, "step", counted(calls))
+    assert engine.step(lr=2.0) == 2.0
+    assert other.step() == 1.0
+    assert calls == ["called"]
+    assert engine.step.__doc__ == "One step."
+    assert list(inspect.signature(engine.step).parameters) == ["lr"]
+
+
+def test_undo_restores_what_the_instance_itself_held() -> None:
+    patches, engine, own = Patches(), Engine(), lambda: 3.0
+    engine.step = own  # type: ignore[method-assign, assignment]
+    patches.method(engine, "step", counted([]))
+    patches.method(engine, "step", counted([]))
+    patches.undo()
+    assert engine.step is own
+
+
+def test_undo_leaves_no_attribute_behind() -> None:
+    patches, engine = Patches(), Engine()
+    patches.method(engine, "step", counted([]))
+    patches.value(engine, "map", {})
+    patches.undo()
+    assert vars(engine) == {}
+
+
+def test_a_wrapper_that_somebody_put_over_ours_stays() -> None:
+    patches, engine = Patches(), Engine()
+    patches.method(engine, "step", counted([]))
+    theirs = lambda: 4.0  # noqa: E731
+    engine.step = theirs  # type: ignore[method-assign, assignment]
+    patches.undo()
+    assert engine.step is theirs
+
+
+def test_a_class_gets_its_own_raw_attribute_back() -> None:
+    class Pybind:
+        @staticmethod
+        def wait() -> int:
+            return 1
+
+    raw = vars(Pybind)["wait"]
+    patches, calls = Patches(), list[str]()
+    patches.of_class(Pybind, "wait", counted(calls))
+    assert Pybind.wait() == 1
+    patches.undo()
+    assert vars(Pybind)["wait"] is raw
+    assert calls == ["called"]
+
+
+def test_a_wrapped_object_is_freed_as_soon_as_before() -> None:
+    """No cycle: memory of a model goes with its last reference, not with the next collection."""
+    patches, engine = Patches(), Engine()
+    patches.method(engine, "step", counted([]))
+    gone = weakref.ref(engine)
+    gc.disable()
+    try:
+        del engine
+        assert gone() is None
+    finally:
+        gc.enable()
+    patches.undo()  # of what is no more

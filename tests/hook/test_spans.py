@@ -1,0 +1,207 @@
+"""Where the nanoseconds of a step go, by hand-made calls under a clock that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsprof.events import Class
+from dsprof.hook import collectives, spans
+from dsprof.hook.collectives import Collectives, Operation
+from dsprof.hook.spans import Timeline, Track
+from dsprof.recording import Writer
+from tests.hook.rows import Rows, read
+
+COMPUTE, COMMUNICATION, WAIT, OPTIMIZER, OTHER = 0, 1, 2, 3, 7
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1_000_000
+
+    def __call__(self) -> int:
+        return self.time
+
+    def passes(self, nanoseconds: int) -> None:
+        self.time += nanoseconds
+
+
+class Tensor:
+    def __init__(self, nbytes: int, *, is_cpu: bool = True) -> None:
+        self.nbytes, self.is_cpu = nbytes, is_cpu
+
+
+class Group:
+    """As much of a ProcessGroup as is looked at."""
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(spans, "now", clock)
+    monkeypatch.setattr(collectives, "now", clock)
+    return clock
+
+
+@pytest.fixture
+def timeline(tmp_path: Path, clock: Clock) -> Iterator[Timeline]:
+    assert clock.time
+    writer = Writer.create(tmp_path, {"rank": 0})
+    yield Timeline(writer)
+    writer.close()
+
+
+def calls_on(timeline: Timeline, group: Group, *, blocks_host: bool = True) -> Collectives:
+    found = Collectives(timeline)
+    known = collectives.Group(group, timeline.writer.name("0 ranks 0-1"), blocks_host=blocks_host)
+    found._groups[id(group)] = known
+    return found
+
+
+def rows(timeline: Timeline) -> Rows:
+    timeline.writer.flush()
+    return read(timeline.writer.path)
+
+
+def one_step(timeline: Timeline, clock: Clock) -> Track:
+    """Forward 10, a gap of 1, backward 20 with 5 blocked in it."""
+    track = timeline.track(1)
+    forward = timeline.phase("forward", Class.COMPUTE)
+    backward = timeline.phase("backward", Class.COMPUTE)
+    frame = timeline.enter_forward(track, forward)
+    clock.passes(10)
+    timeline.leave(frame)
+    clock.passes(1)
+    frame = timeline.enter(track, backward)
+    clock.passes(20)
+    timeline.block(5, COMMUNICATION)
+    timeline.leave(frame)
+    return track
+
+
+def test_blocked_time_is_communication_and_no_longer_compute(
+    timeline: Timeline, clock: Clock
+) -> None:
+    timeline.close_step(one_step(timeline, clock), 1)
+    (step,) = rows(timeline).steps
+    assert step.length == 31
+    found = [round(seconds * 1e9) for seconds in step.classes]
+    assert found == [25, 5, 0, 0, 0, 0, 0, 1]
+
+
+def test_an_outer_phase_keeps_only_its_own_time(timeline: Timeline, clock: Clock) -> None:
+    track = timeline.track(1)
+    step = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+    clock.passes(3)
+    inner = timeline.enter(track, timeline.phase("step/reduce", Class.COMPUTE))
+    clock.passes(7)
+    timeline.leave(inner)
+    clock.passes(2)
+    timeline.leave(step)
+    assert track.classes[OPTIMIZER] == 5
+    assert track.classes[COMPUTE] == 7
+    assert [(row.path, row.length) for row in rows(timeline).spans] == [
+        ("step/reduce", 7),
+        ("step", 12),
+    ]
+
+
+def test_phases_that_an_exception_left_open_are_forgotten(timeline: Timeline, clock: Clock) -> None:
+    track = timeline.track(1)
+    outer = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+    lost = timeline.enter(track, timeline.phase("step/inner", Class.OPTIMIZER))
+    clock.passes(4)
+    timeline.leave(outer)
+    timeline.leave(lost)
+    assert timeline.stack == []
+    assert [row.path for row in rows(timeline).spans] == ["step"]
+
+
+def test_the_next_step_begins_where_the_last_one_ended(timeline: Timeline, clock: Clock) -> None:
+    track = one_step(timeline, clock)
+    timeline.close_step(track, 1)
+    clock.passes(50)
+    timeline.close_step(track, 2)
+    first, second = rows(timeline).steps
+    assert second.begin == first.begin + first.length
+    assert round(second.classes[OTHER] * 1e9) == second.length == 50
+
+
+def test_a_wait_that_the_host_cannot_see_makes_the_split_unknown(
+    timeline: Timeline, clock: Clock
+) -> None:
+    """On a GPU a wait returns at once: 0 would be a lie."""
+    group = Group()
+    calls = calls_on(timeline, group, blocks_host=False)
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    reduce = Operation("all_reduce", 0)
+    calls.issued(reduce, group, ([Tensor(8, is_cpu=False)],), {}, work := object(), clock.time)
+    calls.after_wait(calls.before_wait(work), clock.time)
+    clock.passes(9)
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    found = rows(timeline)
+    assert [row.blocked for row in found.collectives] == [-1]
+    assert all(seconds != seconds for seconds in found.steps[0].classes)  # nan  # noqa: PLR0124
+
+
+def test_a_collective_is_charged_to_the_phase_that_waits_for_it(
+    timeline: Timeline, clock: Clock
+) -> None:
+    group, work = Group(), object()
+    calls, track = calls_on(timeline, group), timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+    begin = clock.time
+    calls.issued(Operation("all_reduce", 0), group, ([Tensor(40), Tensor(2)],), {}, work, begin)
+    timeline.leave(frame)
+    frame = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+    clock.passes(3)
+    issued = calls.before_wait(work)
+    wait = clock.time
+    clock.passes(6)
+    calls.after_wait(issued, wait)
+    timeline.leave(frame)
+    (row,) = rows(timeline).collectives
+    assert (row.path, row.op, row.size, row.blocked) == ("step", "all_reduce", 42, 6)
+    assert (row.begin, row.wait) == (begin, wait)
+    assert (track.classes[COMMUNICATION], track.classes[OPTIMIZER]) == (6, 3)
+
+
+def test_a_receive_is_waiting_not_communication(timeline: Timeline, clock: Clock) -> None:
+    group, work = Group(), object()
+    calls, track = calls_on(timeline, group), timeline.track(1)
+    calls.issued(Operation("recv", 0), group, ([Tensor(4)], 0, 0), {}, work, clock.time)
+    issued = calls.before_wait(work)
+    clock.passes(5)
+    calls.after_wait(issued, clock.time - 5)
+    assert (track.classes[COMMUNICATION], track.classes[WAIT]) == (0, 5)
+
+
+def test_a_collective_nobody_waited_for_is_recorded_as_hidden(
+    timeline: Timeline, clock: Clock
+) -> None:
+    group = Group()
+    calls, _ = calls_on(timeline, group), timeline.track(1)
+    works = [object(), object()]
+    for work in works:
+        calls.issued(Operation("broadcast", 0), group, ([Tensor(4)],), {}, work, clock.time)
+    calls.finish()
+    assert [(row.op, row.blocked) for row in rows(timeline).collectives] == [("broadcast", 0)] * 2
+
+
+def test_thinned_out_calls_keep_their_number_bytes_and_time(
+    timeline: Timeline, clock: Clock
+) -> None:
+    group = Group()
+    calls, track = calls_on(timeline, group), timeline.track(1)
+    calls.every = 2
+    for step in (1, 2):
+        for size in (10, 30):
+            calls.issued(Operation("all_gather", 0), group, (Tensor(size),), {}, None, clock.time)
+            clock.passes(4)
+        timeline.close_step(track, step)
+    found = [(row.step, row.calls, row.size) for row in rows(timeline).collectives]
+    assert found == [(1, 2, 20), (2, 1, 10), (2, 1, 30)]
