@@ -149,14 +149,13 @@ class Words:
     def __init__(self, meaning: Mapping[int, str]) -> None:
         self.values: list[str] = list(dict.fromkeys(meaning.values()))
         self._place = {word: i for i, word in enumerate(self.values)}
-        self._of_id = np.full(max(meaning, default=0) + 1, -1, np.int32)
+        self._of_id = np.full(max(meaning, default=0) + 2, -1, np.int32)
         for number, word in meaning.items():
             self._of_id[number] = self._place[word]
 
     def of(self, ids: Array) -> Array:
         """-1 for an id that nothing defines."""
-        known = ids < len(self._of_id)
-        return np.where(known, self._of_id[np.where(known, ids, 0)], np.int32(-1))
+        return np.take(self._of_id, ids, mode="clip")
 
     def add(self, word: str) -> int:
         if word not in self._place:
@@ -178,7 +177,9 @@ class Sheet:
         self.place = np.flatnonzero(_IS_EVENT[raw[:, 0]])
         self._raw = raw if len(self.place) == len(raw) else raw[self.place]
         common = self._raw.reshape(-1).view(_COMMON)
-        self.kind, self.engine, self.step = common["kind"], common["engine"], common["step"]
+        self.kind, self.engine, self.step = (
+            np.ascontiguousarray(common[name]) for name in ("kind", "engine", "step")
+        )
         self.when = common["at"].copy()
         size = len(common)
         self.steps = self.step >= 0
@@ -187,7 +188,8 @@ class Sheet:
             "raw": Words(names.path),
             "text": Words(names.text),
         }
-        self.codes = {column: self.words[column].of(common["name"]) for column in ("name", "raw")}
+        ids = np.ascontiguousarray(common["name"])
+        self.codes = {column: self.words[column].of(ids) for column in ("name", "raw")}
         self.codes["text"] = np.full(size, -1, np.int32)
         self.measures = {name: np.full(size, np.nan) for name in _COLUMNS.values()}
         self._spans(Words(names.class_))
@@ -197,10 +199,9 @@ class Sheet:
 
     def _of(self, *kinds: RowKind) -> tuple[Array, Array]:
         """Where rows of these kinds stand, and the rows."""
-        mine = self.kind == kinds[0]
-        for kind in kinds[1:]:
-            mine |= self.kind == kind
-        where = np.flatnonzero(mine)
+        wanted = np.zeros(256, bool)
+        wanted[list(kinds)] = True
+        where = np.flatnonzero(wanted[self.kind])
         return where, self._raw[where].reshape(-1).view(DTYPES[kinds[0]])
 
     def _spans(self, classes: Words) -> None:
