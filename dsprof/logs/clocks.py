@@ -99,6 +99,8 @@ def with_year(clock: bytes, year: int) -> bytes | None:
 
 def seconds_of_clock(text: str) -> float | None:
     """Seconds of `16:10`, `1:22:01`, `2 days, 3:04:05`; None if it is no clock."""
+    if len(text) == 5 and text[2] == ":" and text[:2].isdecimal() and text[3:].isdecimal():
+        return float(int(text[:2]) * 60 + int(text[3:]))  # nearly all of them
     match = _CLOCK.fullmatch(text.strip())
     if match is None:
         return None

@@ -57,7 +57,7 @@ class Scanner:
         self._pieces = Lines()
         self._offset = 0  # of the next piece in the source
         self._prefixes = Prefixes()
-        self._who: dict[bytes, int] = {}  # by prefix without its time stamp
+        self._who: dict[bytes, int] = {}  # by the words that name a process
         self._blocks: list[OpenBlock] = []
         self._followed = 0  # lines read behind the end, for blocks only
         self.year = 0  # of the first full date; clocks without a year take it
@@ -286,13 +286,18 @@ class Scanner:
         return self._who_of(prefix, plan), at
 
     def _who_of(self, prefix: bytes, plan: Plan) -> int:
-        """Who printed what stands behind a prefix; its wording without the time is remembered."""
-        rest = prefix if plan.at is None else prefix[: plan.at[0]] + prefix[plan.at[1] :]
-        known = self._who.get(rest)
+        """Who printed what stands behind a prefix; the same words name the same process."""
+        kinds, spans = plan.names
+        if not spans:
+            return NOBODY
+        words = kinds
+        for begin, end in spans:
+            words += prefix[begin:end] + b" "
+        known = self._who.get(words)
         if known is None:
             if len(self._who) >= _KEPT_WHO:
                 self._who.clear()
-            known = self._who[rest] = self._identity(prefix, plan, NOBODY)
+            known = self._who[words] = self._identity(prefix, plan, NOBODY)
         return known
 
     def _identity(self, prefix: bytes, plan: Plan, known: int) -> int:

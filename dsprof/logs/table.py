@@ -179,11 +179,12 @@ def _batch(  # noqa: PLR0917  # one call
     columns = sheet.columns
 
     def words(name: str, codes: np.ndarray) -> pa.Array:
-        indices = pa.array(codes.astype(np.int32, copy=False), mask=codes < 0)
+        indices = known(codes.astype(np.int32, copy=False), pa.int32())
         return pa.DictionaryArray.from_arrays(indices, dictionaries.values[name])
 
     def known(values: np.ndarray, kind: pa.DataType, missing: int = -1) -> pa.Array:
-        return pa.array(values, mask=values == missing).cast(kind)
+        unknown = values == missing
+        return pa.array(values, mask=unknown if unknown.any() else None).cast(kind)
 
     arrays = {
         "segment": pa.array(placed.segment[record].astype(np.int32, copy=False)),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 # A literal first byte lets the search run at the speed of memchr.
@@ -119,7 +120,7 @@ _LONGEST: Final = 600  # a longer prefix is prose or a bar: only its end can hol
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """Where in a prefix of one shape each fact stands; None where it is not there."""
 
@@ -132,6 +133,13 @@ class Plan:
     local: Span | None = None
     where: Span | None = None
     end: int = 0  # how far the layers reach
+
+    @cached_property
+    def names(self) -> tuple[bytes, list[Span]]:
+        """Which of the facts that name a process are there, and where they stand."""
+        spans = {"rank": self.rank, "local": self.local, "host": self.host, "task": self.task}
+        told = {name: span for name, span in spans.items() if span is not None}
+        return b"%s " % " ".join(told).encode(), list(told.values())
 
 
 def study(prefix: bytes, *, whole: bool = True, outer: bool = False) -> Plan:
