@@ -10,7 +10,6 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from dsprof.errors import DsprofError
 from dsprof.recording.layout import CELL, MARK, PAGE, ROW, RowKind, file_name, pack_header
 
 PARTS: Final = 8  # of the ring: detail is forgotten an eighth at a time
+AT_ONCE: Final = 1 << 20  # bytes of lasting rows that wait in memory to be copied
 
 
 class Ring:
@@ -32,7 +32,8 @@ class Ring:
         self._folder, self._stem, self._meta = folder, stem, meta
         self._limit = max(keep_bytes // PARTS, PAGE)
         self._part = self._oldest = 0
-        self._kept_bytes = 0
+        self._lasting: list[bytes] = []  # rows of this part that outlive it
+        self._waiting = self._kept_bytes = 0
         self._fd, self._bytes = _create(self.path, self._header(0))
         self.cell = _cell(self._fd)
 
@@ -45,25 +46,27 @@ class Ring:
     def is_open(self) -> bool:
         return self._fd >= 0
 
-    def append(self, rows: bytes) -> None:
-        """One write, at a row's boundary.
+    def append(self, names: bytes, detail: bytes, lasting: bytes) -> None:
+        """One write of all three, at a row's boundary; all but `detail` outlives the part.
 
         Raises:
             DsprofError: not all could be written. Whole rows that were count; the next
                 write begins behind them.
         """
-        written, error = _put(self._fd, rows, self._bytes)
-        self._bytes += written // ROW * ROW
-        if error:
-            raise unwritable(self.path, error) from error
+        self._write(names + detail + lasting)
+        self._lasting.append(names + lasting)
+        self._waiting += len(names) + len(lasting)
+        if self._waiting >= AT_ONCE:
+            self._keep()
 
     def is_full(self, *, step_ended: bool) -> bool:
         """Whether to turn: between two steps, unless one step alone fills two parts."""
         return self._bytes >= (self._limit if step_ended else 2 * self._limit)
 
-    def turn(self, kept: Sequence[bytes], definitions: Sequence[bytes]) -> None:
-        """Go on in a new part, which begins with `definitions`; `kept` outlives the old one."""
-        self._keep(b"".join([*kept, MARK.pack(RowKind.KEPT, self._part)]))
+    def turn(self, definitions: bytes) -> None:
+        """Go on in a new part, which begins with `definitions`; forget the oldest one."""
+        self._lasting.append(MARK.pack(RowKind.KEPT, self._part))
+        self._keep()
         new = self._folder / file_name(self._stem, self._part + 1)
         old, (self._fd, self._bytes) = self._fd, _create(new, self._header(self._part + 1))
         os.close(old)
@@ -71,12 +74,22 @@ class Ring:
         number, since = self.cell
         self.cell = _cell(self._fd)
         self.cell[1], self.cell[0] = since, number
-        self.append(b"".join(definitions))
+        self._write(definitions)
         while self._part - self._oldest >= PARTS:
             (self._folder / file_name(self._stem, self._oldest)).unlink(missing_ok=True)
             self._oldest += 1
 
-    def _keep(self, rows: bytes) -> None:
+    def _write(self, rows: bytes) -> None:
+        written, error = _put(self._fd, rows, self._bytes)
+        self._bytes += written // ROW * ROW
+        if error:
+            raise unwritable(self.path, error) from error
+
+    def _keep(self) -> None:
+        """Copy lasting rows to the `kept` file."""
+        rows = b"".join(self._lasting)
+        self._lasting.clear()
+        self._waiting = 0
         path = self._folder / file_name(self._stem, "kept")
         if not self._kept_bytes:
             fd, self._kept_bytes = _create(path, self._header(-1))
@@ -84,9 +97,9 @@ class Ring:
             fd = _open(path, os.O_WRONLY)
         written, error = _put(fd, rows, self._kept_bytes)
         os.close(fd)
+        self._kept_bytes += written // ROW * ROW
         if error:
             raise unwritable(path, error) from error
-        self._kept_bytes += written
 
     def _header(self, part: int) -> bytes:
         return pack_header(self._meta | {"part": part})

@@ -98,7 +98,10 @@ class Stream:
 
     def _parts(self) -> list[int]:
         """Numbers of the parts that are there."""
-        names = [path.name for path in self._given.parent.iterdir()]
+        try:
+            names = [path.name for path in self._given.parent.iterdir()]
+        except FileNotFoundError:
+            return []
         return sorted(part_of(name) for name in names if stem_of(name) == self._stem)
 
     def _open(self) -> bool:
@@ -114,11 +117,12 @@ class Stream:
         except OSError as error:
             raise _unreadable(path, error) from error
         head = os.pread(fd, JSON, 0)
-        if len(head) < JSON or os.fstat(fd).st_size < header_size(head, str(path)):
+        rows = header_size(head, str(path)) if len(head) == JSON else 0
+        if not 0 < rows <= os.fstat(fd).st_size:
             os.close(fd)  # being made at this moment
             return False
         self._fd, self._path = fd, str(path)
-        self._rows_at = self._offset = header_size(head, str(path))
+        self._rows_at = self._offset = rows
         return True
 
     def _is_over(self) -> bool:
@@ -135,7 +139,7 @@ class Stream:
 
     def _kept(self) -> Iterator[Portion]:
         """What outlived the parts from the one that is due to the oldest that is there."""
-        oldest = min(part for part in self._parts() if part > self._part)
+        oldest = min((part for part in self._parts() if part > self._part), default=self._part)
         path = self._file("kept")
         try:
             data = path.read_bytes()

@@ -62,7 +62,6 @@ class Writer:
         self._ring = ring
         self._rows: list[bytes] = []  # packed rows that are kept for ever
         self._texts: list[bytes] = []  # definitions that are not in the file yet
-        self._kept: list[bytes] = []  # what of this part outlives it
         self._defined: list[bytes] = []  # all definitions: each part has them again
         self._names: dict[tuple[str, int, str], int] = {}
         self._ids: dict[tuple[str, int], int] = {}
@@ -97,9 +96,11 @@ class Writer:
         except OSError as error:
             raise unwritable(place, error) from error
         meta = {"pid": os.getpid(), **header, "clock": dict(zip(CLOCKS, clocks(), strict=True))}
-        stem = f"rank-{int(header.get('rank', 0)):05}.{os.getpid()}"
+        stem = f"rank-{int(header.get('rank') or 0):05}.{os.getpid()}"
         for attempt in range(1, 1000):  # containers reuse process ids
             name = stem if attempt == 1 else f"{stem}-{attempt}"
+            if any(place.glob(f"{name}.*")):  # whose first part may be forgotten
+                continue
             try:
                 return cls(Ring(place, name, meta, keep_bytes))
             except FileExistsError:
@@ -293,16 +294,14 @@ class Writer:
         texts = _taken(self._texts)
         if not self._ring.is_open:
             return
-        detail = [*starmap(SPAN.pack, spans), *starmap(COLLECTIVE.pack, collectives)]
+        detail = b"".join([*starmap(SPAN.pack, spans), *starmap(COLLECTIVE.pack, collectives)])
         try:
-            self._ring.append(b"".join([*texts, *detail, *rows]))
+            self._ring.append(b"".join(texts), detail, b"".join(rows))
         except DsprofError:
             self._texts = self._defined[:]  # some may be among what is lost
             raise
-        self._kept += texts
-        self._kept += rows
         if self._ring.is_full(step_ended=ended):
-            self._ring.turn(_taken(self._kept), self._defined)
+            self._ring.turn(b"".join(self._defined))
 
     def close(self) -> None:
         """Flush and mark the end. A second call does nothing."""

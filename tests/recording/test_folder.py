@@ -68,6 +68,38 @@ def test_two_processes_never_share_a_file(tmp_path: Path) -> None:
     second.close()
 
 
+def test_a_process_takes_no_names_of_one_whose_first_part_is_forgotten(tmp_path: Path) -> None:
+    first = Writer.create(tmp_path, header(), keep_bytes=64 << 10)
+    name = first.path
+    write_steps(first, 1, 300)
+    first.close()
+    assert not name.exists()
+    second = Writer.create(tmp_path, header())
+    write_steps(second, 1, 2)
+    second.close()
+    found = events(tmp_path)
+    by_launch = found[found["name"] == "step_seconds"].groupby("segment")["step"]
+    assert by_launch.max().to_dict() == {0: 300, 1: 2}
+    assert by_launch.count().to_dict() == {0: 300, 1: 2}
+
+
+def test_a_folder_that_goes_while_it_is_followed_gives_nothing_more(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    path = record(folder, 2)
+    recordings = Recordings([path])
+    assert step_numbers(follow(recordings)) == [1, 2]
+    path.unlink()
+    folder.rmdir()
+    assert len(follow(recordings)) == 0
+
+
+def test_a_process_without_a_rank_is_recorded_too(tmp_path: Path) -> None:
+    Writer.create(tmp_path, {"rank": None, "config": {"dtype": "bf16"}}).close()
+    found = events(tmp_path)
+    assert list(found["name"]) == ["dtype"]
+    assert found["rank"].isna().all()
+
+
 def test_a_file_that_appears_later_is_followed(tmp_path: Path) -> None:
     recordings = Recordings([tmp_path])
     assert len(follow(recordings)) == 0

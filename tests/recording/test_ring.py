@@ -128,6 +128,20 @@ def test_a_kept_file_that_is_cut_gives_whole_parts(
     assert steps[-1] == STEPS
 
 
+def test_lasting_rows_do_not_gather_in_memory(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    loss = writer.name("loss")
+    for step in range(1, 40_001):
+        writer.metric(loss, 1.0, step, at_ns=step)
+        if step % 100 == 0:
+            writer.flush()
+    kept = next(path for path in tmp_path.iterdir() if "kept" in path.name)
+    assert kept.stat().st_size > 40_000 * ROW - (1 << 20)
+    writer.close()
+    found = events(tmp_path)
+    assert list(found.loc[found["name"] == "loss", "step"]) == list(range(1, 40_001))
+
+
 def test_a_step_larger_than_a_part_does_not_fill_the_disk(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header(), keep_bytes=KEEP)
     name = writer.name("forward")
