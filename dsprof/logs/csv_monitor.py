@@ -99,7 +99,7 @@ def _batch_size(scalars: Sequence[_Scalar]) -> int:
 
 def _settings(scalar: _Scalar, batch: int) -> list[dict[str, object]]:
     """What the counts tell of the job; one count alone does not tell the batch size."""
-    told = {"framework": (float("nan"), "deepspeed")}
+    told: dict[str, tuple[float, str | None]] = {"framework": (float("nan"), "deepspeed")}
     if len(scalar.samples) > 1:
         told["train_batch_size"] = (float(batch), None)
     return [

@@ -1,0 +1,85 @@
+"""Marks that name no step: losses of the Hugging Face Trainer and the like."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsprof.logs.kinds import NONE, Kinds, Source
+
+
+def number_bare(source: Source, kinds: Kinds, inside: np.ndarray, own: np.ndarray) -> bool:
+    """Gives marks of one segment that name no step one from what is around them: a DeepSpeed
+    step line, a progress bar, or their own count. True if they had to be counted."""
+    bare = inside[kinds.own[inside] & (source.step[inside] < 0)]
+    if not len(bare):
+        return False
+    numbered = inside[kinds.own[inside] & (source.step[inside] > 0)]
+    if len(numbered) >= max(len(bare) // 20, 1):
+        for mine in _by_who(source, bare):
+            own[mine] = _steps_between(source.step, numbered, mine)
+    elif (source.bar[inside] >= 0).any():  # where bars do not fit, a count would not either
+        own[bare] = _steps_from_bars(source, bare, inside)
+    else:
+        own[bare] = _count_each(source, bare)
+        return True
+    return False
+
+
+def _steps_from_bars(source: Source, bare: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Position of the training bar at each record, -1 where no bar can be the training's."""
+    unknown = np.full(len(bare), NONE, np.int64)
+    bars = inside[source.bar[inside] >= 0]
+    before = np.searchsorted(bars, bare, side="right") - 1
+    usable = before >= 0
+    if not usable.any():
+        return unknown
+    totals = source.total[bars[before[usable]]]
+    values, counts = np.unique(totals, return_counts=True)
+    training = bars[source.total[bars] == values[np.argmax(counts)]]
+    at = np.searchsorted(training, bare, side="right") - 1
+    steps = np.where(at >= 0, source.bar[training[np.maximum(at, 0)]], NONE)
+    # A bar that is not redrawn for each record cannot number them.
+    known = steps[steps > 0]
+    return steps if len(np.unique(known)) > len(known) // 2 else unknown
+
+
+def _by_who(source: Source, records: np.ndarray) -> list[np.ndarray]:
+    """The records of each rank and host, in order."""
+    who = source.host[records] * 100_003 + source.rank[records]
+    order = np.argsort(who, kind="stable")
+    return np.split(records[order], np.flatnonzero(np.diff(who[order])) + 1)
+
+
+def _steps_between(own: np.ndarray, numbered: np.ndarray, bare: np.ndarray) -> np.ndarray:
+    """Steps of marks without a number from the numbered ones around them.
+
+    As many or fewer: each belongs to the nearest. More: those that follow a numbered mark
+    count on from it, evenly spread up to the next.
+    """
+    if len(bare) <= 1.2 * len(numbered):
+        right = np.minimum(np.searchsorted(numbered, bare), len(numbered) - 1)
+        left = np.maximum(right - 1, 0)
+        closer = np.abs(numbered[right] - bare) <= np.abs(bare - numbered[left])
+        nearest: np.ndarray = own[numbered[np.where(closer, right, left)]]
+        return nearest
+    steps, first = np.unique(own[numbered], return_index=True)
+    places = np.sort(numbered[first])
+    steps = own[places]
+    gap = int(np.median(np.diff(steps))) if len(steps) > 1 else int(steps[0])
+    group = np.searchsorted(places, bare)  # 0: before the first numbered mark
+    begin = np.concatenate([[steps[0] - gap + 1], steps])[group]
+    end = np.concatenate([steps, [steps[-1] + gap]])[group]
+    size = np.bincount(group, minlength=len(steps) + 1)[group]
+    turn = np.arange(len(bare)) - np.searchsorted(group, group)
+    width = np.maximum(end - begin, 1)
+    told: np.ndarray = np.maximum(begin + turn * width // np.maximum(size, 1), 1)
+    return told
+
+
+def _count_each(source: Source, bare: np.ndarray) -> np.ndarray:
+    """1, 2, 3, ... for each rank and host that prints."""
+    steps = np.empty(len(source.step), np.int64)
+    for mine in _by_who(source, bare):
+        steps[mine] = np.arange(1, len(mine) + 1)
+    told: np.ndarray = steps[bare]
+    return told

@@ -1,0 +1,110 @@
+"""What each record of a source is to its optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dsprof.grammar import Grammar, Pattern, TimerFlavour
+
+NONE: Final = -1
+
+
+@dataclass(slots=True)
+class Source:
+    """Records of one source, in order: parallel arrays; -1 where unknown.
+
+    `pattern` and `signature` are numbers into the grammar's patterns and into the sets of
+    timer names; `at` is in microseconds (`clocks.UNKNOWN` if unknown); `bar` and `total` are
+    a progress bar's position and length.
+    """
+
+    pattern: np.ndarray
+    step: np.ndarray
+    rank: np.ndarray
+    host: np.ndarray
+    signature: np.ndarray
+    at: np.ndarray
+    bar: np.ndarray
+    total: np.ndarray
+
+
+@dataclass(slots=True)
+class Kinds:
+    """What each record is to its step, as masks over the records."""
+
+    own: np.ndarray  # prints its own step
+    after: np.ndarray  # belongs to the last step printed
+    before: np.ndarray  # belongs to the next closing line
+    end: np.ndarray  # a timer line that closes a step
+    leads: np.ndarray  # a mark that stands before the closing line of its step
+    starts: np.ndarray  # a launch begins
+    stepped: np.ndarray  # shows that steps were made
+    failed: np.ndarray  # shows that a launch went wrong
+    sums: np.ndarray  # 0 nothing, 1 one step, 2 a window
+
+    @classmethod
+    def of(cls, source: Source, grammar: Grammar, flavour: np.ndarray) -> Kinds:
+        patterns = grammar.patterns
+        flavours = list(grammar.timers.values())
+
+        def per_pattern(test: Callable[[Pattern], bool]) -> np.ndarray:
+            table = np.array([test(p) for p in patterns] or [False], bool)
+            mask: np.ndarray = table[source.pattern]
+            return mask
+
+        def per_flavour(test: Callable[[TimerFlavour], bool]) -> np.ndarray:
+            table = np.array([*(test(t) for t in flavours), False], bool)
+            mask: np.ndarray = table[flavour]
+            return mask
+
+        timer = flavour >= 0
+        once = per_flavour(lambda t: t.sums == "once")
+        unknown = per_pattern(lambda p: p.place == "timer") & ~timer
+        own = per_pattern(lambda p: p.place == "own")
+        sums = np.zeros(len(flavour), np.int8)
+        sums[per_flavour(lambda t: t.sums in ("step", "mean"))] = 1
+        sums[per_flavour(lambda t: t.sums == "window")] = 2
+        end = per_flavour(lambda t: t.place == "end" and t.sums != "once")
+        homes = {p.id.partition(".")[0] for p in patterns if p.place == "timer"}
+        return cls(
+            own=own,
+            after=per_pattern(lambda p: p.place == "after")
+            | per_flavour(lambda t: t.place == "after" and t.sums != "once"),
+            before=per_pattern(lambda p: p.place == "before")
+            | per_flavour(lambda t: t.place == "before" and t.sums != "once")
+            | unknown,
+            end=end,
+            leads=own & per_pattern(lambda p: p.id.partition(".")[0] in homes),
+            starts=per_pattern(lambda p: p.starts),
+            stepped=own | (timer & ~once) | per_pattern(lambda p: p.place == "after"),
+            failed=per_pattern(lambda p: p.severity == "critical"),
+            sums=sums,
+        )
+
+
+def flavours_of(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) -> np.ndarray:
+    """Timer flavour of each record, by the set of names its line holds and by the line before."""
+    order = {name: i for i, name in enumerate(grammar.timers)}
+    plain = [grammar.flavour(names) for names in signatures]
+    behind = [grammar.following(names) for names in signatures]
+    table = np.array([*(order[f.name] if f else NONE for f in plain), NONE], np.int8)
+    flavour = table[source.signature]
+    follower = np.array([*(order[f.name] if f else NONE for f in behind), NONE], np.int8)
+    lead = np.array([*(order.get(f.follows, NONE) if f else NONE for f in behind), NONE], np.int8)
+    timed = np.flatnonzero(source.signature >= 0)
+    by_who = timed[np.lexsort((timed, source.rank[timed], source.host[timed]))]
+    same = np.zeros(len(by_who), bool)
+    same[1:] = (source.rank[by_who[1:]] == source.rank[by_who[:-1]]) & (
+        source.host[by_who[1:]] == source.host[by_who[:-1]]
+    )
+    before = np.full(len(by_who), NONE, np.int8)
+    before[1:] = flavour[by_who[:-1]]
+    wanted = lead[source.signature[by_who]]
+    takes = same & (wanted >= 0) & (before == wanted)
+    flavour[by_who[takes]] = follower[source.signature[by_who[takes]]]
+    found: np.ndarray = flavour
+    return found

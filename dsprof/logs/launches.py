@@ -1,0 +1,95 @@
+"""Where one launch ends and the next begins, and which engine prints."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from dsprof.logs.clocks import UNKNOWN
+from dsprof.logs.kinds import NONE, Kinds, Source
+
+_CLOCKS_DIFFER: Final = 600_000_000  # microseconds: hosts' clocks, lines out of order
+_REPEATS: Final = 0.3  # of a source's marks: then two engines take turns
+
+
+def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
+    """0 for the first launch; the next number where a launch line, a step=0 line or a falling
+    step number shows that another one began."""
+    before = np.full(len(own), NONE, np.int64)  # the mark that a fallen one fell from
+    for pattern in np.unique(source.pattern[own > 0]):
+        marks = np.flatnonzero((source.pattern == pattern) & (own > 0))
+        fallen = np.flatnonzero(_restarts(own[marks]) | _back_in_time(source.at[marks]))
+        before[marks[fallen + 1]] = marks[fallen]
+    candidates = np.flatnonzero(kinds.starts | (kinds.own & (own == 0)) | (before >= 0))
+    stepped = np.cumsum(kinds.stepped & (own != 0))
+    failed = np.cumsum(kinds.failed)
+    steps_seen = fails_seen = 0
+    starts_seen: set[int] = set()
+    opens: list[int] = []
+    for at in candidates.tolist():
+        if before[at] >= 0:
+            if not opens or before[at] >= opens[-1]:  # else it fell because of that opening
+                opens.append(_first_of_launch(at, kinds))
+                steps_seen, fails_seen, starts_seen = int(stepped[at]), int(failed[at]), set()
+            continue
+        stepped_by_now, failed_by_now = (int(c[at - 1]) if at else 0 for c in (stepped, failed))
+        # Ranks of one launch start, and even fail, at different times: after nothing but
+        # failures a launch is new only if it says again what it said before.
+        again = failed_by_now > fails_seen and int(source.pattern[at]) in starts_seen
+        if stepped_by_now > steps_seen or again:
+            opens.append(at)
+            steps_seen, fails_seen = stepped_by_now, failed_by_now
+            starts_seen = set()
+        starts_seen.add(int(source.pattern[at]))
+    segment = np.zeros(len(own), np.int32)
+    segment[opens] = 1
+    return np.cumsum(segment).astype(np.int32)
+
+
+def _first_of_launch(at: int, kinds: Kinds) -> int:
+    """Where the lines of the step begin whose mark at `at` shows a new launch."""
+    closed = np.flatnonzero(kinds.own[:at] | kinds.end[:at])
+    first = int(closed[-1]) + 1 if len(closed) else 0
+    while first < at and kinds.after[first]:
+        first += 1
+    return first
+
+
+def _back_in_time(at: np.ndarray) -> np.ndarray:
+    """Where a mark is older than the one before: runs pasted one behind another."""
+    known = (at[1:] != UNKNOWN) & (at[:-1] != UNKNOWN)
+    back: np.ndarray = known & (at[1:] < at[:-1] - _CLOCKS_DIFFER)
+    return back
+
+
+def _restarts(steps: np.ndarray) -> np.ndarray:
+    """Where a step number falls and stays below: two engines that take turns also fall."""
+    falls = np.diff(steps) < 0
+    if falls.sum() > 0.2 * max(len(steps), 1):
+        return np.zeros(len(falls), bool)
+    return falls
+
+
+def engines_of(source: Source, kinds: Kinds, own: np.ndarray, segment: np.ndarray) -> np.ndarray:
+    """0, or the turn of an engine where several print the same step numbers one after another."""
+    engine = np.zeros(len(own), np.int8)
+    told = kinds.own & (source.step > 0)
+    for pattern in np.unique(source.pattern[told]):
+        marks = np.flatnonzero((source.pattern == pattern) & told)
+        if len(marks) < 4:
+            continue
+        same = np.zeros(len(marks), bool)
+        same[1:] = (
+            (np.diff(own[marks]) == 0)
+            & (np.diff(source.rank[marks]) == 0)
+            & (np.diff(source.host[marks]) == 0)
+            & (np.diff(segment[marks]) == 0)
+        )
+        if same.mean() < _REPEATS:
+            continue
+        turn = np.zeros(len(marks), np.int64)
+        place_of_first = np.maximum.accumulate(np.where(~same, np.arange(len(marks)), 0))
+        turn = np.arange(len(marks)) - place_of_first
+        engine[marks] = np.minimum(turn, 9)
+    return engine
