@@ -33,6 +33,7 @@ class Parts:
     def forward(self, owner: Any, method: str = "forward", then: Call | None = None) -> None:
         """Time a model's forward; without gradients it is evaluation. `then` gets its output."""
         from torch import is_grad_enabled
+        from torch.compiler import is_compiling
 
         timeline, track = self.timeline, self.track
         training = timeline.phase("forward", Class.COMPUTE)
@@ -52,6 +53,8 @@ class Parts:
 
         def around(raw: Call) -> Call:
             def forward(*args: Any, **kwargs: Any) -> Any:
+                if is_compiling():  # a model that is compiled after us: its graph stays whole
+                    return raw(*args, **kwargs)
                 frame = enter()
                 try:
                     result = raw(*args, **kwargs)

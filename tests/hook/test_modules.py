@@ -99,14 +99,26 @@ def test_detach_takes_everything_back(
         assert rank.ended
 
 
-def test_time_that_ddp_blocks_is_what_no_sync_saves(
+def test_time_that_ddp_blocks_is_what_its_own_timers_say(
     results: list[dict[str, Any]], out: Path
 ) -> None:
-    """Median over steps, in turns: blocked time = backward with exchange - backward without."""
+    for result, rank in zip(results, folder(out / "reducer"), strict=True):
+        blocked = [row.blocked * 1e-9 for row in rank.collectives][: STEPS - 1]
+        assert blocked == pytest.approx(result["reducer"], rel=0.05, abs=1e-3)
+
+
+def test_without_gradient_exchange_backward_is_shorter_by_at_least_what_blocked(
+    results: list[dict[str, Any]], out: Path
+) -> None:
+    """At least: gloo's threads also take the cores that the overlapped part computes on."""
     for result, rank in zip(results, folder(out / "oracle"), strict=True):
         exchanging = median(result["oracle"]["exchanging"])
         alone = median(result["oracle"]["alone"])
         blocked = median(row.blocked * 1e-9 for row in rank.collectives)
         assert len(rank.collectives) == len(result["oracle"]["exchanging"])  # none under no_sync
-        assert blocked / exchanging == pytest.approx(1 - alone / exchanging, abs=0.25)
-        assert blocked > 0.3 * exchanging
+        assert 0.2 * exchanging < blocked < exchanging - alone + 0.1 * exchanging
+
+
+def test_a_compiled_model_stays_one_whole_graph(results: list[dict[str, Any]]) -> None:
+    for result in results:
+        assert result["graphs"] == {"not at all": 1, "attached first": 1, "compiled first": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,6 +15,7 @@ STEPS = 6
 
 
 class Case(NamedTuple):
+    out: Path
     stage: int
     accumulation: int
     result: dict[str, Any]
@@ -26,7 +28,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     out = tmp_path_factory.mktemp("zero")
     results = run("zero", out, request.param)
     return [
-        Case(request.param, accumulation, result[str(accumulation)], rows)
+        Case(out, request.param, accumulation, result[str(accumulation)], rows)
         for accumulation in (1, 4)
         for result, rows in zip(results, folder(out / f"accumulation-{accumulation}"), strict=True)
     ]
@@ -141,3 +143,15 @@ def test_detach_leaves_nothing_behind_and_ends_the_file(job: list[Case]) -> None
         assert case.result["after"] == STEPS * case.accumulation
         assert case.rows.ended
         assert max(row.step for row in case.rows.steps) == STEPS
+
+
+def test_backward_is_seen_without_the_engines_backward(job: list[Case]) -> None:
+    """`loss.backward()` of new versions: two micro-batches a step, the reduction inside."""
+    if not (job[0].out / "direct").exists():
+        pytest.skip("this DeepSpeed has no loss.backward() for this stage")
+    for rank in folder(job[0].out / "direct"):
+        paths = Counter((row.path, row.step) for row in rank.spans)
+        for step in range(1, STEPS + 1):
+            assert paths["backward", step] == paths["backward/reduce", step] == 2
+        assert [row.micros for row in rank.steps] == [2] * STEPS
+        assert rank.config["collectives_seen"] == rank.config["collectives_issued"]

@@ -76,10 +76,53 @@ def oracle() -> dict[str, Any]:
     return {"exchanging": exchanging, "alone": alone}
 
 
+def reducers_own() -> list[float]:
+    """Seconds by which DDP's own timers say that communication outlasted compute, by step.
+
+    It times its first ten steps, and tells of each in the next one.
+    """
+    net: Any = wide("ddp")
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    said = []
+    with dsprof.hook.attach(net, optimizer=optimizer, out=job.OUT / "reducer"):
+        for step in range(STEPS):
+            net(job.batch(step, WIDE)).square().mean().backward()
+            optimizer.step()
+            data = net._get_ddp_logging_data()
+            overlap = data.get("backward_compute_comm_overlap_time", 0)
+            said.append((data.get("backward_comm_time", 0) - overlap) * 1e-9)
+    return said[1:]
+
+
+def graphs(order: str) -> int:
+    """How many graphs a model compiles to, with the hook attached before, after or not."""
+    torch.compiler.reset()
+    made: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        made.append(graph)
+        return graph.forward
+
+    net: Any = job.model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    if order == "attached first":
+        dsprof.hook.attach(net, optimizer=optimizer, out=job.OUT / "compiled")
+    compiled = torch.compile(net, fullgraph=True, backend=backend)
+    if order == "compiled first":
+        dsprof.hook.attach(compiled, optimizer=optimizer, out=job.OUT / "compiled")
+    for step in range(2):
+        compiled(job.batch(step)).square().mean().backward()
+        optimizer.step()
+    return len(made)
+
+
 def main() -> None:
     dist.init_process_group("gloo")
-    result = {kind: both_ways(kind) for kind in ("ddp", "fsdp2", "plain")}
+    result: dict[str, Any] = {kind: both_ways(kind) for kind in ("ddp", "fsdp2", "plain")}
     result["oracle"] = oracle()
+    result["reducer"] = reducers_own()
+    orders = ("not at all", "attached first", "compiled first")
+    result["graphs"] = {order: graphs(order) for order in orders}
     job.finish(result)
 
 
