@@ -297,23 +297,28 @@ class Writer:
         detail = b"".join([*starmap(SPAN.pack, spans), *starmap(COLLECTIVE.pack, collectives)])
         try:
             self._ring.append(b"".join(texts), detail, b"".join(rows))
-        except DsprofError:
+        except BaseException:  # Ctrl-C may come in the middle, too
             self._texts = self._defined[:]  # some may be among what is lost
             raise
         if self._ring.is_full(step_ended=ended):
             self._ring.turn(b"".join(self._defined))
 
     def close(self) -> None:
-        """Flush and mark the end. A second call does nothing."""
-        if not self._ring.is_open:
+        """Flush and mark the end. A second call does nothing.
+
+        Nor does one that interrupts a flush, as a signal's handler may: that flush still
+        needs its file, whose descriptor could by then be another file's.
+        """
+        if not self._ring.is_open or not self._busy.acquire(blocking=False):
             return
-        self.in_flight(0)
-        self._rows.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
-        self._rows.append(MARK.pack(RowKind.END, time.perf_counter_ns()))
         try:
-            self.flush()
+            self.in_flight(0)
+            self._rows.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
+            self._rows.append(MARK.pack(RowKind.END, time.perf_counter_ns()))
+            self._flush()
         finally:
             self._ring.close()
+            self._busy.release()
 
     def disown(self) -> None:
         """What a fork has inherited is its parent's."""

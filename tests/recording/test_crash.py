@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,7 @@ from tests.recording.recorded import (
     write_steps,
 )
 
+TraceFunction = Callable[[FrameType, str, Any], Any]
 ROOT = Path(__file__).parent.parent.parent
 
 #: Writes steps at full speed and says after each that it is in the file.
@@ -236,6 +239,50 @@ def test_signals_in_the_middle_of_writing_tear_nothing(tmp_path: Path) -> None:
     assert step_numbers(events(tmp_path)) == list(range(1, 2001))
     spans = frame(read_rows(RowKind.SPAN, tmp_path))
     assert set(spans.groupby("step").size()) == {SPANS}
+
+
+def test_an_interrupt_in_the_middle_of_a_flush_loses_that_step_only(tmp_path: Path) -> None:
+    """Ctrl-C between any two instructions; names that were on their way come again."""
+    writer = Writer.create(tmp_path, header())
+    lines = stop = 0
+
+    def interrupt(frame_: FrameType, event: str, _: object) -> TraceFunction | None:
+        nonlocal lines
+        if not frame_.f_code.co_filename.endswith(("writer.py", "ring.py")):
+            return None
+        lines += event == "line"
+        if lines == stop:
+            raise KeyboardInterrupt
+        return interrupt
+
+    written = []
+    for step in range(1, 58):
+        lines, stop = 0, 7 * step
+        before = sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            writer.metric(writer.name(f"metric of {step}"), 1.0, step)
+            write_steps(writer, step, step)
+            written.append(step)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+    writer.close()
+    found = events(tmp_path)
+    assert set(written) <= set(step_numbers(found))
+    assert found.loc[found["line"] > 0, "name"].notna().all()
+    assert len(written) > 3
+
+
+def test_a_close_that_interrupts_a_flush_leaves_it_its_file(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 1)
+    with writer._busy:
+        writer.close()
+    write_steps(writer, 2, 2)
+    writer.close()
+    assert step_numbers(events(tmp_path)) == [1, 2]
 
 
 def test_threads_may_record_while_another_one_flushes(tmp_path: Path) -> None:
