@@ -74,7 +74,8 @@ def _pick(lines: Iterable[bytes], numbers: np.ndarray) -> dict[int, str]:
 def shown(line: bytes) -> str:
     """A line as a page shows it: control letters made visible, the rest as it is."""
     text = line[: 4 * LONGEST].decode("utf-8", "replace").rstrip("\r\n")
-    text = "".join(c if c.isprintable() or c == "\t" else _picture(c) for c in text)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or c == "\t" else _picture(c) for c in text)
     more = len(text) - LONGEST
     return text if more <= 0 else f"{text[:LONGEST]} … (cut here)"
 

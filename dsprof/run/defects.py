@@ -41,15 +41,18 @@ def zero_global_timers(events: pd.DataFrame, source: Source) -> Outcome:
     rows = _timer_lines(events)
     rows = rows[rows["step"].notna()]
     words, which = words_of(rows, source.flavours)
-    names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
     micro = np.array([word.sums == "micro" for word in words], bool)[which]
+    seconds = numbers(rows["seconds"])
+    zero = ~micro & (seconds == 0)
+    if not zero.any():
+        return events, None
+    names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
     timer = (
         keys(known_rank(rows), "segment", "engine", "step", "rank") * max(len(words), 1)
         + names[which]
     )
-    seconds = numbers(rows["seconds"])
     told = np.unique(timer[micro & (seconds > 0)])
-    wrong = rows[~micro & (seconds == 0) & np.isin(timer, told)]
+    wrong = rows[zero & np.isin(timer, told)]
     text = (
         "the step's timers read 0.00 although its micro-batches took time (a monitor read "
         "them first); they were rebuilt from the micro-batch lines"
