@@ -72,6 +72,20 @@ def test_zeros_of_a_machine_that_lost_power_end_the_reading(tmp_path: Path) -> N
         assert len(events(path)) == (whole["line"] <= rows).sum()
 
 
+def test_zeros_that_become_rows_are_read_then(tmp_path: Path) -> None:
+    """A network file system may show the length before the bytes."""
+    path = record(tmp_path, STEPS)
+    data = path.read_bytes()
+    whole = events(path)
+    half = PAGE + 17 * ROW
+    path.write_bytes(data[:half] + bytes(len(data) - half))
+    recordings = Recordings([tmp_path])
+    lines = list(follow(recordings)["line"])
+    path.write_bytes(data)
+    lines += list(follow(recordings)["line"])
+    assert lines == list(whole["line"])
+
+
 def test_a_long_text_that_is_cut_is_missing_and_comes_when_it_is_whole(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header())
     writer.problem("exception", "x" * 1000)
