@@ -18,27 +18,29 @@ class Marks:
     def __init__(self, writer: Writer, track: Track, *, scaled: bool) -> None:
         self.writer, self.track = writer, track
         self.scaled = scaled  # fp16: the loss is scaled, and steps can be skipped
-        self.losses: list[Any] = []
-        self.output_loss: Any = None
+        self.losses: list[float] = []
+        self.output_loss: float | None = None
+        self.given = False  # backward passes through us, so outputs need no look
         names = ("loss", "lr", "grad_norm", "loss_scale", "skipped")
         self.names = {name: writer.name(name) for name in names}
 
     def output(self, result: Any) -> None:
         """A model that returns its loss; used where backward does not pass through us."""
-        loss = getattr(result, "loss", result)
-        self.output_loss = loss.detach() if _is_scalar(loss) else None
+        if not self.given:
+            self.output_loss = scalar(getattr(result, "loss", result))
 
     def loss(self, loss: Any) -> None:
         """The loss of one micro-batch, as given to backward."""
-        if _is_scalar(loss):
-            self.losses.append(loss.detach())
+        self.given = True
+        value = scalar(loss)
+        if value is not None:
+            self.losses.append(value)
 
     def write(self, step: int, optimizer: Any, grad_norm: Any = None, skipped: Any = None) -> None:
         """A step closed: write what is known of it, and forget its losses."""
-        losses, self.losses = self.losses or [self.output_loss], []
-        values = [value for loss in losses if (value := number(loss)) is not None]
-        if values:
-            self._metric("loss", sum(values) / len(values), step)
+        losses, self.losses = self.losses, []
+        mean = sum(losses) / len(losses) if losses else self.output_loss
+        self._metric("loss", mean, step)
         self._metric("lr", learning_rate(optimizer), step)
         self._metric("grad_norm", grad_norm, step)
         if self.scaled:
@@ -63,5 +65,8 @@ def learning_rate(optimizer: Any) -> Any:
     return groups[0].get("lr") if groups else None
 
 
-def _is_scalar(value: Any) -> bool:
-    return getattr(value, "numel", None) is not None and value.numel() == 1
+def scalar(value: Any) -> float | None:
+    """The number in a tensor of one element in host memory."""
+    if getattr(value, "is_cpu", False) and value.numel() == 1:
+        return float(value.detach())
+    return None
