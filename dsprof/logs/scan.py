@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from dsprof.grammar import Grammar, Pattern
+from dsprof.grammar import Grammar, Pairs, Pattern
 from dsprof.logs import clocks, wrappers
 from dsprof.logs.bars import Bars
 from dsprof.logs.blocks import OpenBlock
@@ -29,6 +29,7 @@ _LINE_ENDS: Final = b"\n\r"
 _LEAD: Final = 64  # bytes before a needle that a pattern's lead may reach back
 _LONGEST_WRAPPED: Final = 4096
 _LONGEST_RECORD: Final = 1 << 14
+_MOST_ON_A_LINE: Final = 256  # needles looked at for the end of one record's pairs
 _MOST_OPEN: Final = 32
 
 _KEPT_WHO: Final = 4096
@@ -201,18 +202,17 @@ class Scanner:
                 if pattern.lead is not None:
                     begin, groups = _with_lead(pattern.lead, groups, piece, begin_of_prefix, start)
                 if pattern.pairs is not None:
-                    if (
-                        low != here
-                        and (i == last or hits[i + 1][1] >= high)
-                        and not pattern.pairs.end
-                    ):
-                        body, end = (
-                            piece[end:high].strip(search.blanks[p]),
-                            high,
-                        )  # alone on its line
+                    alone = low != here and (i == last or hits[i + 1][1] >= high)
+                    if not alone or pattern.pairs.end:
+                        stop_at = (
+                            high if alone else self._next_record(hits, i + 1, piece, end, high)
+                        )
+                        body, end = _body_of(pattern.pairs, piece, end, stop_at)
                     else:
-                        body, end = _body_of(pattern, piece, end, high)
-                        body = body.strip(search.blanks[p])
+                        body, end = piece[end:high], high
+                    if pattern.pairs.assign not in body and _is_bare(pattern):
+                        continue  # a head that was torn off, or prose
+                    body = body.strip(search.blanks[p])
             if low != here:
                 who, at = NOBODY, None
                 if low != line_start:
@@ -231,6 +231,19 @@ class Scanner:
             taken.add(low)
             here, reached = low, (max(stop, end))
         return taken
+
+    def _next_record(self, hits: list[Hit], first: int, piece: bytes, begin: int, high: int) -> int:
+        """Where, behind `begin`, the next record on the line starts: a needle alone may be
+        part of a key."""
+        for needle, start, _ in hits[first : first + _MOST_ON_A_LINE]:
+            if start >= high:
+                break
+            if start < begin:
+                continue  # inside the head
+            for _, regex in self._search.of_needle[needle]:
+                if regex is None or regex.match(piece, start, high):
+                    return start
+        return high
 
     def _open(self, block: OpenBlock, low: int) -> None:
         """Whoever opens a block again has ended the one before. A few can be open at once:
@@ -391,22 +404,16 @@ def _lines_of(
     return zip(hits, (bounds[index] + 1).tolist(), bounds[index + 1].tolist(), numbers, strict=True)
 
 
-def _body_of(pattern: Pattern, piece: bytes, start: int, high: int) -> tuple[bytes, int]:
+def _is_bare(pattern: Pattern) -> bool:
+    """Whether a record of the pattern says nothing without its pairs."""
+    assert pattern.pairs is not None
+    return not pattern.pairs.end and pattern.place in ("own", "timer")
+
+
+def _body_of(pairs: Pairs, piece: bytes, start: int, high: int) -> tuple[bytes, int]:
     """The text of a record's pairs and where it ends; another record may follow on the line."""
-    pairs = pattern.pairs
-    assert pairs is not None
     body = piece[start : min(high, start + _LONGEST_RECORD)]
     if not pairs.end:
-        body = body[: _next_of_its_kind(pattern, body)]
         body = body[: wrappers.header_start(body, 0, len(body))]
     body = body[: end_of_pairs(body, pairs)]
     return body, start + len(body)
-
-
-def _next_of_its_kind(pattern: Pattern, body: bytes) -> int:
-    """Where a second record of the pattern begins; a needle alone may be part of a key."""
-    for needle in pattern.needles:
-        again = body.find(needle, 1)
-        if again > 0 and (pattern.regex is None or pattern.regex.match(body, again)):
-            return again
-    return len(body)
