@@ -47,25 +47,82 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
     steps = np.full(len(segment), NONE, np.int64)
     placed = Placed(segment, engine, np.where(own > 0, own, NONE), steps, flavour, any(counted))
     for inside in launches:
-        placed.counted |= _place_launch(inside, kinds, own, placed)
+        placed.counted |= _place_launch(inside, kinds, own, source, placed)
     told = (source.step > 0) & ~kinds.own  # names a step without being printed at its end
     placed.step[told] = source.step[told]
     return placed
 
 
-def _place_launch(inside: np.ndarray, kinds: Kinds, own: np.ndarray, placed: Placed) -> bool:
+def _place_launch(
+    inside: np.ndarray, kinds: Kinds, own: np.ndarray, source: Source, placed: Placed
+) -> bool:
     """Fills `placed` for the records of one launch; True if steps had to be counted."""
     real = inside[own[inside] > 0]  # marks of steps; a mark of step 0 is printed at the start
     births = inside[own[inside] == 0]
     ends = inside[kinds.end[inside]]
     placed.steps[real] = _windows(placed.step[real], placed.engine[real])
-    counted = _number_ends(ends, real, kinds, placed, born=bool(len(births)))
-    closing = np.sort(np.concatenate([births, ends if len(ends) else real]))
-    _take_next(inside[kinds.before[inside]], closing, placed, open_end=bool(len(ends)))
+    who = _who(source)
+    ranks = _of_each(ends, who, real)
+    counted = False
+    for closing in ranks:
+        marks = real[_may_be(source, real, closing[-1])] if len(closing) else real
+        if closing is ranks[0] or len(marks):
+            marks = marks if len(marks) else real
+            counted |= _number_ends(closing, marks, kinds, placed, born=bool(len(births)))
+        else:
+            _number_alike(closing, ranks[0], placed)
+    before = inside[kinds.before[inside]]
+    for closing in ranks:  # the leading rank closes what nobody else does
+        mine = before if closing is ranks[0] else before[who[before] == who[closing[-1]]]
+        closes = np.sort(np.concatenate([births, closing if len(closing) else real]))
+        _take_next(mine, closes, placed, open_end=bool(len(closing)))
     _take_last(inside[kinds.after[inside]], real, placed)
     placed.steps[inside[kinds.sums[inside] == 1]] = 1
     _take_windows(inside[kinds.sums[inside] == 2], real, placed)
     return counted
+
+
+def _who(source: Source) -> np.ndarray:
+    """A number for each rank and host; -1 for a line that lost both."""
+    who: np.ndarray = (source.host + 2) * 1_000_003 + source.rank
+    return np.where((source.rank < 0) & (source.host < 0), NONE, who)
+
+
+def _may_be(source: Source, records: np.ndarray, other: int) -> np.ndarray:
+    """Which records may come from whoever printed the other one."""
+    rank, host = source.rank[records], source.host[records]
+    same_rank = (rank == source.rank[other]) | (rank < 0) | (source.rank[other] < 0)
+    same_host = (host == source.host[other]) | (host < 0) | (source.host[other] < 0)
+    told: np.ndarray = same_rank & same_host
+    return told
+
+
+def _of_each(ends: np.ndarray, who: np.ndarray, real: np.ndarray) -> list[np.ndarray]:
+    """Closing lines of each rank, those of the rank that also prints the marks first.
+
+    Ranks that share a stream each close every step.
+    """
+    if not len(ends):
+        return [ends]
+    order = np.argsort(who[ends], kind="stable")
+    each = np.split(ends[order], np.flatnonzero(np.diff(who[ends][order])) + 1)
+    unknown = [mine for mine in each if who[mine[0]] == NONE]
+    known = [mine for mine in each if who[mine[0]] != NONE]
+    if not known:
+        return unknown
+    marks = set(who[real].tolist())
+    known.sort(key=lambda mine: (int(who[mine[0]]) not in marks, -len(mine), mine[0]))
+    return [np.sort(np.concatenate([known[0], *unknown])), *known[1:]]
+
+
+def _number_alike(ends: np.ndarray, leading: np.ndarray, placed: Placed) -> None:
+    """The n-th closing line of a rank closes the step that the n-th of the leading rank does."""
+    shared = min(len(ends), len(leading))
+    placed.step[ends[:shared]] = placed.step[leading[:shared]]
+    placed.engine[ends[:shared]] = placed.engine[leading[:shared]]
+    last = placed.step[leading[-1]]
+    more = last + np.arange(1, len(ends) - shared + 1)
+    placed.step[ends[shared:]] = np.where(last > 0, more, NONE)
 
 
 def _windows(steps: np.ndarray, engine: np.ndarray) -> np.ndarray:
