@@ -48,17 +48,32 @@ def per_operation(comm: pd.DataFrame) -> pd.DataFrame:
     return table.groupby("op").sum().sort_values("seconds", ascending=False)
 
 
-def per_step(comm: pd.DataFrame, steps: pd.DataFrame) -> float | None:
-    """What turns a sum over `comm` into one rank's optimizer step; None if no step is known.
+def told_once(comm: pd.DataFrame) -> pd.DataFrame:
+    """Rows that count no call twice: single calls where any can be believed, else tables."""
+    total = comm["total"].astype(bool)
+    single, tables = comm[~total], comm[total]
+    return single if tables.empty or len(trusted(single)) else tables
+
+
+def covered_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> int | None:
+    """Optimizer steps over which `comm` sums; None if no step is known.
 
     Single calls belong to steps; a summary table sums since the start of the process.
     """
-    ranks = max(1, comm["rank"].nunique())
+    known = comm[comm["step"].notna()]
     if len(comm) and not comm["total"].astype(bool).any():
-        covered = comm["step"].nunique()
+        covered = len(known[["segment", "step"]].drop_duplicates())
+    elif len(known):
+        covered = int(known.groupby("segment")["step"].max().sum())
     else:
         covered = 0 if steps.empty else int(steps["step"].max())
-    return 1.0 / (covered * ranks) if covered else None
+    return covered or None
+
+
+def per_step(comm: pd.DataFrame, steps: pd.DataFrame) -> float | None:
+    """What turns a sum over `comm` into one rank's optimizer step; None if no step is known."""
+    covered = covered_steps(comm, steps)
+    return 1.0 / (covered * max(1, comm["rank"].nunique())) if covered else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,34 +22,31 @@ _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", 
 
 
 def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
-    """One row per operation and message size, costliest first.
+    """One row per operation and message size, costliest first; doubted times are never added.
 
-    Columns: `op`, `bytes`, `count` and `seconds`, `exposed` per step and rank, `busbw`
-    (bytes/s, weighted by time), `suspect`, `source`, `line`.
+    Columns: `op`, `bytes`, `suspect`, `count` and `seconds`, `exposed` per step and rank,
+    `busbw` (bytes/s, weighted by time), `source`, `line`. The times of a suspect row are NaN.
+
+    Args:
+        comm: rows of `Run.comm` that count no call twice.
+        steps: optimizer steps they sum over; 1 for the sums themselves.
     """
-    ranks = max(1, comm["rank"].nunique())
-    per = max(1, steps) * ranks
+    suspect = doubted(comm["suspect"])
+    seconds, speed = comm["seconds"].mask(suspect), comm["busbw"].mask(suspect)
     rows = comm.assign(
         op=comm["op"].astype(str),
-        _count=comm["count"].fillna(1).astype(float),
-        _moved=comm["busbw"] * comm["seconds"],
-        _timed=comm["seconds"].where(comm["busbw"].notna()),
-        suspect=doubted(comm["suspect"]),
+        suspect=suspect,
+        seconds=seconds,
+        exposed=comm["exposed_seconds"].mask(suspect),
+        count=comm["count"].fillna(1).astype(float),
+        moved=speed * seconds,
+        timed=seconds.where(speed.notna()),
     )
-    grouped = rows.groupby(["op", "bytes"], dropna=False, observed=True, sort=False)
-    table = grouped.agg(
-        count=("_count", "sum"),
-        seconds=("seconds", "sum"),
-        moved=("_moved", "sum"),
-        timed=("_timed", "sum"),
-        suspect=("suspect", "any"),
-        source=("source", "last"),
-        line=("line", "last"),
-    )
-    table["exposed"] = grouped["exposed_seconds"].sum(min_count=1) / per
+    grouped = rows.groupby(["op", "bytes", "suspect"], dropna=False, observed=True, sort=False)
+    sums = grouped[["count", "seconds", "exposed", "moved", "timed"]].sum(min_count=1)
+    table = sums.join(grouped[["source", "line"]].last())
     table["busbw"] = (table["moved"] / table["timed"]).where(table["timed"] > 0)
-    table["count"] /= per
-    table["seconds"] /= per
+    table[["count", "seconds", "exposed"]] /= max(1, steps) * max(1, comm["rank"].nunique())
     table = table.drop(columns=["moved", "timed"]).reset_index()
     table = table.merge(_skew(rows), on=["op", "bytes"], how="left")
     return table.sort_values("seconds", ascending=False, ignore_index=True)
@@ -62,7 +59,7 @@ def doubted(suspect: pd.Series) -> pd.Series[bool]:
 
 def _skew(rows: pd.DataFrame) -> pd.DataFrame:
     """Slowest over fastest rank of the same operation, size and step, in the median."""
-    told = rows[rows["rank"].notna() & rows["step"].notna()]
+    told = rows[rows["rank"].notna() & rows["step"].notna() & rows["seconds"].notna()]
     mean = told.groupby(["op", "bytes", "step", "rank"], observed=True)["seconds"].mean()
     span = mean.groupby(level=["op", "bytes", "step"], observed=True).agg(["min", "max", "size"])
     span = span[(span["size"] > 1) & (span["min"] > 0)]
@@ -95,8 +92,13 @@ def limit_of(row: pd.Series, best: float | None) -> str:
     return "unknown"
 
 
-def bandwidths(sizes: pd.DataFrame, best: tuple[float, str] | None) -> Figure | None:
-    """Bus bandwidth over message size; None with fewer than three points to compare."""
+def bandwidths(
+    sizes: pd.DataFrame, best: tuple[float, str] | None, unit: str = "per step"
+) -> Figure | None:
+    """Bus bandwidth over message size; None with fewer than three points to compare.
+
+    `unit` says what the seconds of `sizes` are sums of.
+    """
     told = sizes[(sizes["bytes"] > 0) & (sizes["busbw"] > 0) & ~sizes["suspect"]]
     if len(told) < 3:
         return None
@@ -108,7 +110,7 @@ def bandwidths(sizes: pd.DataFrame, best: tuple[float, str] | None) -> Figure | 
         "ticktext": [f"{2 ** (p % 10)} {_UNITS[p // 10]}" for p in _POWERS],
     }
     return {
-        "data": [_marks(str(op), rows, nth, largest) for nth, (op, rows) in operations],
+        "data": [_marks(str(op), rows, nth, largest, unit) for nth, (op, rows) in operations],
         "layout": layout(
             280,
             showlegend=True,
@@ -122,7 +124,7 @@ def bandwidths(sizes: pd.DataFrame, best: tuple[float, str] | None) -> Figure | 
     }
 
 
-def _marks(op: str, rows: pd.DataFrame, nth: int, largest: float) -> dict[str, Any]:
+def _marks(op: str, rows: pd.DataFrame, nth: int, largest: float, unit: str) -> dict[str, Any]:
     """The sizes of one operation, as large as they are costly."""
     return {
         "type": "scatter",
@@ -138,7 +140,7 @@ def _marks(op: str, rows: pd.DataFrame, nth: int, largest: float) -> dict[str, A
             "line": {"width": 1, "color": colour("paper")},
         },
         "text": [
-            f"{format_bytes(size)}: {format_bandwidth(speed)}, {format_seconds(time)} per step"
+            f"{format_bytes(size)}: {format_bandwidth(speed)}, {format_seconds(time)} {unit}"
             for size, speed, time in rows[["bytes", "busbw", "seconds"]].to_numpy(dtype=float)
         ],
         "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",

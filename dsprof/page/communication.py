@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from dsprof.analysis.collectives import covered_steps, told_once, trusted
 from dsprof.charts import bandwidths, ceiling, comm_sizes, limit_of
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Place, Section, Table
@@ -26,11 +27,15 @@ def comm_section(run: Run) -> Section:
             '"comms_logger": {"enabled": true}; a recording has them always.'
         )
         return Section("communication", title, why=why)
-    sizes = comm_sizes(run.comm, max(1, run.comm["step"].nunique()))
+    comm = told_once(run.comm)
+    sure = trusted(comm)
+    steps = covered_steps(sure if len(sure) else comm, run.steps)
+    unit = "per step" if steps else "since the start"
+    sizes = comm_sizes(comm, steps or 1)
     best = ceiling(sizes, run.meta.get("link_bytes_per_second"))
-    table = _comm_table(sizes, best[0] if best else None)
-    figure = bandwidths(sizes, best)
-    lead = "Mean of one rank and one step. Bus bandwidth as nccl-tests defines it."
+    table = _comm_table(sizes, best[0] if best else None, unit)
+    figure = bandwidths(sizes, best, unit)
+    lead = f"{_covers(comm, steps)} Bus bandwidth as nccl-tests defines it."
     if best:
         lead += f" The link's ceiling is {format_bandwidth(best[0])}, {best[1]}."
     if figure is None:
@@ -45,21 +50,25 @@ def comm_section(run: Run) -> Section:
     )
 
 
-def _comm_table(sizes: pd.DataFrame, best: float | None) -> Table:
-    widest = float(sizes["seconds"].max()) or 1.0
+def _covers(comm: pd.DataFrame, steps: int | None) -> str:
+    """What the numbers are sums or means of."""
+    tables = bool(comm["total"].any())
+    what = "summary tables, which count from the start" if tables else "single calls"
+    if steps is None:
+        return f"Sums of one rank since the start, from {what}: no step tells what one step takes."
+    return f"Mean of one rank and one step, over {words.count_of(steps, 'step')}, from {what}."
+
+
+def _comm_table(sizes: pd.DataFrame, best: float | None, unit: str) -> Table:
+    widest = float(sizes["seconds"].fillna(0).max()) or 1.0
     rows = []
     for _, row in sizes.head(ROWS).iterrows():
         rows.append(
             [
                 Cell(str(row["op"])),
                 Cell(format_bytes(row["bytes"]) if words.known(row["bytes"]) else "–"),
-                Cell(format_count(round(row["count"], 2))),
-                Cell(
-                    words.seconds(row["seconds"]),
-                    Place.of(str(row["source"]), row["line"]),
-                    bar=float(row["seconds"]) / widest,
-                    role="communication",
-                ),
+                Cell(format_count(round(row["count"], 4))),
+                _cost(row, widest),
                 Cell(words.seconds(row["exposed"])),
                 Cell(format_bandwidth(row["busbw"]) if words.known(row["busbw"]) else "–"),
                 Cell(words.share(row["busbw"] / best) if best else "–"),
@@ -69,8 +78,8 @@ def _comm_table(sizes: pd.DataFrame, best: float | None) -> Table:
     head = [
         "operation",
         "message",
-        "calls per step",
-        "total per step",
+        f"calls {unit}",
+        f"total {unit}",
         "exposed",
         "bus bandwidth",
         "of the ceiling",
@@ -84,3 +93,12 @@ def _comm_table(sizes: pd.DataFrame, best: float | None) -> Table:
         numeric=frozenset({1, 2, 3, 4, 5, 6}),
         more=f"{left:,} cheaper rows are not shown." if left > 0 else "",
     )
+
+
+def _cost(row: pd.Series, widest: float) -> Cell:
+    """The time of one row, as wide as its share of the costliest; a doubted one has no width."""
+    place = Place.of(str(row["source"]), row["line"])
+    if not words.known(row["seconds"]):
+        return Cell("–", place)
+    bar = float(row["seconds"]) / widest
+    return Cell(words.seconds(row["seconds"]), place, bar=bar, role="communication")

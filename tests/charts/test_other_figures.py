@@ -28,7 +28,7 @@ def calls(*rows: tuple[str, int, float, int, float]) -> pd.DataFrame:
     """op, bytes, seconds, rank, bus bandwidth, all in step 1."""
     frame = pd.DataFrame(rows, columns=["op", "bytes", "seconds", "rank", "busbw"])
     rest = {"segment": 0, "step": 1, "group": None, "count": 1, "exposed_seconds": np.nan}
-    told = {"algbw": np.nan, "suspect": pd.NA, "source": "made.log", "line": 3}
+    told = {"algbw": np.nan, "suspect": pd.NA, "total": False, "source": "made.log", "line": 3}
     return frame.assign(**rest, **told)
 
 
@@ -68,6 +68,19 @@ def test_times_that_are_doubted_are_drawn_nowhere() -> None:
     sizes = comm_sizes(comm.assign(suspect="cumulative"), steps=1)
     assert bandwidths(sizes, None) is None
     assert limit_of(sizes.iloc[0], None) == "times are not trustworthy"
+
+
+def test_a_doubted_time_is_not_added_to_one_that_is_believed() -> None:
+    comm = calls(("all_reduce", MIB, 0.2, 0, 1e9), ("all_reduce", MIB, 12.0, 0, 1e3))
+    sizes = comm_sizes(comm.assign(suspect=[pd.NA, "cumulative"]), steps=1)
+    assert sizes["seconds"].tolist() == [0.2, pytest.approx(np.nan, nan_ok=True)]
+    assert sizes["suspect"].tolist() == [False, True]
+    assert sizes["busbw"].iloc[0] == pytest.approx(1e9)
+
+
+def test_sums_are_divided_by_the_steps_they_cover() -> None:
+    first = comm_sizes(calls(("all_reduce", MIB, 2.0, 0, 1e9)).assign(count=40), steps=40).iloc[0]
+    assert (first["count"], first["seconds"]) == (1, pytest.approx(0.05))
 
 
 def test_the_ceiling_is_the_link_or_else_the_best_large_call() -> None:
