@@ -12,13 +12,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dsprof.hook import attach
     from dsprof.run import Run, load
 
-__all__ = ["Run", "__version__", "load"]
+__all__ = ["Run", "__version__", "attach", "load"]
 
 __version__ = "0.1.0"
 
-_HOME = {"Run": "dsprof.run", "load": "dsprof.run"}
+_HOME = {
+    "Run": "dsprof.run",
+    "attach": "dsprof.hook",
+    "load": "dsprof.run",
+}
 
 
 def __getattr__(name: str) -> Any:

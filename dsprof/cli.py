@@ -142,6 +142,26 @@ def report(
         raise typer.Exit(_gate(run, fail_on))
 
 
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def attach(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="-- COMMAND...",
+            help="What starts the training: deepspeed, torchrun, accelerate, srun, python.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Run folder, a recording for each rank.")
+    ] = Path("dsprof-run"),
+) -> None:
+    """Run a training command with every rank recorded; then: dsprof report DIR."""
+    from dsprof.hook.launch import run
+
+    raise typer.Exit(run(command, out))
+
+
 @app.command()
 def parsers(
     unknown: Annotated[

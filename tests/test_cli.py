@@ -351,3 +351,20 @@ def test_help_takes_under_a_third_of_a_second(cli: Dsprof) -> None:
 
 def test_a_small_report_takes_under_two_seconds(cli: Dsprof) -> None:
     assert seconds_of(cli, "report", SEED) < 2
+
+
+# --- attach -------------------------------------------------------------------
+
+
+def test_attach_runs_the_command_and_ends_as_it_does(cli: Dsprof, tmp_path: Path) -> None:
+    script = "import sys; print(sys.argv[1:]); sys.exit(7)"
+    out = tmp_path / "run"
+    done = cli("attach", "--out", str(out), "--", sys.executable, "-c", script, "--lr", "1")
+    assert done.returncode == 7
+    assert done.stdout == "['--lr', '1']\n"
+    assert (out / ".attach" / "sitecustomize.py").is_file()
+
+
+def test_a_command_that_is_not_there_is_named(cli: Dsprof, tmp_path: Path) -> None:
+    done = cli("attach", "--out", str(tmp_path), "--", "no-such-launcher", "train.py")
+    told_off(done, "no-such-launcher")
