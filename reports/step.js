@@ -1,7 +1,9 @@
 /* One step taken apart, and the mean step of a range. */
 
-function phaseTotals({ phases, size, phases: { names } }, columns, from, to) {
+/* Seconds of one step per phase, as PhaseTable.mean of dsprof.charts has them. */
+function phaseTotals({ size, phases: { names, classes } }, columns, from, to) {
   const sums = new Float64Array(names.length);
+  const rare = classes.map((word) => word === "checkpoint");
   let told = 0;
   for (let i = from; i < to; i++) {
     let any = false;
@@ -9,11 +11,11 @@ function phaseTotals({ phases, size, phases: { names } }, columns, from, to) {
       const value = columns[p * size + i];
       if (!Number.isFinite(value)) continue;
       sums[p] += value;
-      any = true;
+      any ||= !rare[p];
     }
     told += any;
   }
-  return sums.map((sum) => sum / Math.max(told, 1));
+  return sums.map((sum, p) => sum / Math.max(rare[p] ? to - from : told, 1));
 }
 
 function selfTimes(parents, totals) {
@@ -43,11 +45,12 @@ function showRange(track, from, to) {
 function icicleOf(track, figure, totals, step) {
   const { parents, classes } = track.phases;
   const covered = parents.reduce((sum, parent, i) => (parent < 0 ? sum + totals[i] : sum), 0);
-  const all = Math.max(covered, step ?? 0);
+  const all = step || covered;
+  const rest = Math.max(all - covered, 0);
   const own = selfTimes(parents, totals);
-  const fitted = fit(parents, totals);
-  const values = [all, ...fitted, all - covered];
-  const real = [all, ...totals, all - covered];
+  const fitted = fit(parents, totals, all);
+  const values = [all, ...fitted, rest];
+  const real = [all, ...totals, rest];
   const notes = ["all of it", ...[...own].map((value, i) => `self ${seconds(value)} · ${theme.labels[classes[i]] ?? classes[i]}`), "no timer covers it"];
   const trace = figure.data[0];
   return {
@@ -61,13 +64,14 @@ function icicleOf(track, figure, totals, step) {
   };
 }
 
-function fit(parents, totals) {
+function fit(parents, totals, whole) {
   const fitted = Float64Array.from(totals);
-  for (let parent = 0; parent < fitted.length; parent++) {
+  for (let parent = -1; parent < fitted.length; parent++) {
     const inside = parents.reduce((sum, above, i) => (above === parent ? sum + fitted[i] : sum), 0);
-    if (inside > fitted[parent])
+    const room = parent < 0 ? whole : fitted[parent];
+    if (inside > room)
       parents.forEach((above, i) => {
-        if (above === parent) fitted[i] *= fitted[parent] / inside;
+        if (above === parent) fitted[i] *= room / inside;
       });
   }
   return fitted;

@@ -20,17 +20,19 @@ def icicle(
     Args:
         table: phases.
         values: seconds per phase. [phases]
-        step_seconds: how long the step was; what the phases do not explain is shown.
+        step_seconds: how long the step was; what the phases do not explain is shown, and phases
+            that together outlast it (some overlap) are fitted into it.
         widest: seconds that fill the whole width, if another step is to be compared.
     """
     covered = float(sum(values[i] for i in table.roots))
-    whole = max(covered, step_seconds or 0.0)
+    whole = step_seconds or covered
+    rest = max(whole - covered, 0.0)
     ids = ["step", *(str(i) for i in range(len(values))), "rest"]
     parents = ["", *("step" if p < 0 else str(p) for p in table.parents), "step"]
     labels = ["one step", *map(plain, table.names), "not broken down"]
     roles = ["unknown", *(c if c in LABEL else "other" for c in table.classes), "unknown"]
-    seconds = np.concatenate([[whole], values, [whole - covered]])
-    drawn = np.concatenate([[whole], _fit(table, values), [whole - covered]])
+    seconds = np.concatenate([[whole], values, [rest]])
+    drawn = np.concatenate([[whole], _fit(table, values, whole), [rest]])
     notes = _notes(table, values)
     shown = [i for i, s in enumerate(drawn) if s > 1e-3 * whole or i == 0]
     trace = {
@@ -82,14 +84,14 @@ def _marker(roles: list[str]) -> dict[str, Any]:
     }
 
 
-def _fit(table: PhaseTable, values: Floats) -> Floats:
-    """Children that together outlast their parent (clocks differ) are scaled to fit into it."""
+def _fit(table: PhaseTable, values: Floats, whole: float) -> Floats:
+    """Parts that together outlast what they lie in (clocks differ) are scaled to fit into it."""
     fitted = values.copy()
-    for parent in range(len(values)):
+    for parent in range(-1, len(values)):
         children = [i for i, p in enumerate(table.parents) if p == parent]
-        inside = float(fitted[children].sum()) if children else 0.0
-        if inside > fitted[parent]:
-            fitted[children] *= fitted[parent] / inside
+        inside, room = float(fitted[children].sum()), whole if parent < 0 else fitted[parent]
+        if inside > room:
+            fitted[children] *= room / inside
     return fitted
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.charts.figure import Floats, Whole, ratio
+from dsprof.events import Class
 from dsprof.run.table import numbers, positions, whole
 
 
@@ -42,11 +43,17 @@ class PhaseTable:
         return [i for i, parent in enumerate(self.parents) if parent < 0]
 
     def mean(self, rows: slice | Whole = slice(None)) -> Floats:
-        """Seconds of one step per phase, over some rows. [phases]"""
+        """Seconds of one step per phase, over some rows. [phases]
+
+        Checkpoints happen now and then: they are spread over all steps. Timers may be sampled:
+        they stand for the steps between, and their sums are spread over the steps that tell any.
+        """
         part = self.seconds[rows]
         known = np.isfinite(part)
-        told = max(int(known.any(axis=1).sum()), 1)
-        return np.asarray(np.where(known, part, 0.0).sum(axis=0) / told)
+        rare = np.array([word == Class.CHECKPOINT for word in self.classes], dtype=bool)
+        told = int(known[:, ~rare].any(axis=1).sum())
+        over = np.where(rare, len(part), told)
+        return np.asarray(np.where(known, part, 0.0).sum(axis=0) / np.maximum(over, 1))
 
     def self_time(self, totals: Floats) -> Floats:
         """What the children of every phase do not explain. [phases]"""

@@ -79,9 +79,38 @@ def test_children_that_outlast_their_parent_are_fitted_into_it() -> None:
     assert table
     values = table.mean()
     values[table.names.index("backward_inner")] = 5.0
-    fitted = _fit(table, values)
+    fitted = _fit(table, values, 10.0)
     inside = [i for i, p in enumerate(table.parents) if p == table.names.index("backward")]
     assert fitted[inside].sum() == pytest.approx(values[table.names.index("backward")])
+
+
+def test_phases_that_overlap_do_not_make_the_step_longer() -> None:
+    table = phase_table(made(3).phases, made(3).steps)
+    assert table
+    trace = icicle(table, table.mean(), 1.5)["data"][0]  # its phases say 1.6 s
+    parts = dict(zip(trace["labels"], trace["values"], strict=True))
+    assert parts["one step"] == 1.5
+    assert parts["forward"] + parts["backward"] + parts["step"] == pytest.approx(1.5)
+    assert trace["text"][trace["labels"].index("forward")].startswith("300 ms")
+
+
+def test_one_checkpoint_is_spread_over_all_steps() -> None:
+    saved = {"kind": "phase", "name": "save-checkpoint", "raw": "save-checkpoint", "seconds": 20.0}
+    run = with_rows(made(10), saved | {"step": 4, "steps": 1, "rank": 0, "timers": "megatron"})
+    table = phase_table(run.phases, run.steps)
+    assert table
+    mean = dict(zip(table.names, table.mean(), strict=True))
+    assert (mean["save-checkpoint"], mean["forward"]) == (pytest.approx(2.0), pytest.approx(0.3))
+    alone = phase_table(run.phases[run.phases["name"] == "save-checkpoint"], run.steps)
+    assert alone
+    assert alone.mean() == pytest.approx([2.0])
+
+
+def test_sampled_timers_stand_for_the_steps_between() -> None:
+    run = made(10)
+    table = phase_table(run.phases[run.phases["step"] % 5 == 0], run.steps)
+    assert table
+    assert table.mean()[table.names.index("forward")] == pytest.approx(0.3)
 
 
 def test_the_map_of_ranks_shows_the_slow_one() -> None:
