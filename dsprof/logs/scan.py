@@ -125,12 +125,22 @@ class Scanner:
         """The part of an endless line that holds whole records; the rest is held back."""
         hits = self._search.find(piece)
         cut = max(len(piece) - self._search.longest, 0)
-        if hits and hits[-1][1] > len(piece) // 2:
-            start = hits[-1][1]
-            before = hits[-2][2] if len(hits) > 1 else max(0, start - 400)
-            cut = wrappers.header_start(piece, before, start)
+        for i in range(len(hits) - 1, 0, -1):
+            needle, start, _ = hits[i]
+            if start < len(piece) // 2:
+                break
+            if self._begins_record(needle, piece, start, len(piece)):
+                cut = wrappers.header_start(piece, hits[i - 1][2], start)
+                break
         self._pieces.give_back(piece[cut:])
         return piece[:cut]
+
+    def _begins_record(self, needle: int, piece: bytes, start: int, high: int) -> bool:
+        """Whether a record stands at a needle: a needle alone may be part of a key."""
+        return any(
+            regex is None or regex.match(piece, start, high)
+            for _, regex in self._search.of_needle[needle]
+        )
 
     def _scan(self, piece: bytes) -> None:
         piece = wrappers.without_colours(piece)
@@ -240,9 +250,8 @@ class Scanner:
                 break
             if start < begin:
                 continue  # inside the head
-            for _, regex in self._search.of_needle[needle]:
-                if regex is None or regex.match(piece, start, high):
-                    return start
+            if self._begins_record(needle, piece, start, high):
+                return start
         return high
 
     def _open(self, block: OpenBlock, low: int) -> None:
