@@ -6,7 +6,7 @@ let opener = null;
 function openDrawer(title, parts, onward) {
   const drawer = byId("drawer");
   if (drawer.hidden) opener = document.activeElement;
-  byId("drawer-title").textContent = title;
+  byId("drawer-title").textContent = visible(title);
   byId("drawer-body").replaceChildren(...parts);
   byId("drawer-body").scrollTop = 0;
   drawer.hidden = false;

@@ -14,7 +14,8 @@ function seconds(value) {
     return `${Math.floor(minutes / 60).toLocaleString("en-US")} h ${String(minutes % 60).padStart(2, "0")} min`;
   }
   if (size >= 120) return `${Math.floor(Math.round(value) / 60)} min ${String(Math.round(value) % 60).padStart(2, "0")} s`;
-  if (size >= 0.9995 || size === 0) return `${digits(value)} s`;
+  if (size < 0.5e-9) return "0 s"; // what is left of rounding
+  if (size >= 0.9995) return `${digits(value)} s`;
   return size >= 0.9995e-3 ? `${digits(value * 1e3)} ms` : `${digits(value * 1e6)} µs`;
 }
 
@@ -28,9 +29,12 @@ function share(part) {
 const whole = (number) => number.toLocaleString("en-US");
 const plainNumber = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(5))) : "–");
 
+/* Letters that turn the direction of writing, as escapes: a name must read as it is. */
+const visible = (text) => String(text).replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
 function element(tag, text = "", attributes = {}) {
   const made = document.createElement(tag);
-  if (text !== "") made.textContent = text;
+  if (text !== "") made.textContent = visible(text);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   return made;
 }

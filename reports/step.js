@@ -113,11 +113,10 @@ function showStep(timeline, row) {
 
 function pairsOf(track, row) {
   const list = element("dl", "", { class: "pairs" });
-  const held = ["communication", "pipeline"].filter((bound) => track["bound-" + bound][row]);
-  const said = [["held back by", held.join(", ") || "nothing of communication"]];
+  const said = [["held back by", track.bounds[track.bound[row]]]];
   for (const name of [...track.measures, ...track.classes])
     if (Number.isFinite(track[name][row])) said.push([theme.labels[name] ?? (name === "seconds" ? "step time" : name.replaceAll("_", " ")), cellOf(name, track[name][row])]);
-  if (!track.classes.length) said.shift();
+  if (track.loss_broken?.[row]) said.push(["loss", Number.isNaN(track.loss?.[row] ?? NaN) ? "nan" : "inf"]);
   for (const [label, value] of said) {
     const pair = element("div");
     pair.append(element("dt", label), element("dd", value));

@@ -37,7 +37,7 @@ class Timeline {
   async listen() {
     await draw(this.name);
     this.plot.holder.on("plotly_relayout", (change) => this.zoomed(change));
-    this.plot.holder.on("plotly_click", ({ points }) => this.open(this.slowestNear(points[0])));
+    this.plot.holder.on("plotly_click", ({ points }) => this.open(this.slowestOf(points)));
   }
 
   key(event) {
@@ -105,6 +105,7 @@ class Timeline {
     const columns = this.columns();
     const data = this.whole.data.map((trace) => {
       if (trace.meta === "beyond") return trace;
+      if (trace.meta === "columns") return { ...trace, ...this.heading(columns) };
       if (trace.type === "scatter") return { ...trace, ...this.line(trace.meta) };
       const values = trace.meta === "unknown" ? this.unexplained() : this.track[trace.meta];
       return {
@@ -132,18 +133,26 @@ class Timeline {
     return found;
   }
 
+  heading(columns) {
+    const y = columns.map(({ a, b }) => meanOf(this.track.seconds, a, b));
+    return { x: columns.map((c) => c.x), y, customdata: columns.map((c) => c.label) };
+  }
+
   line(name) {
     const values = this.track[name];
+    const broken = this.track[`${name}_broken`];
+    const customdata = [];
     const [from, to] = this.reach(values);
     const each = Math.max(1, Math.ceil((2 * (to - from)) / POINTS));
     const x = [];
     const y = [];
     for (let a = from; a < to; a += each)
-      for (const i of extremes(values, a, Math.min(a + each, to))) {
+      for (const i of pointsOf(values, broken, a, Math.min(a + each, to))) {
         x.push(this.track.x[i]);
-        y.push(values[i]);
+        y.push(Number.isFinite(values[i]) ? values[i] : null);
+        customdata.push(whole(this.track.step[i]));
       }
-    return { x, y, mode: x.length <= 60 ? "lines+markers" : "lines" };
+    return { x, y, customdata, mode: x.length <= 60 ? "lines+markers" : "lines" };
   }
 
   /* The range and the nearest known value on either side, so that a line does not end inside. */
@@ -164,13 +173,15 @@ class Timeline {
     return this.rest;
   }
 
-  slowestNear(point) {
-    const { x, seconds: time } = this.track;
-    const half = (point.data.width?.[point.pointIndex] ?? this.spacing()) / 2;
-    const a = lowerBound(x, point.x - half);
-    const b = Math.max(a + 1, lowerBound(x, point.x + half));
-    let slowest = Math.min(a, this.track.size - 1);
-    for (let i = a; i < Math.min(b, this.track.size); i++) if (time && time[i] > time[slowest]) slowest = i;
+  /* The slowest step of the column that was clicked; lines have no width and do not count. */
+  slowestOf(points) {
+    const bar = points.find(({ data }) => data.type === "bar");
+    if (!bar) return Math.min(lowerBound(this.track.x, points[0].x), this.track.size - 1);
+    const { a, b } = this.columns()[bar.pointNumber];
+    const { seconds: time } = this.track;
+    const lasting = (i) => time?.[i] || 0; // NaN where no time is told
+    let slowest = a;
+    for (let i = a; i < b; i++) if (lasting(i) > lasting(slowest)) slowest = i;
     return slowest;
   }
 
@@ -252,6 +263,13 @@ function meanOf(values, a, b) {
       count++;
     }
   return count ? sum / count : null;
+}
+
+/* The extremes, and a step whose value is no number: there the line is interrupted. */
+function pointsOf(values, broken, a, b) {
+  const found = extremes(values, a, b);
+  const gap = broken ? broken.subarray(a, b).indexOf(1) : -1;
+  return gap < 0 ? found : [...found, a + gap].sort((one, other) => one - other);
 }
 
 function extremes(values, a, b) {

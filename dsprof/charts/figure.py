@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,7 @@ Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 
 FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+FEW: Final = 10  #: numbers on an axis so close that each has a tick
 POINTS: Final = 1200  #: of one line; more than a screen is wide
 
 
@@ -29,6 +31,18 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
         "automargin": True,
         **more,
     }
+
+
+def whole_ticks(values: npt.ArrayLike) -> dict[str, Any]:
+    """Ticks of an axis of whole numbers; no two of them read the same.
+
+    With few numbers plotly would put ticks between them. With many it does so only after
+    zooming in; such a tick then shows its fraction.
+    """
+    known = np.asarray(values, dtype=float)
+    known = known[np.isfinite(known)]
+    few = known.size == 0 or float(np.ptp(known)) <= FEW
+    return {"tickformat": ",d", "dtick": 1, "tick0": 0} if few else {"tickformat": ",~f"}
 
 
 def layout(height: int, **more: Any) -> dict[str, Any]:
@@ -86,7 +100,15 @@ def numbers(values: npt.ArrayLike, digits: int = 5) -> list[float | None]:
     return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in array]
 
 
+_TURNING: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """Letters that turn the direction of writing, as escapes: a name must read as it is."""
+    return _TURNING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def plain(text: object, most: int = 60) -> str:
     """Words of a log as plotly must get them to show them as they are: it reads markup."""
-    shown = str(text)
+    shown = visible(str(text))
     return html.escape(shown if len(shown) <= most else shown[: most - 1] + "…", quote=False)

@@ -56,7 +56,7 @@ LABEL: Final = {
     "data": "data loading",
     "offload": "offload",
     "checkpoint": "checkpoint",
-    "other": "other, timed",
+    "other": "other or not timed",
     "unknown": "not broken down",
 }
 

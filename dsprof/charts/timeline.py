@@ -8,7 +8,17 @@ import numpy as np
 import pandas as pd
 
 from dsprof.charts.columns import Columns, columns, step_axis
-from dsprof.charts.figure import Figure, Floats, axis, keep, layout, numbers, panel_title
+from dsprof.charts.figure import (
+    Figure,
+    Floats,
+    Whole,
+    axis,
+    keep,
+    layout,
+    numbers,
+    panel_title,
+    whole_ticks,
+)
 from dsprof.charts.palette import LABEL, STACK, colour, fill
 from dsprof.events import Bound
 from dsprof.units import format_seconds
@@ -40,16 +50,19 @@ def timeline(steps: pd.DataFrame) -> Figure | None:
     bars, x = columns(steps), step_axis(steps)
     traces: list[dict[str, Any]] = []
     if "time" in rows:
+        traces.append(_heading(steps, bars))
         traces += _stack(steps, bars)
         if len(bars.starts) < len(steps):
-            traces.append(_line("each step, outliers kept", x, steps["seconds"], "y"))
+            # The columns answer for it: a tooltip of one step beside means would mislead.
+            each = _line("each step, outliers kept", x, steps, "seconds", "y")
+            traces.append(each | {"hoverinfo": "skip", "hovertemplate": None})
         traces += _beyond(x, steps)
     if "bound" in rows:
         traces += _strips(steps, bars)
     if "rate" in rows and rate is not None:
-        traces.append(_line(rate[1], x, steps[rate[0]], "y3"))
+        traces.append(_line(rate[1], x, steps, rate[0], "y3"))
     if "loss" in rows:
-        traces.append(_line("loss", x, steps["loss"], "y4"))
+        traces.append(_line("loss", x, steps, "loss", "y4"))
     return {"data": traces, "layout": _layout(rows, steps, x, rate[1] if rate else "")}
 
 
@@ -101,6 +114,21 @@ def _stack(steps: pd.DataFrame, bars: Columns) -> list[dict[str, Any]]:
     ]
 
 
+def _heading(steps: pd.DataFrame, bars: Columns) -> dict[str, Any]:
+    """First line of a tooltip: which steps a column is of, and how long they take."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "meta": "columns",
+        "name": "",
+        "x": numbers(bars.x, 9),
+        "y": numbers(bars.mean(_values(steps, "seconds"))),
+        "customdata": bars.labels,
+        "marker": {"color": "rgba(0,0,0,0)"},
+        "hovertemplate": "<b>%{customdata}: %{y:.3s}s</b><extra></extra>",
+    }
+
+
 def _strips(steps: pd.DataFrame, bars: Columns) -> list[dict[str, Any]]:
     return [
         {
@@ -119,22 +147,35 @@ def _strips(steps: pd.DataFrame, bars: Columns) -> list[dict[str, Any]]:
     ]
 
 
-def _line(name: str, x: Floats, values: pd.Series[Any], yaxis: str) -> dict[str, Any]:
-    y = values.to_numpy(dtype=float, na_value=np.nan)
+def _line(name: str, x: Floats, steps: pd.DataFrame, column: str, yaxis: str) -> dict[str, Any]:
+    y = _values(steps, column)
     kept = keep(x, y)
+    if f"{column}_broken" in steps:
+        kept = _with_gaps(kept, steps[f"{column}_broken"].to_numpy(dtype=bool))
+    step = steps["step"].to_numpy(dtype=np.int64)
     role = "ink" if yaxis != "y" and len(kept) <= 400 else "muted"  # a long one is a dense band
     return {
         "type": "scatter",
         "mode": "lines+markers" if len(kept) <= 60 else "lines",
         "name": name,
-        "meta": str(values.name),
+        "meta": column,
         "x": numbers(x[kept], 9),
         "y": numbers(y[kept]),
         "yaxis": yaxis,
+        "connectgaps": False,
+        "customdata": [f"{n:,}" for n in step[kept]],
         "line": {"color": colour(role), "width": 1.4 if len(kept) <= 400 else 0.7},
         "marker": {"size": 4, "color": colour(role)},
-        "hovertemplate": ("%{y:.3s}s" if yaxis == "y" else "%{y:.4~g}") + f"<extra>{name}</extra>",
+        "hovertemplate": "%{y:.4~g}<extra>" + name + ", step %{customdata}</extra>",
     }
+
+
+def _with_gaps(kept: Whole, broken: np.ndarray[Any, np.dtype[np.bool_]]) -> Whole:
+    """Points of a line with those that interrupt it; one is enough between two others."""
+    both = np.union1d(kept, np.flatnonzero(broken))
+    gap = broken[both]
+    thin: Whole = both[~gap | ~np.append(False, gap[:-1])]
+    return thin
 
 
 def highest(seconds: Floats) -> float | None:
@@ -163,10 +204,11 @@ def _beyond(x: Floats, steps: pd.DataFrame) -> list[dict[str, Any]]:
             "x": numbers(x[over], 9),
             "y": numbers(np.full(len(over), 0.97 * end)),
             "text": [format_seconds(s) for s in seconds[over]],
+            "customdata": [f"{n:,}" for n in steps["step"].to_numpy(dtype=np.int64)[over]],
             "textposition": "middle right",
             "textfont": {"size": 11, "color": colour("ink")},
             "marker": {"symbol": "triangle-up", "size": 9, "color": colour("ink")},
-            "hovertemplate": "%{text}<extra>slower than the axis shows</extra>",
+            "hovertemplate": "%{text}<extra>step %{customdata}, beyond the axis</extra>",
         }
     ]
 
@@ -188,6 +230,7 @@ def _layout(rows: list[str], steps: pd.DataFrame, x: Floats, rate: str) -> dict[
         more["yaxis2"] |= {"range": [0, 1], "showticklabels": False, "showgrid": False}
     last = "y" + names[rows[-1]].removeprefix("yaxis")
     bottom = axis("optimizer step", anchor=last, showgrid=False, tickformat=",d")
+    heading = {"unifiedhovertitle": {"text": " "}} if "time" in rows else {}
     height = 120 + round(sum(_ROWS[row] for row in rows) * 420)
     return layout(
         height,
@@ -196,7 +239,7 @@ def _layout(rows: list[str], steps: pd.DataFrame, x: Floats, rate: str) -> dict[
         bargap=0,
         hovermode="x unified",
         dragmode="zoom",
-        xaxis=bottom | _ticks(steps, x) | {"range": _reach(x)},
+        xaxis=bottom | _ticks(steps, x) | {"range": _reach(x)} | heading,
         shapes=_launches(steps, x),
         annotations=[panel_title(titles[row], top) for row, (_, top) in domains.items()],
         **more,
@@ -224,7 +267,7 @@ def _ticks(steps: pd.DataFrame, x: Floats) -> dict[str, Any]:
     """Step numbers at the ticks where the axis is not the step number itself."""
     numbers_ = steps["step"].to_numpy(dtype=float)
     if np.array_equal(x, numbers_):
-        return {}
+        return whole_ticks(x)
     at = np.unique(np.linspace(0, len(x) - 1, min(len(x), 9)).astype(int))
     return {
         "tickmode": "array",

@@ -18,7 +18,7 @@ from dsprof.page.model import Place, Section
 from dsprof.page.ranks import rank_section
 from dsprof.page.resources import gpu_section, memory_section, training_section
 from dsprof.page.steps import engines, phase_section, time_section
-from dsprof.page.tracks import SPACIOUS, line_spans, thinned, track
+from dsprof.page.tracks import SPACIOUS, line_spans, thinned, track, with_broken_losses
 from dsprof.page.trust import Setting, doubt_section, problem_section, settings
 from dsprof.page.verdict import Told, Verdict, told, verdict
 
@@ -80,7 +80,7 @@ def _steps(run: Run, page: Contents) -> list[pd.DataFrame]:
     spans = []
     where = []
     for engine, whole in found:
-        steps = thinned(whole)
+        steps = with_broken_losses(thinned(whole), run.events)
         phases = phase_table(run.phases, steps, slowest=len(steps) <= SPACIOUS)
         spans.append(line_spans(steps, run.events))
         page.tracks[str(engine)] = track(steps, phases, spans[-1], page.sources)

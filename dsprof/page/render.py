@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 import dsprof
 from dsprof.charts import LABEL, PALETTE, PATTERN
+from dsprof.charts.figure import visible
 from dsprof.errors import DsprofError
 from dsprof.page import words
 from dsprof.page.contents import Contents, contents
@@ -123,11 +124,17 @@ def _read(name: str) -> str:
     return (_folder() / name).read_text(encoding="utf-8")
 
 
+def _readable(value: Any) -> Any:
+    """Every word the template prints, where it is not markup of its own."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def _templates() -> Environment:
     return Environment(
         loader=FileSystemLoader(_folder()),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
+        finalize=_readable,
         trim_blocks=True,
         lstrip_blocks=True,
     )

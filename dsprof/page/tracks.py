@@ -9,10 +9,12 @@ import pandas as pd
 
 from dsprof.charts import HELD, STACK, PhaseTable, bound_by, step_axis
 from dsprof.charts.figure import keep
+from dsprof.events import Bound
 from dsprof.page.pack import FULL, SHORT, pack_columns
 
 STEPS = 120_000  #: kept of one engine; a longer run is thinned, and the page says so
 SPACIOUS = 20_000  #: up to here everything is kept in full
+_BOUNDS = [b.value for b in Bound]
 _MEASURES = (
     "seconds", "loss", "lr", "grad_norm", "loss_scale", "samples_per_second",
     "tokens_per_second", "tflops", "communication_share",
@@ -35,6 +37,7 @@ def track(
         "segment": steps["segment"].to_numpy(dtype=np.int64, na_value=0),
         "x": step_axis(steps),
         **{f"bound-{b}": bound_by(steps, b).astype(np.int64) for b in HELD},
+        "bound": _bound_codes(steps),
         "source": spans["source"]
         .map({s: i for i, s in enumerate(sources)})
         .fillna(-1)
@@ -50,15 +53,35 @@ def track(
         columns["phaseSeconds"] = phases.seconds.T
         if len(steps) <= SPACIOUS and len(np.unique(phases.slowest)) > 1:
             columns["slowest"], columns["longest"] = phases.slowest.T, phases.longest.T
+    if "loss_broken" in steps:
+        columns["loss_broken"] = steps["loss_broken"].to_numpy(dtype=np.int64)
     data, index = pack_columns(columns, FULL if len(steps) <= SPACIOUS else SHORT)
     return {
         "data": data,
         "index": index,
         "size": len(steps),
+        "bounds": _BOUNDS,
         "classes": classes,
         "measures": measured,
         "phases": _tree(phases),
     }
+
+
+def _bound_codes(steps: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Position in `_BOUNDS` of what holds each step back. [steps]"""
+    codes = pd.Categorical(steps["bound"].astype("object"), categories=_BOUNDS).codes
+    return np.where(codes < 0, _BOUNDS.index(Bound.UNKNOWN.value), codes).astype(np.int64)
+
+
+def with_broken_losses(steps: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
+    """Steps with `loss_broken`: the source prints a loss, and it is nan or infinite."""
+    broken = events[(events["kind"] == "metric") & (events["name"] == "loss")]
+    broken = broken[(broken["text"] == "nan") | np.isinf(broken["value"].astype(float))]
+    keys = ["segment", "engine", "step"]
+    told = pd.MultiIndex.from_frame(broken[keys].dropna().astype(np.int64))
+    mine = pd.MultiIndex.from_frame(steps[keys].fillna(-1).astype(np.int64)).isin(told)
+    finite = np.isfinite(steps["loss"].to_numpy(dtype=float, na_value=np.nan))
+    return steps.assign(loss_broken=mine & ~finite)
 
 
 def _tree(phases: PhaseTable | None) -> dict[str, Any] | None:

@@ -39,7 +39,7 @@ def told(finding: Finding) -> Told:
     cost = format_share(finding.share) + " of step time" if finding.share is not None else ""
     if not cost and finding.seconds_per_step is not None:
         cost = f"{format_seconds(finding.seconds_per_step)} per step"
-    gain = words.gain_words(finding.gain, None)
+    gain = words.gain(finding.gain, None)
     notes = [
         f"Gain {gain}" if gain else "",
         _ranks_of(finding.ranks),
@@ -52,14 +52,13 @@ def told(finding: Finding) -> Told:
 
 
 def _ranks_of(ranks: tuple[int, ...]) -> str:
-    return f"{'Rank' if len(ranks) == 1 else 'Ranks'} {words.ranges(list(ranks))}" if ranks else ""
+    return f"{'Rank' if len(ranks) == 1 else 'Ranks'} {words.ranges(ranks)}" if ranks else ""
 
 
 def _span(steps: tuple[int, int] | None) -> str:
     if steps is None:
         return ""
-    first, last = steps
-    return f"Step {first:,}" if first == last else f"Steps {first:,} to {last:,}"
+    return words.span(*steps, "Step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def verdict(run: Run) -> Verdict:
         number=number,
         proves=proves,
         place=_proof(found),
-        gain=words.gain_words(found.gain, step) if found else "",
+        gain=words.gain(found.gain, step) if found else "",
         sure=words.CONFIDENCE.get(found.confidence, "") if found else "",
         step=format_seconds(step) if step else "",
         bound=_bound(run.steps),
@@ -110,7 +109,7 @@ def verdict(run: Run) -> Verdict:
 
 
 def _number(found: Finding | None, step: float | None) -> tuple[str, str]:
-    if found is None:
+    if found is None or _tells_nothing(found):
         return "", ""
     if found.share is not None:
         cost = found.seconds_per_step
@@ -124,6 +123,11 @@ def _number(found: Finding | None, step: float | None) -> tuple[str, str]:
     return "", ""
 
 
+def _tells_nothing(found: Finding) -> bool:
+    """All of the step is unaccounted for: a large 100 % would look like a measurement."""
+    return found.rule == "unaccounted-time" and found.share == 1
+
+
 def _proof(found: Finding | None) -> Place | None:
     for proof in found.evidence if found else ():
         place = Place.of(proof.source, proof.line)
@@ -133,12 +137,14 @@ def _proof(found: Finding | None) -> Place | None:
 
 
 def _bound(steps: pd.DataFrame) -> str:
-    """How many steps each class holds back, in words; empty where nobody can say."""
-    told = steps["bound"].astype("object")
-    told = told[told.notna() & told.ne("unknown")]
-    counts = told.value_counts()
-    said = [f"{count:,} {bound}-bound" for bound, count in counts.items()]
-    return f"Of {words.count_of(len(told), 'step')}: {', '.join(said)}." if said else ""
+    """How many steps each class holds back, in words; empty where no step is known."""
+    counts = steps["bound"].astype("object").fillna("unknown").value_counts()
+    unknown = int(counts.get("unknown", 0))
+    said = [f"{count:,} {bound}-bound" for bound, count in counts.items() if bound != "unknown"]
+    if not said:
+        return ""
+    said += [f"{unknown:,} unknown"] if unknown else []
+    return f"Of {words.count_of(len(steps), 'step')}: {', '.join(said)}."
 
 
 def _parts(run: Run, main: pd.DataFrame) -> list[Part]:

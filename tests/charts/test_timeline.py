@@ -7,9 +7,9 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from dsprof.charts import bound_by, step_axis, timeline
+from dsprof.charts import LABEL, bound_by, step_axis, timeline
 from dsprof.charts.columns import COLUMNS, columns
-from tests.page.runs import made, with_rows
+from tests.page.runs import made
 
 
 def bars(figure: dict, role: str) -> np.ndarray:
@@ -66,6 +66,7 @@ def test_one_very_slow_step_does_not_flatten_the_others() -> None:
     assert end < 5
     assert beyond["x"] == [50.0]
     assert beyond["text"] == ["101 s"]
+    assert beyond["customdata"] == ["50"]
 
 
 def test_a_run_without_times_rates_and_losses_has_no_chart() -> None:
@@ -90,5 +91,30 @@ def test_plotly_accepts_the_figure_of_any_number_of_steps(steps: int) -> None:
 
 
 def test_a_loss_that_is_no_number_leaves_a_gap() -> None:
-    run = with_rows(made(5), {"kind": "metric", "name": "loss", "value": np.nan, "step": 3})
-    go.Figure(timeline(run.steps))
+    steps = made(6).steps
+    steps["loss"] = [4.0, np.nan, 3.0, np.nan, np.inf, 2.0]
+    steps["loss_broken"] = [False, False, False, True, True, False]
+    figure = timeline(steps)
+    assert figure
+    line = next(t for t in figure["data"] if t.get("meta") == "loss")
+    assert line["y"] == [4.0, 3.0, None, 2.0]  # the second step is only not told
+    assert line["connectgaps"] is False
+    go.Figure(figure)
+
+
+def test_a_tooltip_says_of_which_steps_its_numbers_are() -> None:
+    steps = made(2000).steps
+    figure = timeline(steps)
+    assert figure
+    first, *others = figure["data"]
+    assert first["customdata"][1] == "steps 8 to 14, mean"
+    assert first["y"][1] == pytest.approx(steps["seconds"][7:14].mean(), rel=1e-3)
+    each = next(t for t in others if t.get("meta") == "seconds")
+    assert each["hoverinfo"] == "skip"
+    loss = next(t for t in others if t.get("meta") == "loss")
+    assert loss["customdata"][0] == "1"
+    assert "step %{customdata}" in loss["hovertemplate"]
+
+
+def test_time_that_no_timer_covers_is_not_called_timed() -> None:
+    assert LABEL["other"] == "other or not timed"

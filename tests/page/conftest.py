@@ -107,6 +107,22 @@ def _hostile(folder: Path) -> dsprof.Run:
     return dsprof.run.from_events(recorded.drop(columns="record"), meta={"sources": [str(path)]})
 
 
+def _broken_loss(_: Path) -> dsprof.Run:
+    """40 steps; the loss of two of them is printed and is no number."""
+    loss = {"kind": "metric", "name": "loss", "steps": 1, "rank": 0}
+    return with_rows(
+        made(40),
+        loss | {"value": float("nan"), "text": "nan", "step": 20},
+        loss | {"value": float("inf"), "step": 21},
+    )
+
+
+def _turned(_: Path) -> dsprof.Run:
+    """A source and a phase whose names turn the direction of writing."""
+    turned = {"kind": "phase", "name": "step\u202egol", "seconds": 0.4, "steps": 1, "rank": 0}
+    return with_rows(made(4), turned | {"step": 2})
+
+
 RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
     "seed": _sample("neox_pipeline_2023"),
     "failure": _sample("killed_rank_torchrun_0.19.8"),
@@ -114,5 +130,7 @@ RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
     "comms": _sample("comms_verbose_0.16.9"),
     "megatron": _megatron,
     "hostile": _hostile,
+    "broken_loss": _broken_loss,
+    "turned": _turned,
     "huge": lambda _: huge(),
 }

@@ -107,6 +107,78 @@ def test_a_click_on_a_column_opens_its_step_with_phases_and_log_lines(opened: Op
     expect(drawer.locator(".lines")).to_contain_text("bwd_allreduce:")
 
 
+def click_column(page: Page, step: int) -> None:
+    """Clicks the chart of steps where that step stands."""
+    page.locator(".plot-steps").scroll_into_view_if_needed()
+    page.wait_for_timeout(200)
+    box = page.locator(".plot-steps .nsewdrag").first.bounding_box()
+    assert box
+    low, high = page.evaluate("document.querySelector('.plot-steps')._fullLayout.xaxis.range")
+    x = box["x"] + box["width"] * (step - low) / (high - low)
+    page.mouse.move(x, box["y"] + box["height"] * 0.9)
+    page.wait_for_timeout(150)
+    page.mouse.click(x, box["y"] + box["height"] * 0.9)
+
+
+def test_a_click_on_a_column_of_many_steps_opens_the_slowest_of_them(opened: Open) -> None:
+    page = opened("megatron")
+    click_column(page, 7000)
+    expect(page.locator("#drawer h2")).to_have_text("Step 7,000")
+    page.keyboard.press("Escape")
+    click_column(page, 3000)
+    opened_ = int(page.locator("#drawer h2").inner_text().removeprefix("Step ").replace(",", ""))
+    assert abs(opened_ - 3000) < 60
+    assert opened_ % 17 == 16  # the slowest of any 17 in a row
+
+
+def test_the_tooltip_of_a_column_names_all_its_steps(opened: Open) -> None:
+    page = opened("megatron")
+    page.locator(".plot-steps").scroll_into_view_if_needed()
+    page.wait_for_timeout(200)
+    box = page.locator(".plot-steps .nsewdrag").first.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.9)
+    first = page.locator(".plot-steps .hoverlayer .legendtext").first
+    expect(first).to_contain_text(", mean: 1.5")
+    expect(first).to_contain_text("steps 4,")
+
+
+def test_a_step_tells_what_holds_it_back_even_if_that_is_unknown(opened: Open) -> None:
+    page = opened("megatron")
+    page.fill("form.tools input[name=step]", "77")
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawer .pairs")).to_contain_text("held back byunknown")
+    page = opened("comms")
+    page.fill("form.tools input[name=step]", "7")
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawer .pairs")).to_contain_text("held back bycommunication")
+
+
+def test_a_loss_that_is_no_number_breaks_the_line_and_is_told(opened: Open) -> None:
+    page = opened("broken_loss")
+    told = "document.querySelector('.plot-steps').data.find(t => t.meta === 'loss').y"
+    page.locator(".plot-steps").scroll_into_view_if_needed()
+    assert page.evaluate(told).count(None) == 1
+    for number in ("20", "21"):
+        page.fill("form.tools input[name=step]", number)
+        page.keyboard.press("Enter")
+        word = {"20": "nan", "21": "inf"}[number]
+        expect(page.locator("#drawer .pairs")).to_contain_text(f"loss{word}")
+    page.keyboard.press("Escape")
+    for _ in range(2):
+        page.click("form.tools button[name=in]")
+    assert None in page.evaluate(told)
+
+
+def test_names_that_turn_the_writing_are_shown_as_escapes_in_the_drawer(opened: Open) -> None:
+    page = opened("turned")
+    page.fill("form.tools input[name=step]", "2")
+    page.keyboard.press("Enter")
+    said = page.locator("#drawer").inner_text()
+    assert "\\u202egol" in said
+    assert "\u202e" not in said
+
+
 def test_a_step_is_found_by_its_number_among_a_hundred_thousand(opened: Open) -> None:
     page = opened("huge")
     page.fill("form.tools input[name=step]", "77,777")

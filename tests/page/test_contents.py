@@ -21,10 +21,10 @@ from dsprof.page.model import Place
 from dsprof.page.pack import FULL, SHORT, pack_columns
 from dsprof.page.resources import memory_section, training_section
 from dsprof.page.steps import phase_section, time_section
-from dsprof.page.tracks import STEPS, line_spans, thinned
+from dsprof.page.tracks import STEPS, line_spans, thinned, with_broken_losses
 from dsprof.page.trust import problem_section, settings
 from dsprof.page.verdict import told, verdict
-from dsprof.page.words import gain_words, ranges
+from dsprof.page.words import gain, ranges
 from tests.page.runs import made, with_rows
 
 
@@ -114,9 +114,16 @@ def test_a_place_needs_a_source_and_a_line() -> None:
 
 
 def test_a_gain_is_said_in_seconds_and_in_parts_of_the_step() -> None:
-    assert gain_words((0.5, 1.0), 5.0) == "500 ms to 1.00 s of 5.00 s per step (10 % to 20 %)"
-    assert gain_words((0.5, 0.5), None) == "500 ms per step"
-    assert gain_words(None, 5.0) == ""
+    assert gain((0.5, 1.0), 5.0) == "500 ms to 1.00 s of 5.00 s per step (10 % to 20 %)"
+    assert gain((0.5, 0.5), None) == "500 ms per step"
+    assert gain(None, 5.0) == ""
+
+
+def test_a_gain_that_may_be_nothing_is_said_by_its_end() -> None:
+    run = made(20)
+    run.__dict__["findings"] = [finding(gain=(0.0, 0.8))]
+    assert verdict(run).gain == "up to 800 ms of 1.60 s per step (50 %)"
+    assert "Gain up to 800 ms per step" in told(run.findings[0]).note
 
 
 def test_neighbouring_ranks_are_said_as_a_range() -> None:
@@ -142,6 +149,51 @@ def test_the_first_screen_has_the_number_that_proves_it_and_its_line() -> None:
     assert shown_.number == "31 %"
     assert shown_.proves == "of step time is communication: 500 ms of 1.60 s per step"
     assert shown_.place == Place("made.log", 7)
+
+
+def test_time_nobody_accounts_for_is_no_large_number() -> None:
+    run = made(20)
+    run.__dict__["findings"] = [finding(rule="unaccounted-time", share=1.0, seconds_per_step=1.6)]
+    assert verdict(run).number == ""
+    run.__dict__["findings"] = [finding(rule="unaccounted-time", share=0.4, seconds_per_step=0.6)]
+    assert verdict(run).number == "40 %"
+
+
+def test_steps_of_which_nothing_is_known_are_counted() -> None:
+    run = made(10)
+    bound = ["optimizer"] * 4 + ["unknown"] * 5 + [None]
+    run.__dict__["steps"] = run.steps.assign(bound=bound)
+    assert verdict(run).bound == "Of 10 steps: 4 optimizer-bound, 6 unknown."
+    run.__dict__["steps"] = run.steps.assign(bound="unknown")
+    assert verdict(run).bound == ""
+
+
+def test_the_median_of_the_page_is_that_of_the_terminal() -> None:
+    from dsprof.text.overview import overview
+    from dsprof.units import format_seconds
+
+    run = made(11)
+    steps = run.steps.assign(
+        seconds=[900.0] * 3 + [float(n) for n in range(4, 12)],
+        seconds_from=["clock"] * 3 + ["logged"] * 8,  # the slow ones are of another source
+    )
+    run.__dict__["steps"] = steps
+    median = overview(run).median
+    assert median == 8.0
+    lead = time_section(0, steps, many=False).lead
+    assert lead == f"Half of the steps take {format_seconds(median)} or less."
+
+
+def test_a_loss_that_is_told_and_no_number_is_known_as_such() -> None:
+    base = {"kind": "metric", "name": "loss", "steps": 1, "rank": 0}
+    run = with_rows(
+        made(5),
+        base | {"value": np.nan, "text": "nan", "step": 3},
+        base | {"value": np.inf, "step": 4},
+    )
+    blank = run.steps.assign(loss=run.steps["loss"].where(run.steps["step"] != 2))
+    marked = with_broken_losses(blank, run.events)
+    assert list(marked["loss_broken"]) == [False, False, True, True, False]  # 2 is only not told
 
 
 def test_the_parts_of_the_average_step_fill_it() -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 import dsprof
+from dsprof.charts.figure import plain
 from dsprof.errors import DsprofError
 from dsprof.page import render_page, write_page
 from dsprof.page.pack import safe_json
-from tests.page.runs import huge, made
+from tests.page.runs import huge, made, with_rows
 
 HOSTILE = "</script><script>window.hit=1</script>"
 
@@ -59,6 +60,21 @@ def test_hostile_words_never_become_elements(written: Callable[[str], Path]) -> 
     assert HOSTILE not in page
     assert "&lt;/script&gt;&lt;script&gt;window.hit=1" in page
     assert page.count("<script") == 5  # theme, library, data, one track, the page's own
+
+
+def test_letters_that_turn_the_writing_are_shown_as_escapes() -> None:
+    turned = "run\u202egol.txt\u2066"
+    run = with_rows(
+        made(4, 2),
+        {"kind": "problem", "name": "exception", "text": turned, "rank": 1, "source": turned},
+        {"kind": "config", "name": turned, "text": turned, "source": turned},
+        {"kind": "phase", "name": turned, "seconds": 0.4, "step": 2, "steps": 1, "rank": 0},
+    )
+    run.meta["sources"] = [turned]
+    page = render_page(run)
+    assert not re.search("[\u202a-\u202e\u2066-\u2069]", page)
+    assert "<title>run\\u202egol.txt\\u2066" in page
+    assert plain(turned) == "run\\u202egol.txt\\u2066"  # phases and ranks of the charts
 
 
 def test_json_in_a_script_element_cannot_end_it() -> None:
