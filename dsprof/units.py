@@ -48,6 +48,8 @@ _PREFIX: Final = {
     "Z": 1e21,
 }
 
+NOTHING: Final = 0.5e-9  #: seconds; less is what is left of rounding, no clock tells it
+
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµ/]*)")
 
 
@@ -118,6 +120,7 @@ def format_seconds(seconds: float) -> str:
     """`5.79 s`, `302 ms`, `45.0 µs`, `2 h 05 min`."""
     if not math.isfinite(seconds):
         return "unknown"
+    seconds = seconds if abs(seconds) >= NOTHING else 0.0
     size_ = abs(seconds)
     if size_ >= 3600:
         minutes = round(seconds / 60)

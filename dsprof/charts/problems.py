@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from dsprof.charts.figure import Figure, axis, layout, plain
+from dsprof.charts.figure import Figure, axis, layout, plain, whole_ticks
 from dsprof.charts.palette import colour
 
 SHOWN = 2000  #: marks on the line; the list below it is complete to its own limit
@@ -51,7 +51,7 @@ def problem_line(problems: pd.DataFrame) -> Figure | None:
         "hovertemplate": "%{y}: %{text}<extra></extra>",
     }
     rows = len(set(where))
-    more: dict[str, Any] = {} if timed else {"tickformat": ",d"}
+    more: dict[str, Any] = {} if timed else whole_ticks(x)
     return {
         "data": [trace],
         "layout": layout(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.charts.figure import Figure, axis, layout, numbers, plain, ratio
+from dsprof.charts.figure import Figure, axis, layout, numbers, plain, ratio, whole_ticks
 from dsprof.charts.palette import colour
 from dsprof.charts.phase_table import codes_of
 from dsprof.units import format_seconds
@@ -63,7 +63,7 @@ def rank_map(table: pd.DataFrame) -> Figure:
         "layout": layout(
             26 * len(table) + 106,
             margin={"l": 62, "r": 12, "t": 50, "b": 44},
-            xaxis=axis("rank", showgrid=False, tickformat=",d"),
+            xaxis=axis("rank", showgrid=False, **whole_ticks(table.columns)),
             yaxis=axis("", autorange="reversed", showgrid=False),
         ),
     }

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.charts.columns import step_axis
-from dsprof.charts.figure import Figure, axis, keep, layout, numbers, panel_title
+from dsprof.charts.figure import Figure, axis, keep, layout, numbers, panel_title, whole_ticks
 from dsprof.charts.palette import colour
 
 LINES = 8  #: ranks drawn one by one; more are drawn as lowest, median and highest
@@ -120,10 +120,14 @@ def _panels(panels: dict[str, list[Line]], bottom: str, stairs: Collection[str] 
             annotations=titles,
             hovermode="x unified",
             dragmode="zoom",
-            xaxis=axis(bottom, anchor=last, showgrid=False, tickformat=",d"),
+            xaxis=axis(bottom, anchor=last, showgrid=False, **_steps(panels)),
             **axes,
         ),
     }
+
+
+def _steps(panels: dict[str, list[Line]]) -> dict[str, Any]:
+    return whole_ticks(np.concatenate([x for lines in panels.values() for _, x, _ in lines]))
 
 
 def _trace(line: Line, nth: int, yaxis: str, shape: str) -> dict[str, Any]:

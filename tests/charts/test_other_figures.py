@@ -14,10 +14,11 @@ from dsprof.charts import (
     limit_of,
     over_steps,
     problem_line,
+    timeline,
     training,
     unchanged,
 )
-from dsprof.charts.figure import keep, numbers
+from dsprof.charts.figure import keep, numbers, whole_ticks
 from dsprof.charts.palette import LABEL, PALETTE, STACK
 from tests.page.runs import made, with_rows
 
@@ -184,3 +185,17 @@ def _luminance(colour: str) -> float:
     channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_ticks_of_whole_numbers_never_read_the_same() -> None:
+    assert whole_ticks([3, 5])["dtick"] == 1
+    assert whole_ticks([])["dtick"] == 1
+    assert whole_ticks([0, 40]) == {"tickformat": ",~f"}  # zoomed in, 12.5 reads 12.5
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_the_axis_of_a_short_run_has_a_tick_at_each_step(count: int) -> None:
+    steps = made(count).steps
+    for figure in (training(steps), timeline(steps)):
+        assert figure
+        assert figure["layout"]["xaxis"]["dtick"] == 1
