@@ -122,8 +122,10 @@ def test_timers_of_a_step_that_the_log_cuts_off_are_left_out() -> None:
 
 
 def test_a_phase_without_a_flavour_takes_the_class_its_name_has_elsewhere() -> None:
-    rows = [{"kind": "phase", "name": n, "step": 1, "seconds": 1.0} for n in ("forward", "mystery")]
-    classes = dict(run_of(rows).phases[["name", "class"]].itertuples(index=False))
+    rows: list[dict[str, object]] = [
+        {"kind": "phase", "name": n, "step": 1, "seconds": 1.0} for n in ("forward", "mystery")
+    ]
+    classes: dict[str, str] = dict(run_of(rows).phases[["name", "class"]].itertuples(index=False))
     assert classes == {"forward": "compute", "mystery": "other"}
 
 

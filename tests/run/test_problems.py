@@ -89,5 +89,5 @@ def test_warnings_alone_have_no_root_cause() -> None:
 def test_severity_follows_the_kind_unless_the_dialect_says(name: str, severity: str) -> None:
     row = problem(name, pattern="x.y")
     assert from_events(events([row]), grammar=grammar_with()).problems["severity"][0] == severity
-    own = SimpleNamespace(timers={}, patterns=(SimpleNamespace(id="x.y", severity="info"),))
+    own: Any = SimpleNamespace(timers={}, patterns=(SimpleNamespace(id="x.y", severity="info"),))
     assert from_events(events([row]), grammar=own).problems["severity"][0] == "info"

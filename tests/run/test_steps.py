@@ -15,7 +15,12 @@ from dsprof.run.bound import bound_of
 from dsprof.run.steps import CLASSES
 from tests.run.run_rows import events, grammar_with, metric, timers
 
-ENGINE = {"forward": 0.2, "backward": 0.5, "backward_inner": 0.3, "backward_allreduce": 0.2}
+ENGINE: dict[str, Any] = {
+    "forward": 0.2,
+    "backward": 0.5,
+    "backward_inner": 0.3,
+    "backward_allreduce": 0.2,
+}
 
 
 def run_of(*rows: dict[str, Any]) -> Run:

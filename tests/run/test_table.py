@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -18,7 +20,9 @@ def test_columns_that_are_not_there_are_missing() -> None:
 
 
 def test_types_do_not_depend_on_what_is_in_a_column() -> None:
-    full = {name: ["7"] for name in COLUMNS} | {"at": [pd.Timestamp("2024-01-01")]}
+    full: dict[str, list[Any]] = {name: ["7"] for name in COLUMNS} | {
+        "at": [pd.Timestamp("2024-01-01")]
+    }
     numbers = ("segment", "engine", "record", "step", "steps", "rank", "count", "line")
     full |= {name: [7] for name in (*numbers, "seconds", "bytes", "value")}
     empty, one = tidy(pd.DataFrame()), tidy(pd.DataFrame(full))
