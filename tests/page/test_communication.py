@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -22,16 +24,16 @@ def section_of(name: str) -> Section:
     return comm_section(dsprof.load(SAMPLES / f"{name}.log", processes=1))
 
 
-def with_calls(*rows: dict[str, object]) -> Run:
+def with_calls(*rows: Mapping[str, Any]) -> Run:
     """A run of 40 steps with these rows of communication."""
-    base = {
+    base: dict[str, Any] = {
         "segment": 0, "engine": 0, "step": 40, "rank": 0, "op": "all_reduce", "group": None,
         "bytes": MIB, "count": 1, "seconds": 0.1, "exposed_seconds": float("nan"),
         "algbw": 1e9, "busbw": 1e9, "suspect": None, "total": False, "source": "made.log",
         "line": 1,
     }  # fmt: skip
     run = made(40)
-    run.__dict__["comm"] = pd.DataFrame([base | row for row in rows])
+    run.__dict__["comm"] = pd.DataFrame([{**base, **row} for row in rows])
     return run
 
 
