@@ -123,9 +123,7 @@ class TimerFlavour:
 
     def matches(self, names: frozenset[str]) -> bool:
         return (
-            self.all <= names
-            and (not self.any or bool(self.any & names))
-            and not self.none & names
+            self.all <= names and (not self.any or bool(self.any & names)) and not self.none & names
         )
 
 

@@ -109,9 +109,7 @@ def phases(
         mixed: forward and backward hold compute and communication (ZeRO-3).
     """
     rows = of_kind(events, Kind.PHASE)
-    rows = of_finished_steps(
-        rows[rows["step"].notna() & rows["seconds"].notna()], events, flavours
-    )
+    rows = of_finished_steps(rows[rows["step"].notna() & rows["seconds"].notna()], events, flavours)
     words, which = words_of(rows, flavours)
     kept = np.array([not word.dropped for word in words], bool)[which]
     rows, which = rows[kept], which[kept]

@@ -63,9 +63,7 @@ def steps(
     table = _index(marks, phases)
     for name, values in _values(marks, table).items():
         table[name] = values
-    classes = class_seconds(
-        table[list(STEP)], phases, comm, mixed=mixed, recorded=recorded
-    )
+    classes = class_seconds(table[list(STEP)], phases, comm, mixed=mixed, recorded=recorded)
     _rates(table, classes, config)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
