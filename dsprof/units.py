@@ -50,6 +50,8 @@ _PREFIX: Final = {
 
 NOTHING: Final = 0.5e-9  #: seconds; less is what is left of rounding, no clock tells it
 
+_LONGEST_NUMBER: Final = 1e12  #: from here digits would tell nothing but the noise
+
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµ/]*)")
 
 
@@ -95,23 +97,33 @@ def amount(text: str) -> float | None:
     return found[0] * _PREFIX.get(found[1][:1], 1.0)
 
 
-_LINK = re.compile(r"\s*([\d.]+)\s*([KMGT]?)(b|B|bit|bps|b/s|B/s|bytes?/s)?\s*$")
+_LINK: Final = re.compile(
+    r"\s*(\d{1,9}(?:\.\d{0,9})?)\s*(?P<prefix>[KkMGT]?)"
+    r"(?:(?P<bytes>B|B/s|Bps|[Bb]ytes?/s)|(?P<bits>b|b/s|bps|[Bb]its?|[Bb]its?/s))?\s*"
+)
+SLOWEST_LINK: Final = 1e6  #: bytes per second; less is a slip of the unit
+FASTEST_LINK: Final = 100e12
 
 
 def bandwidth(text: str) -> float | None:
-    """Bytes per second of a link: `100Gb`, `25Gbps`, `12.5GB/s` (networks count in thousands)."""
-    match = _LINK.match(text)
-    value = number(match[1]) if match else None
-    if match is None or value is None or value <= 0:
+    """Bytes per second of a link: `100Gb`, `25Gbps`, `12.5GB/s` (networks count in thousands).
+
+    None if it names no unit or is no speed that a network has. `100G` is a kind of Ethernet:
+    bits.
+    """
+    match = _LINK.fullmatch(text[:64])
+    if match is None or not (match["prefix"] or match["bytes"] or match["bits"]):
         return None
-    per_byte = 1 if (match[3] or "b").startswith(("B", "byte")) else 8
-    return value * _PREFIX[match[2]] / per_byte
+    speed = float(match[1]) * _PREFIX[match["prefix"]] / (1 if match["bytes"] else 8)
+    return speed if SLOWEST_LINK <= speed <= FASTEST_LINK else None
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, no exponent."""
+    """Three significant digits; an exponent only beyond what anything measures."""
     if value == 0:
         return "0"
+    if abs(value) >= _LONGEST_NUMBER:
+        return f"{value:.2e}"
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:,.{min(decimals, 4)}f}"
 
@@ -122,7 +134,7 @@ def format_seconds(seconds: float) -> str:
         return "unknown"
     seconds = seconds if abs(seconds) >= NOTHING else 0.0
     size_ = abs(seconds)
-    if size_ >= 3600:
+    if 3600 <= size_ < _LONGEST_NUMBER:
         minutes = round(seconds / 60)
         return f"{minutes // 60:,} h {minutes % 60:02} min"
     if size_ >= 120:
@@ -168,11 +180,11 @@ def format_count(value: float) -> str:
 
 def format_share(share: float) -> str:
     """`76 %`, `0.4 %`, `under 0.1 %`."""
-    if not math.isfinite(share):
-        return "unknown"
     percent = share * 100
+    if not math.isfinite(percent):
+        return "unknown"
     if 0 < percent < 0.1:
         return "under 0.1 %"
     if abs(percent) < 9.95:
         return f"{percent:.1f} %"
-    return f"{percent:.0f} %"
+    return f"{percent:.0f} %" if abs(percent) < _LONGEST_NUMBER else f"{percent:.2e} %"

@@ -18,7 +18,29 @@ from dsprof.run.table import keys, known_rank, numbers, of_kind
 ENGINE_TIMERS: Final = ("zero", "zero-micro")
 ZERO3_TIMERS: Final = ("zero3-init", "zero3-fetch", "swap")
 
+#: Seconds; no phase, call or step of a training takes longer (a year has 31.6e6).
+LONGEST: Final = 1e8
+
 Outcome = tuple[pd.DataFrame, Repair | None]
+
+
+def impossible_seconds(events: pd.DataFrame, _: Source) -> Outcome:
+    """Durations that no clock reads: nan, infinite, below zero, or of years.
+
+    The other timers of such a line would pass for a whole step: they go too.
+    """
+    odd = ~events["seconds"].between(0.0, LONGEST)
+    timers = _timer_lines(events)
+    lines = timers["record"][odd[timers.index]]
+    wrong = events[
+        (odd & events["seconds"].notna())
+        | (events["record"].isin(lines) & events.index.isin(timers.index))
+    ]
+    text = (
+        "durations that are nan, negative, infinite or of years measure nothing; they and the "
+        "timers beside them were dropped"
+    )
+    return _without_seconds(events, wrong), met("impossible-seconds", "repair", text, wrong)
 
 
 def initial_step_zero(events: pd.DataFrame, _: Source) -> Outcome:
@@ -270,6 +292,7 @@ def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | No
 
 
 DEFECTS: Final[tuple[Defect, ...]] = (
+    impossible_seconds,
     initial_step_zero,
     zero_global_timers,
     all_zero_timers,

@@ -48,6 +48,17 @@ def test_a_repair_says_how_many_rows_and_where() -> None:
     assert (repair["source"], repair["line"], repair["lines"]) == ("a.log", 1, "1, 2")
 
 
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -5.0, 1e300])
+def test_a_duration_that_no_clock_reads_takes_the_timers_beside_it_along(odd: float) -> None:
+    run = run_of(
+        *timers("zero", 1, forward=odd, backward=0.03),
+        *timers("zero", 2, forward=0.01, backward=0.03),
+    )
+    assert "impossible-seconds" in names(run)
+    assert list(run.phases["step"].unique()) == [2]
+    assert run.steps["seconds"].dropna().tolist() == [pytest.approx(0.04)]
+
+
 def test_step_zero_is_no_step_but_stays_an_event() -> None:
     run = run_of(metric("lr", 0, 0.1), metric("lr", 10, 0.2))
     assert run.steps["step"].tolist() == [10]
