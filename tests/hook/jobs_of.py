@@ -15,6 +15,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 JOBS = Path(__file__).parent / "jobs"
+ENVIRONMENT = {
+    "PYTHONPATH": str(ROOT),
+    "OMP_NUM_THREADS": "1",
+    "TORCH_FR_BUFFER_SIZE": "50000",  # the Flight Recorder is the oracle: it must hold them all
+}
 
 
 @cache
@@ -38,10 +43,10 @@ def launch(
     ]  # fmt: skip
     return subprocess.run(
         list(map(str, command)),
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | environment,
+        env=os.environ | ENVIRONMENT | environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=300,
         check=False,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +11,30 @@ from tests.hook.jobs_of import launch, run
 from tests.hook.rows import folder, in_flight
 
 STEPS, AT = 8, 4
-
-
-@cache
-def unharmed(out: Path) -> tuple[str, ...]:
-    """Losses of the same job where nothing happens."""
-    return tuple(run("failing", out, "nothing")[0]["losses"])
+WAYS = ("nothing", "exception", "disk", "folder", "workers", "checkpoint")
 
 
 @pytest.fixture(scope="module")
-def losses(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    return unharmed(tmp_path_factory.mktemp("unharmed"))
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("failing")
 
 
-def result_of(out: Path, way: str) -> tuple[list[dict[str, Any]], str]:
-    done = launch("failing", out, way)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return run_results(out), done.stderr
+@pytest.fixture(scope="module")
+def results(out: Path) -> list[dict[str, Any]]:
+    """Of both ranks, each way in turn."""
+    return run("failing", out, *WAYS)
 
 
-def run_results(out: Path) -> list[dict[str, Any]]:
-    import json
+@pytest.fixture
+def losses(results: list[dict[str, Any]]) -> list[str]:
+    """Where nothing happens."""
+    return list(results[0]["nothing"]["losses"])
 
-    return [json.loads((out / f"result-{r}.json").read_text(encoding="utf-8")) for r in (0, 1)]
 
-
-def said(stderr: str) -> list[str]:
-    return [line for line in stderr.splitlines() if "dsprof" in line and "Warning" not in line]
+def said(folder: Path) -> list[str]:
+    """Our lines on the standard error of both ranks."""
+    text = "".join((folder / f"stderr-{rank}").read_text(encoding="utf-8") for rank in (0, 1))
+    return [line for line in text.splitlines() if "dsprof" in line and "Warning" not in line]
 
 
 @pytest.mark.parametrize(
@@ -49,14 +45,13 @@ def said(stderr: str) -> list[str]:
     ],
 )
 def test_a_failure_inside_is_said_once_a_rank_and_training_goes_on(
-    tmp_path: Path, losses: tuple[str, ...], way: str, words: str
+    results: list[dict[str, Any]], out: Path, losses: list[str], way: str, words: str
 ) -> None:
-    results, stderr = result_of(tmp_path, way)
-    assert tuple(results[0]["losses"]) == losses
-    lines = said(stderr)
+    assert results[0][way]["losses"] == losses
+    lines = said(out / way)
     assert len(lines) == 2
     assert all("training goes on" in line and words in line for line in lines)
-    for rank in folder(tmp_path / "run"):
+    for rank in folder(out / way / "run"):
         steps = [row.step for row in rank.steps]
         assert steps == list(range(1, AT + 1))  # what was written stays readable
         recorded = [row.text for row in rank.problems if row.name == "recording-stopped"]
@@ -64,34 +59,35 @@ def test_a_failure_inside_is_said_once_a_rank_and_training_goes_on(
 
 
 def test_a_folder_that_cannot_be_made_costs_the_recording_alone(
-    tmp_path: Path, losses: tuple[str, ...]
+    results: list[dict[str, Any]], out: Path, losses: list[str]
 ) -> None:
-    results, stderr = result_of(tmp_path, "folder")
-    assert tuple(results[0]["losses"]) == losses
-    assert results[0]["folder"] is None
-    assert 2 <= len(said(stderr)) <= 4  # each of two attempts on each of two ranks
+    assert results[0]["folder"]["losses"] == losses
+    assert results[0]["folder"]["folder"] is None
+    assert 2 <= len(said(out / "folder")) <= 4  # each of two attempts on each of two ranks
 
 
-def test_attaching_twice_gives_the_same_handle_and_counts_once(tmp_path: Path) -> None:
-    results, _ = result_of(tmp_path, "nothing")
-    assert all(result["same"] for result in results)
-    for rank in folder(tmp_path / "run"):
+def test_attaching_twice_gives_the_same_handle_and_counts_once(
+    results: list[dict[str, Any]], out: Path
+) -> None:
+    assert all(result["nothing"]["same"] for result in results)
+    for rank in folder(out / "nothing" / "run"):
         assert sum(row.path == "forward" for row in rank.spans) == STEPS
 
 
-def test_workers_of_a_data_loader_write_nothing(tmp_path: Path, losses: tuple[str, ...]) -> None:
-    results, stderr = result_of(tmp_path, "workers")
-    assert tuple(results[0]["losses"]) == losses
-    assert said(stderr) == []
-    ranks = folder(tmp_path / "run")
+def test_workers_of_a_data_loader_write_nothing(
+    results: list[dict[str, Any]], out: Path, losses: list[str]
+) -> None:
+    assert results[0]["workers"]["losses"] == losses
+    assert said(out / "workers") == []
+    ranks = folder(out / "workers" / "run")
     assert [rank.header["rank"] for rank in ranks] == [0, 1]
     assert all(rank.ended for rank in ranks)
     assert all(sum(row.path == "data" for row in rank.spans) >= STEPS - 1 for rank in ranks)
 
 
-def test_checkpoints_are_phases(tmp_path: Path) -> None:
-    result_of(tmp_path, "checkpoint")
-    for rank in folder(tmp_path / "run"):
+@pytest.mark.usefixtures("results")
+def test_checkpoints_are_phases(out: Path) -> None:
+    for rank in folder(out / "checkpoint" / "run"):
         paths = [row.path for row in rank.spans]
         assert paths.count("checkpoint") == 1
         assert paths.count("load_checkpoint") == 1
@@ -101,8 +97,8 @@ def test_checkpoints_are_phases(tmp_path: Path) -> None:
 def test_sigkill_loses_no_step_that_had_ended(tmp_path: Path) -> None:
     done = launch("failing", tmp_path, "kill")
     assert done.returncode != 0
-    killed = next(rank for rank in folder(tmp_path / "run") if rank.header["rank"] == 1)
+    killed = next(rank for rank in folder(tmp_path / "kill" / "run") if rank.header["rank"] == 1)
     assert not killed.ended
     assert [row.step for row in killed.steps] == list(range(1, AT + 1))
-    file = next((tmp_path / "run").glob("rank-00001*"))
+    file = next((tmp_path / "kill" / "run").glob("rank-00001*"))
     assert in_flight(file)[0] == ""  # it died between collectives

@@ -22,15 +22,25 @@ class Case(NamedTuple):
     rows: Rows
 
 
-@pytest.fixture(scope="module", params=range(4), ids="stage{}".format)
-def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("zero")
+
+
+@pytest.fixture(scope="module")
+def results(out: Path) -> list[dict[str, Any]]:
+    """Of both ranks, every stage: starting two ranks costs more than training here."""
+    return run("zero", out)
+
+
+@pytest.fixture(params=range(4), ids="stage{}".format)
+def job(request: pytest.FixtureRequest, results: list[dict[str, Any]], out: Path) -> list[Case]:
     """Both ranks, accumulation 1 and 4, of one stage."""
-    out = tmp_path_factory.mktemp("zero")
-    results = run("zero", out, request.param)
+    place = out / f"stage-{request.param}"
     return [
-        Case(out, request.param, accumulation, result[str(accumulation)], rows)
-        for accumulation in (1, 4)
-        for result, rows in zip(results, folder(out / f"accumulation-{accumulation}"), strict=True)
+        Case(place, request.param, n, result[str(request.param)][str(n)], rows)
+        for n in (1, 4)
+        for result, rows in zip(results, folder(place / f"accumulation-{n}"), strict=True)
     ]
 
 

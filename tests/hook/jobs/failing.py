@@ -1,12 +1,18 @@
-"""ZeRO-1 with the hook, which fails in the way that argv[2] names; training must not notice."""
+"""ZeRO-1 with the hook, which fails in each way in turn; training must not notice.
+
+argv[2:] are the ways. What a way says on standard error goes to a file of its own.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -19,28 +25,36 @@ STEPS, AT = 8, 4
 FULL = OSError(28, "No space left on device")
 
 
-def fail(*_: Any, **__: Any) -> None:
-    raise ZeroDivisionError("planted")
-
-
-def full(*_: Any, **__: Any) -> None:
-    raise FULL
-
-
-def plant(way: str) -> None:
-    """Break the hook in the middle of a run."""
+def fault(way: str) -> contextlib.AbstractContextManager[Any]:
+    """What breaks the hook in the middle of a run, and is mended behind it."""
     if way == "exception":
-        Timeline.block = fail  # type: ignore[method-assign]
-    elif way == "disk":
-        os.pwrite = full  # type: ignore[assignment]
-    elif way == "kill" and job.rank() == 1:
+        return patch.object(Timeline, "block", side_effect=ZeroDivisionError("planted"))
+    if way == "disk":
+        return patch.object(os, "pwrite", side_effect=FULL)
+    if way == "kill" and job.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
+    return contextlib.nullcontext()
 
 
-def folder_of(way: str) -> Path:
+@contextlib.contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """Also what C++ and child processes write."""
+    kept = os.dup(2)
+    with path.open("w") as file:
+        sys.stderr.flush()
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def folder_of(way: str, out: Path) -> Path:
     if way != "folder":
-        return job.OUT / "run"
-    blocked = job.OUT / "a file"
+        return out / "run"
+    blocked = out / "a file"
     blocked.touch()
     return blocked / "run"
 
@@ -50,26 +64,37 @@ def batches(way: str) -> Any:
     return iter(DataLoader(data, batch_size=8, num_workers=2 if way == "workers" else 0))
 
 
-def main() -> None:
-    way = sys.argv[2]
-    job.start_deepspeed()
+def train(way: str, out: Path) -> dict[str, Any]:
     engine = job.engine(1, 1)
-    first = dsprof.hook.attach(engine, out=folder_of(way))
-    again = dsprof.hook.attach(engine, out=folder_of(way))
+    first = dsprof.hook.attach(engine, out=folder_of(way, out))
+    again = dsprof.hook.attach(engine, out=folder_of(way, out))
     losses = []
     loader = batches(way)
-    for step in range(STEPS):
-        if step == AT:
-            plant(way)
-        (vectors,) = next(loader)
-        loss = engine(vectors).square().mean()
-        engine.backward(loss)
-        engine.step()
-        losses.append(loss.item().hex())
+    with contextlib.ExitStack() as broken:
+        for step in range(STEPS):
+            if step == AT:
+                broken.enter_context(fault(way))
+            (vectors,) = next(loader)
+            loss = engine(vectors).square().mean()
+            engine.backward(loss)
+            engine.step()
+            losses.append(loss.item().hex())
     if way == "checkpoint":
-        engine.save_checkpoint(str(job.OUT / "checkpoint"))
-        engine.load_checkpoint(str(job.OUT / "checkpoint"))
-    job.finish({"losses": losses, "same": first is again, "folder": first.folder})
+        engine.save_checkpoint(str(out / "checkpoint"))
+        engine.load_checkpoint(str(out / "checkpoint"))
+    first.detach()
+    return {"losses": losses, "same": first is again, "folder": first.folder}
+
+
+def main() -> None:
+    job.start_deepspeed()
+    result = {}
+    for way in sys.argv[2:]:
+        out = job.OUT / way
+        out.mkdir(exist_ok=True)
+        with stderr_to(out / f"stderr-{job.rank()}"):
+            result[way] = train(way, out)
+    job.finish(result)
 
 
 main()

@@ -1,8 +1,8 @@
-"""ZeRO of the stage in argv[2]: a run without the hook and one with it, accumulation 1 and 4."""
+"""ZeRO 0 to 3: a run without the hook and one with it, accumulation 1 and 4."""
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path
 from typing import Any
 
 import dsprof.hook
@@ -21,37 +21,40 @@ def train(engine: Any, accumulation: int) -> list[str]:
     return losses
 
 
-def direct(stage: int) -> bool:
+def direct(stage: int, out: Path) -> bool:
     """The same through `loss.backward()`, where this DeepSpeed knows that for the stage."""
     engine = job.engine(stage, 2)
     if not getattr(engine, "_support_torch_style_backward", False):
         return False
-    with dsprof.hook.attach(engine, out=job.OUT / "direct"):
+    with dsprof.hook.attach(engine, out=out / "direct"):
         for micro in range(2 * STEPS):
             engine(job.batch(micro)).square().mean().backward()
             engine.step()
     return True
 
 
+def both_ways(stage: int, accumulation: int, out: Path) -> dict[str, Any]:
+    plain = train(job.engine(stage, accumulation), accumulation)
+    engine = job.engine(stage, accumulation)
+    held = set(vars(engine))
+    before = job.issued()
+    with dsprof.hook.attach(engine, out=out / f"accumulation-{accumulation}"):
+        watched = train(engine, accumulation)
+        issued = job.since(before)
+    left = sorted(set(vars(engine)) ^ held)
+    after = train(engine, accumulation)
+    return {
+        "plain": plain, "watched": watched, "issued": issued, "left": left, "after": len(after)
+    }  # fmt: skip
+
+
 def main() -> None:
     job.start_deepspeed()
-    stage = int(sys.argv[2])
     result: dict[str, Any] = {}
-    for accumulation in (1, 4):
-        plain = train(job.engine(stage, accumulation), accumulation)
-        engine = job.engine(stage, accumulation)
-        held = set(vars(engine))
-        before = job.issued()
-        with dsprof.hook.attach(engine, out=job.OUT / f"accumulation-{accumulation}"):
-            watched = train(engine, accumulation)
-            issued = job.since(before)
-        left = sorted(set(vars(engine)) ^ held)
-        after = train(engine, accumulation)
-        result[str(accumulation)] = {
-            "plain": plain, "watched": watched, "issued": issued, "left": left,
-            "after": len(after),
-        }  # fmt: skip
-    result["direct"] = direct(stage)
+    for stage in range(4):
+        out = job.OUT / f"stage-{stage}"
+        result[str(stage)] = {str(n): both_ways(stage, n, out) for n in (1, 4)}
+        result[str(stage)]["direct"] = direct(stage, out)
     job.finish(result)
 
 
