@@ -7,11 +7,14 @@
 #   make bench    speed and exactness on generated logs with known truth
 #   make corpus   read every real log that is at hand and compare with its truth
 #
-# Everything lives in .venv; nothing here needs torch, a GPU or a compiler.
+# Everything lives in .venv; nothing here needs a GPU or a compiler. Tests of the hook run real
+# DeepSpeed jobs on two CPU ranks, for which `make test` installs torch; `make demo` does not.
 
 PYTHON  ?= python3
 WORKERS ?= 2
 CORPUS  ?= ../shared
+TORCH     ?= torch==2.13.0
+DEEPSPEED ?= deepspeed==0.19.8
 BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --prefer-binary
 
@@ -21,7 +24,7 @@ demo: .venv/installed
 	$(BIN)/dsprof report sample_logs/neox_pipeline_2023.log -o report.html
 	@echo "The same with every step, timeline and proof: $(CURDIR)/report.html"
 
-test: .venv/installed-test
+test: .venv/installed-test .venv/installed-jobs
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 check: .venv/installed-check
@@ -45,6 +48,13 @@ corpus: .venv/installed
 
 .venv/installed: pyproject.toml | .venv/bin/python
 	$(PIP) --editable .
+	@touch $@
+
+# DeepSpeed asks the torch that is there how it was built. Where either cannot be had, the tests
+# that need them skip and say so.
+.venv/installed-jobs: .venv/installed-test
+	$(PIP) $(TORCH) setuptools wheel && $(PIP) --no-build-isolation $(DEEPSPEED) || \
+		echo 'no torch or DeepSpeed for this Python: tests of real jobs will skip'
 	@touch $@
 
 .venv/installed-%: pyproject.toml | .venv/bin/python
