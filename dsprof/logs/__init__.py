@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,10 @@ from dsprof.grammar import Grammar
 from dsprof.logs.containers import Containers
 from dsprof.logs.coverage import Unread
 from dsprof.logs.csv_monitor import is_scalar_file, read_scalars
-from dsprof.logs.lines import portions
 from dsprof.logs.ranges import ranges_of, scan_ranges
 from dsprof.logs.records import without_cycle_collection
 from dsprof.logs.scan import Scanner
-from dsprof.logs.source import Source, damages, is_plain, open_bytes, sources_of
+from dsprof.logs.source import Source, bytes_of, is_plain, sources_of
 from dsprof.logs.table import SCHEMA, Sheet, events_table
 
 __all__ = ["SCHEMA", "Coverage", "Log", "Reader", "read"]
@@ -63,7 +63,8 @@ class Log:
     Attributes:
         events: the table of `dsprof.events`, shape (rows, 20).
         meta: `sources`, `fingerprints` (how often each `file:line` of a logger header was
-            seen), `counted_steps` (no line told step numbers), `grammar`.
+            seen), `counted_steps` (no line told step numbers), `grammar`, `faults` (source,
+            last line that was read and why it was not read to its end, for each that was not).
     """
 
     events: pa.Table
@@ -79,6 +80,7 @@ class Reader:
     ) -> None:
         self.source = source
         self.bytes = read
+        self.fault: DsprofError | None = None  # why it was not read to its end
         self.grammar = grammar
         self.scanner = Scanner(grammar) if scanner is None else scanner
         self._containers = Containers()
@@ -124,6 +126,9 @@ def read(
             for source in sources
             if not is_scalar_file(source.name)
         ]
+    faults = [reader.fault for reader in readers if reader.fault is not None]
+    if faults and not any(reader.bytes for reader in readers):
+        raise faults[0]
     scalar_files = [s.name for s in sources if is_scalar_file(s.name)]
     return _log(readers, grammar, scalar_files, last=True)
 
@@ -134,21 +139,16 @@ def _read_source(
     if processes > 1 and is_plain(source.name):
         parts = ranges_of(source.name, processes, grammar)
         if len(parts) > 1:
-            scanner = scan_ranges(parts, grammar, progress)
-            return Reader(grammar, source, scanner, sum(part.end - part.start for part in parts))
+            with suppress(OSError):  # one reader stops where the fault is, and says so
+                scanner = scan_ranges(parts, grammar, progress)
+                return Reader(grammar, source, scanner, parts[-1].end)
     reader = Reader(grammar, source)
-    stream = open_bytes(source.name)
     try:
-        for data in portions(stream):
+        for data in bytes_of(source.name):
             reader.feed(data)
             progress(len(data))
-    except damages() as error:
-        # A cut or damaged archive: what could be unpacked counts.
-        if reader.bytes == 0:
-            raise DsprofError(f"cannot be unpacked: {error}", source.name) from None
-    finally:
-        if source.name != "-":
-            stream.close()
+    except DsprofError as error:
+        reader.fault = error
     reader.finish()
     return reader
 
@@ -180,6 +180,11 @@ def _log(
         "fingerprints": dict(fingerprints),
         "counted_steps": counted,
         "grammar": grammar,
+        "faults": tuple(
+            (reader.source.name, reader.scanner.lines, reader.fault.what)
+            for reader in readers
+            if reader.fault is not None
+        ),
     }
     return Log(events, _coverage(readers, grammar), meta)
 

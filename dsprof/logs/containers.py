@@ -32,7 +32,7 @@ class Containers:
     def feed(self, data: bytes) -> bytes:
         if self._kind == "plain":
             return data
-        data = self._rest + data
+        data = self._rest + data.replace(b"\0", b"")  # what a crash left unwritten
         if not self._kind:
             if len(data) < len(_DOCKER) or (b"\n" not in data and len(data) < 4096):
                 self._rest = data
@@ -76,7 +76,7 @@ class Containers:
 
 def is_plain_text(head: bytes) -> bool:
     """Whether a source that begins so holds the process's own lines."""
-    return _kind(head) == "plain"
+    return _kind(head.replace(b"\0", b"")) == "plain"
 
 
 def _kind(data: bytes) -> str:

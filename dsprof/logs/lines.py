@@ -53,7 +53,11 @@ class Lines:
 
 
 def portions(read: object, size: int = 1 << 18) -> Iterator[bytes]:
-    """Successive reads until the end. 256 KiB stay in the second-level cache."""
-    call = read.read  # type: ignore[attr-defined]
+    """Successive reads until the end. 256 KiB stay in the second-level cache.
+
+    One read of the medium each: what came before a fault is not lost with it, and what a
+    pipe holds need not wait for more.
+    """
+    call = getattr(read, "read1", None) or read.read  # type: ignore[attr-defined]
     while data := call(size):
         yield data

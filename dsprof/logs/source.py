@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import glob
-import io
 import os
 import re
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from dsprof.errors import DsprofError
+from dsprof.logs.archives import compression, damages, unpacked
 from dsprof.logs.containers import is_plain_text
 from dsprof.logs.csv_monitor import is_scalar_file
+from dsprof.logs.lines import portions
 
 _REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]{1,15}://")
 _RANK_IN_NAME: Final = re.compile(r"(?:^|[._-])rank[._-]?(\d+)(?=[_-]|\.\D|$)", re.IGNORECASE)
@@ -30,12 +29,6 @@ _ENDINGS: Final = (".gz", ".bz2", ".xz", ".zst", ".log", ".txt", ".out", ".err")
 _LOG_NAMES: Final = re.compile(
     r"\.(?:log|txt|out|err|o\d+|e\d+)(?:\.\d+)?(?:\.(?:gz|bz2|xz|zst))?$|(?:^|/)(?:stdout|stderr)$"
 )
-_MAGIC: Final = {
-    b"\x1f\x8b": "gz",
-    b"BZh": "bz2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\x28\xb5\x2f\xfd": "zst",
-}
 _BINARY: Final = (
     b"\x7fELF",
     b"PK\x03\x04",
@@ -121,7 +114,28 @@ def is_plain(name: str) -> bool:
             head = file.read(4096)
     except OSError:
         return False
-    return _compression(head) == "" and is_plain_text(head)
+    return compression(head) == "" and is_plain_text(head)
+
+
+def bytes_of(name: str) -> Iterator[bytes]:
+    """The source's plain bytes, portion by portion.
+
+    Raises:
+        DsprofError: it cannot be read, or not to its end; the portions before that are
+            what could be read.
+    """
+    stream = open_bytes(name)
+    count = 0
+    try:
+        for data in portions(stream):
+            count += len(data)
+            yield data
+    except damages() as error:
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise DsprofError(f"cannot be read beyond byte {count:,}: {reason}", name) from None
+    finally:
+        if name != "-":
+            stream.close()
 
 
 def open_bytes(name: str) -> BinaryIO:
@@ -130,68 +144,25 @@ def open_bytes(name: str) -> BinaryIO:
     Raises:
         DsprofError: it cannot be read, or it is no text at all.
     """
-    if name == "-":
-        return sys.stdin.buffer
     try:
-        stream = _open_remote(name) if _REMOTE.match(name) else open(name, "rb")  # noqa: SIM115
+        stream = _opened(name)
+        head = stream.peek(16)[:16] if hasattr(stream, "peek") else stream.read(16)
+        if not hasattr(stream, "peek"):
+            stream.seek(0)
     except OSError as error:
         reason = error.strerror or str(error)
         raise DsprofError(f"cannot be read: {reason}", name) from None
-    head = stream.peek(16)[:16] if hasattr(stream, "peek") else stream.read(16)
-    if not hasattr(stream, "peek"):
-        stream.seek(0)
     if head.startswith(_BINARY):
+        stream.close()
         raise DsprofError("is a binary file, not a log", name, "name the text the job printed")
-    return _decompressed(stream, _compression(head), name)
+    kind = compression(head)
+    return unpacked(stream, kind, name) if kind else stream
 
 
-def damages() -> tuple[type[Exception], ...]:
-    """What the decompressors raise where an archive is cut or damaged."""
-    import lzma
-    import zlib
-
-    found: list[type[Exception]] = [OSError, EOFError, ValueError, zlib.error, lzma.LZMAError]
-    for module, error in (("isal.isal_zlib", "error"), ("zstandard", "ZstdError")):
-        with suppress(ImportError):
-            found.append(getattr(import_module(module), error))
-    return tuple(found)
-
-
-def _compression(head: bytes) -> str:
-    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
-
-
-def _decompressed(stream: BinaryIO, kind: str, name: str) -> BinaryIO:
-    if kind == "gz":
-        return _gzip(stream)
-    if kind == "bz2":
-        import bz2
-
-        return cast("BinaryIO", bz2.open(stream))
-    if kind == "xz":
-        import lzma
-
-        return cast("BinaryIO", lzma.open(stream))
-    if kind == "zst":
-        try:
-            import zstandard
-        except ImportError:
-            raise DsprofError(
-                "needs the package zstandard", name, "pip install zstandard"
-            ) from None
-        reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-        return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", reader), 1 << 18))
-    return stream
-
-
-def _gzip(stream: BinaryIO) -> BinaryIO:
-    try:
-        from isal import igzip
-    except ImportError:
-        import gzip
-
-        return cast("BinaryIO", gzip.open(stream))
-    return cast("BinaryIO", igzip.open(stream))  # type: ignore[no-untyped-call]
+def _opened(name: str) -> BinaryIO:
+    if name == "-":
+        return sys.stdin.buffer
+    return _open_remote(name) if _REMOTE.match(name) else open(name, "rb")
 
 
 def _open_remote(name: str) -> BinaryIO:

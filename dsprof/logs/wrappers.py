@@ -249,7 +249,12 @@ class Prefixes:
 
 
 def without_colours(text: bytes) -> bytes:
-    """The text without terminal escape sequences."""
+    """The text without terminal escape sequences, and without NULs.
+
+    A file system that lost power fills what was not written yet with NULs.
+    """
+    if b"\0" in text:
+        text = text.replace(b"\0", b"")
     if b"\x1b" in text:
         text = _ESCAPE.sub(b"", text)
     # Looking for one byte first is many times faster than looking for both.

@@ -133,12 +133,13 @@ def _proofs(page: Contents) -> Iterator[Place | None]:
         for proof in one.finding.evidence:
             yield Place.of(proof.source, proof.line)
     for _, cell in page.verdict.facts:
-        yield cell.place
+        yield from cell.places
     for section in page.sections:
         tables = [*section.tables, *(chart.table for chart in section.charts)]
         for table in filter(None, tables):
             for row in table.rows:
-                yield from (cell.place for cell in row if cell.place)
+                for cell in row:
+                    yield from cell.places
     for setting in page.settings:
         yield setting.place
 
@@ -146,19 +147,16 @@ def _proofs(page: Contents) -> Iterator[Place | None]:
 def _lines(source: str) -> Iterator[bytes]:
     """Lines of a source as its reader counted them; none if it cannot be read again."""
     from dsprof.logs.containers import Containers
-    from dsprof.logs.lines import portions
-    from dsprof.logs.source import open_bytes
+    from dsprof.logs.source import bytes_of
 
     if source == "-":  # standard input is read once
         return
+    containers, held, data = Containers(), b"", b""
     try:
-        stream = open_bytes(source)
-    except DsprofError:
-        return
-    containers = Containers()
-    with stream:
-        held = b""
-        for data in portions(stream):
+        for data in bytes_of(source):
             *whole, held = (held + containers.feed(data)).split(b"\n")
             yield from whole
-        yield from (held + containers.finish()).split(b"\n")
+    except DsprofError:  # the reader said so, if it could not be read to its end
+        if not data:
+            return
+    yield from (held + containers.finish()).split(b"\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
@@ -66,6 +67,30 @@ def test_bytes_that_are_no_text_harm_nothing() -> None:
     text = b"\xff\xfe\x00\x00 junk \xe2\x96\n" + PFX + STEP % 3 + b"\xff\n\x00\x00"
     assert steps(text) == [3]
     assert steps(b"\x00" * 5000 + PFX + STEP % 3 + b"\n") == [3]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text.replace(b"\n", b"\x00\n"),
+        lambda text: text.replace(b"\n", b"\x00\x00\r\n"),
+        lambda text: text.replace(b"\n", b"\n" + bytes(700)),
+        lambda text: text.replace(b" | ", b"\x00 |\x00 "),
+        lambda text: b"\x00".join(text[i : i + 1] for i in range(len(text))),
+        lambda text: text.decode().encode("utf-16"),
+    ],
+    ids=["line ends", "dos line ends", "a crash", "separators", "everywhere", "utf-16"],
+)
+def test_nul_bytes_are_nothing(spoil: Callable[[bytes], bytes]) -> None:
+    text = b"".join(PFX + STEP % n + b"\n" + PFX + TIMERS + b"\n" for n in range(1, 4))
+    assert read(spoil(text)).events.to_pylist() == read(text).events.to_pylist()
+
+
+def test_nul_bytes_before_a_container_log_do_not_hide_it() -> None:
+    text = b'{"log":"' + TIMERS + b'\\n","stream":"stderr","time":"2024-01-02T03:04:05.1Z"}\n'
+    for spoilt in (bytes(900) + text, text + bytes(900) + text):
+        assert phases(spoilt) == phases(text) != {}
+        assert {row["line"] for row in rows(spoilt, raw="step")} <= {1, 2}
 
 
 def test_windows_line_ends_change_nothing() -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import bz2
+import errno
 import gzip
 import io
+import lzma
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from dsprof import logs
 from dsprof.errors import DsprofError
+from dsprof.logs import ranges, source
+from dsprof.logs.scan import Scanner
 from dsprof.logs.source import named, open_bytes, sources_of
 from tests.logs.reading import PFX, STEP, TIMERS, plain
 
@@ -97,8 +104,8 @@ def _faulty(tmp_path: Path, fault: str) -> Path:
         ("missing", "no such file"),
         ("folder", "holds no logs"),
         ("binary", "binary"),
-        ("archive", "cannot be unpacked"),
-        ("zst", "cannot be unpacked"),
+        ("archive", "cannot be read beyond byte 0"),
+        ("zst", "cannot be read beyond byte 0"),
     ],
 )
 def test_bad_input_is_one_clear_error(fault: str, words: str, tmp_path: Path) -> None:
@@ -123,14 +130,133 @@ def test_a_file_that_may_not_be_read_is_named(
         open_bytes(str(path))
 
 
-@pytest.mark.parametrize("part", [0.3, 0.7])
-def test_of_a_damaged_archive_what_could_be_unpacked_counts(part: float, tmp_path: Path) -> None:
-    text = b"".join(PFX + STEP % n + b"\n" + b"%d noise\n" % (n * 7919) for n in range(1, 20_001))
-    whole = gzip.compress(text)
-    path = tmp_path / "run.log.gz"
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": lambda data: zstandard.ZstdCompressor().compress(data),
+}
+NOISY = b"".join(PFX + STEP % n + b"\n" + b"%d noise\n" % (n * 7919) for n in range(1, 20_001))
+
+
+@pytest.mark.parametrize("part", [0.5, 0.9])
+@pytest.mark.parametrize("form", [*PACKERS])
+def test_of_a_cut_archive_what_could_be_unpacked_counts(
+    form: str, part: float, tmp_path: Path
+) -> None:
+    whole = PACKERS[form](NOISY)
+    path = tmp_path / f"run.log.{form}"
     path.write_bytes(whole[: int(len(whole) * part)])
-    found = logs.read([path]).events.num_rows
-    assert 0 < found < 60_000
+    log = logs.read([path])
+    share = log.coverage.bytes / len(NOISY)
+    assert share > (0.3 if form == "bz2" else part - 0.1)  # bz2 unpacks 900 KB or nothing
+    assert share < 1
+    assert log.events.num_rows > 0
+    ((source, line, why),) = log.meta["faults"]
+    assert (source, line) == (str(path), log.coverage.lines)
+    assert why == f"cannot be read beyond byte {log.coverage.bytes:,}: the archive is cut short"
+
+
+@pytest.mark.parametrize("form", ["gz", "bz2", "xz"])  # a block of zst is unpacked or not
+def test_a_short_archive_that_lost_its_last_byte_is_read_to_its_end(
+    form: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"run.log.{form}"
+    path.write_bytes(PACKERS[form](LINE)[:-1])
+    log = logs.read([path])
+    assert len(log.meta["faults"]) == 1
+    assert log.events.num_rows == 3
+
+
+def test_one_broken_archive_of_a_folder_is_told_and_spoils_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(LINE)
+    (tmp_path / "b.log.gz").write_bytes(gzip.compress(LINE)[:12])
+    (tmp_path / "c.log").write_bytes(b"\x7fELF" + bytes(50))
+    log = logs.read([tmp_path])
+    assert log.events.num_rows == 3
+    assert [Path(source).name for source, _, _ in log.meta["faults"]] == ["b.log.gz", "c.log"]
+
+
+def test_what_follows_an_archive_is_told_unless_it_only_fills_up_a_block(tmp_path: Path) -> None:
+    path = tmp_path / "run.log.gz"
+    path.write_bytes(gzip.compress(LINE) + bytes(5000))
+    assert logs.read([path]).meta["faults"] == ()
+    path.write_bytes(gzip.compress(LINE) + b"and so on")
+    log = logs.read([path])
+    assert log.events.num_rows == 3
+    assert "something else follows" in log.meta["faults"][0][2]
+
+
+class _Failing(io.RawIOBase):
+    """A file on a medium that fails at a byte."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        super().__init__()
+        self.left = data[:at]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: object) -> int:
+        view = memoryview(into)  # type: ignore[arg-type]
+        if not self.left:
+            raise OSError(errno.EIO, "Input/output error")
+        part, self.left = self.left[: len(view)], self.left[len(view) :]
+        view[: len(part)] = part
+        return len(part)
+
+
+def _fail(monkeypatch: pytest.MonkeyPatch, data: bytes, at: int) -> None:
+    monkeypatch.setattr(source, "_opened", lambda _: io.BufferedReader(_Failing(data, at)))
+
+
+def test_a_medium_that_fails_at_once_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.log"
+    path.write_bytes(LINE)
+    _fail(monkeypatch, LINE, 0)
+    with pytest.raises(DsprofError, match="cannot be read: Input/output error") as caught:
+        logs.read([path])
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_was_read_before_the_medium_failed_counts_and_the_place_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, packed: bool
+) -> None:
+    path = tmp_path / "run.log"
+    path.write_bytes(LINE)
+    data = gzip.compress(NOISY) if packed else NOISY
+    _fail(monkeypatch, data, len(data) // 2)
+    log = logs.read([path])
+    assert 0 < log.coverage.bytes < len(NOISY)
+    assert log.events.num_rows > 10_000
+    ((_, line, why),) = log.meta["faults"]
+    assert line == log.coverage.lines
+    assert why == f"cannot be read beyond byte {log.coverage.bytes:,}: Input/output error"
+
+
+def test_a_process_that_cannot_read_its_range_leaves_the_file_to_one_that_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.log"
+    path.write_bytes(NOISY)
+
+    def fail(*_: object) -> Scanner:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(ranges, "_SMALLEST", len(NOISY) // 2 - 1)
+    monkeypatch.setattr(logs, "scan_ranges", fail)
+    _fail(monkeypatch, NOISY, 500_000)
+    log = logs.read([path], processes=2)
+    assert log.coverage.bytes == 500_000
+    assert len(log.meta["faults"]) == 1
+
+
+def test_a_compressed_standard_input_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(LINE))))
+    assert logs.read(["-"]).events.num_rows == 3
 
 
 def test_an_empty_log_has_no_events(tmp_path: Path) -> None:
