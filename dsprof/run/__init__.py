@@ -13,13 +13,13 @@ import pandas as pd
 from dsprof import grammar as dialects
 from dsprof import units
 from dsprof.errors import DsprofError
-from dsprof.recording.table import FLAVOUR
 from dsprof.run import comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
-from dsprof.run.defects import DEFECTS, ZERO3_TIMERS, phases_exceed_step
+from dsprof.run.defects import DEFECTS, phases_exceed_step
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
 from dsprof.run.versions import versions
+from dsprof.run.zero import Mixture, Zero, mixture_of, timers_of, zero_of
 
 if TYPE_CHECKING:
     from dsprof.findings import Finding
@@ -58,7 +58,13 @@ class Run:
 
     @cached_property
     def _source(self) -> Source:
-        return Source(versions(self.recorded, self._facts), self.grammar.timers, self.config)
+        return Source(
+            versions(self.recorded, self._facts),
+            self.grammar.timers,
+            self.config,
+            self.zero,
+            self._mixture,
+        )
 
     @property
     def events(self) -> pd.DataFrame:
@@ -79,7 +85,26 @@ class Run:
     @cached_property
     def meta(self) -> dict[str, Any]:
         """What the job is: framework, versions, ranks, hosts, layout, sources."""
-        return meta.meta(self.recorded, self.config, self._source.version, self._facts)
+        told = {"zero_stage": self.zero.stage} if self.zero.stage is not None else {}
+        config = self.config | told
+        return meta.meta(self.recorded, config, self._source.version, self._facts)
+
+    @cached_property
+    def zero(self) -> Zero:
+        """The ZeRO stages this run may be of, and why no others."""
+        return zero_of(self.recorded, self.config)
+
+    @cached_property
+    def _mixture(self) -> Mixture | None:
+        return mixture_of(self.zero, timers_of(self.recorded), self.config)
+
+    @property
+    def mixed(self) -> str | None:
+        """Why timers of this run hold compute and communication unseparated; None if none do.
+
+        They are marked in `phases`; logged calls may still split what they hold, in `steps`.
+        """
+        return self._mixture.why if self._mixture else None
 
     @cached_property
     def phases(self) -> pd.DataFrame:
@@ -93,7 +118,7 @@ class Run:
             self.events if found is None else self.events[~recorded],
             self.grammar.timers,
             accumulation=self.config.get("gradient_accumulation_steps"),
-            mixed=self._mixed,
+            mixed=self._mixture.names if self._mixture else frozenset(),
         )
         return logged if found is None else spans.joined(found, logged)
 
@@ -105,16 +130,8 @@ class Run:
             self.phases,
             self.comm,
             self.config,
-            mixed=self._mixed,
             recorded=bool(spans.recorded(self.events).any()),
         )
-
-    @property
-    def _mixed(self) -> bool:
-        """DeepSpeed's own timers of ZeRO-3 hold parameter gathering and compute, unseparated."""
-        timers = set(self.recorded["timers"].dropna().unique()) - {FLAVOUR}
-        stage = self.config.get("zero_stage", 3 if timers & set(ZERO3_TIMERS) else None)
-        return stage == 3 and bool(timers)
 
     @cached_property
     def comm(self) -> pd.DataFrame:

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class
-from dsprof.run.phases import MIXED
 from dsprof.run.table import (
     Codes,
     Numbers,
@@ -24,6 +23,7 @@ from dsprof.run.table import (
 STEP: Final = ("segment", "engine", "step")
 SEEN: Final = 1e-3  # of the timed seconds: what several ranks exchange at the least
 LOCAL: Final = (Class.COMPUTE, Class.DATA, Class.OFFLOAD)  # what a rank does by itself
+GATHERS: Final = "gathers"  #: that part of the logged communication
 P2P: Final = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
 
@@ -32,13 +32,12 @@ def class_seconds(
     phases: pd.DataFrame,
     comm: pd.DataFrame,
     *,
-    mixed: bool,
     recorded: bool = False,
 ) -> pd.DataFrame:
     """A column per class, mean over the ranks; NaN where the run has no timer of that class.
 
-    Under ZeRO-3 (`mixed`) forward and backward hold parameter gathering: compute and
-    communication are unknown, unless the collectives of the step were logged one by one.
+    Where phases hold compute and communication together (`mixed`, as under ZeRO-3) both are
+    unknown, unless the collectives of the step were logged one by one.
     What little communication a recording (`recorded`) shows is all there was.
     """
     place = positions(table, phases, *STEP)
@@ -55,9 +54,9 @@ def class_seconds(
         return found
     found = _seen(found, run)
     moved = _moved(table, comm)
-    if not mixed:
+    holds = phases["mixed"].to_numpy(bool) & (phases["name"] != "step").to_numpy()
+    if not holds.any():
         return _complete(found, moved)
-    holds = phases["name"].isin(MIXED).to_numpy()
     return _unmix(found, moved, _sum(place[holds], own[holds], ranks))
 
 
@@ -98,7 +97,8 @@ def _moved(table: pd.DataFrame, comm: pd.DataFrame) -> pd.DataFrame:
     exposed = numbers(calls["exposed_seconds"].fillna(calls["seconds"]))
     ranks = ranks_of(place, calls, len(table))
     p2p = calls["op"].isin(P2P).to_numpy()
-    columns = {Class.COMMUNICATION: ~p2p, Class.WAIT: p2p}
+    gathers = calls["op"].astype("str").str.contains("gather").fillna(False).to_numpy(bool)
+    columns = {Class.COMMUNICATION: ~p2p, Class.WAIT: p2p, GATHERS: gathers}
     return pd.DataFrame(
         {
             str(word): np.where(ranks > 0, _sum(place[mine], exposed[mine], ranks), np.nan)
@@ -120,15 +120,18 @@ def _complete(found: pd.DataFrame, moved: pd.DataFrame) -> pd.DataFrame:
 
 
 def _unmix(found: pd.DataFrame, moved: pd.DataFrame, held: Numbers) -> pd.DataFrame:
-    """ZeRO-3: `held` seconds are compute and communication; only logged collectives split them."""
-    both = found[Class.COMMUNICATION].fillna(0.0) + held
-    logged = moved[Class.COMMUNICATION]
-    communication = logged.clip(upper=both)
-    taken = pd.Series(held, found.index).where(communication.notna(), held - both)
+    """ZeRO-3: `held` seconds are compute and communication; only logged collectives split them.
+
+    All gathers lie in there; of the reductions, what the timers around them do not cover.
+    """
+    around = found[Class.COMMUNICATION].fillna(0.0)
+    reductions = moved[Class.COMMUNICATION] - moved[GATHERS]
+    inside = (moved[GATHERS] + (reductions - around).clip(lower=0.0)).clip(upper=held)
+    taken = pd.Series(held, found.index).where(inside.notna(), -around)
     unmixed = found.assign(
         **{
-            Class.COMPUTE: both - communication,
-            Class.COMMUNICATION: communication,
+            Class.COMPUTE: held - inside,
+            Class.COMMUNICATION: around + inside,
             Class.OTHER: (found[Class.OTHER] - taken).clip(lower=0.0),
         }
     )

@@ -13,10 +13,7 @@ from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers
 from dsprof.run.phases import CLOSING, words_of
 from dsprof.run.repairs import Defect, Repair, Source, met
 from dsprof.run.table import keys, known_rank, numbers, of_kind
-
-#: Flavours of DeepSpeed's own forward, backward and step, and those of ZeRO-3 alone.
-ENGINE_TIMERS: Final = ("zero", "zero-micro")
-ZERO3_TIMERS: Final = ("zero3-init", "zero3-fetch", "swap")
+from dsprof.run.zero import ENGINE_TIMERS
 
 #: Seconds; no phase, call or step of a training takes longer (a year has 31.6e6).
 LONGEST: Final = 1e8
@@ -250,19 +247,11 @@ def hidden_lines(events: pd.DataFrame, source: Source) -> Outcome:
 
 
 def zero_stage_unknown(events: pd.DataFrame, source: Source) -> Outcome:
-    """Without the set-up lines ZeRO 0 and 3 print the same timers, of different content."""
-    timers = set(events["timers"].dropna().unique())
-    steps = events.loc[events["timers"].isin(ENGINE_TIMERS), "step"].dropna()
-    telling = {"zero-optimizer", "fp16-optimizer", *ZERO3_TIMERS}
-    if "zero_stage" in source.config or telling & timers or not len(steps) or steps.min() <= 1:
+    """ZeRO 0 and 3 print the same forward and backward, of different content."""
+    if source.mixture is None or source.zero.stage == 3:
         return events, None
-    text = (
-        "the ZeRO stage is not known: if it is 3, forward and backward hold parameter "
-        "gathering, and the share of communication is larger than it seems"
-    )
-    return events, met(
-        "zero-stage-unknown", "doubt", text, events[events["timers"].isin(ENGINE_TIMERS)]
-    )
+    rows = events[events["timers"].isin(ENGINE_TIMERS)]
+    return events, met("zero-stage-unknown", "doubt", source.mixture.why, rows)
 
 
 def pipeline_reduction(events: pd.DataFrame, source: Source) -> Outcome:

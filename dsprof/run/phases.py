@@ -20,17 +20,11 @@ from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, of_kind,
 
 COLUMNS: Final = (
     "segment", "engine", "step", "rank", "name", "raw", "parent", "class",
-    "seconds", "self_seconds", "count", "source", "line",
+    "seconds", "self_seconds", "count", "mixed", "source", "line",
 )  # fmt: skip
 
-#: Under ZeRO-3 these timers hold compute and parameter gathering, inseparably.
-MIXED: Final = frozenset(
-    {
-        "forward", "backward", "backward_inner", "forward_moe",
-        "forward-backward", "forward-compute", "backward-compute",
-    }
-)  # fmt: skip
-
+#: Classes that a timer's self time cannot be where it holds communication too.
+BLENT: Final = (Class.COMPUTE, Class.OPTIMIZER)
 
 #: Metrics that are printed when a step is over.
 CLOSING: Final = ("loss", "lr", "skipped", "step_seconds", "samples_per_second")
@@ -98,7 +92,7 @@ def phases(
     flavours: Mapping[str, Flavour],
     *,
     accumulation: int | None = None,
-    mixed: bool = False,
+    mixed: frozenset[str] = frozenset(),
 ) -> pd.DataFrame:
     """One row per phase, step and rank, in seconds of one optimizer step.
 
@@ -106,7 +100,8 @@ def phases(
         events: tidy events, repaired.
         flavours: `[[timers]]` by name.
         accumulation: micro-batches of one optimizer step, where known.
-        mixed: forward and backward hold compute and communication (ZeRO-3).
+        mixed: timers that hold compute and communication unseparated (ZeRO-3). What their
+            children leave of them is of no known class, and marked in the column `mixed`.
     """
     rows = of_kind(events, Kind.PHASE)
     rows = of_finished_steps(rows[rows["step"].notna() & rows["seconds"].notna()], events, flavours)
@@ -260,10 +255,9 @@ def _split_overlaps(found: pd.DataFrame, where: Codes) -> pd.DataFrame:
     return whole_table.sort_values("timer", kind="stable", ignore_index=True)
 
 
-def _finish(found: pd.DataFrame, mixed: bool) -> pd.DataFrame:
-    if mixed:
-        held = found["name"].isin(MIXED) & (found["class"] == Class.COMPUTE)
-        found["class"] = found["class"].mask(held, str(Class.OTHER))
+def _finish(found: pd.DataFrame, mixed: frozenset[str]) -> pd.DataFrame:
+    found["mixed"] = found["name"].isin(mixed) & found["class"].isin(BLENT)
+    found["class"] = found["class"].mask(found["mixed"], str(Class.OTHER))
     for column in ("name", "parent", "class"):
         found[column] = found[column].astype("str").astype("category")
     return found[list(COLUMNS)]

@@ -14,6 +14,7 @@ import pandas as pd
 
 from dsprof.run.phases import Flavour
 from dsprof.run.versions import Versions
+from dsprof.run.zero import Mixture, Zero
 
 COLUMNS: Final = ("name", "kind", "text", "rows", "source", "line", "lines")
 
@@ -36,6 +37,8 @@ class Source:
     version: Versions
     flavours: Mapping[str, Flavour]
     config: Mapping[str, Any]
+    zero: Zero
+    mixture: Mixture | None
 
 
 Defect = Callable[[pd.DataFrame, Source], tuple[pd.DataFrame, Repair | None]]

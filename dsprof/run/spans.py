@@ -92,6 +92,7 @@ def _named(found: pd.DataFrame, holding: set[str]) -> pd.DataFrame:
     held = found["raw"].isin(holding) & (found["text"] == Class.COMPUTE)
     moved = np.where(found["name"].isin(P2P), str(Class.WAIT), str(Class.COMMUNICATION))
     names = found["name"].to_numpy(dtype=object)
+    found["mixed"] = held & ~calls
     found["class"] = np.where(calls, moved, found["text"].mask(held, str(Class.OTHER)))
     found["name"] = np.where(calls, inside[whole(found["raw"])], names)
     return found

@@ -45,7 +45,6 @@ def steps(
     comm: pd.DataFrame,
     config: Mapping[str, Any],
     *,
-    mixed: bool = False,
     recorded: bool = False,
 ) -> pd.DataFrame:
     """One row per (segment, engine, step) that a mark or the timers of a step close.
@@ -54,8 +53,7 @@ def steps(
     size over "throughput"; the sum of the step's "timers" (forward to step, without what
     nobody timed); or, where a run offers nothing else, the "clock" between two lines.
     Seconds of a class are the mean over the ranks, and missing where no timer of the run
-    measures that class. `mixed`: forward and backward hold communication (ZeRO-3).
-    `recorded`: a recording saw every collective.
+    measures that class. `recorded`: a recording saw every collective.
     """
     rows = of_kind(events, Kind.METRIC)
     rows = rows[rows["step"].notna()]
@@ -63,7 +61,7 @@ def steps(
     table = _index(marks, phases)
     for name, values in _values(marks, table).items():
         table[name] = values
-    classes = class_seconds(table[list(STEP)], phases, comm, mixed=mixed, recorded=recorded)
+    classes = class_seconds(table[list(STEP)], phases, comm, recorded=recorded)
     _rates(table, classes, config)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))

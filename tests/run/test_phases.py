@@ -140,7 +140,8 @@ def test_ranks_keep_their_own_rows() -> None:
 
 def test_lines_that_name_no_rank_belong_to_the_same_process() -> None:
     nameless = [row | {"rank": None} for row in timers("zero-optimizer", 1, optimizer_step=0.3)]
-    run = run_of([*nameless, *timers("zero", 1, forward=1.0, backward=1.0, step=0.5)])
+    stage: dict[str, object] = {"kind": "config", "name": "zero_stage", "value": 1}
+    run = run_of([stage, *nameless, *timers("zero", 1, forward=1.0, backward=1.0, step=0.5)])
     assert by_name(run, "self_seconds")["step"] == pytest.approx(0.2)
     assert run.steps["optimizer"].tolist() == [pytest.approx(0.5)]
 
@@ -153,6 +154,7 @@ def test_every_phase_names_the_line_that_proves_it() -> None:
 
 ENGINE = "[2024-05-01 10:00:00,100] [INFO] [logging.py:96:log_dist] [Rank 0] "
 MEGATRON_OVER_DEEPSPEED = (
+    ENGINE + "Creating fp16 ZeRO stage 1 optimizer",
     ENGINE + "step=1, skipped=0, lr=[0.0001], mom=[(0.9, 0.999)]",
     ENGINE + "time (ms) | fwd: 300.00 | bwd: 600.00 | bwd_inner: 500.00 | bwd_allreduce: 100.00"
     " | step: 40.00",

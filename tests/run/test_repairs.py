@@ -17,6 +17,11 @@ START = pd.Timestamp("2024-01-01")
 
 
 def run_of(*rows: dict[str, Any], lines: tuple[str, ...] = ()) -> Run:
+    """Of ZeRO 1, unless said."""
+    return run_of_any_stage(config("zero_stage", 1), *rows, lines=lines)
+
+
+def run_of_any_stage(*rows: dict[str, Any], lines: tuple[str, ...] = ()) -> Run:
     meta = {"fingerprints": dict.fromkeys(lines, 1)}
     return from_events(events(rows), grammar=grammar_with(), meta=meta)
 
@@ -45,7 +50,7 @@ def test_a_repair_says_how_many_rows_and_where() -> None:
     run = run_of(metric("lr", 0, 0.1), metric("skipped", 0, 0.0), metric("lr", 10, 0.1))
     repair = run.repairs.iloc[0]
     assert (repair["name"], repair["kind"], repair["rows"]) == ("initial-step-zero", "repair", 2)
-    assert (repair["source"], repair["line"], repair["lines"]) == ("a.log", 1, "1, 2")
+    assert (repair["source"], repair["line"], repair["lines"]) == ("a.log", 2, "2, 3")
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), -5.0, 1e300])
@@ -288,11 +293,14 @@ def test_missing_step_lines_of_a_silent_version_are_explained() -> None:
     assert names(run_of(version("0.14.2"), *line)) == []
 
 
-def test_an_unknown_zero_stage_is_doubted_where_the_log_lacks_its_beginning() -> None:
-    line = timers("zero", 700, forward=1.0, backward=1.0, step=1.0)
-    mark = metric("loss", 700, 1.0)
-    assert names(run_of(mark, *line)) == ["zero-stage-unknown"]
-    assert names(run_of(mark, *line, config("zero_stage", 1))) == []
+@pytest.mark.parametrize("step", [1, 700])
+def test_an_unknown_zero_stage_is_doubted_where_the_log_lacks_its_beginning(step: int) -> None:
+    line = timers("zero", step, forward=1.0, backward=1.0, step=1.0)
+    mark = metric("loss", step, 1.0)
+    launch = {"kind": "config", "name": "nodes", "value": 1, "pattern": "launcher.nodes"}
+    assert names(run_of_any_stage(mark, *line)) == ["zero-stage-unknown"]
+    assert names(run_of_any_stage(launch, mark, *line)) == []
+    assert names(run_of(mark, *line)) == []
 
 
 def test_the_forks_numbers_follow_no_table_of_defects() -> None:

@@ -1,0 +1,105 @@
+"""Which ZeRO stage a run is of, and which of its timers hold compute and communication together.
+
+What each optimizer of DeepSpeed prints was read from its source, v0.3.10 to v0.19.8: ZeRO-3
+alone prints `init_optimizer_state` once and `optimizer_step` without other timers on its line,
+at every step it does not skip; ZeRO 1 and 2 print `optimizer_gradients`, `optimizer_step` and
+`optimizer_allgather` on one line; the fp16 optimizer without ZeRO prints its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.recording.table import FLAVOUR
+from dsprof.run.table import of_kind
+
+#: Flavours of DeepSpeed's own forward, backward and step, and those of ZeRO-3 alone.
+ENGINE_TIMERS: Final = frozenset({"zero", "zero-micro"})
+ZERO3_TIMERS: Final = frozenset({"zero3-init", "zero3-fetch", "swap"})
+SHARDED: Final = frozenset({"optimizer_gradients", "optimizer_allgather"})
+
+#: Timers that hold parameter gathering wherever there is any.
+GATHERING: Final = frozenset(
+    {
+        "forward", "backward", "backward_inner", "forward_moe",
+        "forward-backward", "forward-compute", "backward-compute",
+    }
+)  # fmt: skip
+
+ALL: Final = (0, 1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Zero:
+    """The stages a run may be of, and why no others."""
+
+    stages: tuple[int, ...]
+    why: str
+
+    @property
+    def stage(self) -> int | None:
+        """The stage, where it can be one only."""
+        return self.stages[0] if len(self.stages) == 1 else None
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Timers that hold compute and communication unseparated, and why they do."""
+
+    names: frozenset[str]
+    why: str
+
+
+def zero_of(events: pd.DataFrame, config: Mapping[str, Any]) -> Zero:
+    """What the job was told, else what the timers it printed (or did not print) allow."""
+    stated = config.get("zero_stage")
+    if stated in ALL:
+        return Zero((int(stated),), "the job was told so")
+    timers, names = timers_of(events), _optimizer_timers(events)
+    marks = (
+        (timers & ZERO3_TIMERS, (3,), "only ZeRO-3 prints such timers"),
+        (names & SHARDED, (1, 2), "its optimizer times gradients and gathering by themselves"),
+        ("optimizer_step" in names, (3,), "only ZeRO-3 times optimizer_step alone"),
+        ("fp16-optimizer" in timers, (0,), "only the optimizer without ZeRO has such timers"),
+        (timers & ENGINE_TIMERS and _begins(events), (0, 1, 2), "a whole log, no timer of ZeRO-3"),
+    )
+    return next((Zero(stages, why) for met, stages, why in marks if met), Zero(ALL, "nothing says"))
+
+
+def mixture_of(zero: Zero, timers: frozenset[str], config: Mapping[str, Any]) -> Mixture | None:
+    """What hides parameter gathering; None if nothing does, or there is nobody to gather from."""
+    if not timers or config.get("world_size") == 1:
+        return None
+    if zero.stage == 3:
+        fetches = "zero3-fetch" in timers  # forward and backward are then split by their children
+        names = frozenset({"step"}) if fetches else GATHERING | {"step"}
+        where = "at the end of step" if fetches else "inside forward, backward and step"
+        return Mixture(names, f"ZeRO-3 gathers parameters {where}")
+    if 3 in zero.stages and timers & ENGINE_TIMERS:
+        return Mixture(
+            GATHERING,
+            "the ZeRO stage is not known: if it is 3, forward and backward hold parameter "
+            "gathering, and the share of communication is larger than it seems",
+        )
+    return None
+
+
+def timers_of(events: pd.DataFrame) -> frozenset[str]:
+    """Flavours of the timer lines of a log; those of a recording are of another kind."""
+    return frozenset(str(name) for name in events["timers"].dropna().unique()) - {FLAVOUR}
+
+
+def _optimizer_timers(events: pd.DataFrame) -> frozenset[str]:
+    rows = events[events["timers"] == "zero-optimizer"]
+    return frozenset(str(name) for name in rows["name"].unique())
+
+
+def _begins(events: pd.DataFrame) -> bool:
+    """The log shows a launch: what follows it is not missing."""
+    said = of_kind(events, Kind.CONFIG)["pattern"].astype("str")
+    return bool(said.str.startswith(("launcher.", "deepspeed.")).any())

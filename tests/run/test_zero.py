@@ -1,0 +1,125 @@
+"""The ZeRO stage is stated, or told by what its timers are; what stays unknown is never assumed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dsprof.run import Run, from_events
+from tests.run.run_rows import events, grammar_with, metric, timers
+
+ENGINE: dict[str, float] = {
+    "forward": 0.2,
+    "backward": 0.6,
+    "backward_inner": 0.3,
+    "backward_allreduce": 0.2,
+    "step": 0.1,
+}
+
+
+def run_of(*rows: dict[str, Any]) -> Run:
+    return from_events(events(rows), grammar=grammar_with())
+
+
+def config(name: str, value: float, pattern: str | None = None) -> dict[str, Any]:
+    return {"kind": "config", "name": name, "value": value, "pattern": pattern}
+
+
+def lines(*optimizer: str, flavour: str = "zero-optimizer") -> list[dict[str, Any]]:
+    inside = timers(flavour, 1, **dict.fromkeys(optimizer, 0.02)) if optimizer else []
+    return [*inside, *timers("zero", 1, **ENGINE)]
+
+
+def mixed(run: Run) -> list[str]:
+    return sorted(run.phases.loc[run.phases["mixed"], "name"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "stages"),
+    [
+        ([config("zero_stage", 2), *lines("optimizer_step")], (2,)),
+        (lines("optimizer_step"), (3,)),
+        (lines("init_optimizer_state", flavour="zero3-init"), (3,)),
+        (lines("optimizer_gradients", "optimizer_step", "optimizer_allgather"), (1, 2)),
+        (lines("basic_step", flavour="fp16-optimizer"), (0,)),
+        ([config("nodes", 1, "launcher.nodes"), *lines()], (0, 1, 2)),
+        (lines(), (0, 1, 2, 3)),
+    ],
+    ids=["stated", "lone step", "set-up", "sharded", "fp16", "whole log", "excerpt"],
+)
+def test_the_timers_of_an_optimizer_tell_its_stage(
+    rows: list[dict[str, Any]], stages: tuple[int, ...]
+) -> None:
+    assert run_of(*rows).zero.stages == stages
+
+
+def test_a_stage_that_only_timers_tell_is_part_of_what_the_job_is() -> None:
+    assert run_of(*lines("optimizer_step")).meta["zero_stage"] == 3
+    assert "zero_stage" not in run_of(*lines()).meta
+    assert "zero_stage" not in run_of(*lines("optimizer_gradients")).meta
+
+
+def test_zero_3_without_its_beginning_hides_communication_all_the_same() -> None:
+    run = run_of(*lines("optimizer_step"))
+    step = run.steps.iloc[0]
+    assert step[["compute", "communication"]].isna().all()
+    assert step["bound"] == "unknown"
+    assert step["optimizer"] == pytest.approx(0.02)
+    assert mixed(run) == ["backward_inner", "forward", "step"]
+    assert run.mixed == "ZeRO-3 gathers parameters inside forward, backward and step"
+
+
+def test_an_unknown_stage_leaves_communication_unknown_from_the_first_step_on() -> None:
+    run = run_of(*lines(), metric("loss", 1, 1.0))
+    step = run.steps.iloc[0]
+    assert step[["compute", "communication", "communication_share"]].isna().all()
+    assert step["optimizer"] == pytest.approx(0.1)
+    assert mixed(run) == ["backward_inner", "forward"]
+    assert run.repairs["name"].tolist() == ["zero-stage-unknown"]
+    assert run.mixed is not None
+    assert "not known" in run.mixed
+
+
+def test_a_whole_log_without_zero_3s_timers_is_believed() -> None:
+    run = run_of(config("nodes", 1, "launcher.nodes"), *lines())
+    assert run.steps["compute"].tolist() == [pytest.approx(0.5)]
+    assert run.mixed is None
+    assert "zero-stage-unknown" not in set(run.repairs["name"])
+
+
+def test_timers_of_fetching_split_what_zero_3_mixes() -> None:
+    fetch = timers("zero3-fetch", 1, forward_fetch_wait=0.0)
+    run = run_of(*fetch, *lines("optimizer_step"))
+    assert mixed(run) == ["step"]
+    assert run.steps["compute"].notna().all()
+
+
+def test_one_rank_has_nobody_to_gather_from() -> None:
+    run = run_of(config("world_size", 1), *lines("optimizer_step"))
+    assert run.mixed is None
+    assert run.steps["compute"].tolist() == [pytest.approx(0.5)]
+
+
+def test_what_backward_itself_leaves_unexplained_is_never_compute() -> None:
+    gather = {
+        "kind": "comm", "name": "all_gather_into_tensor", "step": 1, "rank": 0, "bytes": 1.0,
+        "count": 1, "seconds": 0.15, "pattern": "deepspeed_comms.op",
+    }  # fmt: skip
+    step = run_of(gather, *lines("optimizer_step")).steps.iloc[0]
+    assert step["compute"] == pytest.approx(0.5 - 0.15)
+    assert step["communication"] == pytest.approx(0.2 + 0.15)
+    # 0.1 of backward and 0.08 of step are nobody's
+    assert step["other"] == pytest.approx(0.18)
+
+
+def test_reductions_are_looked_for_in_their_own_timer_first() -> None:
+    call = {
+        "kind": "comm", "name": "reduce_scatter", "step": 1, "rank": 0, "bytes": 1.0,
+        "count": 1, "seconds": 0.25, "pattern": "deepspeed_comms.op",
+    }  # fmt: skip
+    step = run_of(call, *lines("optimizer_step")).steps.iloc[0]
+    assert step["communication"] == pytest.approx(0.25)
+    assert step["compute"] == pytest.approx(0.5 - 0.05)
+    assert not np.isnan(step["communication_share"])
