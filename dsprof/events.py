@@ -120,6 +120,43 @@ MEMORY: Final = {
     "host_percent": "the same in percent (column value)",
     "swap_percent": "swap space in use, percent (column value)",
     "cache_flushes": "allocator cache flushes since the last step (column count)",
+    "host_process": "resident memory of the rank's own process",
+}
+
+#: Canonical names of GPU samples (kind "gpu", column value unless said; text is the UUID).
+GPU: Final = {
+    "memory_used": "of the device, by all processes (column bytes)",
+    "memory_total": "of the device (column bytes)",
+    "memory_process": "of the device, by one process (column bytes; raw begins with its id)",
+    "utilization": "share of the last moments in which a kernel ran, percent",
+    "memory_utilization": "share in which device memory was read or written, percent",
+    "power": "watts",
+    "temperature": "of the GPU, degrees Celsius",
+    "temperature_memory": "of its memory, degrees Celsius",
+    "clock_sm": "of the multiprocessors, MHz",
+    "clock_memory": "of the memory, MHz",
+    "throttled_power": "1 where the power limit held the clock down, else 0",
+    "throttled_thermal": "1 where heat did",
+    "throttled_hardware": "1 where the board's power brake or slowdown pin did",
+    "nvlink_sent": "over all links, bytes per second since the sample before",
+    "nvlink_received": "the same, received",
+    "pcie_sent": "bytes per second since the sample before",
+    "pcie_received": "the same, received",
+    "ecc_corrected": "memory errors since the driver was loaded (column count)",
+    "ecc_uncorrected": "the same, not corrected (column count)",
+}
+
+#: Canonical GPU names (kind "gpu", column value unless said): samples of one device, whose
+#: UUID is in text.
+GPU: Final = {
+    "utilisation": "part of the time in which some kernel ran, percent",
+    "sm_clock": "clock of the processors, Hz",
+    "max_sm_clock": "the highest such clock the device allows, Hz",
+    "temperature": "degrees Celsius",
+    "power": "watts",
+    "power_limit": "watts",
+    "used": "memory in use by all processes (column bytes)",
+    "throttle_reasons": "why the clock is lowered: NVML's bits (nvmlClocksEventReason*)",
 }
 
 #: Problem names (kind "problem"): the failures and warnings a log can tell.
@@ -145,6 +182,7 @@ PROBLEMS: Final = {
     "prefetch-broken": "ZeRO-3's trace cache was invalidated: parameters are fetched late",
     "checkpoint-failed": "a checkpoint could not be written",
     "build-failed": "an extension failed to build",
+    "gpu-lost": "a GPU fell off the bus; text is its UUID",
 }
 
 #: Canonical configuration names (kind "config"; numbers in value, words in text).

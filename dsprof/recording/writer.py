@@ -61,6 +61,7 @@ class Writer:
         self.flushed_ns = time.perf_counter_ns()
         self._ring = ring
         self._rows: list[bytes] = []  # packed rows that are kept for ever
+        self._samples: list[bytes] = []  # those of GPUs: many, so they leave with their part
         self._texts: list[bytes] = []  # definitions that are not in the file yet
         self._defined: list[bytes] = []  # all definitions: each part has them again
         self._names: dict[tuple[str, int, str], int] = {}
@@ -215,11 +216,17 @@ class Writer:
         """A number, in the column that `unit` (of `Unit`) says; `at_ns` 0 is now."""
         self._value(_METRIC, unit, engine, name, step, text, at_ns, value)
 
-    def memory(
-        self, name: int, size: float, step: int = -1, at_ns: int = 0, engine: int = 0
+    def memory(  # noqa: PLR0917
+        self,
+        name: int,
+        size: float,
+        step: int = -1,
+        at_ns: int = 0,
+        engine: int = 0,
+        unit: int = _BYTES,
     ) -> None:
-        """Bytes in use, `name` of `events.MEMORY`."""
-        self._value(_MEMORY, _BYTES, engine, name, step, 0, at_ns, size)
+        """Bytes in use, or what `unit` says, `name` of `events.MEMORY`."""
+        self._value(_MEMORY, unit, engine, name, step, 0, at_ns, size)
 
     def gpu(  # noqa: PLR0917
         self,
@@ -230,8 +237,9 @@ class Writer:
         gpu: int = 0,
         at_ns: int = 0,
     ) -> None:
-        """A sample of a device; `gpu` is the id of its UUID."""
-        self._value(_GPU, unit, 0, name, step, gpu, at_ns, value)
+        """A sample of a device; `gpu` is the id of its UUID. Any thread may give it."""
+        at = at_ns or time.perf_counter_ns()
+        self._samples.append(VALUE.pack(_GPU, unit, 0, name, step, gpu, at, value))
 
     def overhead(self, seconds: float, step: int = -1, engine: int = 0) -> None:
         """What recording itself cost during a step."""
@@ -291,10 +299,12 @@ class Writer:
         # Names last out of the lists and first into the file: what uses one follows it.
         ended, self._step_ended = self._step_ended, False
         rows, collectives, spans = _taken(self._rows), _taken(self.collectives), _taken(self.spans)
+        samples = _taken(self._samples)
         texts = _taken(self._texts)
         if not self._ring.is_open:
             return
-        detail = b"".join([*starmap(SPAN.pack, spans), *starmap(COLLECTIVE.pack, collectives)])
+        calls = starmap(COLLECTIVE.pack, collectives)
+        detail = b"".join([*starmap(SPAN.pack, spans), *calls, *samples])
         try:
             self._ring.append(b"".join(texts), detail, b"".join(rows))
         except BaseException:  # Ctrl-C may come in the middle, too
