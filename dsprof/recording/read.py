@@ -51,12 +51,16 @@ class Recording:
 
     def follow(self) -> pa.Table:
         """Events that are new, whatever has happened to the files meanwhile."""
-        tables = [] if self._told else [self._settings()]
-        self._told = True
-        tables += [
-            events_of(portion, self.names, self.clock, self._origin) for portion in self.portions()
-        ]
+        tables = list(self.tables())
         return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The same piece by piece: not all of a long recording need be held at once."""
+        if not self._told:
+            self._told = True
+            yield self._settings()
+        for portion in self.portions():
+            yield events_of(portion, self.names, self.clock, self._origin)
 
     def portions(self) -> Iterator[Portion]:
         """Rows that are new; what they define is known from then on."""

@@ -1,0 +1,175 @@
+"""What is kept of a run that goes on: its last steps whole, a fair sample of all others.
+
+Memory does not grow with the run. `recent` holds the last steps; `sample` holds steps
+chosen by a hash of their number, half as many each time it is full: every part of the run
+is told of alike, and what is told of a step is told whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dsprof.events import Kind
+from dsprof.logs import SCHEMA as LOGGED
+
+WINDOW: Final = 60  # steps, as long as they are not more than `ROWS`
+LEAST: Final = 24  # steps, whatever their rows: rules need twenty
+ROWS: Final = 120_000
+SAMPLE_ROWS: Final = 120_000
+_CONFIG: Final = 4_000
+_PROBLEMS: Final = 4_000
+_LOOSE: Final = 20_000  # rows of no step
+
+_RECORD: Final = LOGGED.get_field_index("record")
+SCHEMA: Final = LOGGED.set(_RECORD, pa.field("record", pa.int64()))
+EMPTY: Final = SCHEMA.empty_table()
+
+Array = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Store:
+    """Takes events as they come.
+
+    Attributes:
+        every: of the steps long ago, one in so many is kept.
+        first: whether everything since the first row is still there.
+    """
+
+    def __init__(self) -> None:
+        self.every = 1
+        self._config = self._problems = self._recent = self._sample = EMPTY
+        self._fresh: list[pa.Table] = []
+        self._new: list[pa.Table] = []
+        self._old: list[pa.Table] = []
+        self._records = 0
+
+    def add(self, table: pa.Table, *, past: bool = False) -> None:
+        """Rows that will not change; `past`: they are older than what is there already."""
+        if len(table):
+            (self._old if past else self._new).append(self._counted(table))
+
+    def show(self, tables: list[pa.Table]) -> None:
+        """Rows that may still change: they count until the next call."""
+        self._fresh = [self._counted(table) for table in tables if len(table)]
+
+    def recent(self) -> pa.Table:
+        """The last steps of the last launch, with all that configures it."""
+        self._settle()
+        rows = pa.concat_tables([self._recent, *self._fresh]).unify_dictionaries()
+        special = _is(rows, Kind.CONFIG, Kind.PROBLEM)
+        config = pa.concat_tables([self._config, rows.filter(_is(rows, Kind.CONFIG))])
+        problems = pa.concat_tables([self._problems, rows.filter(_is(rows, Kind.PROBLEM))])
+        rows = _last_steps(rows.filter(pc.invert(special)))
+        segment = _last_segment(pa.concat_tables([config, problems, rows]))
+        failed = problems.filter(pc.equal(problems["segment"], segment))
+        return pa.concat_tables([config, failed, rows]).unify_dictionaries()
+
+    def sample(self) -> pa.Table:
+        """All launches: every step while they are few, then some of them."""
+        self._settle()
+        fresh = [table.filter(_chosen(table, self.every)) for table in self._fresh]
+        return pa.concat_tables(
+            [self._config, self._problems, self._sample, *fresh]
+        ).unify_dictionaries()
+
+    def _counted(self, table: pa.Table) -> pa.Table:
+        """In the columns of `SCHEMA`; no two records of two tables share a number."""
+        record = table["record"].to_numpy().astype(np.int64)
+        if len(record):
+            record = record - record.min() + self._records
+            self._records = int(record.max()) + 1
+        return table.set_column(_RECORD, SCHEMA.field(_RECORD), pa.array(record)).cast(SCHEMA)
+
+    def _settle(self) -> None:
+        """Put what came in its place and let go of what is too old."""
+        if not self._new and not self._old:
+            return
+        new = pa.concat_tables([EMPTY, *self._new]).unify_dictionaries()
+        came = pa.concat_tables([*self._old, new]).unify_dictionaries()
+        self._new, self._old = [], []
+        config, problem = _is(came, Kind.CONFIG), _is(came, Kind.PROBLEM)
+        self._config = _end(_joined(self._config, came.filter(config)), _CONFIG)
+        self._problems = _end(_joined(self._problems, came.filter(problem)), _PROBLEMS)
+        rest = new.filter(pc.invert(_is(new, Kind.CONFIG, Kind.PROBLEM)))
+        self._recent = _last_steps(_joined(self._recent, rest))
+        came = came.filter(pc.invert(pc.or_(config, problem)))
+        self._sample = _joined(self._sample, came.filter(_chosen(came, self.every)))
+        while len(self._sample) > SAMPLE_ROWS and self.every < _MOST:
+            self.every *= 2
+            self._sample = self._sample.filter(_chosen(self._sample, self.every))
+        self._sample = _thinned(self._sample)
+
+
+def _joined(one: pa.Table, other: pa.Table) -> pa.Table:
+    """One table in one piece, words that nothing uses any more forgotten."""
+    if not len(other):
+        return one
+    both = pa.concat_tables([one, other]).unify_dictionaries().combine_chunks()
+    for place, field in enumerate(SCHEMA):
+        if pa.types.is_dictionary(field.type) and len(both):
+            words = both.column(place)
+            if len(words.chunk(0).dictionary) > _WORDS + 2 * len(both):
+                used = words.cast(pa.string()).dictionary_encode()
+                both = both.set_column(place, field, used)
+    return both
+
+
+_MOST: Final = 1 << 20
+_WORDS: Final = 1_000
+
+
+def _end(table: pa.Table, most: int) -> pa.Table:
+    return table.slice(max(0, len(table) - most))
+
+
+def _thinned(sample: pa.Table) -> pa.Table:
+    """Rows of no step are all kept while they are few, then the last of them."""
+    loose = sample["step"].is_null()
+    if pc.sum(loose).as_py() in (None, 0) or pc.sum(loose).as_py() <= _LOOSE:
+        return sample
+    old = np.flatnonzero(loose.to_numpy())[:-_LOOSE]
+    keep = np.ones(len(sample), bool)
+    keep[old] = False
+    return sample.filter(pa.array(keep))
+
+
+def _is(table: pa.Table, *kinds: Kind) -> pa.ChunkedArray:
+    found = pc.is_in(table["kind"].cast(pa.string()), pa.array([str(kind) for kind in kinds]))
+    return pc.fill_null(found, fill_value=False)
+
+
+def steps_of(table: pa.Table) -> Array:
+    """Step of each row, -1 for none."""
+    return np.asarray(pc.fill_null(table["step"], -1).to_numpy(), np.int64)
+
+
+def _last_segment(table: pa.Table) -> int:
+    top = pc.max(table["segment"]).as_py()
+    return 0 if top is None else int(top)
+
+
+def _chosen(table: pa.Table, every: int) -> pa.Array:
+    """Rows of no step, and of the steps one in `every`: of 2 n never one that n left out."""
+    step = steps_of(table)
+    mixed = (step.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
+    return pa.array((step < 0) | (mixed % np.uint64(every) == 0))
+
+
+def _last_steps(table: pa.Table) -> pa.Table:
+    """The last launch's last steps, and the last rows of no step."""
+    if not len(table):
+        return table
+    step, segment = steps_of(table), table["segment"].to_numpy()
+    here = segment == segment.max()
+    seen, counts = np.unique(step[here & (step >= 0)], return_counts=True)
+    keep = here & (step < 0)
+    keep[np.flatnonzero(keep)[:-_LOOSE]] = False
+    if len(seen):
+        fits = int(np.searchsorted(counts[::-1].cumsum(), ROWS))
+        steps = min(WINDOW, max(LEAST, fits))
+        keep |= here & (step >= seen[-steps:][0])
+    return table if keep.all() else table.filter(pa.array(keep))

@@ -1,0 +1,164 @@
+"""Bytes of logs that still grow: files that may be rotated or cut, and a pipe."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Final, Protocol
+
+from dsprof.errors import DsprofError
+from dsprof.logs.archives import compression
+
+_PORTION: Final = 1 << 18
+_WITNESS: Final = 64  # bytes before the place reached that must still be the same
+
+
+class Stream(Protocol):
+    """Where bytes come from.
+
+    Attributes:
+        name: as the user typed it.
+        offset: bytes read of the file that is there now.
+        turned: how often another file began under the name.
+        ended: nothing more will come.
+    """
+
+    name: str
+    offset: int
+    turned: int
+    ended: bool
+
+    def read(self, most: int) -> bytes:
+        """What is new, at most `most` bytes, of one file only; empty if there is nothing yet."""
+
+
+class File:
+    """A file by its name: what stands there now, however it came there.
+
+    Rotation puts another file in its place (what the old one still holds is read first);
+    a truncation, or a rewrite that grew longer than it was, begins it anew.
+    """
+
+    def __init__(self, name: str, begin: int = 0) -> None:
+        self.name = name
+        self.offset = begin
+        self.turned = 0
+        self.ended = False
+        self._fd = -1
+        self._witness = b""
+
+    def read(self, most: int) -> bytes:
+        if self._fd < 0 and not self._open():
+            return b""
+        data = self._next(most)
+        if data or not self._is_another():
+            return data
+        self._turn()
+        return self._next(most) if self._open() else b""
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _open(self) -> bool:
+        try:
+            self._fd = os.open(self.name, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise DsprofError(f"cannot be read: {error.strerror}", self.name) from error
+        if self.offset == 0 and compression(os.pread(self._fd, 16, 0)):
+            self.close()
+            raise DsprofError("is compressed: it does not grow", self.name, "use dsprof report")
+        return True
+
+    def _next(self, most: int) -> bytes:
+        if self._is_rewritten():
+            self._turn()
+            if not self._open():
+                return b""
+        parts = []
+        while most > 0 and (data := os.pread(self._fd, min(most, _PORTION), self.offset)):
+            parts.append(data)
+            self.offset += len(data)
+            most -= len(data)
+        whole = b"".join(parts)
+        self._witness = (self._witness + whole[-_WITNESS:])[-_WITNESS:]
+        return whole
+
+    def _is_rewritten(self) -> bool:
+        """Whether what was read is no longer there."""
+        at = self.offset - len(self._witness)
+        return bool(self._witness) and os.pread(self._fd, len(self._witness), at) != self._witness
+
+    def _is_another(self) -> bool:
+        """Whether the name has come to stand for another file."""
+        try:
+            there = Path(self.name).stat()
+        except FileNotFoundError:
+            return False  # it may be on its way
+        mine = os.fstat(self._fd)
+        return (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino)
+
+    def _turn(self) -> None:
+        self.close()
+        self.offset, self._witness = 0, b""
+        self.turned += 1
+
+
+class Part(File):
+    """What a file holds before a place; the end of it is reached."""
+
+    def __init__(self, name: str, end: int) -> None:
+        super().__init__(name)
+        self._end = end
+
+    def read(self, most: int) -> bytes:
+        data = super().read(min(most, self._end - self.offset))
+        self.ended = not data or self.turned > 0 or self.offset >= self._end
+        return b"" if self.turned else data
+
+
+class Pipe:
+    """Standard input, read by a thread of its own: whoever writes is hardly held up."""
+
+    def __init__(self, fd: int, name: str = "-") -> None:
+        self.name = name
+        self.offset = 0
+        self.turned = 0
+        self.ended = False
+        self._fd = fd
+        self._waiting: deque[bytes] = deque()
+        self._room = threading.Semaphore(_WAITING)
+        threading.Thread(target=self._pump, daemon=True, name="dsprof-pipe").start()
+
+    def _pump(self) -> None:
+        while self._room.acquire():
+            try:
+                data = os.read(self._fd, _PORTION)
+            except OSError:
+                data = b""
+            self._waiting.append(data)
+            if not data:
+                return
+
+    def read(self, most: int) -> bytes:
+        parts: list[bytes] = []
+        while most > 0 and self._waiting and not self.ended:
+            data = self._waiting.popleft()
+            self._room.release()
+            self.ended = not data
+            parts.append(data)
+            most -= len(data)
+        whole = b"".join(parts)
+        self.offset += len(whole)
+        return whole
+
+    def close(self) -> None:
+        """The thread ends with the process."""
+
+
+_WAITING: Final = 64  # portions held for whoever reads

@@ -1,0 +1,108 @@
+"""What is kept of a run without end."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from dsprof.live import store as live_store
+from dsprof.live.store import SCHEMA, WINDOW, Store
+
+
+def rows(first: int, last: int, *, segment: int = 0, each: int = 3, **more: object) -> pa.Table:
+    """`each` metrics of each step."""
+    told = [
+        {"kind": "metric", "name": "loss", "segment": segment, "engine": 0, "step": step,
+         "value": 1.0, "record": number, "line": step} | more
+        for number, step in enumerate(s for s in range(first, last + 1) for _ in range(each))
+    ]  # fmt: skip
+    return pa.Table.from_pylist(told, SCHEMA)
+
+
+def steps(table: pa.Table) -> list[int]:
+    found: pd.Series[int] = table.to_pandas()["step"].dropna()
+    return sorted({int(step) for step in found})
+
+
+def test_the_last_steps_are_whole_and_the_oldest_go() -> None:
+    store = Store()
+    for first in range(1, 1001, 10):
+        store.add(rows(first, first + 9))
+    assert steps(store.recent()) == list(range(1001 - WINDOW, 1001))
+    assert len(store.recent()) == 3 * WINDOW
+
+
+def test_a_new_launch_begins_with_nothing_of_the_old_one() -> None:
+    store = Store()
+    store.add(rows(1, 100))
+    store.add(rows(50, 52, segment=1))
+    assert steps(store.recent()) == [50, 51, 52]
+    assert len(store.sample()) == 3 * 103
+
+
+def test_a_sample_stays_small_and_tells_of_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_store, "SAMPLE_ROWS", 3_000)
+    store = Store()
+    for first in range(1, 20_001, 100):
+        store.add(rows(first, first + 99))
+        store.recent()
+    found = store.sample()
+    assert 1_000 < len(found) <= 3_000
+    assert store.every > 1
+    quarters = pd.Series(steps(found)).floordiv(5_001).value_counts()
+    assert len(quarters) == 4
+    assert quarters.max() < 2 * quarters.min()
+    assert set(found.to_pandas()["step"].value_counts()) == {3}
+
+
+def test_steps_printed_at_odd_numbers_are_sampled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_store, "SAMPLE_ROWS", 300)
+    store = Store()
+    for step in range(5, 10_005, 10):  # never a multiple of two
+        store.add(rows(step, step))
+    assert 100 < len(store.sample()) <= 300
+
+
+def test_configuration_and_problems_outlive_the_window() -> None:
+    store = Store()
+    store.add(rows(1, 1, each=1, kind="config", name="world_size", step=None))
+    store.add(rows(1, 1, each=1, kind="problem", name="nan"))
+    for first in range(1, 501, 50):
+        store.add(rows(first, first + 49))
+    kinds = store.recent().to_pandas()["kind"].value_counts()
+    assert (kinds["config"], kinds["problem"]) == (1, 1)
+
+
+def test_rows_that_may_change_are_counted_once() -> None:
+    store = Store()
+    store.add(rows(1, 5))
+    for last in (7, 8):
+        store.show([rows(6, last)])
+    assert steps(store.recent()) == list(range(1, 9))
+    assert len(store.recent()) == 3 * 8
+
+
+def test_the_past_is_sampled_but_never_recent() -> None:
+    store = Store()
+    store.add(rows(101, 110))
+    store.add(rows(1, 100), past=True)
+    assert steps(store.recent()) == list(range(101, 111))
+    assert steps(store.sample()) == list(range(1, 111))
+
+
+def test_records_of_two_tables_stay_apart() -> None:
+    store = Store()
+    store.add(rows(1, 2))
+    store.add(rows(3, 4))
+    assert store.recent().to_pandas()["record"].is_unique
+
+
+def test_words_of_rows_that_went_are_forgotten() -> None:
+    store = Store()
+    for step in range(1, 4_001):
+        store.add(rows(step, step, text=f"said once, at {step}"))
+        if step % 100 == 0:
+            store.recent()
+    words = store.recent()["text"].combine_chunks().dictionary
+    assert len(words) < 2_000
