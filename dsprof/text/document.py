@@ -32,7 +32,7 @@ def document(run: Run) -> dict[str, Any]:
     """What the summary says and more, as JSON types: seconds, bytes, null for unknown."""
     from dsprof.findings import abstentions_of
 
-    findings = [_finding(found) for found in run.findings]
+    findings = [finding(found) for found in run.findings]
     return {
         "schema": SCHEMA,
         "dsprof": dsprof.__version__,
@@ -69,7 +69,8 @@ def _cell(value: Any) -> str | float | bool | None:
     return value.isoformat() if isinstance(value, dt.datetime) else str(value)
 
 
-def _finding(found: Finding) -> dict[str, Any]:
+def finding(found: Finding) -> dict[str, Any]:
+    """A finding in JSON's own types."""
     said = {name: getattr(found, name) for name in found.__dataclass_fields__}
     said["evidence"] = [proof._asdict() for proof in found.evidence]
     said["advice"] = [advice._asdict() for advice in found.advice]
