@@ -178,6 +178,9 @@ class Collectives:
             self.timeline.block(end - begin, COMMUNICATION)
         self.timeline.own += now() - end
 
+    def wait_begins(self) -> None:
+        """Called where a wait begins that no Work stands for; a device lays its mark here."""
+
     def count(self, group: Any) -> int:
         """Calls on `group` that passed here."""
         return self._known(group).sequence

@@ -16,9 +16,9 @@ class Guard:
     `on_failure` gets the error's text, for the recording; it may fail too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "recording") -> None:
         self.off = False
-        self.who = "dsprof"
+        self.who, self.what = "dsprof", what
         self.on_failure: Callable[[str], None] = _nothing
 
     def __call__(self, action: Callable[..., Result]) -> Callable[..., Result | None]:
@@ -40,7 +40,7 @@ class Guard:
         self.off = True
         text = f"{type(error).__name__}: {error}".replace("\n", " ")
         with contextlib.suppress(Exception):
-            print(f"{self.who}: recording stopped, training goes on: {text}", file=sys.stderr)
+            print(f"{self.who}: {self.what} stopped, training goes on: {text}", file=sys.stderr)
         with contextlib.suppress(Exception):
             self.on_failure(text)
 

@@ -13,7 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from dsprof.events import Class
 from dsprof.hook.collectives import Collectives
+from dsprof.hook.gpu import Gpu
 from dsprof.hook.guard import Guard
+from dsprof.hook.memory import Host, Memory
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import Timeline, Track
 from dsprof.recording import Writer
@@ -22,7 +24,6 @@ FOLDER: Final = "dsprof-run"
 BUDGET: Final = 0.003  # of a step's time that recording may cost
 SETTLED: Final = 10  # steps before the budget is judged: the first ones fill caches
 MANY: Final = 16  # collectives a step
-RESIDENT_EVERY: Final = 500_000_000  # ns between two looks at the process's memory
 
 
 class Recorder:
@@ -33,11 +34,13 @@ class Recorder:
         header = _header() | {"config": dict(config)}
         guard.who = f"dsprof: rank {header['rank']}"
         self.writer = Writer.create(folder, header)
-        self.timeline = Timeline(self.writer)
-        self.collectives = Collectives(self.timeline)
         self.patches = Patches()
+        self.gpu = Gpu.found(self.writer, folder)
+        self.timeline = self.gpu.timeline if self.gpu else Timeline(self.writer)
+        self.collectives = self.gpu.collectives if self.gpu else Collectives(self.timeline)
         self.budget = float(os.environ.get("DSPROF_BUDGET", str(BUDGET)))
-        self._memory = _Resident(self.writer)
+        host = None if header["local_rank"] else Host()
+        self._memory = Memory(self.writer, self.gpu.allocator if self.gpu else None, host)
         self._steps = 0
         self._cost = self._time = self._seen = 0
         self.timeline.closing.append(self._account)
@@ -47,6 +50,8 @@ class Recorder:
         """Patch what concerns the process, not an engine."""
         self._flown = flight_recorder()
         self.collectives.patch(self.patches, self.guard)
+        if self.gpu:
+            self.gpu.start(self.patches, self.guard)
         self._patch_data_loader()
         _RECORDERS.add(self)
         atexit.register(self.close)
@@ -59,7 +64,10 @@ class Recorder:
         self.guard.off = True
 
     def _finish(self) -> None:
+        if self.gpu:
+            self.gpu.stop()
         self.collectives.finish()
+        self.timeline.finish()
         self._write_coverage()
         self.writer.close()
 
@@ -76,6 +84,8 @@ class Recorder:
         self.writer.config("collectives_seen", seen)
 
     def _failed(self, text: str) -> None:
+        if self.gpu:
+            self.gpu.stop()
         self.writer.problem("recording-stopped", text)
         self.writer.close()
 
@@ -124,26 +134,6 @@ class Recorder:
         if over and many and self.collectives.every < 64:
             self.collectives.every *= 2
             self.writer.config("detail_every", self.collectives.every)
-
-
-class _Resident:
-    """The process's resident memory, read now and then from a file that stays open."""
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer, self._name = writer, writer.name("host_process")
-        self._page = os.sysconf("SC_PAGE_SIZE")
-        self._next = 0
-        try:
-            self._file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # not Linux: unknown
-            self._next = sys.maxsize
-
-    def sample(self, step: int, at: int) -> None:
-        if at < self._next:
-            return
-        self._next = at + RESIDENT_EVERY
-        pages = int(os.pread(self._file, 64, 0).split()[1])
-        self._writer.memory(self._name, pages * self._page, step)
 
 
 def folder(out: str | os.PathLike[str] | None) -> Path:

@@ -30,7 +30,7 @@ class Phase(NamedTuple):
 class Frame:
     """One open phase."""
 
-    __slots__ = ("begin", "blocked", "depth", "inner", "phase", "track")
+    __slots__ = ("begin", "blocked", "depth", "device", "inner", "phase", "track")
 
     def __init__(self, phase: Phase, track: Track, depth: int) -> None:
         self.phase = phase
@@ -39,6 +39,7 @@ class Frame:
         self.inner = 0  # ns of phases inside
         self.blocked = 0  # ns in collectives and point-to-point, outside of those
         self.begin = 0
+        self.device: Any = None  # what `device.DeviceTimeline` knows of it
 
 
 class Track:
@@ -140,15 +141,21 @@ class Timeline:
         track.step = finished
         for action in self.closing:
             action(track, end)
-        self.writer.step(
-            finished, track.begin, end, _seconds(track, end),
-            micros=track.micro + 1, engine=track.number,
-        )  # fmt: skip
+        self._write_step(track, finished, end)
         self.writer.flush()
         track.reset()
         track.step = finished + 1
         track.begin = end
         self.own += now() - end
+
+    def _write_step(self, track: Track, finished: int, end: int) -> None:
+        self.writer.step(
+            finished, track.begin, end, _seconds(track, end),
+            micros=track.micro + 1, engine=track.number,
+        )  # fmt: skip
+
+    def finish(self) -> None:
+        """Recording ends: write what still waits."""
 
 
 def _seconds(track: Track, end: int) -> list[float]:

@@ -3,8 +3,9 @@
  * Built by tests/gpu/fake.py and loaded by the real pynvml, by its real name. A value that
  * nobody planted is not supported. Signatures and numbers are those of nvml.h.
  */
-#include <string.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, FUNCTION_NOT_FOUND = 13, LOST = 15 };
 enum { GPUS = 4, MIGS = 2, KEYS = 320 };
@@ -26,6 +27,12 @@ void fake_reset(int count, int error) {
     gpus = count;
     broken = error;
     for (int i = 0; i < GPUS; i++) models[i] = "NVIDIA H200";
+}
+/* A process that tests cannot reach has GPUs with a temperature and nothing else. */
+__attribute__((constructor)) static void begin(void) {
+    const char *count = getenv("FAKE_NVML_GPUS");
+    fake_reset(count ? atoi(count) : 0, OK);
+    for (int i = 0; i < gpus && i < GPUS; i++) planted[i][TEMPERATURE] = 50;
 }
 void fake_plant(int gpu, int key, u64 value) { planted[gpu][key] = value; }
 void fake_model(int gpu, const char *model) { models[gpu] = model; }

@@ -18,6 +18,7 @@ class Span(NamedTuple):
     begin: int
     length: int
     engine: int
+    gpu: int
 
 
 class Collective(NamedTuple):
@@ -60,6 +61,7 @@ class Rows:
     metrics: list[Value] = field(default_factory=list)
     memory: list[Value] = field(default_factory=list)
     problems: list[Value] = field(default_factory=list)
+    gpu: list[Value] = field(default_factory=list)
     config: dict[str, float | str] = field(default_factory=dict)
     classes: dict[str, str] = field(default_factory=dict)  # of each path
     ended: bool = False
@@ -115,8 +117,8 @@ def _path(names: dict[int, tuple[str, int]], number: int) -> str:
 
 
 def _span(rows: Rows, names: Any, row: bytes) -> None:
-    _, engine, name, step, micro, begin, length, _, _ = layout.SPAN.unpack(row)
-    rows.spans.append(Span(_path(names, name), step, micro, begin, length, engine))
+    _, engine, name, step, micro, begin, length, gpu, _ = layout.SPAN.unpack(row)
+    rows.spans.append(Span(_path(names, name), step, micro, begin, length, engine, gpu))
 
 
 def _collective(rows: Rows, names: Any, row: bytes) -> None:
@@ -142,7 +144,7 @@ def _value(rows: Rows, names: Any, row: bytes) -> None:
         rows.config[found.name] = found.text or value
     else:
         {RowKind.METRIC: rows.metrics, RowKind.MEMORY: rows.memory,
-         RowKind.PROBLEM: rows.problems}[kind].append(found)  # fmt: skip
+         RowKind.PROBLEM: rows.problems, RowKind.GPU: rows.gpu}[kind].append(found)  # fmt: skip
 
 
 def _end(rows: Rows, _names: Any, _row: bytes) -> None:
@@ -160,6 +162,7 @@ _READ: dict[int, Callable[[Rows, Any, bytes], None]] = {
     RowKind.METRIC: _value,
     RowKind.MEMORY: _value,
     RowKind.PROBLEM: _value,
+    RowKind.GPU: _value,
     RowKind.CONFIG: _value,
     RowKind.END: _end,
 }

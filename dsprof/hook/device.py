@@ -1,0 +1,286 @@
+"""Phases and collectives in the time of the device: what the host says of a GPU is not true.
+
+Wherever the host would read its clock a mark lies on the stream that computes. Rows wait
+with their marks until the device has passed the last one of their step; then lengths are
+read, and what they say is split as the host's time is: a wait takes its time out of the
+phase that holds it. A step whose marks are lost is written without a split.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from time import perf_counter_ns as now
+from typing import Any, Final, NamedTuple, cast
+
+from dsprof.hook.collectives import Collectives, Issued, Operation
+from dsprof.hook.cuda import ASIDE, NONE, Marks
+from dsprof.hook.guard import Guard
+from dsprof.hook.patches import Call
+from dsprof.hook.spans import CLASSES, COMMUNICATION, UNKNOWN, Frame, Phase, Timeline, Track
+from dsprof.recording import THINNED, RowKind, Writer
+from dsprof.recording.layout import ROWS
+
+AHEAD: Final = 64  # steps that the host may be ahead before they are written without a split
+PATIENCE: Final = 0.2  # seconds that the end of recording waits for the device to come after
+
+_COLLECTIVE: Final = int(RowKind.COLLECTIVE)
+_SPAN_AT: Final = {name: place for place, name in enumerate(ROWS[RowKind.SPAN][1])}
+_CALL_AT: Final = {name: place for place, name in enumerate(ROWS[RowKind.COLLECTIVE][1])}
+_GPU, _BLOCKED = _SPAN_AT["gpu"], _CALL_AT["blocked"]
+_COUNT, _SIZE = _CALL_AT["count"], _CALL_AT["size"]
+_KEY: Final = operator.itemgetter(*(_CALL_AT[name] for name in ("engine", "name", "group")))
+
+
+class Interval:
+    """A phase, or a wait in one, on the device."""
+
+    __slots__ = ("above", "begin", "class_", "end", "inner", "row")
+
+    def __init__(self, class_: int, above: Interval | None, begin: int, end: int = -1) -> None:
+        self.class_, self.above = class_, above
+        self.begin, self.end = begin, end
+        self.inner = 0  # ns of intervals inside
+        self.row: tuple[int, ...] = ()  # none: only its time counts
+
+    @property
+    def is_hidden(self) -> bool:
+        """A collective that another stream waited for, or none."""
+        return self.begin == ASIDE == self.end and (not self.row or self.row[0] == _COLLECTIVE)
+
+
+class Waiting(NamedTuple):
+    """A step that the host has ended and the device perhaps not."""
+
+    track: int
+    step: int
+    micros: int
+    begun: int  # by the host's clock
+    ended: int
+    begin: int  # marks
+    end: int
+    held: list[Interval]  # inner ones before those that hold them
+
+
+class DeviceTimeline(Timeline):
+    """A timeline that lays marks and writes a step when the device has passed them."""
+
+    def __init__(self, writer: Writer, marks: Marks) -> None:
+        super().__init__(writer)
+        self.marks = marks
+        self._record = self._hold
+        self._leaving = Interval(0, None, NONE)
+        self._held: defaultdict[int, list[Interval]] = defaultdict(list)
+        self._begun: dict[int, int] = {}  # mark at which a track's step began
+        self._steps: deque[Waiting] = deque()
+
+    def enter(self, track: Track, phase: Phase) -> Frame:
+        start = now()
+        if not track.begin:
+            self._begin(track)
+        interval = Interval(phase.class_, self.innermost, self.marks.mark())
+        self.own += now() - start
+        frame = super().enter(track, phase)
+        frame.device = interval
+        return frame
+
+    def leave(self, frame: Frame | None) -> None:
+        if frame is not None:
+            start = now()
+            self._leaving = frame.device
+            self._leaving.end = self.marks.mark()
+            self.own += now() - start
+        super().leave(frame)
+
+    @property
+    def innermost(self) -> Interval | None:
+        return self.stack[-1].device if self.stack else None
+
+    def hold(self, track: int, interval: Interval, row: tuple[int, ...]) -> None:
+        """Write `row` with its step, when the device has passed it."""
+        interval.row = row
+        self._held[track].append(interval)
+
+    def _hold(self, row: tuple[int, ...]) -> None:
+        self.hold(row[1], self._leaving, row)
+
+    def _begin(self, track: Track) -> None:
+        self.marks.follow()
+        self._begun[track.number] = self.marks.mark()
+
+    def _write_step(self, track: Track, finished: int, end: int) -> None:
+        """The step waits; those before it that the device has ended are written."""
+        begin, mark = self._begun.get(track.number, NONE), self.marks.mark()
+        self._steps.append(
+            Waiting(
+                track.number, finished, track.micro + 1, track.begin, end, begin, mark,
+                self._held.pop(track.number, []),
+            )
+        )  # fmt: skip
+        self._begin(track)
+        self.drain()
+
+    def drain(self) -> None:
+        """Write the steps that the device has ended, in their order."""
+        while self._steps and self.marks.is_past(self._steps[0].end):
+            self._write(self._steps.popleft(), self.marks.between)
+        while len(self._steps) > AHEAD:
+            self._write(self._steps.popleft(), _nothing)
+
+    def finish(self) -> None:
+        """Recording ends. The device is given a moment to come after, but never waited for."""
+        deadline = time.monotonic() + PATIENCE
+        self.drain()
+        while self._steps and time.monotonic() < deadline:
+            time.sleep(0.002)
+            self.drain()
+        while self._steps:
+            self._write(self._steps.popleft(), _nothing)
+        for track in list(self._held):
+            self._write_rows(self._held.pop(track), _nothing)
+
+    def _write(self, step: Waiting, between: Callable[[int, int], int]) -> None:
+        length = between(step.begin, step.end)
+        classes = self._write_rows(step.held, between if length >= 0 else _nothing)
+        whole = length if length >= 0 else step.ended - step.begun
+        classes[-1] += whole - sum(classes)
+        seconds = [ns * 1e-9 if length >= 0 else UNKNOWN for ns in classes]
+        self.writer.step(
+            step.step, step.begun, step.begun + whole, seconds,
+            micros=step.micros, engine=step.track,
+        )  # fmt: skip
+
+    def _write_rows(self, held: list[Interval], between: Callable[[int, int], int]) -> list[int]:
+        """Nanoseconds of the device by class. What is unknown stays in what holds it."""
+        classes = [0] * len(CLASSES)
+        sums: dict[Any, list[int]] = {}
+        for interval in held:
+            length = 0 if interval.is_hidden else between(interval.begin, interval.end)
+            if length >= 0:
+                classes[interval.class_] += length - interval.inner
+            if interval.above:
+                interval.above.inner += length if length >= 0 else interval.inner
+            self._write_row(interval.row, length, sums)
+        self.writer.collectives += map(tuple, sums.values())
+        return classes
+
+    def _write_row(self, row: tuple[int, ...], length: int, sums: dict[Any, list[int]]) -> None:
+        if not row:
+            return
+        if row[0] != _COLLECTIVE:
+            self.writer.spans.append((*row[:_GPU], length, *row[_GPU + 1 :]))
+            return
+        filled = [*row[:_BLOCKED], length, *row[_BLOCKED + 1 :]]
+        if row[1] & THINNED and row[_COUNT] == 1:
+            _add(sums, filled)
+        else:
+            self.writer.collectives.append(tuple(filled))
+
+
+def _add(sums: dict[Any, list[int]], row: list[int]) -> None:
+    """Thinned: one row a step for all calls of a kind; `size` is the mean of theirs."""
+    total = sums.setdefault(_KEY(row), row)
+    if total is row:
+        return
+    count = total[_COUNT]
+    total[_SIZE] = (total[_SIZE] * count + row[_SIZE]) // (count + 1)
+    total[_COUNT] = count + 1
+    known = min(total[_BLOCKED], row[_BLOCKED]) >= 0
+    total[_BLOCKED] = total[_BLOCKED] + row[_BLOCKED] if known else -1
+
+
+def _nothing(begin: int, end: int) -> int:  # noqa: ARG001 - stands in for `between`
+    return -1
+
+
+class DeviceCollectives(Collectives):
+    """Collectives whose waits are intervals of the device: they stall the stream, not the host.
+
+    What is waited for on another stream hides there, until the stream that computes waits
+    for that one: see `streams`.
+    """
+
+    timeline: DeviceTimeline
+
+    def __init__(self, timeline: DeviceTimeline) -> None:
+        super().__init__(timeline)
+        self._marks = timeline.marks
+        self._record = self._hold
+        self._mark = NONE  # where the wait under way began
+        self._interval: Interval | None = None
+        self.streams: set[int] = set()  # others than the computing one, that carried collectives
+        self.aside = False  # some were issued on them since the device was last waited for
+
+    def _issuing(self, operation: Operation, guard: Guard) -> Callable[[Call], Call]:
+        issued, begins = guard(self.issued), guard(self.wait_begins)
+
+        def around(raw: Call) -> Call:
+            def call(group: Any, *args: Any, **kwargs: Any) -> Any:
+                begins()
+                begin = now()
+                work = raw(group, *args, **kwargs)
+                issued(operation, group, args, kwargs, work, begin)
+                return work
+
+            return call
+
+        return around
+
+    def wait_begins(self) -> None:
+        start = now()
+        self._mark = self._marks.mark()
+        self.timeline.own += now() - start
+
+    def before_wait(self, work: Any) -> Issued | None:
+        found = super().before_wait(work)
+        self.wait_begins()
+        return found
+
+    def after_wait(self, issued: Issued | None, begin: int) -> None:
+        """A wait for what nobody saw issued has no row, but its time counts."""
+        track = self.timeline.current
+        if issued is None and track:
+            self._ended(COMMUNICATION)
+            interval, self._interval = self._interval, None
+            self.timeline.hold(track.number, cast("Interval", interval), ())
+        super().after_wait(issued, begin)
+
+    def issued(self, *call: Any) -> None:
+        """As ever, and which streams communicate."""
+        here = self._marks.here
+        if here != self._marks.stream:
+            self.aside = True
+            self.streams.add(here)
+        super().issued(*call)
+
+    def by_others(self, *calls: Any) -> None:
+        self._ended(COMMUNICATION)
+        super().by_others(*calls)
+
+    def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
+        self._ended(issued[0].class_)
+        self._write(issued, wait, blocked, flags)
+
+    def _ended(self, class_: int) -> None:
+        above = self.timeline.innermost
+        self._interval = Interval(class_, above, self._mark, self._marks.mark())
+
+    def _forget(self, issued: Issued | None) -> None:
+        """Nobody waited for it in Python: what a stream waited is told by `streams`."""
+        if issued:
+            self._write(issued, issued[3], 0, 0)
+
+    def _add(self, key: tuple[int, int, int], size: int, *when: int) -> None:
+        name, group, engine = key
+        begin, wait, _, step = when
+        self._hold(
+            (_COLLECTIVE, THINNED, engine, name, step, 0, begin, wait, -1, -1, size, group, 1, -1)
+        )
+
+    def _hold(self, row: tuple[int, ...]) -> None:
+        """Without an interval nothing was waited for: a hidden one."""
+        interval, self._interval = self._interval, None
+        hidden = Interval(COMMUNICATION, None, ASIDE, ASIDE)
+        self.timeline.hold(row[_CALL_AT["engine"]], interval or hidden, row)

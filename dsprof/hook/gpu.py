@@ -1,0 +1,56 @@
+"""What a recording gains where the process computes on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from dsprof.hook.cuda import Device, Marks, device
+from dsprof.hook.device import DeviceCollectives, DeviceTimeline
+from dsprof.hook.guard import Guard
+from dsprof.hook.patches import Patches
+from dsprof.hook.sampler import Sampler
+from dsprof.hook.streams import Streams
+from dsprof.recording import Writer
+
+
+class Gpu:
+    """Phases in device time, the allocator, and the node's counters."""
+
+    def __init__(self, told: Device, writer: Writer, folder: Path) -> None:
+        self._number = told.number
+        self.timeline = DeviceTimeline(writer, Marks(told.cuda))
+        self.collectives = DeviceCollectives(self.timeline)
+        unnamed = told.number if told.uuid is None else None
+        self._sampler = Sampler(writer, folder, self._step, unnamed=unnamed)
+        writer.config("gpu_memory_bytes", told.memory)
+        if told.uuid:
+            writer.config("gpu", told.uuid)
+
+    @classmethod
+    def found(cls, writer: Writer, folder: Path) -> Self | None:
+        """None where nothing runs on a GPU yet; the recording says which clock it has."""
+        told = device()
+        writer.config("phases_on", "gpu" if told else "host")
+        return cls(told, writer, folder) if told else None
+
+    def start(self, patches: Patches, guard: Guard) -> None:
+        import torch
+
+        Streams(self.timeline, self.collectives).patch(torch.cuda, patches, guard)
+        self._sampler.start()
+
+    def stop(self) -> None:
+        self._sampler.stop()
+
+    def allocator(self) -> Mapping[str, Any]:
+        """Without flattening and sorting, as `torch.cuda.memory_stats` would."""
+        from torch.cuda.memory import memory_stats_as_nested_dict
+
+        found: Mapping[str, Any] = memory_stats_as_nested_dict(self._number)
+        return found
+
+    def _step(self) -> int:
+        track = self.timeline.current
+        return track.step if track else -1

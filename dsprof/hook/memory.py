@@ -1,0 +1,150 @@
+"""Memory of the process, of its host or container, and of PyTorch's allocator, now and then.
+
+Nothing is reset: peaks are those since somebody else reset them last.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from dsprof.recording import Unit, Writer
+
+EVERY: Final = 500_000_000  # ns between two looks at the process and the allocator
+HOST_EVERY: Final = 5_000_000_000  # at the host, by the first rank on it
+
+#: Name of `events.MEMORY` → where `torch.cuda.memory_stats` keeps it.
+_ALLOCATOR: Final = {
+    "allocated": ("allocated_bytes", "all", "current"),
+    "max_allocated": ("allocated_bytes", "all", "peak"),
+    "reserved": ("reserved_bytes", "all", "current"),
+    "max_reserved": ("reserved_bytes", "all", "peak"),
+}
+_RETRIES: Final = "num_alloc_retries"  # allocations that flushed the cache first
+
+
+class Memory:
+    """What is known of memory, written at the end of a step at the earliest `EVERY` again.
+
+    Args:
+        allocator: nested statistics of the device's allocator; None without a device.
+        host: of the first rank of a host, whose memory the others need not read again.
+    """
+
+    def __init__(
+        self, writer: Writer, allocator: Callable[[], Mapping[str, Any]] | None, host: Host | None
+    ) -> None:
+        self._writer, self._allocator, self._host = writer, allocator, host
+        self._resident = Resident()
+        self._next = self._next_host = 0
+        self._retries: int | None = None
+
+    def sample(self, step: int, at: int) -> None:
+        if at < self._next:
+            return
+        self._next = at + EVERY
+        self._write("host_process", self._resident.bytes(), step)
+        if self._allocator:
+            self._sample_allocator(self._allocator(), step)
+        if self._host and at >= self._next_host:
+            self._next_host = at + HOST_EVERY
+            used, percent = self._host.used()
+            self._write("host_used", used, step)
+            self._write("host_percent", percent, step, Unit.VALUE)
+
+    def _sample_allocator(self, told: Mapping[str, Any], step: int) -> None:
+        """An allocator that is not PyTorch's own may leave any of it out."""
+        for name, path in _ALLOCATOR.items():
+            self._write(name, _at(told, path), step)
+        retries = told.get(_RETRIES)
+        if retries is not None and self._retries is not None and retries > self._retries:
+            self._write("cache_flushes", retries - self._retries, step, Unit.COUNT)
+        self._retries = retries
+
+    def _write(self, name: str, value: float | None, step: int, unit: Unit = Unit.BYTES) -> None:
+        if value is not None:
+            self._writer.memory(self._writer.name(name), value, step, unit=int(unit))
+
+
+def _at(told: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
+    value: Any = told
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return None if value is None else float(value)
+
+
+class Resident:
+    """The process's resident memory, from a file that stays open."""
+
+    def __init__(self) -> None:
+        self._page = os.sysconf("SC_PAGE_SIZE")
+        try:
+            self._file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # not Linux: unknown
+            self._file = -1
+
+    def bytes(self) -> int | None:
+        if self._file < 0:
+            return None
+        return int(os.pread(self._file, 64, 0).split()[1]) * self._page
+
+
+class Host:
+    """Memory that all processes together may use: the container's limit, else the host's.
+
+    Of a container counts its working set, as Kubernetes defines it: what it uses without
+    the file cache that the kernel would give up first.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._meminfo = root / "proc/meminfo"
+        groups = _groups(root / "proc/self/cgroup", root / "sys/fs/cgroup")
+        self._group = next((group for group in groups if _number(group / "memory.max")), None)
+
+    def used(self) -> tuple[float | None, float | None]:
+        """Bytes in use, and percent of the limit; None where unknown."""
+        used, limit = self._of_group() if self._group else self._of_host()
+        return used, 100 * used / limit if used is not None and limit else None
+
+    def _of_group(self) -> tuple[float | None, float | None]:
+        assert self._group
+        used = _number(self._group / "memory.current")
+        idle = _table(self._group / "memory.stat").get("inactive_file", 0)
+        return (None if used is None else used - idle), _number(self._group / "memory.max")
+
+    def _of_host(self) -> tuple[float | None, float | None]:
+        told = _table(self._meminfo)
+        total, free = told.get("MemTotal:"), told.get("MemAvailable:")
+        if total is None or free is None:
+            return None, None
+        return (total - free) * 1024, total * 1024
+
+
+def _groups(own: Path, mounted: Path) -> list[Path]:
+    """Our control group (version 2) and those that hold it, nearest first."""
+    try:
+        lines = own.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return [mounted]
+    inside = next((line[4:] for line in lines if line.startswith("0::/")), "")
+    parts = Path(inside).parts
+    return [mounted.joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
+
+
+def _number(file: Path) -> int | None:
+    """The number in a file; None where it says "max", or is not there."""
+    try:
+        return int(file.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _table(file: Path) -> dict[str, int]:
+    """Lines of a word and a number."""
+    try:
+        lines = file.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return {}
+    return {key: int(value) for key, value, *_ in (line.split() for line in lines)}

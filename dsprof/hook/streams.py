@@ -1,0 +1,90 @@
+"""Where the stream that computes waits for another stream, or the host for the whole device.
+
+Frameworks run collectives on streams of their own; what such a collective costs shows where
+the computing stream waits for that stream. And a host that waits for the device leaves it
+idle from the last kernel until the next one comes: that, too, lies between two marks.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from dsprof.events import Class
+from dsprof.hook.device import DeviceCollectives, DeviceTimeline
+from dsprof.hook.guard import Guard
+from dsprof.hook.patches import Call, Patches
+from dsprof.hook.spans import CLASSES, Frame, Phase
+
+STREAM_WAIT, SYNCHRONIZE = "stream_wait", "synchronize"
+
+
+class Streams:
+    """Makes such waits phases of their own, inside of whatever phase they hold up."""
+
+    def __init__(self, timeline: DeviceTimeline, collectives: DeviceCollectives) -> None:
+        self.timeline, self.collectives = timeline, collectives
+        self._communicating: weakref.WeakSet[Any] = weakref.WeakSet()  # events on such streams
+
+    def patch(self, cuda: Any, patches: Patches, guard: Guard) -> None:
+        """`cuda` is `torch.cuda`."""
+        remember, leave = guard(self.recorded), guard(self.timeline.leave)
+        waits, idles = guard(self.waits), guard(self.idles)
+
+        def recording(raw: Call) -> Call:
+            def record_event(stream: Any, *args: Any, **kwargs: Any) -> Any:
+                event = raw(stream, *args, **kwargs)
+                remember(stream, event)
+                return event
+
+            return record_event
+
+        def waiting(raw: Call) -> Call:
+            def wait_event(stream: Any, event: Any) -> Any:
+                frame = waits(stream, event)
+                try:
+                    return raw(stream, event)
+                finally:
+                    leave(frame)
+
+            return wait_event
+
+        def idling(raw: Call) -> Call:
+            def synchronize(*args: Any, **kwargs: Any) -> Any:
+                frame = idles()
+                try:
+                    return raw(*args, **kwargs)
+                finally:
+                    leave(frame)
+
+            return synchronize
+
+        patches.of_class(cuda.Stream, "record_event", recording)
+        patches.of_class(cuda.Stream, "wait_event", waiting)
+        patches.method(cuda, "synchronize", idling)
+
+    def recorded(self, stream: Any, event: Any) -> None:
+        """`wait_stream` of torch records an event there and waits for that."""
+        if stream.cuda_stream in self.collectives.streams:
+            self._communicating.add(event)
+
+    def waits(self, stream: Any, event: Any) -> Frame | None:
+        """The computing stream waits for one that communicates."""
+        if stream.cuda_stream != self.timeline.marks.stream or event not in self._communicating:
+            return None
+        return self._enter(STREAM_WAIT, Class.COMMUNICATION)
+
+    def idles(self) -> Frame | None:
+        """The host waits for all streams: for collectives, if some went to others since."""
+        if self.collectives.aside:
+            self.collectives.aside = False
+            return self._enter(STREAM_WAIT, Class.COMMUNICATION)
+        return self._enter(SYNCHRONIZE, Class.OTHER)
+
+    def _enter(self, name: str, class_: Class) -> Frame | None:
+        timeline = self.timeline
+        if timeline.current is None or not timeline.current.begin:
+            return None
+        above = timeline.stack[-1].phase.id if timeline.stack else 0
+        phase = Phase(timeline.writer.name(name, above, class_), CLASSES.index(class_))
+        return timeline.enter(timeline.current, phase)

@@ -1,0 +1,513 @@
+"""Device time from fake CUDA events with planted times: no GPU is needed to check the sums.
+
+The fake stands for `torch.cuda.Event` on one stream: `record` notes where the stream will
+be when it comes to it (`ahead`), `query` whether it has come that far (`done`),
+`elapsed_time` milliseconds between two, and it fails as CUDA does when asked too early.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsprof.events import Class
+from dsprof.hook import collectives, cuda, device, spans
+from dsprof.hook.collectives import Operation
+from dsprof.hook.cuda import ASIDE, NONE, Cuda, Marks
+from dsprof.hook.device import DeviceCollectives, DeviceTimeline
+from dsprof.hook.guard import Guard
+from dsprof.hook.patches import Patches
+from dsprof.hook.streams import Streams
+from dsprof.recording import Writer
+from tests.hook.rows import Rows, read
+from tests.hook.test_spans import Clock, Group, Tensor
+
+COMPUTING, ANOTHER = 1, 2
+MS = 1_000_000
+
+
+class FakeStream:
+    """The device: the host puts work on it, and it comes to it later."""
+
+    def __init__(self) -> None:
+        self.ahead = 0  # ms of work that is on the stream
+        self.done = 0  # ms of it that the device has finished
+        self.current = COMPUTING
+        self.capturing = False
+        self.queries = 0
+
+    def works(self, milliseconds: int) -> None:
+        self.ahead += milliseconds
+
+    def comes_after(self) -> None:
+        self.done = self.ahead
+
+    @property
+    def cuda(self) -> Cuda:
+        return Cuda(lambda: Event(self), lambda: self.capturing, lambda: self.current, lambda: self)
+
+
+class Event:
+    def __init__(self, stream: FakeStream) -> None:
+        self.stream = stream
+        self.at = -1
+
+    def record(self, stream: FakeStream) -> None:
+        assert stream is self.stream
+        assert not stream.capturing, "an event of a captured graph cannot be asked"
+        self.at = stream.ahead
+
+    def query(self) -> bool:
+        assert not self.stream.capturing, "a query breaks the capture"
+        self.stream.queries += 1
+        return self.at <= self.stream.done
+
+    def synchronize(self) -> None:
+        pytest.fail("training was made to wait for the device")
+
+    def elapsed_time(self, later: Event) -> float:
+        assert self.at <= later.at <= self.stream.done, "not ready"
+        return float(later.at - self.at)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (spans, collectives, device):
+        monkeypatch.setattr(module, "now", clock)
+    return clock
+
+
+@pytest.fixture
+def stream() -> FakeStream:
+    return FakeStream()
+
+
+@pytest.fixture
+def timeline(tmp_path: Path, clock: Clock, stream: FakeStream) -> Iterator[DeviceTimeline]:
+    assert clock.time
+    writer = Writer.create(tmp_path, {"rank": 0})
+    yield DeviceTimeline(writer, Marks(stream.cuda, 64))
+    writer.close()
+
+
+@pytest.fixture
+def calls(timeline: DeviceTimeline) -> DeviceCollectives:
+    return DeviceCollectives(timeline)
+
+
+def rows(timeline: DeviceTimeline) -> Rows:
+    timeline.writer.flush()
+    return read(timeline.writer.path)
+
+
+def phase(timeline: DeviceTimeline, stream: FakeStream, name: str, ms: int, class_: Class) -> None:
+    """A phase that puts `ms` of work on the stream, in no time of the host's."""
+    frame = timeline.enter(timeline.tracks[0], timeline.phase(name, class_))
+    stream.works(ms)
+    timeline.leave(frame)
+
+
+def one_step(timeline: DeviceTimeline, stream: FakeStream, number: int) -> None:
+    phase(timeline, stream, "forward", 30, Class.COMPUTE)
+    stream.works(4)  # the device waits for the host between phases
+    phase(timeline, stream, "backward", 60, Class.COMPUTE)
+    phase(timeline, stream, "step", 6, Class.OPTIMIZER)
+    timeline.close_step(timeline.tracks[0], number)
+
+
+def milliseconds(classes: tuple[float, ...]) -> list[int]:
+    return [round(seconds * 1e3) for seconds in classes]
+
+
+def test_a_step_is_written_when_the_device_has_passed_it_and_not_before(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    timeline.track(1)
+    one_step(timeline, stream, 1)
+    assert rows(timeline).steps == []
+    assert rows(timeline).spans == []
+    stream.comes_after()
+    one_step(timeline, stream, 2)
+    (step,) = rows(timeline).steps
+    assert (step.step, step.length) == (1, 100 * MS)
+    assert milliseconds(step.classes) == [90, 0, 0, 6, 0, 0, 0, 4]
+    assert [(row.path, row.gpu) for row in rows(timeline).spans] == [
+        ("forward", 30 * MS),
+        ("backward", 60 * MS),
+        ("step", 6 * MS),
+    ]
+
+
+def test_the_device_is_asked_once_a_step_while_it_is_behind(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    timeline.track(1)
+    for number in range(1, 6):
+        one_step(timeline, stream, number)
+    assert stream.queries == 5
+    stream.comes_after()
+    timeline.drain()
+    assert [row.step for row in rows(timeline).steps] == [1, 2, 3, 4, 5]
+
+
+def test_phases_inside_take_their_device_time_from_those_that_hold_them(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    track = timeline.track(1)
+    outer = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+    stream.works(5)
+    inner = timeline.enter(track, timeline.phase("step/reduce", Class.COMPUTE))
+    stream.works(20)
+    timeline.leave(inner)
+    timeline.leave(outer)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    (step,) = rows(timeline).steps
+    assert milliseconds(step.classes) == [20, 0, 0, 5, 0, 0, 0, 0]
+
+
+def wait_for(calls: DeviceCollectives, stream: FakeStream, stall: int, work: object) -> None:
+    """A wait that stalls the stream by `stall` ms after it was issued."""
+    issued = calls.before_wait(work)
+    stream.works(stall)
+    calls.after_wait(issued, 0)
+
+
+@pytest.fixture
+def group(calls: DeviceCollectives, timeline: DeviceTimeline) -> Group:
+    group = Group()
+    known = collectives.Group(group, timeline.writer.name("0 ranks 0-1"), blocks_host=False)
+    calls._groups[id(group)] = known
+    return group
+
+
+ON_GPU = Tensor(4096, is_cpu=False)
+
+
+def backward_with(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group, stall: int
+) -> None:
+    track = timeline.tracks[0]
+    frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+    work = Group()
+    calls.wait_begins()
+    calls.issued(Operation("all_reduce", 0), group, ([ON_GPU],), {}, work, 0)
+    stream.works(50)
+    wait_for(calls, stream, stall, work)
+    timeline.leave(frame)
+
+
+def test_a_stall_of_the_stream_at_a_wait_is_exposed_communication(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    track = timeline.track(1)
+    backward_with(timeline, calls, stream, group, 12)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    (step,), (call,) = rows(timeline).steps, rows(timeline).collectives
+    assert milliseconds(step.classes) == [50, 12, 0, 0, 0, 0, 0, 0]
+    assert (call.path, call.op, call.blocked, call.size) == (
+        "backward", "all_reduce", 12 * MS, 4096,
+    )  # fmt: skip
+
+
+def test_a_collective_on_the_computing_stream_is_exposed_whole(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    """As torch issues it since 2.8 without `async_op`: no Work, nothing to wait for."""
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    calls.wait_begins()
+    stream.works(9)
+    calls.issued(Operation("all_reduce", 0), group, ([ON_GPU],), {}, None, 0)
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert milliseconds(rows(timeline).steps[0].classes)[:2] == [0, 9]
+    assert rows(timeline).collectives[0].blocked == 9 * MS
+
+
+def test_what_nobody_waits_for_is_hidden(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+    calls.issued(Operation("all_reduce", 0), group, ([ON_GPU],), {}, Group(), 0)
+    stream.works(50)
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    calls.finish()
+    stream.comes_after()
+    timeline.finish()
+    assert milliseconds(rows(timeline).steps[0].classes) == [50, 0, 0, 0, 0, 0, 0, 0]
+    assert [call.blocked for call in rows(timeline).collectives] == [0]
+
+
+def test_thinned_calls_of_a_step_are_one_row_with_all_they_blocked(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    track = timeline.track(1)
+    calls.every = 4
+    for stall in (3, 5):
+        backward_with(timeline, calls, stream, group, stall)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    (call,) = rows(timeline).collectives
+    assert (call.calls, call.blocked, call.size) == (2, 8 * MS, 4096)
+    assert milliseconds(rows(timeline).steps[0].classes)[:2] == [100, 8]
+
+
+class SideStream:
+    """As much of `torch.cuda.Stream` as is patched."""
+
+    def __init__(self, number: int, device: FakeStream, stall: int = 0) -> None:
+        self.cuda_stream, self.device, self.stall = number, device, stall
+
+    def record_event(self) -> Event:
+        return Event(self.device)
+
+    def wait_event(self, event: Event) -> None:
+        assert event.stream is self.device
+        self.device.works(self.stall)
+
+    def wait_stream(self, other: SideStream) -> None:
+        self.wait_event(other.record_event())
+
+
+class Torch:
+    """In the place of `torch.cuda`."""
+
+    Stream = SideStream
+
+    def __init__(self, device: FakeStream) -> None:
+        self.device = device
+
+    def synchronize(self) -> None:
+        self.device.works(2)
+
+
+@pytest.fixture
+def torch_cuda(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream
+) -> Iterator[Torch]:
+    patches, torch = Patches(), Torch(stream)
+    Streams(timeline, calls).patch(torch, patches, Guard())
+    yield torch
+    patches.undo()
+    assert not hasattr(SideStream.wait_event, "__signature__")
+
+
+def issue_aside(calls: DeviceCollectives, stream: FakeStream, group: Group) -> None:
+    """ZeRO-3's gathers and FSDP2's: issued and waited for on a stream of their own."""
+    stream.current = ANOTHER
+    calls.issued(Operation("all_reduce", 0), group, ([ON_GPU],), {}, work := Group(), 0)
+    wait_for(calls, stream, 0, work)
+    stream.current = COMPUTING
+
+
+@pytest.mark.usefixtures("torch_cuda")
+def test_the_computing_stream_that_waits_for_a_communicating_one_is_communication(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    issue_aside(calls, stream, group)
+    stream.works(40)
+    SideStream(COMPUTING, stream, stall=7).wait_stream(SideStream(ANOTHER, stream))
+    SideStream(COMPUTING, stream, stall=3).wait_stream(SideStream(3, stream))  # copies, say
+    SideStream(ANOTHER, stream, stall=0).wait_stream(SideStream(COMPUTING, stream))
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    found = rows(timeline)
+    assert milliseconds(found.steps[0].classes)[:2] == [43, 7]
+    assert [call.blocked for call in found.collectives] == [0]
+    assert (found.spans[0].path, found.spans[0].gpu) == ("forward/stream_wait", 7 * MS)
+
+
+def test_what_the_device_idles_at_a_synchronisation_is_told(
+    timeline: DeviceTimeline,
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    torch_cuda: Torch,
+) -> None:
+    track = timeline.track(1)
+    torch_cuda.synchronize()  # before the first step: nobody's
+    frame = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+    torch_cuda.synchronize()
+    issue_aside(calls, stream, group)
+    torch_cuda.synchronize()
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    paths = [row.path for row in rows(timeline).spans]
+    assert paths == ["step/synchronize", "step/stream_wait", "step"]
+    assert milliseconds(rows(timeline).steps[0].classes) == [0, 2, 0, 0, 0, 0, 0, 2]
+
+
+def test_nothing_is_recorded_or_asked_while_a_graph_is_captured(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    track = timeline.track(1)
+    one_step(timeline, stream, 1)
+    stream.capturing = True
+    one_step(timeline, stream, 2)
+    stream.capturing = False
+    stream.comes_after()
+    one_step(timeline, stream, 3)
+    one_step(timeline, stream, 4)
+    stream.comes_after()
+    timeline.drain()
+    known = {row.step: not math.isnan(row.classes[0]) for row in rows(timeline).steps}
+    assert known == {1: True, 2: False, 3: False, 4: True}  # 3 began inside the capture
+    assert track.step == 5
+
+
+def test_a_phase_that_was_captured_leaves_its_time_to_the_rest_of_the_step(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    track = timeline.track(1)
+    phase(timeline, stream, "forward", 30, Class.COMPUTE)
+    stream.capturing = True
+    phase(timeline, stream, "backward", 60, Class.COMPUTE)
+    stream.capturing = False
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert milliseconds(rows(timeline).steps[0].classes) == [30, 0, 0, 0, 0, 0, 0, 60]
+    assert [row.gpu for row in rows(timeline).spans] == [30 * MS, -1]
+
+
+def test_a_phase_on_another_stream_leaves_its_time_where_it_lies(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    track = timeline.track(1)
+    outer = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+    stream.current = ANOTHER
+    phase(timeline, stream, "step/copy", 6, Class.OFFLOAD)
+    stream.current = COMPUTING
+    timeline.leave(outer)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert milliseconds(rows(timeline).steps[0].classes) == [0, 0, 0, 6, 0, 0, 0, 0]
+
+
+def test_a_step_with_more_marks_than_the_ring_holds_has_no_split(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    track = timeline.track(1)
+    for _ in range(40):
+        phase(timeline, stream, "forward", 1, Class.COMPUTE)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    one_step(timeline, stream, 2)
+    stream.comes_after()
+    timeline.drain()
+    first, second = rows(timeline).steps
+    assert all(map(math.isnan, first.classes))
+    assert milliseconds(second.classes)[0] == 90
+
+
+def test_marks_that_are_lost_or_none_have_nothing_between_them() -> None:
+    stream = FakeStream()
+    marks = Marks(stream.cuda, 4)
+    first = marks.mark()
+    stream.works(3)
+    second = marks.mark()
+    stream.comes_after()
+    assert marks.between(first, second) == 3 * MS
+    assert marks.between(NONE, second) == marks.between(first, ASIDE) == -1
+    for _ in range(3):
+        marks.mark()
+    assert marks.between(first, second) == -1
+    assert marks.is_past(first)
+
+
+def test_at_the_end_what_the_device_does_not_reach_is_written_without_a_split(
+    timeline: DeviceTimeline, stream: FakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "PATIENCE", 0.0)
+    timeline.track(1)
+    one_step(timeline, stream, 1)
+    stream.comes_after()
+    one_step(timeline, stream, 2)
+    phase(timeline, stream, "forward", 30, Class.COMPUTE)
+    timeline.finish()
+    first, second = rows(timeline).steps
+    assert milliseconds(first.classes)[0] == 90
+    assert all(map(math.isnan, second.classes))
+    assert [row.gpu for row in rows(timeline).spans][3:] == [-1, -1, -1, -1]
+
+
+def test_two_engines_keep_their_steps_apart(timeline: DeviceTimeline, stream: FakeStream) -> None:
+    actor, critic = timeline.track(1), timeline.track(1)
+    for track, ms in ((actor, 10), (critic, 20), (actor, 30)):
+        frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+        stream.works(ms)
+        timeline.leave(frame)
+    timeline.close_step(actor, 1)
+    timeline.close_step(critic, 1)
+    stream.comes_after()
+    timeline.drain()
+    found = {row.engine: (milliseconds(row.classes)[0], row.length) for row in rows(timeline).steps}
+    assert found == {0: (40, 60 * MS), 1: (20, 50 * MS)}
+
+
+def test_ddp_s_reducer_is_charged_what_lies_between_its_two_callbacks(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+    stream.works(40)
+    calls.wait_begins()
+    stream.works(15)
+    calls.by_others("all_reduce", group, 0, -1, 3, 3000)
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    (call,) = rows(timeline).collectives
+    assert (call.calls, call.blocked) == (3, 15 * MS)
+    assert milliseconds(rows(timeline).steps[0].classes)[:2] == [40, 15]
+
+
+def test_a_wait_for_what_nobody_saw_issued_still_counts(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream
+) -> None:
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+    wait_for(calls, stream, 8, object())
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert rows(timeline).collectives == []
+    assert milliseconds(rows(timeline).steps[0].classes)[:2] == [0, 8]
+
+
+@pytest.mark.parametrize(
+    ("environment", "uuid"),
+    [
+        ({}, "GPU-ab"),
+        ({"CUDA_VISIBLE_DEVICES": "3"}, "GPU-ab"),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-c"}, None),
+    ],
+)
+def test_torch_tells_the_uuid_but_for_mig(environment: dict[str, str], uuid: str | None) -> None:
+    class Told:
+        uuid = "ab"
+
+    assert cuda._uuid(Told(), 0, environment) == uuid
+    assert cuda._uuid(object(), 0, environment) is None
