@@ -90,8 +90,10 @@ class Reader:
         self.scanner.feed(self._containers.feed(data))
 
     def finish(self) -> None:
-        """Nothing more will come: the last line counts although it has no end."""
-        self.scanner.feed(self._containers.finish())
+        """Nothing more will come: of a last line without an end counts what is whole."""
+        for line in self._containers.unfinished():
+            self.scanner.feed(line)
+            self.scanner.finish(is_end=False)
         self.scanner.finish()
 
     def log(self) -> Log:

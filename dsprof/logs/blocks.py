@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dsprof.grammar.model import Block
+from dsprof.logs.torn import whole_groups
 
 _LONGEST_JSON: Final = 1 << 18
 _LONGEST_LINE: Final = 1 << 14
@@ -46,8 +47,13 @@ class OpenBlock:
             self._json = []
             self._collect(self.opening[self.opening.index(b"{") :])
 
-    def read(self, text: bytes) -> Found | None:
-        """One line of the block: which of its shapes it has and what its groups are."""
+    def read(self, text: bytes, *, is_open: bool = False) -> Found | None:
+        """One line of the block: which of its shapes it has and what its groups are.
+
+        Args:
+            text: the line without what stood in front of it.
+            is_open: its end is missing.
+        """
         self.seen += 1
         if self.seen >= self.block.limit:
             self.done = True
@@ -66,7 +72,10 @@ class OpenBlock:
                     self.done = self.done or line.last
                     names = dict.fromkeys(name for other in self.block.lines for name in other.keep)
                     kept = tuple(self.kept.get(name) for name in names)
-                    return (number, (*match.groups(), *kept)) if line.rows else None
+                    groups = match.groups()
+                    if is_open and match.end() == len(text):
+                        groups = whole_groups(match, line.rows) or (None,) * len(groups)
+                    return (number, (*groups, *kept)) if line.rows else None
         if self.block.json is not None and text.rstrip().endswith(b"{"):
             self._json, self._length, self._depth = [], 0, 0
             return self._collect(text[text.index(b"{") :])

@@ -48,15 +48,17 @@ class Containers:
         return b"".join(map(self._line, data[:cut].splitlines(keepends=True)))
 
     def finish(self) -> bytes:
-        """The last line, if it had no end, and parts whose end never came."""
-        rest, self._rest = self._rest, b""
-        if self._kind == "" or not rest:
-            return rest + self._leftovers()
-        return self._line(rest) + self._leftovers()
+        """The rest, as lines."""
+        return b"\n".join(self.unfinished())
 
-    def _leftovers(self) -> bytes:
+    def unfinished(self) -> list[bytes]:
+        """Lines that had no end yet: the last one, and those of which parts never came."""
+        rest, self._rest = self._rest, b""
+        self._kind = self._kind or _kind(rest)
+        if self._kind != "plain":
+            rest = self._line(rest)
         parts, self._parts = self._parts, {}
-        return b"".join(b"".join(held) + b"\n" for held in parts.values() if held)
+        return [line for line in (rest, *(b"".join(held) for held in parts.values())) if line]
 
     def _line(self, line: bytes) -> bytes:
         read = _docker_line(line) if self._kind == "docker" else _cri_line(line)

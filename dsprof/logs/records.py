@@ -118,6 +118,7 @@ class Records:
         self.per_pattern = np.zeros(len(grammar.patterns), np.int64)
         self.count = 0  # records in finished batches
         self.new: list[_New] = []
+        self.torn: set[int] = set()  # places of new records that lost their end
 
     def __len__(self) -> int:
         return self.count + len(self.new)
@@ -185,7 +186,9 @@ class Records:
             "at": clocks.microseconds(at),
             "step": np.full(count, -1, np.int64),
             "signature": np.full(count, -1, np.int32),
+            "torn": np.isin(offset, list(self.torn)) if self.torn else np.zeros(count, bool),
         }
+        self.torn.clear()
         made: list[Rows] = []
         for records in _alike(shape):
             at_records = records.tolist()
@@ -481,6 +484,7 @@ _RECORD_TYPES: Final = {
     "at": np.int64,
     "step": np.int64,
     "signature": np.int32,
+    "torn": np.bool_,
 }
 
 

@@ -23,6 +23,7 @@ from dsprof.logs.lines import Lines
 from dsprof.logs.pairs import end_of_pairs
 from dsprof.logs.records import NOBODY, Groups, Records, shape_of_record
 from dsprof.logs.search import Candidate, search_of
+from dsprof.logs.torn import whole_groups, whole_pairs
 from dsprof.logs.wrappers import Plan, Prefixes
 
 _LINE_ENDS: Final = b"\n\r"
@@ -60,6 +61,7 @@ class Scanner:
         self._prefixes = Prefixes()
         self._who: dict[bytes, int] = {}  # by the words that name a process
         self._blocks: list[OpenBlock] = []
+        self._unended = False  # what is read now is a last line without its end
         self._followed = 0  # lines read behind the end, for blocks only
         self.year = 0  # of the first full date; clocks without a year take it
 
@@ -79,7 +81,9 @@ class Scanner:
         """
         rest = self._pieces.take()
         if rest:
+            self._unended = True
             self._scan(rest)
+            self._unended = False
         if is_end:
             self._blocks = []
             self._add_bar(b"", 0, self.lines + 1, NOBODY)
@@ -175,6 +179,7 @@ class Scanner:
         add, offset = self.records.new.append, self._offset
         returns = b"\r" in piece
         last = len(hits) - 1
+        open_end = len(piece) if self._unended else -1
         here, reached, who = -1, 0, NOBODY  # of the record before
         at: bytes | None = None
         groups: Groups
@@ -206,7 +211,13 @@ class Scanner:
                     continue
                 p, groups = found
                 end = high
-            begin, body = start, None
+            begin, body, is_torn = start, None, False
+            if end == open_end and groups:
+                match = regex.match(piece, start, high) if regex else None
+                told = whole_groups(match, patterns[p].rows) if match else groups
+                if told is None:
+                    continue
+                groups, is_torn = told, told != groups
             if not simple[p]:
                 pattern = patterns[p]
                 if pattern.lead is not None:
@@ -222,6 +233,10 @@ class Scanner:
                         body, end = piece[end:high], high
                     if pattern.pairs.assign not in body and _is_bare(pattern):
                         continue  # a head that was torn off, or prose
+                    if end == open_end or (not alone and end < high):
+                        whole = whole_pairs(body, pattern.pairs)
+                        is_torn |= pattern.pairs.timers or len(whole) < len(body)
+                        body = whole
                     body = body.strip(search.blanks[p])
             if low != here:
                 who, at = NOBODY, None
@@ -238,6 +253,8 @@ class Scanner:
                     block = OpenBlock(p, pattern.block, high, begin > low, margin, who, opening, at)
                     self._open(block, low)
             add((shapes[p], offset + begin, number, who, at, groups, body))
+            if is_torn:
+                self.records.torn.add(offset + begin)
             taken.add(low)
             here, reached = low, (max(stop, end))
         return taken
@@ -384,7 +401,7 @@ class Scanner:
             if not self.records.may_be(who, block.who):
                 block.miss()
                 return None
-        return block.read(text)
+        return block.read(text, is_open=self._unended and high == len(piece))
 
 
 def _with_lead(

@@ -12,6 +12,7 @@ from dsprof.grammar import Grammar
 from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.place import Placed, Source, place
 from dsprof.logs.records import MEASURES, Records, Rows
+from dsprof.logs.torn import CUT_SHORT, may_lack_timers
 
 SCHEMA: Final = pa.schema(
     [
@@ -56,6 +57,10 @@ class Sheet:
             self.columns[column] = np.concatenate(parts) if parts else np.empty(0, np.int64)
             if last:
                 parts.clear()
+        self.torn = may_lack_timers(
+            self.columns.pop("torn"), self.columns["signature"], records.signatures.values
+        )
+        self.cut_short = records.texts(CUT_SHORT) if self.torn.any() else -1
         if rank is not None:
             unknown = self.columns["rank"] < 0
             self.columns["rank"] = np.where(unknown, rank, self.columns["rank"]).astype(np.int32)
@@ -194,7 +199,7 @@ def _batch(  # noqa: PLR0917  # one call
         "rank": known(rank[record], pa.int32()),
         "host": words("host", columns["host"][record]),
         "at": known(columns["at"][record], pa.timestamp("us"), UNKNOWN),
-        "text": words("text", _texts(rows)),
+        "text": words("text", _texts(rows, sheet)),
         "source": words("source", np.full(len(record), number, np.int32)),
         "line": pa.array(columns["line"][record]),
         "timers": words("timers", placed.flavour[record]),
@@ -207,8 +212,11 @@ def _batch(  # noqa: PLR0917  # one call
     return pa.RecordBatch.from_arrays([arrays[field.name] for field in SCHEMA], schema=SCHEMA)
 
 
-def _texts(rows: Rows) -> np.ndarray:
-    return np.full(len(rows.record), -1, np.int32) if rows.text is None else rows.text
+def _texts(rows: Rows, sheet: Sheet) -> np.ndarray:
+    text = np.full(len(rows.record), -1, np.int32) if rows.text is None else rows.text
+    if sheet.cut_short < 0:
+        return text
+    return np.where((text < 0) & sheet.torn[rows.record], sheet.cut_short, text)
 
 
 def _measure(rows: Rows, name: str) -> pa.Array:

@@ -107,9 +107,11 @@ def test_a_value_broken_by_a_hard_wrap_is_joined() -> None:
 
 
 def test_a_last_line_that_is_cut_gives_what_is_there() -> None:
-    assert steps(PFX + STEP % 1 + b"\n" + PFX + b"step=2, skipped=0") == [1, 2]
+    assert steps(PFX + STEP % 1 + b"\n" + PFX + b"step=2, skipped=0,") == [1, 2]
+    assert steps(PFX + STEP % 1 + b"\n" + PFX + b"step=2, skipped=0") == [1]
     assert steps(PFX + STEP % 1 + b"\n" + PFX + b"step=2, skip") == [1]
-    assert phases(PFX + TIMERS[:32]) == {"forward": 0.01, "backward": 0.02}
+    assert phases(PFX + TIMERS[:32]) == {"forward": 0.01}
+    assert phases(PFX + TIMERS[:35]) == {"forward": 0.01, "backward": 0.0205}
 
 
 @pytest.mark.parametrize("filler", [b"x", b" ", b"|", b"[", b"\x00", b"a: 1.5 | "])

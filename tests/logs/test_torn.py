@@ -1,0 +1,168 @@
+"""Logs that end in the middle of a line: what is there counts, what may go on does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsprof import grammar
+from dsprof.grammar import Pairs
+from dsprof.logs import Reader
+from dsprof.logs.source import Source
+from dsprof.logs.torn import CUT_SHORT, whole_pairs
+from tests.logs.reading import PFX, STEP, TIMERS, read, rows
+
+ENGINE = PFX + b"step=30, skipped=12, lr=[0.00125], mom=[(0.95, 0.999)]"
+PIPE = b"steps: 30 loss: 2.1340 iter time (s): 1.532 samples/sec: 20.887"
+MEGATRON = (
+    b" iteration      120/    5000 | consumed samples:         2560 | "
+    b"elapsed time per iteration (ms): 1830.5 | learning rate: 2.400E-05 | lm loss: 9.125000E+00 |"
+)
+TRAINER = b"{'loss': 2.1345, 'grad_norm': 17.525, 'learning_rate': 1.75e-06, 'epoch': 0.9722}"
+QUOTED = b"{'loss': '3.544', 'grad_norm': '17.5',  'learning_rate': '1.703e-06', 'epoch': '0.9722'}"
+PERCENT = b"%comms: 76.25213116021334 \n %optimizer_step 2.85 \n %forward: 6.07 \n %backward: 16.76"
+THROUGHPUT = (
+    PFX + b"epoch=0/micro_step=20/global_step=30, RunningAvgSamplesPerSec=31.25, "
+    b"CurrSamplesPerSec=33.75, MemAllocated=1.25GB, MaxMemAllocated=12.75GB"
+)
+CHAT = b"Epoch: 0 | Step: 120 | PPO Epoch: 1 | Actor Loss: 0.25 | Critic Loss: 0.125 | "
+CHAT += b"Unsupervised Loss: 0.0"
+
+LINES = {
+    "timers": PFX + TIMERS,
+    "bare timers": TIMERS,
+    "engine": ENGINE,
+    "pipeline": PIPE,
+    "megatron": MEGATRON,
+    "trainer": TRAINER,
+    "quoted trainer": QUOTED,
+    "percentages": PERCENT,
+    "throughput": THROUGHPUT,
+    "chat": CHAT,
+}
+
+Facts = dict[tuple[str, str], tuple[object, ...]]
+
+
+def facts(text: bytes, after: int = 0) -> Facts:
+    """What lines behind one say of each name; without the note that a record lost its end."""
+    return {
+        (row["kind"], row["name"]): (
+            row["step"],
+            row["seconds"],
+            row["bytes"],
+            row["value"],
+            None if row["text"] == CUT_SHORT else row["text"],
+        )
+        for row in rows(text)
+        if row["kind"] != "problem" and row["line"] > after
+    }
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_wherever_a_log_ends_nothing_is_said_that_the_whole_line_does_not_say(line: bytes) -> None:
+    before = PFX + STEP % 29 + b"\n" + PFX + TIMERS + b"\n"
+    whole = facts(before + line + b"\n", after=2)
+    for end in range(len(line)):
+        said = facts(before + line[:end], after=2)
+        wrong = {name: (told, whole.get(name)) for name, told in said.items()}
+        assert all(told == true for told, true in wrong.values()), (line[:end], wrong)
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_a_growing_log_gives_the_whole_value_once_it_is_there(line: bytes) -> None:
+    whole = facts(line + b"\n")
+    for end in range(len(line)):
+        reader = Reader(grammar.builtin(), Source("run.log"))
+        reader.feed(line[:end])
+        reader.log()
+        reader.feed(line[end:] + b"\n")
+        reader.finish()
+        names = {(row["kind"], row["name"]) for row in reader.log().events.to_pylist()}
+        assert names == set(whole)
+        assert CUT_SHORT not in reader.log().events["text"].to_pylist()
+
+
+def test_a_whole_line_that_only_lacks_its_end_loses_nothing() -> None:
+    for line in (TIMERS, ENGINE, MEGATRON, TRAINER):
+        assert rows(line + b"\n" + line) == rows(line + b"\n" + line + b"\n")
+
+
+def test_a_value_that_is_closed_is_whole() -> None:
+    (row,) = rows(b"{'loss': '3.544', 'epoch': '0.97'", name="epoch")
+    assert row["value"] == 0.97
+    assert rows(b"{'loss': '3.544', 'epoch': '0.97", name="epoch") == []
+    (row,) = rows(PFX + b"step=3, skipped=1, lr=[0.25]", name="lr")
+    assert row["value"] == 0.25
+
+
+def test_a_number_that_may_go_on_is_left_out() -> None:
+    assert rows(b"time (ms) | forward: 12.3 | backward: 4", raw="backward") == []
+    (row,) = rows(b"time (ms) | forward: 12.3 | backward: 4", raw="forward")
+    assert row["seconds"] == 0.0123
+    assert rows(PFX + b"step=30, skipped=1", name="skipped") == []
+    assert rows(b"%comms: 76.2", kind="metric") == []
+
+
+def test_a_record_that_lost_timers_says_so() -> None:
+    whole = b"".join(PFX + STEP % n + b"\n" + TIMERS + b"\n" for n in (1, 2))
+    for cut in (b"bwd: 20", b"bwd_inner: 18.00", b"bwd_allreduce: 2.50", b"| step: 1.2"):
+        text = whole + PFX + STEP % 3 + b"\n" + TIMERS[: TIMERS.index(cut) + len(cut)]
+        last = [row for row in rows(text, kind="phase") if row["line"] == 6]
+        assert {row["text"] for row in last} == {CUT_SHORT}
+    assert {row["text"] for row in rows(whole, kind="phase")} == {None}
+
+
+def test_the_only_timer_line_of_a_log_may_lack_more() -> None:
+    assert {row["text"] for row in rows(TIMERS, kind="phase")} == {CUT_SHORT}
+    assert {row["text"] for row in rows(TIMERS + b"\n", kind="phase")} == {None}
+
+
+def test_timers_that_another_record_was_printed_into_say_so() -> None:
+    text = PFX + TIMERS + b"\n" + PFX + TIMERS[:40] + PFX + STEP % 6 + b"\n"
+    last = {row["name"]: row["text"] for row in rows(text, kind="phase") if row["line"] == 2}
+    assert last == {"forward": CUT_SHORT, "backward": CUT_SHORT}
+
+
+def test_a_step_number_that_may_go_on_is_none() -> None:
+    """`step: 12` of `step: 120` would place the record at another step."""
+    for end in range(len(CHAT)):
+        assert {row["step"] for row in rows(CHAT[:end])} <= {120}
+
+
+def test_a_problem_is_told_as_far_as_it_goes() -> None:
+    told = rows(b"RuntimeError: CUDA out of memory. Tried to allocate 2.0", kind="problem")
+    assert len(told) == 1
+
+
+def test_a_container_log_whose_last_line_has_no_end_is_cut_too() -> None:
+    cri = b"2024-01-02T03:04:05.123456789Z stdout %s "
+    head = cri % b"F" + TIMERS + b"\n" + cri % b"P"
+    (row,) = rows(head + TIMERS[:-1], raw="bwd_inner", line=2)
+    assert row["text"] == CUT_SHORT
+    assert rows(head + TIMERS[:-1], raw="step", line=2) == []
+    assert rows(head + TIMERS[:-1] + b"\n", raw="step", line=2) == []  # a part without its rest
+    docker = b'{"log":"' + TIMERS + b'\\n","stream":"stderr","time":"2024-01-02T03:04:05.1Z"}'
+    assert [row["text"] for row in rows(docker, raw="step")] == [None]
+
+
+@pytest.mark.parametrize(
+    ("body", "whole"),
+    [
+        (b" a: 1.50 | b: 2.25", b" a: 1.50 | b: 2.25"),
+        (b" a: 1.50 | b: 2.2", b" a: 1.50 "),
+        (b" a: 1.50 | b: 22", b" a: 1.50 "),
+        (b" a: 1.50 | b: 2.2 ", b" a: 1.50 | b: 2.2 "),
+        (b" a: 1.50 | b", b" a: 1.50 "),
+        (b" a: 1.50 | ", b" a: 1.50 | "),
+        (b" a: 1.5 | b: 1.25 | c: 0.50", b" a: 1.5 | b: 1.25 "),
+        (b" a: 1.50", b""),
+        (b"", b""),
+    ],
+)
+def test_the_last_pair_counts_if_its_line_shows_that_it_is_whole(body: bytes, whole: bytes) -> None:
+    pairs = Pairs(b"|", b":", b"", "phase {key} ms", timers=True)
+    assert whole_pairs(body, pairs) == whole
+
+
+def test_the_text_of_a_log_is_never_mistaken_for_the_note() -> None:
+    assert CUT_SHORT not in read(b"cut short\n" + TIMERS + b"\n").events["text"].to_pylist()
