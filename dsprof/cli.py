@@ -10,14 +10,17 @@ from __future__ import annotations
 import os
 import sys
 from enum import IntEnum
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
+from typer.main import get_command
 
 from dsprof import __version__
 from dsprof.errors import DsprofError
 from dsprof.events import Severity
+from dsprof.output import discard, prepare, put, refused, tell
 from dsprof.units import bandwidth
 
 if TYPE_CHECKING:
@@ -35,6 +38,9 @@ app = typer.Typer(
 )
 
 
+_INTERRUPTED: Final = 130  # what shells say of Ctrl-C
+
+
 class Exit(IntEnum):
     FINE = 0
     INPUT = 1
@@ -44,20 +50,30 @@ class Exit(IntEnum):
 
 
 def main() -> None:
-    """Run the command; an error of the input is one line and exit code 1."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without Unicode is no reason to die
+    """Run the command; whatever the user can mend is one line on standard error."""
+    prepare()
     try:
-        app()
+        get_command(app)()
     except DsprofError as error:
-        from dsprof.text import plain
+        _fail(str(error))
+    except MemoryError:
+        _fail("there is not enough memory (name fewer files, or use a larger machine)")
+    except OSError as error:  # of help texts, or of the machine
+        discard()
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error} (mend that and try again)")
+    except (KeyboardInterrupt, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
+            raise
+        tell("dsprof: interrupted")
+        sys.exit(_INTERRUPTED)
 
-        print(f"dsprof: {plain(error)}", file=sys.stderr)
-        sys.exit(Exit.INPUT)
-    except BrokenPipeError:  # the reader of a pipe has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(Exit.FINE)
+
+def _fail(text: str) -> NoReturn:
+    from dsprof.text.words import plain
+
+    tell(f"dsprof: {plain(text)}")
+    sys.exit(Exit.INPUT)
 
 
 def _version(wanted: bool) -> None:
@@ -77,7 +93,9 @@ def _options(
 
 def _speed(text: str) -> str:
     if bandwidth(text) is None:
-        raise typer.BadParameter(f"{text!r} is no link speed; write 100Gb, 25Gbps or 12.5GB/s")
+        raise typer.BadParameter(
+            f"{text!r} is no link speed: say the unit, as in 100Gb (bits) or 12.5GB/s (bytes)"
+        )
     return text
 
 
@@ -277,7 +295,7 @@ def _page(run: Run, output: Path | None, *, show: bool) -> None:
 
         output = Path(tempfile.mkdtemp(prefix="dsprof-")) / "report.html"
     write_page(run, output)
-    print(f"page: {output}", file=sys.stderr)
+    tell(f"page: {output}")
     if show:
         typer.launch(output.resolve().as_uri())
 
@@ -287,13 +305,12 @@ def _write_json(name: str, content: dict[str, Any]) -> None:
 
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
     if name == "-":
-        sys.stdout.write(text)
+        put(text)
         return
     try:
         Path(name).write_text(text, encoding="utf-8")
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise DsprofError(f"cannot be written: {reason}", name, "choose another file") from None
+        raise refused(error, name) from None
 
 
 def _console() -> Console:
@@ -311,11 +328,10 @@ def _has_blocks() -> bool:
 def _print(content: RenderableType) -> None:
     """To standard output, without the blanks that columns leave at the ends of lines."""
     console = _console()
-    with console.capture() as captured:
-        console.print(content)
-    lines = (line.rstrip() for line in captured.get().splitlines())
-    sys.stdout.write("\n".join(lines).rstrip("\n") + "\n")
-    sys.stdout.flush()
+    console.file = StringIO()  # rich itself must not meet a full disk or a closed pipe
+    console.print(content)
+    lines = (line.rstrip() for line in console.file.getvalue().splitlines())
+    put("\n".join(lines).rstrip("\n") + "\n")
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def format_seconds(seconds: float) -> str:
     if 3600 <= size_ < _LONGEST_NUMBER:
         minutes = round(seconds / 60)
         return f"{minutes // 60:,} h {minutes % 60:02} min"
-    if size_ >= 120:
+    if 120 <= size_ < 3600:
         whole = round(seconds)
         return f"{whole // 60} min {whole % 60:02} s"
     if size_ >= 0.9995 or size_ == 0:

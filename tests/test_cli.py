@@ -7,7 +7,7 @@ import json
 import os
 import pty
 import re
-import resource
+import signal
 import subprocess
 import sys
 import time
@@ -87,11 +87,136 @@ def test_standard_input_is_a_log_too(cli: Dsprof) -> None:
     assert cli("report", "-", input=SEED.read_text()).stdout.startswith("76 % of a step")
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
-    command = f"{sys.executable} -m dsprof report {SEED} --json - | head -c 10"
-    shell = ["bash", "-o", "pipefail", "-c", command]
-    done = subprocess.run(shell, capture_output=True, check=False, cwd=ROOT)
-    assert (done.returncode, done.stderr) == (0, b"")
+def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A script of bash in which `dsprof` is the command, and a failing pipe fails."""
+    name = f'dsprof() {{ "{sys.executable}" -m dsprof "$@"; }}; '
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", name + script],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "80", "PYTHONPATH": str(ROOT)} | environment,
+    )
+
+
+@pytest.mark.parametrize("options", ["", "--json -"])
+@pytest.mark.parametrize("reader", ["head -c 10", "true"])
+def test_a_reader_that_leaves_early_is_no_error(options: str, reader: str) -> None:
+    done = shell(f"dsprof report {SEED} {options} | {reader}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_gate_trips_even_if_nobody_reads_on() -> None:
+    assert shell(f"dsprof report {SEED} --fail-on warning | true").returncode == 3
+
+
+FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+
+
+@FULL
+@pytest.mark.parametrize(
+    ("command", "where"),
+    [
+        (f"report {SEED} > /dev/full", "standard output: "),
+        (f"report {SEED} --json - > /dev/full", "standard output: "),
+        (f"report {SEED} --json /dev/full > /dev/null", "/dev/full: "),
+        (f"report {SEED} -o /dev/full > /dev/null", "/dev/full: "),
+        ("--help > /dev/full", ""),
+        ("--version > /dev/full", ""),
+    ],
+)
+def test_a_full_disk_is_one_line(command: str, where: str) -> None:
+    done = shell(f"dsprof {command}")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"dsprof: {where}")
+    assert "No space left on device" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@FULL
+@pytest.mark.parametrize("ending", ["parquet", "csv", "json", "jsonl", "perfetto.json"])
+def test_an_export_to_a_full_disk_is_one_line(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"run.{ending}"
+    file.symlink_to("/dev/full")
+    done = shell(f"dsprof export {SEED} -o {file}")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith(f"dsprof: {file}: cannot be written")
+
+
+@pytest.mark.parametrize(
+    ("closed", "code"),
+    [(f"report {SEED} >&-", 0), ("report nope.log 2>&-", 1), ("report - <&-", 1)],
+)
+def test_a_closed_stream_ends_nothing_early(closed: str, code: int) -> None:
+    done = shell(f"dsprof {closed}")
+    assert done.returncode == code
+    assert done.stderr == "" or done.stderr.startswith("dsprof: -: is empty")
+
+
+def test_control_c_is_one_line(tmp_path: Path) -> None:
+    pipe = tmp_path / "growing.log"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "dsprof", "report", str(pipe)]
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE, cwd=ROOT, text=True) as reading,
+        pipe.open("w") as writer,  # opens when the reader does
+    ):
+        writer.write("a first line\n")
+        writer.flush()
+        reading.send_signal(signal.SIGINT)
+        _, errors = reading.communicate(timeout=60)
+    assert (reading.returncode, errors) == (130, "dsprof: interrupted\n")
+
+
+PLANT = """
+import sys, dsprof.run
+def load(*_, **__):
+    raise KeyError("a planted\\nmistake")
+dsprof.run.load = load
+sys.argv = ["dsprof", "report", sys.argv[1]]
+from dsprof.cli import main
+main()
+"""
+
+
+def test_a_bug_asks_for_a_report_in_one_line_and_shows_the_traceback_if_asked() -> None:
+    command = [sys.executable, "-c", PLANT, str(SEED)]
+    plain = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert plain.returncode == 1
+    assert plain.stderr.startswith("dsprof: bug: KeyError: 'a planted")
+    assert "report it" in plain.stderr
+    assert "DSPROF_TRACEBACK=1" in plain.stderr
+    assert plain.stderr.count("\n") == 1
+    asked = os.environ | {"DSPROF_TRACEBACK": "1"}
+    full = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=asked)
+    assert "Traceback (most recent call last)" in full.stderr
+
+
+TIMERS = "time (ms) | fwd: {0} | bwd: 35.00 | bwd_inner: {0} | bwd_allreduce: 2.00 | step: 5.00"
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-5", "9" * 60, "9" * 10_000, "1e308"])
+def test_an_absurd_timer_is_dropped_not_fatal(cli: Dsprof, tmp_path: Path, number: str) -> None:
+    head = "[2026-11-21 05:52:{:02},231] [INFO] [logging.py:107:log_dist] [Rank 0] rank=0 "
+    lines = [head.format(s) + TIMERS.format(number if s % 2 else "30.0") for s in range(30)]
+    (tmp_path / "absurd.log").write_text("\n".join(lines))
+    done = cli("report", "absurd.log", "-o", "run.html", "--json", "run.json")
+    assert (done.returncode, done.stderr) == (0, "page: run.html\n")
+    assert re.search(r"Where a step goes   7[02]\.0 ms", done.stdout)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("columns", ["20", "40", "200"])
+@pytest.mark.parametrize("terminal", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}])
+def test_a_narrow_terminal_cuts_no_number(columns: str, terminal: dict[str, str]) -> None:
+    log = SAMPLES / "zero3_0.19.8.log"
+    out = shell(f"dsprof report {log}", COLUMNS=columns, TERM="dumb", **terminal).stdout
+    assert re.search(r"(≥|>=)\d\.\d\d ms +1\d %", out)
+    assert "?" not in out
+    if int(columns) >= 40:
+        assert max(map(len, out.splitlines())) <= int(columns)
 
 
 def test_json_goes_to_a_file_beside_the_text_or_instead_of_it(cli: Dsprof, tmp_path: Path) -> None:
@@ -180,6 +305,8 @@ def test_a_gate_above_every_finding_lets_pass(cli: Dsprof, tmp_path: Path) -> No
     [
         ["report"],
         ["report", SEED, "--link", "fast"],
+        ["report", SEED, "--link", "100"],
+        ["report", SEED, "--link", "100b"],
         ["report", SEED, "--fail-on", "doom"],
         ["report", SEED, "--no-such-option"],
         ["no-such-command"],
@@ -189,6 +316,12 @@ def test_wrong_usage_is_code_2(cli: Dsprof, wrong: list[object]) -> None:
     done = cli(*wrong)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def test_a_link_speed_without_a_unit_is_told_how_to_say_it(cli: Dsprof) -> None:
+    done = cli("report", SEED, "--link", "100")
+    assert "'100' is no link speed" in done.stderr
+    assert "100Gb (bits) or 12.5GB/s (bytes)" in " ".join(done.stderr.split())
 
 
 # --- bad input: one clear line, code 1 ------------------------------------------
@@ -314,19 +447,7 @@ def test_parsers_checks_a_folder_against_its_own_samples(
     assert said in " ".join(done.stdout.split())
 
 
-# --- speed ----------------------------------------------------------------------
-
-
-def seconds_of(cli: Dsprof, *args: object) -> float:
-    """CPU seconds, which other jobs of the machine add little to; the least of three."""
-
-    def once() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert cli(*args).returncode == 0
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-
-    return min(once() for _ in range(3))
+# --- what it loads --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("args", [["--help"], ["report", "--help"], ["--version"]])
@@ -345,12 +466,19 @@ assert not heavy, heavy
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
 
 
-def test_help_takes_under_a_third_of_a_second(cli: Dsprof) -> None:
-    assert seconds_of(cli, "--help") < 0.3
-
-
-def test_a_small_report_takes_under_two_seconds(cli: Dsprof) -> None:
-    assert seconds_of(cli, "report", SEED) < 2
+def test_a_report_in_the_terminal_loads_nothing_of_the_page() -> None:
+    code = f"""
+import sys
+sys.argv = ["dsprof", "report", {str(SEED)!r}]
+from dsprof.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+page = {{"plotly", "jinja2", "scipy", "torch", "tsdownsample"}} & set(sys.modules)
+assert not page, page
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
 
 
 # --- attach -------------------------------------------------------------------

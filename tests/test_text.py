@@ -15,15 +15,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 
 import dsprof
-from dsprof.run import Run
+from dsprof.events import Severity
+from dsprof.findings import Advice, Finding
+from dsprof.run import Run, from_events
 from dsprof.text import document, plain, summary
 from dsprof.text.document import to_json
-from dsprof.text.overview import overview
+from dsprof.text.overview import Overview, overview
+from dsprof.text.parts import BLENT, UNTIMED, Part, Phase, parts_of
 from dsprof.text.progress import reading
+from dsprof.text.table import PartTable
+from dsprof.text.verdict import verdict_section
 from dsprof.text.words import cost, count_of, gain, known, number, ranges
+from dsprof.units import format_count, format_seconds, format_share
 
 Sample = Callable[[str], Run]
 
@@ -47,7 +53,7 @@ def test_the_first_words_are_the_verdict(sample_run: Sample) -> None:
 def test_the_step_is_split_into_its_classes_largest_first(sample_run: Sample) -> None:
     text = shown(sample_run(SEED))
     table = text[text.index("Where a step goes") :].partition("\n\n")[0].splitlines()
-    assert "5.75 s, mean of 3 printed steps" in table[0]
+    assert "5.75 s, mean of 3 steps (logged times)" in table[0]
     assert [" ".join(line.split()[:-2]) for line in table[1:4]] == [
         "wait for a peer 4.11 s 71 %",
         "compute 1.32 s 23 %",
@@ -63,11 +69,90 @@ def test_bars_are_as_long_as_their_shares(sample_run: Sample) -> None:
     assert bars["data"] == 1  # little, but there
 
 
-@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 @pytest.mark.parametrize("name", VARIED)
 def test_no_line_is_wider_than_the_terminal(sample_run: Sample, name: str, width: int) -> None:
     wide = [line for line in shown(sample_run(name), width).splitlines() if cell_len(line) > width]
     assert wide == []
+
+
+LONG = "optimizer_" + "_and_then_some_more" * 5
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("blocks", [True, False])
+@pytest.mark.parametrize("name", ["step", "a_name_of_20_letters", LONG])
+def test_numbers_are_whole_at_any_width_and_names_too(name: str, width: int, blocks: bool) -> None:
+    parts = [
+        Part("compute or communication", name, 12.25, 0.98, at_least=True),
+        Part("communication", "", None, None),
+        Part("wait", LONG, 0.0456, 0.0005),
+        Part("wait", name, 0.0123, 0.0002, inside=True),
+    ]
+    text = rendered(PartTable(parts, blocks=blocks), width)
+    assert max(map(cell_len, text.splitlines())) <= width
+    numbers = [line for line in text.splitlines() if "%" in line or "unknown" in line]
+    wanted = ("12.2 s", "98 %"), ("unknown",), ("45.6 ms", "<0.1 %"), ("12.3 ms", "<0.1 %")
+    for line, words in zip(numbers, wanted, strict=True):
+        assert [word for word in words if word not in line] == []
+    assert "".join(text.split()).count(LONG) == (3 if name == LONG else 1)
+    assert name in "".join(text.split())
+
+
+def rendered(what: RenderableType, width: int) -> str:
+    file = StringIO()
+    Console(file=file, width=width, highlight=False).print(what)
+    return file.getvalue()
+
+
+ZERO3 = [
+    Phase("step", "other", 8.0),
+    Phase("backward_allreduce", "communication", 3.0),
+    Phase("forward", "other", 4.0),
+    Phase("backward", "other", 0.5),
+]
+
+
+def test_communication_that_is_timed_in_part_is_communication_at_least() -> None:
+    parts = parts_of(20.0, {"optimizer": 1.5, "other": 18.5}, ZERO3, blent=("step", "forward"))
+    assert parts == [
+        Part(BLENT, "step", 12.0, 0.6),
+        Part("communication", "backward_allreduce", 3.0, 0.15, at_least=True),
+        Part(UNTIMED, "", 3.0, 0.15),
+        Part("optimizer", "", 1.5, 0.075),
+        Part("other", "backward", 0.5, 0.025),
+    ]
+
+
+def test_communication_that_nobody_timed_is_unknown_unless_there_is_one_rank() -> None:
+    classes = {"compute": 3.0, "other": 1.0}
+    assert parts_of(4.0, classes, [])[-1] == Part("communication", "", None, None)
+    assert [part.name for part in parts_of(4.0, classes, [], alone=True)] == ["compute", UNTIMED]
+    assert parts_of(4.0, {}, []) == []
+
+
+def test_a_timer_that_a_finding_names_has_its_own_row() -> None:
+    phases = [Phase("step", "optimizer", 3.0), Phase("clip", "optimizer", 1.0)]
+    shown = parts_of(8.0, {"optimizer": 4.0, "communication": 4.0}, phases, named=("clip", "step"))
+    assert [(part.name, part.phase, part.inside) for part in shown] == [
+        ("optimizer", "step", False),
+        ("optimizer", "clip", True),
+        ("communication", "", False),
+    ]
+
+
+@pytest.mark.parametrize("classes", [{"other": 6.0}, {"compute": 2.0, "other": 6.0}])
+def test_parts_add_up_to_the_step_even_if_its_timers_exceed_it(classes: dict[str, float]) -> None:
+    whole = sum(classes.values())
+    parts = parts_of(whole, classes, ZERO3, blent=("step", "forward"))
+    assert sum(part.seconds or 0.0 for part in parts) == pytest.approx(whole)
+
+
+def test_zero3_shows_its_reduction_as_communication(sample_run: Sample) -> None:
+    text = shown(sample_run("zero3_0.19.8"))
+    assert re.search(r"communication +≥\d.* ms +1\d % .* backward_allreduce", text)
+    assert "≥ is at least" in text
+    assert re.search(r"communication +>=\d.* ms", shown(sample_run("zero3_0.19.8"), blocks=False))
 
 
 def test_the_first_cause_stands_before_what_follows_from_it(sample_run: Sample) -> None:
@@ -143,11 +228,36 @@ def test_plain_text_is_printable_whatever_comes(said: str) -> None:
     assert plain(said).isprintable()
 
 
-def test_a_gain_that_may_be_nothing_is_said_so() -> None:
+def test_a_gain_is_the_most_there_is_to_gain() -> None:
     assert gain((0.0, 2.05), 5.75) == "up to 2.05 s of 5.75 s per step (36 %)"
-    assert gain((0.8, 1.2), 4.0) == "800 ms to 1.20 s of 4.00 s per step (20 % to 30 %)"
-    assert gain((0.5, 0.5), None) == "500 ms per step"
+    assert gain((0.8, 1.2), 4.0) == "up to 1.20 s of 4.00 s per step (30 %)"
+    assert gain((0.5, 0.5), None) == "up to 500 ms per step"
     assert gain(None, 4.0) == ""
+
+
+def test_a_healthy_run_costs_nothing_and_an_untimed_one_nobody_knows_what() -> None:
+    healthy = finding("healthy", share=0.9, seconds_per_step=3.6)
+    assert "Cost" not in rendered(Group(*verdict_section([healthy], figures())), 80)
+    untimed = finding("unaccounted-time", share=1.0, seconds_per_step=4.0)
+    text = rendered(Group(*verdict_section([untimed], figures())), 80)
+    assert re.search(r"Cost +unknown *\n", text)
+
+
+def test_a_gain_that_nobody_can_tell_is_called_unknown() -> None:
+    advice = Advice("bf16.enabled", "", "true", "half the bytes")
+    found = finding("slow-link", share=0.5, seconds_per_step=2.0, advice=(advice,))
+    assert re.search(
+        r"Gain +unknown *\n", rendered(Group(*verdict_section([found], figures())), 80)
+    )
+
+
+def finding(rule: str, **more: Any) -> Finding:
+    return Finding(rule, Severity.WARNING, "Something", "is so.", **more)
+
+
+def figures() -> Overview:
+    timed = {"kind": "metric", "name": "step_seconds", "seconds": 4.0, "step": 1, "steps": 1}
+    return overview(from_events(pd.DataFrame([timed])))
 
 
 def test_a_cost_says_what_is_known_of_it() -> None:
@@ -189,6 +299,59 @@ def test_the_document_is_strict_json_and_agrees_with_the_run(sample_run: Sample)
     assert found["steps"]["classes"]["wait"] == pytest.approx(4.1073, abs=1e-4)
     assert found["steps"]["loss"] == [11.0396, 9.1411]
     assert found["coverage"]["lines"] == 20
+
+
+TEN = (
+    *VARIED, "zero3_0.19.8", "straggler_0.16.9", "slow_data_0.19.8", "memory_breakdown_0.19.8",
+    "deepspeed_pipeline_2023",
+)  # fmt: skip
+
+
+def rows_of(text: str, section: str) -> list[str]:
+    """A heading and the lines that stand under it."""
+    found = re.search(rf"^{section}( .*)?\n(.+\n)*", text, re.MULTILINE)
+    return found[0].splitlines() if found else [""]
+
+
+@pytest.mark.parametrize("name", TEN)
+def test_the_document_has_every_number_of_the_terminal(sample_run: Sample, name: str) -> None:
+    run = sample_run(name)
+    told, text = json.loads(json.dumps(document(run), allow_nan=False)), shown(run, 400)
+    steps, verdict = told["steps"], told["verdict"]
+    assert text.startswith(f"{verdict['title']}\n")
+    if verdict["seconds_per_step"] is not None and verdict["rule"] not in UNPRICED:
+        assert f"Cost      {format_seconds(verdict['seconds_per_step'])} of " in text
+    if verdict["gain"] is not None:
+        assert f"Gain      up to {format_seconds(verdict['gain'][1])} of " in text
+    head, *rows = rows_of(text, "Where a step goes")
+    assert len([row for row in rows if "≥ is" not in row]) == len(steps["parts"])
+    assert not rows or f"{format_seconds(steps['seconds'])}, " in head
+    for row, part in zip(rows, steps["parts"], strict=False):
+        assert format_seconds(part["seconds"]) in row
+        assert "<0.1 %" in row or format_share(part["share"]) in row
+        assert row.rstrip().endswith(part["phase"])
+        assert ("≥" in row) is part["at_least"]
+    facts = {line.split()[0]: line for line in rows_of(text, "Run")[1:]}
+    if steps["rows"]:
+        assert f"{steps['last']:,}, {steps['rows']:,} of them printed" in facts["Steps"]
+    if steps["median"] is not None and steps["spread_rows"] > 1:
+        spread = f"median {format_seconds(steps['median'])}, 95 % under "
+        spread += f"{format_seconds(steps['p95'])} of {count_of(steps['spread_rows'], 'step')}"
+        assert spread in facts["Steps"]
+    if steps["skipped"]:
+        assert f"{steps['skipped']:,} skipped" in facts["Steps"]
+    if steps["samples_per_second"]:
+        assert f"{format_count(steps['samples_per_second'])} samples/s" in facts["Speed"]
+    assert ("Loss" in facts) is (steps["loss"] is not None)
+    assert f"\nRead   {count_of(told['coverage']['lines'], 'line')}" in text
+    assert text.count("\nProblems   ") == bool(told["problems"])
+    assert f"\nProblems   {len(told['problems'])}\n" in text or not told["problems"]
+    silent = sum(int(n) for n in re.findall(r"^  (?:and )?(\d+) rules?", text, re.MULTILINE))
+    assert silent == len(told["abstentions"])
+
+
+#: Findings whose seconds are not a cost: see `test_a_healthy_run_costs_nothing...`.
+UNPRICED = ("healthy", "unaccounted-time")
 
 
 def test_numbers_that_are_none_become_null() -> None:
@@ -252,7 +415,7 @@ def test_every_key_of_the_document_is_described_with_its_type(sample_run: Sample
 #: Lists of objects that a run may leave empty.
 LISTS = (
     *("findings", "findings[].evidence", "findings[].advice", "abstentions"),
-    *("problems", "repairs", "coverage.shapes", "steps.phases"),
+    *("problems", "repairs", "coverage.shapes", "steps.phases", "steps.parts"),
 )
 
 

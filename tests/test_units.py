@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsprof.units import format_seconds
+from dsprof.units import bandwidth, format_bytes, format_count, format_seconds, format_share
 
 SCRIPT = Path(__file__).parents[1] / "reports" / "format.js"
 NODE = shutil.which("node")
@@ -27,6 +27,37 @@ SAID = {
 
 def test_seconds_are_written_with_a_unit_and_what_rounding_leaves_is_nothing() -> None:
     assert {seconds: format_seconds(seconds) for seconds in SAID} == SAID
+
+
+@pytest.mark.parametrize(
+    ("text", "speed"),
+    [
+        ("100Gb", 12.5e9),
+        ("100G", 12.5e9),
+        ("25Gbps", 3.125e9),
+        ("400 Gbit/s", 50e9),
+        ("12.5GB/s", 12.5e9),
+        ("25GBps", 25e9),
+        ("100", None),
+        ("12500000000", None),
+        ("100b", None),
+        ("9999TB/s", None),
+        ("0Gb", None),
+        ("-5Gb", None),
+        ("1e9Gb", None),
+        ("nanGb", None),
+        ("9" * 1000 + "Gb", None),
+    ],
+)
+def test_a_link_has_a_unit_and_a_speed_that_networks_have(text: str, speed: float | None) -> None:
+    assert bandwidth(text) == speed
+
+
+def test_numbers_beyond_all_measure_are_short() -> None:
+    assert format_seconds(1e300) == "1.00e+300 s"
+    assert format_share(1e300) == "1.00e+302 %"
+    assert format_share(1e308) == "unknown"
+    assert max(map(len, (format_bytes(1e300), format_count(-1e300)))) < 20
 
 
 @pytest.mark.skipif(NODE is None, reason="needs node")

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 #: Lowest first. A module imports from its own package and from lower floors only.
 FLOORS = (
     ("errors", "units", "events"),
-    ("recording", "grammar"),
+    ("recording", "grammar", "output"),
     ("gpu", "logs"),
     ("hook", "run"),
     ("analysis",),

@@ -11,6 +11,7 @@ import pandas as pd
 
 from dsprof.errors import DsprofError
 from dsprof.export.trace import trace
+from dsprof.output import refused
 from dsprof.text.document import to_json
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ def export(run: Run, path: str | Path, table: str = "events") -> None:
     try:
         write(run, table, Path(path))
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise DsprofError(f"cannot be written: {reason}", name, "choose another file") from None
+        raise refused(error, name) from None
 
 
 def _parquet(run: Run, table: str, path: Path) -> None:

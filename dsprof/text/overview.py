@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import breakdown_of, main_steps, regular_steps
+from dsprof.analysis.breakdown import Breakdown, breakdown_of, main_steps, regular_steps
+from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.words import number
 
 if TYPE_CHECKING:
     from dsprof.run import Run
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A timer of the mean step: seconds that its children do not explain."""
-
-    name: str
-    class_: str
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +29,14 @@ class Overview:
     launches: int
     averaged: int
     seconds: float | None
+    seconds_from: str | None  # how `seconds` is known: the word of `Run.steps.seconds_from`
     median: float | None
     p95: float | None
+    spread_from: str | None  # the same of `median` and `p95`
+    spread_rows: int  # steps that those two are of
     classes: dict[str, float]  # seconds of the mean step
     phases: list[Phase]  # largest first
+    parts: list[Part]  # what the terminal's table shows of the two
     communication_share: float | None
     bound: dict[str, int]  # rows held back by each cause
     loss: tuple[float, float] | None  # first and last
@@ -49,27 +45,28 @@ class Overview:
     tflops: float | None
     skipped: int | None
 
-    def largest_phase(self, class_: str) -> str:
-        """The phase that takes most of a class; "" if it has none."""
-        return next((p.name for p in self.phases if p.class_ == class_ and p.seconds > 0), "")
-
 
 def overview(run: Run) -> Overview:
     steps = run.steps
     main = main_steps(steps)
     mean = breakdown_of(main, run.phases)
-    seconds = regular_steps(steps)["seconds"]
+    regular = regular_steps(steps)
+    seconds = regular["seconds"]
     return Overview(
         rows=len(steps),
         first=_whole(steps["step"].min()),
         last=_whole(steps["step"].max()),
         launches=int(steps["segment"].nunique()),
         averaged=len(main),
-        seconds=mean.seconds if mean else None,
+        seconds=number(mean.seconds) if mean else None,
+        seconds_from=_measure(main),
         median=number(seconds.median()),
         p95=number(seconds.quantile(0.95)),
+        spread_from=_measure(regular),
+        spread_rows=len(regular),
         classes=dict(mean.classes) if mean else {},
         phases=_phases(mean.phases) if mean else [],
+        parts=_parts(mean, run) if mean else [],
         communication_share=number(main["communication_share"].mean()),
         bound={str(word): int(n) for word, n in steps["bound"].value_counts().items() if n},
         loss=_ends(steps["loss"]),
@@ -77,6 +74,23 @@ def overview(run: Run) -> Overview:
         tokens_per_second=number(main["tokens_per_second"].mean()),
         tflops=number(main["tflops"].mean()),
         skipped=_skipped(steps),
+    )
+
+
+def _measure(steps: pd.DataFrame) -> str | None:
+    """How the seconds of these steps are known, all in the same way."""
+    return str(steps["seconds_from"].iloc[0]) if len(steps) else None
+
+
+def _parts(mean: Breakdown, run: Run) -> list[Part]:
+    phases = run.phases
+    return parts_of(
+        mean.seconds,
+        mean.classes,
+        _phases(mean.phases),
+        blent=set(phases.loc[phases["mixed"], "name"]) if "mixed" in phases else (),
+        named={found.phase for found in run.findings if found.phase},
+        alone=run.config.get("world_size") == 1,
     )
 
 

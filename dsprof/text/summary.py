@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from dsprof.text import words
-from dsprof.text.layout import ACCENT, QUIET, columns, say, section
+from dsprof.text.layout import QUIET, columns, say, section
 from dsprof.text.overview import Overview, overview
+from dsprof.text.table import PartTable
 from dsprof.text.trust import coverage_section, problem_section, repair_section, silence_section
 from dsprof.text.verdict import other_section, reason_section, verdict_section
 from dsprof.units import format_count, format_seconds, format_share
@@ -18,11 +18,7 @@ from dsprof.units import format_count, format_seconds, format_share
 if TYPE_CHECKING:
     from dsprof.run import Run
 
-_BAR: Final = 20
-_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
-_LABEL: Final = {"wait": "wait for a peer"}
 _PRODUCT: Final = {"deepspeed": "DeepSpeed", "torch": "PyTorch", "nccl": "NCCL"}
-_HIGHLIGHTED: Final = ("communication", "wait")
 
 
 def summary(run: Run, *, blocks: bool = True) -> Group:
@@ -54,42 +50,23 @@ def summary(run: Run, *, blocks: bool = True) -> Group:
 def _step(seen: Overview, *, blocks: bool) -> list[RenderableType]:
     if seen.seconds is None:
         return []
-    mean = (
-        f"{format_seconds(seen.seconds)}, mean of {words.count_of(seen.averaged, 'printed step')}"
-    )
+    of = words.steps_by(seen.averaged, seen.seconds_from)
+    mean = f"{format_seconds(seen.seconds)}, {'mean of ' if seen.averaged > 1 else ''}{of}"
     if not seen.classes:
         return section("One step", mean, say("No timer says where it goes.", QUIET))
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(width=_BAR, no_wrap=True)
-    table.add_column(overflow="ellipsis", no_wrap=True)
-    whole = max(seen.seconds, sum(seen.classes.values()))
-    for name, seconds in sorted(seen.classes.items(), key=lambda item: -item[1]):
-        if not seconds:
-            continue
-        style = ACCENT if name in _HIGHLIGHTED else ""
-        table.add_row(
-            say(_LABEL.get(name, name), style),
-            say(format_seconds(seconds), style),
-            say(_share(seconds / whole), style),
-            Text(_bar(seconds / whole, blocks=blocks), style or QUIET),
-            say(seen.largest_phase(name), QUIET),
-        )
-    return section("Where a step goes", mean, table)
+    return section(
+        "Where a step goes",
+        mean,
+        PartTable(seen.parts, blocks=blocks),
+        *_notes(seen, blocks=blocks),
+    )
 
 
-def _share(share: float) -> str:
-    return "<0.1 %" if 0 < share < 0.001 else format_share(share)
-
-
-def _bar(share: float, *, blocks: bool) -> str:
-    """A bar as wide as its share of the step; anything above nothing shows."""
-    if not blocks:
-        return "#" * max(1, round(share * _BAR))
-    eighths = max(1, round(share * _BAR * 8))
-    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+def _notes(seen: Overview, *, blocks: bool) -> list[Text]:
+    if not any(part.at_least for part in seen.parts):
+        return []
+    sign = "≥" if blocks else ">="
+    return [say(f"{sign} is at least: more of it lies in the timers that hold both.", QUIET)]
 
 
 def _facts(run: Run, seen: Overview) -> list[RenderableType]:
@@ -160,8 +137,10 @@ def _steps(seen: Overview) -> str:
     said = [which, f"{seen.rows:,} of them printed"]
     if seen.launches > 1:
         said.append(f"in {seen.launches:,} launches")
-    if seen.median is not None and seen.p95 is not None and seen.rows > 1:
-        said.append(f"median {format_seconds(seen.median)}, 95 % under {format_seconds(seen.p95)}")
+    if seen.median is not None and seen.p95 is not None and seen.spread_rows > 1:
+        median, most = format_seconds(seen.median), format_seconds(seen.p95)
+        of = words.steps_by(seen.spread_rows, seen.spread_from)
+        said.append(f"median {median}, 95 % under {most} of {of}")
     if seen.skipped:
         said.append(f"{seen.skipped:,} skipped (overflow)")
     return ", ".join(said)

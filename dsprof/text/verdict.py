@@ -19,6 +19,7 @@ _EVIDENCE: Final = 3
 _ADVICE: Final = 3
 _OTHERS: Final = 8
 _STYLE: Final = {"critical": ACCENT, "warning": STRONG, "info": QUIET}
+_UNKNOWN: Final = "unknown"
 _NEXT_TIME: Final = (
     'Ask the job for more: "wall_clock_breakdown": true in its DeepSpeed config, and with '
     '"log_level": "info" DeepSpeed 0.19.3 and later print steps again.'
@@ -31,18 +32,28 @@ def verdict_section(findings: list[Finding], seen: Overview) -> list[RenderableT
         return [say(_no_verdict(seen), STRONG), say(_NEXT_TIME)]
     found = findings[0]
     rows = columns(8)
-    cost = words.cost(found.seconds_per_step, found.share, seen.seconds)
+    cost = _cost(found, seen)
     sure = say(f"{found.confidence} confidence", QUIET)
-    if cost:
+    if cost == _UNKNOWN:
+        rows.add_row(say("Cost", QUIET), say(cost))
+    if cost not in {"", _UNKNOWN}:
         rows.add_row(say("Cost", QUIET), Text(", ").join([say(cost, ACCENT), sure]))
     else:
         rows.add_row(say("Sure", QUIET), sure)
     for index, advice in enumerate(found.advice[:_ADVICE]):
         rows.add_row(say("" if index else "Change", QUIET), _change(advice))
-    gain = words.gain(found.gain, seen.seconds)
-    if gain:
-        rows.add_row(say("Gain", QUIET), say(gain))
+    if cost not in {"", _UNKNOWN} and found.advice:
+        rows.add_row(say("Gain", QUIET), say(words.gain(found.gain, seen.seconds) or _UNKNOWN))
     return [say(found.title, STRONG), Text(), rows]
+
+
+def _cost(found: Finding, seen: Overview) -> str:
+    """What the verdict costs; "" where it costs nothing or ended the run."""
+    if found.rule == "healthy":
+        return ""
+    if found.rule == "unaccounted-time" and not seen.parts:
+        return _UNKNOWN  # that nobody timed the step says nothing of what is lost in it
+    return words.cost(found.seconds_per_step, found.share, seen.seconds)
 
 
 def _no_verdict(seen: Overview) -> str:

@@ -47,6 +47,21 @@ def count_of(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+#: How seconds of a step may be known, by the words of `Run.steps.seconds_from`.
+MEASURES: Final = {
+    "logged": "logged times",
+    "throughput": "throughput lines",
+    "timers": "sums of timers",
+    "clock": "time stamps",
+}
+
+
+def steps_by(count: int, measured: str | None) -> str:
+    """`4 steps (throughput lines)`: how many, and what says how long they took."""
+    by = f" ({MEASURES[measured]})" if measured in MEASURES else ""
+    return f"{count_of(count, 'step')}{by}"
+
+
 def span(first: object, last: object, one: str) -> str:
     """`step 20`, `steps 20 to 40`."""
     return f"{one} {first:,}" if first == last else f"{one}s {first:,} to {last:,}"
@@ -65,22 +80,14 @@ def ranges(numbers: Iterable[int], most: int = 8) -> str:
 
 
 def gain(span_: tuple[float, float] | None, step: float | None) -> str:
-    """What a change gives: `0.8 to 1.2 s of 5.79 s per step (14 % to 21 %)`; "" if unknown."""
+    """What a change gives at most: `up to 1.2 s of 5.79 s per step (21 %)`; "" if unknown.
+
+    The low end of an estimate is no promise, so it is not said: the document has it.
+    """
     if span_ is None:
         return ""
-    low, high = span_
-    seconds = _from_to(low, format_seconds(low), format_seconds(high))
-    if not step:
-        return f"{seconds} per step"
-    shares = format_share(low / step), format_share(high / step)
-    part = shares[1] if low == 0 else _from_to(low, *shares)
-    return f"{seconds} of {format_seconds(step)} per step ({part})"
-
-
-def _from_to(value: float, low: str, high: str) -> str:
-    if low == high:
-        return high
-    return f"{low} to {high}" if value > 0 else f"up to {high}"
+    most = span_[1]
+    return f"up to {cost(most, most / step if step else None, step)}"
 
 
 def cost(seconds: float | None, share: float | None, step: float | None) -> str:
