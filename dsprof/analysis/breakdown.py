@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class
+from dsprof.run.steps import whole_steps
 from dsprof.run.table import numbers, plain, positions, visits, where, whole
 
 CLASSES = tuple(str(member) for member in Class)
@@ -30,10 +31,11 @@ class Breakdown:
     Attributes:
         seconds: of one step.
         classes: seconds per class; only classes the source tells.
-        phases: one row per phase, largest first: `name` (index), `class`,
-            `seconds` (self time per step and rank); `step`, `shown` (seconds), `source`
-            and `line` of its last row.
+        phases: one row per phase, largest first: `name` (index), `class`, `seconds` (self
+            time per step and rank), `mixed` (that is compute and communication unseparated);
+            `step`, `shown` (seconds), `source` and `line` of its last row.
         windows: printed rows it is the mean of.
+        whole: those of them whose whole duration the source says; of others only timers.
         first, last: optimizer steps at which it begins and ends.
     """
 
@@ -41,6 +43,7 @@ class Breakdown:
     classes: dict[str, float]
     phases: pd.DataFrame
     windows: int
+    whole: int
     first: int
     last: int
 
@@ -50,41 +53,45 @@ class Breakdown:
         return sum(known) if known else None
 
 
-#: Where `seconds` of a step may come from, best first. Only the first two measure
-#: the whole step; timers leave out what nobody timed.
-_SOURCES = ("logged", "throughput", "timers", "clock")
-
-
 def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """The rows of the (segment, engine) that took most time, without its first step.
 
-    Launches and engines have different step times: their mean would be of nothing.
-    Nor are seconds that a log states for every tenth step mixed with the sum of the
-    timers it prints for the others: the best source alone is kept.
+    Launches and engines have different step times: their mean would be of nothing. Timers
+    leave out what nobody timed. Where a source prints them for every step and says of some
+    how long the whole one took, the others get the mean of what the timers left out of those:
+    so the mean step rests on all steps that carry phases. Rows are good for means only.
     """
-    timed: pd.DataFrame = steps[steps["seconds"].notna()]
-    if timed.empty:
-        return timed
-    for source in _SOURCES:
-        same = timed["seconds_from"] == source
-        if same.any():
-            return _longest_part(timed[same])
-    return _longest_part(timed)
+    part = _warm(_longest_part(steps))
+    whole = whole_steps(part)
+    rest = part.drop(whole.index)
+    if whole.empty or rest.empty:
+        return part if whole.empty else whole
+    untimed = max(0.0, float((whole["seconds"] - part.loc[whole.index, "seconds"]).mean()))
+    longer = rest["seconds"] + untimed
+    rest = rest.assign(
+        seconds=longer,
+        communication_share=rest["communication_share"] * rest["seconds"] / longer,
+        **{Class.OTHER: rest[Class.OTHER].fillna(0.0) + untimed},
+    )
+    return pd.concat([whole, rest]).sort_index()
 
 
 def regular_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """The same for a view over time: rows of the most frequent source of seconds."""
+    """The same for a view over time: every row whose seconds are known, all in one way."""
+    return _warm(_longest_part(steps))
+
+
+def _longest_part(steps: pd.DataFrame) -> pd.DataFrame:
     timed: pd.DataFrame = steps[steps["seconds"].notna()]
     if timed.empty:
         return timed
-    usual = timed["seconds_from"].mode()
-    return _longest_part(timed[timed["seconds_from"] == usual.iloc[0]] if len(usual) else timed)
-
-
-def _longest_part(timed: pd.DataFrame) -> pd.DataFrame:
     number = timed.groupby(["segment", "engine"], observed=True).ngroup().to_numpy()
     longest = np.bincount(number, timed["seconds"].to_numpy()).argmax()
     part: pd.DataFrame = timed[number == longest]
+    return part
+
+
+def _warm(part: pd.DataFrame) -> pd.DataFrame:
     return part.iloc[1:] if len(part) >= _WARM_UP_FROM else part
 
 
@@ -99,6 +106,7 @@ def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
         classes={name: float(told[name].fillna(0).mean()) for name in known},
         phases=_phase_table(main_phases(told, phases)),
         windows=len(told),
+        whole=int((told["seconds_from"] != "timers").sum()),
         first=int(told["step"].iloc[0]),
         last=int(told["step"].iloc[-1]),
     )
@@ -122,7 +130,7 @@ def _phase_table(phases: pd.DataFrame) -> pd.DataFrame:
     last = np.full(len(words), -1)
     last[code] = np.arange(len(phases))  # of the rows of a name the last one stays
     found = np.flatnonzero(last >= 0)
-    table = phases.iloc[last[found]][["class", "step", "self_seconds", "source", "line"]]
+    table = phases.iloc[last[found]][["class", "mixed", "step", "self_seconds", "source", "line"]]
     table = table.set_axis(words[found]).rename(columns={"self_seconds": "shown"})
     total = np.bincount(code, numbers(phases["self_seconds"]), len(words))[found]
     told = visits(plain(phases["step"]), plain(phases["rank"]))

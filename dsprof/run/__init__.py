@@ -18,6 +18,7 @@ from dsprof.run.cumulative import table_is_suspect
 from dsprof.run.defects import DEFECTS, phases_exceed_step
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
+from dsprof.run.unread import faults
 from dsprof.run.versions import versions
 from dsprof.run.zero import Mixture, Zero, mixture_of, timers_of, zero_of
 
@@ -75,7 +76,8 @@ class Run:
     def repairs(self) -> pd.DataFrame:
         """What was corrected, or cannot be trusted, and why."""
         late = phases_exceed_step(self.events, steps.overrun(self.steps, self.phases))
-        return table_of([*self._repaired[1], *([late] if late else [])])
+        unread = faults(self.recorded, self._facts)
+        return table_of([*unread, *self._repaired[1], *([late] if late else [])])
 
     @cached_property
     def config(self) -> dict[str, Any]:

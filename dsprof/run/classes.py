@@ -108,6 +108,18 @@ def _moved(table: pd.DataFrame, comm: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def mixed_seconds(table: pd.DataFrame, phases: pd.DataFrame, classes: pd.DataFrame) -> Numbers:
+    """Seconds of each step that stay compute and communication unseparated, part of `other`.
+
+    Logged calls split what forward and backward hold (`classes` then know), not what step does.
+    """
+    place = positions(table, phases, *STEP)
+    own = numbers(phases["self_seconds"])
+    split = classes[Class.COMPUTE].notna().to_numpy()[place]
+    left = phases["mixed"].to_numpy(bool) & (~split | (phases["name"] == "step").to_numpy())
+    return _sum(place[left], own[left], ranks_of(place, phases, len(table)))
+
+
 def _complete(found: pd.DataFrame, moved: pd.DataFrame) -> pd.DataFrame:
     """Let logged collectives speak where no timer covers communication."""
     blind = found[Class.COMMUNICATION].isna() & moved[Class.COMMUNICATION].notna()

@@ -13,6 +13,7 @@ from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers
 from dsprof.run.phases import CLOSING, words_of
 from dsprof.run.repairs import Defect, Repair, Source, met
 from dsprof.run.table import keys, known_rank, numbers, of_kind
+from dsprof.run.unread import cut_short
 from dsprof.run.zero import ENGINE_TIMERS
 
 #: Seconds; no phase, call or step of a training takes longer (a year has 31.6e6).
@@ -282,6 +283,7 @@ def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | No
 
 DEFECTS: Final[tuple[Defect, ...]] = (
     impossible_seconds,
+    cut_short,
     initial_step_zero,
     zero_global_timers,
     all_zero_timers,

@@ -21,6 +21,25 @@ def memory(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def gpu(events: pd.DataFrame) -> pd.DataFrame:
-    """Samples of the GPU itself: clocks, temperature, power, utilisation (column value)."""
-    columns = [*COLUMNS[:-2], "seconds", *COLUMNS[-2:]]
-    return of_kind(events, Kind.GPU)[columns].reset_index(drop=True)
+    """Samples of the GPU itself (`dsprof.events.GPU`); `text` is its UUID, `rank` who uses it.
+
+    One rank of a node samples all of its GPUs; who uses which, each rank says of itself
+    (config "gpu"). A GPU that several ranks share has its samples once for each of them.
+    """
+    columns = [*COLUMNS[:-2], "raw", "seconds", *COLUMNS[-2:]]
+    rows = of_kind(events, Kind.GPU)[columns].reset_index(drop=True)
+    users = _users(events)
+    if rows.empty or users.empty:
+        return rows
+    sampled = rows.assign(text=rows["text"].astype("object"))
+    found = sampled.merge(users, "left", on=["segment", "text"], suffixes=("", "_user"))
+    user = found.pop("rank_user")
+    return found.assign(rank=found["rank"].fillna(user), text=found["text"].astype("category"))
+
+
+def _users(events: pd.DataFrame) -> pd.DataFrame:
+    """`segment`, `text` (UUID) and `rank` of each rank that named its GPU."""
+    rows = of_kind(events, Kind.CONFIG)
+    rows = rows[(rows["name"] == "gpu") & rows["text"].notna() & rows["rank"].notna()]
+    users = rows[["segment", "text", "rank"]].drop_duplicates()
+    return users.assign(text=users["text"].astype("object"))

@@ -15,6 +15,7 @@ _FROM_CONFIG: Final = (
     "tensor_parallel_size", "pipeline_parallel_size", "expert_parallel_size",
     "sequence_parallel_size", "micro_batch_size", "gradient_accumulation_steps",
     "train_batch_size", "seq_length", "parameters", "dtype",
+    "gpu_memory_bytes", "phases_on",
 )  # fmt: skip
 
 _BARS: Final = ("huggingface.bar_slow", "huggingface.bar_fast")

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.run.bound import bound_of
-from dsprof.run.classes import class_seconds, excess_of, ranks_of
+from dsprof.run.classes import class_seconds, excess_of, mixed_seconds, ranks_of
 from dsprof.run.table import (
     Codes,
     Numbers,
@@ -31,8 +31,9 @@ MARKS: Final = (
 CLASSES: Final = tuple(str(word) for word in Class)
 COLUMNS: Final = (
     *STEP, "at", "loss", "lr", "grad_norm", "loss_scale", "skipped", "overflow",
-    "seconds", "seconds_from", "samples_per_second", "tokens_per_second", "tflops",
-    *CLASSES, "communication_share", "bound", "source", "line",
+    "seconds", "seconds_from", "whole_seconds", "whole_from",
+    "samples_per_second", "tokens_per_second", "tflops",
+    *CLASSES, "mixed", "communication_share", "bound", "source", "line",
 )  # fmt: skip
 
 #: Timers may exceed their step by rounding and by what the logged time leaves out.
@@ -49,11 +50,15 @@ def steps(
 ) -> pd.DataFrame:
     """One row per (segment, engine, step) that a mark or the timers of a step close.
 
-    `seconds` is one optimizer step. `seconds_from` says how it is known: "logged"; batch
-    size over "throughput"; the sum of the step's "timers" (forward to step, without what
-    nobody timed); or, where a run offers nothing else, the "clock" between two lines.
+    `seconds` is one optimizer step, known in one way for all steps of a segment and engine,
+    so that they can be compared. `seconds_from` says which: "logged"; batch size over
+    "throughput"; the sum of the step's "timers" (forward to step, without what nobody
+    timed); or, where a run offers nothing else, the "clock" between two lines. The first
+    that knows half of the steps is taken. `whole_seconds` is what the source says of a whole
+    step, however rarely: see `whole_steps`.
     Seconds of a class are the mean over the ranks, and missing where no timer of the run
-    measures that class. `recorded`: a recording saw every collective.
+    measures that class; `mixed` is the part of `other` that is compute and communication
+    unseparated. `recorded`: a recording saw every collective.
     """
     rows = of_kind(events, Kind.METRIC)
     rows = rows[rows["step"].notna()]
@@ -62,6 +67,7 @@ def steps(
     for name, values in _values(marks, table).items():
         table[name] = values
     classes = class_seconds(table[list(STEP)], phases, comm, recorded=recorded)
+    table["mixed"] = mixed_seconds(table, phases, classes)
     _rates(table, classes, config)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
@@ -120,14 +126,12 @@ def _rates(table: pd.DataFrame, classes: pd.DataFrame, config: Mapping[str, Any]
     """Fill `seconds`, `seconds_from`, `samples_per_second`, `tokens_per_second`."""
     batch = table["global_batch_size"].fillna(_number(config, "train_batch_size"))
     rate = table["samples_per_second"]
-    candidates = {
-        "logged": table["step_seconds"],
-        "throughput": batch / rate.where(rate > 0),
-        "timers": classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1),
-    }
-    _choose(table, candidates)
-    silent = table["seconds"].isna().groupby([table["segment"], table["engine"]]).transform("all")
-    _choose(table, candidates | {"clock": _clock(table).where(silent)})
+    stated = {"logged": table["step_seconds"], "throughput": batch / rate}
+    timed = classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1)
+    silent = _known_anywhere(table, [*stated.values(), timed]) == 0
+    known = stated | {"timers": timed, "clock": _clock(table).where(silent)}
+    table["seconds"], table["seconds_from"] = _in_one_way(table, known)
+    table["whole_seconds"], table["whole_from"] = _in_one_way(table, stated)
     logged = table["seconds_from"] == "logged"
     table["samples_per_second"] = rate.fillna((batch / table["seconds"]).where(logged))
     per_gpu = table["tokens_per_second_gpu"] * _number(config, "world_size")
@@ -135,14 +139,24 @@ def _rates(table: pd.DataFrame, classes: pd.DataFrame, config: Mapping[str, Any]
     table["tokens_per_second"] = table["tokens_per_second"].fillna(per_gpu).fillna(per_sample)
 
 
-def _choose(table: pd.DataFrame, candidates: Mapping[str, pd.Series[float]]) -> None:
-    """The first candidate that is known, and its name."""
-    table["seconds"], table["seconds_from"] = np.nan, pd.Series(pd.NA, table.index, dtype="str")
-    for name, seconds in candidates.items():
-        new = table["seconds"].isna() & seconds.notna()
-        table["seconds_from"] = table["seconds_from"].mask(new, name)
-        table["seconds"] = table["seconds"].fillna(seconds)
-    table["seconds_from"] = table["seconds_from"].astype("category")
+def _in_one_way(
+    table: pd.DataFrame, candidates: Mapping[str, pd.Series[float]]
+) -> tuple[pd.Series[float], pd.Series[Any]]:
+    """The first candidate that knows half as many steps of a run as any does, and its name."""
+    counts = {name: _known_anywhere(table, [one]) for name, one in candidates.items()}
+    most = pd.DataFrame(counts).max(axis=1)
+    seconds = pd.Series(np.nan, table.index)
+    way = pd.Series(pd.NA, table.index, dtype="str")
+    for name, known in candidates.items():
+        mine = way.isna() & (counts[name] > 0) & (2 * counts[name] >= most)
+        seconds, way = seconds.mask(mine, known), way.mask(mine, name)
+    return seconds, way.where(seconds.notna()).astype("category")
+
+
+def _known_anywhere(table: pd.DataFrame, columns: list[pd.Series[float]]) -> pd.Series[int]:
+    """Of how many steps of the row's segment and engine one of `columns` is known."""
+    known = pd.concat(columns, axis=1).notna().any(axis=1)
+    return known.groupby([table["segment"], table["engine"]]).transform("sum")
 
 
 def _clock(table: pd.DataFrame) -> pd.Series[float]:
@@ -191,6 +205,30 @@ def reduce_untimed(classes: pd.DataFrame, replicas: int | None) -> pd.DataFrame:
     communication = classes[Class.COMMUNICATION].fillna(rest.where(untimed))
     other = classes[Class.OTHER].mask(untimed & (replicas > 1), 0.0)
     return classes.assign(**{Class.COMMUNICATION: communication, Class.OTHER: other})
+
+
+def whole_steps(steps_: pd.DataFrame) -> pd.DataFrame:
+    """The steps of which the source says the whole duration, in terms of that.
+
+    Timers leave out what nobody timed, such as loading data: where a source prints them for
+    every step and a rate for some, `seconds` of `Run.steps` is the sum of the timers. Here it
+    is the whole step, and what the timers leave of it is `other`.
+    """
+    rows = steps_[steps_["whole_seconds"].notna()]
+    untimed = (rows["whole_seconds"] - rows["seconds"]).clip(lower=0.0)
+    scale = (rows["whole_seconds"] / rows["seconds"]).clip(upper=1.0)  # as `settle` does
+    classes = rows[list(CLASSES)].mul(scale, axis=0)
+    classes[Class.OTHER] = classes[Class.OTHER] + untimed
+    rows = rows.assign(
+        seconds=rows["whole_seconds"],
+        seconds_from=rows["whole_from"],
+        communication_share=rows["communication_share"] * rows["seconds"] / rows["whole_seconds"],
+        mixed=rows["mixed"] * scale,
+        **classes,
+    )
+    changed = rows["seconds"] != steps_.loc[rows.index, "seconds"]
+    bound = bound_of(classes.div(rows["seconds"], axis=0), np.full(len(rows), np.nan))
+    return rows.assign(bound=rows["bound"].astype("str").mask(changed, bound.astype("str")))
 
 
 def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dsprof.run import Run, from_events
 from dsprof.run.bound import bound_of
-from dsprof.run.steps import CLASSES
+from dsprof.run.steps import CLASSES, whole_steps
 from tests.run.run_rows import events, grammar_with, metric, timers
 
 ENGINE: dict[str, Any] = {
@@ -69,6 +69,35 @@ def test_without_either_a_step_is_the_sum_of_its_timers() -> None:
     assert (step["seconds"], step["seconds_from"]) == (pytest.approx(0.8), "timers")
 
 
+def rated(*, every: int, count: int) -> Run:
+    """Steps of 0.8 s of timers; a line says for every so many of them that it took 2 s."""
+    lines = [timers("zero", step, **ENGINE, step=0.1) for step in range(1, count + 1)]
+    rates = [metric("samples_per_second", s, 32.0) for s in range(every, count + 1, every)]
+    return run_of(config("train_batch_size", 64), *(row for line in lines for row in line), *rates)
+
+
+def test_all_steps_of_a_run_are_measured_in_one_way() -> None:
+    run = rated(every=10, count=40)
+    assert run.steps["seconds"].tolist() == [pytest.approx(0.8)] * 40
+    assert set(run.steps["seconds_from"]) == {"timers"}
+    assert run.steps["communication_share"].tolist() == [pytest.approx(0.25)] * 40
+    often = rated(every=2, count=40).steps
+    assert often["seconds"].dropna().tolist() == [2.0] * 20
+    assert set(often["seconds_from"].dropna()) == {"throughput"}
+
+
+def test_the_whole_step_is_known_where_a_line_says_it_and_the_untimed_rest_is_other() -> None:
+    steps = rated(every=10, count=40).steps
+    assert steps["whole_seconds"].dropna().index.tolist() == [9, 19, 29, 39]
+    whole = whole_steps(steps)
+    assert whole["seconds"].tolist() == [2.0] * 4
+    assert set(whole["seconds_from"]) == {"throughput"}
+    assert whole[list(CLASSES)].sum(axis=1).tolist() == [pytest.approx(2.0)] * 4
+    assert whole["communication_share"].tolist() == [pytest.approx(0.1)] * 4
+    assert set(steps["bound"]) == {"compute"}
+    assert set(whole["bound"]) == {"unknown"}  # 1.2 of 2 s nobody timed
+
+
 def test_the_clock_speaks_where_a_run_says_nothing_else() -> None:
     marks = [
         metric("lr", step, 0.1, at=pd.Timestamp("2024-01-01") + pd.Timedelta(seconds=at))
@@ -98,7 +127,8 @@ def test_zero_3_hides_communication_in_forward_and_backward() -> None:
     assert step[["compute", "communication"]].isna().all()
     assert np.isnan(step["communication_share"])
     assert step["bound"] == "unknown"
-    assert step["other"] == pytest.approx(0.8)  # step gathers as well
+    assert step["other"] == pytest.approx(0.8)
+    assert step["mixed"] == pytest.approx(0.6)  # step gathers as well, the reduction does not
     assert np.isnan(step["optimizer"])
 
 
@@ -150,6 +180,7 @@ def test_logged_collectives_split_what_zero_3_mixes() -> None:
     # the timer of the reduction holds no gathers: they are of forward and backward
     assert step["communication"] == pytest.approx(0.2 + 0.4)
     assert step["compute"] == pytest.approx(0.5 - 0.4)
+    assert step["mixed"] == pytest.approx(0.1)  # calls do not tell what of step they are
     assert step[list(CLASSES)].sum() == pytest.approx(step["seconds"])
 
 

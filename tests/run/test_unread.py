@@ -1,0 +1,73 @@
+"""Ends that are missing: of lines, of files. What they held is unknown, and the run says so."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dsprof.run import Run, load
+from dsprof.text.trust import repair_section
+from tests.logs.reading import PFX, STEP, TIMERS
+
+STAGE = PFX + b"Creating torch.bfloat16 ZeRO stage 1 optimizer\n"
+
+
+def _text(steps: int) -> bytes:
+    lines = (PFX + STEP % n + b"\n" + PFX + TIMERS + b"\n" for n in range(1, steps + 1))
+    return STAGE + b"".join(lines)
+
+
+def _run(folder: Path, text: bytes) -> Run:
+    path = folder / "run.log"
+    path.write_bytes(text)
+    return load(path)
+
+
+@pytest.mark.parametrize("lost", [2, 12, 30, 52, 62])
+def test_timers_that_the_end_of_the_log_cut_off_are_unknown_and_not_zero(
+    lost: int, tmp_path: Path
+) -> None:
+    steps = _run(tmp_path, _text(6)[:-lost]).steps
+    whole = _run(tmp_path, _text(6)).steps
+    columns = ["seconds", "communication", "compute", "optimizer"]
+    assert steps[columns].head(5).equals(whole[columns].head(5))
+    assert steps[columns].iloc[5:].isna().all().all()
+
+
+def test_a_log_that_only_lacks_its_last_line_end_is_read_whole(tmp_path: Path) -> None:
+    run = _run(tmp_path, _text(6)[:-1])
+    assert run.steps["communication"].notna().all()
+    assert "cut-short" not in set(run.repairs["name"])
+
+
+def test_a_line_that_lost_its_end_is_told_with_its_place(tmp_path: Path) -> None:
+    run = _run(tmp_path, _text(6)[:-12])
+    (row,) = run.repairs[run.repairs["name"] == "cut-short"].to_dict("records")
+    assert (row["line"], row["rows"]) == (13, 4)
+
+
+def test_a_source_that_could_not_be_read_to_its_end_is_a_doubt(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_bytes(_text(6))
+    packed = gzip.compress(_text(3000))
+    (tmp_path / "worker-2.log.gz").write_bytes(packed[: len(packed) // 2])
+    run = load(tmp_path)
+    (row,) = run.repairs[run.repairs["name"] == "not-read"].to_dict("records")
+    assert row["kind"] == "doubt"
+    assert row["source"].endswith("worker-2.log.gz")
+    assert row["line"] > 1000
+    assert "the archive is cut short" in row["text"]
+    assert set(run.events["source"].dropna().astype(str)) == set(run.meta["sources"])
+
+
+def test_the_terminal_shows_the_doubt(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_bytes(_text(6))
+    (tmp_path / "b.log.gz").write_bytes(gzip.compress(_text(2))[:20])
+    console = Console(file=io.StringIO(), width=100)
+    console.print(*repair_section(load(tmp_path).repairs))
+    said = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "doubt not-read" in said
+    assert "cannot be read beyond byte 0: the archive is cut short" in said
