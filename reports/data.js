@@ -44,7 +44,7 @@ async function loadTrack(name, track) {
     start += 4 * size;
     columns[column] = type === "i" ? summed(new Int32Array(whole.buffer)) : new Float32Array(whole.buffer);
   }
-  return { ...track, ...columns, name, first_line: columns.first, last_line: columns.last };
+  return { ...track, ...columns, name };
 }
 
 function summed(differences) {

@@ -4,6 +4,7 @@ const CONTEXT = 3;
 let opener = null;
 
 function openDrawer(title, parts, onward) {
+  byId("drawer-back").hidden = byId("drawer-on").hidden = !onward;
   const drawer = byId("drawer");
   if (drawer.hidden) opener = document.activeElement;
   byId("drawer-title").textContent = visible(title);
@@ -26,9 +27,38 @@ function showLine(source, line) {
   openDrawer(`${file}, line ${whole(line)}`, linesOf(source, line, line, CONTEXT), (by) => line + by > 0 && showLine(source, line + by));
 }
 
+/* The lines a mean or a sum is made of: all of them, or the first, the longest and the last. */
+function showAmong(words, lines, of) {
+  const parts = [element("p", amongWords(lines.length, of), { class: "quiet" })];
+  const list = element("ol", "", { class: "lines among" });
+  for (const [source, line, word] of lines) list.append(amongItem(source, line, word));
+  openDrawer(`What ${words.trim()} is made of`, [...parts, list, ...new Set(lines.map(([source]) => source))].map((part) => (typeof part === "number" ? element("p", page.sources[part] ?? "", { class: "quiet" }) : part)));
+}
+
+function amongWords(shown, of) {
+  if (of === 1) return "One line of the source gives this number.";
+  const which = shown >= of ? "all of them" : `${whole(shown)} lines of the first, the longest and the last of them`;
+  return `${whole(of)} numbers of the source give this one. Here: ${which}. A line's number opens it in its context.`;
+}
+
+function amongItem(source, line, word) {
+  const item = element("li");
+  const number = element("button", String(line), { type: "button", class: "proof", "data-source": source, "data-line": line });
+  const text = page.lines[source]?.[line];
+  const said = element("span", text ?? "(not carried by this page)", text === undefined ? { class: "quiet" } : {});
+  if (word) said.prepend(element("b", `${word} `));
+  item.append(number, said);
+  return item;
+}
+
 function linesOfStep(track, row) {
-  if (track.source[row] < 0 || track.first_line[row] < 1) return [element("p", "No line of a source is known for this step.", { class: "why" })];
-  return linesOf(track.source[row], track.first_line[row], track.last_line[row], 0);
+  const parts = [];
+  if (track.source[row] >= 0 && track.first_line[row] > 0) parts.push(...linesOf(track.source[row], track.first_line[row], track.last_line[row], 0));
+  track.elsewhere.forEach((source, i) => {
+    const at = i * track.size + row;
+    if (track.firsts[at] > 0) parts.push(...linesOf(source, track.firsts[at], track.lasts[at], 0));
+  });
+  return parts.length ? parts : [element("p", "No line of a source is known for this step.", { class: "why" })];
 }
 
 function linesOf(source, first, last, context) {
@@ -68,5 +98,8 @@ document.addEventListener("keydown", (event) => {
 });
 document.addEventListener("click", ({ target }) => {
   const proof = target.closest?.(".proof");
-  if (proof) showLine(Number(proof.dataset.source), Number(proof.dataset.line));
+  if (!proof) return;
+  if (proof.dataset.mean) showRangeProof(proof);
+  else if (proof.dataset.among) showAmong(proof.textContent, JSON.parse(proof.dataset.among), Number(proof.dataset.of));
+  else showLine(Number(proof.dataset.source), Number(proof.dataset.line));
 });

@@ -19,6 +19,19 @@ function seconds(value) {
   return size >= 0.9995e-3 ? `${digits(value * 1e3)} ms` : `${digits(value * 1e6)} µs`;
 }
 
+/* How to write the numbers of one column: all in one unit, as dsprof.page.words has it. */
+function oneUnit(values) {
+  let largest = 0;
+  for (const value of values) if (Number.isFinite(value)) largest = Math.max(largest, Math.abs(value));
+  if (largest >= 7200) return seconds;
+  const [size, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]].find(([size]) => largest >= 0.9995 * size) ?? [1e-6, "µs"];
+  return (value) => {
+    if (!Number.isFinite(value)) return "–";
+    const number = value / size;
+    return `${number !== 0 && Math.abs(number) < 0.00005 ? "under 0.0001" : digits(number)} ${unit}`;
+  };
+}
+
 function share(part) {
   if (!Number.isFinite(part)) return "–";
   const percent = part * 100;
@@ -27,10 +40,14 @@ function share(part) {
 }
 
 const whole = (number) => number.toLocaleString("en-US");
+const count = (number, one) => `${whole(number)} ${one}${number === 1 ? "" : "s"}`;
 const plainNumber = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(5))) : "–");
 
 /* Letters that turn the direction of writing, as escapes: a name must read as it is. */
 const visible = (text) => String(text).replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+/* The same where plotly reads markup. */
+const escaped = (text) => visible(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
 function element(tag, text = "", attributes = {}) {
   const made = document.createElement(tag);

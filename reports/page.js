@@ -65,7 +65,9 @@ async function startTimeline(name, track) {
   if (!plots.has(figure)) return;
   const loaded = await loadTrack(name, track);
   loaded.phaseColumns = loaded.phases ? loaded.phaseSeconds : null;
-  await new Timeline(loaded, figure).listen();
+  const timeline = new Timeline(loaded, figure);
+  timelines.set(name, timeline);
+  await timeline.listen();
 }
 
 async function start() {

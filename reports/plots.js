@@ -32,13 +32,29 @@ function draw(name, { dark = isDark(), width } = {}) {
   const room = width ?? plot.holder.clientWidth;
   const shown = painted(layout, dark);
   const narrow = room < 560 ? { margin: { ...shown.margin, l: Math.min(shown.margin.l, 48), r: 6 } } : {};
-  const drawn = Plotly.react(plot.holder, copyOf(painted(data, dark)), copyOf({ ...shown, ...narrow, width: room, ...plot.view }), {
+  const traces = data[0]?.type === "icicle" ? [shortened(data[0], room)] : data;
+  const drawn = Plotly.react(plot.holder, copyOf(painted(traces, dark)), copyOf({ ...shown, ...narrow, width: room, ...plot.view }), {
     displayModeBar: false,
-    doubleClick: "reset",
+    doubleClick: data[0]?.meta === "columns" ? false : "reset", // steps come back with their own numbers
     showTips: false,
   });
   if (first && data[0]?.meta === "places") plot.holder.on("plotly_click", ({ points }) => openPlace(points[0].customdata));
   return drawn;
+}
+
+/* Words of an icicle as far as they fit: class, then share, then time are left out first. */
+function shortened(trace, room) {
+  const perLetter = 6.1; // px of the widest face in use, at 11 px
+  const width = room * (trace.domain.x[1] - trace.domain.x[0]);
+  const text = trace.text.map((said, i) => {
+    const letters = (width * trace.values[i]) / trace.values[0] / perLetter - 1;
+    const parts = said.split(" · ");
+    while (parts.length && parts.join(" · ").length > letters) parts.pop();
+    return parts.join(" · ");
+  });
+  const labels = trace.labels.map((label, i) => (text[i] || label.length * perLetter < (width * trace.values[i]) / trace.values[0] ? label : " "));
+  const hover = trace.text.map((said, i) => `${trace.labels[i]}<br>${said}<br>${trace.customdata[i]}`);
+  return { ...trace, text, labels, customdata: hover, hovertemplate: "%{customdata}<extra></extra>" };
 }
 
 const openPlace = ([source, line]) => line && showLine(page.sources.indexOf(source), line);

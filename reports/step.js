@@ -18,10 +18,19 @@ function phaseTotals({ size, phases: { names, classes } }, columns, from, to) {
   return sums.map((sum, p) => sum / Math.max(rare[p] ? to - from : told, 1));
 }
 
-function selfTimes(parents, totals) {
-  const own = Float64Array.from(totals);
-  parents.forEach((parent, child) => {
-    if (parent >= 0) own[parent] -= totals[child];
+/* What two timers measure is counted where it is shown, as PhaseTable.drawn has it. */
+function drawnOnce({ parents, shared }, totals) {
+  const once = Float64Array.from(totals);
+  for (const [timer, phase] of shared)
+    for (let above = timer; above >= 0; above = parents[above]) once[above] = Math.max(0, once[above] - totals[phase]);
+  return once;
+}
+
+function selfTimes(phases, totals) {
+  const once = drawnOnce(phases, totals);
+  const own = Float64Array.from(once);
+  phases.parents.forEach((parent, child) => {
+    if (parent >= 0) own[parent] -= once[child];
   });
   return own.map((value) => Math.max(0, value));
 }
@@ -36,6 +45,8 @@ function showRange(track, from, to) {
   plot.whole ??= plot.figure;
   note.textContent = all ? "" : `Mean of steps ${whole(track.step[from])} to ${whole(track.step[to - 1])}, the range chosen above.`;
   const totals = phaseTotals(track, track.phaseColumns, from, to);
+  track.from = from;
+  track.to = to;
   const step = meanOf(track.seconds ?? [], from, to);
   plot.figure = all ? plot.whole : icicleOf(track, plot.whole, totals, step);
   if (plot.drawn) draw(name);
@@ -43,22 +54,25 @@ function showRange(track, from, to) {
 }
 
 function icicleOf(track, figure, totals, step) {
-  const { parents, classes } = track.phases;
-  const covered = parents.reduce((sum, parent, i) => (parent < 0 ? sum + totals[i] : sum), 0);
+  const { parents, classes, names, shared } = track.phases;
+  const once = drawnOnce(track.phases, totals);
+  const covered = parents.reduce((sum, parent, i) => (parent < 0 ? sum + once[i] : sum), 0);
   const all = step || covered;
   const rest = Math.max(all - covered, 0);
-  const own = selfTimes(parents, totals);
-  const fitted = fit(parents, totals, all);
+  const own = selfTimes(track.phases, totals);
+  const fitted = fit(parents, once, all);
   const values = [all, ...fitted, rest];
   const real = [all, ...totals, rest];
   const notes = ["all of it", ...[...own].map((value, i) => `self ${seconds(value)} · ${theme.labels[classes[i]] ?? classes[i]}`), "no timer covers it"];
+  for (const [timer, phase] of shared) notes[timer + 1] += `<br>${seconds(totals[phase])} of it drawn as ${escaped(names[phase])}`;
+  const words = ["", ...classes.map((word) => ` · ${theme.short[word] ?? word}`), ""];
   const trace = figure.data[0];
   return {
     ...figure,
     data: [{
       ...trace,
       values: trace.meta.map((i) => values[i]),
-      text: trace.meta.map((i) => `${seconds(real[i])} · ${share(real[i] / all)}`),
+      text: trace.meta.map((i) => `${seconds(real[i])} · ${share(real[i] / all)}${words[i]}`),
       customdata: trace.meta.map((i) => notes[i]),
     }],
   };
@@ -80,18 +94,45 @@ function fit(parents, totals, whole) {
 function fillPhases(track, name, totals, step, whole) {
   const rows = document.querySelectorAll(`table[data-table="${name}"] tbody tr`);
   const { parents } = track.phases;
-  const own = selfTimes(parents, totals);
+  const own = selfTimes(track.phases, totals);
   const all = step || parents.reduce((sum, parent, i) => (parent < 0 ? sum + totals[i] : sum), 0);
   const widest = Math.max(...own, 1e-12);
+  const inUnit = oneUnit(totals);
+  const alone = oneUnit(own);
   rows.forEach((row, i) => {
-    put(row.cells[2], seconds(totals[i]), whole);
+    for (const cell of row.cells) aim(cell, whole ? null : [track.name, i, track.from, track.to]);
+    put(row.cells[2], inUnit(totals[i]), whole);
     put(row.cells[3], share(totals[i] / all), whole);
-    put(row.cells[4], `${seconds(own[i])} `, whole);
+    put(row.cells[4], `${alone(own[i])} `, whole);
     for (const rect of row.cells[4].querySelectorAll("rect")) {
       rect.dataset.whole ??= rect.getAttribute("width");
       rect.setAttribute("width", whole ? rect.dataset.whole : `${(100 * own[i]) / widest}%`);
     }
   });
+}
+
+/* A number of a range is proved by the steps of that range. */
+function aim(cell, range) {
+  const proof = cell.querySelector(".proof");
+  if (!proof) return;
+  if (range) proof.dataset.mean = JSON.stringify(range);
+  else delete proof.dataset.mean;
+}
+
+function showRangeProof(proof) {
+  const [name, phase, from, to] = JSON.parse(proof.dataset.mean);
+  const { track } = timelines.get(name);
+  const value = (row) => track.phaseColumns[phase * track.size + row];
+  const told = [];
+  for (let row = from; row < to; row++) if (Number.isFinite(value(row)) && track.first_line[row] > 0) told.push(row);
+  const longest = told.reduce((best, row) => (value(row) > value(best) ? row : best), told[0]);
+  const lines = [...new Set([told[0], longest, told.at(-1)])].filter((row) => row !== undefined).sort((a, b) => a - b);
+  const parts = [element("p", `Mean of ${count(told.length, "step")}, ${whole(track.step[from])} to ${whole(track.step[to - 1])}. Here: the lines of the first, the longest and the last.`, { class: "quiet" })];
+  for (const row of lines) {
+    const word = row === longest && told.length > 1 ? ", the longest" : "";
+    parts.push(element("h3", `Step ${whole(track.step[row])}${word}: ${seconds(value(row))}`), ...linesOfStep(track, row));
+  }
+  openDrawer(`What ${proof.textContent.trim()} is made of`, parts);
 }
 
 /* Another text for a cell; the one it came with when the whole run is shown again. */
@@ -107,7 +148,7 @@ function showStep(timeline, row) {
   const parts = [pairsOf(track, row)];
   if (track.phases) parts.push(phasesOf(track, row));
   parts.push(element("h3", "Lines of this step"), ...linesOfStep(track, row));
-  const launch = track.segment[track.size - 1] > track.segment[0] ? `, launch ${track.segment[row] + 1}` : "";
+  const launch = track.segment[track.size - 1] > track.segment[0] ? `, launch ${track.segment[row] - track.segment[0] + 1}` : "";
   openDrawer(`Step ${whole(track.step[row])}${launch}`, parts, (by) => timeline.open(row + by));
 }
 
@@ -131,15 +172,17 @@ function phasesOf(track, row) {
   const at = (columns, p) => columns[p * size + row];
   const all = track.seconds?.[row] || parents.reduce((sum, parent, p) => (parent < 0 ? sum + (at(track.phaseColumns, p) || 0) : sum), 0);
   const rows = [];
+  const columns = track.slowest ? [track.phaseColumns, track.longest] : [track.phaseColumns];
+  const inUnit = oneUnit(columns.flatMap((column) => names.map((_, p) => at(column, p))));
   names.forEach((name, p) => {
     const value = at(track.phaseColumns, p);
     if (!Number.isFinite(value)) return;
     let depth = 0;
     for (let above = parents[p]; above >= 0; above = parents[above]) depth++;
-    const cells = ["\u2003".repeat(depth) + name, seconds(value), share(value / all)];
-    if (track.slowest) cells.push(`${seconds(at(track.longest, p))}, rank ${at(track.slowest, p)}`);
+    const cells = ["\u2003".repeat(depth) + name, inUnit(value), share(value / all)];
+    if (track.slowest) cells.push(`${inUnit(at(track.longest, p))}, rank ${at(track.slowest, p)}`);
     rows.push(cells);
   });
-  const head = ["phase", track.slowest ? "mean of the ranks" : "seconds", "of the step", ...(track.slowest ? ["slowest rank"] : [])];
+  const head = ["phase", track.slowest ? "mean of the ranks" : "time", "of the step", ...(track.slowest ? ["slowest rank"] : [])];
   return rows.length ? tableOf("Phases of this step", head, rows) : element("p", "The source does not break this step into phases.", { class: "why" });
 }

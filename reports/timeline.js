@@ -3,6 +3,7 @@
 const COLUMNS = 320;
 const AIRY = 60;
 const POINTS = 1200;
+const timelines = new Map(); // engine -> its chart of steps
 
 class Timeline {
   constructor(track, name) {
@@ -20,6 +21,7 @@ class Timeline {
 
   wire() {
     const form = this.form;
+    this.launches(form.elements.launch);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.find(form.elements.step.value);
@@ -33,10 +35,28 @@ class Timeline {
     this.table = table;
   }
 
+  /* Numbers of steps begin anew with a launch: which one is meant must be said. */
+  launches(choice) {
+    const { segment, step, size } = this.track;
+    const starts = [];
+    for (let i = 0; i < size; i++) if (!i || segment[i] !== segment[i - 1]) starts.push(i);
+    if (starts.length < 2) return;
+    starts.forEach((start, i) => {
+      const end = (starts[i + 1] ?? size) - 1;
+      choice.append(element("option", `${i + 1}, steps ${whole(step[start])} to ${whole(step[end])}`, { value: `${start}:${end}` }));
+    });
+    choice.selectedIndex = starts.length - 1;
+    choice.parentElement.hidden = false;
+  }
+
   /* plotly's own events exist once the figure is drawn */
   async listen() {
     await draw(this.name);
     this.plot.holder.on("plotly_relayout", (change) => this.zoomed(change));
+    this.plot.holder.on("plotly_doubleclick", () => {
+      this.show(0, this.track.size);
+      return false; // not plotly's own way back, which leads to the range drawn first
+    });
     this.plot.holder.on("plotly_click", ({ points }) => this.open(this.slowestOf(points)));
   }
 
@@ -214,9 +234,11 @@ class Timeline {
       return;
     }
     const { step, size } = this.track;
-    let best = 0;
-    for (let i = 1; i < size; i++) if (Math.abs(step[i] - number) <= Math.abs(step[best] - number)) best = i;
-    this.missed = step[best] === number ? "" : `Step ${whole(number)} is not in the source; this is the nearest. `;
+    const [start, end] = (this.form.elements.launch.value || `0:${size - 1}`).split(":").map(Number);
+    let best = start;
+    for (let i = start + 1; i <= end; i++) if (Math.abs(step[i] - number) <= Math.abs(step[best] - number)) best = i;
+    const where = end - start + 1 < size ? "this launch" : "the source";
+    this.missed = step[best] === number ? "" : `Step ${whole(number)} is not in ${where}; this is the nearest. `;
     this.open(best);
   }
 
@@ -233,10 +255,14 @@ class Timeline {
     const { classes, measures, step } = this.track;
     const names = [...measures, ...classes.filter((name) => !measures.includes(name))];
     const rows = [];
+    const shown = (name) => this.track[name].subarray(this.from, Math.min(this.to, this.from + 200));
+    const times = names.filter((name) => TIMES.has(name));
+    const inUnit = oneUnit(times.flatMap((name) => [...shown(name)]));
+    const written = (name, value) => (TIMES.has(name) ? inUnit(value) : cellOf(name, value));
     for (let i = this.from; i < Math.min(this.to, this.from + 200); i++)
-      rows.push([whole(step[i]), ...names.map((name) => cellOf(name, this.track[name][i]))]);
+      rows.push([whole(step[i]), ...names.map((name) => written(name, this.track[name][i]))]);
     const more = this.to - this.from > 200 ? `, the first 200 of ${whole(this.to - this.from)}; zoom in for others` : "";
-    details.querySelector(".scroll").replaceChildren(tableOf("Steps" + more, ["step", ...names.map((n) => n.replaceAll("_", " "))], rows));
+    details.querySelector(".scroll").replaceChildren(tableOf("Steps" + more, ["step", ...names.map((n) => (n === "seconds" ? "step time" : n.replaceAll("_", " ")))], rows));
   }
 }
 

@@ -15,6 +15,7 @@ from dsprof.run.table import numbers, plain, runs, visits, where, whole
 #: is put first and what waits for others last.
 _MEETING = (Class.COMMUNICATION, Class.WAIT)
 
+_TIE = 1e-9  # of the time reached: what adding floats in another order changes
 _MOST_STEPS = 2_000  # evenly spread over the run; more tells nothing new
 
 
@@ -62,13 +63,24 @@ def frontier(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return leader, reached.max(axis=1) - _median(reached)
 
 
+def _alone(seconds: np.ndarray, boundary: np.ndarray) -> np.ndarray:
+    """In which steps one rank only comes last to the boundary."""
+    before = np.arange(seconds.shape[2]) <= boundary[:, None, None]
+    reached = np.sort((seconds * before).sum(axis=2), axis=1)
+    return np.asarray(reached[:, -1] - reached[:, -2] > _TIE * reached[:, -1])
+
+
 def _median(of_ranks: np.ndarray) -> np.ndarray:
     middle = np.sort(of_ranks, axis=1)[:, (of_ranks.shape[1] - 1) // 2]
     return np.asarray(middle)
 
 
 def straggler(phases: pd.DataFrame) -> Straggler | None:
-    """The slowest rank of a table of phases; None if fewer than two ranks can be compared."""
+    """The slowest rank of a table of phases.
+
+    None if fewer than two ranks can be compared, or none is ever the only last one: where
+    several arrive last together nobody waits for one of them.
+    """
     cube = _cube(phases)
     if cube is None:
         return None
@@ -76,8 +88,11 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
     leader, lead = frontier(seconds)
     boundary = lead.argmax(axis=1)  # just before the others wait
     rows = np.arange(len(steps))
-    last = leader[rows, boundary]
-    slow = int(np.bincount(last, minlength=len(ranks)).argmax())
+    alone = _alone(seconds, boundary)
+    last = np.where(alone, leader[rows, boundary], -1)
+    if not alone.any():
+        return None
+    slow = int(np.bincount(last[alone], minlength=len(ranks)).argmax())
     behind = last == slow
     own = seconds[:, slow, :] - _median(seconds)
     before = np.arange(len(names)) <= boundary[:, None]
@@ -101,7 +116,7 @@ def _cube(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]] | None:
     """Self seconds as steps x ranks x phases, of steps that all these ranks report."""
     told = phases["rank"].notna() & phases["step"].notna() & phases["self_seconds"].notna()
-    rows = _some_steps(where(phases, told))
+    rows = compared_steps(where(phases, told))
     steps, step = np.unique(whole(rows["step"]), return_inverse=True)
     ranks, rank = np.unique(whole(rows["rank"]), return_inverse=True)
     phase, names = pd.factorize(rows["name"].astype("str"))
@@ -118,8 +133,8 @@ def _cube(
     return cube, steps[full], ranks, [str(names[i]) for i in order]
 
 
-def _some_steps(phases: pd.DataFrame) -> pd.DataFrame:
-    """Phases of steps that most ranks tell, evenly spread over the run."""
+def compared_steps(phases: pd.DataFrame) -> pd.DataFrame:
+    """Phases of the steps that most ranks tell, evenly spread over the run."""
     step = plain(phases["step"])
     steps, ranks = np.unique(visits(step, plain(phases["rank"])), return_counts=True)
     told = steps[ranks == ranks.max(initial=0)]

@@ -17,6 +17,7 @@ NEAR: Final = 0.7  #: of the ceiling counts as limited by bandwidth
 SKEW: Final = 2.0  #: slowest over fastest rank of one call: the fast ones waited
 _POINT_TO_POINT = re.compile(r"send|recv", re.ASCII)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_RATES = ("B/s", "KB/s", "MB/s", "GB/s", "TB/s")
 _POWERS = range(0, 41, 4)
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "hexagon")
 
@@ -25,7 +26,8 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     """One row per operation and message size, costliest first; doubted times are never added.
 
     Columns: `op`, `bytes`, `suspect`, `count` and `seconds`, `exposed` per step and rank,
-    `busbw` (bytes/s, weighted by time), `source`, `line`. The times of a suspect row are NaN.
+    `busbw` (bytes/s, weighted by time), `rows` (positions in `comm`). The times of a suspect row
+    are NaN.
 
     Args:
         comm: rows of `Run.comm` that count no call twice.
@@ -44,7 +46,7 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     )
     grouped = rows.groupby(["op", "bytes", "suspect"], dropna=False, observed=True, sort=False)
     sums = grouped[["count", "seconds", "exposed", "moved", "timed"]].sum(min_count=1)
-    table = sums.join(grouped[["source", "line"]].last())
+    table = sums.assign(rows=pd.Series(grouped.indices).reindex(sums.index))
     table["busbw"] = (table["moved"] / table["timed"]).where(table["timed"] > 0)
     table[["count", "seconds", "exposed"]] /= max(1, steps) * max(1, comm["rank"].nunique())
     table = table.drop(columns=["moved", "timed"]).reset_index()
@@ -119,8 +121,17 @@ def bandwidths(
             shapes=shapes,
             annotations=notes,
             xaxis=axis("message size", type="log", **ticks),
-            yaxis=axis("bus bandwidth", type="log", ticksuffix="B/s", tickformat="~s", nticks=6),
+            yaxis=axis("bus bandwidth", type="log", **_speeds()),
         ),
+    }
+
+
+def _speeds() -> dict[str, Any]:
+    """Ticks at powers of ten, written as the table writes them."""
+    powers = range(0, 15, 1)
+    return {
+        "tickvals": [10.0**p for p in powers],
+        "ticktext": [f"{10 ** (p % 3)} {_RATES[p // 3]}" for p in powers],
     }
 
 

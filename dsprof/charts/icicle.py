@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from dsprof.charts.figure import Figure, Floats, layout, numbers, plain
-from dsprof.charts.palette import LABEL, PATTERN, colour, text_on
+from dsprof.charts.palette import LABEL, PATTERN, SHORT, colour, text_on
 from dsprof.charts.phase_table import PhaseTable
 from dsprof.units import format_seconds, format_share
+
+SMALLEST = 10  #: px; words that do not fit at this size are left out
 
 
 def icicle(
@@ -24,7 +26,8 @@ def icicle(
             that together outlast it (some overlap) are fitted into it.
         widest: seconds that fill the whole width, if another step is to be compared.
     """
-    covered = float(sum(values[i] for i in table.roots))
+    once = table.drawn(values)
+    covered = float(sum(once[i] for i in table.roots))
     whole = step_seconds or covered
     rest = max(whole - covered, 0.0)
     ids = ["step", *(str(i) for i in range(len(values))), "rest"]
@@ -32,7 +35,7 @@ def icicle(
     labels = ["one step", *map(plain, table.names), "not broken down"]
     roles = ["unknown", *(c if c in LABEL else "other" for c in table.classes), "unknown"]
     seconds = np.concatenate([[whole], values, [rest]])
-    drawn = np.concatenate([[whole], _fit(table, values, whole), [rest]])
+    drawn = np.concatenate([[whole], _fit(table, once, whole), [rest]])
     notes = _notes(table, values)
     shown = [i for i, s in enumerate(drawn) if s > 1e-3 * whole or i == 0]
     trace = {
@@ -41,7 +44,7 @@ def icicle(
         "labels": [labels[i] for i in shown],
         "parents": [parents[i] for i in shown],
         "values": numbers(drawn[shown], 7),
-        "text": [_text(float(seconds[i]), whole) for i in shown],
+        "text": [_text(float(seconds[i]), whole, roles[i]) for i in shown],
         "customdata": [notes[i] for i in shown],
         "branchvalues": "total",
         "sort": False,
@@ -50,22 +53,33 @@ def icicle(
         "marker": _marker([roles[i] for i in shown]),
         "leaf": {"opacity": 1},
         "textinfo": "label+text",
-        "textfont": {"color": [text_on(roles[i]) for i in shown]},
+        "textfont": {"size": 11, "color": [text_on(roles[i]) for i in shown]},
         "domain": {"x": [0, round(min(1.0, whole / widest), 4) if widest else 1]},
         "hovertemplate": "%{label}<br>%{text}<br>%{customdata}<extra></extra>",
         "meta": shown,
     }
     room = {"l": 0, "r": 0, "t": 4, "b": 4}
-    return {"data": [trace], "layout": layout(_height(table, shown), margin=room)}
+    words = {"minsize": SMALLEST, "mode": "hide"}  # smaller ones are in the tooltip and the table
+    return {
+        "data": [trace],
+        "layout": layout(_height(table, shown), margin=room, uniformtext=words),
+    }
 
 
-def _text(seconds: float, whole: float) -> str:
-    return f"{format_seconds(seconds)} · {format_share(seconds / whole)}" if whole else "no time"
+def _text(seconds: float, whole: float, role: str) -> str:
+    if not whole:
+        return "no time"
+    said = f"{format_seconds(seconds)} · {format_share(seconds / whole)}"
+    return said if role == "unknown" else f"{said} · {SHORT[role]}"
 
 
 def _notes(table: PhaseTable, values: Floats) -> list[str]:
     own = zip(table.self_time(values), table.classes, strict=True)
     told = [f"self {format_seconds(s)} · {LABEL.get(c, c)}" for s, c in own]
+    for timer, phase in table.shared:
+        told[timer] += (
+            f"<br>{format_seconds(values[phase])} of it drawn as {plain(table.names[phase])}"
+        )
     return ["all of it", *told, "no timer covers it"]
 
 

@@ -60,8 +60,28 @@ LABEL: Final = {
     "unknown": "not broken down",
 }
 
+#: The same in one word, where there is little room.
+SHORT: Final = {
+    "communication": "communication",
+    "wait": "waiting",
+    "compute": "compute",
+    "optimizer": "optimizer",
+    "data": "data",
+    "offload": "offload",
+    "checkpoint": "checkpoint",
+    "other": "other",
+    "unknown": "not broken down",
+}
+
 #: Hatching tells classes apart where colour cannot.
-PATTERN: Final = {"wait": "/", "data": ".", "offload": "x", "checkpoint": "|"}
+PATTERN: Final = {
+    "wait": "/",
+    "optimizer": "\\",
+    "data": ".",
+    "offload": "x",
+    "checkpoint": "|",
+    "other": "-",
+}
 
 
 #: What is written upon a class: light on dark ones, in both themes.

@@ -24,6 +24,9 @@ class PhaseTable:
         seconds: mean over the ranks that tell. [steps, phases]
         slowest: rank that took longest, -1 if none is known. [steps, phases]
         longest: its seconds. [steps, phases]
+        told: the rows that tell.
+        last: position in `told` of the last row of a phase in a step, -1 for none. [steps, phases]
+        count: how many rows tell of it. [steps, phases]
     """
 
     names: list[str]
@@ -32,6 +35,9 @@ class PhaseTable:
     seconds: Floats
     slowest: Whole
     longest: Floats
+    told: pd.DataFrame
+    last: Whole
+    count: Whole
 
     @property
     def classes(self) -> list[str]:
@@ -55,12 +61,36 @@ class PhaseTable:
         over = np.where(rare, len(part), told)
         return np.asarray(np.where(known, part, 0.0).sum(axis=0) / np.maximum(over, 1))
 
+    @property
+    def shared(self) -> list[tuple[int, int]]:
+        """Phases whose time two timers measure, as (the first timer, the phase).
+
+        `Run.phases` shows such a stretch once, as `a_in_b` inside b; a's own seconds hold it too.
+        """
+        return [
+            (self.names.index(timer), i)
+            for i, name in enumerate(self.names)
+            for timer, found, _ in [name.partition("_in_")]
+            if found and timer in self.names
+        ]
+
+    def drawn(self, totals: Floats) -> Floats:
+        """Seconds to draw: what two timers measure is counted where it is shown. [phases]"""
+        once = totals.copy()
+        for timer, phase in self.shared:
+            above = timer
+            while above >= 0:
+                once[above] = max(0.0, once[above] - totals[phase])
+                above = self.parents[above]
+        return once
+
     def self_time(self, totals: Floats) -> Floats:
-        """What the children of every phase do not explain. [phases]"""
-        own = totals.copy()
+        """What neither the children of a phase nor a phase elsewhere explains. [phases]"""
+        once = self.drawn(totals)
+        own = once.copy()
         for child, parent in enumerate(self.parents):
             if parent >= 0:
-                own[parent] -= totals[child]
+                own[parent] -= once[child]
         return np.maximum(own, 0.0)
 
 
@@ -83,7 +113,12 @@ def phase_table(
     longest, whose = np.full(shape, np.nan), np.full(shape, -1, dtype=np.int64)
     if slowest:
         longest, whose = _longest(cell, seconds, whole(phases["rank"]), shape)
-    return PhaseTable(names, parents, last, _mean(cell, seconds, shape), whose, longest)
+    count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+    total = np.bincount(cell, weights=seconds, minlength=count.size).reshape(shape)
+    mean = ratio(total.ravel(), count.ravel()).reshape(shape)
+    of_cell = np.full(shape, -1, dtype=np.int64)
+    of_cell.ravel()[cell] = np.arange(len(cell))  # of the rows of a cell the last one stays
+    return PhaseTable(names, parents, last, mean, whose, longest, phases, of_cell, count)
 
 
 def codes_of(column: pd.Series[Any]) -> tuple[Whole, list[str]]:
@@ -131,13 +166,6 @@ def _parents_first(parents: list[int]) -> list[int]:
 
     visit(-1)
     return order + [i for i in range(len(parents)) if i not in order]
-
-
-def _mean(cell: Whole, seconds: Floats, shape: tuple[int, int]) -> Floats:
-    size = shape[0] * shape[1]
-    total = np.bincount(cell, weights=seconds, minlength=size)
-    count = np.bincount(cell, minlength=size)
-    return ratio(total, count).reshape(shape)
 
 
 def _longest(

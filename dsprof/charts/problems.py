@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -10,11 +11,15 @@ from dsprof.charts.figure import Figure, axis, layout, plain, whole_ticks
 from dsprof.charts.palette import colour
 
 SHOWN = 2000  #: marks on the line; the list below it is complete to its own limit
+NO_RANK = "no rank told"
 _SYMBOL = {"critical": "diamond", "warning": "triangle-up", "info": "circle-open"}
 
 
-def problem_line(problems: pd.DataFrame) -> Figure | None:
-    """Marks by rank over time (line number of the source where there is no time)."""
+def problem_line(problems: pd.DataFrame, names: Mapping[str, str]) -> Figure | None:
+    """Marks by rank over time (line number of the source where there is no time).
+
+    `names` says what a kind of problem is called.
+    """
     if len(problems) < 2:
         return None
     shown = _first(problems)
@@ -41,7 +46,8 @@ def problem_line(problems: pd.DataFrame) -> Figure | None:
             ],
         },
         "text": [
-            f"{plain(k)}, {s}" for k, s in zip(shown["kind"].astype(str), severity, strict=True)
+            f"{plain(names.get(kind, kind))}, {s}"
+            for kind, s in zip(shown["kind"].astype(str), severity, strict=True)
         ],
         "meta": "places",  # the page opens the line of a mark
         "customdata": [
@@ -74,7 +80,7 @@ def _where(shown: pd.DataFrame) -> list[str]:
     hosts = ["" if pd.isna(h) else str(h) for h in shown["host"]]
     width = len(str(max((r for r in ranks if r is not None), default=0)))
     return [
-        f"rank {r:>{width}}" if r is not None else (plain(h) or "launcher")
+        f"rank {r:>{width}}" if r is not None else (plain(h) or NO_RANK)
         for r, h in zip(ranks, hosts, strict=True)
     ]
 

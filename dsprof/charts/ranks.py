@@ -12,9 +12,16 @@ from dsprof.charts.palette import colour
 from dsprof.charts.phase_table import codes_of
 from dsprof.units import format_seconds
 
+ABOVE = 66  #: px over the map, for what its colours say
+MARGINS = ABOVE + 54  #: px over and under it
+
 
 def rank_phases(phases: pd.DataFrame) -> pd.DataFrame | None:
-    """Mean seconds per step, phases down and ranks across; None with fewer than two ranks."""
+    """Mean seconds per step, phases down and ranks across; None with fewer than two ranks.
+
+    Args:
+        phases: of steps that all these ranks tell: means over different steps say nothing.
+    """
     rank = phases["rank"].to_numpy(dtype=np.int64, na_value=-1)
     ranks = np.flatnonzero(np.bincount(rank + 1)) - 1
     ranks = ranks[ranks >= 0]
@@ -56,26 +63,56 @@ def rank_map(table: pd.DataFrame) -> Figure:
         "ygap": 1,
         "colorscale": [[0, colour("paper")], [0.5, colour("grid")], [1, colour("compute")]],
         "colorbar": _colour_bar(),
-        "hovertemplate": "rank %{x} · %{y}<br>%{text}, %{z:.3s}s beyond the median<extra></extra>",
+        "customdata": [[_beyond(v) for v in row] for row in beyond],
+        "hovertemplate": "rank %{x} · %{y}<br>%{text}, %{customdata}<extra></extra>",
     }
     return {
         "data": [trace],
         "layout": layout(
-            26 * len(table) + 106,
-            margin={"l": 62, "r": 12, "t": 50, "b": 44},
-            xaxis=axis("rank", showgrid=False, **whole_ticks(table.columns)),
+            26 * len(table) + MARGINS,
+            margin={"l": 62, "r": 12, "t": ABOVE, "b": MARGINS - ABOVE},
+            xaxis=axis(showgrid=False, **whole_ticks(table.columns), **_ranks()),
+            annotations=[_title()],
             yaxis=axis("", autorange="reversed", showgrid=False),
         ),
+    }
+
+
+def _ranks() -> dict[str, Any]:
+    """The axis is named at its first tick: a title would run into the others."""
+    return {"tickprefix": "rank ", "showtickprefix": "first"}
+
+
+def _beyond(seconds: float) -> str:
+    if not np.isfinite(seconds):
+        return "not told"
+    side = "above" if seconds >= 0 else "below"
+    return f"{format_seconds(abs(seconds))} {side} the median"
+
+
+def _title() -> dict[str, Any]:
+    """What the colours say, in a line of its own: plotly's own title runs into the chart."""
+    return {
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0,
+        "y": 1,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "yshift": ABOVE - 22,
+        "text": "time above the median rank",
+        "showarrow": False,
+        "font": {"size": 11, "color": colour("muted")},
     }
 
 
 def _colour_bar() -> dict[str, Any]:
     font = {"size": 11, "color": colour("muted")}
     return {
-        "title": {"text": "beyond the median rank", "side": "top", "font": font},
         "orientation": "h",
         "thickness": 8,
-        "len": 0.6,
+        "len": 0.4,
+        "ypad": 4,
         "x": 0,
         "xanchor": "left",
         "y": 1.0,

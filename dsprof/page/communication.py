@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from dsprof.analysis.collectives import covered_steps, told_once, trusted
 from dsprof.charts import bandwidths, ceiling, comm_sizes, limit_of
 from dsprof.page import words
-from dsprof.page.model import Cell, Chart, Place, Section, Table
+from dsprof.page.model import Among, Cell, Chart, Section, Table
+from dsprof.page.proofs import among
 from dsprof.units import format_bandwidth, format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def comm_section(run: Run) -> Section:
     unit = "per step" if steps else "since the start"
     sizes = comm_sizes(comm, steps or 1)
     best = ceiling(sizes, run.meta.get("link_bytes_per_second"))
-    table = _comm_table(sizes, best[0] if best else None, unit)
+    table = _comm_table(comm, sizes, best[0] if best else None, unit)
     figure = bandwidths(sizes, best, unit)
     lead = f"{_covers(comm, steps)} Bus bandwidth as nccl-tests defines it."
     if best:
@@ -59,18 +60,23 @@ def _covers(comm: pd.DataFrame, steps: int | None) -> str:
     return f"Mean of one rank and one step, over {words.count_of(steps, 'step')}, from {what}."
 
 
-def _comm_table(sizes: pd.DataFrame, best: float | None, unit: str) -> Table:
+def _comm_table(comm: pd.DataFrame, sizes: pd.DataFrame, best: float | None, unit: str) -> Table:
     widest = float(sizes["seconds"].fillna(0).max()) or 1.0
-    rows = []
-    for _, row in sizes.head(ROWS).iterrows():
+    shown, rows = sizes.head(ROWS), []
+    times = words.column([*shown["seconds"], *shown["exposed"]])
+    speeds = words.rate_column(shown["busbw"])
+    for (_, row), time, exposed, speed in zip(
+        shown.iterrows(), times[: len(shown)], times[len(shown) :], speeds, strict=True
+    ):
+        lines = among(comm.iloc[row["rows"]].fillna({"seconds": 0.0}))
         rows.append(
             [
                 Cell(str(row["op"])),
                 Cell(format_bytes(row["bytes"]) if words.known(row["bytes"]) else "–"),
-                Cell(format_count(round(row["count"], 4))),
-                _cost(row, widest),
-                Cell(words.seconds(row["exposed"])),
-                Cell(format_bandwidth(row["busbw"]) if words.known(row["busbw"]) else "–"),
+                Cell(format_count(round(row["count"], 4)), among=lines),
+                _cost(row, time, widest, lines),
+                _proved(exposed, lines),
+                _proved(speed, lines),
                 Cell(words.share(row["busbw"] / best) if best else "–"),
                 Cell(limit_of(row, best)),
             ]
@@ -95,10 +101,14 @@ def _comm_table(sizes: pd.DataFrame, best: float | None, unit: str) -> Table:
     )
 
 
-def _cost(row: pd.Series, widest: float) -> Cell:
+def _proved(text: str, lines: Among | None) -> Cell:
+    """A number with its lines; nothing where it is not known."""
+    return Cell(text) if text == "–" else Cell(text, among=lines)
+
+
+def _cost(row: pd.Series[Any], time: str, widest: float, lines: Among | None) -> Cell:
     """The time of one row, as wide as its share of the costliest; a doubted one has no width."""
-    place = Place.of(str(row["source"]), row["line"])
     if not words.known(row["seconds"]):
-        return Cell("–", place)
+        return Cell("–", among=lines)
     bar = float(row["seconds"]) / widest
-    return Cell(words.seconds(row["seconds"]), place, bar=bar, role="communication")
+    return Cell(time, bar=bar, role="communication", among=lines)

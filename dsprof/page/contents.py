@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from dsprof.charts import phase_table
+from dsprof.charts import PhaseTable, phase_table
 from dsprof.charts.figure import keep
 from dsprof.errors import DsprofError
 from dsprof.page.communication import comm_section
+from dsprof.page.configuration import Setting, settings, settled
 from dsprof.page.excerpts import Wanted, excerpts
-from dsprof.page.model import Place, Section
+from dsprof.page.model import Cell, Place, Section
 from dsprof.page.ranks import rank_section
 from dsprof.page.resources import gpu_section, memory_section, training_section
-from dsprof.page.steps import engines, phase_section, time_section
-from dsprof.page.tracks import SPACIOUS, line_spans, thinned, track, with_broken_losses
-from dsprof.page.trust import Setting, doubt_section, problem_section, settings
+from dsprof.page.steps import Typical, engines, phase_section, time_section, typical_rows
+from dsprof.page.tracks import SPACIOUS, Spans, line_spans, thinned, track, with_broken_losses
+from dsprof.page.trust import doubt_section, problem_section
 from dsprof.page.verdict import Told, Verdict, told, verdict
 
 if TYPE_CHECKING:
@@ -46,59 +47,75 @@ class Contents:
     lines: dict[str, dict[int, str]] = field(default_factory=dict)
 
 
-def contents(run: Run) -> Contents:
-    from dsprof.findings import abstentions_of
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The steps of one engine that the page keeps, of `told` that the source tells."""
 
+    number: int
+    told: int
+    steps: pd.DataFrame
+    phases: PhaseTable | None
+    spans: Spans
+
+
+def contents(run: Run) -> Contents:
     sources = _sources(run)
+    parts = [_engine(run, number, steps, sources) for number, steps in _engines(run)]
+    means = {p.number: Typical(p.phases, typical_rows(p.steps)) for p in parts if p.phases}
     page = Contents(
         title=_title(sources),
-        verdict=verdict(run),
+        verdict=verdict(run, means),
         findings=[told(finding) for finding in run.findings],
-        sections=[],
+        sections=[*_step_sections(run, parts), *_sections(run)],
         settings=settings(run),
         sources=sources,
+        tracks={str(p.number): track(p.steps, p.phases, p.spans) for p in parts},
     )
-    spans = _steps(run, page)
-    page.sections += [
+    page.lines = excerpts(_wanted(page, parts), _lines)
+    page.settings = settled(page.settings, page.lines)
+    return page
+
+
+def _engines(run: Run) -> list[tuple[int, pd.DataFrame]]:
+    return list(engines(run)) or [(0, run.steps)]
+
+
+def _engine(run: Run, number: int, whole: pd.DataFrame, sources: list[str]) -> Engine:
+    steps = with_broken_losses(thinned(whole), run.events)
+    phases = phase_table(run.phases, steps, slowest=len(steps) <= SPACIOUS)
+    return Engine(number, len(whole), steps, phases, line_spans(steps, run.events, sources))
+
+
+def _step_sections(run: Run, parts: list[Engine]) -> list[Section]:
+    many = len(parts) > 1
+    return [
+        *(time_section(p.number, p.steps, many, p.told) for p in parts),
+        *(phase_section(run, p.number, p.steps, p.phases, many) for p in parts),
+    ]
+
+
+def _sections(run: Run) -> list[Section]:
+    from dsprof.findings import abstentions_of
+
+    return [
         comm_section(run),
         rank_section(run),
         memory_section(run),
         gpu_section(run),
-        training_section(run.steps),
+        training_section(run),
         problem_section(run),
         doubt_section(run, list(abstentions_of(run))),
     ]
-    page.lines = excerpts(_wanted(page, spans), _lines)
-    return page
 
 
-def _steps(run: Run, page: Contents) -> list[pd.DataFrame]:
-    """Sections and tracks of every engine; the lines of their steps."""
-    found = list(engines(run))
-    if not found:
-        found = [(0, run.steps)]
-    spans = []
-    where = []
-    for engine, whole in found:
-        steps = with_broken_losses(thinned(whole), run.events)
-        phases = phase_table(run.phases, steps, slowest=len(steps) <= SPACIOUS)
-        spans.append(line_spans(steps, run.events))
-        page.tracks[str(engine)] = track(steps, phases, spans[-1], page.sources)
-        page.sections.append(time_section(engine, steps, len(found) > 1, len(whole)))
-        where.append(phase_section(run, engine, steps, phases, len(found) > 1))
-    page.sections += where
-    return [_worth_showing(s, steps) for s, (_, steps) in zip(spans, found, strict=True)]
-
-
-def _worth_showing(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """The steps whose lines are wanted first: outliers, then the others from the start."""
-    if len(spans) <= 2:
-        return spans
-    outliers = keep(
-        np.arange(len(spans)), steps["seconds"].to_numpy(dtype=float, na_value=np.nan)[: len(spans)]
-    )
-    rest = np.setdiff1d(np.arange(len(spans)), outliers)
-    return spans.iloc[np.concatenate([outliers, rest])]
+def _worth_showing(part: Engine) -> np.ndarray:
+    """Rows of the steps whose lines are wanted first: outliers, then the others from the start."""
+    count = len(part.steps)
+    if count <= 2:
+        return np.arange(count)
+    seconds = part.steps["seconds"].to_numpy(dtype=float, na_value=np.nan)
+    outliers = keep(np.arange(count), seconds)
+    return np.concatenate([outliers, np.setdiff1d(np.arange(count), outliers)])
 
 
 def _sources(run: Run) -> list[str]:
@@ -114,34 +131,53 @@ def _title(sources: list[str]) -> str:
     return name if len(sources) == 1 else f"{name} and {len(sources) - 1} more"
 
 
-def _wanted(page: Contents, spans: list[pd.DataFrame]) -> Wanted:
+def _wanted(page: Contents, parts: list[Engine]) -> Wanted:
     """The lines a reader may ask for, the most important first."""
     wanted = Wanted()
     for place in _proofs(page):
         wanted.ask(place)
-    for steps in spans:
-        for source, first, last in steps.itertuples(index=False):
+    for setting in page.settings:
+        if setting.place:
+            wanted.ask(setting.place, setting.until or None, context=1)
+    for place in _parts_of_means(page):
+        wanted.ask(place, context=1)
+    for part in parts:
+        for row in _worth_showing(part).tolist():
             if wanted.left <= 0:
                 break
-            if isinstance(source, str) and first > 0:
-                wanted.ask(Place(source, int(first)), int(last), context=1)
+            for source, first, last in part.spans.of(row):
+                wanted.ask(Place(page.sources[source], first), last, context=1)
     return wanted
 
 
-def _proofs(page: Contents) -> Iterator[Place | None]:
+def _proofs(page: Contents) -> Iterator[Place]:
+    """Lines that one number each leads to."""
     for one in page.findings:
         for proof in one.finding.evidence:
-            yield Place.of(proof.source, proof.line)
-    for _, cell in page.verdict.facts:
-        yield from cell.places
+            place = Place.of(proof.source, proof.line)
+            if place:
+                yield place
+    for cell in _cells(page):
+        if cell.place:
+            yield cell.place
+
+
+def _parts_of_means(page: Contents) -> Iterator[Place]:
+    """Lines of numbers that many lines give."""
+    means = [page.verdict.among, *(cell.among for cell in _cells(page))]
+    for mean in filter(None, means):
+        yield from (place for _, place in mean.lines)
+
+
+def _cells(page: Contents) -> Iterator[Cell]:
+    yield page.verdict.step
+    yield from (part.seconds for part in page.verdict.parts)
+    yield from (cell for _, cell in page.verdict.facts)
     for section in page.sections:
         tables = [*section.tables, *(chart.table for chart in section.charts)]
         for table in filter(None, tables):
             for row in table.rows:
-                for cell in row:
-                    yield from cell.places
-    for setting in page.settings:
-        yield setting.place
+                yield from row
 
 
 def _lines(source: str) -> Iterator[bytes]:

@@ -24,13 +24,35 @@ class Place(NamedTuple):
         return cls(source, int(line))
 
 
+class Among(NamedTuple):
+    """The lines that a mean or a sum is made of.
+
+    Attributes:
+        lines: those to show, each with what it is ("first", "longest", "last" or nothing).
+        of: how many numbers there are in all.
+    """
+
+    lines: tuple[tuple[str, Place], ...]
+    of: int
+
+
 class Cell(NamedTuple):
-    """One cell: words, where they are proved, and a bar of so much of the widest."""
+    """One cell: words, where they are proved, and a bar of so much of the widest.
+
+    `place` is the line of a number that one line gives, `among` those of a mean or a sum.
+    """
 
     text: str
     place: Place | None = None
     bar: float | None = None
     role: str = ""  # a colour of the palette
+    among: Among | None = None
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Every line that the cell leads to."""
+        own = (self.place,) if self.place else ()
+        return own + tuple(place for _, place in self.among.lines) if self.among else own
 
 
 @dataclass(frozen=True, slots=True)

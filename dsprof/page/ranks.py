@@ -4,71 +4,102 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
-from dsprof.analysis.ranks import straggler
+from dsprof.analysis.breakdown import main_phases
+from dsprof.analysis.ranks import Straggler, compared_steps
 from dsprof.charts import rank_map, rank_phases
+from dsprof.findings.facts import Facts
+from dsprof.findings.thresholds import STRAGGLER_HELD
 from dsprof.page import words
-from dsprof.page.model import Cell, Chart, Section, Table
+from dsprof.page.model import Among, Cell, Chart, Section, Table
+from dsprof.page.proofs import among
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
     from dsprof.run import Run
 
+COMPARED = 64  #: phases in the table; a lesser one tells nothing of a rank
+
 
 def rank_section(run: Run) -> Section:
-    """Which rank is slow, and where."""
+    """Which rank is slow, and where: the steps that the findings compare, and no others."""
     title = "Ranks"
-    table = rank_phases(run.phases)
+    facts = Facts(run)
+    told = main_phases(facts.steps, run.phases) if len(facts.steps) else run.phases
+    told = compared_steps(told[told["rank"].notna()])
+    table = rank_phases(told)
     if table is None:
         why = f"Ranks cannot be compared: {_lonely(run.phases)}. A recording tells of every rank."
         return Section("ranks", title, why=why)
     chart = Chart(
         "ranks",
         rank_map(table),
-        "Seconds per step of every rank and phase, against the median rank.",
-        _rank_rows(table),
+        "Time per step of every rank and phase; what is above the median rank is darker.",
+        _rank_rows(table, told),
     )
-    return Section("ranks", title, lead=_waiting(run), charts=[chart])
+    lead = _stages() if facts.is_pipeline else _waiting(facts.straggler)
+    return Section("ranks", title, lead=f"{lead} {_compared(told)}", charts=[chart])
 
 
 def _lonely(phases: pd.DataFrame) -> str:
     if phases.empty:
         return "no line of the source has phases"
-    one = phases["rank"].notna().any()
-    return (
-        "only one rank prints phases"
-        if one
-        else "lines with phases do not say which rank prints them"
-    )
+    ranks = len(phases["rank"].dropna().unique())
+    if ranks > 1:
+        return "no step is told by two ranks"
+    return "only one rank prints phases" if ranks else "lines with phases do not say whose they are"
 
 
-def _waiting(run: Run) -> str:
+def _compared(told: pd.DataFrame) -> str:
+    steps = told["step"].nunique()
+    ranks = words.count_of(told["rank"].nunique(), "rank")
+    return f"Compared: {ranks} in {words.count_of(steps, 'step')} that most of them tell."
+
+
+def _stages() -> str:
+    return "The stages of a pipeline do different work: no rank is late by being slower."
+
+
+def _waiting(slow: Straggler | None) -> str:
     """Who the others wait for, in words."""
-    slow = straggler(run.phases)
     if slow is None:
         return "No step is told by every rank, so nobody can say who waits for whom."
+    if slow.held < STRAGGLER_HELD:
+        return (
+            f"No rank is late steadily: the one that comes last most often, rank {slow.rank:,}, "
+            f"does so in {format_share(slow.held)} of {words.count_of(slow.steps, 'step')}."
+        )
     return (
-        f"Rank {slow.rank:,} arrives last in {format_share(slow.held)} of "
-        f"{words.count_of(slow.steps, 'compared step')}; the median rank then waits "
+        f"Rank {slow.rank:,} comes last in {format_share(slow.held)} of "
+        f"{words.count_of(slow.steps, 'step')}; the median rank waits "
         f"{format_seconds(slow.delay)} per step for it, most of that in {slow.phase}."
     )
 
 
-def _rank_rows(table: pd.DataFrame) -> Table:
-    """Per phase: the median, and the slowest and fastest rank."""
+def _rank_rows(table: pd.DataFrame, told: pd.DataFrame) -> Table:
+    """Per phase: the median, and the slowest and fastest rank; all in one unit."""
+    names = [str(name) for name in table.index[:COMPARED]]
+    values = table.to_numpy(dtype=float)[: len(names)]
+    ranks = table.columns.to_numpy(dtype=np.int64)
+    slowest, fastest = ranks[np.nanargmax(values, axis=1)], ranks[np.nanargmin(values, axis=1)]
+    three = (np.nanmedian(values, axis=1), np.nanmax(values, axis=1), np.nanmin(values, axis=1))
+    said = np.array(words.column(np.concatenate(three))).reshape(3, -1).T.tolist()
     rows = []
-    for name, values in table.iterrows():
-        told = values.dropna()
-        if told.empty:
-            continue
+    for name, (median, most, least), slow, fast in zip(names, said, slowest, fastest, strict=True):
+        mine = told[(told["name"] == name).to_numpy(dtype=bool)]
         rows.append(
             [
-                Cell(str(name)),
-                Cell(format_seconds(float(told.median()))),
-                Cell(f"{format_seconds(float(told.max()))}, rank {told.idxmax()}"),
-                Cell(f"{format_seconds(float(told.min()))}, rank {told.idxmin()}"),
+                Cell(name),
+                Cell(median, among=among(mine)),
+                Cell(f"{most}, rank {slow}", among=_of_rank(mine, slow)),
+                Cell(f"{least}, rank {fast}", among=_of_rank(mine, fast)),
             ]
         )
     head = ["phase", "median rank", "slowest", "fastest"]
-    return Table("Seconds per step by rank", head, rows, numeric=frozenset({1, 2, 3}))
+    return Table("Time per step by rank", head, rows, numeric=frozenset({1, 2, 3}))
+
+
+def _of_rank(rows: pd.DataFrame, rank: int) -> Among | None:
+    return among(rows[rows["rank"].to_numpy(dtype=np.int64, na_value=-1) == rank])

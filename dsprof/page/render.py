@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup
 
 import dsprof
-from dsprof.charts import LABEL, PALETTE, PATTERN
+from dsprof.charts import LABEL, PALETTE, PATTERN, SHORT
 from dsprof.charts.figure import visible
 from dsprof.errors import DsprofError
 from dsprof.page import words
@@ -56,7 +56,7 @@ def render_page(run: Run) -> str:
     page = contents(run)
     templates = _templates()
     script = "\n".join(_read(name) for name in _SCRIPTS)
-    style = templates.get_template("page.css").render(palette=PALETTE)
+    style = templates.get_template("page.css").render(palette=PALETTE, patterns=PATTERN)
     library, library_hash = _plotly()
     return templates.get_template("page.html").render(
         page=page,
@@ -73,7 +73,7 @@ def render_page(run: Run) -> str:
 
 
 def _theme() -> dict[str, Any]:
-    return {"palette": PALETTE, "labels": LABEL, "patterns": PATTERN}
+    return {"palette": PALETTE, "labels": LABEL, "short": SHORT}
 
 
 def _data(page: Contents) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pandas as pd
 from dsprof.charts import Figure, over_steps, training, unchanged
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Place, Section, Table
+from dsprof.page.proofs import among
 from dsprof.units import format_bytes
 
 if TYPE_CHECKING:
@@ -61,25 +62,28 @@ def _draw_limit(figure: Figure, limit: float) -> None:
 
 
 def _peaks(memory: pd.DataFrame) -> Table:
-    rows = []
     told = memory[memory["bytes"].notna()]
-    for (name, rank), part in told.groupby(["name", "rank"], observed=True, dropna=False):
-        top = part.iloc[int(part["bytes"].argmax())]
-        rows.append(
-            [
-                Cell(str(name).replace("_", " ")),
-                Cell(_rank(rank)),
-                Cell(format_bytes(float(part["bytes"].iloc[0]))),
-                Cell(format_bytes(float(top["bytes"])), Place.of(str(top["source"]), top["line"])),
-                Cell(f"{int(top['step']):,}" if words.known(top["step"]) else "–"),
-            ]
+    parts = list(told.groupby(["name", "rank"], observed=True, dropna=False))[:ROWS]
+    ends = [(part.iloc[0], part.iloc[int(part["bytes"].argmax())]) for _, part in parts]
+    said = words.byte_column(row["bytes"] for both in ends for row in both)
+    rows = [
+        [
+            Cell(str(name).replace("_", " ")),
+            Cell(_rank(rank)),
+            Cell(first, Place.of(str(start["source"]), start["line"])),
+            Cell(highest, Place.of(str(top["source"]), top["line"])),
+            Cell(f"{int(top['step']):,}" if words.known(top["step"]) else "not told"),
+        ]
+        for ((name, rank), _), (start, top), first, highest in zip(
+            parts, ends, said[::2], said[1::2], strict=True
         )
+    ]
     head = ["memory", "rank", "first", "highest", "at step"]
-    return Table("Memory by rank", head, rows[:ROWS], numeric=frozenset({1, 2, 3, 4}))
+    return Table("Memory by rank", head, rows, numeric=frozenset({1, 2, 3, 4}))
 
 
 def _rank(rank: Any) -> str:
-    return str(int(rank)) if words.known(rank) else "–"
+    return str(int(rank)) if words.known(rank) else "not told"
 
 
 def gpu_section(run: Run) -> Section:
@@ -99,22 +103,65 @@ def _counters(gpu: pd.DataFrame) -> Table:
     for (name, rank), part in gpu.groupby(["name", "rank"], observed=True, dropna=False):
         values = part["value"].where(part["value"].notna(), part["bytes"]).astype(float)
         if values.notna().any():
-            spread = [f"{v:,.4g}" for v in np.nanpercentile(values, [0, 50, 100])]
-            rows.append([Cell(str(name).replace("_", " ")), Cell(_rank(rank)), *map(Cell, spread)])
+            rows.append(
+                [Cell(str(name).replace("_", " ")), Cell(_rank(rank)), *_spread(part, values)]
+            )
     head = ["counter", "rank", "lowest", "median", "highest"]
     return Table("GPU counters by rank", head, rows[:ROWS], numeric=frozenset({1, 2, 3, 4}))
 
 
-def training_section(steps: pd.DataFrame) -> Section:
+def _spread(part: pd.DataFrame, values: pd.Series[Any]) -> list[Cell]:
+    """Lowest, median and highest value, each with the line nearest to it."""
+    known = values.to_numpy(dtype=float, na_value=np.nan)
+    cells = []
+    for quantile in (0, 50, 100):
+        value = float(np.nanpercentile(known, quantile))
+        row = part.iloc[int(np.nanargmin(np.abs(known - value)))]
+        cells.append(Cell(f"{value:,.4g}", Place.of(str(row["source"]), row["line"])))
+    return cells
+
+
+#: Metrics that a source may tell although no step is known to have ended.
+_ALONE = {
+    "lr": "learning rate",
+    "loss_scale": "loss scale",
+    "grad_norm": "gradient norm",
+    "overflow": "steps skipped by an overflow",
+}
+
+
+def training_section(run: Run) -> Section:
     """Learning rate, loss scale, gradient norm and skipped steps."""
     title = "Learning rate, loss scale, skipped steps"
+    steps = run.steps
     figure, flat = training(steps), unchanged(steps)
     if figure is None and not flat:
-        return Section(
-            "training",
-            title,
-            why="No line of the source tells the learning rate or the loss scale.",
-        )
+        return _training_alone(title, run.events)
     lead = ". ".join(f"{name.capitalize()}: {value:.4g} throughout" for name, value in flat.items())
     charts = [Chart("training", figure, title + " over optimizer steps.")] if figure else []
     return Section("training", title, lead=lead and lead + ".", charts=charts)
+
+
+def _training_alone(title: str, events: pd.DataFrame) -> Section:
+    """What lines outside any optimizer step tell."""
+    metrics = events[events["kind"] == "metric"]
+    rows = []
+    for name, label in _ALONE.items():
+        told = metrics[(metrics["name"] == name) & metrics["value"].notna()]
+        if told.empty:
+            continue
+        ends = [f"{told['value'].sum():,.6g}"] if name == "overflow" else _ends(told["value"])
+        lines = among(told, "value")
+        rows.append([Cell(label), Cell(" to ".join(ends), among=lines), Cell(f"{len(told):,}")])
+    if not rows:
+        why = "No line of the source tells the learning rate or the loss scale."
+        return Section("training", title, why=why)
+    head = ["what", "value", "lines"]
+    table = Table("Told outside of any optimizer step", head, rows, numeric=frozenset({1, 2}))
+    lead = "No optimizer step is known to have ended; these lines stand by themselves."
+    return Section("training", title, lead=lead, tables=[table])
+
+
+def _ends(values: pd.Series[Any]) -> list[str]:
+    """The first and the last value; one where they are equal."""
+    return list(dict.fromkeys(f"{values.iloc[i]:.6g}" for i in (0, -1)))

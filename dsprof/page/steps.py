@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,11 +11,34 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_steps, regular_steps
 from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, icicle, timeline
 from dsprof.page import words
-from dsprof.page.model import Cell, Chart, Place, Section, Table
+from dsprof.page.model import Among, Cell, Chart, Section, Table
+from dsprof.page.proofs import among, rows_of
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
     from dsprof.run import Run
+
+
+class Typical(NamedTuple):
+    """The phases of the steps that the mean step is the mean of."""
+
+    table: PhaseTable
+    rows: np.ndarray
+
+    def lines_of(self, *phases: int) -> Among | None:
+        """The lines that the mean of these phases is made of: the last one of every step."""
+        which = np.ix_(self.rows, np.array(phases, dtype=np.int64))
+        told = rows_of(self.table.told, self.table.last[which].ravel())
+        return among(told, of=int(self.table.count[which].sum()))
+
+    def named(self, name: str) -> Among | None:
+        """The lines of a phase."""
+        return self.lines_of(*(i for i, word in enumerate(self.table.names) if word == name))
+
+    def of_class(self, role: str) -> Among | None:
+        """The lines of the phases of a class."""
+        return self.lines_of(*(i for i, word in enumerate(self.table.classes) if word == role))
+
 
 NO_STEPS = "No line of the source says that an optimizer step ended."
 NO_PHASES = (
@@ -105,14 +128,15 @@ def phase_section(
     title = f"Where a step of engine {engine} goes" if many else "Where a step goes"
     if table is None:
         return Section(name, title, why=NO_PHASES)
-    rows = _typical(steps)
+    rows = typical_rows(steps)
     totals = table.mean(rows)
     step = _mean_seconds(steps.iloc[rows])
     chart = Chart(
         name,
         icicle(table, totals, step),
         "Phases of a mean step, parents above their parts, as wide as they last.",
-        table=_phase_rows(table, totals, step),
+        table=_phase_rows(table, totals, step, rows),
+        note=_twice(table, totals),
     )
     numbers = steps["step"].to_numpy(dtype=np.int64)[rows]
     return Section(
@@ -124,7 +148,7 @@ def phase_section(
     )
 
 
-def _typical(steps: pd.DataFrame) -> np.ndarray:
+def typical_rows(steps: pd.DataFrame) -> np.ndarray:
     """Rows that the statistics of the verdict use, too: no first step, one launch."""
     main = main_steps(steps)
     return main.index.to_numpy() if len(main) else np.arange(len(steps))
@@ -135,26 +159,39 @@ def _mean_seconds(steps: pd.DataFrame) -> float | None:
     return float(mean) if words.known(mean) else None
 
 
-def _phase_rows(table: PhaseTable, totals: np.ndarray, step: float | None) -> Table:
+def _phase_rows(
+    table: PhaseTable, totals: np.ndarray, step: float | None, rows: np.ndarray
+) -> Table:
     own = table.self_time(totals)
     whole = step or float(sum(totals[i] for i in table.roots)) or 1.0
-    places = [
-        Place.of(str(source), line)
-        for source, line in zip(table.rows["source"], table.rows["line"], strict=True)
-    ]
+    mean = Typical(table, rows)
+    proofs = [mean.lines_of(i) for i in range(len(table.names))]
     widest = max(float(own.max()), 1e-12)
-    rows = [
+    per_step, alone = words.column(totals), words.column(own)
+    cells = [
         [
             Cell("\u2003" * _depth(table, i) + table.names[i]),
-            Cell(LABEL.get(table.classes[i], table.classes[i]), role=table.classes[i]),
-            Cell(format_seconds(totals[i]), places[i]),
+            Cell(LABEL.get(role, role), role=role),
+            Cell(per_step[i], among=proofs[i]),
             Cell(format_share(totals[i] / whole)),
-            Cell(format_seconds(own[i]), bar=float(own[i]) / widest, role=table.classes[i]),
+            Cell(alone[i], bar=float(own[i]) / widest, role=role, among=proofs[i]),
         ]
-        for i in range(len(table.names))
+        for i, role in enumerate(table.classes)
     ]
     head = ["phase", "class of its self time", "per step", "of the step", "self time"]
-    return Table("Phases of a mean step", head, rows, numeric=frozenset({2, 3, 4}))
+    return Table("Phases of a mean step", head, cells, numeric=frozenset({2, 3, 4}))
+
+
+def _twice(table: PhaseTable, totals: np.ndarray) -> str:
+    """What two timers measure, and where it is drawn."""
+    said = [
+        f"{format_seconds(totals[phase])} that two timers measure is drawn once, as "
+        f"{table.names[phase]}, and left out of {table.names[timer]}"
+        for timer, phase in table.shared
+        if totals[phase] > 0
+    ]
+    label = "Phases of a mean step, parents above their parts, as wide as they last. "
+    return label + "; ".join(said) + "." if said else ""
 
 
 def _depth(table: PhaseTable, phase: int) -> int:
@@ -184,23 +221,26 @@ def _change(run: Run, engine: int, steps: pd.DataFrame, table: PhaseTable) -> li
         )
         for word, (values, part) in halves.items()
     ]
-    compared = _compared(table, before, after, number)
+    compared = _compared(table, before, after, at, number)
     return [charts[0], Chart(charts[1].name, charts[1].figure, charts[1].label, table=compared)]
 
 
-def _signed(seconds: float) -> str:
-    return f"{'+' if seconds >= 0 else '−'}{format_seconds(abs(seconds))}"
-
-
-def _compared(table: PhaseTable, before: np.ndarray, after: np.ndarray, number: str) -> Table:
+def _compared(
+    table: PhaseTable, before: np.ndarray, after: np.ndarray, at: int, number: str
+) -> Table:
+    """Self time per phase in the steps up to row `at` and from there on."""
+    first = Typical(table, np.arange(at))
+    then = Typical(table, np.arange(at, len(table.seconds)))
     own_before, own_after = table.self_time(before), table.self_time(after)
     order = np.argsort(own_before - own_after)
+    said = np.array(words.column([*own_before, *own_after, *np.abs(own_after - own_before)]))
+    told_before, told_after, change = said.reshape(3, -1)
     rows = [
         [
             Cell(table.names[i]),
-            Cell(format_seconds(own_before[i])),
-            Cell(format_seconds(own_after[i])),
-            Cell(_signed(own_after[i] - own_before[i])),
+            Cell(str(told_before[i]), among=first.lines_of(i)),
+            Cell(str(told_after[i]), among=then.lines_of(i)),
+            Cell(f"{'+' if own_after[i] >= own_before[i] else '−'}{change[i]}"),
         ]
         for i in order
     ]

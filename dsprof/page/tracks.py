@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dsprof.charts import HELD, STACK, PhaseTable, bound_by, step_axis
-from dsprof.charts.figure import keep
+from dsprof.charts import HELD, STACK, PhaseTable, bound_by, codes_of, step_axis
+from dsprof.charts.figure import Whole, keep
 from dsprof.events import Bound
 from dsprof.page.pack import FULL, SHORT, pack_columns
+from dsprof.run.table import positions, whole
 
 STEPS = 120_000  #: kept of one engine; a longer run is thinned, and the page says so
 SPACIOUS = 20_000  #: up to here everything is kept in full
@@ -21,16 +23,13 @@ _MEASURES = (
 )  # fmt: skip
 
 
-def track(
-    steps: pd.DataFrame, phases: PhaseTable | None, spans: pd.DataFrame, sources: list[str]
-) -> dict[str, Any]:
+def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[str, Any]:
     """Columns of one engine's steps.
 
     Args:
         steps: rows of `Run.steps` of one engine.
         phases: their phases.
-        spans: first and last line of every step (`source`, `first`, `last`).
-        sources: names that `source` codes point at.
+        spans: the lines of every step.
     """
     columns: dict[str, Any] = {
         "step": steps["step"].to_numpy(dtype=np.int64),
@@ -38,12 +37,11 @@ def track(
         "x": step_axis(steps),
         **{f"bound-{b}": bound_by(steps, b).astype(np.int64) for b in HELD},
         "bound": _bound_codes(steps),
-        "source": spans["source"]
-        .map({s: i for i, s in enumerate(sources)})
-        .fillna(-1)
-        .to_numpy(dtype=np.int64),
-        "first": spans["first"].to_numpy(dtype=np.int64),
-        "last": spans["last"].to_numpy(dtype=np.int64),
+        "source": spans.source,
+        "first_line": spans.first,
+        "last_line": spans.last,
+        "firsts": spans.firsts,
+        "lasts": spans.lasts,
     }
     measured = [m for m in _MEASURES if m in steps and steps[m].notna().any()]
     classes = [c.value for c in STACK if c in steps and steps[c.value].notna().any()]
@@ -64,6 +62,7 @@ def track(
         "classes": classes,
         "measures": measured,
         "phases": _tree(phases),
+        "elsewhere": spans.elsewhere,
     }
 
 
@@ -87,40 +86,88 @@ def with_broken_losses(steps: pd.DataFrame, events: pd.DataFrame) -> pd.DataFram
 def _tree(phases: PhaseTable | None) -> dict[str, Any] | None:
     if phases is None:
         return None
-    return {"names": phases.names, "parents": phases.parents, "classes": phases.classes}
+    return {
+        "names": phases.names,
+        "parents": phases.parents,
+        "classes": phases.classes,
+        "shared": phases.shared,
+    }
 
 
-def line_spans(steps: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
-    """First and last line that speak of each step, in the source of the step's own line.
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Lines that speak of each step. Sources are positions in the page's list, -1 for none.
+
+    Attributes:
+        source, first, last: lines in the source of the step's own line. [steps]
+        elsewhere: other sources that speak of the steps.
+        firsts, lasts: lines there, -1 for none. [elsewhere, steps]
+    """
+
+    source: Whole
+    first: Whole
+    last: Whole
+    elsewhere: list[int]
+    firsts: Whole
+    lasts: Whole
+
+    def of(self, row: int) -> list[tuple[int, int, int]]:
+        """Source, first and last line of all that is known of a step."""
+        found = [(int(self.source[row]), int(self.first[row]), int(self.last[row]))]
+        for source, first, last in zip(
+            self.elsewhere, self.firsts[:, row], self.lasts[:, row], strict=True
+        ):
+            found.append((source, int(first), int(last)))
+        return [(source, first, last) for source, first, last in found if source >= 0 and first > 0]
+
+
+def line_spans(steps: pd.DataFrame, events: pd.DataFrame, sources: list[str]) -> Spans:
+    """First and last line that speak of each step, near its own line and in other sources.
 
     Lines of one step lie together; a line far from the step's own is left out.
     """
-    spans = steps[["source", "line"]].copy()
-    spans["source"] = spans["source"].astype(object)
     own = steps["line"].to_numpy(dtype=float, na_value=-1.0).astype(np.int64)
-    spans["first"] = spans["last"] = own
-    told = events[events["step"].notna() & events["line"].notna() & events["source"].notna()]
-    if told.empty:
-        return spans[["source", "first", "last"]]
-    keys = ["segment", "engine", "step", "source"]
-    lines = told.assign(source=told["source"].astype(object)).groupby(
-        keys, observed=True, dropna=False
-    )["line"]
-    reach = lines.agg(["min", "max"]).reset_index()
-    found = (
-        steps[["segment", "engine", "step"]]
-        .assign(source=spans["source"])
-        .merge(reach, on=keys, how="left")
-    )
-    low = found["min"].to_numpy(dtype=float, na_value=np.nan)
-    high = found["max"].to_numpy(dtype=float, na_value=np.nan)
-    near = (own >= 0) & (np.abs(low - own) <= _NEAR) & (np.abs(high - own) <= _NEAR)
-    spans["first"] = np.where(near, np.minimum(low, own), own).astype(np.int64)
-    spans["last"] = np.where(near, np.maximum(high, own), own).astype(np.int64)
-    return spans[["source", "first", "last"]]
+    source = _codes(steps["source"], sources)
+    at = positions(steps, events, "segment", "engine", "step")
+    told = (at >= 0) & events["line"].notna().to_numpy()
+    at, line = at[told], whole(events["line"])[told]
+    code = _codes(events["source"], sources)[told]
+    here = (code == source[at]) & (np.abs(line - own[at]) <= _NEAR)
+    first, last = own.copy(), own.copy()
+    np.minimum.at(first, at[here], line[here])
+    np.maximum.at(last, at[here], line[here])
+    other = (code >= 0) & (code != source[at])
+    return Spans(source, first, last, *_elsewhere(code[other], at[other], line[other], len(steps)))
+
+
+def _elsewhere(code: Whole, at: Whole, line: Whole, steps: int) -> tuple[list[int], Whole, Whole]:
+    """Other sources that speak of the steps, and their first and last lines of each."""
+    room = max(1, ELSEWHERE // max(steps, 1))
+    known = np.unique(code)[:room]
+    place = np.searchsorted(known, code)
+    kept = (place < len(known)) & (known[np.minimum(place, len(known) - 1)] == code)
+    cell, line = (place * steps + at)[kept], line[kept]
+    first = np.full(len(known) * steps, _FAR, dtype=np.int64)
+    np.minimum.at(first, cell, line)
+    near = line - first[cell] <= _NEAR
+    last = np.full(len(first), -1, dtype=np.int64)
+    np.maximum.at(last, cell[near], line[near])
+    first[first == _FAR] = -1
+    shape = (len(known), steps)
+    return known.tolist(), first.reshape(shape), last.reshape(shape)
+
+
+def _codes(column: pd.Series[Any], sources: list[str]) -> Whole:
+    """Position of every row's source in `sources`, -1 for none."""
+    known = {source: i for i, source in enumerate(sources)}
+    codes, names = codes_of(column)
+    table = np.array([known.get(name, -1) for name in names] + [-1], dtype=np.int64)
+    return table[codes]  # the code -1 means none, and the last entry is -1
 
 
 _NEAR = 40  #: lines
+_FAR = np.iinfo(np.int64).max
+ELSEWHERE = 1_000_000  #: steps times other sources kept
 
 
 def thinned(steps: pd.DataFrame) -> pd.DataFrame:

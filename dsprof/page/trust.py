@@ -1,26 +1,22 @@
-"""Problems, doubts and settings: what went wrong, what is not sure, what was configured."""
+"""Problems and doubts: what went wrong, and what is not sure."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from dsprof.charts import problem_line
-from dsprof.events import PROBLEMS
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Place, Section, Table
+from dsprof.page.proofs import among
 from dsprof.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from dsprof.findings import Finding
     from dsprof.logs import Coverage
     from dsprof.run import Run
 
 ROWS = 200
-SETTINGS = 2000  #: of the configuration
 
 
 def problem_section(run: Run) -> Section:
@@ -32,12 +28,14 @@ def problem_section(run: Run) -> Section:
             "Problems",
             why="No line of the source tells of a failure or a warning we know.",
         )
-    figure = problem_line(problems)
+    figure = problem_line(problems, words.PROBLEM)
     table = _problem_table(problems)
     lead = _first_cause(problems)
     if figure is None:
         return Section("problems", "Problems", lead=lead, tables=[table])
-    label = "Problems over time, a row per rank; the star is the first cause."
+    label = "Problems over time, a row per rank" + (
+        "; the star is the first cause." if problems["root_cause"].fillna(False).any() else "."
+    )
     return Section(
         "problems", "Problems", lead=lead, charts=[Chart("problems", figure, label)], tables=[table]
     )
@@ -45,45 +43,67 @@ def problem_section(run: Run) -> Section:
 
 def _first_cause(problems: pd.DataFrame) -> str:
     causes = problems[problems["root_cause"].fillna(False).astype(bool)]
-    if causes.empty:
-        return "Which of them came first is not known."
-    first = causes.iloc[0]
-    where = f" on rank {int(first['rank'])}" if words.known(first["rank"]) else ""
-    kind = str(first["kind"])
-    return f"First cause: {PROBLEMS.get(kind, kind)}{where}."
+    if len(causes):
+        first = causes.iloc[0]
+        where = f" on rank {int(first['rank'])}" if words.known(first["rank"]) else ""
+        return f"First cause: {_name(first['kind'])}{where}."
+    if set(problems["kind"].astype(str)) == {"killed-by-launcher"}:
+        return "These processes were ended by the launcher; why, no line of the source tells."
+    if len(problems) == 1:
+        return ""
+    return "Which of them came first is not known."
+
+
+def _name(kind: object) -> str:
+    return words.PROBLEM.get(str(kind), str(kind))
 
 
 def _problem_table(problems: pd.DataFrame) -> Table:
+    """One row per problem; those that differ in nothing but a number and the rank share one."""
     cause = problems["root_cause"].fillna(False).astype(bool)
     weight = problems["severity"].astype(str).map({"critical": 0, "warning": 1}).fillna(2)
-    order = pd.DataFrame({"later": ~cause, "weight": weight}).sort_values(
-        ["later", "weight"], kind="stable"
-    )
-    rows = [_problem(row) for _, row in problems.loc[order.index[:ROWS]].iterrows()]
-    left = len(problems) - len(rows)
-    head = ["severity", "problem", "rank", "when", "what the source says"]
+    shape = problems["text"].fillna("").astype(str).str.replace(r"\d+", "#", regex=True)
+    kind = problems["kind"].astype(str)
+    alike: dict[tuple[bool, float, str, str], list[int]] = {}
+    for at, key in enumerate(zip(~cause, weight, kind, shape, strict=True)):
+        alike.setdefault(key, []).append(at)
+    order = sorted(alike.items(), key=lambda item: (*item[0][:2], item[1][0]))
+    rows = [_problem(problems.iloc[at]) for _, at in order[:ROWS]]
+    left = len(order) - len(rows)
+    head = ["severity", "problem", "times", "rank", "when", "what the source says"]
     return Table(
-        "Problems, the first cause first",
+        "Problems, the first cause first" if cause.any() else "Problems",
         head,
         rows,
+        numeric=frozenset({2}),
         more=f"{left:,} lesser problems are not shown." if left > 0 else "",
     )
 
 
-def _problem(row: pd.Series[Any]) -> list[Cell]:
+def _problem(alike: pd.DataFrame) -> list[Cell]:
+    """One row of the table: a problem, or several that read alike."""
+    row = alike.iloc[0]
     first = words.known(row["root_cause"]) and bool(row["root_cause"])
     severity = words.SEVERITY.get(str(row["severity"]), str(row["severity"]))
-    when = f"{row['at']:%Y-%m-%d %H:%M:%S}" if words.known(row["at"]) else "–"
-    if words.known(row["step"]):
-        when += f", step {int(row['step']):,}"
-    said = str(row["text"]) if words.known(row["text"]) else PROBLEMS.get(str(row["kind"]), "")
+    said = str(row["text"]) if words.known(row["text"]) else _name(row["kind"])
+    ranks = alike["rank"].dropna().astype(int).tolist()
+    lines = among(alike.assign(seconds=0.0), of=len(alike)) if len(alike) > 1 else None
     return [
         Cell(f"{severity}, first cause" if first else severity),
-        Cell(str(row["kind"])),
-        Cell(str(int(row["rank"])) if words.known(row["rank"]) else "–"),
-        Cell(when),
+        Cell(_name(row["kind"])),
+        Cell(f"{len(alike):,}", among=lines),
+        Cell(words.ranges(ranks) if ranks else "not told"),
+        Cell(_when(alike)),
         Cell(said[:400], Place.of(str(row["source"]), row["line"])),
     ]
+
+
+def _when(alike: pd.DataFrame) -> str:
+    at, step = alike["at"].dropna(), alike["step"].dropna()
+    told = [f"{at.min():%Y-%m-%d %H:%M:%S}"] if len(at) else []
+    if len(step):
+        told.append(words.span(int(step.min()), int(step.max()), "step"))
+    return ", ".join(told) or "not told"
 
 
 def doubt_section(run: Run, abstentions: list[Any]) -> Section:
@@ -168,65 +188,3 @@ def _shapes(coverage: Coverage) -> Table | None:
         if rows
         else None
     )
-
-
-class Setting(NamedTuple):
-    """One key of the configuration; `advised` is what a finding wants it to be."""
-
-    key: str
-    value: str
-    advised: str
-    place: Place | None
-
-
-def settings(run: Run) -> list[Setting]:
-    """The configuration, flat; keys that the advice names first."""
-    advice = _advised(run.findings)
-    rows = run.events[run.events["kind"] == "config"].drop_duplicates("name", keep="last")
-    places = {
-        str(n): Place.of(str(s), line)
-        for n, s, line in zip(rows["name"], rows["source"], rows["line"], strict=True)
-    }
-    found = [
-        Setting(
-            key,
-            value,
-            advice.get(key, ""),
-            places.get(key.split(".")[0]) or places.get("ds_config")
-            if "." in key
-            else places.get(key),
-        )
-        for key, value in _flat(run.config)
-    ]
-    named = {setting.key for setting in found}
-    unset = [
-        Setting(key, "not set, as far as the source tells", to, None)
-        for key, to in advice.items()
-        if key not in named
-    ]
-    everything = found[:SETTINGS] + unset
-    return sorted(everything, key=lambda s: (not s.advised, s.key))
-
-
-def _advised(findings: list[Finding]) -> dict[str, str]:
-    return {a.setting: a.to for f in reversed(findings) for a in f.advice if a.setting}
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in config.items():
-        name = f"{prefix}{key}"
-        if key == "ds_config" and not prefix:
-            yield from _flat(_json(value))
-        elif isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{name}.")
-        else:
-            yield name, value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _json(value: Any) -> Mapping[str, Any]:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return {}
-    return value if isinstance(value, Mapping) else {}

@@ -1,20 +1,24 @@
-"""The first screen: what is wrong, the number that proves it, how the run was laid out."""
+"""The first screen: what is wrong, and the number that proves it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pandas as pd
 
 from dsprof.analysis.breakdown import breakdown_of, main_steps
 from dsprof.charts import LABEL, STACK
 from dsprof.page import words
-from dsprof.page.model import Cell, Place
-from dsprof.units import format_count, format_seconds, format_share
+from dsprof.page.facts import facts
+from dsprof.page.model import Among, Cell, Place
+from dsprof.page.proofs import among
+from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
     from dsprof.findings import Finding
+    from dsprof.page.steps import Typical
     from dsprof.run import Run
 
 
@@ -67,7 +71,7 @@ class Part:
 
     role: str
     label: str
-    seconds: str
+    seconds: Cell
     share: str
     start: float  # percent of the step before it
     width: float  # percent of the step
@@ -80,31 +84,39 @@ class Verdict:
     finding: Finding | None
     number: str
     proves: str
-    place: Place | None
+    among: Among | None  # the lines that the number is made of
     gain: str
     sure: str
-    step: str
+    judged: str
+    step: Cell
     bound: str
     parts: list[Part]
     facts: list[tuple[str, Cell]]
 
 
-def verdict(run: Run) -> Verdict:
+def verdict(run: Run, phases: Mapping[int, Typical] | None = None) -> Verdict:
+    """The first screen of a run.
+
+    Args:
+        phases: phases of the mean step by engine, which prove what it says of them.
+    """
     found = run.findings[0] if run.findings else None
     main = main_steps(run.steps)
+    mean = (phases or {}).get(int(main["engine"].iloc[0])) if len(main) else None
     step = float(main["seconds"].mean()) if len(main) else None
     number, proves = _number(found, step)
     return Verdict(
         finding=found,
         number=number,
         proves=proves,
-        place=_proof(found),
+        among=_proof(found, mean),
         gain=words.gain(found.gain, step) if found else "",
         sure=words.CONFIDENCE.get(found.confidence, "") if found else "",
-        step=format_seconds(step) if step else "",
+        judged=_judged(run.steps, main),
+        step=Cell(format_seconds(step) if step else "", among=among(main)),
         bound=_bound(run.steps),
-        parts=_parts(run, main),
-        facts=_facts(run),
+        parts=_parts(run, main, mean),
+        facts=facts(run),
     )
 
 
@@ -128,12 +140,29 @@ def _tells_nothing(found: Finding) -> bool:
     return found.rule == "unaccounted-time" and found.share == 1
 
 
-def _proof(found: Finding | None) -> Place | None:
-    for proof in found.evidence if found else ():
-        place = Place.of(proof.source, proof.line)
-        if place:
-            return place
-    return None
+def _proof(found: Finding | None, mean: Typical | None) -> Among | None:
+    """The lines of the phase that the finding names, else those it quotes."""
+    if found is None:
+        return None
+    lines = mean.named(found.phase) if mean and found.phase else None
+    if lines:
+        return lines
+    quoted = [Place.of(proof.source, proof.line) for proof in found.evidence]
+    known = tuple(("", place) for place in dict.fromkeys(quoted) if place)
+    return Among(known, len(known)) if known else None
+
+
+def _judged(steps: pd.DataFrame, main: pd.DataFrame) -> str:
+    """Which launch and engine the means are of, where there are several."""
+    launches = steps["segment"].unique().tolist()
+    if main.empty or len(launches) < 2:
+        return ""
+    which = launches.index(main["segment"].iloc[0]) + 1
+    first, last = int(main["step"].iloc[0]), int(main["step"].iloc[-1])
+    return (
+        f"Means are of launch {which} of {len(launches)}, {words.span(first, last, 'step')}: "
+        "it took most time."
+    )
 
 
 def _bound(steps: pd.DataFrame) -> str:
@@ -143,11 +172,14 @@ def _bound(steps: pd.DataFrame) -> str:
     said = [f"{count:,} {bound}-bound" for bound, count in counts.items() if bound != "unknown"]
     if not said:
         return ""
+    if len(said) == 1 and not unknown:
+        which = "The step is" if len(steps) == 1 else f"All {len(steps):,} steps are"
+        return f"{which} {said[0].split()[1]}."
     said += [f"{unknown:,} unknown"] if unknown else []
     return f"Of {words.count_of(len(steps), 'step')}: {', '.join(said)}."
 
 
-def _parts(run: Run, main: pd.DataFrame) -> list[Part]:
+def _parts(run: Run, main: pd.DataFrame, typical: Typical | None) -> list[Part]:
     """Classes of the average step, as wide as they last."""
     mean = breakdown_of(main, run.phases.iloc[:0])  # classes are in the steps already
     if mean is None or not mean.seconds or not mean.classes:
@@ -163,7 +195,7 @@ def _parts(run: Run, main: pd.DataFrame) -> list[Part]:
                 Part(
                     role,
                     LABEL[role],
-                    format_seconds(value),
+                    Cell(format_seconds(value), among=typical and typical.of_class(role)),
                     format_share(value / whole),
                     round(start, 3),
                     round(width, 3),
@@ -171,126 +203,3 @@ def _parts(run: Run, main: pd.DataFrame) -> list[Part]:
             )
             start += width
     return parts
-
-
-def _facts(run: Run) -> list[tuple[str, Cell]]:
-    known = {**run.config, **run.meta}
-    said = {
-        "Framework": _framework(known),
-        "Ranks": _ranks(known),
-        "Parallel layout": _parallel(known),
-        "ZeRO stage": _zero(known),
-        "Batch": _batch(known),
-        "Model": _model(known),
-        "Network": known.get("network"),
-        "Steps": _steps(run.steps),
-        "Time": _time(run.events["at"]),
-        "Read from": _sources(known),
-    }
-    rows = run.events[run.events["kind"] == "config"]
-    return [
-        (label, Cell(str(value), _where(rows, label))) for label, value in said.items() if value
-    ]
-
-
-_PROVED_BY = {
-    "Ranks": "world_size",
-    "ZeRO stage": "zero_stage",
-    "Batch": "train_batch_size",
-    "Model": "parameters",
-    "Network": "network",
-    "Framework": "deepspeed_version",
-    "Parallel layout": "pipeline_parallel_size",
-}
-
-
-def _where(config_rows: pd.DataFrame, label: str) -> Place | None:
-    rows = config_rows[config_rows["name"] == _PROVED_BY.get(label, "")]
-    return Place.of(str(rows["source"].iloc[-1]), rows["line"].iloc[-1]) if len(rows) else None
-
-
-def _framework(known: dict[str, Any]) -> str:
-    versions = {
-        "DeepSpeed": known.get("deepspeed_version"),
-        "PyTorch": known.get("torch_version"),
-        "NCCL": known.get("nccl_version"),
-    }
-    said = [f"{name} {value}" for name, value in versions.items() if value]
-    framework = known.get("framework")
-    return ", ".join([str(framework), *said] if framework else said)
-
-
-def _ranks(known: dict[str, Any]) -> str:
-    ranks, hosts = known.get("world_size"), known.get("nodes") or len(known.get("hosts") or [])
-    if not ranks:
-        return ""
-    return format_count(ranks) + (f" on {words.count_of(int(hosts), 'host')}" if hosts else "")
-
-
-def _parallel(known: dict[str, Any]) -> str:
-    names = {
-        "data": "data",
-        "tensor": "tensor",
-        "pipeline": "pipeline",
-        "expert": "expert",
-        "sequence": "sequence",
-    }
-    sizes = {label: known.get(f"{key}_parallel_size") for key, label in names.items()}
-    return ", ".join(f"{label} {size}" for label, size in sizes.items() if size)
-
-
-def _zero(known: dict[str, Any]) -> str:
-    stage = known.get("zero_stage")
-    if not words.known(stage):
-        return ""
-    away = [
-        f"{part} on {known[key]}"
-        for part, key in (("optimizer", "offload_optimizer"), ("parameters", "offload_param"))
-        if known.get(key) not in (None, "none")
-    ]
-    return ", ".join([str(stage), *away])
-
-
-def _batch(known: dict[str, Any]) -> str:
-    micro, times, whole = (
-        known.get(k)
-        for k in ("micro_batch_size", "gradient_accumulation_steps", "train_batch_size")
-    )
-    said = [
-        f"{format_count(whole)} samples a step" if whole else "",
-        f"micro-batch {micro}" if micro else "",
-        f"{times} accumulation steps" if times else "",
-    ]
-    return ", ".join(filter(None, said))
-
-
-def _model(known: dict[str, Any]) -> str:
-    size = known.get("parameters")
-    said = [f"{format_count(size)} parameters" if size else "", str(known.get("dtype") or "")]
-    length = known.get("seq_length")
-    return ", ".join(
-        filter(None, [*said, f"{format_count(length)} tokens a sample" if length else ""])
-    )
-
-
-def _steps(steps: pd.DataFrame) -> str:
-    if steps.empty:
-        return ""
-    first, last = int(steps["step"].min()), int(steps["step"].max())
-    launches = steps["segment"].nunique()
-    shown = f"{words.count_of(len(steps), 'row')}, step {first:,} to {last:,}"
-    return shown + (f", {launches} launches" if launches > 1 else "")
-
-
-def _time(at: pd.Series[Any]) -> str:
-    told = at.dropna()
-    if told.empty:
-        return ""
-    first, last = told.min(), told.max()
-    zone = " UTC" if getattr(first, "tzinfo", None) else ", the log's own clock"
-    return f"{first:%Y-%m-%d %H:%M:%S}{zone}, for {format_seconds((last - first).total_seconds())}"
-
-
-def _sources(known: dict[str, Any]) -> str:
-    names = [str(s).rsplit("/", 1)[-1] for s in known.get("sources") or []]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dsprof.text.words import count_of, gain, known, ranges, span
@@ -10,22 +11,86 @@ from dsprof.units import format_seconds, format_share
 
 __all__ = [
     "CONFIDENCE",
+    "PROBLEM",
     "SEVERITY",
+    "byte_column",
+    "column",
     "count_of",
     "gain",
     "known",
     "ranges",
+    "rate_column",
     "seconds",
     "share",
     "span",
 ]
 
 SEVERITY = {"critical": "critical", "warning": "warning", "info": "note"}
+#: Kinds of problems, as one says them.
+PROBLEM = {
+    "oom": "out of GPU memory",
+    "host-oom": "out of host memory",
+    "exception": "Python exception",
+    "exit": "process ended with an error code",
+    "signal": "process killed by a signal",
+    "killed-by-launcher": "ended by the launcher after another failure",
+    "root-cause": "first failure, as the launcher names it",
+    "watchdog": "collective timed out",
+    "desync": "ranks at different collectives",
+    "connection": "connection to a peer broke",
+    "rendezvous": "workers did not find each other",
+    "port-in-use": "launcher's port is taken",
+    "cancelled": "ended by the scheduler",
+    "restart": "workers started again",
+    "overflow-limit": "loss scale cannot shrink further",
+    "nan": "loss or gradient is not a number",
+    "network-fallback": "NCCL fell back to sockets",
+    "network-error": "network link broken",
+    "prefetch-broken": "ZeRO-3 fetches parameters late",
+    "checkpoint-failed": "checkpoint not written",
+    "build-failed": "extension not built",
+}
 CONFIDENCE = {
     "high": "High confidence: the source says it directly.",
     "medium": "Medium confidence: it follows from what the source says.",
     "low": "Low confidence: the source only hints at it.",
 }
+
+
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+_RATES = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "KB/s"), (1.0, "B/s"))
+_WHOLE = 0.9995  #: what rounds to one whole unit
+
+
+def column(values: Iterable[Any], units: Sequence[tuple[float, str]] = _SECONDS) -> list[str]:
+    """Numbers of one column in one unit, so that they compare at a glance; – for unknown ones."""
+    told = [float(v) if known(v) and math.isfinite(float(v)) else None for v in values]
+    largest = max((abs(v) for v in told if v is not None), default=0.0)
+    size, unit = next((u for u in units if largest >= _WHOLE * u[0]), units[-1])
+    if largest >= units[0][0] * 7200 and unit == "s":
+        return [seconds(v) for v in told]  # hours are not read in seconds
+    return ["–" if v is None else f"{_digits(v / size)} {unit}" for v in told]
+
+
+def byte_column(values: Iterable[Any]) -> list[str]:
+    """The same for bytes."""
+    return column(values, _BYTES)
+
+
+def rate_column(values: Iterable[Any]) -> list[str]:
+    """The same for bytes per second."""
+    return column(values, _RATES)
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, at most four behind the point."""
+    if value == 0:
+        return "0"
+    if abs(value) < 0.00005:
+        return "under 0.0001"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(decimals, 4)}f}"
 
 
 def seconds(value: Any) -> str:

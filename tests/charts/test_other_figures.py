@@ -107,7 +107,7 @@ def test_the_first_cause_is_a_star_with_its_name() -> None:
         problem | {"name": "connection", "rank": 0, "line": 9},
     )
     problems = run.problems.assign(root_cause=[True, False], at=pd.NaT)
-    figure = problem_line(problems)
+    figure = problem_line(problems, {})
     go.Figure(figure)
     assert figure
     assert figure["data"][0]["marker"]["symbol"][0] == "star"
@@ -117,7 +117,7 @@ def test_the_first_cause_is_a_star_with_its_name() -> None:
 
 def test_a_single_problem_needs_no_chart() -> None:
     run = with_rows(made(5), {"kind": "problem", "name": "oom", "text": "x"})
-    assert problem_line(run.problems) is None
+    assert problem_line(run.problems, {}) is None
 
 
 def test_a_series_that_never_changes_is_told_and_not_drawn() -> None:

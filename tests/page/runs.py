@@ -18,8 +18,9 @@ def events_of(steps: int, ranks: int = 1, slow: dict[int, float] | None = None) 
     One line a step and rank, line numbers as a log of that shape would have them.
     """
     slow = slow or {}
-    rows: list[dict[str, Any]] = []
-    record = 0
+    stage = {"kind": "config", "name": "zero_stage", "value": 2, "source": "made.log", "line": 1}
+    rows: list[dict[str, Any]] = [stage]
+    record = 1
     for step in range(1, steps + 1):
         for rank in range(ranks):
             line = (step - 1) * ranks + rank + 1
@@ -126,6 +127,7 @@ def _huge_phases(names: list[str], seconds: np.ndarray, ranks: int) -> pd.DataFr
             "class": pd.Categorical.from_codes(class_.codes[name], dtype=class_.dtype),
             "seconds": each,
             "self_seconds": each,
+            "mixed": zeros.astype(bool),
             "source": pd.Categorical.from_codes(zeros, dtype=pd.CategoricalDtype(["made.log"])),
             "line": step * 3,
         },

@@ -316,7 +316,7 @@ def test_the_configuration_is_searched(opened: Open) -> None:
     page.fill("#search", "overlap_comm")
     shown = page.locator("#settings tbody tr:visible")
     expect(shown.first).to_contain_text("zero_optimization.overlap_comm")
-    expect(shown.first).to_contain_text("change to")
+    expect(shown.first).to_contain_text("Advice: true")
     assert all("overlap_comm" in words for words in shown.all_inner_texts())
 
 

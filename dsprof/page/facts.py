@@ -1,0 +1,171 @@
+"""How the run was laid out: the facts beside the verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from dsprof.analysis.breakdown import main_steps
+from dsprof.page import words
+from dsprof.page.clock import span
+from dsprof.page.model import Cell, Place
+from dsprof.page.proofs import among
+from dsprof.units import format_count, format_seconds
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+
+def facts(run: Run) -> list[tuple[str, Cell]]:
+    """What is known of the run, each with the line that tells it where one does."""
+    known = {**run.config, **run.meta}
+    said = {
+        "Framework": _framework(known),
+        "Ranks": _ranks(known),
+        "Parallel layout": _parallel(known),
+        "ZeRO stage": _zero(known),
+        "Batch": _batch(known),
+        "Model": _model(known),
+        "Network": known.get("network"),
+        "Steps": _steps(run.steps),
+        "Launches": _launches(run.events["segment"]),
+        "Time": _time(span(run.meta.get("sources") or [], run.events["at"])),
+        "Read from": _sources(known),
+    }
+    rows = run.events[run.events["kind"] == "config"]
+    found = [
+        (label, Cell(str(value), _where(rows, label))) for label, value in said.items() if value
+    ]
+    rate = _throughput(run.steps, run.events)
+    return [*found, ("Throughput", rate)] if rate else found
+
+
+_PROVED_BY = {
+    "Ranks": "world_size",
+    "ZeRO stage": "zero_stage",
+    "Batch": "train_batch_size",
+    "Model": "parameters",
+    "Network": "network",
+    "Framework": "deepspeed_version",
+    "Parallel layout": "pipeline_parallel_size",
+}
+
+
+def _where(config_rows: pd.DataFrame, label: str) -> Place | None:
+    rows = config_rows[config_rows["name"] == _PROVED_BY.get(label, "")]
+    return Place.of(str(rows["source"].iloc[-1]), rows["line"].iloc[-1]) if len(rows) else None
+
+
+_NAMED: Final = {
+    "deepspeed": "DeepSpeed",
+    "megatron": "Megatron",
+    "gpt-neox": "GPT-NeoX",
+    "huggingface": "Hugging Face Trainer",
+    "deepspeed-chat": "DeepSpeed-Chat",
+}
+
+
+def _framework(known: dict[str, Any]) -> str:
+    versions = {
+        "DeepSpeed": known.get("deepspeed_version"),
+        "PyTorch": known.get("torch_version"),
+        "NCCL": known.get("nccl_version"),
+    }
+    said = [f"{name} {value}" for name, value in versions.items() if value]
+    framework = _NAMED.get(str(known.get("framework")), known.get("framework"))
+    if framework and not (framework == "DeepSpeed" and versions["DeepSpeed"]):
+        said.insert(0, str(framework))
+    return ", ".join(said)
+
+
+def _ranks(known: dict[str, Any]) -> str:
+    ranks, hosts = known.get("world_size"), known.get("nodes") or len(known.get("hosts") or [])
+    if not ranks:
+        return ""
+    return format_count(ranks) + (f" on {words.count_of(int(hosts), 'host')}" if hosts else "")
+
+
+def _parallel(known: dict[str, Any]) -> str:
+    names = {
+        "data": "data",
+        "tensor": "tensor",
+        "pipeline": "pipeline",
+        "expert": "expert",
+        "sequence": "sequence",
+    }
+    sizes = {label: known.get(f"{key}_parallel_size") for key, label in names.items()}
+    return ", ".join(f"{label} {size}" for label, size in sizes.items() if size)
+
+
+def _zero(known: dict[str, Any]) -> str:
+    stage = known.get("zero_stage")
+    if not words.known(stage):
+        return ""
+    away = [
+        f"{part} on {known[key]}"
+        for part, key in (("optimizer", "offload_optimizer"), ("parameters", "offload_param"))
+        if known.get(key) not in (None, "none")
+    ]
+    return ", ".join([str(stage), *away])
+
+
+def _batch(known: dict[str, Any]) -> str:
+    micro, times, whole = (
+        known.get(k)
+        for k in ("micro_batch_size", "gradient_accumulation_steps", "train_batch_size")
+    )
+    said = [
+        f"{format_count(whole)} samples a step" if whole else "",
+        f"micro-batch {micro}" if micro else "",
+        f"{times} accumulation steps" if times else "",
+    ]
+    return ", ".join(filter(None, said))
+
+
+def _model(known: dict[str, Any]) -> str:
+    size = known.get("parameters")
+    said = [f"{format_count(size)} parameters" if size else "", str(known.get("dtype") or "")]
+    length = known.get("seq_length")
+    return ", ".join(
+        filter(None, [*said, f"{format_count(length)} tokens a sample" if length else ""])
+    )
+
+
+def _steps(steps: pd.DataFrame) -> str:
+    if steps.empty:
+        return ""
+    first, last = int(steps["step"].min()), int(steps["step"].max())
+    return f"{words.count_of(len(steps), 'step')} printed, {first:,} to {last:,}"
+
+
+def _launches(segment: pd.Series[Any]) -> str:
+    count = len(segment.unique())
+    return f"{count:,}, one after another" if count > 1 else ""
+
+
+def _throughput(steps: pd.DataFrame, events: pd.DataFrame) -> Cell | None:
+    """Samples per second of the steps judged, else as the source sums them up."""
+    main = main_steps(steps)
+    if main["samples_per_second"].notna().any():
+        mean = format_count(float(main["samples_per_second"].mean()))
+        return Cell(f"{mean} samples/s, mean", among=among(main, "samples_per_second"))
+    told = events[(events["name"] == "samples_per_second_mean").to_numpy(dtype=bool)]
+    told = told[told["value"].notna()]
+    if told.empty:
+        return None
+    last = format_count(float(told["value"].iloc[-1]))
+    return Cell(f"{last} samples/s, as the source sums up", among=among(told, "value"))
+
+
+def _time(told: tuple[pd.Timestamp, pd.Timestamp] | None) -> str:
+    if told is None:
+        return ""
+    first, last = told
+    zone = " UTC" if first.tzinfo else ", the log's own clock"
+    return f"{first:%Y-%m-%d %H:%M:%S}{zone}, for {format_seconds((last - first).total_seconds())}"
+
+
+def _sources(known: dict[str, Any]) -> str:
+    names = [str(s).rsplit("/", 1)[-1] for s in known.get("sources") or []]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
