@@ -14,7 +14,7 @@ PYTHON  ?= python3
 WORKERS ?= 2
 CORPUS  ?= ../shared
 TORCH     ?= torch==2.13.0
-DEEPSPEED ?= deepspeed==0.19.8
+JOBS      ?= deepspeed==0.19.8 transformers accelerate lightning
 BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --prefer-binary
 
@@ -53,8 +53,8 @@ corpus: .venv/installed
 # DeepSpeed asks the torch that is there how it was built. Where either cannot be had, the tests
 # that need them skip and say so.
 .venv/installed-jobs: .venv/installed-test
-	$(PIP) $(TORCH) setuptools wheel && $(PIP) --no-build-isolation $(DEEPSPEED) || \
-		echo 'no torch or DeepSpeed for this Python: tests of real jobs will skip'
+	$(PIP) $(TORCH) setuptools wheel && $(PIP) --no-build-isolation $(JOBS) || \
+		echo 'no torch, DeepSpeed or trainer for this Python: tests of real jobs will skip'
 	@touch $@
 
 .venv/installed-%: pyproject.toml | .venv/bin/python

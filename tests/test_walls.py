@@ -20,7 +20,7 @@ FLOORS = (
     ("recording", "grammar", "output"),
     ("gpu", "logs"),
     ("hook", "run"),
-    ("analysis",),
+    ("analysis", "integrations"),
     ("findings",),
     ("charts", "text"),
     ("page", "live", "compare", "export", "doctor"),

@@ -26,6 +26,12 @@ class Handle:
         recorder = _active.recorder
         return str(recorder.folder) if recorder else None
 
+    def metric(self, name: str, value: float, step: int) -> None:
+        """Record a number that training knows and the hook cannot see, `name` of `events`."""
+        recorder = _active.recorder
+        if recorder:
+            recorder.guard(recorder.metric)(name, float(value), step)
+
     def detach(self) -> None:
         """Restore everything that was touched. The last handle ends the file."""
         self.patches.undo()
@@ -65,23 +71,30 @@ def attach(
     target: Any = None,
     *,
     optimizer: Any = None,
+    step: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Handle:
     """Record the training of `target` from now on, one file a rank.
 
     Args:
         target: a DeepSpeed engine (ZeRO or pipeline), or a model: plain, DDP or FSDP2.
+            Without one, engines are found as DeepSpeed makes them, and models under DDP
+            or FSDP2 at their optimizer's first step.
         optimizer: of a model that is no DeepSpeed engine: its `step` ends a step.
+        step: number of the model's next step, where training resumes; engines know theirs.
         out: the run's folder, the same for all ranks; else DSPROF_OUT, else "dsprof-run".
 
     Nothing is raised: what fails is said in one line on standard error, and the handle
     then stands for no recording. A second call for the same target gives its handle again.
     """
     for known in _active.handles:
-        if target is not None and known.target == id(target):
+        if known.target == id(target):
             return known
     handle, guard = Handle(), _guard()
-    guard(_attach)(handle, target, optimizer, out, guard)
+    if target is None:
+        guard(_search)(handle, out)
+    else:
+        guard(_attach)(handle, target, optimizer, step, out, guard)
     if guard.off:
         handle.patches.undo()
     return handle
@@ -91,13 +104,26 @@ def _guard() -> Guard:
     return _active.recorder.guard if _active.recorder else Guard()
 
 
-def _attach(handle: Handle, target: Any, optimizer: Any, out: Any, guard: Guard) -> None:
-    way, config = way_of(target, optimizer)
+def _attach(  # noqa: PLR0917
+    handle: Handle, target: Any, optimizer: Any, step: int, out: Any, guard: Guard
+) -> None:
+    way, config = way_of(target, optimizer, step)
     if _active.recorder is None:
         _active.recorder = _record(out, config, guard)
     handle.target = id(target)
     _active.handles.append(handle)
     way(_active.recorder, handle.patches)
+
+
+def _search(handle: Handle, out: Any) -> None:
+    from dsprof.hook.finding import Search
+
+    Search(out).start(handle.patches)
+
+
+def is_attached() -> bool:
+    """Whether something of this process is being recorded."""
+    return bool(_active.handles)
 
 
 def _record(out: Any, config: Mapping[str, Any], guard: Guard) -> Any:
@@ -108,7 +134,7 @@ def _record(out: Any, config: Mapping[str, Any], guard: Guard) -> Any:
     return recorder
 
 
-def way_of(target: Any, optimizer: Any) -> tuple[Any, Mapping[str, Any]]:
+def way_of(target: Any, optimizer: Any, step: int) -> tuple[Any, Mapping[str, Any]]:
     """How to record that target, and what its configuration says.
 
     Raises:
@@ -125,4 +151,4 @@ def way_of(target: Any, optimizer: Any) -> tuple[Any, Mapping[str, Any]]:
         raise DsprofError("is neither a DeepSpeed engine nor a model", what)
     if optimizer is None:
         raise DsprofError("needs the optimizer", what, "attach(model, optimizer=...)")
-    return partial(modules.attach, target, optimizer), {}
+    return partial(modules.attach, target, optimizer, step), {}

@@ -9,33 +9,25 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import importlib.util
+import os
 import sys
 import weakref
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
-from dsprof.hook.attach import attach
+from dsprof.hook.attach import Handle, attach
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
 
 Action = Callable[[ModuleType], None]
 
-_guard: Final = Guard()
-_patches: Final = Patches()  # for the life of the process
-_models: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
-_known: Final[weakref.WeakSet[Any]] = weakref.WeakSet()  # optimizers we have looked at
-
 
 def start() -> None:
     """Go on with the `sitecustomize` we stand in front of, then wait for imports."""
     _next_sitecustomize()
-    actions = {"deepspeed": _engines, "torch": _torch, "torch.distributed.fsdp": _fsdp2}
-    for name, action in list(actions.items()):
-        if name in sys.modules:
-            _guard(action)(sys.modules[name])
-            del actions[name]
-    sys.meta_path.insert(0, _Finder(actions))
+    Search(None).start(Patches())
 
 
 def _next_sitecustomize() -> None:
@@ -45,11 +37,100 @@ def _next_sitecustomize() -> None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
+class Search:
+    """Attaches to what it finds; `out` as in `attach`."""
+
+    def __init__(self, out: str | os.PathLike[str] | None) -> None:
+        self.out = out
+        self.guard = Guard()
+        self.found: list[Handle] = []
+        self._models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers we have looked at
+
+    def start(self, patches: Patches) -> None:
+        """Look at what is imported, and wait for what is not. `patches` takes it all back."""
+        self.patches = patches
+        actions: dict[str, Action] = {
+            "deepspeed": self._engines,
+            "torch": self._torch,
+            "torch.distributed.fsdp": self._fsdp2,
+        }
+        for name in actions.keys() & sys.modules.keys():
+            self.guard(actions.pop(name))(sys.modules[name])
+        finder = _Finder(actions, self.guard)
+        sys.meta_path.insert(0, finder)
+        patches.undo_with(partial(sys.meta_path.remove, finder), self._detach)
+
+    def _detach(self) -> None:
+        for handle in self.found:
+            handle.detach()
+
+    def _attach(self, target: Any, optimizer: Any = None) -> None:
+        self.found.append(attach(target, optimizer=optimizer, out=self.out))
+
+    def _engines(self, deepspeed: ModuleType) -> None:
+        """Every engine that `deepspeed.initialize` returns."""
+
+        def around(raw: Call) -> Call:
+            def initialize(*args: Any, **kwargs: Any) -> Any:
+                made = raw(*args, **kwargs)
+                self._attach(made[0])
+                return made
+
+            return initialize
+
+        self.patches.method(deepspeed, "initialize", around)
+
+    def _torch(self, torch: ModuleType) -> None:
+        """Models under DDP; and each optimizer's first step, to find the model it trains."""
+
+        def around(raw: Call) -> Call:
+            def initialise(model: Any, *args: Any, **kwargs: Any) -> None:
+                raw(model, *args, **kwargs)
+                self._models.add(model)
+
+            return initialise
+
+        self.patches.of_class(torch.nn.parallel.DistributedDataParallel, "__init__", around)
+        optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides its name
+        hook = optimizers.register_optimizer_step_post_hook(self.guard(self._stepped))
+        self.patches.undo_with(hook.remove)
+
+    def _fsdp2(self, fsdp: ModuleType) -> None:
+        """Models that `fully_shard` was called on, parts of models among them."""
+
+        def around(raw: Call) -> Call:
+            def fully_shard(model: Any, *args: Any, **kwargs: Any) -> Any:
+                sharded = raw(model, *args, **kwargs)
+                if not isinstance(model, list):
+                    self._models.add(model)
+                return sharded
+
+            return fully_shard
+
+        if hasattr(fsdp, "fully_shard"):
+            self.patches.method(fsdp, "fully_shard", around)
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        """The largest model that holds what this optimizer trains is recorded from here on."""
+        if optimizer in self._known:
+            return
+        self._known.add(optimizer)
+        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        sizes = {
+            model: len(held)
+            for model in list(self._models)
+            if trained & (held := {id(parameter) for parameter in model.parameters()})
+        }
+        if sizes:
+            self._attach(max(sizes, key=sizes.__getitem__), optimizer)
+
+
 class _Finder:
     """Lets the other finders find, and runs an action when the module is there."""
 
-    def __init__(self, actions: dict[str, Action]) -> None:
-        self.actions = actions
+    def __init__(self, actions: dict[str, Action], guard: Guard) -> None:
+        self.actions, self.guard = actions, guard
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
         action = self.actions.pop(name, None)
@@ -57,7 +138,7 @@ class _Finder:
             return None
         spec = importlib.util.find_spec(name)
         if spec and spec.loader:
-            spec.loader = _Loader(spec.loader, action)  # type: ignore[assignment]
+            spec.loader = _Loader(spec.loader, self.guard(action))  # type: ignore[assignment]
         return spec
 
 
@@ -73,64 +154,4 @@ class _Loader:
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__.loader = module.__loader__ = self.loader  # type: ignore[union-attr]
         self.loader.exec_module(module)
-        _guard(self.action)(module)
-
-
-def _engines(deepspeed: ModuleType) -> None:
-    """Every engine that `deepspeed.initialize` returns."""
-
-    def around(raw: Call) -> Call:
-        def initialize(*args: Any, **kwargs: Any) -> Any:
-            made = raw(*args, **kwargs)
-            attach(made[0])
-            return made
-
-        return initialize
-
-    _patches.method(deepspeed, "initialize", around)
-
-
-def _torch(torch: ModuleType) -> None:
-    """Models under DDP; and each optimizer's first step, to find the model it trains."""
-
-    def around(raw: Call) -> Call:
-        def initialise(model: Any, *args: Any, **kwargs: Any) -> None:
-            raw(model, *args, **kwargs)
-            _models.add(model)
-
-        return initialise
-
-    _patches.of_class(torch.nn.parallel.DistributedDataParallel, "__init__", around)
-    optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides its name
-    optimizers.register_optimizer_step_post_hook(_guard(_stepped))
-
-
-def _fsdp2(fsdp: ModuleType) -> None:
-    """Models that `fully_shard` was called on, parts of models among them."""
-
-    def around(raw: Call) -> Call:
-        def fully_shard(model: Any, *args: Any, **kwargs: Any) -> Any:
-            sharded = raw(model, *args, **kwargs)
-            if not isinstance(model, list):
-                _models.add(model)
-            return sharded
-
-        return fully_shard
-
-    if hasattr(fsdp, "fully_shard"):
-        _patches.method(fsdp, "fully_shard", around)
-
-
-def _stepped(optimizer: Any, *_: Any) -> None:
-    """The largest model that holds what this optimizer trains is recorded from here on."""
-    if optimizer in _known:
-        return
-    _known.add(optimizer)
-    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    sizes = {
-        model: len(held)
-        for model in list(_models)
-        if trained & (held := {id(parameter) for parameter in model.parameters()})
-    }
-    if sizes:
-        attach(max(sizes, key=sizes.__getitem__), optimizer=optimizer)
+        self.action(module)

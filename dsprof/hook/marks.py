@@ -19,19 +19,23 @@ class Marks:
         self.writer, self.track = writer, track
         self.scaled = scaled  # fp16: the loss is scaled, and steps can be skipped
         self.losses: list[float] = []
-        self.output_loss: float | None = None
         self.given = False  # backward passes through us, so outputs need no look
         names = ("loss", "lr", "grad_norm", "loss_scale", "skipped")
         self.names = {name: writer.name(name) for name in names}
 
     def output(self, result: Any) -> None:
         """A model that returns its loss; used where backward does not pass through us."""
-        if not self.given:
-            self.output_loss = scalar(getattr(result, "loss", result))
+        loss = loss_in(result)
+        if not self.given and getattr(loss, "requires_grad", False):  # else it is evaluation
+            self.add(loss)
 
     def loss(self, loss: Any) -> None:
         """The loss of one micro-batch, as given to backward."""
         self.given = True
+        self.add(loss)
+
+    def add(self, loss: Any) -> None:
+        """One micro-batch's loss, where it lies in host memory."""
         value = scalar(loss)
         if value is not None:
             self.losses.append(value)
@@ -39,7 +43,7 @@ class Marks:
     def write(self, step: int, optimizer: Any, grad_norm: Any = None, skipped: Any = None) -> None:
         """A step closed: write what is known of it, and forget its losses."""
         losses, self.losses = self.losses, []
-        mean = sum(losses) / len(losses) if losses else self.output_loss
+        mean = sum(losses) / len(losses) if losses else None
         self._metric("loss", mean, step)
         self._metric("lr", learning_rate(optimizer), step)
         self._metric("grad_norm", grad_norm, step)
@@ -51,6 +55,15 @@ class Marks:
         known = number(value)
         if known is not None:
             self.writer.metric(self.names[name], known, step, engine=self.track.number)
+
+
+def loss_in(result: Any) -> Any:
+    """What a model returned, or the loss in it: an attribute, a key, or what comes first."""
+    if isinstance(result, dict):  # ModelOutput of transformers is one
+        return result.get("loss")
+    if isinstance(result, tuple):
+        return result[0] if result else None
+    return getattr(result, "loss", result)
 
 
 def number(value: Any) -> float | None:

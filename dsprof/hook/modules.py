@@ -12,13 +12,15 @@ from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
 
 
-def attach(model: Any, optimizer: Any, recorder: Recorder, patches: Patches) -> None:
-    """Record `model`, trained by `optimizer`."""
-    parts = Parts(recorder, patches, 1, scaled=False)
+def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: Patches) -> None:
+    """Record `model`, trained by `optimizer`, whose next step has the number `step`."""
+    parts = Parts(recorder, patches, step, scaled=False)
     names = {kind.__name__ for kind in type(model).__mro__}
     if "DistributedDataParallel" in names:
         reducer = Reducer(model, parts)
         parts.forward(model, then=parts.guard(reducer.watch))
+    elif "LightningModule" in names:  # not wrapped: Lightning calls no forward, but this
+        parts.forward(model.trainer.strategy, "training_step")
     else:
         # FSDP2 gathers parameters in hooks, which run around `forward` and inside this.
         parts.forward(model, "_call_impl" if "FSDPModule" in names else "forward")
@@ -107,6 +109,7 @@ class Reducer:
 
     def _computed(self) -> None:
         self.since = now()
+        self.parts.recorder.collectives.wait_begins()
         self.queue(self.reduced)
 
     def _reduced(self) -> None:

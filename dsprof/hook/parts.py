@@ -76,8 +76,21 @@ class Parts:
         phase = self.timeline.phase(path, Class.OPTIMIZER)
         frames: list[Frame | None] = []
 
-        def begin(*_: Any) -> None:
+        def begin(_: Any, args: Any, kwargs: Any) -> Any:
             frames.append(self.enter(self.track, phase))
+            return around_closure(paused, args, kwargs)
+
+        def paused(closure: Call) -> Call:
+            """Forward and backward inside the optimizer's step are no part of its phase."""
+
+            def call() -> Any:
+                self.leave(frames.pop())
+                try:
+                    return closure()
+                finally:
+                    frames.append(self.enter(self.track, phase))
+
+            return call
 
         def end(*_: Any) -> None:
             self.leave(frames.pop())
@@ -102,6 +115,15 @@ class Parts:
 
     def backward_done(self) -> None:
         self.track.backward_done = True
+
+
+def around_closure(around: Callable[[Call], Call], args: Any, kwargs: Any) -> Any:
+    """The arguments of `step` with `around` its closure; None if it was given none."""
+    if len(args) > 1 and callable(args[1]):
+        return (args[0], around(args[1]), *args[2:]), kwargs
+    if callable(kwargs.get("closure")):
+        return args, {**kwargs, "closure": around(kwargs["closure"])}
+    return None
 
 
 def timed(raw: Call, enter: Call, leave: Call, track: Track, phase: Phase) -> Call:

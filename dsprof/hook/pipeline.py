@@ -59,7 +59,7 @@ def _instruction(name: str, function: Any, parts: Parts) -> Any:
 def _closed(engine: Any, parts: Parts) -> None:
     step = engine.global_steps
     if step >= parts.track.step:
-        parts.marks.output(getattr(engine, "agg_train_loss", None))
+        parts.marks.add(getattr(engine, "agg_train_loss", None))
         parts.marks.write(
             step, engine.optimizer, engine.get_global_grad_norm(), engine.skipped_steps
         )

@@ -63,6 +63,9 @@ class Recorder:
         self.guard(self._finish)()
         self.guard.off = True
 
+    def metric(self, name: str, value: float, step: int) -> None:
+        self.writer.metric(self.writer.name(name), value, step)
+
     def _finish(self) -> None:
         if self.gpu:
             self.gpu.stop()

@@ -34,12 +34,17 @@ def interpreter(needs: str = "deepspeed") -> str:
 
 
 def launch(
-    name: str, out: Path, *args: object, **environment: str
+    name: str,
+    out: Path,
+    *args: object,
+    ranks: int = 2,
+    needs: str = "deepspeed",
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """`jobs/NAME.py OUT ARGS...` on two ranks."""
+    """`jobs/NAME.py OUT ARGS...` on two ranks, or as a process that knows of no ranks."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", ranks]
     command = [
-        interpreter(), "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-        JOBS / f"{name}.py", out, *args,
+        interpreter(needs), *(launcher if ranks > 1 else []), JOBS / f"{name}.py", out, *args
     ]  # fmt: skip
     return subprocess.run(
         list(map(str, command)),
@@ -51,10 +56,13 @@ def launch(
     )
 
 
-def run(name: str, out: Path, *args: object, **environment: str) -> list[dict[str, Any]]:
+def run(
+    name: str, out: Path, *args: object, ranks: int = 2, needs: str = "deepspeed"
+) -> list[dict[str, Any]]:
     """The results of a job that must succeed, by rank."""
-    done = launch(name, out, *args, **environment)
+    done = launch(name, out, *args, ranks=ranks, needs=needs)
     assert done.returncode == 0, done.stderr[-3000:]
     return [
-        json.loads((out / f"result-{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)
+        json.loads((out / f"result-{rank}.json").read_text(encoding="utf-8"))
+        for rank in range(ranks)
     ]

@@ -1,0 +1,43 @@
+"""Lightning: `Trainer(..., callbacks=[DsprofCallback()])`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lightning.pytorch import Callback
+
+from dsprof.hook import Handle, attach
+
+
+class DsprofCallback(Callback):  # type: ignore[misc]  # types are the library's
+    """Records what `Trainer.fit` does, one file a rank, on any strategy.
+
+    A module with several optimizers is recorded by the steps of its first one.
+    """
+
+    def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
+        """`out` as in `dsprof.attach`."""
+        self.out = out
+        self._handle: Handle | None = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """The strategy's model is the engine, the wrapped model or the module itself."""
+        optimizers = trainer.optimizers
+        self._handle = attach(
+            trainer.strategy.model or pl_module,
+            optimizer=optimizers[0] if optimizers else None,
+            step=trainer.global_step + 1,
+            out=self.out,
+        )
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        self._end()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:  # noqa: ARG002
+        self._end()
+
+    def _end(self) -> None:
+        if self._handle is not None:
+            self._handle.detach()
+            self._handle = None

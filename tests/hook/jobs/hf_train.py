@@ -1,0 +1,71 @@
+"""Hugging Face's Trainer with the callback: argv[2] is "deepspeed", "ddp" or "plain"."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+from transformers import Trainer, TrainingArguments
+
+from dsprof.integrations.hf import DsprofCallback
+from tests.hook.jobs import job
+
+STEPS = 6
+
+
+class Rows(Dataset):  # type: ignore[misc]  # where torch is not installed
+    def __len__(self) -> int:
+        return 512
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(index)
+        return {"x": torch.randn(job.WIDTH, generator=generator)}
+
+
+class Model(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = job.model()
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": self.inner(x).square().mean()}
+
+
+def arguments(kind: str) -> TrainingArguments:
+    more: dict[str, Any] = {}
+    if kind == "deepspeed":
+        more["deepspeed"] = {
+            "train_micro_batch_size_per_gpu": "auto",
+            "gradient_accumulation_steps": "auto",
+            "zero_optimization": {"stage": 1},
+            "optimizer": {"type": "Adam", "params": {"lr": "auto", "torch_adam": True}},
+            "zero_allow_untested_optimizer": True,
+        }
+    return TrainingArguments(
+        output_dir=str(job.OUT / "trainer"), max_steps=STEPS, per_device_train_batch_size=8,
+        gradient_accumulation_steps=2, use_cpu=True, report_to=[], save_strategy="no",
+        logging_steps=2, disable_tqdm=True, **more,
+    )  # fmt: skip
+
+
+def train(kind: str, *callbacks: Any) -> list[str]:
+    trainer = Trainer(
+        model=Model(), args=arguments(kind), train_dataset=Rows(), callbacks=list(callbacks)
+    )
+    trainer.train()
+    return [parameter.detach().sum().item().hex() for parameter in trainer.model.parameters()]
+
+
+def main() -> None:
+    kind = sys.argv[2]
+    if kind == "deepspeed":
+        job.start_deepspeed()
+    plain = train(kind)
+    watched = train(kind, DsprofCallback(out=job.OUT / "run"))
+    job.finish({"plain": plain, "watched": watched})
+
+
+main()
