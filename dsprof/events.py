@@ -146,19 +146,6 @@ GPU: Final = {
     "ecc_uncorrected": "the same, not corrected (column count)",
 }
 
-#: Canonical GPU names (kind "gpu", column value unless said): samples of one device, whose
-#: UUID is in text.
-GPU: Final = {
-    "utilisation": "part of the time in which some kernel ran, percent",
-    "sm_clock": "clock of the processors, Hz",
-    "max_sm_clock": "the highest such clock the device allows, Hz",
-    "temperature": "degrees Celsius",
-    "power": "watts",
-    "power_limit": "watts",
-    "used": "memory in use by all processes (column bytes)",
-    "throttle_reasons": "why the clock is lowered: NVML's bits (nvmlClocksEventReason*)",
-}
-
 #: Problem names (kind "problem"): the failures and warnings a log can tell.
 PROBLEMS: Final = {
     "oom": "out of memory on a GPU",
@@ -211,4 +198,8 @@ CONFIG: Final = {
     "offload_param": "cpu or nvme",
     "dtype": "fp16, bf16, fp32",
     "network": "what NCCL says it uses: IB, Socket, ...",
+    "gpu": "UUID of the rank's GPU",
+    "gpu_memory_bytes": "of one GPU",
+    "gpu_counters": "why there are none, where a recording has none",
+    "phases_on": "gpu: phases are time on the device's stream; host: on the CPU that feeds it",
 }

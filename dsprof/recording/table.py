@@ -197,6 +197,11 @@ class Sheet:
         self._steps()
         self._values()
 
+    @property
+    def of_node(self) -> Array:
+        """Rows that are not of the rank that wrote them: one rank samples all GPUs of its node."""
+        return np.asarray(self.kind == RowKind.GPU)
+
     def _of(self, *kinds: RowKind) -> tuple[Array, Array]:
         """Where rows of these kinds stand, and the rows."""
         wanted = np.zeros(256, bool)
@@ -261,12 +266,17 @@ class Origin:
         self.rank = rank if isinstance(rank, int) else None
         self.host = host if isinstance(host, str) else None
 
+    def ranks(self, size: int, others: Array | None) -> pa.Array:
+        """Its rank, but for rows that are of `others`."""
+        if self.rank is None:
+            return pa.nulls(size, pa.int32())
+        return pa.array(_same(self.rank, size, "int32"), mask=others)
+
     def table(self, columns: dict[str, Any], size: int, source: str) -> pa.Table:
         """`columns` and what they lack, as a table of the schema."""
-        rank = pa.nulls(size, pa.int32()) if self.rank is None else _same(self.rank, size, "int32")
         columns |= {
             "segment": _same(self.segment, size, "int32"),
-            "rank": rank,
+            "rank": self.ranks(size, columns.pop("of_node", None)),
             "host": _word(self.host, size),
             "source": _word(source, size),
             "record": np.arange(size, dtype=np.int32),
@@ -308,6 +318,7 @@ def events_of(portion: Portion, names: Names, clock: Clock, origin: Origin) -> p
         "kind": kinds.column(kinds.of(sheet.kind)),
         "line": sheet.place + portion.first,
         "timers": _timers(sheet.kind == RowKind.SPAN),
+        "of_node": sheet.of_node,
         **{name: pa.array(column, from_pandas=True) for name, column in sheet.measures.items()},
         **{name: sheet.words[name].column(codes) for name, codes in sheet.codes.items()},
     }
