@@ -20,6 +20,7 @@ from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, position
 
 _RUN: Final = ("segment", "engine")
 _STEP: Final = ("segment", "engine", "step", "rank")
+_PROCESS: Final = ("segment", "rank")
 
 
 def recorded(events: pd.DataFrame) -> pd.Series[bool]:
@@ -55,11 +56,28 @@ def _rows(events: pd.DataFrame) -> pd.DataFrame:
     """Spans, and the collectives of recordings; those outside of any phase are their own."""
     spans = recorded(events)
     calls = (events["kind"] == Kind.COMM) & events["pattern"].isna() if spans.any() else spans
-    rows = events[(spans | calls) & events["step"].notna()]
+    rows = _on_device(events[(spans | calls) & events["step"].notna()], events)
     outside = rows["raw"].isna()
     if not outside.any():
         return rows
     return rows.assign(raw=rows["raw"].astype("str").mask(outside, rows["name"]).astype("category"))
+
+
+def _on_device(rows: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
+    """Of processes on a GPU the device's time counts, and what has none is unknown.
+
+    What the host took to put work on the stream says nothing of the work.
+    """
+    told = events[(events["kind"] == Kind.CONFIG) & (events["name"] == "phases_on")]
+    whose = known_rank(told[told["text"] == "gpu"])[list(_PROCESS)]
+    if whose.empty:
+        return rows
+    whose = whose.drop_duplicates().sort_values(list(_PROCESS))
+    device = positions(whose, known_rank(rows), *_PROCESS) >= 0
+    measured, counted = rows["value"].notna(), rows["count"].notna()  # not: what a step kept
+    mine = device & measured & (rows["kind"] == Kind.PHASE)
+    rows = rows.assign(seconds=rows["seconds"].mask(mine, rows["value"]))
+    return rows[~device | measured | ~counted]
 
 
 def _blind(calls: pd.DataFrame) -> pd.DataFrame:

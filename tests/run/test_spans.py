@@ -261,3 +261,68 @@ def test_hand_made_comm_rows_without_recorded_phases_stay_collectives(tmp_path: 
         {"kind": ["comm"], "name": ["all_reduce"], "step": [1], "value": [0.5], "seconds": [0.6]}
     )
     assert len(from_events(rows).phases) == 0
+
+
+def on_gpu(folder: Path, rank: int, known: int, **more: int) -> None:
+    """Four steps whose host time is 1 ms a phase; the device's time of `known` of them is told.
+
+    On the device a forward takes 30 ms, a backward 60 ms of which 12 ms are blocked.
+    """
+    writer = Writer.create(folder, header(rank), **more)
+    writer.config("phases_on", "gpu")
+    backward = writer.name("backward", 0, "compute")
+    names = {writer.name("forward", 0, "compute"): 30 * MS, backward: 60 * MS}
+    reduce = writer.name("all_reduce", backward)
+    for step in range(1, 5):
+        at, told = step * 100 * MS, step <= known
+        for name, length in names.items():
+            writer.span(name, at, at + MS, step, 0, length if told else -1)
+        writer.collective(reduce, 0, at, at, 12 * MS if told else -1, step)
+        classes = [0.078, 0.012, 0, 0, 0, 0, 0, 0.010] if told else [float("nan")] * 8
+        writer.step(step, at, at + 100 * MS, classes)
+        writer.flush()
+    writer.close()
+
+
+def test_on_a_gpu_phases_are_the_time_of_its_stream(tmp_path: Path) -> None:
+    on_gpu(tmp_path, 0, 4)
+    run = load(tmp_path)
+    assert phase_row(run, "forward")["seconds"] == pytest.approx(0.030)
+    assert phase_row(run, "backward")["self_seconds"] == pytest.approx(0.048)
+    assert run.steps["compute"].to_numpy() == pytest.approx([0.078] * 4)
+    assert run.steps["communication"].to_numpy() == pytest.approx([0.012] * 4)
+    assert run.meta["phases_on"] == "gpu"
+
+
+def test_a_step_whose_device_time_is_lost_has_no_phases_instead_of_the_host_s(
+    tmp_path: Path,
+) -> None:
+    on_gpu(tmp_path, 0, 3)
+    run = load(tmp_path)
+    assert sorted(run.phases["step"].unique()) == [1, 2, 3]
+    assert run.steps["compute"].isna().tolist() == [False, False, False, True]
+    assert not run.phases["mixed"].any()
+
+
+def test_beside_a_gpu_a_rank_on_the_host_keeps_the_host_s_time(tmp_path: Path) -> None:
+    on_gpu(tmp_path, 0, 4)
+    record(tmp_path, 4, 1)
+    run = load(tmp_path)
+    assert phase_row(run, "forward", rank=0)["seconds"] == pytest.approx(0.030)
+    assert phase_row(run, "forward", rank=1)["seconds"] == pytest.approx(0.020)
+
+
+def test_forgotten_parts_of_a_gpu_s_recording_keep_their_classes(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header(0), keep_bytes=8 * 4096)
+    writer.config("phases_on", "gpu")
+    forward = writer.name("forward", 0, "compute")
+    for step in range(1, 201):
+        at = step * 100 * MS
+        for _ in range(8):
+            writer.span(forward, at, at + MS, step, 0, 10 * MS)
+        writer.step(step, at, at + 100 * MS, [0.08, 0, 0, 0, 0, 0, 0, 0.02])
+        writer.flush()
+    writer.close()
+    assert len(list(tmp_path.glob("*.kept.dsprof"))) == 1
+    run = load(tmp_path)
+    assert run.steps["compute"].to_numpy() == pytest.approx([0.08] * 200)
