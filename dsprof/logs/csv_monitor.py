@@ -8,7 +8,6 @@ writes the loss one batch early (its first count is 0 where the others' is one b
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,9 @@ from dsprof.grammar import Grammar
 from dsprof.logs.table import SCHEMA
 
 _FILE: Final = re.compile(r"(?:^|[/\\])Train_Samples_(\w+)\.csv$")
+_LINE: Final = re.compile(
+    r"\s*(\d{1,18})\s*,\s*([-+]?(?:\d{1,60}(?:\.\d{0,60})?(?:[eE][-+]?\d{1,3})?|nan|inf))\s*$"
+)
 _TIMER: Final = "elapsed_time_ms_"
 _NAMES: Final = {"train_loss": "loss"}
 _FLAVOUR: Final = "zero"
@@ -74,18 +76,20 @@ def _read(name: str) -> _Scalar:
     assert match is not None
     samples, values, lines = [], [], []
     try:
-        with Path(name).open(newline="", encoding="utf-8", errors="replace") as file:
-            for number, row in enumerate(csv.reader(file), 1):
-                try:
-                    count, value = int(row[0]), float(row[1])
-                except (IndexError, ValueError):
-                    continue  # the header; a line that a crash cut short
-                samples.append(count)
-                values.append(value)
-                lines.append(number)
+        text = Path(name).read_bytes().decode("utf-8", "replace").replace("\0", "")
     except OSError as error:
-        raise DsprofError(f"cannot be read: {error.strerror}", name) from None
-    return _Scalar(name, match[1], np.array(samples, np.int64), np.array(values), np.array(lines))
+        raise DsprofError(f"cannot be read: {error.strerror or error}", name) from None
+    whole = text[: text.rfind("\n") + 1]  # a crash may have cut the last number
+    for number, line in enumerate(whole.split("\n"), 1):
+        found = _LINE.match(line)
+        if found is None:
+            continue  # the header, or what a crash left
+        samples.append(int(found[1]))
+        values.append(float(found[2]))
+        lines.append(number)
+    return _Scalar(
+        name, match[1], np.array(samples, np.int64), np.array(values), np.array(lines, np.int64)
+    )
 
 
 def _batch_size(scalars: Sequence[_Scalar]) -> int:

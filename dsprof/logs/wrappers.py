@@ -44,7 +44,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (
         True,
         rb"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d " + _TIME + rb" \d{4})?"
-        rb"\[(?:prterun-[\w.-]{1,200}@)?\d+,(?P<rank>\d+)\]<(?P<stream>stdout|stderr|stddiag)>:\s?",
+        rb"\[(?:prterun-[\w.-]{1,200}@)?\d+,(?P<rank>\d{1,6})\]<(?P<stream>stdout|stderr|stddiag)>:\s?",
     ),
     # DeepSpeed logger, with or without function; OCR puts a space behind the comma
     (
@@ -72,7 +72,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     ),
     (True, rb"(?P<american>\d\d/\d\d/\d{4} " + _TIME + rb") - [A-Z]+ - [\w.]{1,128} - "),
     # torch: global rank; glog with and without month padding, with and without a pid
-    (True, rb"\[rank(?P<rank>\d+)\]:? ?"),
+    (True, rb"\[rank(?P<rank>\d{1,6})\]:? ?"),
     (
         True,
         rb"\[?[WEIFC](?P<clock>\d{3,4} " + _TIME + rb"\.\d{3,9})(?: +\d+)? "
@@ -82,8 +82,8 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     # torchrun --tee: role and local rank
     (True, rb"\[[a-z_]{1,32}?(?P<local>\d{1,4})\]: ?"),
     # DeepSpeed's own rank words
-    (True, rb"\[Rank (?P<rank>-?\d+)\] ?"),
-    (True, rb"rank[=:](?P<rank>\d+) (?:\| )?(?:\Z|(?=time \(ms\)|comm op|step=))"),
+    (True, rb"\[Rank (?P<rank>-?\d{1,6})\] ?"),
+    (True, rb"rank[=:](?P<rank>\d{1,6}) (?:\| )?(?:\Z|(?=time \(ms\)|comm op|step=))"),
     # docker compose; pdsh, clush, ansible; srun --label; collectors
     (False, _HOST + rb" {1,20}\| "),
     (False, rb"(?P<stream>stdout|stderr): ?"),

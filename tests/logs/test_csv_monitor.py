@@ -63,6 +63,23 @@ def test_a_line_that_a_crash_cut_short_is_left_out(tmp_path: Path) -> None:
     assert [e["line"] for e in _events(tmp_path) if e["name"] == "lr"] == [2, 3]
 
 
+@pytest.mark.parametrize("spoilt", ["24,3.", "24,3.5", "24,3.5\0\0"])
+def test_a_last_number_that_may_go_on_is_left_out(spoilt: str, tmp_path: Path) -> None:
+    file = _write(tmp_path / "job", "lr", [(8, 1.0), (16, 2.0)])
+    file.write_text(file.read_text() + spoilt)
+    assert [e["value"] for e in _events(tmp_path) if e["name"] == "lr"] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["9" * 10_000 + ",1.0", "24," + "9" * 10_000, "24,1e9999", "9" * 21 + ",1", '"' * 200_000],
+)
+def test_numbers_without_measure_are_left_out(odd: str, tmp_path: Path) -> None:
+    file = _write(tmp_path / "job", "lr", [(8, 1.0), (16, 2.0)])
+    file.write_text(file.read_text() + f"{odd}\n\0\0" + "32,4.0\n")
+    assert [e["value"] for e in _events(tmp_path) if e["name"] == "lr"] == [1.0, 2.0, 4.0]
+
+
 def test_each_number_leads_to_its_file_and_line(tmp_path: Path) -> None:
     file = _write(tmp_path / "job", "loss_scale", [(8, 65536.0)])
     event = next(e for e in _events(tmp_path) if e["name"] == "loss_scale")
