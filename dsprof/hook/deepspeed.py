@@ -96,7 +96,7 @@ def config(engine: Any) -> dict[str, Any]:
         if callable(value):
             found[name] = value()
     found["dtype"] = _dtype(engine)
-    found |= _costly_defaults(engine)
+    found |= costly_defaults(engine, waits=_device_waits())
     raw = getattr(engine.config, "_param_dict", None) or getattr(engine, "config", None)
     if isinstance(raw, Mapping):
         found["ds_config"] = dict(raw)
@@ -118,15 +118,26 @@ def _dtype(engine: Any) -> str:
     return "bf16" if engine.bfloat16_enabled() else "fp32"
 
 
-def _costly_defaults(engine: Any) -> dict[str, float]:
-    """Settings that make the device wait for the host: they cost time and hide overlap."""
+def _device_waits() -> bool:
+    """Whether synchronising costs anything: a CPU is done when it returns."""
+    from deepspeed.accelerator import get_accelerator
+
+    synchronous = getattr(get_accelerator(), "is_synchronized_device", None)
+    return not (synchronous and synchronous())
+
+
+def costly_defaults(engine: Any, *, waits: bool) -> dict[str, float]:
+    """Settings that make the host wait for the device: they cost time and hide overlap.
+
+    The throughput timer's is on by default, and waits at both ends of every micro-batch.
+    """
     timer = getattr(getattr(engine, "tput_timer", None), "config", None)
     settings = {
         "wall_clock_breakdown": engine.wall_clock_breakdown(),
         "memory_breakdown": engine.memory_breakdown(),
     }
     if timer is not None:
-        settings["throughput_timer_synchronized"] = timer.enabled and timer.synchronized
+        settings["throughput_timer_synchronized"] = waits and timer.enabled and timer.synchronized
     logger = getattr(engine._config, "comms_logger_enabled", None)  # noqa: SLF001
     if logger is not None:
         settings["comms_logger"] = logger

@@ -1,0 +1,49 @@
+"""What DeepSpeed does at its defaults that costs time is in the recording, as the engine has it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dsprof.hook.deepspeed import costly_defaults
+
+
+def engine(**more: Any) -> SimpleNamespace:
+    """As much of an engine as is asked; the throughput timer as DeepSpeed makes it by default."""
+    timer = SimpleNamespace(config=SimpleNamespace(enabled=True, synchronized=True))
+    return SimpleNamespace(
+        **{
+            "tput_timer": timer,
+            "wall_clock_breakdown": lambda: False,
+            "memory_breakdown": lambda: False,
+            "_config": SimpleNamespace(comms_logger_enabled=False),
+            **more,
+        }
+    )
+
+
+def test_the_throughput_timer_waits_at_deepspeed_s_defaults() -> None:
+    assert costly_defaults(engine(), waits=True) == {
+        "wall_clock_breakdown": 0,
+        "memory_breakdown": 0,
+        "comms_logger": 0,
+        "throughput_timer_synchronized": 1,
+    }
+
+
+def test_on_a_cpu_it_waits_for_nothing() -> None:
+    assert costly_defaults(engine(), waits=False)["throughput_timer_synchronized"] == 0
+
+
+@pytest.mark.parametrize("timer", [(False, True), (True, False)])
+def test_a_timer_that_is_off_or_does_not_wait_costs_nothing(timer: tuple[bool, bool]) -> None:
+    config = SimpleNamespace(enabled=timer[0], synchronized=timer[1])
+    told = costly_defaults(engine(tput_timer=SimpleNamespace(config=config)), waits=True)
+    assert told["throughput_timer_synchronized"] == 0
+
+
+def test_an_old_engine_without_these_settings_tells_of_the_others() -> None:
+    old = engine(tput_timer=None, memory_breakdown=lambda: True, _config=SimpleNamespace())
+    assert costly_defaults(old, waits=True) == {"wall_clock_breakdown": 0, "memory_breakdown": 1}
