@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from dsprof.grammar import Grammar
-from dsprof.logs.records import Groups
+from dsprof.logs.measures import Groups
 
 LOOK_BACK: Final = 4096  # bytes before a record in which its bar must stand
 _TRIES: Final = 4

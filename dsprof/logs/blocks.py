@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dsprof.grammar.model import Block
+from dsprof.logs import wrappers
+from dsprof.logs.records import Records
+from dsprof.logs.senders import Sender
 from dsprof.logs.torn import whole_groups
 
 _LONGEST_JSON: Final = 1 << 18
 _LONGEST_LINE: Final = 1 << 14
+_LONGEST_WRAPPER: Final = 400
+_MOST_OPEN: Final = 32
 
 Found = tuple[int, tuple[bytes | None, ...]]
 
@@ -21,18 +26,17 @@ class OpenBlock:
     """A block that is being read.
 
     `wrapped` says that the opening line had something in front of its text (`margin`: what
-    people put there; launchers and loggers come behind it), so its
-    lines do too; `who` is whose lines they are: several ranks print at once.
+    people put there; launchers and loggers come behind it), so its lines do too; `sender` is
+    whose lines they are: several ranks print at once.
     """
 
     pattern: int
     block: Block
-    opened_at: int
+    opened_at: int  # where in the piece its opening line ends; -1 once that lies behind
     wrapped: bool
     margin: re.Pattern[bytes] | None
-    who: int
+    sender: Sender
     opening: bytes
-    at: bytes | None
     until: int = -1  # where in the piece another opening ended it
     seen: int = 0
     missed: int = 0
@@ -102,6 +106,88 @@ class OpenBlock:
         self.missed = 0
         whole = whole[: whole.rfind(b"}") + 1]
         return (len(self.block.lines), (whole,)) if _is_json(whole) else None
+
+
+class Blocks:
+    """The open blocks of a source. A few can be open at once: several ranks print tables
+    and tracebacks side by side."""
+
+    def __init__(self, records: Records) -> None:
+        self._open: list[OpenBlock] = []
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, block: OpenBlock, low: int) -> None:
+        """Whoever opens a block again, on the line at `low`, has ended the one before."""
+        rivals = [b for b in self._open if b.until < 0]
+        same = [b for b in rivals if (b.pattern, b.sender[0]) == (block.pattern, block.sender[0])]
+        for ended in same or rivals[:-_MOST_OPEN]:
+            ended.until = low
+        self._open.append(block)
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._open = []
+
+    def feed(
+        self, piece: bytes, offset: int, before: int, taken: set[int], *, unended: bool = False
+    ) -> None:
+        """Gives open blocks the lines of a piece that stand behind their opening one.
+
+        Args:
+            offset: place of the piece in the source.
+            before: lines that went before it.
+            taken: where the lines begin that hold a record; those of blocks are added.
+            unended: it is a last line without its end.
+        """
+        texts: dict[int, tuple[int, bytes]] = {}  # several blocks read the same line
+        for block in self._open:
+            low = block.opened_at + 1
+            number = before + 1 + piece.count(b"\n", 0, low)
+            until = len(piece) if block.until < 0 else block.until
+            while low < until and not block.done:
+                high = piece.find(b"\n", low)
+                high = len(piece) if high < 0 else high
+                missed = block.missed
+                is_open = unended and high == len(piece)
+                found = self._read_line(block, piece[low:high], low, texts, is_open=is_open)
+                if block.missed <= missed:
+                    taken.add(low)  # understood, whether or not it says anything
+                if found is not None:
+                    line, groups = found
+                    self._records.add(
+                        block.pattern, offset + low, number, block.sender, groups, line
+                    )
+                elif low in taken and block.missed > missed:
+                    block.missed -= 1  # another pattern's line is no gap
+                low, number = high + 1, number + 1
+            block.opened_at = -1
+        self._open = [block for block in self._open if not block.done and block.until < 0]
+
+    def _read_line(
+        self,
+        block: OpenBlock,
+        line: bytes,
+        low: int,
+        texts: dict[int, tuple[int, bytes]],
+        *,
+        is_open: bool,
+    ) -> Found | None:
+        text = line.rstrip(b"\r")
+        if block.wrapped:
+            senders = self._records.senders
+            if low not in texts:
+                margin = block.margin.match(text) if block.margin else None
+                text = text[margin.end() :] if margin else text
+                plan = wrappers.study(text[:_LONGEST_WRAPPER], whole=False, outer=True)
+                texts[low] = senders.identify(text, plan), text[plan.end :]
+            who, text = texts[low]
+            if not senders.may_be(who, block.sender[0]):
+                block.miss()
+                return None
+        return block.read(text, is_open=is_open)
 
 
 def _is_json(text: bytes) -> bool:

@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dsprof.grammar import Pairs
 
@@ -22,9 +21,6 @@ _TRIM: Final = b" \t'\""
 _TRIMMED: Final = np.zeros(256, dtype=bool)
 _TRIMMED[list(_TRIM)] = True
 _NUMBER: Final = re.compile(rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|NaN|Infinity)")
-_NUMERIC: Final = (
-    r"^[-+]?(\d{1,60}(\.\d{0,60})?([eE][-+]?\d{1,9})?|\.\d{1,60}|nan|inf|NaN|Infinity)$"
-)
 _NEWLINE: Final = 10
 _FEW: Final = 64  # records below which arrow's start-up costs more than it saves
 
@@ -137,17 +133,6 @@ def _trim(flat: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[np.ndar
         end[some] -= 1
         some = some[_TRIMMED[flat[end[some] - 1]] & (start[some] < end[some])]
     return start, end
-
-
-def numbers_of(texts: list[bytes] | pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Values as float64, and where the text was no number (the value there is NaN)."""
-    array = pa.array(texts, pa.binary()) if isinstance(texts, list) else texts
-    try:
-        values = array.cast(pa.string()).cast(pa.float64())
-    except pa.ArrowInvalid:
-        numeric = pc.match_substring_regex(array, _NUMERIC)
-        values = pc.if_else(numeric, array, None).cast(pa.string()).cast(pa.float64())
-    return np.asarray(values.fill_null(np.nan)), np.asarray(pc.is_null(values))
 
 
 def end_of_pairs(text: bytes, pairs: Pairs) -> int:

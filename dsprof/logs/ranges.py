@@ -47,8 +47,10 @@ def ranges_of(name: str, processes: int, grammar: Grammar) -> list[Range]:
     with Path(name).open("rb") as file:
         head = Scanner(grammar)
         head.feed(file.read(_HEAD))
+        head.finish()
     cuts = [size * i // count for i in range(count + 1)]
-    return [Range(name, start, end, head.year if start else 0) for start, end in pairwise(cuts)]
+    year = head.records.senders.year
+    return [Range(name, start, end, year if start else 0) for start, end in pairwise(cuts)]
 
 
 def scan_ranges(
@@ -86,8 +88,7 @@ def _scan_to_file(part: Range, grammar: Grammar, file: str, *, last: bool) -> No
 
 def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
     """What one range holds, read to the end of its last line and of the blocks it opened."""
-    scanner = Scanner(grammar)
-    scanner.year = part.year
+    scanner = Scanner(grammar, year=part.year)
     with Path(part.name).open("rb") as file:
         if part.start:
             file.seek(part.start - 1)

@@ -8,9 +8,8 @@ from typing import Final
 from dsprof.grammar import Grammar, Pattern
 from dsprof.logs.find import finder, shortest
 
-#: Number of a pattern and the regex that tells whether it begins at a needle; None if the
-#: needle is all there is to it.
-Candidate = tuple[int, re.Pattern[bytes] | None]
+#: Number of a pattern and the regex that tells whether it begins at a needle.
+Candidate = tuple[int, re.Pattern[bytes]]
 
 
 class Search:
@@ -21,7 +20,8 @@ class Search:
         longest: bytes of the longest needle.
         of_needle: candidates, those with the longest own needle first.
         looks_back: a record of the pattern is numbered by the bar in front of it.
-        simple: a record is its match and nothing more.
+        more: a record reaches beyond its match, to a lead or to pairs.
+        around: its sender is wanted at once, for a bar or a block.
         blanks: what stands around the pairs of a record and says nothing.
     """
 
@@ -32,10 +32,8 @@ class Search:
         self.longest = max(map(len, needles), default=0)
         self.of_needle = [_candidates(patterns, needle) for needle in needles]
         self.looks_back = [_looks_back(pattern) for pattern in patterns]
-        self.simple = [
-            p.lead is None and p.pairs is None and p.block is None and not _looks_back(p)
-            for p in patterns
-        ]
+        self.more = [p.lead is not None or p.pairs is not None for p in patterns]
+        self.around = [p.block is not None or _looks_back(p) for p in patterns]
         self.blanks = [b" |\t" + p.pairs.separator if p.pairs else b"" for p in patterns]
 
 
@@ -67,7 +65,7 @@ def _candidates(patterns: tuple[Pattern, ...], needle: bytes) -> list[Candidate]
         for own in pattern.needles:
             text = pattern.regex.pattern if pattern.regex else re.escape(own)
             if own == needle:
-                found.append((-len(own), number, pattern.regex))
+                found.append((-len(own), number, re.compile(text)))
             elif own.startswith(needle):
                 regex = re.compile(b"(?=%s)(?:%s)" % (re.escape(own), text))
                 found.append((-len(own), number, regex))

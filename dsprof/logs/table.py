@@ -11,7 +11,8 @@ import pyarrow as pa
 from dsprof.grammar import Grammar
 from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.place import Placed, Source, place
-from dsprof.logs.records import MEASURES, Records, Rows
+from dsprof.logs.records import Records
+from dsprof.logs.rows import MEASURES, Rows
 from dsprof.logs.torn import CUT_SHORT, may_lack_timers
 
 SCHEMA: Final = pa.schema(
@@ -58,14 +59,14 @@ class Sheet:
             if last:
                 parts.clear()
         self.torn = may_lack_timers(
-            self.columns.pop("torn"), self.columns["signature"], records.signatures.values
+            self.columns.pop("torn"), self.columns["signature"], records.reader.signatures.values
         )
-        self.cut_short = records.texts(CUT_SHORT) if self.torn.any() else -1
+        self.cut_short = records.reader.texts(CUT_SHORT) if self.torn.any() else -1
         if rank is not None:
             unknown = self.columns["rank"] < 0
             self.columns["rank"] = np.where(unknown, rank, self.columns["rank"]).astype(np.int32)
         if host is not None and len(self.columns["host"]):
-            code = records.hosts(host)
+            code = records.senders.hosts(host)
             unknown = self.columns["host"] < 0
             self.columns["host"] = np.where(unknown, code, self.columns["host"]).astype(np.int32)
 
@@ -91,13 +92,13 @@ class Sheet:
         )
         for name in ("pattern", "step", "signature"):
             del c[name]  # nothing asks for them any more
-        return place(source, grammar, self.records.signatures.values)
+        return place(source, grammar, self.records.reader.signatures.values)
 
     def _bars(self) -> tuple[np.ndarray, np.ndarray]:
         """Position and length of the progress bar that each record shows, -1 if none."""
         count = self.records.count
         found = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-        names = [key.name for key in self.records.keys.values]
+        names = [key.name for key in self.records.reader.keys.values]
         for target, name in zip(found, ("bar_position", "bar_total"), strict=True):
             codes = [i for i, other in enumerate(names) if other == name]
             if not codes:
@@ -105,7 +106,8 @@ class Sheet:
             for rows in self.records.rows:
                 here = np.flatnonzero(np.isin(rows.key, codes))
                 if len(here):
-                    target[rows.record[here]] = rows.measures["value"][here].astype(np.int64)
+                    told = np.nan_to_num(rows.measures["value"][here], nan=-1.0)
+                    target[rows.record[here]] = told.astype(np.int64)
         return found
 
 
@@ -131,7 +133,7 @@ def events_table(sheets: Sequence[Sheet], grammar: Grammar) -> tuple[pa.Table, b
 
 def _several_hosts(sheets: Sequence[Sheet]) -> bool:
     hosts = {
-        sheet.records.hosts.values[code]
+        sheet.records.senders.hosts.values[code]
         for sheet in sheets
         for code in np.unique(sheet.columns["host"]).tolist()
         if code >= 0
@@ -155,7 +157,7 @@ class _Dictionaries:
 
 def _dictionaries(sheet: Sheet, grammar: Grammar, sources: pa.Array) -> _Dictionaries:
     made = _Dictionaries()
-    keys = sheet.records.keys.values
+    keys = sheet.records.reader.keys.values
     for column in ("kind", "name", "raw"):
         words = [getattr(key, column) for key in keys]
         distinct = list(dict.fromkeys(words))
@@ -165,8 +167,8 @@ def _dictionaries(sheet: Sheet, grammar: Grammar, sources: pa.Array) -> _Diction
     made.values["pattern"] = pa.array([p.id for p in grammar.patterns], pa.string())
     made.of_key["pattern"] = np.array([key.pattern for key in keys] or [0], np.int32)
     made.values["timers"] = pa.array(list(grammar.timers), pa.string())
-    made.values["host"] = pa.array(sheet.records.hosts.values, pa.string())
-    made.values["text"] = pa.array(sheet.records.texts.values, pa.string())
+    made.values["host"] = pa.array(sheet.records.senders.hosts.values, pa.string())
+    made.values["text"] = pa.array(sheet.records.reader.texts.values, pa.string())
     made.values["source"] = sources
     return made
 

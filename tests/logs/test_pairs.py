@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dsprof.grammar import Pairs
 from dsprof.logs import pairs as module
-from dsprof.logs.pairs import Found, end_of_pairs, numbers_of, pairs_of
+from dsprof.logs.measures import numbers_of
+from dsprof.logs.pairs import Found, end_of_pairs, pairs_of
 
 TIMERS = Pairs(b"|", b":", b"", "metric {key}", {"eta": "metric eta clock"})
 DICT = Pairs(b",", b":", b"}", "metric {key}")

@@ -1,0 +1,155 @@
+"""Who printed each record, and when: what stands in front of it.
+
+Prefixes are read once a batch of records is full, equal ones once: what a process prints in
+the same millisecond has the same prefix. A record that shares its line with another, or
+whose sender is wanted at once, has its prefix read as it comes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from dsprof.logs import clocks
+from dsprof.logs.codes import Codes
+from dsprof.logs.wrappers import Plan, Prefixes
+
+#: Rank, local rank and host code; -1 where unknown.
+Who = tuple[int, int, int]
+NOBODY: Final = 0  # code of (-1, -1, -1)
+
+#: Code of who, time stamp as printed.
+Sender = tuple[int, bytes | None]
+_KEPT_WHO: Final = 4096
+
+
+class Senders:
+    """Reads the prefixes of one source.
+
+    Attributes:
+        hosts: names of hosts.
+        headers: how often each `file:line` of a logger header was seen.
+        year: of the first full date, 0 before; clocks without a year take it.
+    """
+
+    def __init__(self, year: int = 0) -> None:
+        self.hosts: Codes[str] = Codes()
+        self.headers: Counter[bytes] = Counter()
+        self.year = year
+        self._dated = -1  # place in the source where the year is told
+        self._whos: Codes[Who] = Codes()
+        self._whos((-1, -1, -1))
+        self._prefixes = Prefixes()
+        self._by_words: dict[bytes, int] = {}  # who, by the words that name a process
+
+    def __getstate__(self) -> dict[str, object]:
+        """What another process needs: what was found, not the means of finding."""
+        return {name: getattr(self, name) for name in ("hosts", "headers", "year")}
+
+    def read(self, prefix: bytes, before: Sender | bytes | None = None, times: int = 1) -> Sender:
+        """The sender of so many records, each behind this prefix.
+
+        Args:
+            before: who printed the record in front on the line, or that one's prefix: what
+                the own prefix does not tell stays.
+        """
+        prefix, plan = self._prefixes.plan(prefix)
+        if plan.where is not None:
+            self.headers[prefix[plan.where[0] : plan.where[1]]] += times
+        stamp = plan.at or plan.clock
+        at = prefix[stamp[0] : stamp[1]] if stamp is not None else None
+        if before is None:
+            return self._who(prefix, plan), at
+        who, earlier = self.known(before) if isinstance(before, bytes) else before
+        return self.identify(prefix, plan, who), at or earlier
+
+    def known(self, prefix: bytes) -> Sender:
+        """The sender of a record that is counted elsewhere."""
+        return self.read(prefix, times=0)
+
+    def read_all(
+        self, senders: Sequence[Sender | bytes], offset: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Columns `rank`, `local`, `host` (a code) and `at` (microseconds), parallel to `senders`.
+
+        Args:
+            senders: what is known of each, or the prefix that tells.
+            offset: place of each record in the source.
+        """
+        times = Counter(senders)
+        told = [
+            self.read(sender, times=count) if isinstance(sender, bytes) else sender
+            for sender, count in times.items()
+        ]
+        number = {sender: i for i, sender in enumerate(times)}
+        which = np.fromiter(map(number.__getitem__, senders), np.int64, len(senders))
+        whos, stamps = zip(*told, strict=True)
+        rank, local, host = np.array(self._whos.values, np.int32).T[:, np.array(whos)][:, which]
+        return {
+            "rank": rank,
+            "local": local,
+            "host": host,
+            "at": self._times(stamps, which, offset),
+        }
+
+    def may_be(self, who: int, other: int) -> bool:
+        """Whether nothing that `who` tells contradicts `other`."""
+        told = zip(self._whos.values[who], self._whos.values[other], strict=True)
+        return all(mine < 0 or mine == theirs for mine, theirs in told)
+
+    def identify(self, prefix: bytes, plan: Plan, known: int = NOBODY) -> int:
+        """Rank, local rank and host of a prefix, as a code; what it does not tell stays."""
+        rank, local, host = self._whos.values[known]
+        if plan.rank is not None:
+            rank = int(prefix[plan.rank[0] : plan.rank[1]][:9])
+        if plan.local is not None:
+            local = int(prefix[plan.local[0] : plan.local[1]])
+        if plan.host is not None:
+            host = self.hosts(prefix[plan.host[0] : plan.host[1]].decode("ascii", "replace"))
+        elif plan.task is not None and host < 0:
+            task = prefix[plan.task[0] : plan.task[1]].decode("ascii")
+            host = self.hosts(f"task {task}")
+        return self._whos((rank, local, host))
+
+    def _who(self, prefix: bytes, plan: Plan) -> int:
+        """The same of a prefix that tells all that is known: the same words, the same process."""
+        words, spans = plan.names
+        if not spans:
+            return NOBODY
+        for begin, end in spans:
+            words += prefix[begin:end] + b" "
+        known = self._by_words.get(words)
+        if known is None:
+            if len(self._by_words) >= _KEPT_WHO:
+                self._by_words.clear()
+            known = self._by_words[words] = self.identify(prefix, plan)
+        return known
+
+    def _times(
+        self, stamps: Sequence[bytes | None], which: np.ndarray, offset: np.ndarray
+    ) -> np.ndarray:
+        """Microseconds of each record, whose stamp is `stamps[which]`.
+
+        Clocks get the year that was told before them; without one they are none.
+        """
+        if not self.year:
+            dated = np.array([stamp is not None and stamp[4:5] == b"-" for stamp in stamps])
+            records = np.flatnonzero(dated[which])
+            if len(records):
+                first = records[np.argmin(offset[records])]
+                self.year, self._dated = int((stamps[which[first]] or b"")[:4]), int(offset[first])
+        clock = np.array([stamp is not None and b" " in stamp[3:5] for stamp in stamps])
+        if not clock.any():
+            plain: np.ndarray = clocks.microseconds(stamps)[which]
+            return plain
+        at: np.ndarray = clocks.microseconds([self._with_year(stamp) for stamp in stamps])[which]
+        at[clock[which] & (offset <= self._dated)] = clocks.UNKNOWN
+        return at
+
+    def _with_year(self, stamp: bytes | None) -> bytes | None:
+        if stamp is None or b" " not in stamp[3:5]:
+            return stamp
+        return clocks.with_year(stamp, self.year) if self.year else None
