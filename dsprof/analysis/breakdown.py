@@ -53,19 +53,25 @@ class Breakdown:
         return sum(known) if known else None
 
 
+#: Steps whose whole duration a source must tell before the others are taken to be like them.
+_ENOUGH = 3
+
+
 def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """The rows of the (segment, engine) that took most time, without its first step.
 
     Launches and engines have different step times: their mean would be of nothing. Timers
-    leave out what nobody timed. Where a source prints them for every step and says of some
+    leave out what nobody timed. Where a source prints them for every step and says of enough
     how long the whole one took, the others get the mean of what the timers left out of those:
     so the mean step rests on all steps that carry phases. Rows are good for means only.
     """
     part = _warm(_longest_part(steps))
     whole = whole_steps(part)
     rest = part.drop(whole.index)
-    if whole.empty or rest.empty:
-        return part if whole.empty else whole
+    if rest.empty:
+        return whole
+    if len(whole) < _ENOUGH:
+        return part
     untimed = max(0.0, float((whole["seconds"] - part.loc[whole.index, "seconds"]).mean()))
     longer = rest["seconds"] + untimed
     rest = rest.assign(

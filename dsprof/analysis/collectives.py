@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from dsprof.run.table import positions
+
 _MEBI = 1 << 20
 
 #: Calls of at least this many bytes show what a link can do; smaller ones show latency.
@@ -48,6 +50,16 @@ def per_operation(comm: pd.DataFrame) -> pd.DataFrame:
     return table.groupby("op").sum().sort_values("seconds", ascending=False)
 
 
+def during_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Of single calls those of `steps`: others are of set-up, or of steps left out.
+
+    A summary table counts those of set-up too: what it says of a step is an upper bound.
+    """
+    here = positions(steps, comm, "segment", "engine", "step") >= 0
+    found: pd.DataFrame = comm[comm["total"].to_numpy(bool) | here]
+    return found
+
+
 def told_once(comm: pd.DataFrame) -> pd.DataFrame:
     """Rows that count no call twice: single calls where any can be believed, else tables."""
     total = comm["total"].astype(bool)
@@ -71,7 +83,10 @@ def covered_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> int | None:
 
 
 def per_step(comm: pd.DataFrame, steps: pd.DataFrame) -> float | None:
-    """What turns a sum over `comm` into one rank's optimizer step; None if no step is known."""
+    """What turns a sum over `comm` (as `during_steps` gives it) into one rank's optimizer step.
+
+    None if no step is known.
+    """
     covered = covered_steps(comm, steps)
     return 1.0 / (covered * max(1, comm["rank"].nunique())) if covered else None
 

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from dsprof.analysis.layout import Layout
 
 
-def all_reduce_factor(ranks: int) -> float:
-    """Bytes a rank sends per byte of an all-reduced tensor on a ring: 2(n-1)/n."""
-    return 2 * shard_factor(ranks)
-
-
 def shard_factor(ranks: int) -> float:
-    """The same for all-gather and reduce-scatter of a whole tensor: (n-1)/n."""
+    """Bytes a rank sends per byte of a gathered or reduce-scattered tensor on a ring: (n-1)/n.
+
+    An all-reduce is both, one after the other.
+    """
     return (ranks - 1) / ranks
 
 
@@ -65,7 +63,10 @@ def zero_traffic(layout: Layout) -> Traffic | None:
 
 
 def least_seconds(traffic: Traffic | None, layout: Layout) -> float | None:
-    """The least time `traffic` needs on the link, no overlap; None if not known."""
-    if traffic is None or not layout.link_bytes_per_second:
+    """The least time `traffic` needs on a node's link, no overlap.
+
+    None if not known, and on one node: nothing crosses its link.
+    """
+    if traffic is None or not layout.link_bytes_per_second or layout.nodes == 1:
         return None
     return traffic.total / layout.link_bytes_per_second

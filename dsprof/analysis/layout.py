@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from dsprof.run.config import setting as in_json
 
 _ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 _DATA_PARALLEL_ONLY = ("deepspeed", "huggingface", "deepspeed-chat")
@@ -80,22 +81,12 @@ def layout_of(
 
 def setting(config: Mapping[str, Any], path: str) -> Any:
     """The value of a dotted DeepSpeed key in the job's own JSON; None if unset or "auto"."""
-    value: Any = ds_config(config)
-    for key in path.split("."):
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(key)
-    return None if value == "auto" else value
+    return in_json(ds_config(config), path)
 
 
 def ds_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The job's DeepSpeed JSON; empty if the source does not show it."""
+    """The job's DeepSpeed JSON, as `Run.config` holds it; empty if the source does not show it."""
     value = config.get("ds_config")
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return {}
     return value if isinstance(value, Mapping) else {}
 
 

@@ -96,7 +96,7 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
         _file(name, rule(facts), found, silent)
     last = trust.healthy(facts, found, [s.rule for s in silent])
     if isinstance(last, str) and not found:
-        found.append(trust.no_verdict(facts, last))
+        found.append(trust.no_verdict(last))
     _file("healthy", last, found, silent)
     return sorted(found, key=_cost), silent
 

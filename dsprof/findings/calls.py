@@ -6,14 +6,24 @@ from typing import Any
 
 import pandas as pd
 
-from dsprof.analysis.collectives import LARGE, SMALL, gathers, per_operation, per_step, trusted
+from dsprof.analysis.collectives import (
+    LARGE,
+    SMALL,
+    during_steps,
+    gathers,
+    per_operation,
+    per_step,
+    trusted,
+)
 from dsprof.events import Severity
+from dsprof.findings.advice import change
 from dsprof.findings.facts import NO_COMM, Facts, largest, promise, row_evidence
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
     GATHER_STALL_CRITICAL,
     GATHER_STALL_WARNING,
     LINK_CALLS,
+    PREFETCH_BROKEN,
     SLOW_LINK_CRITICAL,
     SLOW_LINK_WARNING,
     SMALL_MESSAGES_CALLS,
@@ -77,77 +87,118 @@ def slow_link(facts: Facts) -> list[Finding] | str:
 
 
 def small_messages(facts: Facts) -> list[Finding] | str:
-    """Communication time goes into messages too small to use the link."""
-    comm = trusted(facts.run.comm)
+    """Communication time goes into messages too small to use the link.
+
+    Gain: at best all of their time, merged into few, where a bucket's size can still grow.
+    """
+    comm = during_steps(trusted(facts.run.comm), facts.steps)
     if comm.empty:
         return NO_COMM
     factor = per_step(comm, facts.run.steps)
-    if factor is None:
+    if factor is None or facts.step_seconds is None:
         return "the calls cannot be set against steps: no step has a time"
     table = per_operation(comm)
     total, small = float(table["seconds"].sum()), float(table["small_seconds"].sum())
     seconds = small * factor
     share = facts.share(seconds) or 0.0
+    if share > 1:
+        return "the calls take longer than a step: they overlap, or are not of these steps"
     calls = float(table["small_count"].sum()) * factor
     few = calls < SMALL_MESSAGES_CALLS or share < SMALL_MESSAGES_SHARE
     if few or small < SMALL_MESSAGES_SECONDS * total:
         return []
     worst = str(table["small_seconds"].idxmax())
-    rows = comm[(comm["op"].astype(str) == worst) & (comm["bytes"] < SMALL)]
-    shown = largest(rows, "seconds")
+    advice = _bucket_advice(facts, worst)
     return [
         Finding(
             rule="small-messages",
             severity=Severity.WARNING,
             title=f"{format_share(small / total)} of communication time goes into messages under "
             f"{format_bytes(SMALL)}: latency, not bandwidth",
-            summary=f"About {format_count(round(calls))} such calls per step take "
-            f"{format_seconds(seconds)}, mostly {worst}. Small messages cost their start, whatever "
-            "the link's speed; merging them costs nothing (medium confidence: timed one by one, "
-            "they cannot hide behind compute as they might without the log).",
+            summary=_small_words(calls, seconds, worst, advice, summed=bool(comm["total"].any())),
             share=share,
             seconds_per_step=seconds,
             phase=worst,
-            evidence=(row_evidence(shown, _call(shown)),),
-            advice=_bucket_advice(facts, worst),
-            gain=promise(seconds),
+            evidence=_small_evidence(comm, worst),
+            advice=advice,
+            gain=promise(seconds) if advice else None,
             confidence="medium",
         )
     ]
 
 
+def _small_words(
+    calls: float, seconds: float, worst: str, advice: tuple[Advice, ...], *, summed: bool
+) -> str:
+    many, most = format_count(round(calls)), "at most " if summed else ""
+    serial = "timed one by one, they cannot hide behind compute as they might without the log"
+    said = [
+        f"About {many} such calls per step take {most}{format_seconds(seconds)}, mostly {worst}.",
+        "The table they stand in counts those of set-up too." if summed else "",
+        "Small messages cost their start, whatever the link's speed.",
+        "" if advice else "No bucket is too small for them: what is sent is.",
+        f"Medium confidence: {serial}.",
+    ]
+    return " ".join(filter(None, said))
+
+
+def _small_evidence(comm: pd.DataFrame, operation: str) -> tuple[Evidence, ...]:
+    rows = comm[(comm["op"].astype(str) == operation) & (comm["bytes"] < SMALL)]
+    row = largest(rows, "seconds")
+    return (row_evidence(row, _call(row)),)
+
+
 def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
+    """Larger buckets for `operation`, where they govern it and are below DeepSpeed's own."""
+    keys = {"reduce_bucket_size": ("5e8", "fewer and larger messages")}
     if "gather" in operation and facts.layout.zero_stage == 3:
-        return (
-            _zero(facts, "stage3_param_persistence_threshold", "1e6", "small ones stay gathered"),
-            _zero(facts, "stage3_prefetch_bucket_size", "5e8", "more is gathered in one call"),
-        )
-    key = "allgather_bucket_size" if "gather" in operation else "reduce_bucket_size"
-    return (_zero(facts, key, "5e8", "fewer and larger messages"),)
+        keys = {
+            "stage3_param_persistence_threshold": ("1e6", "small ones stay gathered"),
+            "stage3_prefetch_bucket_size": ("5e8", "more is gathered in one call"),
+        }
+    elif "gather" in operation:
+        keys = {"allgather_bucket_size": ("5e8", "fewer and larger messages")}
+    elif "reduce" not in operation:
+        return ()
+    return tuple(one for key, (to, why) in keys.items() for one in _zero(facts, key, to, why))
 
 
-def _zero(facts: Facts, key: str, to: str, why: str) -> Advice:
-    path = f"zero_optimization.{key}"
-    now = facts.setting(path)
-    return Advice(path, "" if now is None else str(now), to, why)
+def _zero(facts: Facts, key: str, to: str, why: str) -> tuple[Advice, ...]:
+    return change(facts, f"zero_optimization.{key}", to, why, least=True)
 
 
 def zero3_gather_stall(facts: Facts) -> list[Finding] | str:
-    """ZeRO-3 stops to fetch parameters that should have been prefetched."""
+    """ZeRO-3 stops to fetch parameters that should have been prefetched.
+
+    Gain: at best all of the exposed waiting; none where only an upper bound is known.
+    """
     if facts.layout.zero_stage not in (None, 3):
         return "not a ZeRO-3 run"
+    if facts.layout.world_size == 1:
+        return "one rank gathers from nobody"
     broken = facts.run.problems[facts.run.problems["kind"] == "prefetch-broken"]
     stall, exact = _gather_seconds(facts)
-    if stall is None and broken.empty:
+    often = _often(facts, len(broken))
+    if stall is None and not often:
         return (
             "parameter gathers are inside forward and backward and no line times them "
             '("comms_logger": {"enabled": true} or dsprof attach shows them)'
         )
     share = facts.share(stall) or 0.0
     severity = grade(share, GATHER_STALL_WARNING, GATHER_STALL_CRITICAL)
-    if severity is None and broken.empty:
+    if severity is None and not often:
         return []
     return [_gather_finding(facts, stall, exact, severity or Severity.WARNING, broken)]
+
+
+def _often(facts: Facts, times: int) -> bool:
+    """Whether the order of modules changes in a part of the steps that is worth a finding.
+
+    A few invalidations are normal: the first steps, an evaluation, an odd batch.
+    """
+    known = facts.run.steps["step"]
+    steps = int(known.max() - known.min()) + 1 if len(known) else 1
+    return times >= max(1.0, PREFETCH_BROKEN * steps)
 
 
 def _gather_seconds(facts: Facts) -> tuple[float | None, bool]:
@@ -157,7 +208,7 @@ def _gather_seconds(facts: Facts) -> tuple[float | None, bool]:
         fetch = fetch[fetch.index.str.endswith("fetch_wait")]
         if len(fetch):
             return float(fetch["seconds"].sum()), True
-    comm = gathers(trusted(facts.run.comm))
+    comm = gathers(during_steps(trusted(facts.run.comm), facts.steps))
     factor = per_step(comm, facts.run.steps)
     if comm.empty or factor is None or facts.layout.zero_stage != 3:
         return None, False
@@ -197,8 +248,8 @@ def _gather_finding(
         evidence=tuple(row_evidence(row, str(row["text"])) for _, row in broken.head(3).iterrows())
         + _gather_evidence(facts),
         advice=(
-            _zero(facts, "stage3_prefetch_bucket_size", "5e8", "fetches further ahead"),
-            _zero(facts, "stage3_max_live_parameters", "1e9 or more", "keeps fetched ones longer"),
+            *_zero(facts, "stage3_prefetch_bucket_size", "5e8", "fetches further ahead"),
+            *_zero(facts, "stage3_max_live_parameters", "2e9", "keeps fetched ones longer"),
             Advice(
                 "zero_optimization.stage", "3", "2", "if parameters fit: nothing is gathered twice"
             ),
@@ -209,13 +260,15 @@ def _gather_finding(
 
 
 def _gather_evidence(facts: Facts) -> tuple[Evidence, ...]:
-    comm = gathers(trusted(facts.run.comm))
+    comm = gathers(during_steps(trusted(facts.run.comm), facts.steps))
     longest = comm.sort_values("seconds").tail(2)
     return tuple(row_evidence(row, _call(row)) for _, row in longest.iterrows())
 
 
 def _call(row: pd.Series[Any]) -> str:
-    count = max(1.0, float(row["count"]))
-    each = format_seconds(float(row["seconds"]) / count)
-    many = f"{int(count):,} times " if count > 1 else ""
-    return f"{many}{row['op']} of {format_bytes(row['bytes'])} in {each}"
+    """`40 times all_reduce of 4.00 KiB in 196 ms, 4.89 ms each`."""
+    count, seconds = max(1.0, float(row["count"])), float(row["seconds"])
+    said = f"{row['op']} of {format_bytes(row['bytes'])} in {format_seconds(seconds)}"
+    if count == 1:
+        return said
+    return f"{int(count):,} times {said}, {format_seconds(seconds / count)} each"

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dsprof.analysis.collectives import LARGE, trusted
 from dsprof.analysis.cost import least_seconds, zero_traffic
+from dsprof.findings.advice import WHO_IS_LATE, change, more_micro_batches, record
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice
 from dsprof.findings.thresholds import (
@@ -39,24 +41,30 @@ def cause_of(facts: Facts, seconds: float) -> Cause:
         found = cause(facts, seconds)
         if found is not None:
             return found
-    traffic = zero_traffic(facts.layout)
-    missing = (
-        "the number of parameters or the layout is not in this log"
-        if traffic is None
-        else "the link's speed is unknown (--link 100Gb states that of a node)"
-    )
     return Cause(
         "Bandwidth, many small messages and waiting for a slower peer cannot be told apart: "
-        f"{missing}, hence medium confidence about the cure.",
+        f"{_missing(facts)}, hence medium confidence about the cure.",
         advice=_less_traffic(facts),
         known=False,
     )
 
 
+def _missing(facts: Facts) -> str:
+    """What the cost model lacks."""
+    if facts.layout.data_parallel == 1:
+        return "with one replica no gradients are reduced, and no model says what the rest needs"
+    if facts.layout.nodes == 1:
+        return "all ranks are on one host, whose inner links this log does not tell"
+    if zero_traffic(facts.layout) is None:
+        return "the number of parameters or the layout is not in this log"
+    return "the link's speed is unknown (--link 100Gb states that of a node)"
+
+
 def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:
     """ZeRO-1 and 2 gather as many parameters as they reduce gradients, on the same link.
 
-    Ranks meet at the reduction first, so it alone holds the waiting for a late one.
+    Ranks meet at the reduction first, so it alone holds the waiting for a late one. Gain: at
+    best all of the waiting, if the slower rank is brought up to the others.
     """
     stage, micro_batches = facts.layout.zero_stage, facts.layout.micro_batches
     if stage not in (1, 2) or (stage == 2 and micro_batches is None):
@@ -75,35 +83,49 @@ def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:
         f"takes {format_seconds(float(reduce))}. At least {format_seconds(lost)} of it is waiting "
         "for a slower rank, hence medium confidence: which one this log does not say.",
         title=f", and at least {format_share(lost / seconds)} of that is waiting for a slower rank",
-        advice=(_record("names the rank and the phase in which it falls behind"),),
+        advice=(record(WHO_IS_LATE),),
         gain=promise(lost),
         known=False,
     )
 
 
 def _against_model(facts: Facts, seconds: float) -> Cause | None:
-    """Against what ZeRO must move over a link of known speed."""
+    """Against what ZeRO must move over a link of known speed.
+
+    Gains at best: hiding all of it behind compute where the link is the limit; else what
+    is beyond the least time. None where model and measurement contradict each other.
+    """
     traffic = zero_traffic(facts.layout)
     least = least_seconds(traffic, facts.layout)
-    if traffic is None or not least:
+    link = facts.layout.link_bytes_per_second
+    if traffic is None or not least or not link:
         return None
+    hosts = "" if facts.layout.nodes else " (taken that the job spans several)"
     fact = (
-        f"{format_bytes(traffic.total)} must cross each node's link per step, at least "
-        f"{format_seconds(least)} at {format_bandwidth(facts.layout.link_bytes_per_second or 0)}"
+        f"{format_bytes(traffic.total)} must cross each node's link per step{hosts}, at least "
+        f"{format_seconds(least)} at {format_bandwidth(link)}"
     )
+    impossible = _contradiction(facts, seconds, least, link)
+    if impossible:
+        return Cause(
+            f"{fact}, but {impossible}. So the link does not say what the time goes into, hence "
+            "medium confidence.",
+            advice=_less_traffic(facts),
+            known=False,
+        )
     if seconds <= NEAR_MODEL * least:
         return Cause(
             f"{fact}: the link is used about as well as it can be. Move less, or hide it.",
             title=": as much as the link's bandwidth asks for",
             advice=_less_traffic(facts),
-            gain=promise(min(seconds, facts.seconds_of("compute") or 0.0)),
+            gain=_gain(min(seconds, facts.seconds_of("compute") or 0.0), _less_traffic(facts)),
         )
     times = seconds / least
     if times < FAR_FROM_MODEL:
         return Cause(
             f"{fact}: {times:.1f} times that is neither ideal nor alarming.",
             advice=_less_traffic(facts),
-            gain=promise(seconds - least),
+            gain=_gain(seconds - least, _less_traffic(facts)),
         )
     return Cause(
         f"{fact}: it takes {times:.0f} times as long. That is not bandwidth but waiting for a "
@@ -112,7 +134,7 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
         title=f", {times:.0f} times what the link needs",
         advice=(
             Advice("NCCL_DEBUG", "", "INFO", "says which path each pair of ranks uses"),
-            _record("tells waiting from transfer"),
+            record("tells waiting from transfer"),
             *overlap_advice(facts),
         ),
         gain=promise(seconds - least),
@@ -120,35 +142,49 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
     )
 
 
-def _record(why: str) -> Advice:
-    return Advice("dsprof attach", "", "one recorded restart", why)
+def _contradiction(facts: Facts, seconds: float, least: float, link: float) -> str:
+    """Why the model cannot hold: more time than there was, or calls faster than the link."""
+    large = trusted(facts.run.comm)
+    large = large[large["bytes"] >= LARGE]
+    best = float(large["busbw"].max()) if large["busbw"].gt(0).any() else 0.0
+    if best > link:
+        return f"single calls reach {format_bandwidth(best)}: the link is not what was stated"
+    if seconds < least:
+        return (
+            f"all collectives together hold the step up for {format_seconds(seconds)}: the rest "
+            "is hidden behind compute, or the link is faster than stated"
+        )
+    return ""
+
+
+def _gain(best: float, advice: tuple[Advice, ...]) -> tuple[float, float] | None:
+    return promise(best) if advice else None
 
 
 def _less_traffic(facts: Facts) -> tuple[Advice, ...]:
-    accumulation = facts.layout.micro_batches
-    advice = []
+    advice: list[Advice] = []
+    if facts.layout.data_parallel == 1:
+        return ()
     if facts.layout.zero_stage in (None, 0, 1):
         advice.append(
-            Advice(
-                "gradient_accumulation_steps",
-                str(accumulation or ""),
-                str(2 * accumulation) if accumulation else "twice as many",
+            more_micro_batches(
+                facts,
                 "gradients are reduced once per step: twice the micro-batches halve the "
                 "communication per sample (mind the larger batch)",
             )
         )
     advice += overlap_advice(facts)
     if facts.layout.element_bytes == 4:
-        advice.append(
-            Advice("bf16.enabled", "false", "true", "half the bytes for gradients and parameters")
-        )
+        why = "half the bytes for gradients and parameters"
+        advice.append(Advice("bf16.enabled", "false", "true", why))
     return tuple(advice)
 
 
 def overlap_advice(facts: Facts) -> tuple[Advice, ...]:
     """What makes the reduction run beside backward, where it does not yet."""
     stage = facts.layout.zero_stage
-    overlap = facts.setting("zero_optimization.overlap_comm")
+    if facts.layout.data_parallel == 1:
+        return ()
     if stage == 0:
         return (
             Advice(
@@ -158,13 +194,7 @@ def overlap_advice(facts: Facts) -> tuple[Advice, ...]:
                 "stage 0 reduces only after backward has ended; ZeRO reduces buckets during it",
             ),
         )
-    if stage in (1, 2) and overlap is not True and facts.has_config:
-        return (
-            Advice(
-                "zero_optimization.overlap_comm",
-                "false" if overlap is False else "unset (false)",
-                "true",
-                "buckets of gradients are reduced while backward still computes",
-            ),
-        )
+    if stage in (1, 2) and facts.has_config:
+        why = "buckets of gradients are reduced while backward still computes"
+        return change(facts, "zero_optimization.overlap_comm", "true", why)
     return ()

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dsprof.analysis.collectives import trusted
+from dsprof.analysis.collectives import during_steps, per_operation, per_step, trusted
 from dsprof.events import Severity
+from dsprof.findings.advice import record
 from dsprof.findings.causes import cause_of, overlap_advice
-from dsprof.findings.facts import NO_TIMERS, Facts, phase_evidence, promise
-from dsprof.findings.finding import Finding
+from dsprof.findings.facts import (
+    COLLECTING,
+    NO_TIMERS,
+    Facts,
+    phase_evidence,
+    promise,
+    row_evidence,
+)
+from dsprof.findings.finding import Evidence, Finding
 from dsprof.findings.ranks import straggler_rank
 from dsprof.findings.thresholds import (
     COMMUNICATION_CRITICAL,
@@ -22,7 +30,14 @@ _REDUCTION = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
 
 
 def communication_bound(facts: Facts) -> list[Finding] | str:
-    """Collectives that nothing hides take a large part of the step."""
+    """Collectives that nothing hides take a large part of the step.
+
+    Gain: that of the cause (`causes.cause_of`); none where the cause is unknown.
+    """
+    if facts.collecting:
+        return f"{facts.doubts[COLLECTING]}: what the network takes cannot be told"
+    if facts.least_communication is not None:
+        return _at_least(facts, facts.least_communication)
     seconds = facts.seconds_of("communication")
     if seconds is None:
         return NO_TIMERS if facts.breakdown is None else "no timer of this run times collectives"
@@ -35,7 +50,6 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
     table = facts.phases_of("communication")
     cause = cause_of(facts, seconds)
     largest = f", most of it {table.index[0]}" if len(table) > 1 and not cause.title else ""
-    doubt = facts.doubts.get("memory-breakdown-inflates-backward")
     apart = f", apart from {format_seconds(waited)} of waiting for a late rank" if waited else ""
     return [
         Finding(
@@ -46,14 +60,56 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
             summary=f"Collectives hold a step up for {format_seconds(seconds)} of "
             f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
             f"({facts.windows})"
-            f"{apart}. {cause.sentence}" + (f" Low confidence: {doubt}." if doubt else ""),
+            f"{apart}. {cause.sentence}",
             share=share,
             seconds_per_step=seconds,
             phase=str(table.index[0]) if len(table) else None,
-            evidence=phase_evidence(table),
+            evidence=_timed_or_logged(facts, seconds + waited),
             advice=cause.advice,
-            gain=None if doubt else cause.gain,
-            confidence="low" if doubt else "high" if cause.known else "medium",
+            gain=cause.gain,
+            confidence="high" if cause.known else "medium",
+        )
+    ]
+
+
+def _timed_or_logged(facts: Facts, seconds: float) -> tuple[Evidence, ...]:
+    """Phases of class communication, and logged calls where these do not cover it."""
+    table = facts.phases_of("communication")
+    if float(table["seconds"].sum()) >= 0.99 * seconds:
+        return phase_evidence(table)
+    comm = during_steps(trusted(facts.run.comm), facts.steps)
+    factor = per_step(comm, facts.run.steps) or 0.0
+    calls = tuple(
+        row_evidence(
+            comm[comm["op"].astype(str) == op].iloc[-1],
+            f"{op}: {format_seconds(row['seconds'] * factor)} per step in logged calls",
+        )
+        for op, row in per_operation(comm).head(2).iterrows()
+    )
+    return calls + phase_evidence(table, 1)
+
+
+def _at_least(facts: Facts, seconds: float) -> list[Finding]:
+    """Communication that is timed, beside more of it inside other timers: a lower bound."""
+    share = facts.share(seconds) or 0.0
+    severity = grade(share, COMMUNICATION_WARNING, COMMUNICATION_CRITICAL)
+    if severity is None:
+        return []
+    table = facts.phases_of("communication")
+    return [
+        Finding(
+            rule="communication-bound",
+            severity=severity,
+            title=f"At least {format_share(share)} of a step is communication between ranks",
+            summary=f"{table.index[0]} alone takes {format_seconds(seconds)} per step "
+            f"({facts.windows}). That is a lower bound: {facts.run.mixed}. Medium confidence: how "
+            "much more there is this source does not say.",
+            share=share,
+            seconds_per_step=seconds,
+            phase=str(table.index[0]),
+            evidence=phase_evidence(table),
+            advice=(record("times every gather and what of it is exposed"),),
+            confidence="medium",
         )
     ]
 
@@ -65,17 +121,21 @@ def _waited(facts: Facts) -> float:
 
 
 def no_overlap(facts: Facts) -> list[Finding] | str:
-    """Communication and computation take turns although they could run together."""
+    """Communication and computation take turns although they could run together.
+
+    Gain: at best the shorter of the reduction and the compute it could hide behind.
+    """
     seconds, compute = facts.seconds_of("communication"), facts.seconds_of("compute")
     if seconds is None or compute is None:
-        return NO_TIMERS
+        return "communication and compute are not both timed"
     share = facts.share(seconds) or 0.0
     if share < NO_OVERLAP_COMMUNICATION:
         return []
     measured = _measured_overlap(facts)
+    blind = _overlap_unseen(facts)
+    if measured is None and blind:
+        return blind
     advice = overlap_advice(facts)
-    if measured is None and facts.layout.zero_stage is None:
-        return "neither the ZeRO stage nor exposed communication is known"
     if (measured is not None and measured >= OVERLAP_LOW) or (measured is None and not advice):
         return []
     table = facts.phases_of("communication")
@@ -106,6 +166,17 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
             confidence="medium",
         )
     ]
+
+
+def _overlap_unseen(facts: Facts) -> str | None:
+    """Why neither timers nor configuration tell whether communication overlaps."""
+    if facts.calls_are_logged:
+        return "the communication logger waits for every call: with it on, nothing overlaps"
+    if facts.collecting:
+        return facts.doubts[COLLECTING]
+    if facts.layout.zero_stage is None:
+        return "neither the ZeRO stage nor exposed communication is known"
+    return None
 
 
 def _measured_overlap(facts: Facts) -> float | None:

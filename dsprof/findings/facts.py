@@ -17,17 +17,20 @@ from dsprof.analysis.breakdown import (
     pipeline_phases,
     regular_steps,
 )
-from dsprof.analysis.collectives import gathers
 from dsprof.analysis.layout import Layout, ds_config, layout_of, setting
 from dsprof.analysis.ranks import Straggler, straggler
+from dsprof.events import Class, Kind
 from dsprof.findings.finding import Evidence
-from dsprof.findings.thresholds import COMMUNICATION_SEEN, GAIN_LOW
+from dsprof.findings.thresholds import COMMUNICATION_SEEN, GAIN_LOW, UNACCOUNTED_WARNING
 from dsprof.units import format_seconds
 
 if TYPE_CHECKING:
     from dsprof.run import Run
 
 NO_TIMERS = "no timer tells where the time of a step goes"
+NO_COMMUNICATION = "no timer shows the communication that several ranks need"
+#: The doubt that memory_breakdown's lines raise.
+COLLECTING = "memory-breakdown-inflates-backward"
 NO_COMM = "no line tells of single communication calls (comms_logger, or a recording)"
 
 
@@ -65,14 +68,52 @@ class Facts:
         """Why communication may hide inside the compute timers; None if it is known not to."""
         if self.breakdown is None or self.layout.world_size == 1:
             return None
-        gathered = len(gathers(self.run.comm)) > 0
-        fetches = self.breakdown.phases.index.str.endswith("fetch_wait").any()
-        if self.layout.zero_stage == 3 and not gathered and not fetches:
-            return "ZeRO-3 gathers parameters inside forward, backward and step"
+        if self.run.mixed and self.seconds_of("communication") is None:
+            return self.run.mixed
         moving = self.seconds_of("communication", "wait")
         if moving is None or moving < COMMUNICATION_SEEN * self.breakdown.seconds:
-            return "no timer shows the communication that several ranks need"
-        return self.doubts.get("zero-stage-unknown")
+            return NO_COMMUNICATION
+        return None
+
+    @cached_property
+    def least_communication(self) -> float | None:
+        """Seconds that timers show of a communication which also hides in others; else None."""
+        if self.breakdown is None or not self.run.mixed:
+            return None
+        if self.seconds_of("communication") is not None:
+            return None
+        timed = float(self.phases_of("communication")["seconds"].sum())
+        return timed if timed >= COMMUNICATION_SEEN * self.breakdown.seconds else None
+
+    @cached_property
+    def calls_are_logged(self) -> bool:
+        """DeepSpeed's communication logger is on: it waits for each call, nothing overlaps."""
+        comm = self.run.events
+        printed = (comm["kind"] == Kind.COMM) & comm["pattern"].notna()
+        return self.setting("comms_logger.enabled") is True or bool(printed.any())
+
+    @cached_property
+    def collecting(self) -> float:
+        """Seconds of a step that `memory_breakdown` may spend on its own account.
+
+        It collects Python's garbage between the timers, and inside that of backward around
+        what that times itself. Where the latter would not be worth a finding it is 0: the
+        timers are then believed.
+        """
+        if self.breakdown is None or COLLECTING not in self.doubts:
+            return 0.0
+        rows = self.breakdown.phases
+        rows = rows[(rows.index == "backward") & (rows["class"] == Class.OTHER) & ~rows["mixed"]]
+        inside = float(rows["seconds"].sum())
+        worth = inside >= UNACCOUNTED_WARNING * self.breakdown.seconds
+        return inside + self.outside_timers if worth else 0.0
+
+    @cached_property
+    def outside_timers(self) -> float:
+        """Seconds of an average step that lie in no timer."""
+        assert self.breakdown is not None
+        timed = float(self.breakdown.phases["seconds"].sum())
+        return max(0.0, self.breakdown.seconds - timed)
 
     @cached_property
     def layout(self) -> Layout:
@@ -113,7 +154,10 @@ class Facts:
         many = self.breakdown
         if many.windows == 1:
             return f"one printed step, {many.last}"
-        return f"mean of {many.windows:,} printed steps, {many.first:,} to {many.last:,}"
+        said = f"mean of {many.windows:,} printed steps, {many.first:,} to {many.last:,}"
+        if 0 < many.whole < many.windows:
+            said += f"; how long all of it takes is told for {many.whole:,} of them"
+        return said
 
     @cached_property
     def straggler(self) -> Straggler | None:
@@ -127,12 +171,15 @@ class Facts:
 
 
 def phase_evidence(table: pd.DataFrame, most: int = 3) -> tuple[Evidence, ...]:
-    """The largest phases of a `Breakdown.phases` table, each with the last line that shows it."""
+    """The largest phases of a `Breakdown.phases` table: their mean, and the last line of each."""
     return tuple(
         row_evidence(
-            row, f"{name} at step {int(row['step']):,}: {format_seconds(row['shown'])} per step"
+            row,
+            f"{name}: {format_seconds(row['seconds'])} per step, at step {int(row['step']):,} "
+            f"{format_seconds(row['shown'])}",
         )
         for name, row in table.head(most).iterrows()
+        if row["seconds"] > 0
     )
 
 
@@ -152,7 +199,10 @@ def whole(value: Any) -> int | None:
 
 
 def promise(best: float) -> tuple[float, float]:
-    """From what is likely to what a perfect cure would give, seconds per step."""
+    """From what is likely to what the change gives at best, seconds per step.
+
+    Each rule says in its docstring what `best` is, and why.
+    """
     return GAIN_LOW * best, best
 
 

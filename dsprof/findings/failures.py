@@ -10,6 +10,7 @@ import pandas as pd
 
 from dsprof.analysis.memory import capacity
 from dsprof.events import Severity
+from dsprof.findings.advice import higher_stage
 from dsprof.findings.facts import Facts, row_evidence, whole
 from dsprof.findings.finding import Advice, Confidence, Evidence, Finding
 from dsprof.units import format_bytes
@@ -328,7 +329,6 @@ def _gpu_memory(facts: Facts) -> tuple[Advice, ...]:
     half = (
         str(max(1, int(micro) // 2)) if isinstance(micro, int | float) and micro > 1 else "smaller"
     )
-    stage = facts.layout.zero_stage
     advice = [
         Advice(
             "train_micro_batch_size_per_gpu",
@@ -340,15 +340,7 @@ def _gpu_memory(facts: Facts) -> tuple[Advice, ...]:
             "activation checkpointing", "", "on", "recomputes activations instead of keeping them"
         ),
     ]
-    if stage is None or stage < 3:
-        advice.append(
-            Advice(
-                "zero_optimization.stage",
-                "" if stage is None else str(stage),
-                "one higher" if stage is None else str(stage + 1),
-                "shards states, gradients, then parameters over the ranks",
-            )
-        )
+    advice += higher_stage(facts)
     advice.append(
         Advice("PYTORCH_CUDA_ALLOC_CONF", "", "expandable_segments:True", "less fragmentation")
     )

@@ -6,6 +6,7 @@ import pandas as pd
 
 from dsprof.analysis.memory import Growth, capacity, growths
 from dsprof.events import Severity
+from dsprof.findings.advice import higher_stage
 from dsprof.findings.facts import Facts, largest, row_evidence, whole
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.thresholds import (
@@ -33,7 +34,7 @@ def memory_pressure(facts: Facts) -> list[Finding] | str:
     host = rows[(rows["name"] == "host_percent") & rows["value"].notna()]
     if host.empty and (gpu.empty or not limit):
         return "no memory line" if gpu.empty else "the memory of a GPU is not known"
-    found = [] if gpu.empty or not limit else _gpu_pressure(gpu, limit)
+    found = [] if gpu.empty or not limit else _gpu_pressure(facts, gpu, limit)
     return found + ([] if host.empty else _host_pressure(host))
 
 
@@ -122,7 +123,7 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def _gpu_pressure(rows: pd.DataFrame, limit: float) -> list[Finding]:
+def _gpu_pressure(facts: Facts, rows: pd.DataFrame, limit: float) -> list[Finding]:
     worst = largest(rows, "bytes")
     share = float(worst["bytes"]) / limit
     severity = grade(share, MEMORY_WARNING, MEMORY_CRITICAL)
@@ -143,12 +144,7 @@ def _gpu_pressure(rows: pd.DataFrame, limit: float) -> list[Finding]:
             evidence=(row_evidence(worst, f"{worst['name']}: {format_bytes(worst['bytes'])}"),),
             advice=(
                 Advice("activation checkpointing", "", "on", "recomputes instead of keeping"),
-                Advice(
-                    "zero_optimization.stage",
-                    "",
-                    "one higher",
-                    "shards states, gradients, parameters",
-                ),
+                *higher_stage(facts),
             ),
         )
     ]

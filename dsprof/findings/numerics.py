@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind, Severity
+from dsprof.findings.advice import bf16, change
 from dsprof.findings.facts import Facts, row_evidence, whole
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import OVERFLOW_CRITICAL, OVERFLOW_STEPS, OVERFLOW_WARNING, grade
@@ -29,7 +30,10 @@ class Skips:
 
 
 def overflow_streak(facts: Facts) -> list[Finding] | str:
-    """Many steps are skipped because fp16 gradients overflow."""
+    """Many steps are skipped because fp16 gradients overflow.
+
+    Gain: up to the time of the skipped steps, if it goes on; what is over cannot be saved.
+    """
     skips = _skips(facts)
     if skips is None:
         return _without_steps(facts)
@@ -42,7 +46,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     now = (
         f"{skips.recent} of the last {skips.recent_of} were skipped too: it goes on."
         if skips.recent
-        else f"None since step {skips.last:,}: the loss scaler has found its scale."
+        else f"No more since step {skips.last:,}: the loss scaler has found its scale."
         if skips.last
         else ""
     )
@@ -132,16 +136,11 @@ def _not_a_number(
         )
         + tuple(row_evidence(row, str(row["text"])) for _, row in problems.head(2).iterrows()),
         advice=(
-            Advice(
-                "gradient_clipping",
-                str(facts.setting("gradient_clipping") or ""),
-                "1.0",
-                "tames outliers",
-            ),
+            *change(facts, "gradient_clipping", "1.0", "tames outliers"),
             Advice(
                 "learning rate, warm-up", "", "lower, longer", "the usual cause at an early step"
             ),
-            Advice("bf16.enabled", "", "true", "same range as fp32: no overflow of activations"),
+            *bf16(facts, "same range as fp32: no overflow of activations"),
         ),
     )
 
@@ -216,14 +215,13 @@ def _since(before: pd.Series[Any], after: pd.Series[Any]) -> tuple[int, int]:
 
 def _scale_advice(facts: Facts) -> tuple[Advice, ...]:
     scale = facts.run.steps["loss_scale"].dropna()
-    now = facts.setting("fp16.initial_scale_power")
     power = int(math.log2(scale.iloc[-1])) if len(scale) and scale.iloc[-1] >= 1 else None
     return (
-        Advice(
+        *change(
+            facts,
             "fp16.initial_scale_power",
-            "" if now is None else str(now),
             str(power) if power is not None else "lower by the number of skips at the start",
             "each skip at the start only halves the scale once",
         ),
-        Advice("bf16.enabled", "", "true", "bf16 needs no loss scale and skips nothing"),
+        *bf16(facts, "bf16 needs no loss scale and skips nothing"),
     )

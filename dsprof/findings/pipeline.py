@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pandas as pd
 
 from dsprof.analysis.breakdown import pipeline_phases
@@ -15,6 +17,7 @@ from dsprof.findings.thresholds import (
     PIPELINE_CRITICAL,
     PIPELINE_WARNING,
     TRANSFER_CHEAP,
+    WORTH_NAMING,
     grade,
 )
 from dsprof.units import format_seconds, format_share
@@ -23,7 +26,10 @@ NO_PIPELINE = "no pipeline timers in this run"
 
 
 def pipeline_bubble(facts: Facts) -> list[Finding] | str:
-    """A stage waits for its neighbours, for the bubble as far as its size is known."""
+    """A stage waits for its neighbours, for the bubble as far as its size is known.
+
+    Gain: see `_gain`.
+    """
     waiting = _waiting(facts)
     if isinstance(waiting, str):
         return waiting
@@ -53,7 +59,11 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
 
 
 def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
-    """A stage waits longer than a balanced pipeline's bubble explains."""
+    """A stage waits longer than a balanced pipeline's bubble explains.
+
+    Gain: what one slow stage of p does more than the others is done all the same, spread
+    over all p: (p-1)/p of the waiting at best.
+    """
     waiting = _waiting(facts)
     if isinstance(waiting, str):
         return waiting
@@ -75,8 +85,8 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="pipeline-imbalance",
             severity=severity,
-            title=f"{_head(facts, waiting, total)}, {format_share(excess / total)} of it more than "
-            f"the bubble explains: {cause}",
+            title=f"{_head(facts, waiting, total)}; {format_share(excess / total)} of the waiting "
+            f"is more than the bubble explains: {cause}",
             summary=" ".join(_sentences(facts, waiting, cheap, ideal))
             + " Medium confidence: only one stage is seen.",
             share=share,
@@ -92,7 +102,7 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
                     "than their parameter count says",
                 ),
             ),
-            gain=promise(excess),
+            gain=promise(excess * (1 - 1 / (facts.layout.stages or 2))),
             confidence="medium",
         )
     ]
@@ -120,14 +130,27 @@ def _stage(waiting: pd.DataFrame) -> str:
     return "stage 0" if _is_first_stage(waiting) else "the stage that prints"
 
 
-def _what(waiting: pd.DataFrame) -> str:
-    """What the longest wait is for."""
-    name = str(waiting.index[0])
-    if "recv_grad" in name or "backward-recv" in name or "backward_recv" in name:
-        return "waiting for gradients"
-    if "recv" in name:
-        return "waiting for activations"
-    return "handing results to its neighbour"
+#: What point-to-point timers wait for, and the words in their names.
+_FOR: Final = {
+    "waiting for gradients": "recv_grad|backward.recv",
+    "waiting for activations": "recv_input|recv_activation|forward.recv",
+    "handing results to its neighbour": "",  # all others
+}
+
+
+def _shares_of(waiting: pd.DataFrame, whole: float) -> str:
+    """`94 % of that is stage 0 waiting for gradients`, and what else is no small part."""
+    left, parts = waiting, {}
+    for what, words in _FOR.items():
+        mine = left.index.str.contains(words)
+        parts[what] = float(left["seconds"][mine].sum())
+        left = left[~mine]
+    said = sorted(parts.items(), key=lambda part: -part[1])
+    most, *others = [(what, part / whole) for what, part in said]
+    found = f"{format_share(most[1])} of that is {_stage(waiting)} {most[0]}"
+    for what, share in others:
+        found += f", {format_share(share)} {what}" if share >= WORTH_NAMING else ""
+    return found
 
 
 def _transfer_is_cheap(waiting: pd.DataFrame) -> bool | None:
@@ -154,7 +177,7 @@ def _head(facts: Facts, waiting: pd.DataFrame, total: float) -> str:
     moving = total + (facts.seconds_of("communication") or 0.0)
     return (
         f"{format_share(facts.share(moving) or 0.0)} of a step is communication, and "
-        f"{format_share(total / moving)} of that is {_stage(waiting)} {_what(waiting)}"
+        f"{_shares_of(waiting, moving)}"
     )
 
 
@@ -197,6 +220,8 @@ def _sentences(
 
 def _collectives(facts: Facts) -> str:
     table = facts.phases_of("communication")
+    if table.empty and facts.layout.data_parallel == 1:
+        return "With one replica there are no gradients to reduce."
     if table.empty:
         return "Gradient reduction is not timed by this source."
     return (
@@ -244,7 +269,7 @@ def _samples(facts: Facts) -> int | None:
 
 def _advice(facts: Facts) -> tuple[Advice, ...]:
     stages, micro_batches = facts.layout.stages, facts.layout.micro_batches
-    to = f"{MICRO_BATCHES_PER_STAGE * stages}" if stages else "at least 4 times the stages"
+    to = f"{MICRO_BATCHES_PER_STAGE * stages}" if stages else "twice as many, if it is the bubble"
     more = Advice(
         "gradient_accumulation_steps",
         str(micro_batches or ""),
@@ -263,10 +288,18 @@ def _advice(facts: Facts) -> tuple[Advice, ...]:
     return more, fewer
 
 
-def _gain(facts: Facts, seconds: float, ideal: float | None) -> tuple[float, float]:
-    """What many micro-batches save at the same batch; nothing, if the wait is no bubble."""
+def _gain(facts: Facts, seconds: float, ideal: float | None) -> tuple[float, float] | None:
+    """What more micro-batches save at the same batch.
+
+    The bubble is (p-1)/m of a stage's compute: m' micro-batches leave m/m' of it, if smaller
+    ones run as efficiently. Of an unknown shape: twice as many leave half, or gain nothing
+    where the wait is no bubble. With enough of them already there is no price: a stage less
+    changes each stage's compute, too.
+    """
     stages, micro_batches = facts.layout.stages, facts.layout.micro_batches
     if ideal is None or not stages or not micro_batches:
         return 0.0, seconds / 2
-    target = max(MICRO_BATCHES_PER_STAGE * stages, micro_batches)
+    target = MICRO_BATCHES_PER_STAGE * stages
+    if micro_batches >= target:
+        return None
     return promise(min(ideal, seconds) * (1 - micro_batches / target))

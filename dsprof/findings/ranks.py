@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pandas as pd
 
 from dsprof.analysis.collectives import Waiting, waiting
-from dsprof.findings.facts import Facts, largest, promise, row_evidence
+from dsprof.analysis.gpus import Throttling, throttled
+from dsprof.findings.advice import WHO_IS_LATE, record
+from dsprof.findings.facts import COLLECTING, Facts, largest, promise, row_evidence
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
     STRAGGLER_CRITICAL,
     STRAGGLER_HELD,
     STRAGGLER_WARNING,
+    THROTTLED_CRITICAL,
+    THROTTLED_WARNING,
     WAITING_EXPLAINS,
     grade,
 )
@@ -19,12 +25,17 @@ from dsprof.units import format_bytes, format_seconds, format_share
 
 
 def straggler_rank(facts: Facts) -> list[Finding] | str:
-    """One rank is the last one at the point where the others wait."""
+    """One rank is the last one at the point where the others wait.
+
+    Gain: at best all of the delay, if it is brought up to the median rank.
+    """
     if facts.is_pipeline:
         return "the stages of a pipeline do different work: their ranks cannot be compared"
     late = facts.straggler
     if late is None:
         return _from_table(facts)
+    if COLLECTING in facts.doubts and late.rank == COLLECTS:
+        return f"rank {COLLECTS} is late by its own logging: {facts.doubts[COLLECTING]}"
     if late.steps < EVIDENCE_STEPS:
         return f"{late.steps} steps are timed by every rank, {EVIDENCE_STEPS} needed"
     share = facts.share(late.delay) or 0.0
@@ -66,6 +77,8 @@ def _from_table(facts: Facts) -> list[Finding] | str:
     told = stated_wait(facts)
     seconds = facts.seconds_of("communication")
     if told is None or seconds is None:
+        if _ranks_meet(facts):
+            return []  # compared, and none is ever the only last one
         return "timers of fewer than two ranks, and no straggler table of the comms logger"
     lost = told.share * seconds
     share = facts.share(lost) or 0.0
@@ -97,18 +110,21 @@ def _from_table(facts: Facts) -> list[Finding] | str:
                     f"{format_seconds(row['seconds'])} of waiting in {int(row['count'])} calls",
                 ),
             ),
-            advice=(
-                Advice(
-                    "dsprof attach",
-                    "",
-                    "one recorded restart",
-                    "names the rank and the phase in which it falls behind",
-                ),
-            ),
+            advice=(record(WHO_IS_LATE),),
             gain=promise(lost),
             confidence="high" if late else "medium",
         )
     ]
+
+
+def _ranks_meet(facts: Facts) -> bool:
+    """Whether some step is timed by several ranks."""
+    visits = facts.run.phases[["segment", "engine", "step", "rank"]].drop_duplicates()
+    return bool(visits.duplicated(["segment", "engine", "step"]).any())
+
+
+#: The rank on which memory_breakdown collects garbage before it prints.
+COLLECTS: Final = 0
 
 
 def stated_wait(facts: Facts) -> Waiting | None:
@@ -119,10 +135,45 @@ def stated_wait(facts: Facts) -> Waiting | None:
 
 
 def gpu_throttled(facts: Facts) -> list[Finding] | str:
-    """A GPU lowers its clock. Only samples of the GPU itself can tell."""
-    if facts.run.gpu.empty:
+    """A GPU lowers its clock. Only samples of the GPU itself can tell.
+
+    No gain: how much slower it computes is not in a sample.
+    """
+    samples = facts.run.gpu
+    if samples.empty:
         return "no samples of the GPUs: a log holds none, a recording does"
-    return "the GPU samples of this source hold no throttle reasons"
+    found = throttled(samples)
+    if found is None:
+        return "the GPU samples of this source hold no throttle reasons"
+    severity = grade(found.share, THROTTLED_WARNING, THROTTLED_CRITICAL)
+    if severity is None:
+        return []
+    who = f"The GPU of rank {found.rank}" if found.rank is not None else f"GPU {found.device}"
+    return [
+        Finding(
+            rule="gpu-throttled",
+            severity=severity,
+            title=f"{who} runs below its clock in {format_share(found.share)} of its samples: "
+            f"{found.why}",
+            summary=f"{found.count:,} of {found.of:,} samples of it say so{_hottest(found)}. Of "
+            f"{found.devices:,} sampled GPUs it is held back most; where there are others, they "
+            "wait for it at each collective.",
+            ranks=() if found.rank is None else (found.rank,),
+            evidence=(row_evidence(found.row, f"{found.row['name']}: {found.why}"),),
+            advice=(
+                Advice(
+                    f"the node of that GPU{f' ({found.host})' if found.host else ''}",
+                    "",
+                    "cooling, power supply and power limit checked",
+                    "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER shows the same on the node",
+                ),
+            ),
+        )
+    ]
+
+
+def _hottest(found: Throttling) -> str:
+    return f", at up to {found.celsius:.0f} °C" if found.celsius is not None else ""
 
 
 def _host(facts: Facts, rank: int) -> str | None:

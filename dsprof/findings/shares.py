@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from dsprof.analysis.checkpoints import saves
 from dsprof.events import Severity
+from dsprof.findings.advice import change, fused_optimizer, more_micro_batches
 from dsprof.findings.facts import (
+    COLLECTING,
     NO_TIMERS,
     Facts,
     first_of,
@@ -32,20 +34,17 @@ from dsprof.units import format_seconds, format_share
 
 
 class Limit(NamedTuple):
-    """How large a part of the step some classes may be."""
+    """How large a part of the step some classes may be, and what of them could be saved."""
 
     rule: str
     classes: tuple[str, ...]
     warning: float
     critical: float
-    without: tuple[str, ...] = ()  # phases that hold more than these classes
-
-
-_INFLATED = "memory-breakdown-inflates-backward"
+    saved: float = 1.0
 
 
 def data_bound(facts: Facts) -> list[Finding] | str:
-    """The step waits for its input."""
+    """The step waits for its input. Gain: at best all of it, loaded while the GPU computes."""
     return _too_large(
         facts,
         Limit("data-bound", ("data",), DATA_WARNING, DATA_CRITICAL),
@@ -65,9 +64,14 @@ def data_bound(facts: Facts) -> list[Finding] | str:
 
 
 def optimizer_bound(facts: Facts) -> list[Finding] | str:
-    """The optimizer itself, on the GPU, takes a large part of the step."""
+    """The optimizer itself, on the GPU, takes a large part of the step.
+
+    Gain: twice the micro-batches halve it per sample; where every rank updates everything,
+    sharding over n ranks leaves 1/n of it.
+    """
     if facts.run.config.get("offload_optimizer") in ("cpu", "nvme"):
         return "the optimizer is offloaded: offload-bound judges it"
+    shard = _shard_optimizer(facts)
     return _too_large(
         facts,
         Limit(
@@ -75,69 +79,55 @@ def optimizer_bound(facts: Facts) -> list[Finding] | str:
             ("optimizer",),
             OPTIMIZER_WARNING,
             OPTIMIZER_CRITICAL,
-            _mixed_step(facts),
+            saved=1 - 1 / (facts.layout.data_parallel or 2) if shard else 0.5,
         ),
         "the optimizer's own work",
         "Updating the parameters costs the same however many samples a step has.",
         (
-            Advice(
-                "gradient_accumulation_steps",
-                str(facts.layout.micro_batches or ""),
-                "twice as many",
-                "one update per more samples",
-            ),
-            *_shard_optimizer(facts),
-            Advice(
-                "optimizer.type", "", "Adam (DeepSpeed's FusedAdam)", "one kernel instead of many"
-            ),
+            more_micro_batches(facts, "one update per more samples (mind the larger batch)"),
+            *shard,
+            *fused_optimizer(facts),
         ),
     )
 
 
 def offload_bound(facts: Facts) -> list[Finding] | str:
-    """States or parameters outside the GPU take a large part of the step."""
+    """States or parameters outside the GPU take a large part of the step.
+
+    Gain: at best all of it, if the states fit on the GPUs after all; the update then takes
+    a GPU's time, which this source does not show.
+    """
     device = facts.run.config.get("offload_optimizer")
     classes = ("offload", "optimizer") if device in ("cpu", "nvme") else ("offload",)
     if facts.breakdown is not None and facts.seconds_of("offload") is None and not device:
         return "no offload timer, and the configuration is not known to offload"
     where = {"cpu": "to the CPU", "nvme": "to NVMe"}.get(str(device), "off the GPU")
+    key = "zero_optimization.offload_optimizer"
     return _too_large(
         facts,
-        Limit("offload-bound", classes, OFFLOAD_WARNING, OFFLOAD_CRITICAL, _mixed_step(facts)),
+        Limit("offload-bound", classes, OFFLOAD_WARNING, OFFLOAD_CRITICAL),
         f"optimizer work offloaded {where}" if device else "moving data off and onto the GPU",
         "Offloading trades speed for memory."
         + (" The whole update runs there and is counted." if device else ""),
         (
             Advice(
-                "zero_optimization.offload_optimizer.device",
+                f"{key}.device",
                 str(device or ""),
                 "none",
                 "if the states fit after all (more GPUs, ZeRO-3, smaller micro-batch)",
             ),
-            Advice(
-                "zero_optimization.offload_optimizer.ratio",
-                str(facts.setting("zero_optimization.offload_optimizer.ratio") or ""),
-                "below 1",
-                "the rest of the update stays on the GPU (ZeRO-3)",
-            ),
-            Advice(
-                "zero_optimization.offload_optimizer.pin_memory",
-                str(
-                    facts.setting("zero_optimization.offload_optimizer.pin_memory") or "false"
-                ).lower(),
-                "true",
-                "pinned memory copies faster and in the background",
-            ),
+            *_ratio(facts, f"{key}.ratio"),
+            *change(facts, f"{key}.pin_memory", "true", "pinned memory copies faster"),
         ),
     )
 
 
 def compute_bound(facts: Facts) -> list[Finding] | str:
-    """Nearly all of the step is computation: nothing else is worth mending."""
+    """Nearly all of the step is computation, which costs nothing that could be saved."""
     if facts.hidden_communication is not None:
         return facts.hidden_communication
-    if _INFLATED in facts.doubts:
-        return facts.doubts[_INFLATED]
+    if COLLECTING in facts.doubts:
+        return facts.doubts[COLLECTING]
     seconds = facts.seconds_of("compute")
     if seconds is None:
         return NO_TIMERS if facts.breakdown is None else "no timer of class compute"
@@ -152,8 +142,6 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
             summary=f"Forward and backward take {format_seconds(seconds)} per step "
             f"({facts.windows}); everything else together would win little. Faster from here on "
             "means better kernels, lower precision or less recomputation.",
-            share=share,
-            seconds_per_step=seconds,
             phase=first_of(facts.phases_of("compute")),
             evidence=phase_evidence(facts.phases_of("compute")),
         )
@@ -161,7 +149,10 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
 
 
 def checkpoint_stall(facts: Facts) -> list[Finding] | str:
-    """Saving checkpoints stops training for a noticeable part of its time."""
+    """Saving checkpoints stops training for a noticeable part of its time.
+
+    Gain: half of it for half as many saves, up to all of it for saving beside training.
+    """
     found = saves(facts.run.events, facts.run.phases)
     if found.empty:
         return "no line tells how long saving a checkpoint takes"
@@ -190,14 +181,7 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
             evidence=(row_evidence(longest, f"save: {format_seconds(longest['seconds'])}"),),
             advice=(
                 Advice("save interval", "", "longer", "half as many saves cost half"),
-                Advice(
-                    "checkpoint.parallel_write.pipeline_stage",
-                    str(
-                        facts.setting("checkpoint.parallel_write.pipeline_stage") or "false"
-                    ).lower(),
-                    "true",
-                    "data-parallel ranks share the writing of a pipeline stage",
-                ),
+                *_parallel_write(facts),
                 Advice(
                     "storage", "", "node-local first, copied away later", "training need not wait"
                 ),
@@ -219,9 +203,6 @@ def _too_large(
     if seconds is None:
         return NO_TIMERS if facts.breakdown is None else f"no timer of class {limit.classes[0]}"
     table = facts.phases_of(*limit.classes)
-    mixed = table[table.index.isin(limit.without)]
-    seconds -= float(mixed["seconds"].sum())
-    table = table.drop(mixed.index)
     share = facts.share(seconds) or 0.0
     severity = grade(share, limit.warning, limit.critical)
     if severity is None:
@@ -237,17 +218,27 @@ def _too_large(
             phase=first_of(table),
             evidence=phase_evidence(table),
             advice=advice,
-            gain=promise(seconds),
+            gain=promise(limit.saved * seconds),
         )
     ]
 
 
-def _mixed_step(facts: Facts) -> tuple[str, ...]:
-    return ("step",) if facts.layout.zero_stage == 3 else ()
+def _ratio(facts: Facts, path: str) -> tuple[Advice, ...]:
+    """Only ZeRO-3 leaves a part of the update on the GPU."""
+    if facts.layout.zero_stage != 3:
+        return ()
+    return change(facts, path, "0.8", "the rest of the update stays on the GPU")
+
+
+def _parallel_write(facts: Facts) -> tuple[Advice, ...]:
+    if not facts.is_pipeline and facts.layout.stages in (None, 1):
+        return ()
+    why = "data-parallel ranks share the writing of a pipeline stage"
+    return change(facts, "checkpoint.parallel_write.pipeline_stage", "true", why)
 
 
 def _shard_optimizer(facts: Facts) -> tuple[Advice, ...]:
-    if facts.layout.zero_stage != 0:
+    if facts.layout.zero_stage != 0 or facts.layout.data_parallel == 1:
         return ()
     return (
         Advice("zero_optimization.stage", "0", "1", "each rank then updates only its own shard"),

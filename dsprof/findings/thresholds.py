@@ -44,6 +44,8 @@ SMALL_MESSAGES_CALLS: Final = 10
 
 GATHER_STALL_WARNING: Final = 0.05
 GATHER_STALL_CRITICAL: Final = 0.30
+#: Invalidated traces of ZeRO-3 over steps.
+PREFETCH_BROKEN: Final = 0.10
 
 PIPELINE_WARNING: Final = 0.15
 PIPELINE_CRITICAL: Final = 0.30
@@ -51,12 +53,18 @@ PIPELINE_CRITICAL: Final = 0.30
 TRANSFER_CHEAP: Final = 0.20
 #: Micro-batches per stage that make the bubble small.
 MICRO_BATCHES_PER_STAGE: Final = 4
+#: Part of the communication from which on a second kind of waiting is named, too.
+WORTH_NAMING: Final = 0.10
 IMBALANCE_WARNING: Final = 0.10
 IMBALANCE_CRITICAL: Final = 0.20
 
 STRAGGLER_WARNING: Final = 0.10
 STRAGGLER_CRITICAL: Final = 0.20
 STRAGGLER_HELD: Final = 0.60
+
+#: Part of a GPU's samples in which something holds its clock down.
+THROTTLED_WARNING: Final = 0.10
+THROTTLED_CRITICAL: Final = 0.50
 
 DATA_WARNING: Final = 0.10
 DATA_CRITICAL: Final = 0.20

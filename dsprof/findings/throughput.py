@@ -26,7 +26,10 @@ from dsprof.units import format_seconds, format_share
 
 
 def slowdown(facts: Facts) -> list[Finding] | str:
-    """From some step on, steps take longer than before."""
+    """From some step on, steps take longer than before.
+
+    Gain: up to all of it. Nothing, where the new work is wanted (a curriculum, longer texts).
+    """
     steps = _comparable(facts)
     if len(steps) < EVIDENCE_STEPS:
         return _too_few(steps)
@@ -72,7 +75,10 @@ def slowdown(facts: Facts) -> list[Finding] | str:
 
 
 def step_spikes(facts: Facts) -> list[Finding] | str:
-    """Single steps that take much longer than their neighbours."""
+    """Single steps that take much longer than their neighbours.
+
+    Gain: up to all they take too long. Nothing, where what they do has to be done.
+    """
     steps = facts.series
     if len(steps) < EVIDENCE_STEPS:
         return _too_few(steps)

@@ -8,9 +8,23 @@ from typing import NamedTuple
 import pandas as pd
 
 from dsprof.events import Kind, Severity
-from dsprof.findings.facts import NO_TIMERS, Facts, phase_evidence, row_evidence, whole
+from dsprof.findings.advice import record
+from dsprof.findings.facts import (
+    COLLECTING,
+    NO_TIMERS,
+    Facts,
+    phase_evidence,
+    promise,
+    row_evidence,
+    whole,
+)
 from dsprof.findings.finding import Advice, Evidence, Finding
-from dsprof.findings.thresholds import FEW_STEPS, UNACCOUNTED_WARNING
+from dsprof.findings.thresholds import (
+    FEW_STEPS,
+    UNACCOUNTED_CRITICAL,
+    UNACCOUNTED_WARNING,
+    grade,
+)
 from dsprof.units import format_seconds, format_share
 
 
@@ -43,7 +57,11 @@ _SYNCS = (
 
 
 def host_sync(facts: Facts) -> list[Finding] | str:
-    """Diagnostics that are switched on make the host wait for the GPU."""
+    """Diagnostics that are switched on make the host wait for the GPU.
+
+    Only one of them leaves a price in a log, `memory_breakdown` (see `Facts.collecting`).
+    Gain: at best all of that.
+    """
     on = [sync for sync in _SYNCS if facts.setting(sync.path) is True]
     seen = _printed(facts)
     if not facts.has_config and not seen:
@@ -52,24 +70,58 @@ def host_sync(facts: Facts) -> list[Finding] | str:
     if not on:
         return []
     costly = [sync for sync in on if sync.severity is Severity.WARNING]
+    seconds = facts.collecting or None
+    share = facts.share(seconds)
     names = ", ".join(sync.path for sync in costly or on)
+    title = f"Diagnostics that slow the run they measure are on: {names}"
+    if share is not None:
+        title = f"Up to {format_share(share)} of a step is what memory_breakdown itself takes"
+    elif not costly:
+        title = f"Diagnostics are on: {names}"
     return [
         Finding(
             rule="host-sync",
-            severity=Severity.WARNING if costly else Severity.INFO,
-            title=f"Diagnostics that slow the run they measure are on: {names}"
-            if costly
-            else f"Diagnostics are on: {names}",
-            summary=" ".join(f"{sync.path}: {sync.why}." for sync in on)
-            + " Medium confidence: what that costs is not in the log; measure a run without.",
-            evidence=tuple(seen.values()) or _config_line(facts),
+            severity=_weight(share, costly),
+            title=title,
+            summary=(_PRICE.format(format_seconds(seconds)) if seconds else "")
+            + " ".join(f"{sync.path}: {sync.why}." for sync in on)
+            + ("" if seconds else _NO_PRICE),
+            share=share,
+            seconds_per_step=seconds,
+            phase="backward" if seconds else None,
+            evidence=(_collected(facts) if seconds else ())
+            + (tuple(seen.values()) or _config_line(facts)),
             advice=tuple(
                 Advice(sync.path, "true", "false, once the diagnosis is made", sync.why)
-                for sync in on
+                for sync in sorted(on, key=lambda sync: sync.path != "memory_breakdown")
             ),
+            gain=promise(seconds) if seconds else None,
             confidence="medium",
         )
     ]
+
+
+_PRICE = (
+    "{} per step lie between the timers, or in backward beside its computation and its reduction: "
+    "that is where memory_breakdown works. The reduction is longer too, since the other ranks "
+    "wait. Medium confidence: measure a run without it before anything else. "
+)
+_NO_PRICE = " Medium confidence: what that costs is not in the log; measure a run without."
+
+
+def _weight(share: float | None, costly: list[Sync]) -> Severity:
+    if share is not None:
+        return grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL) or Severity.WARNING
+    return Severity.WARNING if costly else Severity.INFO
+
+
+def _collected(facts: Facts) -> tuple[Evidence, ...]:
+    table = facts.phases_of("other")
+    inside = phase_evidence(table[table.index == "backward"], 1)
+    if not facts.outside_timers:
+        return inside
+    said = f"between the timers: {format_seconds(facts.outside_timers)} per step"
+    return (*inside, row_evidence(facts.steps.iloc[-1], said))
 
 
 #: Doubts that leave the time of a step and its parts alone.
@@ -117,15 +169,14 @@ def healthy(
     return [_healthy(facts, abstained)]
 
 
-def no_verdict(facts: Facts, reason: str) -> Finding:
+def no_verdict(reason: str) -> Finding:
     """What to say where no rule found anything and none can say that all is well."""
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
         title="Nothing was found, but whether this run is healthy is unknown",
         summary=f"The rules that could judge found nothing; the others had too little: {reason}.",
-        seconds_per_step=facts.step_seconds,
-        advice=(Advice("dsprof attach", "", "one recorded restart", "times every phase"),),
+        advice=(record("times every phase of every rank"),),
     )
 
 
@@ -161,8 +212,6 @@ def _healthy(facts: Facts, abstained: Sequence[str]) -> Finding:
         f"{', '.join(parts)}. All but {format_share(UNACCOUNTED_WARNING)} at most is accounted "
         f"for, and no other rule found anything to mend.{silent}"
         + (" Medium confidence: few steps." if few else ""),
-        share=share,
-        seconds_per_step=facts.breakdown.seconds,
         evidence=phase_evidence(facts.breakdown.phases),
         confidence="medium" if few else "high",
     )
@@ -178,6 +227,10 @@ def _printed(facts: Facts) -> dict[str, Evidence]:
             comm.iloc[0], f"{comm.iloc[0]['name']} is logged"
         )
     memory = facts.run.memory
+    rows = facts.run.repairs
+    rows = rows[rows["name"] == COLLECTING]
+    if len(rows):
+        found["memory_breakdown"] = row_evidence(rows.iloc[0], "memory lines inside backward")
     engine = memory[
         memory["text"].astype(str).str.contains("Engine (?:before|after) ") & memory["step"].notna()
     ]

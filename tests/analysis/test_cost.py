@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from dsprof.analysis.cost import (
-    all_reduce_factor,
     bubble_seconds,
     bubble_share,
     least_seconds,
@@ -27,10 +26,9 @@ def layout(**changes: float) -> Layout:
     return Layout(**(known | changes))  # type: ignore[arg-type]
 
 
-def test_a_ring_all_reduce_moves_each_byte_almost_twice() -> None:
-    assert all_reduce_factor(4) == 1.5
+def test_a_ring_moves_each_byte_almost_once() -> None:
     assert shard_factor(4) == 0.75
-    assert all_reduce_factor(1) == 0
+    assert shard_factor(1) == 0
 
 
 @pytest.mark.parametrize(

@@ -40,15 +40,15 @@ def test_a_batch_that_does_not_divide_tells_nothing() -> None:
 
 
 def test_the_jobs_json_is_read_by_dotted_keys() -> None:
-    config = {"ds_config": '{"zero_optimization": {"stage": 2, "overlap_comm": "auto"}}'}
+    config = {"ds_config": {"zero_optimization": {"stage": 2, "overlap_comm": "auto"}}}
     assert setting(config, "zero_optimization.stage") == 2
     assert setting(config, "zero_optimization.overlap_comm") is None
     assert setting(config, "zero_optimization.stage.deeper") is None
     assert layout_of(config, {}).zero_stage == 2
 
 
-@pytest.mark.parametrize("broken", ["{", "[1, 2]", "3", None])
-def test_json_that_is_none_is_no_configuration(broken: str | None) -> None:
+@pytest.mark.parametrize("broken", ["{", [1, 2], 3, None])
+def test_json_that_is_none_is_no_configuration(broken: object) -> None:
     assert ds_config({"ds_config": broken}) == {}
 
 

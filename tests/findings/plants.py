@@ -16,6 +16,7 @@ from dsprof.run import Run, from_events
 CLASSES = {
     "data": "data",
     "forward": "compute",
+    "backward": "other",  # what its parts leave of it
     "backward_inner": "compute",
     "backward_allreduce": "communication",
     "optimizer_allgather": "communication",
@@ -85,6 +86,16 @@ def problem(kind: str, text: str, **more: Any) -> Row:
 
 def memory(name: str, step: int, **more: Any) -> Row:
     return {"kind": "memory", "name": name, "raw": name, "step": step, "rank": 0} | more
+
+
+def memory_breakdown(step: int) -> list[Row]:
+    """The six looks at memory of one step that the setting of that name prints."""
+    return [
+        memory("max_allocated", step, bytes=1e9, text=f"Engine {when} {what}",
+               pattern="deepspeed_memory.see_memory")
+        for what in ("forward", "backward", "step")
+        for when in ("before", "after")
+    ]  # fmt: skip
 
 
 def call(op: str, step: int, size: float, seconds: float, rank: int = 0, **more: Any) -> Row:

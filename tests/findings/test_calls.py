@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dsprof.events import Severity
@@ -47,6 +49,38 @@ def test_many_small_messages_are_latency() -> None:
     assert "20 such calls per step" in found.summary
 
 
+def test_calls_of_set_up_belong_to_no_step() -> None:
+    """100 s of broadcasts before the first step, 0.2 s a step in it."""
+    rows = [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(20)]
+    rows += [call("broadcast", 1, 4096, 1.0) | {"step": None} for _ in range(100)]
+    found = one(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+    assert found.seconds_per_step == pytest.approx(0.2)
+    assert found.phase == "all_reduce"
+
+
+def test_a_summary_table_counts_set_up_and_is_an_upper_bound() -> None:
+    rows = [call("all_reduce", 10, 4096, 2.0, count=200, pattern="deepspeed_comms.summary")]
+    found = one(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+    assert "20 such calls per step take at most 200 ms" in found.summary
+    assert found.evidence[0].text == "200 times all_reduce of 4.00 KiB in 2.00 s, 10.0 ms each"
+
+
+def test_a_bucket_that_is_as_large_as_it_should_be_is_not_advised() -> None:
+    rows = [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(20)]
+    for size, advised in ((1e6, ["1e6"]), (5e8, []), (None, [])):
+        zero = {"stage": 1} | ({} if size is None else {"reduce_bucket_size": size})
+        json_ = json.dumps({"zero_optimization": zero})
+        run = run_of(steps(10, WELL) + rows, world_size=2, ds_config=json_)
+        found = one(run, "small-messages")
+        assert [advice.now for advice in found.advice] == advised  # unset is DeepSpeed's 5e8
+        assert (found.gain is None) == (not advised)
+
+
+def test_calls_that_take_longer_than_their_step_are_not_judged() -> None:
+    rows = [call("all_reduce", step, 4096, 0.1) for step in range(1, 11) for _ in range(20)]
+    assert "longer than a step" in (why(run_of(steps(10, WELL) + rows), "small-messages") or "")
+
+
 def test_few_small_messages_beside_large_ones_are_no_finding() -> None:
     rows = [call("all_reduce", step, 64 << 20, 0.2) for step in range(1, 11)]
     rows += [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(12)]
@@ -79,6 +113,20 @@ def test_a_broken_prefetch_is_found_without_a_price() -> None:
     found = one(run_of(steps(10, WELL) + rows, zero_stage=3), "zero3-gather-stall")
     assert found.seconds_per_step is None
     assert found.evidence[0].text == "Invalidate trace cache @ step 7"
+
+
+def test_a_trace_that_breaks_now_and_then_is_no_finding() -> None:
+    rows = [problem("prefetch-broken", "Invalidate trace cache", step=s) for s in range(1, 11)]
+    few = run_of(steps(1000, {}) + rows, zero_stage=3, world_size=2)
+    assert "no line times them" in (why(few, "zero3-gather-stall") or "")
+    often = run_of(steps(50, {}) + rows, zero_stage=3, world_size=2)
+    assert "invalidated 10 times" in one(often, "zero3-gather-stall").summary
+
+
+def test_one_rank_gathers_from_nobody() -> None:
+    rows = [problem("prefetch-broken", "Invalidate trace cache", step=3)]
+    run = run_of(steps(3, {}) + rows, zero_stage=3, world_size=1)
+    assert why(run, "zero3-gather-stall") == "one rank gathers from nobody"
 
 
 def test_zero_3_without_comm_lines_is_not_judged_but_says_what_would_show_it() -> None:

@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from dsprof.events import Severity
-from tests.findings.plants import WELL, one, phase, rules, run_of, silent, steps, why
+from tests.findings.plants import (
+    WELL,
+    call,
+    memory_breakdown,
+    one,
+    phase,
+    rules,
+    run_of,
+    silent,
+    steps,
+    why,
+)
 
 #: 0.4 of 1.0 s are collectives.
 EXPOSED = {
@@ -83,6 +94,54 @@ def test_waiting_for_a_late_rank_is_not_counted_as_communication_again() -> None
     found = one(run_of(rows, world_size=3), "communication-bound")
     assert found.seconds_per_step == pytest.approx((0.7 + 0.7 + 0.5) / 3 - 0.2)
     assert "apart from 200 ms of waiting for a late rank" in found.summary
+
+
+def test_on_one_host_there_is_no_link_between_nodes_to_compare_with() -> None:
+    run = run_of(steps(3, EXPOSED), {"link_bytes_per_second": 10e9}, nodes=1, **ZERO_1)
+    found = one(run, "communication-bound")
+    assert "all ranks are on one host" in found.summary
+    assert found.gain is None
+
+
+def test_a_model_that_asks_for_more_than_was_measured_is_not_believed() -> None:
+    run = run_of(steps(3, EXPOSED), {"link_bytes_per_second": 1e9}, **ZERO_1)
+    found = one(run, "communication-bound")  # at least 3.2 s, of a step of 1 s
+    assert "the rest is hidden behind compute, or the link is faster than stated" in found.summary
+    assert found.title.endswith("communication between ranks, most of it backward_allreduce")
+    assert (found.gain, found.confidence) == (None, "medium")
+
+
+def test_calls_faster_than_the_link_say_that_it_is_another_one() -> None:
+    size = 64 << 20
+    rows = [call("all_reduce", 2, size, size / 50e9)]
+    run = run_of(steps(3, EXPOSED) + rows, {"link_bytes_per_second": 10e9}, **ZERO_1)
+    assert "the link is not what was stated" in one(run, "communication-bound").summary
+
+
+def test_what_zero_3_times_of_its_communication_is_a_lower_bound() -> None:
+    run = run_of(steps(3, EXPOSED), zero_stage=3, world_size=5)
+    found = one(run, "communication-bound")
+    assert found.title == "At least 40 % of a step is communication between ranks"
+    assert found.seconds_per_step == pytest.approx(0.4)
+    assert (found.gain, found.confidence) == (None, "medium")
+
+
+def test_garbage_collected_inside_the_reduction_is_not_called_communication() -> None:
+    slow = EXPOSED | {"backward": 1.5}  # beside its parts
+    looks = [row for step in (1, 2, 3) for row in memory_breakdown(step)]
+    run = run_of([*looks, *steps(3, slow, None)], world_size=5, zero_stage=1)
+    assert "cannot be told" in (why(run, "communication-bound") or "")
+    found = one(run, "host-sync")
+    assert found.title.startswith("Up to 60 % of a step is what memory_breakdown itself takes")
+    assert found.seconds_per_step == pytest.approx(1.5)
+    assert "unaccounted-time" not in rules(run)
+
+
+def test_while_every_call_is_logged_overlap_cannot_be_seen() -> None:
+    rows = [call("all_reduce", 2, 1e6, 0.01, pattern="deepspeed_comms.op")]
+    run = run_of(steps(3, EXPOSED) + rows, ds_config='{"zero_optimization": {"stage": 2}}',
+                 world_size=5)  # fmt: skip
+    assert "communication logger waits" in (why(run, "no-overlap") or "")
 
 
 def test_communication_without_overlap_names_the_switch() -> None:

@@ -20,7 +20,7 @@ def test_skips_of_the_start_are_a_warning_that_says_they_are_over() -> None:
     assert found.severity is Severity.WARNING
     assert found.share == pytest.approx(0.45)
     assert found.seconds_per_step == pytest.approx(0.45)
-    assert "None since step 30" in found.summary
+    assert "No more since step 30" in found.summary
     assert found.gain is None
 
 

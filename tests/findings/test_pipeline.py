@@ -28,7 +28,7 @@ def test_a_wait_as_long_as_the_bubble_of_p_and_m_is_called_a_bubble() -> None:
     assert found.share == pytest.approx(0.4)
     assert found.confidence == "high"
     assert found.title.startswith(
-        "45 % of a step is communication, and 89 % of that is stage 0 waiting for gradients: "
+        "45 % of a step is communication, and 83 % of that is stage 0 waiting for gradients: "
         "a pipeline bubble, not the network"
     )
     assert "44 % of their time even when balanced" in found.summary  # 4 / (5 + 4)
@@ -68,6 +68,25 @@ def test_a_dear_transfer_is_not_excluded_as_the_cause() -> None:
     found = one(run_of(steps(3, slow, 2.0)), "pipeline-bubble")
     assert "slow transfers between them" in found.title
     assert found.confidence == "low"
+
+
+def test_each_kind_of_waiting_is_named_with_its_own_share() -> None:
+    """0.45 of 0.9 s go into sending, 0.35 into waiting for gradients."""
+    both = STAGE_0 | {"pipe_send_output": 0.45, "pipe_recv_grad": 0.35}
+    found = one(run_of(steps(3, both, 2.0)), "pipeline-bubble")
+    assert (
+        "50 % of that is stage 0 handing results to its neighbour, 39 % waiting for gradients: "
+        in found.title
+    )
+
+
+def test_with_many_micro_batches_a_stage_less_has_no_price() -> None:
+    run = run_of(steps(3, STAGE_0, 2.0), pipeline_parallel_size=2, gradient_accumulation_steps=2)
+    assert one(run, "pipeline-bubble").gain is not None
+    long = STAGE_0 | {"pipe_recv_grad": 0.4}
+    run = run_of(steps(3, long, 1.65), pipeline_parallel_size=9, gradient_accumulation_steps=36)
+    found = one(run, "pipeline-imbalance")  # (p-1)/m = 0.22 of it is the bubble: no warning
+    assert found.gain == pytest.approx((0.23 * 4 / 9, 0.23 * 8 / 9), abs=0.01)
 
 
 def test_a_middle_stage_is_not_called_stage_0() -> None:

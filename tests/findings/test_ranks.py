@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dsprof.events import Severity
 from dsprof.findings import findings_of
-from dsprof.run import Run
-from tests.findings.plants import Row, call, one, phase, run_of, silent, steps, why
+from dsprof.recording.writer import Writer
+from dsprof.run import Run, load
+from tests.findings.plants import (
+    Row,
+    call,
+    memory_breakdown,
+    one,
+    phase,
+    run_of,
+    silent,
+    steps,
+    why,
+)
 
 
 def ranks(count: int, slow: int, late: float, every: int = 1) -> list[Row]:
@@ -91,3 +104,77 @@ def test_the_straggler_table_of_deepspeed_tells_waiting_from_moving() -> None:
 def test_of_two_ranks_the_one_that_does_not_wait_is_late() -> None:
     found = one(_table(2), "straggler-rank")
     assert (found.ranks, found.confidence) == ((1,), "high")
+
+
+def test_ranks_that_are_late_together_are_no_straggler() -> None:
+    """Ranks 2 and 3 of 4 take 150 ms longer: nobody waits for one of them."""
+    rows = steps(30, {}, 1.0)
+    for step in range(1, 31):
+        for rank in range(4):
+            late = 0.15 if rank >= 2 else 0.0
+            rows += [
+                phase("forward", step, 0.5 + late, rank),
+                phase("backward_allreduce", step, 0.5 - late, rank),
+            ]
+    assert silent(run_of(rows), "straggler-rank")
+
+
+def test_the_rank_that_logs_its_memory_is_not_called_slow() -> None:
+    """memory_breakdown collects garbage on rank 0 only, inside its backward."""
+    rows = steps(30, {}, None)
+    for step in range(1, 31):
+        rows += memory_breakdown(step)
+        for rank in range(2):
+            own = 0.3 if rank == 0 else 0.0
+            rows += [
+                phase("forward", step, 0.2, rank),
+                phase("backward", step, 0.5 + own, rank),
+                phase("backward_inner", step, 0.4, rank),
+                phase("backward_allreduce", step, 0.4 - own, rank),
+            ]
+    run = run_of(rows, world_size=2)
+    assert "late by its own logging" in (why(run, "straggler-rank") or "")
+
+
+def sample(name: str, rank: int, step: int, value: float) -> Row:
+    return {"kind": "gpu", "name": name, "raw": name, "rank": rank, "step": step, "value": value,
+            "text": f"GPU-{rank}", "host": "w1"}  # fmt: skip
+
+
+def test_a_gpu_that_is_too_hot_is_named() -> None:
+    rows = [
+        sample(name, rank, step, value)
+        for step in range(1, 21)
+        for rank in range(2)
+        for name, value in (
+            ("throttled_power", 1),
+            ("throttled_hardware", 0),
+            ("throttled_thermal", int(rank == 1 and step > 15)),
+            ("temperature", 70 + 19 * rank),
+        )
+    ]
+    found = one(run_of(steps(20, {}) + rows), "gpu-throttled")
+    assert found.ranks == (1,)
+    assert found.severity is Severity.WARNING
+    assert found.title == ("The GPU of rank 1 runs below its clock in 25 % of its samples: too hot")
+    assert "5 of 20 samples of it say so, at up to 89 °C. Of 2 sampled GPUs" in found.summary
+    assert found.gain is None
+
+
+def test_a_gpu_at_its_power_limit_works_as_it_should() -> None:
+    rows = [sample(name, 0, step, value) for step in range(20)
+            for name, value in (("throttled_power", 1), ("throttled_thermal", 0))]  # fmt: skip
+    assert silent(run_of(steps(20, {}) + rows), "gpu-throttled")
+
+
+def test_gpu_samples_of_a_recording_are_judged(tmp_path: Path) -> None:
+    clock = {"perf_ns": 1, "wall_ns": 2, "error_ns": 0}
+    job = {"rank": 3, "host": "w1", "world": 8, "clock": clock, "config": {"gpu": "GPU-5d1a"}}
+    writer = Writer.create(tmp_path, job)
+    uuid, hot = writer.name("GPU-5d1a"), writer.name("throttled_thermal")
+    for _ in range(10):
+        writer.gpu(hot, 1.0, gpu=uuid)
+    writer.close()
+    found = one(load(tmp_path), "gpu-throttled")
+    assert found.severity is Severity.CRITICAL
+    assert found.title.startswith("The GPU of rank 3 runs below its clock in 100 %")

@@ -63,6 +63,7 @@ def test_a_healthy_run_says_so_with_what_was_checked() -> None:
     assert found.title == (
         "Nothing holds this run back: compute is 85 % of a step, communication 10 %"
     )
+    assert (found.share, found.seconds_per_step) == (None, None)  # what is well costs nothing
     assert "39 printed steps, 2 to 40" in found.summary
     assert "memory-pressure" in found.summary  # what was not judged is said
 

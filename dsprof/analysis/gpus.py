@@ -1,0 +1,73 @@
+"""GPUs that run below their clock, as their own samples say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+#: Counters of `dsprof.events.GPU` that hold a clock down against the job's will. The power
+#: limit is left out: a GPU that works as it should reaches it.
+REASONS: Final = {
+    "throttled_thermal": "too hot",
+    "throttled_hardware": "power brake or slowdown of the hardware",
+}
+TEMPERATURE: Final = "temperature"
+
+
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """The GPU that is held back in the largest part of its samples."""
+
+    rank: int | None
+    host: str | None
+    device: str  # UUID, "" if unknown
+    share: float  # of its samples
+    count: int
+    of: int
+    devices: int  # GPUs with such samples
+    why: str  # its reason
+    celsius: float | None  # its highest temperature
+    row: pd.Series[Any]  # its last such sample
+
+
+def throttled(samples: pd.DataFrame) -> Throttling | None:
+    """The worst GPU and reason of a `Run.gpu` table; None if no sample tells of reasons."""
+    rows = samples[samples["name"].isin(REASONS) & samples["value"].notna()]
+    if rows.empty:
+        return None
+    device, name = _devices(rows), rows["name"].astype("str").to_numpy(dtype=object)
+    held = (rows["value"] > 0).to_numpy()
+    shares = pd.Series(held).groupby([device, name]).mean().reset_index(name="share")
+    most = shares.iloc[int(shares["share"].to_numpy().argmax())]
+    worst, reason = str(most.iloc[0]), str(most.iloc[1])
+    chosen = (device == worst) & (name == reason)
+    mine = rows[chosen]
+    row = mine[held[chosen]].iloc[-1] if held[chosen].any() else mine.iloc[-1]
+    return Throttling(
+        rank=None if pd.isna(row["rank"]) else int(row["rank"]),
+        host=None if pd.isna(row["host"]) else str(row["host"]),
+        device="" if pd.isna(row["text"]) else str(row["text"]),
+        share=float(most["share"]),
+        count=int(held[chosen].sum()),
+        of=len(mine),
+        devices=len(np.unique(device)),
+        why=REASONS[reason],
+        celsius=_hottest(samples, worst),
+        row=row,
+    )
+
+
+def _devices(rows: pd.DataFrame) -> np.ndarray:
+    """Which GPU each row is of: its UUID, else the rank that uses it."""
+    rank = "rank " + rows["rank"].astype("str")
+    found = rows["text"].astype("str").where(rows["text"].notna(), rank)
+    return found.to_numpy(dtype=object)
+
+
+def _hottest(samples: pd.DataFrame, device: str) -> float | None:
+    warm = samples[samples["name"] == TEMPERATURE]
+    values = warm["value"][_devices(warm) == device].dropna()
+    return float(values.max()) if len(values) else None

@@ -1,0 +1,125 @@
+"""What to change: keys of DeepSpeed's JSON, and only to what they are not yet."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Advice
+
+#: What DeepSpeed takes for a key that the JSON does not set (docs/_pages/config-json.md).
+DEFAULTS: Final[dict[str, Any]] = {
+    "zero_optimization.reduce_bucket_size": 5e8,
+    "zero_optimization.allgather_bucket_size": 5e8,
+    "zero_optimization.stage3_prefetch_bucket_size": 5e7,
+    "zero_optimization.stage3_param_persistence_threshold": 1e5,
+    "zero_optimization.stage3_max_live_parameters": 1e9,
+    "zero_optimization.overlap_comm": False,  # of stages 1 and 2; true for 3
+    "zero_optimization.offload_optimizer.pin_memory": False,
+    "zero_optimization.offload_optimizer.ratio": 1.0,
+    "checkpoint.parallel_write.pipeline_stage": False,
+    "optimizer.params.torch_adam": False,
+    "bf16.enabled": False,
+}
+
+#: What a recording adds where some rank is known to be late.
+WHO_IS_LATE: Final = "names the rank and the phase in which it falls behind"
+
+#: Optimizers that update a whole group of parameters in one kernel.
+_FUSED: Final = ("fusedadam", "fusedlamb", "fusedlion", "deepspeedcpuadam")
+
+
+def record(why: str) -> Advice:
+    """One restart under the recorder."""
+    return Advice("dsprof attach", "", "one recorded restart", why)
+
+
+def change(
+    facts: Facts, path: str, to: str, why: str, *, least: bool = False
+) -> tuple[Advice, ...]:
+    """Advice to set a key of the JSON; empty if it is so already.
+
+    With `least` a larger number than `to` is as good.
+    """
+    value = facts.setting(path)
+    if value is None and facts.has_config:
+        value = DEFAULTS.get(path)
+    if _is(value, to, least=least):
+        return ()
+    return (Advice(path, shown(facts, path), to, why),)
+
+
+def shown(facts: Facts, path: str) -> str:
+    """What a key is now: its value, `unset (default)`, or "" where the JSON is not known."""
+    value = facts.setting(path)
+    if value is not None:
+        return _text(value)
+    if not facts.has_config:
+        return ""
+    return f"unset ({_text(DEFAULTS[path])})" if path in DEFAULTS else "unset"
+
+
+def more_micro_batches(facts: Facts, why: str) -> Advice:
+    """Twice the gradient accumulation."""
+    now = facts.layout.micro_batches
+    return Advice(
+        "gradient_accumulation_steps",
+        str(now or ""),
+        str(2 * now) if now else "twice as many",
+        why,
+    )
+
+
+def higher_stage(facts: Facts) -> tuple[Advice, ...]:
+    """The next ZeRO stage, where there is one and other ranks to share with."""
+    stage = facts.layout.zero_stage
+    if stage == 3 or facts.layout.world_size == 1:
+        return ()
+    why = "shards states, gradients, then parameters over the ranks"
+    now, to = ("", "one higher") if stage is None else (str(stage), str(stage + 1))
+    return (Advice("zero_optimization.stage", now, to, why),)
+
+
+def bf16(facts: Facts, why: str) -> tuple[Advice, ...]:
+    """bf16 instead of fp16 or fp32."""
+    return (
+        ()
+        if facts.run.config.get("dtype") == "bf16"
+        else change(facts, "bf16.enabled", "true", why)
+    )
+
+
+def fused_optimizer(facts: Facts) -> tuple[Advice, ...]:
+    """One kernel for the whole update, unless the source shows that it is so already."""
+    if facts.run.config.get("accelerator") == "cpu" or facts.setting("optimizer.params.fused"):
+        return ()
+    why = "DeepSpeed's FusedAdam updates all parameters in one kernel instead of many"
+    if facts.setting("optimizer.params.torch_adam") is True:
+        return change(facts, "optimizer.params.torch_adam", "false", why)
+    own, basic = facts.setting("optimizer.type"), facts.run.config.get("basic_optimizer")
+    now = str(basic or own or "")
+    known_fused = now.lower() in _FUSED or own in ("Adam", "AdamW")
+    if known_fused or (now and "adam" not in now.lower()):
+        return ()
+    return (
+        Advice("optimizer.type", f"the script's own {now}" if now else "", "Adam or AdamW", why),
+    )
+
+
+def _is(value: Any, to: str, *, least: bool) -> bool:
+    if value is None:
+        return False
+    wanted = re.split(r"[ ,]", to, maxsplit=1)[0]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value).lower() == wanted.lower()
+    try:
+        return value >= float(wanted) if least else value == float(wanted)
+    except ValueError:
+        return False
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{value:.0e}".replace("e+0", "e") if value >= 1e5 else f"{value:g}"

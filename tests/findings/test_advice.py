@@ -1,0 +1,79 @@
+"""Advice never proposes what is so already."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dsprof.findings.advice import bf16, change, fused_optimizer, higher_stage, shown
+from dsprof.findings.facts import Facts
+from tests.findings.plants import metric, run_of
+
+
+def facts(ds_config: dict[str, Any] | None = None, **settings: Any) -> Facts:
+    if ds_config is not None:
+        settings["ds_config"] = json.dumps(ds_config)
+    return Facts(run_of([metric("loss", 1, 1.0)], **settings))
+
+
+@pytest.mark.parametrize(
+    ("now", "to", "said"),
+    [
+        (1.0, "1.0", []),
+        (0.5, "1.0", ["0.5"]),
+        (None, "1.0", ["unset"]),
+        ("auto", "1.0", ["unset"]),
+    ],
+)
+def test_a_value_that_is_set_is_not_proposed(now: object, to: str, said: list[str]) -> None:
+    job = facts({"gradient_clipping": now})
+    assert [advice.now for advice in change(job, "gradient_clipping", to, "")] == said
+
+
+def test_what_deepspeed_takes_by_itself_is_not_proposed() -> None:
+    path = "zero_optimization.reduce_bucket_size"
+    assert change(facts({"train_batch_size": 8}), path, "5e8", "") == ()
+    assert shown(facts({"train_batch_size": 8}), path) == "unset (5e8)"
+    assert len(change(facts(), path, "5e8", "")) == 1  # of a JSON that is not known
+
+
+def test_more_than_enough_is_enough() -> None:
+    job = facts({"zero_optimization": {"reduce_bucket_size": 1e9}})
+    path = "zero_optimization.reduce_bucket_size"
+    assert change(job, path, "5e8", "", least=True) == ()
+    assert change(job, path, "5e8", "")[0].now == "1e9"
+
+
+def test_a_switch_that_is_on_is_not_switched_on() -> None:
+    on, off = (facts({"bf16": {"enabled": value}}) for value in (True, False))
+    assert bf16(on, "") == ()
+    assert bf16(off, "")[0][:3] == ("bf16.enabled", "false", "true")
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "setting"),
+    [
+        ({"optimizer": {"type": "Adam"}}, {}, None),
+        ({"optimizer": {"type": "AdamW"}}, {"basic_optimizer": "FusedAdam"}, None),
+        ({"optimizer": {"type": "SGD"}}, {}, None),
+        ({"optimizer": {"type": "Adam", "params": {"torch_adam": True, "fused": True}}}, {}, None),
+        ({"optimizer": {"type": "Adam", "params": {"torch_adam": True}}}, {},
+         "optimizer.params.torch_adam"),
+        ({"train_batch_size": 8}, {"basic_optimizer": "AdamW"}, "optimizer.type"),
+        ({"train_batch_size": 8}, {"basic_optimizer": "AdamW", "accelerator": "cpu"}, None),
+        (None, {}, "optimizer.type"),
+    ],
+)  # fmt: skip
+def test_a_fused_optimizer_is_proposed_where_there_is_none(
+    config: dict[str, Any] | None, settings: dict[str, Any], setting: str | None
+) -> None:
+    found = fused_optimizer(facts(config, **settings))
+    assert [advice.setting for advice in found] == ([setting] if setting else [])
+
+
+def test_there_is_no_stage_above_3_and_nothing_to_shard_on_one_rank() -> None:
+    assert higher_stage(facts(zero_stage=3)) == ()
+    assert higher_stage(facts(zero_stage=1, world_size=1)) == ()
+    assert higher_stage(facts(zero_stage=1))[0][:3] == ("zero_optimization.stage", "1", "2")
