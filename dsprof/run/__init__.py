@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -228,10 +229,18 @@ def _nothing_read(paths: Sequence[str], coverage: Coverage | None) -> DsprofErro
     if coverage is None:
         return DsprofError("nothing is recorded yet", where, "wait for the first step")
     if not coverage.bytes:
+        where = "standard input" if where == "-" else where
         return DsprofError("is empty", where, "name the file that the job's output goes to")
-    lines = "its only line" if coverage.lines == 1 else f"any of its {coverage.lines:,} lines"
+    lines = "its only line" if coverage.lines < 2 else f"its {coverage.lines:,} lines"
+    if not coverage.metric_lines:
+        return DsprofError(
+            f"no metric, timer or failure is in {lines}",
+            where,
+            "name the file that the job's own output goes to; "
+            '"wall_clock_breakdown": true lets DeepSpeed print timers',
+        )
     return DsprofError(
-        f"cannot understand {lines}",
+        f"{coverage.metric_lines:,} of {lines} look like metrics, and none is understood",
         where,
-        "if it is a training log, `dsprof parsers --unknown` shows what its lines look like",
+        f"`dsprof parsers --unknown {shlex.quote(paths[0])}` shows their shapes",
     )

@@ -50,6 +50,7 @@ def class_seconds(
         known = (ranks > 0) & np.isin(run, run[place[mine]])
         seconds[str(word)] = np.where(known, _sum(place[mine], own[mine], ranks), np.nan)
     found = pd.DataFrame(seconds, index=table.index)
+    found.iloc[place[np.isnan(own)]] = np.nan  # a timer is missing: where its time went as well
     if recorded:
         return found
     found = _seen(found, run)

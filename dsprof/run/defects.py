@@ -19,6 +19,12 @@ from dsprof.run.zero import ENGINE_TIMERS
 #: Seconds; no phase, call or step of a training takes longer (a year has 31.6e6).
 LONGEST: Final = 1e8
 
+RATES: Final = (
+    "samples_per_second", "samples_per_second_mean", "tokens_per_second",
+    "tokens_per_second_gpu", "tflops", "mfu",
+)  # fmt: skip
+FASTEST: Final = 1e18  #: of anything, per second
+
 Outcome = tuple[pd.DataFrame, Repair | None]
 
 
@@ -51,6 +57,20 @@ def initial_step_zero(events: pd.DataFrame, _: Source) -> Outcome:
         if rows.any()
         else (events, None)
     )
+
+
+def impossible_rates(events: pd.DataFrame, _: Source) -> Outcome:
+    """Rates, and times of whole steps, that are zero, negative or infinite."""
+    metrics = events["kind"] == Kind.METRIC
+    rates = metrics & events["name"].isin(RATES) & events["value"].notna()
+    odd = rates & ~events["value"].between(0.0, FASTEST, inclusive="right")
+    still = metrics & (events["name"] == "step_seconds") & (events["seconds"] == 0)
+    text = "rates and step times that are zero, negative or infinite measure nothing: dropped"
+    found = met("impossible-rates", "repair", text, events[odd | still])
+    if found is None:
+        return events, None
+    fixed = events.assign(value=events["value"].mask(odd), seconds=events["seconds"].mask(still))
+    return fixed, found
 
 
 def zero_global_timers(events: pd.DataFrame, source: Source) -> Outcome:
@@ -283,6 +303,7 @@ def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | No
 
 DEFECTS: Final[tuple[Defect, ...]] = (
     impossible_seconds,
+    impossible_rates,
     cut_short,
     initial_step_zero,
     zero_global_timers,

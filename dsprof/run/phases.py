@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class, Kind
+from dsprof.run.gaps import gaps
 from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, of_kind, whole
 
 COLUMNS: Final = (
@@ -102,6 +103,9 @@ def phases(
         accumulation: micro-batches of one optimizer step, where known.
         mixed: timers that hold compute and communication unseparated (ZeRO-3). What their
             children leave of them is of no known class, and marked in the column `mixed`.
+
+    A timer that its line lacks although its like hold it is there without seconds, and what
+    it leaves of its parent is unknown too.
     """
     rows = of_kind(events, Kind.PHASE)
     rows = of_finished_steps(rows[rows["step"].notna() & rows["seconds"].notna()], events, flavours)
@@ -111,9 +115,13 @@ def phases(
     names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
     span = keys(known_rank(rows), "segment", "engine", "step", "rank")
     timer = span * max(len(words), 1) + names[which]
+    blank = gaps(rows, words, which, names.astype(np.int64), span)
     best = _best_spelling(words, which, timer)
     rows, which, timer = rows.iloc[best], which[best], timer[best]
     found = _per_step(rows, words, which, timer, accumulation)
+    if len(blank):
+        found = pd.concat([found[~found["timer"].isin(blank["timer"])], blank])
+        found = found.sort_values("timer", ignore_index=True)
     return _finish(_nest(found, words), mixed)
 
 

@@ -36,6 +36,8 @@ COLUMNS: Final = (
     *CLASSES, "mixed", "communication_share", "bound", "source", "line",
 )  # fmt: skip
 
+COUNTABLE: Final = 2.0**53  #: beyond, a float tells no whole numbers apart
+
 #: Timers may exceed their step by rounding and by what the logged time leaves out.
 TOLERATED: Final = 1.05
 
@@ -239,7 +241,7 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
     run = [table["segment"], table["engine"]]
     window = table["skipped_window"]
     skipped = table["skipped"].fillna(window.groupby(run).cumsum())
-    skipped = skipped.where(np.isfinite(skipped)).round()
+    skipped = skipped.where(skipped.between(0, COUNTABLE)).round()
     before = skipped.groupby(run).ffill().groupby(run).shift()
     after = skipped.groupby(run).bfill()
     rose = (after > before).where(skipped.notna() & before.notna()).astype("boolean")

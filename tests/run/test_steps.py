@@ -133,15 +133,18 @@ def test_zero_3_hides_communication_in_forward_and_backward() -> None:
 
 
 def test_zero_3_hides_it_in_the_timers_of_frameworks_too() -> None:
-    rows = [config("zero_stage", 3), *timers("megatron", 1, **{"forward-backward": 0.8})]
+    rows = [
+        config("zero_stage", 3),
+        *timers("megatron", 1, **dict[str, Any]({"forward-backward": 0.8})),
+    ]
     step = only(run_of(*rows, metric("step_seconds", 1, 1.0)))
     assert step[["compute", "communication"]].isna().all()
     assert step["bound"] == "unknown"
 
 
 def test_communication_timers_around_nothing_measure_nothing() -> None:
-    line = {"forward": 0.5, "backward": 0.5, "backward_allreduce": 1e-5, "step": 0.1}
-    step = only(run_of(*timers("zero", 1, **line)))
+    line = timers("zero", 1, forward=0.5, backward=0.5, backward_allreduce=1e-5, step=0.1)
+    step = only(run_of(*line))
     assert np.isnan(step["communication"])
     assert step[list(CLASSES)].sum() == pytest.approx(1.1)
 
@@ -290,9 +293,26 @@ def test_engines_and_segments_keep_their_own_steps() -> None:
     ]
 
 
-def test_a_number_that_is_none_does_no_harm() -> None:
-    run = run_of(metric("skipped", 1, float("inf")), metric("loss", 1, float("nan")))
+@pytest.mark.parametrize("odd", [float("inf"), float("nan"), 1e21, -1.0])
+def test_a_count_that_is_none_does_no_harm(odd: float) -> None:
+    run = run_of(metric("skipped", 1, odd), metric("loss", 1, float("nan")))
     assert pd.isna(only(run)["skipped"])
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("-inf"), float("nan"), 0.0, -32.0])
+def test_a_rate_that_cannot_be_is_unknown(odd: float) -> None:
+    names = ("samples_per_second", "tokens_per_second", "tflops")
+    run = run_of(config("train_batch_size", 64), *(metric(name, 1, odd) for name in names))
+    assert only(run)[["seconds", *names]].isna().all()
+    assert run.repairs["name"].tolist() == ([] if np.isnan(odd) else ["impossible-rates"])
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("nan"), 0.0, -2.0, 1e300])
+def test_a_step_that_cannot_take_so_long_is_unknown(odd: float) -> None:
+    run = run_of(config("train_batch_size", 64), metric("step_seconds", 1, odd))
+    step = only(run)
+    assert step[["seconds", "whole_seconds", "samples_per_second"]].isna().all()
+    assert len(run.repairs) == (0 if np.isnan(odd) else 1)
 
 
 @pytest.mark.parametrize(
@@ -337,7 +357,7 @@ def test_a_rank_that_works_longer_makes_it_a_stragglers_step() -> None:
 )
 def test_classes_always_add_up_to_the_step(parts: list[float], seconds: float) -> None:
     names = ("forward", "backward", "backward_inner", "backward_allreduce", "step")
-    rows = timers("zero", 1, **dict(zip(names, parts, strict=True)))
+    rows = timers("zero", 1, **dict[str, Any](zip(names, parts, strict=True)))
     step = only(run_of(metric("step_seconds", 1, seconds), *rows))
     if step[list(CLASSES)].notna().any():
         assert step[list(CLASSES)].sum() == pytest.approx(seconds)

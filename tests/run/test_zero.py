@@ -10,7 +10,7 @@ import pytest
 from dsprof.run import Run, from_events
 from tests.run.run_rows import events, grammar_with, metric, timers
 
-ENGINE: dict[str, float] = {
+ENGINE: dict[str, Any] = {
     "forward": 0.2,
     "backward": 0.6,
     "backward_inner": 0.3,
@@ -28,8 +28,8 @@ def config(name: str, value: float, pattern: str | None = None) -> dict[str, Any
 
 
 def lines(*optimizer: str, flavour: str = "zero-optimizer") -> list[dict[str, Any]]:
-    inside = timers(flavour, 1, **dict.fromkeys(optimizer, 0.02)) if optimizer else []
-    return [*inside, *timers("zero", 1, **ENGINE)]
+    inside: dict[str, Any] = dict.fromkeys(optimizer, 0.02)
+    return [*timers(flavour, 1, **inside), *timers("zero", 1, **ENGINE)]
 
 
 def mixed(run: Run) -> list[str]:

@@ -1,0 +1,104 @@
+"""Timers that a line lacks although its like hold them: unknown, not zero.
+
+A line that is cut off, or broken by another process, still reads as a timer line, of fewer
+timers. What those measured is then unknown, and so is what is left of their parents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dsprof.run.table import Codes, known_rank, runs, whole
+
+#: Part of a rank's steps, from the first one that shows a timer on, that must show it.
+USUAL: Final = 0.5
+
+
+class Word(Protocol):
+    """What a gap depends on; `dsprof.run.phases` makes them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parents(self) -> tuple[str, ...]: ...
+    @property
+    def class_(self) -> str: ...
+
+
+def gaps(
+    rows: pd.DataFrame, words: Sequence[Word], which: Codes, names: Codes, span: Codes
+) -> pd.DataFrame:
+    """One row per missing timer: its `timer` and `word`, and the line that lacks it.
+
+    Args:
+        rows: timers; `which` of `words` each is, `names` the code of each word's name.
+        span: segment, engine, step and rank of each row as one code that rises with the step.
+    """
+    rank, flavour = whole(known_rank(rows)["rank"]), whole(rows["timers"])
+    heads = runs(flavour, span)
+    odd = np.flatnonzero(_uneven(flavour, rank, which, heads))
+    place, word = _lacking(flavour, rank, which, span, heads[odd])
+    timer = span * max(len(words), 1) + names[which]
+    near = np.isin(span, span[place])
+    there: dict[int, set[tuple[int, int]]] = {}
+    for where, *one in zip(span[near], flavour[near], which[near], strict=True):
+        there.setdefault(int(where), set()).add((int(one[0]), int(one[1])))
+    kept = [
+        not _told(words, int(w), int(flavour[p]), there[int(span[p])])
+        for p, w in zip(place, word, strict=True)
+    ]
+    place, word = place[kept], word[kept]
+    found = rows.iloc[place][["segment", "engine", "step", "rank", "raw", "source", "line"]]
+    return found.reset_index(drop=True).assign(
+        raw=[words[w].name for w in word],
+        timer=timer[place] - names[which[place]] + names[word],
+        word=word,
+        seconds=np.nan,
+        count=np.nan,
+    )
+
+
+def _uneven(flavour: Codes, rank: Codes, which: Codes, heads: Codes) -> npt.NDArray[np.bool_]:
+    """Lines that are not made of whole sets of the timers of their flavour and rank."""
+    width = int(which.max(initial=0)) + 1
+    ranks, _ = pd.factorize(rank)
+    kind = ranks.astype(np.int64) * (int(flavour.max(initial=-1)) + 2) + flavour + 1
+    seen = np.bincount(kind * width + which, minlength=(kind.max(initial=0) + 1) * width) > 0
+    usual = seen.reshape(-1, width).sum(axis=1)[kind[heads]]
+    lengths = np.diff(heads, append=len(flavour))
+    return (flavour[heads] >= 0) & (lengths % np.maximum(usual, 1) != 0)
+
+
+def _lacking(
+    flavour: Codes, rank: Codes, which: Codes, span: Codes, heads: Codes
+) -> tuple[Codes, Codes]:
+    """Of the lines that begin at `heads`: the timers that such lines usually hold."""
+    place, word = [], []
+    for one, of in {(int(flavour[h]), int(rank[h])) for h in heads}:
+        mine = np.flatnonzero((flavour == one) & (rank == of))
+        table = pd.crosstab(span[mine], which[mine]) if len(mine) else pd.DataFrame()
+        counts = table.to_numpy()
+        first = (counts > 0).argmax(axis=0)
+        later = np.arange(len(table))[:, None] > first
+        usual = (counts > 0).sum(axis=0) >= USUAL * (len(table) - first)
+        short = counts < counts.max(axis=1, keepdims=True)
+        at, lack = np.nonzero(short & later & usual)
+        begins = pd.Series(mine).groupby(span[mine]).first()
+        place += list(begins.loc[table.index[at]])
+        word += list(table.columns[lack])
+    return np.array(place, np.int64), np.array(word, np.int64)
+
+
+def _told(words: Sequence[Word], word: int, flavour: int, there: set[tuple[int, int]]) -> bool:
+    """Another line tells the timer, or it would only be named apart from the rest of its parent."""
+    lacked = words[word]
+    if any(words[w].name == lacked.name and other != flavour for other, w in there):
+        return True
+    present = {words[w].name: words[w] for _, w in there}
+    parent = next((present[name] for name in lacked.parents if name in present), None)
+    return parent is not None and parent.class_ == lacked.class_
