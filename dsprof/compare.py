@@ -28,6 +28,7 @@ TOLERANCE: Final = 0.02  # a difference of less than 2 % does not matter
 
 _FEWEST: Final = 8  # rows of a run; fewer hold no stretch worth drawing
 _DRAWS: Final = 4000
+_HOPE: Final = 100  # times the rows there are; who asks for more asks for nothing
 _LEVEL: Final = 0.95
 _MOST: Final = 20_000  # rows, evenly spread; more tells nothing new
 _SEED: Final = 20_231_115  # the same two runs get the same answer
@@ -189,7 +190,8 @@ def _needed(ratio: float, low: float, high: float, tolerance: float, rows: int) 
     room = min(abs(ratio - (1 + tolerance)), abs(ratio - (1 - tolerance)))
     if room < 1e-6:
         return None
-    return math.ceil(rows * ((high - low) / 2 / room) ** 2)
+    needed = math.ceil(rows * ((high - low) / 2 / room) ** 2)
+    return needed if needed <= _HOPE * rows else None  # so near a border none would tell
 
 
 def _incomparable(first: pd.DataFrame, second: pd.DataFrame) -> str:

@@ -258,7 +258,7 @@ def test_a_users_own_dialect_reads_a_log_that_nobody_else_does(cli: Dsprof, tmp_
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "gizmo.toml").write_text(OWN)
     (tmp_path / "own.log").write_text("gizmo step 1: loss 2.5\ngizmo step 2: loss 2.25\n")
-    told_off(cli("report", "own.log"), "own.log", "cannot understand any of its 2 lines")
+    told_off(cli("report", "own.log"), "own.log: 2 of its 2 lines look like metrics", "--unknown")
     read = cli("report", "own.log", "--parsers", "mine", "--json", "-")
     assert json.loads(read.stdout)["steps"]["loss"] == [2.5, 2.25]
 
@@ -360,11 +360,31 @@ def test_an_empty_log_is_called_empty(cli: Dsprof, tmp_path: Path) -> None:
     told_off(cli("report", "empty.log"), "empty.log", "is empty")
 
 
-def test_a_log_that_nobody_understands_says_what_to_do(cli: Dsprof, tmp_path: Path) -> None:
-    (tmp_path / "diary.log").write_text("Dear diary,\ntoday nothing was trained.\n")
-    told_off(
-        cli("report", "diary.log"), "diary.log", "any of its 2 lines", "dsprof parsers --unknown"
-    )
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("Dear diary,\ntoday nothing was trained.\n", "its 2 lines"),
+        ("hello", "its only line"),
+        ("import os\n" * 300, "its 300 lines"),
+        ("\0" * 5000, "its only line"),
+    ],
+)
+def test_a_file_without_metrics_says_which_file_to_name(
+    cli: Dsprof, tmp_path: Path, content: str, lines: str
+) -> None:
+    (tmp_path / "diary.log").write_text(content)
+    done = cli("report", "diary.log")
+    told_off(done, f"diary.log: no metric, timer or failure is in {lines}", "job's own output")
+
+
+def test_nothing_on_standard_input_is_called_so(cli: Dsprof) -> None:
+    told_off(cli("report", "-", input=""), "standard input: is empty")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_a_log_that_windows_redirected_is_read(cli: Dsprof, tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "run.log").write_bytes(SEED.read_text().replace("\n", "\r\n").encode(encoding))
+    assert cli("report", "run.log").stdout.startswith("76 % of a step")
 
 
 def test_a_damaged_archive_is_named(cli: Dsprof, tmp_path: Path) -> None:

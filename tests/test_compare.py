@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from rich.console import Console
 
-from dsprof.compare import block_means, compare, differing, interval, judge
+from dsprof.compare import _needed, block_means, compare, differing, interval, judge
 from dsprof.run import Run, from_events
+from dsprof.text import difference
 from tests.conftest import SAMPLES, Dsprof
 
 Floats = NDArray[np.float64]
@@ -99,6 +104,19 @@ def test_noise_too_large_to_tell_says_how_many_rows_would() -> None:
     assert found.answer == "cannot tell"
     assert found.needed is not None
     assert found.needed > 30
+
+
+def test_so_near_a_border_that_no_run_would_tell_asks_for_none() -> None:
+    chance = np.random.default_rng(2)
+    found = compare(run_of(series(30, 1, 0.5, chance)), run_of(series(30, 1.0, 0.5, chance)))
+    far = replace(found, settings={"zero_stage": (1, 2), "zero_config": ("x" * 30, "y" * 30)})
+    assert _needed(1.0201, 0.9, 1.1, 0.02, 30) is None
+    console = Console(file=StringIO(), width=80)
+    console.print(difference(far))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"zero_stage +1 → 2", text)
+    assert "In --json also: zero_config" in text
+    assert "xxx" not in text
 
 
 def test_a_handful_of_rows_is_no_ground_for_an_answer() -> None:

@@ -80,19 +80,19 @@ def _times(found: Comparison) -> Table:
 
 
 def _settings(settings: dict[str, tuple[Any, Any]]) -> list[RenderableType]:
-    """What both tell differently, short values first: a long one is a dump of many settings."""
-    order = sorted(settings, key=lambda name: max(len(str(v)) for v in settings[name]) > _VALUE)
+    """What both tell differently; long values are dumps of many settings, named only."""
+    long = [name for name, pair in settings.items() if max(map(_length, pair)) > _VALUE]
+    short = [name for name in settings if name not in long]
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column()
     table.add_column(overflow="fold")
-    for name in order[:_SETTINGS]:
-        before, after = (_short(value) for value in settings[name])
+    for name in short[:_SETTINGS]:
+        before, after = settings[name]
         table.add_row(say(name), say(f"{before} → {after}"))
-    left = len(order) - _SETTINGS
-    more = [say(f"and {left:,} more in --json", QUIET)] if left > 0 else []
-    return [heading("Configured differently"), table, *more]
+    rest = [*short[_SETTINGS:], *long]
+    more = [say(f"In --json also: {', '.join(rest)}", QUIET)] if rest else []
+    return [heading("Configured differently"), *([table] if table.rows else []), *more]
 
 
-def _short(value: Any) -> str:
-    text = plain(value)
-    return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"
+def _length(value: Any) -> int:
+    return len(plain(value))
