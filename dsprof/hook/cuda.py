@@ -54,10 +54,10 @@ class Marks:
     def mark(self) -> int:
         """This moment on the stream that computes: a number for `is_past` and `between`."""
         cuda = self._cuda
+        if cuda.capturing():  # asked first: a capture has a stream of its own
+            return NONE
         if cuda.current() != self.stream:
             return ASIDE
-        if cuda.capturing():
-            return NONE
         number = self._laid
         self._events[number % self._size].record(self._recorded_on)
         self._laid = number + 1

@@ -249,10 +249,9 @@ class DeviceCollectives(Collectives):
 
     def issued(self, *call: Any) -> None:
         """As ever, and which streams communicate."""
-        here = self._marks.here
-        if here != self._marks.stream:
+        if self._mark == ASIDE:
             self.aside = True
-            self.streams.add(here)
+            self.streams.add(self._marks.here)
         super().issued(*call)
 
     def by_others(self, *calls: Any) -> None:

@@ -308,6 +308,7 @@ def torch_cuda(
 def issue_aside(calls: DeviceCollectives, stream: FakeStream, group: Group) -> None:
     """ZeRO-3's gathers and FSDP2's: issued and waited for on a stream of their own."""
     stream.current = ANOTHER
+    calls.wait_begins()
     calls.issued(Operation("all_reduce", 0), group, ([ON_GPU],), {}, work := Group(), 0)
     wait_for(calls, stream, 0, work)
     stream.current = COMPUTING
@@ -372,6 +373,25 @@ def test_nothing_is_recorded_or_asked_while_a_graph_is_captured(
     known = {row.step: not math.isnan(row.classes[0]) for row in rows(timeline).steps}
     assert known == {1: True, 2: False, 3: False, 4: True}  # 3 began inside the capture
     assert track.step == 5
+
+
+def test_a_captured_collective_tells_nothing_of_streams(
+    timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
+) -> None:
+    """A capture runs on a stream of its own, on which nothing happens yet."""
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    stream.capturing = True
+    issue_aside(calls, stream, group)
+    stream.capturing = False
+    stream.works(20)
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert (calls.streams, calls.aside) == (set(), False)
+    assert [call.blocked for call in rows(timeline).collectives] == [-1]
+    assert milliseconds(rows(timeline).steps[0].classes)[:2] == [20, 0]
 
 
 def test_a_phase_that_was_captured_leaves_its_time_to_the_rest_of_the_step(
