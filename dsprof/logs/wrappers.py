@@ -87,20 +87,29 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     # docker compose; pdsh, clush, ansible; srun --label; collectors
     (False, _HOST + rb" {1,20}\| "),
     (False, rb"(?P<stream>stdout|stderr): ?"),
-    (False, rb" {0,6}(?P<task>\d{1,6}): ?"),
+    (False, rb" {0,6}(?P<task>\d{1,6}): "),
+    (False, rb"\d{1,9}:(?:(?=[A-Za-z\[{(])|\Z)"),  # grep -n
     (False, _HOST + rb":\d+:\d+ \[\d+\] "),  # NCCL: host:pid:thread [device]
     (False, _NAMED + _HOST + rb": ?"),
-    # quoted mail, editor line numbers, numbered dumps, indentation
+    # quoted mail, editor line numbers, numbered dumps, cat -n and nl, indentation
     (False, rb"[>\s]{1,400}"),
     (False, rb"\[\d{1,9}\] "),
-    (False, rb"\d{1,9} (?=[\[{])"),
+    (False, rb"\d{1,9}(?: (?=[\[{])|\t)"),
 )
 
 _MARGIN: Final = re.compile(
-    rb"(?P<quote>[>\s]{0,400})(?P<number>\d{1,9} (?=[\[{]|\Z)|\[\d{1,9}\] )?"
+    rb"(?P<quote>[>\s]{0,400})"
+    rb"(?P<number>\d{1,9}[ -](?=[\[{]|\Z)|\[\d{1,9}\] |\d{1,9}\t|\d{1,9}:(?=\S|\Z))?"
 )
-_NUMBERED: Final = re.compile(rb"\s{0,40}\[\d{1,9}\] ?")
-_COUNTED: Final = re.compile(rb"\s{0,40}\d{1,9}(?: |\Z)")
+#: Last byte of a line's number → the numbers of the lines that follow. `grep` puts a hyphen
+#: behind the numbers of lines that only stand around a hit.
+_NUMBERS: Final = {
+    b"]": re.compile(rb"\s{0,40}\[\d{1,9}\] ?"),
+    b"\t": re.compile(rb"\s{0,40}\d{1,9}(?:\t|\Z)"),
+    b":": re.compile(rb"\d{1,9}[:-]"),
+    b"-": re.compile(rb"\d{1,9}[:-]"),
+    b"": re.compile(rb"\s{0,40}\d{1,9}(?: |\Z)"),
+}
 _BLANK: Final = 3  # layers at the end of the list that name nobody
 
 
@@ -201,7 +210,7 @@ def margin_of(prefix: bytes) -> re.Pattern[bytes] | None:
     match = _MARGIN.match(prefix)
     assert match is not None  # it may be empty
     if match["number"]:
-        return _NUMBERED if match["number"].startswith(b"[") else _COUNTED
+        return _NUMBERS[match["number"].strip(b" ")[-1:].lstrip(b"0123456789")]
     quote = match["quote"]
     if not quote:
         return None

@@ -3,13 +3,16 @@
 # ruff: noqa: ARG005, ISC004
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from dsprof import grammar
 from dsprof.logs import Reader
 from dsprof.logs.source import Source
+from tests.logs.reading import PFX, STEP, TIMERS
 
 HEADER = "Comm. Op            Message Size        Count               Total Latency(ms)   "
 TABLE = [
@@ -29,11 +32,61 @@ MARGINS: dict[str, Callable[[int, str], str]] = {
     "indented": lambda n, line: f"    {line}",
     "editor line numbers": lambda n, line: f"{n + 97} {line}",
     "numbered dump": lambda n, line: f"[{n + 1743}] {line}",
+    "cat -n": lambda n, line: f"{n + 97:6d}\t{line}",
+    "grep -n": lambda n, line: f"{n + 97}:{line}",
+    "grep -Hn": lambda n, line: f"run.log:{n + 97}:{line}",
+    "grep -n with lines around": lambda n, line: f"{n + 97}{'-' if n else ':'}{line}",
+    "less -N": lambda n, line: f"{n + 97:7d} {line}",
     "srun label": lambda n, line: f"12: {line}",
     "padded srun label": lambda n, line: f"  0: {line}",
     "platform and srun": lambda n, line: f"2023-03-15 13:21:52.800 [INFO] 10.42.3.208:  0: {line}",
     "pdsh": lambda n, line: f"worker-1: {line}",
 }
+
+
+DUMP = [
+    "DeepSpeedEngine configuration:",
+    "  activation_checkpointing_config  {",
+    '    "partition_activations": false, ',
+    "}",
+    "  gradient_accumulation_steps .. 4",
+    "  zero_optimization_stage ...... 2",
+    "  json = { ",
+    '    "train_batch_size": 64, ',
+    '    "zero_optimization": {',
+    '        "stage": 2',
+    "    }",
+    "}",
+]
+HEADER_OF_DUMP = "[2024-03-15 13:21:52,800] [INFO] [config.py:957:print] "
+
+
+def _read(lines: list[str]) -> list[dict[str, Any]]:
+    reader = Reader(grammar.builtin(), Source("margin.log"))
+    reader.feed("\n".join(lines).encode() + b"\n")
+    reader.finish()
+    found: list[dict[str, Any]] = reader.log().events.to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("margin", MARGINS.values(), ids=MARGINS)
+def test_a_configuration_is_read_behind_any_margin(margin: Callable[[int, str], str]) -> None:
+    lines = [HEADER_OF_DUMP + line if line.startswith(("D", "  ")) else line for line in DUMP]
+    lines = [line.replace(HEADER_OF_DUMP + "    ", "    ") for line in lines]
+    rows = _read([margin(n, line) for n, line in enumerate(lines)])
+    told = {row["name"]: row["value"] for row in rows if row["kind"] == "config"}
+    assert told["gradient_accumulation_steps"] == 4
+    assert told["zero_stage"] == 2
+    (text,) = (row["text"] for row in rows if row["name"] == "ds_config")
+    assert json.loads(text) == {"train_batch_size": 64, "zero_optimization": {"stage": 2}}
+
+
+@pytest.mark.parametrize("number", ["{}:", "{:6d}\t", "{} ", "[{}] "])
+def test_line_numbers_are_no_hosts(number: str) -> None:
+    lines = [PFX.decode() + (STEP % 1).decode(), TIMERS.decode()] * 3
+    rows = _read([number.format(n) + line for n, line in enumerate(lines, 7)])
+    assert {row["host"] for row in rows} == {None}
+    assert sum(row["name"] == "forward" for row in rows) == 3
 
 
 @pytest.mark.parametrize("margin", MARGINS.values(), ids=MARGINS)
