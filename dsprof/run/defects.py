@@ -23,6 +23,8 @@ RATES: Final = (
     "samples_per_second", "samples_per_second_mean", "tokens_per_second",
     "tokens_per_second_gpu", "tflops", "mfu",
 )  # fmt: skip
+CLOCK: Final = 1e-4  #: seconds; what two timers of one interval may differ by
+MOST: Final = 0.9  #: of the lines that could show a defect, before they prove it
 FASTEST: Final = 1e18  #: of anything, per second
 
 Outcome = tuple[pd.DataFrame, Repair | None]
@@ -78,21 +80,12 @@ def zero_global_timers(events: pd.DataFrame, source: Source) -> Outcome:
 
     The micro-batch lines stay right; with the zeros gone they make up the step.
     """
-    rows = _timer_lines(events)
-    rows = rows[rows["step"].notna()]
-    words, which = words_of(rows, source.flavours)
-    micro = np.array([word.sums == "micro" for word in words], bool)[which]
-    seconds = numbers(rows["seconds"])
-    zero = ~micro & (seconds == 0)
+    rows = _timers_of_steps(events, source)
+    zero = ~rows["micro"] & (rows["seconds"] == 0)
     if not zero.any():
         return events, None
-    names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
-    timer = (
-        keys(known_rank(rows), "segment", "engine", "step", "rank") * max(len(words), 1)
-        + names[which]
-    )
-    told = np.unique(timer[micro & (seconds > 0)])
-    wrong = rows[zero & np.isin(timer, told)]
+    told = rows.loc[rows["micro"] & (rows["seconds"] > 0), "timer"].unique()
+    wrong = rows[zero & rows["timer"].isin(told)]
     text = (
         "the step's timers read 0.00 although its micro-batches took time (a monitor read "
         "them first); they were rebuilt from the micro-batch lines"
@@ -120,6 +113,20 @@ def _timer_lines(events: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["timers"].notna() & (rows["timers"] != FLAVOUR)]
 
 
+def _timers_of_steps(events: pd.DataFrame, source: Source) -> pd.DataFrame:
+    """Timer rows that belong to a step, with `micro`: of one micro-batch, and `timer`: equal for
+    rows that tell of the same interval of the same step and rank."""
+    rows = _timer_lines(events)
+    rows = rows[rows["step"].notna()]
+    words, which = words_of(rows, source.flavours)
+    names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
+    span = keys(known_rank(rows), "segment", "engine", "step", "rank")
+    return rows.assign(
+        micro=np.array([word.sums == "micro" for word in words], bool)[which],
+        timer=span * max(len(words), 1) + names[which],
+    )
+
+
 def _without_seconds(events: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     return (
         events.assign(seconds=events["seconds"].mask(events.index.isin(rows.index)))
@@ -140,7 +147,8 @@ def pipeline_1000x(events: pd.DataFrame, source: Source) -> Outcome:
     times = _pipeline_marks(events, "step_seconds")
     if not len(times) or not source.version.maybe("0.6.2", "0.6.3"):
         return events, None
-    if not (source.version.surely("0.6.2", "0.6.3") or _a_thousand_fold(times)):
+    sure = source.version.surely("0.6.2", "0.6.3")
+    if not (sure or _a_thousand_fold(events, times) or _beyond_timers(events, times)):
         return events, None
     rates = _pipeline_marks(events, "samples_per_second")
     fixed = events.assign(
@@ -153,12 +161,25 @@ def pipeline_1000x(events: pd.DataFrame, source: Source) -> Outcome:
     return fixed, met("pipeline-1000x", "repair", text, times)
 
 
-def _a_thousand_fold(times: pd.DataFrame) -> bool:
-    """The clock says that steps take about a thousandth of what their line says."""
+def _a_thousand_fold(events: pd.DataFrame, times: pd.DataFrame) -> bool:
+    """The clock says that steps take about a thousandth of what their line says.
+
+    The line itself is printed without a time: that of the line before it is taken.
+    """
+    at = events["at"].groupby([events["source"], events["segment"]], observed=True).ffill()
     passed = times["step"].diff().astype("float64")
-    real = times["at"].diff().dt.total_seconds() / passed.where(passed > 0)
+    real = at[times.index].diff().dt.total_seconds() / passed.where(passed > 0)
     ratio = (times["seconds"] / real.where(real > 0)).median()
     return bool(300 < ratio < 3000)
+
+
+def _beyond_timers(events: pd.DataFrame, times: pd.DataFrame) -> bool:
+    """Steps take hundreds of times as long as the longest of their timers."""
+    timers = events[(events["kind"] == Kind.PHASE) & events["step"].isin(times["step"].dropna())]
+    timers = timers[timers["timers"].astype("str").str.startswith("pipeline").fillna(False)]
+    longest = (timers["seconds"] / numbers(timers["steps"])).groupby(timers["step"]).max()
+    ratio = (times.set_index("step")["seconds"] / longest[longest > 0]).median()
+    return bool(ratio > 300)
 
 
 def throughput_per_print(events: pd.DataFrame, source: Source) -> Outcome:
@@ -180,7 +201,18 @@ def throughput_per_print(events: pd.DataFrame, source: Source) -> Outcome:
 
 
 def last_interval_only(events: pd.DataFrame, source: Source) -> Outcome:
-    """0.4.0 to 0.5.6 overwrote timers instead of adding up."""
+    """0.4.0 to 0.5.6 overwrote timers instead of adding up.
+
+    Where a step's micro-batches have lines too, they prove it, and make up the step.
+    """
+    wrong = _last_of_several(events, source)
+    if len(wrong):
+        text = (
+            "the step's timers hold its last micro-batch only (as 0.4.0 to 0.5.6 print them); "
+            "they were rebuilt from the micro-batch lines"
+        )
+        found = met("last-interval-only", "repair", text, wrong)
+        return _without_seconds(events, wrong), found
     if not source.version.surely("0.4.0", "0.5.6"):
         return events, None
     whole = source.config.get("gradient_accumulation_steps") == 1
@@ -195,6 +227,17 @@ def last_interval_only(events: pd.DataFrame, source: Source) -> Outcome:
         "and steps are too small"
     )
     return events, met("last-interval-only", "doubt", text, rows)
+
+
+def _last_of_several(events: pd.DataFrame, source: Source) -> pd.DataFrame:
+    """Timers of whole steps that equal the last of several micro-batches and not their sum."""
+    rows = _timers_of_steps(events, source)
+    rows = rows[rows["seconds"].notna()]
+    micro = rows[rows["micro"]].groupby("timer")["seconds"].agg(["sum", "last", "size"])
+    steps = rows[~rows["micro"]].join(micro[micro["size"] > 1], on="timer", how="inner")
+    telling = steps[steps["sum"] > 1.2 * steps["last"] + CLOCK]
+    last = (telling["seconds"] - telling["last"]).abs() <= 0.02 * telling["last"] + CLOCK
+    return steps.loc[:, rows.columns] if len(telling) and last.mean() > MOST else steps.iloc[:0]
 
 
 def last_micro_throughput(events: pd.DataFrame, source: Source) -> Outcome:

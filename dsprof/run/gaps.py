@@ -71,7 +71,8 @@ def _uneven(flavour: Codes, rank: Codes, which: Codes, heads: Codes) -> npt.NDAr
     seen = np.bincount(kind * width + which, minlength=(kind.max(initial=0) + 1) * width) > 0
     usual = seen.reshape(-1, width).sum(axis=1)[kind[heads]]
     lengths = np.diff(heads, append=len(flavour))
-    return (flavour[heads] >= 0) & (lengths % np.maximum(usual, 1) != 0)
+    odd: npt.NDArray[np.bool_] = (flavour[heads] >= 0) & (lengths % np.maximum(usual, 1) != 0)
+    return odd
 
 
 def _lacking(

@@ -219,6 +219,30 @@ def test_iteration_times_that_fit_the_clock_stay() -> None:
     assert names(run) == []
 
 
+def bare(step: int, at: float) -> list[dict[str, Any]]:
+    """The engine's line with a time, and the pipeline's own that follows it without."""
+    stamp = START + pd.Timedelta(seconds=at)
+    line = pipeline_line(step, 500.0, 0.128, 0)
+    return [metric("lr", step, 0.1, at=stamp), *(row | {"at": pd.NaT} for row in line)]
+
+
+def test_the_line_before_a_bare_one_tells_its_time() -> None:
+    run = run_of(*bare(10, 0), *bare(20, 5), lines=("logging.py:69",))
+    assert run.steps["seconds"].tolist() == [0.5, 0.5]
+    assert names(run) == ["pipeline-1000x"]
+    assert names(run_of(*bare(10, 0), *bare(20, 5000), lines=("logging.py:69",))) == []
+
+
+def test_timers_tell_an_iteration_time_that_is_a_thousand_fold() -> None:
+    line = [row | {"at": pd.NaT} for row in pipeline_line(10, 500.0, 0.128, 0)]
+    timed = timers("pipeline", 10, steps=10, forward=1.5, pipe_recv_grad=2.5)
+    run = run_of(*line, *timed, lines=("logging.py:69",))
+    assert run.steps["seconds"].tolist() == [0.5]
+    assert names(run) == ["pipeline-1000x"]
+    slow = [row | {"seconds": 200 * row["seconds"]} for row in timed]
+    assert names(run_of(*line, *slow, lines=("logging.py:69",))) == []
+
+
 def test_throughput_divided_by_the_window_is_multiplied_back() -> None:
     # 64 samples in 0.5 s are 128 a second; 0.3.0 printed a tenth of it.
     rows = [config("train_batch_size", 64), *pipeline_line(10, 0.5, 12.8, 0)]
@@ -241,6 +265,29 @@ def test_timers_that_keep_only_the_last_interval_are_doubted() -> None:
     assert names(run_of(version("0.5.7"), *rows)) == []
     # 0.4.2 to 0.5.6 or 0.7.0 to 0.8.0: not sure enough.
     assert names(run_of(*rows, lines=("logging.py:68",))) == []
+
+
+def accumulating(step: int, forward: float) -> list[dict[str, Any]]:
+    """Two micro-batches of 0.1 and 0.2 s forward; the step's own line says `forward`."""
+    return [
+        *timers("zero-micro", step, steps=None, forward_microstep=0.1, step_microstep=0.0),
+        *timers("zero-micro", step, steps=None, forward_microstep=0.2, step_microstep=0.4),
+        *timers("zero", step, forward=forward, step=0.4),
+    ]
+
+
+def test_numbers_that_prove_the_last_interval_need_no_version() -> None:
+    run = run_of(*accumulating(1, 0.2), *accumulating(2, 0.2), lines=("logging.py:68",))
+    assert run.phases.loc[run.phases["name"] == "forward", "seconds"].tolist() == pytest.approx(
+        [0.3, 0.3]
+    )
+    assert run.steps["seconds"].tolist() == pytest.approx([0.7, 0.7])
+    assert run.repairs[["name", "kind"]].to_numpy().tolist() == [["last-interval-only", "repair"]]
+
+
+def test_sums_over_micro_batches_are_believed() -> None:
+    lines = [*accumulating(1, 0.3), *accumulating(2, 0.3)]
+    assert names(run_of(*lines, lines=("logging.py:68",))) == []
 
 
 def test_one_micro_batch_has_no_interval_to_lose() -> None:
