@@ -70,7 +70,7 @@ def steps(
         table[name] = values
     classes = class_seconds(table[list(STEP)], phases, comm, recorded=recorded)
     table["mixed"] = mixed_seconds(table, phases, classes)
-    _rates(table, classes, config)
+    _rates(table, classes, _batch_sizes(events, table, config), config)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
     if config.get("world_size") == 1:
@@ -124,9 +124,28 @@ def _mean_over_ranks(rows: pd.DataFrame) -> pd.Series[float]:
     return last.groupby(level=0).mean()
 
 
-def _rates(table: pd.DataFrame, classes: pd.DataFrame, config: Mapping[str, Any]) -> None:
+def _batch_sizes(
+    events: pd.DataFrame, table: pd.DataFrame, config: Mapping[str, Any]
+) -> pd.Series[float]:
+    """Samples of each row's step; unknown where engines differ and the source says not which."""
+    said = of_kind(events, Kind.CONFIG)
+    said = said[(said["name"] == "train_batch_size") & said["value"].notna()]
+    each = said.groupby("engine")["value"].last()
+    if len(each) > 1:
+        return table["engine"].map(each).astype("float64")
+    alone = table["engine"].nunique() < 2 or said["value"].nunique() < 2
+    size = _number(config, "train_batch_size") if alone else np.nan
+    return pd.Series(size, table.index)
+
+
+def _rates(
+    table: pd.DataFrame,
+    classes: pd.DataFrame,
+    batch: pd.Series[float],
+    config: Mapping[str, Any],
+) -> None:
     """Fill `seconds`, `seconds_from`, `samples_per_second`, `tokens_per_second`."""
-    batch = table["global_batch_size"].fillna(_number(config, "train_batch_size"))
+    batch = table["global_batch_size"].fillna(batch)
     rate = table["samples_per_second"]
     stated = {"logged": table["step_seconds"], "throughput": batch / rate}
     timed = classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1)

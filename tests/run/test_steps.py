@@ -282,6 +282,16 @@ def test_printed_overflows_say_which_step_it_was() -> None:
     assert run_of(*rows).steps["overflow"].tolist() == [False, True, False]
 
 
+def test_a_batch_size_is_that_of_its_engine_or_of_none() -> None:
+    rates = [metric("samples_per_second", 1, 32.0, engine=engine) for engine in (0, 1)]
+    sizes = (config("train_batch_size", 64), config("train_batch_size", 16))
+    apart = run_of(sizes[0], sizes[1] | {"engine": 1}, *rates)
+    assert apart.steps["seconds"].tolist() == [2.0, 0.5]
+    assert run_of(*sizes, *rates).steps["seconds"].isna().all()  # which is whose, nobody says
+    assert run_of(sizes[0], sizes[0], *rates).steps["seconds"].tolist() == [2.0, 2.0]
+    assert run_of(*sizes, rates[0]).steps["seconds"].tolist() == [0.5]
+
+
 def test_engines_and_segments_keep_their_own_steps() -> None:
     run = run_of(
         metric("loss", 1, 1.0), metric("loss", 1, 2.0, engine=1), metric("loss", 1, 3.0, segment=1)
