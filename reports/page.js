@@ -60,6 +60,14 @@ function wireContents() {
   for (const section of document.querySelectorAll("main > section")) seen.observe(section);
 }
 
+/* A table that is wider than its place says so; a shade alone is easily missed. */
+function watchTables() {
+  const seen = new ResizeObserver((entries) => {
+    for (const { target } of entries) target.classList.toggle("wide", target.scrollWidth > target.clientWidth + 1);
+  });
+  for (const place of document.querySelectorAll(".scroll")) seen.observe(place);
+}
+
 async function startTimeline(name, track) {
   const figure = `steps-${name}`;
   if (!plots.has(figure)) return;
@@ -74,6 +82,7 @@ async function start() {
   wireTheme();
   wireSearch();
   wireContents();
+  watchTables();
   await Promise.all([loading, loadPlotly()]);
   watchPlots(page.figures);
   for (const [name, track] of Object.entries(page.tracks)) await startTimeline(name, track);

@@ -24,7 +24,7 @@ function painted(value, dark) {
 
 const copyOf = (value) => JSON.parse(JSON.stringify(value));
 
-function draw(name, { dark = isDark(), width } = {}) {
+function draw(name, { dark = isDark(), width, low = 1 } = {}) {
   const plot = plots.get(name);
   const { data, layout } = plot.figure;
   const first = !plot.drawn;
@@ -33,7 +33,7 @@ function draw(name, { dark = isDark(), width } = {}) {
   const shown = painted(layout, dark);
   const narrow = room < 560 ? { margin: { ...shown.margin, l: Math.min(shown.margin.l, 48), r: 6 } } : {};
   const traces = data[0]?.type === "icicle" ? [shortened(data[0], room)] : data;
-  const drawn = Plotly.react(plot.holder, copyOf(painted(traces, dark)), copyOf({ ...shown, ...narrow, width: room, ...plot.view }), {
+  const drawn = Plotly.react(plot.holder, copyOf(painted(traces, dark)), copyOf({ ...shown, ...narrow, width: room, height: Math.max(Math.min(shown.height, 160), Math.round(low * shown.height)), ...plot.view }), {
     displayModeBar: false,
     doubleClick: data[0]?.meta === "columns" ? false : "reset", // steps come back with their own numbers
     showTips: false,
@@ -92,6 +92,6 @@ function watchPlots(figures) {
     watchPlots.later = setTimeout(redrawDrawn, 120);
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawDrawn);
-  addEventListener("beforeprint", () => drawAll({ dark: false, width: 690 }));
+  addEventListener("beforeprint", () => drawAll({ dark: false, width: 700, low: 0.8 }));
   addEventListener("afterprint", redrawDrawn);
 }

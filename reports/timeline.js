@@ -3,6 +3,7 @@
 const COLUMNS = 320;
 const AIRY = 60;
 const POINTS = 1200;
+const TWICE = 280; // ms within which a second click belongs to the first
 const timelines = new Map(); // engine -> its chart of steps
 
 class Timeline {
@@ -53,11 +54,22 @@ class Timeline {
   async listen() {
     await draw(this.name);
     this.plot.holder.on("plotly_relayout", (change) => this.zoomed(change));
-    this.plot.holder.on("plotly_doubleclick", () => {
+    this.plot.holder.on("plotly_click", ({ points }) => this.clicked(this.slowestOf(points)));
+  }
+
+  /* One click opens a step, two show the whole run. plotly's own count of clicks begins anew
+     with every drawing, and the drawer must not lie under the second one. */
+  clicked(row) {
+    if (this.waiting) {
+      clearTimeout(this.waiting);
+      this.waiting = 0;
       this.show(0, this.track.size);
-      return false; // not plotly's own way back, which leads to the range drawn first
-    });
-    this.plot.holder.on("plotly_click", ({ points }) => this.open(this.slowestOf(points)));
+      return;
+    }
+    this.waiting = setTimeout(() => {
+      this.waiting = 0;
+      this.open(row);
+    }, TWICE);
   }
 
   key(event) {

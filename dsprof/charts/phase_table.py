@@ -117,7 +117,9 @@ def phase_table(
     total = np.bincount(cell, weights=seconds, minlength=count.size).reshape(shape)
     mean = ratio(total.ravel(), count.ravel()).reshape(shape)
     of_cell = np.full(shape, -1, dtype=np.int64)
-    of_cell.ravel()[cell] = np.arange(len(cell))  # of the rows of a cell the last one stays
+    of_cell.ravel()[cell] = np.arange(
+        len(cell), dtype=np.int32
+    )  # of the rows of a cell the last one stays
     return PhaseTable(names, parents, last, mean, whose, longest, phases, of_cell, count)
 
 
@@ -140,7 +142,7 @@ def _tree(phases: pd.DataFrame) -> tuple[Whole, list[str], list[int], pd.DataFra
     width = len(parent_words) + 1
     pair = name_code * width + parent_code + 1
     last = np.full(len(name_words) * width, -1, dtype=np.int64)
-    last[pair] = np.arange(len(pair))  # of the rows of a phase the last one stays
+    last[pair] = np.arange(len(pair), dtype=np.int32)  # of the rows of a phase the last one stays
     distinct = np.flatnonzero(last >= 0)
     names = [name_words[p // width] for p in distinct]
     above = [parent_words[p % width - 1] if p % width else "" for p in distinct]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dsprof.run import Run
 
 SETTINGS: Final = 2000  #: keys shown
+_KEY: Final = re.compile(r"[a-z][a-z0-9_.]*")  #: of a configuration, not a call or a command
 _JOB: Final = "the job's JSON"
 _PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:\n]', re.DOTALL)
 
@@ -53,7 +54,7 @@ def settings(run: Run) -> list[Setting]:
     unset = [
         Setting(key, "not set, as far as the source tells", to, None)
         for key, to in advice.items()
-        if key not in named and " " not in key
+        if key not in named and _KEY.fullmatch(key)
     ]
     return sorted(found + unset, key=lambda s: (not s.advised, s.told != _JOB, s.key))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from dsprof.charts.figure import Floats, Whole
 from dsprof.page.model import Among, Place
 
 SHOWN: Final = 24  #: lines shown of a mean: the first, the longest and the last, a third each
@@ -23,31 +23,36 @@ def among(rows: pd.DataFrame, measure: str = "seconds", of: int | None = None) -
     """
     size = rows[measure].to_numpy(dtype=float, na_value=np.nan)
     told = np.flatnonzero(rows["line"].notna() & rows["source"].notna() & np.isfinite(size))
-    if not len(told):
+    return among_at(rows, told, size[told], of)
+
+
+def among_at(rows: pd.DataFrame, at: Whole, size: Floats, of: int | None = None) -> Among | None:
+    """The same of the rows at some positions, whose numbers are `size`."""
+    if not len(at):
         return None
-    largest = told[np.argsort(-size[told], kind="stable")]
-    chosen = told
-    if len(told) > SHOWN:
-        chosen = np.unique(np.concatenate([told[:_ENDS], largest[:_ENDS], told[-_ENDS:]]))
-    words = _words(told, size, int(largest[0]))
-    shown = rows.iloc[chosen]
+    chosen = chosen_of(size)
+    shown = rows[["source", "line"]].iloc[at[list(chosen)]]
     lines = [
-        (words.get(int(at), ""), Place(str(source), int(line)))
-        for at, source, line in zip(chosen, shown["source"], shown["line"], strict=True)
+        (word, place)
+        for word, source, line in zip(chosen.values(), shown["source"], shown["line"], strict=True)
+        for place in [Place.of(source, line)]
+        if place
     ]
-    return Among(tuple(lines), len(told) if of is None else of)
+    return Among(tuple(lines), len(at) if of is None else of) if lines else None
 
 
-def _words(told: npt.NDArray[Any], size: npt.NDArray[Any], largest: int) -> dict[int, str]:
-    """What is to be said of the ends and of the largest, where there are several."""
-    if len(told) == 1:
-        return {}
-    words = {int(told[0]): "first", int(told[-1]): "last"}
-    if size[largest] > np.nanmin(size[told]):
-        words[largest] = ", ".join(filter(None, [words.get(largest), "longest"]))
+def chosen_of(size: Floats) -> dict[int, str]:
+    """Which of some numbers to show, in their order, and what is to be said of each."""
+    count = len(size)
+    largest = np.argsort(-size, kind="stable")
+    shown = np.arange(count)
+    if count > SHOWN:
+        shown = np.unique(np.concatenate([shown[:_ENDS], largest[:_ENDS], shown[-_ENDS:]]))
+    words = dict.fromkeys(shown.tolist(), "")
+    if count == 1:
+        return words
+    words |= {0: "first", count - 1: "last"}
+    top = int(largest[0])
+    if size[top] > size[largest[-1]]:
+        words[top] = ", ".join(filter(None, [words[top], "longest"]))
     return words
-
-
-def rows_of(frame: pd.DataFrame, positions: npt.NDArray[Any]) -> pd.DataFrame:
-    """`source`, `line` and `seconds` of the rows at `positions`; -1 is none."""
-    return frame.iloc[positions[positions >= 0]][["source", "line", "seconds"]]

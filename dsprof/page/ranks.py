@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_phases
-from dsprof.analysis.ranks import Straggler, compared_steps
+from dsprof.analysis.breakdown import main_phases, main_steps, pipeline_phases
+from dsprof.analysis.ranks import Straggler, compared_steps, straggler
 from dsprof.charts import rank_map, rank_phases
-from dsprof.findings.facts import Facts
 from dsprof.findings.thresholds import STRAGGLER_HELD
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among
+from dsprof.run.table import where
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ COMPARED = 64  #: phases in the table; a lesser one tells nothing of a rank
 def rank_section(run: Run) -> Section:
     """Which rank is slow, and where: the steps that the findings compare, and no others."""
     title = "Ranks"
-    facts = Facts(run)
-    told = main_phases(facts.steps, run.phases) if len(facts.steps) else run.phases
-    told = compared_steps(told[told["rank"].notna()])
+    main = main_steps(run.steps)
+    told = main_phases(main, run.phases) if len(main) else run.phases
+    told = compared_steps(where(told, told["rank"].notna()))
     table = rank_phases(told)
     if table is None:
         why = f"Ranks cannot be compared: {_lonely(run.phases)}. A recording tells of every rank."
@@ -39,7 +39,7 @@ def rank_section(run: Run) -> Section:
         "Time per step of every rank and phase; what is above the median rank is darker.",
         _rank_rows(table, told),
     )
-    lead = _stages() if facts.is_pipeline else _waiting(facts.straggler)
+    lead = _stages() if _is_pipeline(told) else _waiting(straggler(told))
     return Section("ranks", title, lead=f"{lead} {_compared(told)}", charts=[chart])
 
 
@@ -56,6 +56,11 @@ def _compared(told: pd.DataFrame) -> str:
     steps = told["step"].nunique()
     ranks = words.count_of(told["rank"].nunique(), "rank")
     return f"Compared: {ranks} in {words.count_of(steps, 'step')} that most of them tell."
+
+
+def _is_pipeline(told: pd.DataFrame) -> bool:
+    names = told["name"].drop_duplicates().astype(str)
+    return len(pipeline_phases(pd.DataFrame(index=pd.Index(names)))) > 0
 
 
 def _stages() -> str:

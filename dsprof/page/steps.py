@@ -12,7 +12,7 @@ from dsprof.analysis.breakdown import main_steps, regular_steps
 from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, icicle, timeline
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
-from dsprof.page.proofs import among, rows_of
+from dsprof.page.proofs import among_at
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -28,8 +28,10 @@ class Typical(NamedTuple):
     def lines_of(self, *phases: int) -> Among | None:
         """The lines that the mean of these phases is made of: the last one of every step."""
         which = np.ix_(self.rows, np.array(phases, dtype=np.int64))
-        told = rows_of(self.table.told, self.table.last[which].ravel())
-        return among(told, of=int(self.table.count[which].sum()))
+        at, size = self.table.last[which].ravel(), self.table.seconds[which].ravel()
+        told = at >= 0
+        count = int(self.table.count[which].sum())
+        return among_at(self.table.told, at[told], size[told], count)
 
     def named(self, name: str) -> Among | None:
         """The lines of a phase."""

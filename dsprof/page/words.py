@@ -48,6 +48,7 @@ PROBLEM = {
     "network-error": "network link broken",
     "prefetch-broken": "ZeRO-3 fetches parameters late",
     "checkpoint-failed": "checkpoint not written",
+    "gpu-lost": "GPU does not answer any more",
     "build-failed": "extension not built",
 }
 CONFIDENCE = {

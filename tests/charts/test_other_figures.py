@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -28,8 +30,20 @@ MIB = 1 << 20
 def calls(*rows: tuple[str, int, float, int, float]) -> pd.DataFrame:
     """op, bytes, seconds, rank, bus bandwidth, all in step 1."""
     frame = pd.DataFrame(rows, columns=["op", "bytes", "seconds", "rank", "busbw"])
-    rest = {"segment": 0, "step": 1, "group": None, "count": 1, "exposed_seconds": np.nan}
-    told = {"algbw": np.nan, "suspect": pd.NA, "total": False, "source": "made.log", "line": 3}
+    rest: dict[str, Any] = {
+        "segment": 0,
+        "step": 1,
+        "group": None,
+        "count": 1,
+        "exposed_seconds": np.nan,
+    }
+    told: dict[str, Any] = {
+        "algbw": np.nan,
+        "suspect": pd.NA,
+        "total": False,
+        "source": "made.log",
+        "line": 3,
+    }
     return frame.assign(**rest, **told)
 
 
@@ -73,7 +87,7 @@ def test_times_that_are_doubted_are_drawn_nowhere() -> None:
 
 def test_a_doubted_time_is_not_added_to_one_that_is_believed() -> None:
     comm = calls(("all_reduce", MIB, 0.2, 0, 1e9), ("all_reduce", MIB, 12.0, 0, 1e3))
-    sizes = comm_sizes(comm.assign(suspect=[pd.NA, "cumulative"]), steps=1)
+    sizes = comm_sizes(comm.assign(suspect=pd.Series([pd.NA, "cumulative"], dtype="str")), steps=1)
     assert sizes["seconds"].tolist() == [0.2, pytest.approx(np.nan, nan_ok=True)]
     assert sizes["suspect"].tolist() == [False, True]
     assert sizes["busbw"].iloc[0] == pytest.approx(1e9)
@@ -106,7 +120,7 @@ def test_the_first_cause_is_a_star_with_its_name() -> None:
         problem | {"name": "oom", "line": 7},
         problem | {"name": "connection", "rank": 0, "line": 9},
     )
-    problems = run.problems.assign(root_cause=[True, False], at=pd.NaT)
+    problems = run.problems.assign(root_cause=[True, False], at=pd.Series([pd.NaT] * 2))
     figure = problem_line(problems, {})
     go.Figure(figure)
     assert figure
@@ -129,7 +143,7 @@ def test_a_series_that_never_changes_is_told_and_not_drawn() -> None:
 
 
 def test_many_ranks_are_drawn_as_lowest_median_and_highest() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"kind": "memory", "name": "allocated", "bytes": (r + 1) << 30, "step": s, "rank": r}
         for s in range(1, 5)
         for r in range(12)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -12,7 +14,7 @@ from dsprof.charts.columns import COLUMNS, columns
 from tests.page.runs import made
 
 
-def bars(figure: dict, role: str) -> np.ndarray:
+def bars(figure: dict[str, Any], role: str) -> np.ndarray:
     return np.array(next(t["y"] for t in figure["data"] if t.get("meta") == role), dtype=float)
 
 

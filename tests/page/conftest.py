@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import dsprof
@@ -80,7 +81,7 @@ def _hostile(folder: Path) -> dsprof.Run:
             "kind": "phase",
             "name": HOSTILE,
             "raw": HOSTILE,
-            "seconds": 0.4,
+            "seconds": 30.0,
             "step": 9,
             "steps": 1,
             "rank": 0,
@@ -123,6 +124,17 @@ def _turned(_: Path) -> dsprof.Run:
     return with_rows(made(4), turned | {"step": 2})
 
 
+def _two_launches(_: Path) -> dsprof.Run:
+    """Steps 1 to 5, and after a restart 1 to 12."""
+    first, then = made(5).recorded, made(12).recorded
+    both = pd.concat([first, then.assign(segment=1, line=then["line"] + 100)])
+    return dsprof.run.from_events(both.drop(columns="record"), meta={"sources": ["made.log"]})
+
+
+def _csv(_: Path) -> dsprof.Run:
+    return dsprof.load([SAMPLES / "csv_monitor_0.16.9", SAMPLES / "csv_monitor_0.16.9.log"])
+
+
 RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
     "seed": _sample("neox_pipeline_2023"),
     "failure": _sample("killed_rank_torchrun_0.19.8"),
@@ -132,5 +144,7 @@ RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
     "hostile": _hostile,
     "broken_loss": _broken_loss,
     "turned": _turned,
+    "two_launches": _two_launches,
+    "csv": _csv,
     "huge": lambda _: huge(),
 }

@@ -1,0 +1,118 @@
+"""Sections say the same as the terminal, in one unit, and in plain words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import dsprof
+from dsprof.charts import icicle, phase_table
+from dsprof.events import PROBLEMS
+from dsprof.page import words
+from dsprof.page.ranks import rank_section
+from dsprof.page.resources import training_section
+from dsprof.page.steps import typical_rows
+from dsprof.page.trust import problem_section
+from dsprof.page.verdict import verdict
+from dsprof.run import from_events
+from tests.page.runs import events_of, made, with_rows
+
+SAMPLES = Path(__file__).parents[2] / "sample_logs"
+
+
+def sampled() -> dsprof.Run:
+    """Rank 0 tells every step, the others every fourth; of those rank 3 is late.
+
+    The steps that rank 0 tells alone are slow: its mean over all of them would be the largest.
+    """
+    events = events_of(80, ranks=5, slow={s: 3.0 for s in range(1, 81) if s % 4})
+    alone = (events["rank"] > 0) & (events["step"] % 4 != 0)
+    return from_events(events[~alone], meta={"sources": ["made.log"]})
+
+
+def test_page_and_findings_name_the_same_late_rank_when_only_some_ranks_tell() -> None:
+    run = sampled()
+    section = rank_section(run)
+    named = {rank for found in run.findings for rank in found.ranks}
+    assert named <= {3}
+    assert "Rank 3 comes last in 100 % of" in section.lead
+    table = section.charts[0].table
+    assert table
+    slowest = {row[0].text: row[2].text for row in table.rows}
+    assert slowest["backward_allreduce"].endswith("rank 3")
+
+
+def test_stages_of_a_pipeline_are_not_called_late() -> None:
+    wait = {"kind": "phase", "name": "pipe_recv_grad", "raw": "pipe_recv_grad", "seconds": 1.0}
+    told = [wait | {"step": s, "steps": 1, "rank": r} for s in range(1, 11) for r in range(4)]
+    lead = rank_section(with_rows(made(10, ranks=4), *told)).lead
+    assert lead.startswith("The stages of a pipeline do different work")
+
+
+def test_numbers_of_a_column_have_one_unit() -> None:
+    assert words.column([4.38, 0.352, 0.0085, None]) == ["4.38 s", "0.352 s", "0.0085 s", "–"]
+    assert words.column([0.0147, 1e-9]) == ["14.7 ms", "under 0.0001 ms"]
+    assert words.column([]) == []
+    assert words.byte_column([3 << 30, 1 << 29]) == ["3.00 GiB", "0.500 GiB"]
+    assert words.rate_column([1.16e9, 3.69e3]) == ["1.16 GB/s", "under 0.0001 GB/s"]
+
+
+def test_every_kind_of_problem_has_plain_words() -> None:
+    assert words.PROBLEM.keys() == PROBLEMS.keys()
+    assert not any("column" in said or "text is" in said for said in words.PROBLEM.values())
+
+
+def test_problems_that_read_alike_share_a_row() -> None:
+    killed = {"kind": "problem", "name": "killed-by-launcher"}
+    run = with_rows(
+        made(3), *[killed | {"text": f"Killing subprocess {n}", "line": n} for n in range(50, 90)]
+    )
+    section = problem_section(run)
+    (row,) = section.tables[0].rows
+    assert row[2].text == "40"
+    assert row[2].among
+    assert row[2].among.of == 40
+    assert row[3].text == "not told"
+    assert "launcher" not in str(section.charts[0].figure["data"][0]["y"])
+    assert (
+        section.lead
+        == "These processes were ended by the launcher; why, no line of the source tells."
+    )
+
+
+def test_the_verdict_says_which_launch_its_means_are_of() -> None:
+    first, then = made(5).recorded, made(12).recorded
+    run = from_events(pd.concat([first, then.assign(segment=1)]).drop(columns="record"))
+    assert verdict(run).judged == "Means are of launch 2 of 2, steps 2 to 12: it took most time."
+    assert verdict(made(12)).judged == ""
+
+
+def test_a_loss_scale_without_steps_is_told_with_its_line() -> None:
+    scale = {"kind": "metric", "name": "loss_scale", "value": 256.0, "line": 9, "steps": 1}
+    run = made(3)
+    alone = run.recorded[run.recorded["kind"] == "config"].astype(object)
+    run = from_events(
+        pd.concat([alone, pd.DataFrame([{"source": "made.log", **scale}])]).drop(columns="record")
+    )
+    (row,) = training_section(run).tables[0].rows
+    assert [cell.text for cell in row] == ["loss scale", "256", "1"]
+    assert row[1].places[0].line == 9
+
+
+def test_what_two_timers_measure_is_drawn_once() -> None:
+    run = dsprof.load(SAMPLES / "neox_pipeline_2023.log")
+    table = phase_table(run.phases, run.steps)
+    assert table
+    totals = table.mean(typical_rows(run.steps))
+    assert [(table.names[a], table.names[b]) for a, b in table.shared] == [
+        ("comms", "comms_in_step")
+    ]
+    once = table.drawn(totals)
+    own = table.self_time(totals)
+    assert own.sum() == pytest.approx(sum(once[i] for i in table.roots))
+    trace = icicle(table, totals, None)["data"][0]
+    drawn = dict(zip(trace["labels"], trace["values"], strict=True))
+    whole = sum(totals[i] for i in table.roots)
+    assert drawn["one step"] == pytest.approx(whole - totals[table.names.index("comms_in_step")])
