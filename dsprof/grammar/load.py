@@ -6,10 +6,11 @@ import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from dsprof.errors import GrammarError
 from dsprof.events import Class, Kind, Severity
+from dsprof.grammar.backtracking import nested_repeat
 from dsprof.grammar.model import (
     PLACES,
     SUMS,
@@ -24,9 +25,6 @@ from dsprof.grammar.model import (
     Sample,
     TimerFlavour,
 )
-
-#: Groups with a meaning of their own: they belong to the record, not to a row.
-RECORD_GROUPS: Final = ("step", "rank", "host", "at")
 
 _GROUP = re.compile(r"\{(\w+)\}")
 
@@ -111,9 +109,18 @@ def _regex(text: object, where: str) -> re.Pattern[bytes] | None:
     if text is None:
         return None
     try:
-        return re.compile(str(text).encode())
+        regex = re.compile(str(text).encode())
     except re.error as error:
         raise GrammarError(f"regex does not compile: {error}", where) from None
+    nested = nested_repeat(str(text))
+    if nested:
+        raise GrammarError(
+            f"regex repeats {nested}, which repeats or chooses itself: a line can keep it busy "
+            "for ever",
+            where,
+            "repeat a set of characters instead, or possessively: (...)*+",
+        )
+    return regex
 
 
 def _rows(table: dict[str, Any], where: str) -> tuple[Row, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from operator import itemgetter
 from typing import Final
 
@@ -35,15 +36,12 @@ def finder(needles: Sequence[bytes]) -> Finder:
         from ahocorasick_rs import MATCHKIND_LEFTMOST_FIRST, BytesAhoCorasick
     except ImportError:
         return _search_each(tuple(needles))
+    passes = max(1, -(-len(needles) // _AT_ONCE))
+    cuts = [len(needles) * i // passes for i in range(passes + 1)]
     # The default match kind has no vectorised searcher and is ten times slower.
     parts = [
-        (
-            first,
-            BytesAhoCorasick(
-                list(needles[first : first + _AT_ONCE]), matchkind=MATCHKIND_LEFTMOST_FIRST
-            ),
-        )
-        for first in range(0, len(needles), _AT_ONCE)
+        (first, BytesAhoCorasick(list(needles[first:end]), matchkind=MATCHKIND_LEFTMOST_FIRST))
+        for first, end in pairwise(cuts)
     ]
 
     def search(data: bytes) -> list[Hit]:

@@ -21,6 +21,7 @@ _TRIM: Final = b" \t'\""
 _TRIMMED: Final = np.zeros(256, dtype=bool)
 _TRIMMED[list(_TRIM)] = True
 _NUMBER: Final = re.compile(rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|NaN|Infinity)")
+_BAR: Final = re.compile(rb"\d{1,3}%\|[^|]{0,300}\| *\d")
 _NEWLINE: Final = 10
 _FEW: Final = 64  # records below which arrow's start-up costs more than it saves
 
@@ -37,9 +38,17 @@ class Found:
 
 def pairs_of(bodies: Sequence[bytes], pairs: Pairs) -> Found:
     """The pairs of each record's text. A part without a key or value gives none."""
+    bodies = _without_bars(bodies)
     if len(bodies) >= _FEW and len(pairs.separator) == 1 and len(pairs.assign) == 1:
         return _bulk(bodies, pairs)
     return _strict(range(len(bodies)), bodies, pairs)
+
+
+def _without_bars(bodies: Sequence[bytes]) -> Sequence[bytes]:
+    """The texts up to a progress bar that was printed behind them: its marks are no pairs."""
+    if not any(b"%|" in body for body in bodies):
+        return bodies
+    return [_BAR.split(body, maxsplit=1)[0] for body in bodies]
 
 
 def _strict(numbers: Sequence[int], bodies: Sequence[bytes], pairs: Pairs) -> Found:

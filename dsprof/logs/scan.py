@@ -210,8 +210,9 @@ class Scanner:
                     body, end = _body_of(pattern.pairs, piece, end, stop_at, alone=alone)
                     if pattern.pairs.assign not in body and _is_bare(pattern):
                         continue  # a head that was torn off, or prose
-                    if end == open_end or (not alone and end < high):
-                        body, torn = _whole_body(body, pattern.pairs, torn=torn)
+                    if end == open_end or not (alone or end == high):
+                        kept = _whole_body(body, pattern.pairs, piece[end:stop_at])
+                        body, torn = kept, torn or pattern.pairs.timers or len(kept) < len(body)
                     body = body.strip(blanks[p])
             if glued or (low != line and piece[line] != _RETURN):
                 before = sender if glued else self._who_began(piece, line)
@@ -316,10 +317,9 @@ def _body_of(
     return body, start + len(body)
 
 
-def _whole_body(body: bytes, pairs: Pairs, *, torn: bool) -> tuple[bytes, bool]:
-    """What is whole of pairs that may have lost their end, and whether the record has."""
-    whole = whole_pairs(body, pairs)
-    return whole, torn or pairs.timers or len(whole) < len(body)
+def _whole_body(body: bytes, pairs: Pairs, behind: bytes) -> bytes:
+    """What is whole of pairs that may have lost their end."""
+    return body if pairs.end and behind.startswith(pairs.end) else whole_pairs(body, pairs)
 
 
 def _ends_of(piece: bytes) -> np.ndarray:

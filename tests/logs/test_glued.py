@@ -48,3 +48,17 @@ def test_a_needle_inside_a_key_ends_nothing() -> None:
     names = dict(read(MEGATRON + "elapsed time per iteration (ms): 250.0 | grad norm: 1.5 |"))
     assert names["step_seconds"] == 0.25
     assert names["grad_norm"] == 1.5
+
+
+def test_the_marks_of_a_bar_behind_pairs_are_no_pairs() -> None:
+    bar = " 0%|▎         | 1/4000000 [0:00:02<99:59:59,  1.90s/it]"
+    for rest in ("", "{'loss': 0.75, 'epoch': 0.1}"):
+        names = [name for name, _ in read(MEGATRON + bar + rest)]
+        assert names[:3] == [name for name, _ in read(MEGATRON)]
+        assert not [name for name in names if "/" in name]
+
+
+def test_a_dict_that_is_closed_is_whole_wherever_it_stands() -> None:
+    losses = "{'loss': 0.75, 'epoch': 0.1}{'loss': 0.5, 'epoch': 0.2}"
+    names = read(MEGATRON + losses)
+    assert [value for name, value in names if name == "epoch"] == [0.1, 0.2]

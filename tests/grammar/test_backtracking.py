@@ -1,0 +1,81 @@
+"""A regex that a line could keep busy for ever is refused where it is loaded."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from dsprof.errors import GrammarError
+from dsprof.grammar.backtracking import nested_repeat
+from dsprof.grammar.load import load_files
+
+SLOW = [
+    "(a+)+$",
+    "(?:a*)*$",
+    "(?:a|a)*$",
+    "(?:a|aa)+$",
+    "(a{1,3})+$",
+    "(a?a?)+$",
+    "(?P<x>a{2,}){20,}$",
+    "((?:ba?)*a*)+$",
+    r"(?:[^'\\]|\\.|a)*'",
+]
+FAST = [
+    "a+b+$",
+    "(?:ab)+$",
+    "[(a+)]+$",
+    r"\(a+\)+",
+    "(?>a+)+$",
+    "(?:a|b)*+$",
+    "(a++)+$",
+    "(a+)?b",
+    "(?#(a+)b+",
+    "(?P<x>a)(?P=x)*",
+    r"(?:[a-z]\w{0,60}\.){1,10}x",
+]
+
+
+@pytest.mark.parametrize("pattern", SLOW)
+def test_a_repeat_of_a_repeat_is_named(pattern: str) -> None:
+    assert nested_repeat(pattern)
+    assert pattern.startswith(nested_repeat(pattern)) or nested_repeat(pattern) in pattern
+
+
+@pytest.mark.parametrize("pattern", FAST)
+def test_a_regex_that_takes_linear_time_is_let_through(pattern: str) -> None:
+    assert nested_repeat(pattern) == ""
+    times = []
+    for size in (5_000, 20_000):
+        start = time.process_time()
+        re.match(pattern, "a" * size + "!")
+        times.append(time.process_time() - start)
+    assert times[1] < 60 * max(times[0], 1e-3)
+
+
+def test_a_dialect_file_with_such_a_regex_is_refused_with_the_place_and_the_way_out(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(
+        """[[pattern]]
+name = "slow"
+needle = "loss"
+regex = '''loss (?P<value>(?:\\d+,?)+)$'''
+"""
+    )
+    with pytest.raises(GrammarError) as raised:
+        load_files([file])
+    assert "own.toml: pattern 'slow'" in str(raised.value)
+    assert r"(?:\d+,?)+" in str(raised.value)
+    assert "possessively" in str(raised.value)
+
+
+def test_regexes_of_leads_and_blocks_are_held_to_it_too(tmp_path: Path) -> None:
+    for more in ("lead = '(?: +x?)*'", "[pattern.block]\nend = '(=+)*$'"):
+        file = tmp_path / "own.toml"
+        file.write_text(f'[[pattern]]\nname = "slow"\nneedle = "loss"\n{more}\n')
+        with pytest.raises(GrammarError, match="for ever"):
+            load_files([file])
