@@ -9,7 +9,8 @@ import numpy as np
 from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.kinds import NONE, Kinds, Source
 
-_CLOCKS_DIFFER: Final = 600_000_000  # microseconds: hosts' clocks, lines out of order
+_CLOCKS_DIFFER: Final = 5_400_000_000  # microseconds: hosts' clocks, the end of summer time
+_LATEST: Final = 32  # marks by which one may be late
 _REPEATS: Final = 0.3  # of a source's marks: then two engines take turns
 
 
@@ -19,7 +20,9 @@ def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
     before = np.full(len(own), NONE, np.int64)  # the mark that a fallen one fell from
     for pattern in np.unique(source.pattern[own > 0]):
         marks = np.flatnonzero((source.pattern == pattern) & (own > 0))
-        fallen = np.flatnonzero(_restarts(own[marks]) | _back_in_time(source.at[marks]))
+        marks = marks[~late_marks(own[marks])]
+        fallen = np.flatnonzero((np.diff(own[marks]) < 0) & _few(own[marks]))
+        fallen = np.union1d(fallen, np.flatnonzero(_back_in_time(source.at[marks])))
         before[marks[fallen + 1]] = marks[fallen]
     candidates = np.flatnonzero(kinds.starts | (kinds.own & (own == 0)) | (before >= 0))
     stepped = np.cumsum(kinds.stepped & (own != 0))
@@ -57,18 +60,43 @@ def _first_of_launch(at: int, kinds: Kinds) -> int:
 
 
 def _back_in_time(at: np.ndarray) -> np.ndarray:
-    """Where a mark is older than the one before: runs pasted one behind another."""
+    """Where marks are older than the one before, and the next one, if there is one, too: runs
+    pasted one behind another. One alone was only printed late."""
+    then = np.append(at[1:], UNKNOWN)[1:]  # the mark behind the next
     known = (at[1:] != UNKNOWN) & (at[:-1] != UNKNOWN)
-    back: np.ndarray = known & (at[1:] < at[:-1] - _CLOCKS_DIFFER)
+    back: np.ndarray = known & (np.maximum(at[1:], then) < at[:-1] - _CLOCKS_DIFFER)
     return back
 
 
-def _restarts(steps: np.ndarray) -> np.ndarray:
-    """Where a step number falls and stays below: two engines that take turns also fall."""
-    falls = np.diff(steps) < 0
-    if falls.sum() > 0.2 * max(len(steps), 1):
-        return np.zeros(len(falls), bool)
-    return falls
+def late_marks(steps: np.ndarray) -> np.ndarray:
+    """Which marks were printed late: their step falls behind, and the marks behind them go on
+    where those before them stopped. A launch would go on from the fallen step itself.
+
+    Args:
+        steps: of the marks of one pattern, in order.
+    """
+    late = np.zeros(len(steps), bool)
+    falls = np.flatnonzero(np.diff(steps) < 0)
+    if not len(falls) or not _few(steps):
+        return late
+    gap = int(np.median(np.abs(np.diff(steps))))
+    for before in falls.tolist():
+        if late[before]:
+            continue
+        above = np.flatnonzero(steps[before + 1 : before + 1 + _LATEST] > steps[before])
+        if not len(above):  # it stays below; a single one at the end shows nothing
+            late[before + 1] = before + 2 == len(steps)
+            continue
+        beyond = before + 1 + int(above[0])
+        goes_on = steps[beyond] - steps[before] <= gap
+        if goes_on and steps[beyond] - steps[beyond - 1] > gap:
+            late[before + 1 : beyond] = True
+    return late
+
+
+def _few(steps: np.ndarray) -> bool:
+    """Whether steps seldom fall: two engines that take turns fall all the time."""
+    return int((np.diff(steps) < 0).sum()) <= 0.2 * max(len(steps), 1)
 
 
 def engines_of(source: Source, kinds: Kinds, own: np.ndarray, segment: np.ndarray) -> np.ndarray:

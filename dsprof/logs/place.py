@@ -15,7 +15,7 @@ import numpy as np
 from dsprof.grammar import Grammar
 from dsprof.logs.bare import number_bare
 from dsprof.logs.kinds import NONE, Kinds, Source, flavours_of
-from dsprof.logs.launches import engines_of, segments_of
+from dsprof.logs.launches import engines_of, late_marks, segments_of
 
 __all__ = ["Placed", "Source", "place"]
 
@@ -58,6 +58,7 @@ def _place_launch(
 ) -> bool:
     """Fills `placed` for the records of one launch; True if steps had to be counted."""
     real = inside[own[inside] > 0]  # marks of steps; a mark of step 0 is printed at the start
+    real = real[~_late(real, own, source)]  # such a mark says nothing of the lines around it
     births = inside[own[inside] == 0]
     ends = inside[kinds.end[inside]]
     placed.steps[real] = _windows(placed.step[real], placed.engine[real])
@@ -80,6 +81,14 @@ def _place_launch(
     placed.steps[inside[kinds.sums[inside] == 1]] = 1
     _take_windows(inside[kinds.sums[inside] == 2], real, placed)
     return counted
+
+
+def _late(real: np.ndarray, own: np.ndarray, source: Source) -> np.ndarray:
+    late = np.zeros(len(real), bool)
+    for pattern in np.unique(source.pattern[real]):
+        mine = source.pattern[real] == pattern
+        late[mine] = late_marks(own[real[mine]])
+    return late
 
 
 def _who(source: Source) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 from collections.abc import Callable
 
@@ -153,6 +154,45 @@ def test_a_number_of_ten_thousand_digits_is_no_number() -> None:
     text += PFX + b"time (ms) | fwd: " + digits + b" | bwd: 2.00\n" + PFX + STEP % 5 + b"\n"
     assert steps(text)[-1] == 5
     assert phases(text)["backward"] == 0.002
+
+
+ODD_NUMBERS = [
+    b"9" * 10_000,
+    b"1" * 21,
+    b"0." + b"1" * 5000,
+    b"1e999",
+    b"-1e999",
+    b"1e-999",
+    b"nan",
+    b"inf",
+    b"1e308",
+]
+WITH_NUMBERS = [
+    PFX + b"step=20, skipped=%s, lr=[%s], mom=[(%s, 0.9)]\n",
+    PFX + b"step=%s, skipped=1, lr=[0.1]\n",
+    PFX + b"time (ms) | fwd: %s | bwd: 2.00 | step: %s\n",
+    b"[rank%s]: time (ms) | fwd: 1.00 | bwd: 2.00 | step: 1.00\n",
+    b"{'loss': %s, 'grad_norm': %s, 'epoch': %s}\n",
+    b" 3%%|#  | %s/%s [00:30<16:10,  2.00s/it]{'loss': 1.25, 'epoch': 0.03}\n",
+    b" iteration  %s/ %s | elapsed time per iteration (ms): %s | lm loss: %s |\n",
+    b"steps: %s loss: %s iter time (s): %s samples/sec: %s\n",
+    b"%%comms: %s \n %%optimizer_step %s \n %%forward: %s \n %%backward: %s\n",
+    b"MA %s GB         Max_MA %s GB         CA 1 GB         Max_CA 3 GB\n",
+    b"  Num examples = %s\n  Num Epochs = %s\n  Total optimization steps = %s\n",
+]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("number", ODD_NUMBERS, ids=[n[:8].decode() for n in ODD_NUMBERS])
+def test_a_number_without_measure_is_unknown_unless_it_is_spelt_out(number: bytes) -> None:
+    around = b"".join(PFX + STEP % n + b"\n" + PFX + TIMERS + b"\n" for n in (1, 2))
+    for line in WITH_NUMBERS:
+        count = line.replace(b"%%", b"").count(b"%s")
+        events = read(around + line % ((number,) * count) + around).events.to_pylist()
+        measures = [row[c] for row in events for c in ("seconds", "bytes", "count", "value")]
+        wild = [m for m in measures if m is not None and not math.isfinite(m)]
+        assert not wild or number in (b"nan", b"inf")
+        assert all(row["rank"] in (0, None) for row in events)
 
 
 def test_lines_are_numbered_as_an_editor_does() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.logs.reading import PFX, STEP, read, rows
 
 LAUNCH = b"[2024-03-15 13:00:00,000] [INFO] [runner.py:568:main] cmd = "
@@ -70,6 +72,52 @@ def test_a_line_of_step_zero_is_no_step() -> None:
 def test_a_falling_step_number_opens_a_segment() -> None:
     text = b"".join(mark(n) for n in (10, 20, 30, 40, 50, 60, 20, 30, 40, 50))
     assert segments(text) == [0] * 6 + [1] * 4
+
+
+def at(clock: bytes) -> bytes:
+    return PFX.replace(b"13:21:52", clock)
+
+
+@pytest.mark.parametrize(
+    "steps_",
+    [
+        [10, 20, 30, 40, 50, 60, 50, 70, 80, 90],
+        [10, 20, 30, 40, 60, 50, 70, 80, 90],
+        [10, 20, 30, 40, 50, 30, 40, 60, 70, 80, 90],
+        [10, 20, 30, 40, 50, 60, 10],
+    ],
+)
+def test_a_mark_that_is_printed_late_is_no_launch(steps_: list[int]) -> None:
+    text = b"".join(mark(n) for n in steps_)
+    assert segments(text) == [0] * len(steps_)
+    assert steps(text, "skipped") == steps_
+
+
+def test_timers_around_a_late_mark_keep_their_steps() -> None:
+    marks = [mark(n) + GLOBAL % n for n in range(1, 7)]
+    text = b"".join([*marks[:4], mark(2), *marks[4:]])
+    assert steps(text, "forward") == [*range(1, 7)]
+
+
+def test_a_launch_that_resumes_below_is_one_however_far_it_comes() -> None:
+    text = b"".join(mark(n) for n in (10, 20, 30, 40, 50, 60, 45, 50, 55, 60, 65, 70))
+    assert segments(text) == [0] * 6 + [1] * 6
+    text = b"".join(mark(n) for n in (10, 20, 30, 40, 50, 60, 20, 30))
+    assert segments(text) == [0] * 6 + [1] * 2
+
+
+def test_one_line_with_an_old_time_is_no_launch() -> None:
+    clocks = [b"13:%02d:00" % n for n in (10, 11, 12, 13)]
+    text = b"".join(mark(n, prefix=at(clock)) for n, clock in enumerate(clocks, 1))
+    late = mark(5, prefix=at(b"01:00:00")) + mark(6, prefix=at(b"13:15:00"))
+    assert segments(text + late) == [0] * 6
+
+
+def test_the_end_of_summer_time_and_a_long_pause_are_no_launch() -> None:
+    text = b"".join(mark(n, prefix=at(b"02:%02d:00" % (40 + n))) for n in range(1, 6))
+    text += b"".join(mark(n, prefix=at(b"01:%02d:00" % (40 + n))) for n in range(6, 11))
+    text += b"".join(mark(n, prefix=at(b"22:%02d:00" % n)) for n in range(11, 15))
+    assert segments(text) == [0] * 14
 
 
 def test_a_launch_line_behind_steps_opens_a_segment_but_not_at_the_start() -> None:
