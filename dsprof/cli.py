@@ -181,6 +181,32 @@ def attach(
 
 
 @app.command()
+def live(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            help='Run folders, growing logs, or "-"; what is not there yet is waited for.',
+            metavar="PATH",
+            show_default=False,
+        ),
+    ],
+    once: Annotated[bool, typer.Option("--once", help="Print one picture and end.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object a refresh, or one with --once.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Time between two refreshes.")
+    ] = 1.0,
+    link: Link = None,
+    parsers: Parsers = None,
+) -> None:
+    """Watch a running job: how fast, what holds it back, who is late, what went wrong."""
+    from dsprof.live import live as watch
+
+    watch(paths, once=once, as_json=as_json, every=every, link=link, parsers=parsers or ())
+
+
+@app.command()
 def parsers(
     unknown: Annotated[
         list[str] | None,

@@ -23,7 +23,8 @@ FLOORS = (
     ("analysis", "integrations"),
     ("findings",),
     ("charts", "text"),
-    ("page", "live", "compare", "export", "doctor"),
+    ("page", "compare", "export", "doctor"),
+    ("live",),
     ("cli",),
     ("__main__",),
 )

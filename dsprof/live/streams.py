@@ -33,6 +33,9 @@ class Stream(Protocol):
     def read(self, most: int) -> bytes:
         """What is new, at most `most` bytes, of one file only; empty if there is nothing yet."""
 
+    def close(self) -> None:
+        """Read no more."""
+
 
 class File:
     """A file by its name: what stands there now, however it came there.

@@ -22,11 +22,13 @@ SAID = ["segment", "step", "rank", "kind", "name", "seconds", "bytes", "value", 
 
 def told(follower: LogFollower) -> pd.DataFrame:
     tables = [*follower.settled, follower.fresh()]
-    return pa.concat_tables(tables).unify_dictionaries().to_pandas()[SAID].astype("object")
+    found: pd.DataFrame = pa.concat_tables(tables).unify_dictionaries().to_pandas()
+    return found[SAID].astype("object")
 
 
 def at_once(path: Path) -> pd.DataFrame:
-    return read([path], grammar=GRAMMAR).events.to_pandas()[SAID].astype("object")
+    found: pd.DataFrame = read([path], grammar=GRAMMAR).events.to_pandas()
+    return found[SAID].astype("object")
 
 
 def same(one: pd.DataFrame, other: pd.DataFrame) -> None:

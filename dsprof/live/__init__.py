@@ -1,0 +1,74 @@
+"""A running job on a terminal: what it does now, what holds it back, who is late.
+
+    files, pipe ─► feed ─► store ─► watch ─► picture ─► text, JSON, screens
+
+It only reads what the job writes anyway, and never touches the job.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dsprof.errors import DsprofError
+from dsprof.live import headless
+from dsprof.live.watch import Watch
+
+__all__ = ["live"]
+
+
+def live(
+    paths: Sequence[str],
+    *,
+    once: bool = False,
+    as_json: bool = False,
+    every: float = 1.0,
+    link: str | None = None,
+    parsers: Sequence[Path] = (),
+) -> None:
+    """Watch what `paths` hold.
+
+    Args:
+        paths: recordings, folders of them, growing logs, or "-" for standard input; what is
+            not there yet is waited for.
+        once: print the picture of now and end.
+        as_json: print objects instead, one a refresh.
+        every: seconds between two refreshes, at least: one costs a quarter of a core at most.
+        link: speed of one node's network, "100Gb".
+        parsers: folders of dialect files to read with, besides the built-in ones.
+
+    Raises:
+        DsprofError: with `once`, nothing is there; else there is no terminal to draw on.
+    """
+    screen = not once and not as_json
+    if screen and not sys.stdout.isatty():
+        raise DsprofError("standard output is no terminal", "", "use --once or --json")
+    pipe = _keyboard_back() if screen and "-" in paths else 0
+    watch = Watch(paths, parsers=parsers, link=link, pipe=pipe)
+    try:
+        if once:
+            headless.once(watch, as_json=as_json)
+        elif as_json:
+            headless.follow(watch, every)
+        else:
+            from dsprof.live.app import Live
+
+            Live(watch, every=every).run()
+    except KeyboardInterrupt:  # how one leaves a watch
+        pass
+    finally:
+        watch.close()
+
+
+def _keyboard_back() -> int:
+    """The log takes standard input: keys come from the terminal itself. The log's descriptor."""
+    pipe = os.dup(0)
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR)
+    except OSError:
+        raise DsprofError("has no keyboard beside it", "-", "use --once or --json") from None
+    os.dup2(terminal, 0)
+    os.close(terminal)
+    return pipe

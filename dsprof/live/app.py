@@ -1,0 +1,317 @@
+"""The screens: one app that shows pictures as they come and answers keys meanwhile."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import ClassVar, Final
+
+from rich.text import Text
+from textual import on, work
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher, Footer
+
+from dsprof.errors import DsprofError
+from dsprof.findings import Evidence
+from dsprof.live import panes
+from dsprof.live.chart import Chart
+from dsprof.live.dialogs import Dialog, FindingDialog, HelpDialog, RankDialog, SearchDialog
+from dsprof.live.grid import Grid
+from dsprof.live.head import Head, Legend, Sentence, Tabs
+from dsprof.live.headless import pause
+from dsprof.live.logview import LogView
+from dsprof.live.look import DARK, LIGHT, Look, theme
+from dsprof.live.picture import Picture
+from dsprof.live.watch import Watch
+
+SCREENS: Final = ("overview", "ranks", "communication", "memory", "problems", "log")
+
+_STALLED: Final = 5.0  # seconds a refresh may take before it is said
+
+
+class Drawn(Message):
+    """A new picture is there."""
+
+    def __init__(self, picture: Picture) -> None:
+        super().__init__()
+        self.picture = picture
+
+
+class Live(App[None]):
+    """Shows what `watch` sees.
+
+    Attributes:
+        job: the watched run.
+        picture: what is shown; None before the first.
+        look: colours of the lines drawn by hand.
+    """
+
+    TITLE = "dsprof live"
+    CSS_PATH = None
+    ENABLE_COMMAND_PALETTE = True
+    CSS = """
+    Screen { layout: vertical; background: $background; }
+    ContentSwitcher { height: 1fr; }
+    ContentSwitcher > Vertical { height: 1fr; }
+    #overview Chart { height: 1fr; min-height: 6; max-height: 16; }
+    #overview Grid { height: 1fr; min-height: 4; }
+    Footer { background: $panel; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "Quit"),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("tab", "turn(1)", "Next", priority=True),
+        Binding("shift+tab", "turn(-1)", "Previous", show=False, priority=True),
+        Binding("p", "freeze", "Freeze"),
+        Binding("e", "report", "Report"),
+        Binding("slash", "search", "Search", key_display="/"),
+        Binding("n", "again(-1)", "Before", show=False),
+        Binding("N", "again(1)", "After", show=False),
+        Binding("s", "source", "Next log", show=False),
+        Binding("d", "light", "Light", show=False),
+        Binding("escape", "log_end", "Back", show=False),
+        *(
+            Binding(str(number), f"show('{name}')", name.title(), show=False)
+            for number, name in enumerate(SCREENS, 1)
+        ),
+    ]
+
+    def __init__(self, watch: Watch, *, every: float = 1.0, colour: bool | None = None) -> None:
+        super().__init__()
+        self.job = watch
+        self.picture: Picture | None = None
+        self.look = Look(dark=True, colour=_coloured() if colour is None else colour)
+        self.animation_level = "none"  # a slow line has better things to carry
+        self._every = every
+        self._frozen = False
+        self._over = threading.Event()
+        self._began = time.monotonic()
+        self._lock = threading.Lock()  # the watch is read by one thread at a time
+
+    def compose(self) -> ComposeResult:
+        yield Head()
+        yield Tabs(SCREENS)
+        with ContentSwitcher(initial=SCREENS[0]):
+            with Vertical(id="overview"):
+                yield Sentence(id="now")
+                yield Sentence(id="since")
+                yield Chart()
+                yield Legend()
+                yield Grid("nothing has been found yet", id="findings")
+            with Vertical(id="ranks"):
+                yield Sentence(id="who")
+                yield Grid("no rank tells of its phases yet", id="rank-grid")
+            with Vertical(id="communication"):
+                yield Sentence(id="moved")
+                yield Grid("no single communication call is told of: attach, or comms_logger in "
+                           "the DeepSpeed config", id="comm-grid")  # fmt: skip
+            with Vertical(id="memory"):
+                yield Grid("no line or recording tells of memory yet", id="memory-grid")
+            with Vertical(id="problems"):
+                yield Grid("nothing went wrong so far", id="problem-grid", sticky=True)
+            yield LogView(id="log")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.register_theme(theme(dark=True))
+        self.register_theme(theme(dark=False))
+        self.theme = DARK
+        self.query_one("#findings", Grid).focus()
+        self.set_interval(1.0, self._notice_stall)
+        threading.Thread(target=self._look_again, daemon=True, name="dsprof-watch").start()
+
+    def on_unmount(self) -> None:
+        self._over.set()
+
+    def _look_again(self) -> None:
+        """In a thread of its own: a file system that stalls holds up no key."""
+        while not self._over.is_set():
+            self._began = time.monotonic()
+            cost = time.thread_time()
+            with self._lock:
+                picture = self.job.refresh()
+            self.post_message(Drawn(picture))
+            self._began = 0.0
+            self._over.wait(max(self._every, pause(time.thread_time() - cost)))
+
+    def _notice_stall(self) -> None:
+        began = self._began
+        waited = time.monotonic() - began if began else 0.0
+        self.query_one(Head).stalled(waited if waited > _STALLED else 0.0)
+
+    @on(Drawn)
+    def _take(self, message: Drawn) -> None:
+        if self._frozen and self.picture is not None:
+            return
+        self.picture = message.picture
+        self.draw()
+
+    def draw(self) -> None:
+        """Show the picture: only the screen in view is drawn."""
+        picture = self.picture
+        if picture is None:
+            return
+        self.query_one(Head).show(picture, frozen=self._frozen)
+        _DRAW[self.screen_name](self, picture)
+
+    @property
+    def screen_name(self) -> str:
+        return str(self.query_one(ContentSwitcher).current)
+
+    def fill(self, grid: str, table: panes.Table) -> None:
+        self.query_one(grid, Grid).fill(*table)
+
+    def action_show(self, name: str) -> None:
+        self.query_one(ContentSwitcher).current = name
+        self.query_one(Tabs).show(name)
+        self.query_one(f"#{name} Grid", Grid).focus()
+        self.draw()
+
+    def action_turn(self, by: int) -> None:
+        if isinstance(self.screen, Dialog | SearchDialog):
+            self.screen.focus_next()
+            return
+        at = SCREENS.index(self.screen_name)
+        self.action_show(SCREENS[(at + by) % len(SCREENS)])
+
+    def action_freeze(self) -> None:
+        self._frozen = not self._frozen
+        self.draw()
+
+    def action_light(self) -> None:
+        dark = self.theme != DARK
+        self.look = Look(dark=dark, colour=self.look.colour)
+        self.theme = DARK if dark else LIGHT
+        self.draw()
+
+    def action_help(self) -> None:
+        self.push_screen(HelpDialog())
+
+    def action_log_end(self) -> None:
+        self.query_one(LogView).at_end()
+
+    def action_search(self) -> None:
+        self.action_show("log")
+        log = self.query_one(LogView)
+        self.push_screen(SearchDialog(log.sought), log.search)
+
+    def action_again(self, by: int) -> None:
+        if self.screen_name == "log":
+            self.query_one(LogView).again(by)
+
+    def action_source(self) -> None:
+        self.query_one(LogView).next_source()
+
+    @on(Grid.Opened, "#findings")
+    def _open_finding(self, event: Grid.Opened) -> None:
+        picture = self.picture
+        for seen in picture.findings if picture else ():
+            if (seen.finding.rule, seen.finding.ranks[:1]) == event.key:
+                usual = picture.figures.seconds if picture else None
+                self.push_screen(FindingDialog(seen.finding, usual), self._go_to)
+
+    @on(Grid.Opened, "#rank-grid")
+    def _open_rank(self, event: Grid.Opened) -> None:
+        table = self.picture.ranks if self.picture else None
+        for row in table.rows if table else ():
+            if row.rank == event.key and table:
+                self.push_screen(RankDialog(row, table, self.job.bars_of(row.rank)))
+
+    @on(Grid.Opened, "#problem-grid")
+    def _open_problem(self, event: Grid.Opened) -> None:
+        if self.picture and isinstance(event.key, int):
+            row = self.picture.problems[event.key]
+            self._go_to(Evidence(row.source, row.line, row.text))
+
+    def _go_to(self, proof: Evidence | None) -> None:
+        """Show the line that proves something; what no log holds is said as it is."""
+        if proof is None or proof.line is None:
+            return
+        if proof.source not in self.job.tails():
+            self.push_screen(Dialog("a row of a recording", Text(f"{proof.source}:{proof.line}"),
+                                    Text(), Text(proof.text)))  # fmt: skip
+            return
+        self.action_show("log")
+        self._find_line(proof.source, proof.line)
+
+    @work(thread=True)
+    def _find_line(self, source: str, line: int) -> None:
+        lines = self.job.excerpt(source, line)
+        self.call_from_thread(self.query_one(LogView).go, source, line, lines)
+
+    def action_report(self) -> None:
+        name = time.strftime("dsprof-live-%Y%m%d-%H%M%S.html")
+        self._write_report(Path(name))
+
+    @work(thread=True)
+    def _write_report(self, path: Path) -> None:
+        from dsprof.page import write_page
+
+        with self._lock:
+            run = self.job.run()
+        try:
+            write_page(run, path)
+        except DsprofError as error:
+            self.call_from_thread(self.notify, str(error), severity="error", markup=False)
+            return
+        self.call_from_thread(self.notify, f"report: {path}", markup=False)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        yield from super().get_system_commands(screen)
+        for name in SCREENS:
+            yield SystemCommand(name.title(), f"Show {name}", lambda n=name: self.action_show(n))
+        yield SystemCommand("Freeze", "Keep this picture, or go on", self.action_freeze)
+        yield SystemCommand("Report", "Write the HTML report of now", self.action_report)
+        yield SystemCommand("Dark or light", "Turn the colours", self.action_light)
+
+
+def _coloured() -> bool:
+    """https://no-color.org: any value but none asks for no colour."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _overview(app: Live, picture: Picture) -> None:
+    now, since = app.query_one("#now", Sentence), app.query_one("#since", Sentence)
+    if picture.now and picture.since and picture.now.title == picture.since.title:
+        now.show(picture.now, "Now and since the start")
+        since.say("")
+    else:
+        now.show(picture.now, "Now")
+        since.show(picture.since, "Since the start")
+    app.query_one("#overview Chart", Chart).show(picture.bars)
+    app.query_one(Legend).show(picture.now)
+    app.fill("#findings", panes.findings(picture))
+
+
+def _ranks(app: Live, picture: Picture) -> None:
+    app.query_one("#who", Sentence).say(picture.ranks.sentence)
+    app.fill("#rank-grid", panes.ranks(picture, app.size.width, colour=app.look.colour))
+
+
+def _communication(app: Live, picture: Picture) -> None:
+    app.query_one("#moved", Sentence).say(panes.moved(picture))
+    app.fill("#comm-grid", panes.communication(picture))
+
+
+def _memory(app: Live, picture: Picture) -> None:
+    app.fill("#memory-grid", panes.memory(picture))
+
+
+def _problems(app: Live, picture: Picture) -> None:
+    app.fill("#problem-grid", panes.problems(picture))
+
+
+def _log(app: Live, picture: Picture) -> None:
+    app.query_one(LogView).show(app.job.tails(), picture)
+
+
+_DRAW: Final[dict[str, Callable[[Live, Picture], None]]] = dict(
+    zip(SCREENS, (_overview, _ranks, _communication, _memory, _problems, _log), strict=True)
+)

@@ -1,0 +1,112 @@
+"""Step times as stacked bars, the newest at the right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+from textual.widget import Widget
+
+from dsprof.events import Class
+from dsprof.live.look import GLYPH, STACK, Look
+from dsprof.live.picture import Bar
+from dsprof.units import format_seconds
+
+if TYPE_CHECKING:
+    from dsprof.live.app import Live
+
+_AXIS: Final = 9  # cells at the left
+_EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
+_CLASSES: Final = tuple(str(word) for word in Class)
+_HELD: Final = ("communication", "pipeline")  # bounds that are marked
+
+Stack = list[tuple[str, float]]
+
+
+class Chart(Widget):
+    """Bars of the steps given to `show`, as many as there is room for."""
+
+    DEFAULT_CSS = "Chart { height: 8; }"
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - textual's name
+        super().__init__(id=id)
+        self._bars: Sequence[Bar] = ()
+
+    def show(self, bars: Sequence[Bar]) -> None:
+        self._bars = bars
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        app: Live = self.app  # type: ignore[assignment]
+        look = app.look
+        room = max(0, self.size.width - _AXIS - 1)
+        wide = 2 if len(self._bars) * 2 <= room else 1
+        bars = self._bars[-(room // wide) :] if room else ()
+        if not bars:
+            words = "  no step has a time yet" if y == self.size.height // 2 else ""
+            return Strip([Segment(words, look.style("muted"))])
+        height = max(1, self.size.height - 2)
+        most = max(bar.seconds for bar in bars) or 1.0
+        if y < height:
+            cells = [cell_of(bar, most, height, height - 1 - y, look) for bar in bars]
+            label = format_seconds(most) if y == 0 else "0 s" if y == height - 1 else ""
+            line = [Segment(glyph * wide, style) for glyph, style in cells]
+        elif y == height:
+            label = "bound"
+            line = [_mark(bar, wide, look) for bar in bars]
+        else:
+            label = "step"
+            line = [Segment(_numbers(bars, wide), look.style("muted"))]
+        axis = Segment(f"{label:>{_AXIS - 1}} ", look.style("muted"))
+        return Strip([axis, *line]).extend_cell_length(self.size.width, look.style())
+
+
+def stack_of(bar: Bar) -> Stack:
+    """Class and seconds, bottom to top; what no class explains is unknown."""
+    told = dict(zip(_CLASSES, bar.classes, strict=True))
+    stack = [(str(name), told[name] or 0.0) for name in STACK]
+    rest = bar.seconds - sum(seconds for _, seconds in stack)
+    return [*stack, ("unknown", max(0.0, rest))]
+
+
+def cell_of(bar: Bar, most: float, height: int, row: int, look: Look) -> tuple[str, Style]:
+    """The glyph of one cell, `row` from the bottom: at most two classes share it."""
+    parts = _parts(stack_of(bar), most / height * row, most / height)
+    if not parts:
+        return " ", look.style()
+    if not look.colour:
+        name, part = max(parts, key=lambda one: one[1])
+        return (GLYPH[name] if part >= 0.25 else " "), look.style()
+    (lower, part), *above = parts
+    ground = look.hex(max(above, key=lambda one: one[1])[0]) if above else look.hex("paper")
+    eighths = 8 if sum(p for _, p in parts) >= 0.999 and not above else max(1, round(part * 8))
+    return _EIGHTHS[min(8, eighths)], Style(color=look.hex(lower), bgcolor=ground)
+
+
+def _parts(stack: Stack, low: float, span: float) -> Stack:
+    """Which classes fill the cell from `low` on, and which part of it each."""
+    found, at = [], 0.0
+    for name, seconds in stack:
+        inside = min(at + seconds, low + span) - max(at, low)
+        at += seconds
+        if inside > span / 16:
+            found.append((name, inside / span))
+    return found
+
+
+def _mark(bar: Bar, wide: int, look: Look) -> Segment:
+    held = bar.bound in _HELD
+    return Segment(("▲" if held else " ").ljust(wide), look.style("communication"))
+
+
+def _numbers(bars: Sequence[Bar], wide: int) -> str:
+    first, last = f"{bars[0].step:,}", f"{bars[-1].step:,}"
+    room = len(bars) * wide
+    if room < len(last):
+        return last
+    return (
+        first + last.rjust(room - len(first)) if room > len(first) + len(last) else last.rjust(room)
+    )

@@ -1,0 +1,265 @@
+"""What the paths hold, as it comes: recordings of any number of ranks, logs, a pipe."""
+
+from __future__ import annotations
+
+import glob
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from dsprof.errors import DsprofError
+from dsprof.grammar import Grammar
+from dsprof.live.log import LogFollower
+from dsprof.live.processes import Process, deaths, look_at, process_of
+from dsprof.live.store import Store
+from dsprof.live.streams import File, Part, Pipe
+from dsprof.logs.csv_monitor import is_scalar_file
+from dsprof.logs.source import sources_of
+from dsprof.recording import Recordings, is_recording
+
+LARGE: Final = 32 << 20  # bytes of a log from which on its end is read first
+TAIL: Final = 4 << 20
+_SLICE: Final = 1 << 20  # bytes read at once
+_LOOK_EVERY: Final = 2.0  # seconds between two looks for new files
+_AHEAD: Final = 1_000  # launches that a log's past may hold
+
+
+class Feed:
+    """Reads on, `poll` after `poll`, and puts everything into a store.
+
+    Attributes:
+        logs: the growing logs, by name.
+        processes: the recorded processes.
+        missing: paths that are not there yet.
+        faults: path → why it cannot be read.
+        grown: when anything was last written, as far as that was seen (seconds since 1970).
+    """
+
+    def __init__(self, paths: Sequence[str], grammar: Grammar, store: Store, pipe: int = 0) -> None:
+        self.paths = list(paths)
+        self.logs: dict[str, LogFollower] = {}
+        self.processes: list[Process] = []
+        self.missing: list[str] = []
+        self.faults: dict[str, str] = {}
+        self.grown = 0.0
+        self._grammar, self._store, self._pipe = grammar, store, pipe
+        self._folders: dict[str, Recordings] = {}
+        self._pasts: dict[str, _Past] = {}
+        self._looked = -_LOOK_EVERY
+        _open_many_files()
+
+    def poll(self, seconds: float) -> bool:
+        """Read for about so long; whether there was anything new."""
+        until = time.monotonic() + seconds
+        if time.monotonic() - self._looked >= _LOOK_EVERY:
+            self._look()
+            self._looked = time.monotonic()
+        new = self._read_recordings(until)
+        new |= self._read_logs(until)
+        self.grown = max([self.grown, *(process.grown for process in self.processes)])
+        look_at(self.processes, time.time())
+        fresh = [log.fresh() for log in self.logs.values()]
+        self._store.show([*fresh, deaths(self.processes)])
+        return new
+
+    @property
+    def behind(self) -> int:
+        """Bytes of logs that are still to be read."""
+        left = sum(past.left for past in self._pasts.values())
+        return left + sum(_left(log) for log in self.logs.values())
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What `Run.meta` is told of the sources."""
+        recorded = [process.recording for process in self.processes]
+        return {
+            "sources": [*self.logs, *(recording.path for recording in recorded)],
+            "recordings": [recording.facts for recording in recorded],
+        }
+
+    def close(self) -> None:
+        for log in self.logs.values():
+            log.stream.close()
+        for folder in self._folders.values():
+            folder.close()
+
+    def _look(self) -> None:
+        """Find what has appeared under the paths."""
+        self.missing = []
+        for path in self.paths:
+            names = [path] if path == "-" or Path(path).exists() else _matches(path)
+            if not names:
+                self.missing.append(path)
+            for name in names:
+                with self._told(name):
+                    self._open(name)
+
+    def _told(self, name: str) -> _Told:
+        return _Told(self.faults, name)
+
+    def _open(self, name: str) -> None:
+        if name == "-":
+            if name not in self.logs:
+                self.logs[name] = LogFollower(Pipe(self._pipe), self._grammar)
+        elif Path(name).is_dir() or is_recording(name):
+            self._open_folder(name)
+        elif name not in self.logs:
+            self._open_log(name)
+
+    def _open_folder(self, name: str) -> None:
+        """A folder may hold recordings, logs, or both; each may come later."""
+        folder = self._folders.setdefault(name, Recordings([name]))
+        with self._told(f"{name} (recordings)"):
+            folder.discover()
+        known = {id(process.recording) for process in self.processes}
+        self.processes += [process_of(r) for r in folder.recordings if id(r) not in known]
+        with suppress(DsprofError):  # it holds no logs
+            for source in sources_of([name]) if Path(name).is_dir() else []:
+                if source.name not in self.logs and not is_scalar_file(source.name):
+                    self._open_log(source.name)
+
+    def _open_log(self, name: str) -> None:
+        size = Path(name).stat().st_size
+        if size <= LARGE:
+            self.logs[name] = LogFollower(File(name), self._grammar)
+            return
+        begin = _line_begin(name, size - TAIL)
+        self.logs[name] = LogFollower(File(name, begin), self._grammar, _AHEAD, base=None)
+        self._pasts[name] = _Past(name, begin, self._grammar)
+
+    def _read_recordings(self, until: float) -> bool:
+        """Every process in turn, piece by piece: none waits for another's long past."""
+        waiting = {id(p): (p, p.recording.tables()) for p in self.processes}
+        new = False
+        while waiting:
+            for key, (process, tables) in list(waiting.items()):
+                table = self._next(process, tables)
+                if table is None:
+                    del waiting[key]
+                    continue
+                new = True
+                process.took(table)
+                self._store.add(table)
+            if time.monotonic() > until:
+                break
+        return new
+
+    def _next(self, process: Process, tables: Iterator[pa.Table]) -> pa.Table | None:
+        with self._told(process.recording.path):
+            return next(tables, None)
+        return None
+
+    def _read_logs(self, until: float) -> bool:
+        new = False
+        for name, log in self.logs.items():
+            with self._told(name):
+                while log.poll(_SLICE):
+                    new = True
+                    self.grown = max(self.grown, _written(name))
+                    if time.monotonic() > until:
+                        break
+            self._take(log)
+        for name, past in list(self._pasts.items()):
+            with self._told(name):
+                new |= past.read(until, self.logs[name])
+            self._take(past.log, past=True)
+            if past.done:
+                self._store.add(past.log.fresh(), past=True)
+                del self._pasts[name]
+        return new
+
+    def _take(self, log: LogFollower, *, past: bool = False) -> None:
+        for table in log.settled:
+            self._store.add(table, past=past)
+        log.settled.clear()
+
+
+class _Told:
+    """What cannot be read is told until it can; everything else goes on."""
+
+    def __init__(self, faults: dict[str, str], name: str) -> None:
+        self._faults, self._name = faults, name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, DsprofError | OSError):
+            self._faults[self._name] = str(error)
+            return True
+        self._faults.pop(self._name, None)
+        return False
+
+
+class _Past:
+    """What a large log held before its tail: first its lines are counted, then it is read."""
+
+    def __init__(self, name: str, end: int, grammar: Grammar) -> None:
+        self.log = LogFollower(Part(name, end), grammar)
+        self.done = False
+        self._count = Part(name, end)
+        self._lines = 0
+        self._end = end
+
+    @property
+    def left(self) -> int:
+        return self._end - self.log.stream.offset
+
+    def read(self, until: float, tail: LogFollower) -> bool:
+        while time.monotonic() <= until:
+            if not self._count.ended:
+                data = np.frombuffer(self._count.read(8 << 20), np.uint8)
+                self._lines += int(np.count_nonzero(data == _NEWLINE))
+                if self._count.ended:
+                    tail.recount(self._lines)
+                continue
+            self.log.poll(_SLICE)
+            if self.log.stream.ended:
+                self.log.poll(0)
+                self.done = True
+                break
+        return True
+
+
+_NEWLINE: Final = 10
+
+
+def _left(log: LogFollower) -> int:
+    """Bytes of a file that are there and not read."""
+    if not isinstance(log.stream, File):
+        return 0
+    try:
+        return max(0, Path(log.stream.name).stat().st_size - log.stream.offset)
+    except OSError:
+        return 0
+
+
+def _written(name: str) -> float:
+    """When a log was last written to; a pipe gives what was just written."""
+    return time.time() if name == "-" else Path(name).stat().st_mtime
+
+
+def _line_begin(name: str, at: int) -> int:
+    """Where the first line behind `at` begins."""
+    with Path(name).open("rb") as file:
+        file.seek(at)
+        data = file.read(LARGE // 8)
+    return at + data.find(b"\n") + 1
+
+
+def _matches(path: str) -> list[str]:
+    return sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - as typed
+
+
+def _open_many_files() -> None:
+    """A file a rank stays open: hundreds are usual, and more than the soft limit may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1 << 16), hard))

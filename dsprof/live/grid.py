@@ -1,0 +1,228 @@
+"""A table on the terminal that draws only the lines in view: thousands of rows cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from dsprof.live.look import Look
+from dsprof.text import plain
+
+if TYPE_CHECKING:
+    from dsprof.live.app import Live
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`width` cells, 0 for what is left of the line."""
+
+    title: str
+    width: int
+    right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Words and the role that colours them; `heat` from 0 to 1 shades the ground."""
+
+    text: str
+    role: str = ""
+    heat: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`key` says what the row stands for: the cursor stays on it when rows move."""
+
+    key: object
+    cells: tuple[Cell, ...]
+
+
+_GAP: Final = 1
+_HOTTEST: Final = 0.6  # of the accent's colour: words upon it can still be read
+_LEAST: Final = 20  # cells of a column that takes what is left
+
+
+class Grid(ScrollView, can_focus=True):
+    """Rows under a heading, with a cursor. `enter` and a second click open a row."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("home,g", "edge(0)", "First", show=False),
+        Binding("end,G", "edge(1)", "Last", show=False),
+        Binding("left", "scroll_left", "Left", show=False),
+        Binding("right", "scroll_right", "Right", show=False),
+        Binding("enter", "open", "Open", show=False),
+    ]
+    DEFAULT_CSS = """
+    Grid { height: 1fr; min-height: 3; scrollbar-size-horizontal: 0; scrollbar-size-vertical: 1; }
+    """
+
+    cursor: reactive[int] = reactive(0)
+
+    class Opened(Message):
+        """A row was chosen."""
+
+        def __init__(self, grid: Grid, key: object) -> None:
+            super().__init__()
+            self.grid, self.key = grid, key
+
+        @property
+        def control(self) -> Grid:
+            return self.grid
+
+    def __init__(self, empty: str = "", *, id: str | None = None, sticky: bool = False) -> None:  # noqa: A002 - textual's name
+        super().__init__(id=id)
+        self.columns: Sequence[Column] = ()
+        self.rows: Sequence[Row] = ()
+        self.empty = empty
+        self.sticky = sticky  # at the last row it stays there when more come
+
+    def fill(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+        """Show these rows; the cursor stays on what it stood on."""
+        key = self.chosen
+        last = self.sticky and self.cursor >= len(self.rows) - 1
+        self.columns, self.rows = columns, rows
+        self._measure()
+        at = next((i for i, row in enumerate(rows) if row.key == key), None)
+        if last:
+            at = len(rows) - 1
+        self.cursor = min(self.cursor if at is None else at, max(0, len(rows) - 1))
+        self.call_after_refresh(self._reveal)
+        self.refresh()
+
+    @property
+    def chosen(self) -> object:
+        """What the cursor stands on, None on nothing."""
+        return self.rows[self.cursor].key if 0 <= self.cursor < len(self.rows) else None
+
+    def go(self, key: object) -> bool:
+        """Put the cursor on a row; whether there is one."""
+        at = next((i for i, row in enumerate(self.rows) if row.key == key), None)
+        if at is not None:
+            self.cursor = at
+            self._reveal()
+        return at is not None
+
+    def on_resize(self) -> None:
+        self._measure()
+
+    def _measure(self) -> None:
+        fixed = sum(column.width + _GAP for column in self.columns)
+        if any(column.width == 0 for column in self.columns):
+            fixed += _LEAST
+        self.virtual_size = Size(max(self.size.width, fixed), len(self.rows) + 1)
+
+    def validate_cursor(self, value: int) -> int:
+        return max(0, min(value, len(self.rows) - 1))
+
+    def watch_cursor(self) -> None:
+        self._reveal()
+        self.refresh()
+
+    def _reveal(self) -> None:
+        height = max(1, self.scrollable_content_region.height - 1)
+        top = int(self.scroll_offset.y)
+        if self.cursor < top:
+            self.scroll_to(y=self.cursor, animate=False)
+        elif self.cursor >= top + height:
+            self.scroll_to(y=self.cursor - height + 1, animate=False)
+
+    def action_move(self, by: int) -> None:
+        self.cursor += by
+
+    def action_page(self, by: int) -> None:
+        self.cursor += by * max(1, self.size.height - 2)
+
+    def action_edge(self, end: int) -> None:
+        self.cursor = len(self.rows) - 1 if end else 0
+
+    def action_open(self) -> None:
+        if self.chosen is not None:
+            self.post_message(self.Opened(self, self.chosen))
+
+    def on_click(self, event: events.Click) -> None:
+        at = int(self.scroll_offset.y) + event.y - 1
+        if event.y and at < len(self.rows):
+            again, self.cursor = at == self.cursor, at
+            if again:
+                self.action_open()
+
+    def render_line(self, y: int) -> Strip:
+        look = self._look()
+        x, top = self.scroll_offset
+        width = self.size.width
+        at = int(top) + y - 1
+        if y == 0:
+            strip = self._line(
+                [Cell(column.title, "muted") for column in self.columns], look, "raised"
+            )
+        elif not self.rows and y == 1:
+            strip = Strip([Segment(" " + plain(self.empty), look.style("muted"))])
+        elif 0 <= at < len(self.rows):
+            on = "line" if at == self.cursor and self.has_focus else "paper"
+            strip = self._line(self.rows[at].cells, look, on)
+        else:
+            strip = Strip([])
+        return strip.crop(int(x), int(x) + width).extend_cell_length(width, look.style())
+
+    def _look(self) -> Look:
+        app: Live = self.app  # type: ignore[assignment]
+        return app.look
+
+    def _line(self, cells: Sequence[Cell], look: Look, on: str) -> Strip:
+        segments: list[Segment] = []
+        ground = look.style(on=on)
+        left = self.virtual_size.width
+        for column, cell in zip(self.columns, cells, strict=False):
+            width = column.width or max(_LEAST, left - _GAP)
+            left -= width + _GAP
+            segments.append(Segment(" " * _GAP, ground))
+            segments.append(Segment(fitted(cell.text, width, column.right), _style(cell, look, on)))
+        return Strip(segments).extend_cell_length(self.virtual_size.width, ground)
+
+    def selected_region(self) -> Region:
+        """Where the cursor is drawn, on this widget."""
+        return Region(0, self.cursor - int(self.scroll_offset.y) + 1, self.size.width, 1)
+
+
+def fitted(text: str, width: int, right: bool = False) -> str:
+    """Words cut or filled to so many cells; what is cut says so."""
+    bare = plain(text)
+    if cell_len(bare) > width:
+        return set_cell_size(bare, max(0, width - 1)) + "…" if width > 1 else bare[:width]
+    pad = " " * (width - cell_len(bare))
+    return pad + bare if right else bare + pad
+
+
+def _style(cell: Cell, look: Look, on: str) -> Style:
+    style = look.style(cell.role, on=on)
+    if cell.heat <= 0 or not look.colour:
+        return style
+    ground = mixed(look.hex(on), look.hex("communication"), min(1.0, cell.heat) * _HOTTEST)
+    return Style(color=look.hex("ink"), bgcolor=ground)
+
+
+def mixed(one: str, other: str, part: float) -> str:
+    """A colour between two, `part` of the way."""
+    pairs = zip(_rgb(one), _rgb(other), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in pairs)
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

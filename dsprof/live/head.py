@@ -1,0 +1,156 @@
+"""The lines above the tables: state and figures, the screens, verdicts, the legend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len
+from rich.text import Text
+from textual.widgets import Static
+
+from dsprof.live.look import GLYPH, STACK
+from dsprof.live.panes import clock
+from dsprof.live.picture import Picture, Verdict
+from dsprof.live.text import facts
+from dsprof.text import plain
+from dsprof.units import format_bytes, format_seconds, format_share
+
+if TYPE_CHECKING:
+    from dsprof.live.app import Live
+    from dsprof.live.look import Look
+
+_ROLES: Final = {"running": "checkpoint", "waiting": "muted", "silent": "communication",
+                 "died": "communication", "ended": "compute"}  # fmt: skip
+
+
+def look_of(widget: Static) -> Look:
+    app: Live = widget.app  # type: ignore[assignment]
+    return app.look
+
+
+class Head(Static):
+    """Two lines: what the job does, and a word about it."""
+
+    DEFAULT_CSS = "Head { height: 2; padding: 0 1; background: $panel; }"
+
+    def __init__(self) -> None:
+        super().__init__("reading …")
+        self._picture: Picture | None = None
+        self._frozen = False
+        self._waited = 0.0
+
+    def show(self, picture: Picture, *, frozen: bool) -> None:
+        self._picture, self._frozen = picture, frozen
+        self._draw()
+
+    def stalled(self, seconds: float) -> None:
+        """The file system has not answered for so long; 0: it answers."""
+        if seconds or self._waited:
+            self._waited = seconds
+            self._draw()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        picture, look = self._picture, look_of(self)
+        if picture is None:
+            waited = f"for {format_seconds(round(self._waited))}" if self._waited else "…"
+            self.update(Text(f"reading {waited}"))
+            return
+        state = picture.state.upper()
+        line = Text(state, look.style(_ROLES[picture.state], on="raised", bold=True))
+        room = self.size.width - 2 - cell_len(state)
+        for fact in facts(picture):
+            room -= cell_len(fact) + 3
+            if room >= 0:
+                line.append(" · ", look.style("muted", on="raised"))
+                line.append(fact, look.style(on="raised"))
+        self.update(Text("\n").join([line, self._note(picture, look)]))
+
+    def _note(self, picture: Picture, look: Look) -> Text:
+        parts = []
+        if self._frozen:
+            parts.append(f"FROZEN at {clock(picture.at)}, p goes on")
+        if self._waited:
+            parts.append(f"the files have not answered for {format_seconds(round(self._waited))}")
+        if picture.note:
+            parts.append(plain(picture.note))
+        if picture.behind:
+            parts.append(f"{format_bytes(picture.behind)} of earlier log still to read")
+        calm = picture.state in {"running", "ended"} and not self._frozen and not self._waited
+        sources = ", ".join(map(plain, picture.sources))
+        words = Text(
+            " · ".join(parts or [sources]), look.style("muted" if calm else "strong", on="raised")
+        )
+        words.truncate(max(0, self.size.width - 2), overflow="ellipsis")
+        return words
+
+
+class Tabs(Static):
+    """The names of the screens; a click shows one."""
+
+    DEFAULT_CSS = """
+    Tabs {
+        height: 1; padding: 0 1; background: $background;
+        link-style: none; link-color: $foreground 70%; link-style-hover: underline;
+    }
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self._names = names
+        self._current = names[0]
+
+    def on_mount(self) -> None:
+        self.show(self._current)
+
+    def on_resize(self) -> None:
+        self.show(self._current)
+
+    def show(self, name: str) -> None:
+        self._current = name
+        wide = self.size.width >= sum(len(each) + 4 for each in self._names)
+        parts = []
+        for number, each in enumerate(self._names, 1):
+            word = f"{number} {each.title() if wide or each == name else each.title()[:4]}"
+            link = "b $accent" if each == name else f"@click=app.show('{each}')"
+            parts.append(f"[{link}]{word}[/]")
+        self.update("  ".join(parts))
+
+
+class Sentence(Static):
+    """A label and a sentence, two lines at most."""
+
+    DEFAULT_CSS = "Sentence { height: auto; max-height: 2; padding: 0 1; }"
+
+    def show(self, verdict: Verdict | None, label: str) -> None:
+        if verdict is None:
+            self.say("no verdict yet: it takes a step with a time", label=label)
+        else:
+            self.say(verdict.title, verdict.severity, label)
+
+    def say(self, words: str, role: str = "", label: str = "") -> None:
+        look = look_of(self)
+        label = f"{label}: " if label else ""
+        self.display = bool(words)
+        self.update(Text(label, look.style("muted")).append(plain(words), look.style(role)))
+
+
+class Legend(Static):
+    """The classes of the last steps, in the bars' colours."""
+
+    DEFAULT_CSS = "Legend { height: 1; padding: 0 1; }"
+
+    def show(self, verdict: Verdict | None) -> None:
+        look = look_of(self)
+        line = Text(no_wrap=True, overflow="ellipsis")
+        for name in STACK if verdict and verdict.seconds else ():
+            seconds = verdict.classes.get(str(name), 0.0) if verdict else 0.0
+            if not verdict or not verdict.seconds or seconds < 0.0005 * verdict.seconds:
+                continue
+            mark = "■" if look.colour else GLYPH[str(name)]
+            line.append(f"{mark} ", look.style(str(name)))
+            line.append(f"{name} {format_share(seconds / verdict.seconds)}   ", look.style("muted"))
+        self.update(line)

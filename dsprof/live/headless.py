@@ -1,0 +1,64 @@
+"""`dsprof live` without a screen: one picture, or one object a refresh."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from dsprof.errors import DsprofError
+from dsprof.live.picture import Picture
+from dsprof.live.text import document, lines
+from dsprof.live.watch import Watch
+
+_LONGEST: Final = 30.0  # seconds that reading what is there already may take
+
+
+def once(watch: Watch, *, as_json: bool) -> None:
+    """The picture of what is there now.
+
+    Raises:
+        DsprofError: nothing is there.
+    """
+    picture = settled(watch)
+    if picture.step is None and not picture.problems and watch.feed.missing:
+        raise DsprofError("no such file or folder", watch.feed.missing[0], "check the spelling")
+    say(picture, as_json=as_json)
+
+
+def settled(watch: Watch, longest: float = _LONGEST) -> Picture:
+    """The picture when all that is there has been read, or `longest` seconds have gone."""
+    until = time.monotonic() + longest
+    picture = watch.refresh(longest / 10)
+    while picture.behind and time.monotonic() < until:
+        picture = watch.refresh(longest / 10)
+    return picture
+
+
+def follow(watch: Watch, every: float, rest: Callable[[float], None] = time.sleep) -> None:
+    """One JSON object a refresh, until the job has ended or nobody reads."""
+    while True:
+        begun = time.process_time()
+        picture = watch.refresh()
+        say(picture, as_json=True)
+        if picture.state == "ended":
+            return
+        rest(max(every, pause(time.process_time() - begun)))
+
+
+def pause(cost: float) -> float:
+    """Seconds to rest after a refresh of so many CPU seconds: the job needs the machine."""
+    return _REST * cost
+
+
+_REST: Final = 3.0  # a refresh takes a quarter of a core at most
+
+
+def say(picture: Picture, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(document(picture), allow_nan=False) + "\n")
+    else:
+        sys.stdout.writelines(f"{line.rstrip()}\n" for line in lines(picture))
+    sys.stdout.flush()

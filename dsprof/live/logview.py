@@ -1,0 +1,99 @@
+"""The log itself: its last lines, or those around a place that something points to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from dsprof.live import panes
+from dsprof.live.grid import Grid
+from dsprof.live.head import Sentence
+from dsprof.live.picture import Picture
+from dsprof.live.tail import Lines, Tail
+
+_NONE = "no log here: name it beside the recordings, as in `dsprof live runs/a job.log`"
+
+
+class LogView(Vertical):
+    """One log at a time. At its end it follows; elsewhere it stands still."""
+
+    DEFAULT_CSS = "LogView { height: 1fr; }"
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - textual's name
+        super().__init__(id=id)
+        self.sought = ""
+        self._tails: Mapping[str, Tail] = {}
+        self._source = ""
+        self._held: Lines | None = None  # lines around a place, until esc
+
+    def compose(self) -> ComposeResult:
+        yield Sentence(id="log-name")
+        yield Grid("the log is empty", id="log-grid", sticky=True)
+
+    def show(self, tails: Mapping[str, Tail], _: Picture | None = None) -> None:
+        self._tails = tails
+        if self._source not in tails:
+            self._source = next(iter(tails), "")
+        self._fill()
+
+    def _fill(self) -> None:
+        grid, name = self.query_one(Grid), self.query_one("#log-name", Sentence)
+        tail = self._tails.get(self._source)
+        if tail is None:
+            name.say(_NONE)
+            return
+        lines = tail.lines if self._held is None else self._held
+        more = f" ({len(self._tails)} logs: s shows the next)" if len(self._tails) > 1 else ""
+        where = "" if self._held is None else " · esc: back to its end"
+        found = f" · looking for {self.sought}" if self.sought else ""
+        name.say(f"{self._source}{more}{found}{where}")
+        wide = max((len(line) for _, line in lines), default=0)
+        grid.fill(*panes.log(lines, tail.metrics, max(wide, self.size.width), self.sought))
+
+    def at_end(self) -> None:
+        """Back to the last lines."""
+        self._held = None
+        self.sought = ""
+        self._fill()
+        grid = self.query_one(Grid)
+        grid.cursor = len(grid.rows) - 1
+
+    def next_source(self) -> None:
+        names = list(self._tails)
+        if names:
+            self._source = names[(names.index(self._source) + 1) % len(names)]
+            self.at_end()
+
+    def go(self, source: str, line: int, lines: Lines | None) -> None:
+        """Show a line among its neighbours."""
+        self._source = source
+        tail = self._tails.get(source)
+        there = tail is not None and any(number == line for number, _ in tail.lines)
+        self._held = None if there else lines
+        self._fill()
+        if not self.query_one(Grid).go(line):
+            self.app.notify(f"line {line:,} cannot be read", severity="warning", markup=False)
+
+    def search(self, words: str | None) -> None:
+        if words is None:
+            return
+        self.sought = words
+        self._fill()
+        grid = self.query_one(Grid)
+        if words:
+            grid.cursor = len(grid.rows) - 1
+            self.again(-1, here=True)
+
+    def again(self, by: int, *, here: bool = False) -> None:
+        """Go to the next line that holds what is sought, up or down."""
+        grid, sought = self.query_one(Grid), self.sought.casefold()
+        at = grid.cursor if here else grid.cursor + by
+        while sought and 0 <= at < len(grid.rows):
+            if sought in grid.rows[at].cells[1].text.casefold():
+                grid.cursor = at
+                return
+            at += by
+        if sought:
+            self.app.notify(f"nothing more of {self.sought}", markup=False)

@@ -1,0 +1,254 @@
+"""Rows of each screen's table, from the picture. Pure."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+
+from dsprof.live.grid import Cell, Column, Row
+from dsprof.live.look import HEAT
+from dsprof.live.picture import GpuRow, MemoryRow, Picture, RankRow, Sighting
+from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
+
+Table = tuple[Sequence[Column], Sequence[Row]]
+
+_SPARK = "▁▂▃▄▅▆▇█"
+
+
+def findings(picture: Picture) -> Table:
+    """What is wrong, now and before; those that have gone stay for a while."""
+    columns = [Column("severity", 8), Column("seen", 9), Column("finding", 0)]
+    return columns, [
+        Row(_key(seen), tuple(_finding(seen, picture.at))) for seen in picture.findings
+    ]
+
+
+def _key(seen: Sighting) -> tuple[str, tuple[int, ...]]:
+    return seen.finding.rule, seen.finding.ranks[:1]
+
+
+def _finding(seen: Sighting, at: float) -> Iterator[Cell]:
+    role = "gone" if seen.gone is not None else str(seen.finding.severity)
+    yield Cell("gone" if seen.gone is not None else str(seen.finding.severity), role)
+    if seen.gone is not None:
+        yield Cell(f"{_ago(at - seen.gone)} ago", "muted")
+    else:
+        yield Cell(f"for {_ago(at - seen.since)}" if seen.now else "earlier", "muted")
+    yield Cell(seen.finding.title, role)
+
+
+def _ago(seconds: float) -> str:
+    """`5 s`, `3 min`, `2 h`: one unit is enough."""
+    for size, word in ((3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {word}"
+    return f"{int(max(0, seconds))} s"
+
+
+def ranks(picture: Picture, width: int, *, colour: bool) -> Table:
+    """Rank by phase, the shade how far a rank lies above the median one."""
+    table = picture.ranks
+    room = (width - _FIXED) // max(1, len(table.phases)) - 1
+    longest = max(_NARROW, min(_WIDE, room))
+    host = max((len(row.host) for row in table.rows), default=0)
+    columns = [
+        Column("rank", 5, right=True),
+        Column("host", max(4, min(14, host))),
+        Column("state", 7),
+        Column("late by", 8, right=True),
+        Column("waits", 8, right=True),
+        *(Column(name, max(8, min(longest, len(name))), right=True) for name in table.phases),
+        Column("step", 9, right=True),
+    ]
+    usual = sum(table.medians) or math.inf
+    return columns, [
+        Row(row.rank, tuple(_rank(row, table.medians, usual, colour=colour))) for row in table.rows
+    ]
+
+
+_FIXED = 60  # cells of the columns beside the phases
+_NARROW, _WIDE = 12, 30  # cells of a phase's name
+
+
+def _rank(row: RankRow, medians: Sequence[float], usual: float, *, colour: bool) -> Iterator[Cell]:
+    late = _heat(row.excess, 0.0, usual)
+    yield Cell(str(row.rank), "strong" if late > 0.3 else "")
+    yield Cell(row.host, "muted")
+    yield Cell(row.state, row.state if row.state in {"died", "silent"} else "muted")
+    yield Cell(_seconds(row.excess, signed=True), "", late)
+    yield Cell(row.operation or _seconds(row.waits), "muted")
+    for seconds, median in zip(row.phases, medians, strict=True):
+        heat = _heat(seconds, median, usual)
+        shade = "" if colour else HEAT[min(len(HEAT) - 1, round(heat * (len(HEAT) - 1)))] + " "
+        yield Cell((shade if heat > 0.1 else "") + _seconds(seconds), "", heat)
+    yield Cell("" if row.step is None else f"{row.step:,}", "muted")
+
+
+def _heat(seconds: float | None, median: float, usual: float) -> float:
+    """0 at the median rank, 1 half a step above it."""
+    return 0.0 if seconds is None else max(0.0, (seconds - median) / usual * 2)
+
+
+def _seconds(seconds: float | None, *, signed: bool = False) -> str:
+    if seconds is None:
+        return "-"
+    sign = "" if not signed else "+" if seconds >= 0 else "-"
+    return sign + format_seconds(abs(seconds) if signed else seconds)
+
+
+def communication(picture: Picture) -> Table:
+    columns = [
+        Column("operation", 24),
+        Column("size", 8, right=True),
+        Column("calls", 6, right=True),
+        Column("time", 8, right=True),
+        Column("exposed", 8, right=True),
+        Column("bus", 9, right=True),
+        Column("of link", 7, right=True),
+    ]
+    rows = [
+        Row(
+            (row.op, row.bytes),
+            (
+                Cell(row.op),
+                Cell("?" if row.bytes is None else format_bytes(row.bytes)),
+                Cell(f"{row.count:,.3g}"),
+                Cell(_seconds(row.seconds)),
+                Cell(_seconds(row.exposed), "communication" if row.exposed else ""),
+                Cell("-" if row.busbw is None else format_bandwidth(row.busbw)),
+                Cell("-" if row.link is None else format_share(row.link)),
+            ),
+        )
+        for row in picture.comm
+    ]
+    return columns, rows
+
+
+def moved(picture: Picture) -> str:
+    """What the last steps spent on communication, in a sentence."""
+    exposed = [row.exposed for row in picture.comm if row.exposed is not None]
+    times = [row.seconds for row in picture.comm if row.seconds is not None]
+    if exposed:
+        return f"per step and rank, {format_seconds(sum(exposed))} of communication is exposed"
+    return f"per step and rank, {format_seconds(sum(times))} in calls" if times else ""
+
+
+#: What GPU samples are called, and as what they are shown.
+_GAUGES = ("gpu_utilization", "power", "sm_clock", "temperature")
+
+
+def memory(picture: Picture) -> Table:
+    """Memory of each rank, and what its GPU last said of itself."""
+    gpus = {gpu.rank: gpu for gpu in picture.gpus}
+    measures = _measures(picture.gpus)
+    columns = [
+        Column("rank", 6, right=True),
+        Column("host", 12),
+        Column("allocated", 10, right=True),
+        Column("reserved", 10, right=True),
+        Column("peak", 10, right=True),
+        Column("process", 10, right=True),
+        Column("limit", 10, right=True),
+        Column("a step", 10, right=True),
+        Column("full in", 12, right=True),
+        Column("trail", 20),
+        *(Column(name.replace("_", " "), max(9, len(name)), right=True) for name in measures),
+        *([Column("throttled", 20)] if any(gpu.reasons for gpu in picture.gpus) else []),
+    ]
+    told = {row.rank: row for row in picture.memory}
+    order = [*told, *(rank for rank in gpus if rank not in told)]
+    return columns, [
+        Row(rank, tuple(_memory(rank, told.get(rank), gpus.get(rank), measures))) for rank in order
+    ]
+
+
+def _measures(gpus: Sequence[GpuRow]) -> list[str]:
+    """What any GPU tells, the usual gauges first."""
+    names = {name for gpu in gpus for name in gpu.values}
+    first = [name for name in _GAUGES if name in names]
+    return [*first, *sorted(names - set(first))]
+
+
+def _memory(
+    rank: int | None, row: MemoryRow | None, gpu: GpuRow | None, measures: Sequence[str]
+) -> Iterator[Cell]:
+    yield Cell("?" if rank is None else str(rank))
+    yield Cell((row or gpu).host if row or gpu else "", "muted")  # type: ignore[union-attr]
+    for name in ("allocated", "reserved", "peak", "process", "limit"):
+        value = getattr(row, name) if row else None
+        yield Cell("-" if value is None else format_bytes(value))
+    slope = row.per_step if row else None
+    grows = slope is not None and slope > 0
+    words = "-" if slope is None else ("+" if grows else "") + format_bytes(slope)
+    yield Cell(words, "communication" if grows else "")
+    full = row.full if row else None
+    yield Cell("-" if full is None else format_seconds(full), "critical" if full else "")
+    yield Cell(spark(row.trail if row else ()), "compute")
+    for name in measures:
+        value = gpu.values.get(name) if gpu else None
+        yield Cell("-" if value is None else _gauge(name, value))
+    if gpu and gpu.reasons:
+        yield Cell(gpu.reasons, "critical")
+
+
+def _gauge(name: str, value: float) -> str:
+    if name.endswith(("memory", "bytes")) or value >= 1e7:
+        return format_bytes(value)
+    return f"{value:,.4g}"
+
+
+def spark(trail: Sequence[float], width: int = 20) -> str:
+    """The last values as a line of blocks between their least and greatest."""
+    shown = trail[-width:]
+    if not shown:
+        return ""
+    low, high = min(shown), max(shown)
+    span = (high - low) or 1.0
+    return "".join(_SPARK[round((value - low) / span * (len(_SPARK) - 1))] for value in shown)
+
+
+def problems(picture: Picture) -> Table:
+    columns = [
+        Column("severity", 8),
+        Column("kind", 18),
+        Column("rank", 5, right=True),
+        Column("step", 8, right=True),
+        Column("what was said", 0),
+    ]
+    rows = [
+        Row(
+            number,
+            (
+                Cell("first" if row.first else row.severity, "critical" if row.first else "muted"),
+                Cell(row.kind, row.severity),
+                Cell("" if row.rank is None else str(row.rank)),
+                Cell("" if row.step is None else f"{row.step:,}"),
+                Cell(row.text),
+            ),
+        )
+        for number, row in enumerate(picture.problems)
+    ]
+    return columns, rows
+
+
+def log(
+    lines: Sequence[tuple[int, bytes]], metrics: frozenset[int] | set[int], wide: int, find: str
+) -> Table:
+    """Lines of a log; those that were read as metrics stand out, and those searched for."""
+    digits = max((len(f"{number}") for number, _ in lines), default=1)
+    columns = [Column("line", max(4, digits), right=True), Column("text", wide)]
+    return columns, [
+        Row(number, (Cell(str(number), "muted"), Cell(text, _role(number, text, metrics, find))))
+        for number, text in ((n, line.decode("utf-8", "replace")) for n, line in lines)
+    ]
+
+
+def _role(number: int, text: str, metrics: frozenset[int] | set[int], find: str) -> str:
+    if find and find.casefold() in text.casefold():
+        return "communication"
+    return "compute" if number in metrics else ""
+
+
+def clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))

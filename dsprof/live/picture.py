@@ -1,0 +1,164 @@
+"""What the screens show, as plain values: no widget computes anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dsprof.findings import Finding
+
+State = Literal["waiting", "running", "silent", "ended", "died"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One step: seconds per class, in the order of `events.Class`; None if nobody told."""
+
+    step: int
+    seconds: float
+    classes: tuple[float | None, ...]
+    bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The last steps in numbers: `seconds` of a usual step, `eta` seconds to go."""
+
+    total_steps: int | None = None
+    eta: float | None = None
+    seconds: float | None = None
+    samples_per_second: float | None = None
+    tokens_per_second: float | None = None
+    tflops: float | None = None
+    loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One sentence about some steps; `seconds` and `classes` are of their mean step."""
+
+    title: str
+    severity: str
+    steps: int
+    seconds: float | None
+    classes: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A finding, and how long it has been there. Times are seconds since 1970."""
+
+    finding: Finding
+    since: float
+    gone: float | None  # when it was seen no more
+    now: bool  # of the last steps; False: of the whole run alone
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """A rank's mean step of the last steps, in seconds."""
+
+    rank: int
+    host: str
+    state: str
+    step: int | None
+    seconds: float | None
+    phases: tuple[float | None, ...]  # self time, in the order of `RankTable.phases`
+    excess: float | None  # own work beyond the median rank's
+    waits: float | None  # in collectives and for peers
+    operation: str | None  # what it is in, where it is silent or died
+
+
+@dataclass(frozen=True, slots=True)
+class RankTable:
+    """All ranks: hosts and their ranks with the latest first."""
+
+    phases: tuple[str, ...] = ()
+    medians: tuple[float, ...] = ()
+    rows: tuple[RankRow, ...] = ()
+    late: int | None = None  # whom the others wait for
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommRow:
+    """Calls of one operation and size, per step and rank."""
+
+    op: str
+    bytes: float | None
+    count: float
+    seconds: float | None
+    exposed: float | None
+    busbw: float | None  # bytes per second
+    link: float | None  # part of the link's speed
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """Memory of a rank in bytes; `full` is seconds until the limit at its present pace."""
+
+    rank: int | None
+    host: str
+    allocated: float | None
+    reserved: float | None
+    peak: float | None
+    process: float | None
+    host_share: float | None
+    limit: float | None
+    per_step: float | None
+    full: float | None
+    trail: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """The last sample of a GPU: name of the measure to value."""
+
+    rank: int | None
+    host: str
+    values: dict[str, float]
+    reasons: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemRow:
+    kind: str
+    severity: str
+    rank: int | None
+    host: str
+    step: int | None
+    text: str
+    first: bool  # what came first
+    source: str
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The run as of `at` (seconds since 1970). None where the source does not say.
+
+    `state`: "waiting" for a first step; "silent": nothing was written for `idle` seconds.
+    `every`: of the steps long ago one in so many is kept.
+    """
+
+    at: float
+    state: State
+    note: str
+    idle: float | None
+    sources: tuple[str, ...]
+    framework: str | None
+    world: int | None
+    launches: int
+    step: int | None
+    behind: int
+    every: int
+    figures: Figures
+    bars: tuple[Bar, ...]
+    now: Verdict | None
+    since: Verdict | None
+    findings: tuple[Sighting, ...]
+    ranks: RankTable
+    comm: tuple[CommRow, ...]
+    memory: tuple[MemoryRow, ...]
+    gpus: tuple[GpuRow, ...]
+    problems: tuple[ProblemRow, ...]

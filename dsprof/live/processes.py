@@ -1,0 +1,170 @@
+"""Who of the job still writes: each recorded process, and what became of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dsprof.live.store import SCHEMA
+from dsprof.recording import Recording
+
+State = Literal["running", "silent", "ended", "died"]
+
+_QUIET: Final = 10.0  # seconds without a row, at least, before a process counts as silent
+_STEPS: Final = 5  # so many steps of its own, at least
+_GONE: Final = 1.0  # seconds without a row before anybody asks whether a process is there
+
+
+@dataclass(slots=True)
+class Process:
+    """One recorded process.
+
+    Attributes:
+        state: `ended`: it closed its recording. `died`: it ran on this machine, and went
+            without closing it. `silent`: it has written nothing for long.
+        step: the last one that ended, None before the first.
+        grown: `time.time()` of when its recording last grew, as far as that was seen.
+        operation: what it is, or died, in.
+    """
+
+    recording: Recording
+    grown: float
+    rank: int | None
+    host: str | None
+    pid: int | None
+    state: State = "running"
+    step: int | None = None
+    seconds: float = 0.0  # of its last step
+    at: Any = None  # time of its last row
+    operation: str | None = None
+    met: bool = False  # it was seen to run on this machine
+    victim: bool = False  # another one of its launch had died before
+
+    @property
+    def segment(self) -> int:
+        return self.recording.segment
+
+    def took(self, table: pa.Table) -> None:
+        """Rows that it wrote."""
+        if not self.step and not pc.any(pc.greater(table["line"], 0)).as_py():
+            return  # its header
+        self.grown = time.time()
+        self.at = pc.max(table["at"]).as_py() or self.at
+        ends = table.filter(pc.equal(table["name"].cast(pa.string()), "step_seconds"))
+        if len(ends):
+            self.step = int(ends["step"][-1].as_py() or 0)
+            self.seconds = float(ends["seconds"][-1].as_py() or 0.0)
+
+    def look(self, now: float) -> None:
+        """Find out what became of it."""
+        if self.recording.ended:
+            self.state, self.operation = "ended", None
+            return
+        flight = self.recording.in_flight()
+        self.operation = flight["name"] if flight else None
+        idle = now - self.grown
+        here = self.host == _hostname() and self.pid is not None
+        there = here and self.pid is not None and _runs(self.pid, self._begun())
+        self.met |= there
+        if self.met and not there and idle >= _GONE:
+            self.state = "died"
+        elif idle >= max(_QUIET, _STEPS * self.seconds):
+            self.state = "silent"
+        else:
+            self.state = "running"
+
+    def _begun(self) -> float:
+        """Seconds since 1970 at which it surely ran."""
+        clock = self.recording.header.get("clock")
+        return float(clock["wall_ns"]) * 1e-9 if isinstance(clock, dict) else 0.0
+
+
+def process_of(recording: Recording) -> Process:
+    facts = recording.header
+    rank, host, pid = (facts.get(key) for key in ("rank", "host", "pid"))
+    return Process(
+        recording,
+        grown=_modified(recording.path),
+        rank=rank if isinstance(rank, int) else None,
+        host=host if isinstance(host, str) else None,
+        pid=pid if isinstance(pid, int) else None,
+    )
+
+
+def look_at(processes: Iterable[Process], now: float) -> None:
+    """Find out what became of each; who dies after another one of its launch is a victim."""
+    every = list(processes)
+    before = {p.segment for p in every if p.state == "died"}
+    for process in every:
+        known = process.state
+        process.look(now)
+        if process.state == "died" != known:
+            process.victim = process.segment in before
+
+
+def deaths(processes: Iterable[Process]) -> pa.Table:
+    """The processes that died, as problems: what no log and no recording can tell."""
+    return pa.Table.from_pylist([_death(p) for p in processes if p.state == "died"], SCHEMA)
+
+
+def _death(process: Process) -> dict[str, Any]:
+    inside = f" in {process.operation}" if process.operation else ""
+    word = "killed-by-launcher" if process.victim else "exit"
+    return {
+        "segment": process.segment,
+        "engine": 0,
+        "step": process.step,
+        "rank": process.rank,
+        "host": process.host,
+        "at": process.at,
+        "kind": "problem",
+        "name": word,
+        "raw": word,
+        "text": f"process {process.pid} is gone{inside}, its recording was not closed",
+        "source": process.recording.path,
+        "record": 0,
+    }
+
+
+def _modified(path: str) -> float:
+    try:
+        return Path(path).stat().st_mtime
+    except OSError:
+        return time.time()
+
+
+@cache
+def _hostname() -> str:
+    return socket.gethostname()
+
+
+@cache
+def _boot() -> float:
+    """Seconds since 1970 at which this machine started; 0 where it does not say."""
+    try:
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0.0
+    return next((float(line.split()[1]) for line in lines if line.startswith("btime")), 0.0)
+
+
+def _runs(pid: int, at: float) -> bool:
+    """Whether the process that had this number at `at` still runs; zombies do not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    fields = stat.rpartition(")")[2].split()
+    if len(fields) < 20 or fields[0] in {"Z", "X"}:
+        return False
+    begun = _boot() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return begun <= at + 2

@@ -1,0 +1,127 @@
+"""Whether the job runs, and what it waits for, in a sentence. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dsprof.live.picture import State
+from dsprof.live.processes import Process
+from dsprof.text.words import count_of, ranges
+from dsprof.units import format_seconds
+
+_QUIET: Final = 10.0  # seconds without a byte, at least, before a job counts as silent
+_STEPS: Final = 5  # so many of its steps, at least
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is known of where the events come from.
+
+    Attributes:
+        missing: paths that are not there.
+        faults: why something cannot be read.
+        processes: the recorded ones of the last launch.
+        logs: how many there are; `closed`: none of them goes on.
+        failure: what ended the launch, as a log says; "" if nothing did.
+        idle: seconds since anything was written, None if nothing ever was.
+    """
+
+    missing: Sequence[str]
+    faults: Sequence[str]
+    processes: Sequence[Process]
+    logs: int
+    closed: bool
+    failure: str
+    idle: float | None
+
+
+def status_of(
+    found: Sources, step: int | None, world: int | None, seconds: float | None
+) -> tuple[State, str]:
+    """State and sentence; `seconds` are of a usual step."""
+    died = [p for p in found.processes if p.state == "died"]
+    if died:
+        return "died", _deaths(died, found.processes)
+    if found.failure:
+        return "died", found.failure
+    ended = bool(found.processes) and all(p.state == "ended" for p in found.processes)
+    if (ended or not found.processes) and (found.closed or not found.logs) and step is not None:
+        return "ended", "every rank closed its recording" if ended else "nothing more will come"
+    if step is None:
+        return "waiting", _waiting(found, world)
+    quiet = max(_QUIET, _STEPS * (seconds or 0.0))
+    if found.idle is not None and found.idle >= quiet:
+        return "silent", _silence(found.idle, found.processes)
+    return "running", " · ".join([*_absent(found.processes, world), *found.faults])
+
+
+def _deaths(died: Sequence[Process], everyone: Sequence[Process]) -> str:
+    first = [p for p in died if not p.victim] or list(died)
+    said = [_death(p) for p in sorted(first, key=lambda p: p.rank or 0)[:3]]
+    rest = [p for p in everyone if p.state in {"running", "silent"}]
+    left = f"; {_ranks(rest)} left" if rest else ""
+    others = len(died) - len(said)
+    more = f", then {count_of(others, 'other rank')}" if others else ""
+    return "; ".join(said) + more + left
+
+
+def _death(process: Process) -> str:
+    who = f"rank {process.rank}" if process.rank is not None else f"process {process.pid}"
+    step = f" after step {process.step:,}" if process.step else ""
+    return f"{who} died{step}" + (f" in {process.operation}" if process.operation else "")
+
+
+def _waiting(found: Sources, world: int | None) -> str:
+    if found.processes:
+        absent = _absent(found.processes, world)
+        return absent[0] if absent else f"{_ranks(found.processes)}: waiting for the first step"
+    if found.faults:
+        return found.faults[0]
+    if found.logs:
+        return (
+            _NO_STEP if found.idle is not None else "the log is empty: waiting for its first line"
+        )
+    if found.missing:
+        return f"waiting for {', '.join(found.missing)} to appear"
+    return "the folder is empty: waiting for the first recording or log"
+
+
+_NO_STEP: Final = "no line tells of a step yet; `dsprof parsers --unknown` shows what is not read"
+
+
+def _absent(processes: Sequence[Process], world: int | None) -> list[str]:
+    """Ranks that should record and do not."""
+    if not processes or not world or world > 100_000:
+        return []
+    there = {p.rank for p in processes}
+    absent = [rank for rank in range(world) if rank not in there]
+    if not absent:
+        return []
+    return [f"waiting for {rank_words(absent)}"]
+
+
+def _silence(idle: float, processes: Sequence[Process]) -> str:
+    said = f"nothing was written for {format_seconds(float(round(idle)))}"
+    inside: dict[str, list[Process]] = {}
+    for process in processes:
+        if process.state != "ended":
+            inside.setdefault(process.operation or "no collective", []).append(process)
+    waits = [
+        f"{_ranks(of)} in {word}" for word, of in sorted(inside.items(), key=lambda i: len(i[1]))
+    ]
+    return "; ".join([said, *waits[:3]])
+
+
+def _ranks(processes: Sequence[Process]) -> str:
+    numbers = [p.rank for p in processes if p.rank is not None]
+    if not numbers:
+        return count_of(len(processes), "process", "processes")
+    return rank_words(numbers)
+
+
+def rank_words(ranks: Sequence[int]) -> str:
+    """`rank 1`, `ranks 2, 3`, `ranks 0 to 511`."""
+    few = ", ".join(f"{rank:,}" for rank in sorted(ranks))
+    return f"rank{'s' if len(ranks) > 1 else ''} {few if len(ranks) < 4 else ranges(ranks, 4)}"

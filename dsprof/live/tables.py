@@ -1,0 +1,304 @@
+"""The tables of the picture: ranks, communication, memory, GPUs, problems. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.analysis.breakdown import main_phases, main_steps
+from dsprof.analysis.collectives import told_once
+from dsprof.analysis.memory import capacity
+from dsprof.analysis.ranks import straggler
+from dsprof.events import Class
+from dsprof.live.picture import Bar, CommRow, GpuRow, MemoryRow, ProblemRow, RankRow, RankTable
+from dsprof.live.processes import Process
+from dsprof.live.status import rank_words
+from dsprof.run import Run
+from dsprof.text.words import count_of, known, number
+from dsprof.units import format_seconds
+
+_MEETING: Final = (Class.COMMUNICATION, Class.WAIT)
+_PHASES: Final = 12  # columns of the heat map; the rest is one column
+_REST: Final = "rest"
+_TRAIL: Final = 60
+_PROBLEMS: Final = 500
+_CALLS: Final = 200
+#: Of the last so many steps, the part of the step time by which a rank must lag to be named.
+_LATE: Final = 0.05
+
+Frame = pd.DataFrame
+
+
+def ranks_of(run: Run, processes: Sequence[Process]) -> RankTable:
+    """The mean step of every rank by phase, and whom the others wait for."""
+    phases = main_phases(main_steps(run.steps), run.phases)
+    told = phases[phases["rank"].notna() & phases["self_seconds"].notna()]
+    means = _means(told)
+    meets = set(told.loc[told["class"].isin(_MEETING), "name"].astype(str))
+    names = _columns(means)
+    own = means[[name for name in means if name not in meets]].sum(axis=1)
+    waits = means[[name for name in means if name in meets]].sum(axis=1)
+    medians = means.median()
+    shown = _shown(means, names)
+    by_rank = {p.rank: p for p in processes if p.segment == _last(processes)}
+    everyone = sorted({*map(int, means.index), *(r for r in by_rank if r is not None)})
+    hosts = _hosts(run, by_rank)
+    rows = [
+        _rank_row(rank, hosts.get(rank, ""), by_rank.get(rank), shown, own, waits)
+        for rank in everyone
+    ]
+    late, sentence = _who_is_late(run, told, waits)
+    return RankTable(
+        phases=tuple(names),
+        medians=tuple(float(m) for m in _shown(medians.to_frame().T, names).iloc[0]),
+        rows=tuple(_worst_first(rows)),
+        late=late,
+        sentence=sentence,
+    )
+
+
+def _means(told: Frame) -> Frame:
+    """Self seconds per step: a row per rank, a column per phase."""
+    table = told.assign(rank=told["rank"].astype("int64"), name=told["name"].astype("str"))
+    sums = table.groupby(["rank", "name"])["self_seconds"].sum().unstack(fill_value=0)  # noqa: PD010
+    steps = table.groupby("rank")["step"].nunique()
+    found: Frame = sums.div(steps, axis=0)
+    return found
+
+
+def _columns(means: Frame) -> list[str]:
+    order = [str(name) for name in means.mean().sort_values(ascending=False).index]
+    return order if len(order) <= _PHASES else [*order[: _PHASES - 1], _REST]
+
+
+def _shown(means: Frame, names: Sequence[str]) -> Frame:
+    if _REST not in names:
+        return means[list(names)]
+    rest = [name for name in means if name not in names]
+    return means[[n for n in names if n != _REST]].assign(**{_REST: means[rest].sum(axis=1)})
+
+
+def _last(processes: Iterable[Process]) -> int:
+    return max((process.segment for process in processes), default=0)
+
+
+def _hosts(run: Run, by_rank: dict[int | None, Process]) -> dict[int, str]:
+    events = run.events[["rank", "host"]].dropna().drop_duplicates("rank")
+    found = {
+        int(rank): str(host) for rank, host in zip(events["rank"], events["host"], strict=True)
+    }
+    return found | {r: p.host for r, p in by_rank.items() if r is not None and p.host}
+
+
+def _rank_row(  # noqa: PLR0917 - a row's columns
+    rank: int,
+    host: str,
+    process: Process | None,
+    shown: Frame,
+    own: pd.Series[float],
+    waits: pd.Series[float],
+) -> RankRow:
+    told = rank in shown.index
+    quiet = process is not None and process.state in {"silent", "died"}
+    return RankRow(
+        rank=rank,
+        host=host,
+        state=process.state if process else "",
+        step=process.step if process else None,
+        seconds=float(own[rank] + waits[rank]) if told else None,
+        phases=tuple(shown.to_numpy(float)[shown.index.get_loc(rank)].tolist())
+        if told
+        else (None,) * shown.shape[1],
+        excess=float(own[rank] - own.median()) if told and len(own) > 1 else None,
+        waits=float(waits[rank]) if told else None,
+        operation=process.operation if process is not None and quiet else None,
+    )
+
+
+def _worst_first(rows: Sequence[RankRow]) -> list[RankRow]:
+    """Hosts by their worst rank, and in each host the worst rank first."""
+
+    def badness(row: RankRow) -> tuple[int, float]:
+        return _ORDER.get(row.state, 3), -(row.excess or 0.0)
+
+    worst: dict[str, tuple[int, float]] = {}
+    for row in rows:
+        worst[row.host] = min(worst.get(row.host, (9, 0.0)), badness(row))
+    return sorted(rows, key=lambda row: (worst[row.host], row.host, badness(row), row.rank))
+
+
+_ORDER: Final = {"died": 0, "silent": 1}
+
+
+def _who_is_late(run: Run, told: Frame, waits: pd.Series[float]) -> tuple[int | None, str]:
+    """Who waits for whom, in a sentence."""
+    if told["name"].astype("str").str.match(r"pipe_|(?:forward|backward)[-_](?:send|recv)").any():
+        return None, "the stages of a pipeline do different work: they are not compared"
+    found = straggler(told)
+    if found is None:
+        return None, "" if told.empty else "one rank tells of its phases: nothing to compare"
+    seconds = number(main_steps(run.steps)["seconds"].mean())
+    if not seconds or found.delay < _LATE * seconds or found.held < 0.5:
+        return None, f"no rank is late: {count_of(found.ranks, 'rank')} within " + format_seconds(
+            max(found.delay, 0.0)
+        )
+    others = [int(rank) for rank in waits.index if rank != found.rank]
+    who = f"{rank_words(others)} wait{'s' if len(others) == 1 else ''}"
+    return found.rank, (
+        f"{who} for rank {found.rank}: {format_seconds(found.delay)} per step, "
+        f"most of it in {found.phase}"
+    )
+
+
+def rank_bars(run: Run, rank: int) -> list[Bar]:
+    """One rank's last steps; what holds it back is not judged."""
+    rows = run.phases
+    own = rows[(rows["rank"] == rank).fillna(value=False) & rows["self_seconds"].notna()]
+    table = own.assign(**{"class": own["class"].astype("str")})
+    sums = table.groupby(["step", "class"])["self_seconds"].sum().unstack()  # noqa: PD010
+    return [
+        Bar(int(str(step)), float(row.sum()), tuple(number(row.get(str(c))) for c in Class), "")
+        for step, row in sums.iterrows()
+    ]
+
+
+def comm_of(run: Run) -> list[CommRow]:
+    """Operation by size, dearest first."""
+    calls = told_once(run.comm)
+    if calls.empty:
+        return []
+    visits = max(1, len(calls[["segment", "step", "rank"]].drop_duplicates()))
+    link = number(run.meta.get("link_bytes_per_second"))
+    groups = calls.assign(op=calls["op"].astype("str"), count=calls["count"].astype("float64"))
+    rows = [
+        _comm_row(str(op), size, part, visits, link)
+        for (op, size), part in groups.groupby(["op", "bytes"], dropna=False)
+    ]
+    return sorted(rows, key=lambda row: -(row.exposed or row.seconds or 0.0))[:_CALLS]
+
+
+def _comm_row(op: str, size: Any, part: Frame, visits: int, link: float | None) -> CommRow:
+    busbw = number(part["busbw"].median())
+    return CommRow(
+        op=op,
+        bytes=number(size),
+        count=float(part["count"].sum()) / visits,
+        seconds=_sum(part["seconds"], visits),
+        exposed=_sum(part["exposed_seconds"], visits),
+        busbw=busbw,
+        link=busbw / link if busbw and link else None,
+    )
+
+
+def _sum(values: pd.Series[float], visits: int) -> float | None:
+    return float(values.sum()) / visits if values.notna().any() else None
+
+
+def memory_of(run: Run) -> list[MemoryRow]:
+    """A row a rank, the fullest first."""
+    table = run.memory
+    if table.empty:
+        return []
+    limit = capacity(run.meta, run.problems)
+    seconds = number(main_steps(run.steps)["seconds"].median())
+    rows = [
+        _memory_row(rank, part, limit, seconds)
+        for rank, part in table.groupby("rank", dropna=False)
+    ]
+    return sorted(rows, key=lambda row: -(row.peak or row.reserved or row.process or 0.0))
+
+
+def _memory_row(rank: Any, part: Frame, limit: float | None, seconds: float | None) -> MemoryRow:
+    def last(*names: str) -> float | None:
+        told = part[part["name"].isin(names) & part["bytes"].notna()]
+        return number(told["bytes"].iloc[-1]) if len(told) else None
+
+    names = ("allocated", "reserved", "max_allocated", "max_reserved", "host_process", "host_used")
+    lead = next((name for name in names if last(name) is not None), "")
+    trail = part[(part["name"] == lead) & part["bytes"].notna()]
+    per_step = _slope(trail)
+    peak = last("max_reserved") or last("max_allocated")
+    used = last("device_used") or last("reserved") or last("allocated")
+    full = None
+    if per_step and seconds and limit and used and per_step > 0:
+        full = max(0.0, (limit - used) / per_step * seconds)
+    shares = part.loc[part["name"] == "host_percent", "value"].dropna()
+    return MemoryRow(
+        rank=int(rank) if known(rank) else None,
+        host=_word(part["host"]),
+        allocated=last("allocated"),
+        reserved=last("reserved"),
+        peak=peak,
+        process=last("host_process", "host_used"),
+        host_share=float(shares.iloc[-1]) / 100 if len(shares) else None,
+        limit=limit,
+        per_step=per_step,
+        full=full,
+        trail=tuple(trail["bytes"].tail(_TRAIL)),
+    )
+
+
+def _slope(trail: Frame) -> float | None:
+    """Bytes per step, by the medians of the first and the last third."""
+    told = trail[trail["step"].notna()]
+    if len(told) < 6:
+        return None
+    third = len(told) // 3
+    first, last = told.iloc[:third], told.iloc[-third:]
+    steps = float(last["step"].median() - first["step"].median())
+    return float(last["bytes"].median() - first["bytes"].median()) / steps if steps > 0 else None
+
+
+def gpus_of(run: Run) -> list[GpuRow]:
+    """The last sample of each GPU."""
+    rows = []
+    for rank, part in run.gpu.groupby("rank", dropna=False):
+        lasts = part.groupby(part["name"].astype("str")).last()
+        values = lasts["value"].fillna(lasts["bytes"]).fillna(lasts["seconds"]).dropna()
+        reasons = [str(text) for text in lasts["text"].dropna() if "throttl" in str(text).lower()]
+        rows.append(
+            GpuRow(
+                rank=int(str(rank)) if known(rank) else None,
+                host=_word(part["host"]),
+                values={str(name): float(value) for name, value in values.items()},
+                reasons=", ".join(reasons),
+            )
+        )
+    return rows
+
+
+def problems_of(run: Run) -> list[ProblemRow]:
+    """The last ones, in their order."""
+    return [
+        ProblemRow(
+            kind=str(row["kind"]),
+            severity=str(row["severity"]),
+            rank=int(row["rank"]) if known(row["rank"]) else None,
+            host=str(row["host"]) if known(row["host"]) else "",
+            step=int(row["step"]) if known(row["step"]) else None,
+            text=str(row["text"]) if known(row["text"]) else "",
+            first=bool(row["root_cause"]),
+            source=str(row["source"]) if known(row["source"]) else "",
+            line=int(row["line"]) if known(row["line"]) else None,
+        )
+        for row in run.problems.tail(_PROBLEMS).to_dict("records")
+    ]
+
+
+def _word(column: pd.Series[Any]) -> str:
+    told = column.dropna()
+    return str(told.iloc[-1]) if len(told) else ""
+
+
+def totals(run: Run) -> tuple[int | None, float | None]:
+    """Steps the job means to run, and seconds to go as the source itself says."""
+    events = run.events
+    total = events.loc[events["name"] == "total_steps", "value"].dropna()
+    eta = events.loc[events["name"] == "eta", "seconds"].dropna()
+    return (
+        int(total.iloc[-1]) if len(total) and np.isfinite(total.iloc[-1]) else None,
+        number(eta.iloc[-1]) if len(eta) else None,
+    )

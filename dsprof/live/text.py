@@ -1,0 +1,164 @@
+"""The picture as text and as JSON: for `--once`, for scripts, for a log of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+from dsprof.live.picture import Figures, Picture, RankRow, Sighting, Verdict
+from dsprof.text import plain
+from dsprof.text.document import finding, to_json
+from dsprof.text.words import count_of
+from dsprof.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_seconds,
+    format_share,
+)
+
+SCHEMA: Final = 1
+
+_RANKS: Final = 8
+_CALLS: Final = 6
+_PROBLEMS: Final = 5
+
+
+def document(picture: Picture) -> dict[str, Any]:
+    """The picture in JSON's own types: seconds, bytes, null for unknown."""
+    said = asdict(picture) | {
+        "findings": [
+            finding(seen.finding) | {"since": seen.since, "gone": seen.gone, "now": seen.now}
+            for seen in picture.findings
+        ]
+    }
+    converted: dict[str, Any] = to_json({"schema": SCHEMA} | said)
+    return converted
+
+
+def lines(picture: Picture) -> Iterator[str]:
+    """What `--once` prints, free of anything that could steer a terminal."""
+    yield from map(plain_line, _lines(picture))
+
+
+def plain_line(text: str) -> str:
+    """Without control characters; blanks at the beginning of a line are kept."""
+    body = text.lstrip(" ")
+    return " " * (len(text) - len(body)) + plain(body)
+
+
+def _lines(picture: Picture) -> Iterator[str]:
+    yield headline(picture)
+    if picture.note:
+        yield f"  {picture.note}"
+    for name, verdict in (("Now", picture.now), ("Since the start", picture.since)):
+        if verdict:
+            yield f"{name} ({count_of(verdict.steps, 'step')}): {verdict.title}"
+            yield f"  {classes(verdict)}"
+    yield from _section("Findings", [_sighting(seen) for seen in picture.findings])
+    rows = [row for row in picture.ranks.rows if row.seconds is not None or row.operation]
+    sentence = [picture.ranks.sentence] if picture.ranks.sentence else []
+    yield from _section("Ranks", [*sentence, *(_rank(row) for row in rows[:_RANKS])])
+    yield from _section("Communication per step", [*_calls(picture)])
+    yield from _section("Memory", [*_memory(picture)])
+    yield from _section("Problems", [*_problems(picture)])
+
+
+def headline(picture: Picture) -> str:
+    """State, step, speed, loss and time to go; what is unknown is left out."""
+    return " · ".join([picture.state, *facts(picture)])
+
+
+def facts(picture: Picture) -> list[str]:
+    """The figures of the headline, the most important first."""
+    seen: Figures = picture.figures
+    parts = []
+    if picture.step is not None:
+        total = f" of {seen.total_steps:,}" if seen.total_steps else ""
+        parts.append(f"step {picture.step:,}{total}")
+    if seen.seconds is not None:
+        parts.append(f"{format_seconds(seen.seconds)} per step")
+    if seen.samples_per_second is not None:
+        parts.append(f"{format_count(seen.samples_per_second)} samples/s")
+    if seen.loss is not None:
+        parts.append(f"loss {seen.loss:.4g}")
+    if seen.eta is not None and picture.state == "running":
+        parts.append(f"ETA {format_seconds(seen.eta)}")
+    if seen.tokens_per_second is not None:
+        parts.append(f"{format_count(seen.tokens_per_second)} tokens/s")
+    if seen.tflops is not None:
+        parts.append(f"{format_count(seen.tflops)} TFLOP/s a GPU")
+    if picture.world:
+        parts.append(count_of(picture.world, "rank"))
+    if picture.launches > 1:
+        parts.append(f"launch {picture.launches}")
+    return parts
+
+
+def classes(verdict: Verdict) -> str:
+    """`compute 61 %, communication 30 %`, the largest first."""
+    if not verdict.seconds:
+        return "no step has a time"
+    known = sorted(verdict.classes.items(), key=lambda item: -item[1])
+    said = [f"{n} {format_share(s / verdict.seconds)}" for n, s in known if s > 0]
+    return ", ".join(said) or "no timer says where a step goes"
+
+
+def _section(title: str, rows: list[str]) -> Iterator[str]:
+    if rows:
+        yield ""
+        yield title
+        yield from (f"  {row}" for row in rows)
+
+
+def _sighting(seen: Sighting) -> str:
+    word = "gone" if seen.gone is not None else str(seen.finding.severity)
+    return f"{word:8}  {seen.finding.title}"
+
+
+def _rank(row: RankRow) -> str:
+    parts = [f"rank {row.rank:<5,} {row.host:16.16} {row.state:8}"]
+    if row.step is not None:
+        parts.append(f"step {row.step:,}")
+    if row.excess is not None and row.waits is not None:
+        parts.append(f"own work {_signed(row.excess)}, waits {format_seconds(row.waits)}")
+    if row.operation:
+        parts.append(f"in {row.operation}")
+    return "  ".join(parts)
+
+
+def _signed(seconds: float) -> str:
+    return ("+" if seconds >= 0 else "-") + format_seconds(abs(seconds))
+
+
+def _calls(picture: Picture) -> Iterator[str]:
+    for row in picture.comm[:_CALLS]:
+        size = format_bytes(row.bytes) if row.bytes is not None else "size unknown"
+        time = format_seconds(row.seconds) if row.seconds is not None else "time unknown"
+        out = f", exposed {format_seconds(row.exposed)}" if row.exposed is not None else ""
+        speed = f", {format_bandwidth(row.busbw)}" if row.busbw is not None else ""
+        link = f" ({format_share(row.link)} of the link)" if row.link is not None else ""
+        yield f"{row.op} of {size}: {row.count:.3g} calls, {time}{out}{speed}{link}"
+
+
+def _memory(picture: Picture) -> Iterator[str]:
+    for row in picture.memory[:_RANKS]:
+        told = {
+            "allocated": row.allocated,
+            "reserved": row.reserved,
+            "peak": row.peak,
+            "process": row.process,
+        }
+        said = [f"{name} {format_bytes(value)}" for name, value in told.items() if value]
+        if row.full is not None:
+            said.append(f"full in {format_seconds(row.full)}")
+        who = "rank ?" if row.rank is None else f"rank {row.rank}"
+        yield f"{who}: {', '.join(said)}"
+
+
+def _problems(picture: Picture) -> Iterator[str]:
+    for row in picture.problems[-_PROBLEMS:]:
+        who = "" if row.rank is None else f"rank {row.rank} "
+        where = f"  {row.source}:{row.line}" if row.source and row.line else ""
+        yield f"{who}{row.kind}: {row.text[:200]}{where}"

@@ -1,0 +1,91 @@
+"""`dsprof live` for scripts: one picture, or one object a refresh."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dsprof.errors import DsprofError
+from dsprof.live import headless
+from dsprof.live.picture import Picture
+from dsprof.live.text import document, lines
+from dsprof.live.watch import Watch
+from tests.live.jobs import ROOT, Job
+from tests.live.test_log import step_line
+
+SAMPLES = ROOT / "sample_logs"
+
+
+def picture_of(*paths: Path) -> Picture:
+    return headless.settled(Watch([str(path) for path in paths]))
+
+
+def test_once_says_how_fast_what_holds_it_back_and_who_is_late(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Job(tmp_path, 4).run(30, slow={2: 60})
+    headless.once(Watch([str(tmp_path)]), as_json=False)
+    said = capsys.readouterr().out
+    assert said.startswith("running · step 30 · 160 ms per step")
+    assert "wait for rank 2: 60.0 ms per step" in said
+    assert "compute 69 %" in said or "compute 59 %" in said
+    assert "all_reduce of 4.00 MiB: 1 calls" in said
+
+
+def test_the_json_of_a_refresh_is_one_line_with_every_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(tmp_path, 2)
+    job.run(3)
+    rests: list[float] = []
+
+    def rest(seconds: float) -> None:
+        rests.append(seconds)
+        job.run(1)
+        if len(rests) == 2:
+            job.close()
+
+    headless.follow(Watch([str(tmp_path)]), 0.0, rest)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["step"] for one in told] == [3, 4, 5]
+    assert [one["state"] for one in told] == ["running", "running", "ended"]
+    assert told[0]["schema"] == 1
+    assert {"figures", "bars", "now", "since", "findings", "ranks", "comm", "memory"} <= set(
+        told[0]
+    )
+    assert all(seconds > 0 for seconds in rests)
+
+
+def test_findings_in_json_have_what_the_report_gives_them() -> None:
+    told = document(picture_of(SAMPLES / "neox_pipeline_2023.log"))
+    first = told["findings"][0]
+    assert first["rule"] == "pipeline-bubble"
+    assert first["evidence"][0]["line"] > 0
+    assert first["advice"][0]["setting"]
+    json.dumps(told, allow_nan=False)
+
+
+def test_once_of_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DsprofError, match="no such file"):
+        headless.once(Watch([str(tmp_path / "absent")]), as_json=False)
+
+
+def test_what_a_log_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    hostile = (
+        b"\x1b]0;title\x07\x1b[31mRuntimeError: CUDA out of memory. \xe2\x80\xae[bold]x[/bold]\n"
+    )
+    path.write_bytes(step_line(1) + b"[rank0]: Traceback\n[rank0]: " + hostile + step_line(2))
+    said = "\n".join(lines(picture_of(path)))
+    assert "out of memory" in said
+    assert "[bold]x[/bold]" in said
+    assert not {c for c in said if not c.isprintable()} - {"\n"}
+
+
+def test_several_logs_are_one_run(tmp_path: Path) -> None:
+    for rank, steps in enumerate([(1, 2, 3), (4, 5, 6)]):
+        (tmp_path / f"run_rank{rank}.log").write_bytes(b"".join(map(step_line, steps)))
+    picture = picture_of(tmp_path)
+    assert [bar.step for bar in picture.bars] == [1, 2, 3, 4, 5, 6]

@@ -1,0 +1,186 @@
+"""What a watched run looks like: who is late, who died, what came and went."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import dsprof
+from dsprof.live import feed
+from dsprof.live.picture import Picture
+from dsprof.live.watch import Watch
+from tests.live.jobs import ROOT, Job, alone
+from tests.live.test_log import step_line
+
+SAMPLES = ROOT / "sample_logs"
+
+
+def rules(picture: Picture, *, now: bool = True) -> set[str]:
+    return {seen.finding.rule for seen in picture.findings if seen.gone is None and seen.now == now}
+
+
+def until(watch: Watch, seen: Callable[[Picture], bool], seconds: float = 20) -> Picture:
+    """The first picture that shows it."""
+    end = time.monotonic() + seconds
+    while True:
+        picture = watch.refresh()
+        if seen(picture):
+            return picture
+        assert time.monotonic() < end, (picture.state, picture.note)
+        time.sleep(0.1)
+
+
+def test_a_folder_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
+    watch = Watch([str(tmp_path / "run")])
+    picture = watch.refresh()
+    assert (picture.state, picture.step, picture.bars) == ("waiting", None, ())
+    assert picture.note == f"waiting for {tmp_path / 'run'} to appear"
+    watch.feed._looked = -10
+    Job(tmp_path / "run", 2).run(3)
+    picture = watch.refresh()
+    assert (picture.state, picture.step) == ("running", 3)
+
+
+def test_ranks_that_do_not_record_yet_are_named(tmp_path: Path) -> None:
+    job = Job(tmp_path, 4)
+    for writer in job.writers[2:]:
+        writer.close()
+        writer.path.unlink()
+    watch = Watch([str(tmp_path)])
+    assert watch.refresh().note == "waiting for ranks 2, 3"
+
+
+def test_the_late_rank_is_named_from_the_first_steps(tmp_path: Path) -> None:
+    job = Job(tmp_path, 4)
+    job.run(4, slow={2: 60})
+    picture = Watch([str(tmp_path)]).refresh()
+    assert picture.ranks.late == 2
+    assert picture.ranks.sentence.startswith("ranks 0, 1, 3 wait for rank 2: 60.0 ms per step")
+    assert picture.ranks.rows[0].rank == 2
+    assert picture.ranks.rows[0].excess == pytest.approx(0.060, rel=0.01)
+    assert picture.ranks.rows[1].waits == pytest.approx(0.080, rel=0.01)
+
+
+def test_a_finding_comes_and_goes(tmp_path: Path) -> None:
+    job = Job(tmp_path, 2)
+    job.run(30, slow={1: 100})
+    watch = Watch([str(tmp_path)])
+    assert "straggler-rank" in rules(watch.refresh())
+    job.run(100)
+    picture = watch.refresh()
+    assert "straggler-rank" not in rules(picture)
+    gone = [seen for seen in picture.findings if seen.finding.rule == "straggler-rank"]
+    assert len(gone) == 1
+    assert gone[0].gone is not None or not gone[0].now
+
+
+def test_steps_are_drawn_with_their_classes(tmp_path: Path) -> None:
+    Job(tmp_path, 2).run(5, ms=100)
+    bars = Watch([str(tmp_path)]).refresh().bars
+    assert [bar.step for bar in bars] == [1, 2, 3, 4, 5]
+    assert bars[2].seconds == pytest.approx(0.1)
+    assert bars[2].classes[:2] == pytest.approx((0.08, 0.02))
+
+
+def test_a_job_that_closes_its_recordings_has_ended(tmp_path: Path) -> None:
+    job = Job(tmp_path, 2)
+    job.run(3)
+    job.close()
+    assert Watch([str(tmp_path)]).refresh().state == "ended"
+
+
+def test_a_killed_rank_is_named_and_the_others_are_its_victims(tmp_path: Path) -> None:
+    processes = [alone(tmp_path, rank, 2) for rank in range(2)]
+    try:
+        watch = Watch([str(tmp_path)])
+        until(watch, lambda p: p.step is not None and len(p.ranks.rows) == 2 and p.note == "")
+        os.kill(processes[1].pid, signal.SIGKILL)
+        picture = until(watch, lambda p: p.state == "died")
+        assert picture.note.startswith("rank 1 died after step ")
+        assert picture.note.endswith("rank 0 left")
+        assert "rank-died" in rules(picture)
+        processes[0].kill()
+        picture = until(watch, lambda p: sum(r.kind != "" for r in p.problems) == 2)
+        assert {(row.rank, row.kind) for row in picture.problems} == {
+            (1, "exit"),
+            (0, "killed-by-launcher"),
+        }
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_a_process_of_another_machine_is_silent_not_dead(tmp_path: Path) -> None:
+    job = Job(tmp_path, 2)
+    job.run(3)
+    for writer in job.writers:
+        os.utime(writer.path, (time.time() - 120,) * 2)
+    watch = Watch([str(tmp_path)])
+    watch.refresh()
+    for process in watch.feed.processes:
+        process.grown = time.time() - 120
+    watch.feed.grown = time.time() - 120
+    picture = watch.refresh()
+    assert picture.state == "silent"
+    assert picture.note.startswith("nothing was written for 2 min 00 s")
+
+
+def test_a_restart_with_other_ranks_begins_anew(tmp_path: Path) -> None:
+    first = Job(tmp_path, 4, launch="a")
+    first.run(10)
+    watch = Watch([str(tmp_path)])
+    assert len(watch.refresh().ranks.rows) == 4
+    second = Job(tmp_path, 2, launch="b")
+    second.run(2)
+    watch.feed._looked = -10
+    picture = watch.refresh()
+    assert (picture.launches, picture.step, len(picture.ranks.rows)) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("name", ["neox_pipeline_2023", "straggler_0.19.8", "zero3_0.19.8"])
+def test_the_verdict_is_that_of_the_report(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "run.log"
+    shutil.copy(SAMPLES / f"{name}.log", path)
+    picture = Watch([str(path)]).refresh(10)
+    findings = dsprof.load(path).findings
+    assert picture.since is not None
+    assert picture.since.title == findings[0].title
+
+
+def test_a_failure_told_by_a_log_is_the_end() -> None:
+    picture = Watch([str(SAMPLES / "killed_rank_torchrun_0.19.8.log")]).refresh(10)
+    assert picture.state == "died"
+    assert "Rank 1" in picture.note
+    assert "SIGKILL" in picture.note
+
+
+def test_the_end_of_a_large_log_is_there_at_once_and_its_past_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "LARGE", 100_000)
+    monkeypatch.setattr(feed, "TAIL", 20_000)
+    path = tmp_path / "run.log"
+    path.write_bytes(b"".join(map(step_line, range(1, 1_001))))
+    watch = Watch([str(path)])
+    picture = watch.refresh(0.0)
+    assert picture.step == 1_000
+    assert picture.behind > 0
+    picture = until(watch, lambda p: p.behind == 0)
+    assert watch.run().steps["step"].nunique() == 1_000
+    lines = watch.run().events
+    assert set(lines.loc[lines["step"] == 1_000, "line"].dropna()) <= {1_999, 2_000}
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "bad.log").write_bytes(b"\x1f\x8b" + b"x" * 100)
+    (tmp_path / "good.log").write_bytes(b"".join(map(step_line, range(1, 4))))
+    picture = Watch([str(tmp_path)]).refresh()
+    assert picture.step == 3
+    assert "is compressed" in picture.note
