@@ -73,7 +73,7 @@ def rank_map(table: pd.DataFrame) -> Figure:
             margin={"l": 62, "r": 12, "t": ABOVE, "b": MARGINS - ABOVE},
             xaxis=axis(showgrid=False, **whole_ticks(table.columns), **_ranks()),
             annotations=[_title()],
-            yaxis=axis("", autorange="reversed", showgrid=False),
+            yaxis=axis("", autorange="reversed", showgrid=False, ticks=""),
         ),
     }
 

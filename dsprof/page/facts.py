@@ -163,7 +163,9 @@ def _time(told: tuple[pd.Timestamp, pd.Timestamp] | None) -> str:
         return ""
     first, last = told
     zone = " UTC" if first.tzinfo else ", the log's own clock"
-    return f"{first:%Y-%m-%d %H:%M:%S}{zone}, for {format_seconds((last - first).total_seconds())}"
+    long = (last - first).total_seconds()
+    lasting = f", for {format_seconds(long)}" if long > 0 else ""
+    return f"{first:%Y-%m-%d %H:%M:%S}{zone}{lasting}"
 
 
 def _sources(known: dict[str, Any]) -> str:

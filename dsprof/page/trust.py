@@ -46,7 +46,8 @@ def _first_cause(problems: pd.DataFrame) -> str:
     if len(causes):
         first = causes.iloc[0]
         where = f" on rank {int(first['rank'])}" if words.known(first["rank"]) else ""
-        return f"First cause: {_name(first['kind'])}{where}."
+        said = str(first["text"])[:120] if words.known(first["text"]) else ""
+        return f"First cause{where}: {_name(first['kind'])}{f' ({said})' if said else ''}."
     if set(problems["kind"].astype(str)) == {"killed-by-launcher"}:
         return "These processes were ended by the launcher; why, no line of the source tells."
     if len(problems) == 1:

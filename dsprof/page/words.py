@@ -34,7 +34,7 @@ PROBLEM = {
     "exit": "process ended with an error code",
     "signal": "process killed by a signal",
     "killed-by-launcher": "ended by the launcher after another failure",
-    "root-cause": "first failure, as the launcher names it",
+    "root-cause": "failure that the launcher names as the first",
     "watchdog": "collective timed out",
     "desync": "ranks at different collectives",
     "connection": "connection to a peer broke",

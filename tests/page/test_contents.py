@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,7 @@ from dsprof.run import from_events
 from tests.page.runs import made, with_rows
 
 
-def unpacked(packed: str, index: list[dict]) -> dict[str, np.ndarray]:
+def unpacked(packed: str, index: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """What the page's script reads back."""
     data, start, found = gzip.decompress(base64.b64decode(packed)), 0, {}
     for column in index:
@@ -162,7 +163,7 @@ def test_time_nobody_accounts_for_is_no_large_number() -> None:
 
 def test_steps_of_which_nothing_is_known_are_counted() -> None:
     run = made(10)
-    bound = ["optimizer"] * 4 + ["unknown"] * 5 + [None]
+    bound = pd.Series(["optimizer"] * 4 + ["unknown"] * 5 + [None])
     run.__dict__["steps"] = run.steps.assign(bound=bound)
     assert verdict(run).bound == "Of 10 steps: 4 optimizer-bound, 6 unknown."
     run.__dict__["steps"] = run.steps.assign(bound="unknown")

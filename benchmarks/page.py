@@ -1,0 +1,134 @@
+"""Measure the page against its bars: `python -m benchmarks.page [--whole] [--folder DIR]`.
+
+A synthetic run of 100,000 steps and 64 ranks. Making the page is CPU time of this process;
+opening it is time of the clock, the best of several, beside the load of the machine while it
+was taken: on a busy machine it says what the machine did, not what the page does.
+`--whole` also writes 64 log files of that run (about 1 GB) and reads them with `dsprof report`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import cost
+from benchmarks.bench import Result
+from dsprof.page import render_page
+from tests.page.runs import huge
+
+STEPS, RANKS = 100_000, 64
+MAKING, OPENING, REPORTING = 5.0, 3.0, 15.0  #: seconds
+SIZE = 10_000_000  #: bytes
+ROUNDS = 3
+CORES = 2
+
+
+def made(page: Path) -> Iterator[Result]:
+    """CPU time of making the page of a loaded run, and its size."""
+    run = huge(STEPS, RANKS)
+    _ = run.findings  # they belong to the loaded run
+    start = time.process_time()
+    page.write_text(render_page(run), encoding="utf-8")
+    cpu, size = time.process_time() - start, page.stat().st_size
+    yield _within("page made from a loaded run, CPU time", cpu, MAKING)
+    yield Result("size", f"{size / 1e6:.2f} MB", f"< {SIZE / 1e6:g} MB", size < SIZE)
+
+
+def opened(page: Path) -> Iterator[Result]:
+    """Until a step in the middle of the run is found by number and shown."""
+    from playwright.sync_api import sync_playwright
+
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as tools:
+        browser = tools.chromium.launch(executable_path="/usr/bin/chromium", args=quiet)
+        rounds = [_open(browser, page) for _ in range(ROUNDS)]
+        browser.close()
+    clock, own = (min(times) for times in zip(*rounds, strict=True))
+    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    yield _within(f"opened until a step is shown, clock ({load})", clock, OPENING)
+    yield Result("of that on the page's own thread", f"{own:.2f} s")
+
+
+def _open(browser: object, page: Path) -> tuple[float, float]:
+    """Seconds of the clock, and of the page's thread."""
+    tab = browser.new_page(viewport={"width": 1400, "height": 900})  # type: ignore[attr-defined]
+    tools = tab.context.new_cdp_session(tab)
+    tools.send("Performance.enable", {"timeDomain": "threadTicks"})
+    start = time.perf_counter()
+    tab.goto(page.as_uri())
+    tab.wait_for_selector("html[data-ready]")
+    tab.fill("form.tools input[name=step]", str(STEPS // 2))
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector(f"#drawer h2:has-text('Step {STEPS // 2:,}')")
+    clock = time.perf_counter() - start
+    told = {m["name"]: m["value"] for m in tools.send("Performance.getMetrics")["metrics"]}
+    tab.close()
+    return clock, float(told["TaskDuration"])
+
+
+def reported(folder: Path) -> Iterator[Result]:
+    """`dsprof report` of one log file a rank, to the page, in a fresh process."""
+    logs = folder / "logs"
+    if not (logs / f"rank{RANKS - 1}.log").exists():
+        logs.mkdir(parents=True, exist_ok=True)
+        for rank in range(RANKS):
+            _write_log(logs / f"rank{rank}.log", rank)
+    size = sum(log.stat().st_size for log in logs.iterdir())
+    page = folder / "whole.html"
+    command = [sys.executable, "-m", "dsprof", "report", str(logs), "-o", str(page)]
+    one = cost.run(command)
+    told = f"{RANKS} files, {size / 1e9:.2f} GB"
+    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    yield _within(f"report of {told}, clock ({load})", one.wall, REPORTING)
+    yield _within(f"the same, CPU time over {CORES} cores", one.cpu / CORES, REPORTING)
+    size = page.stat().st_size
+    yield Result("its page", f"{size / 1e6:.2f} MB", f"< {SIZE / 1e6:g} MB", size < SIZE)
+
+
+def _write_log(path: Path, rank: int) -> None:
+    """Timers of every step as DeepSpeed prints them; rank 0 also prints the steps."""
+    made_of = np.random.default_rng(rank)
+    slow = 1.3 if rank == RANKS // 4 else 1.0
+    times = made_of.gamma(40, 1 / 40, (STEPS, 4)) * np.array([100.0, 200.0, 150.0, 50.0]) * slow
+    with path.open("w") as file:
+        for step, (forward, inner, reduce_, update) in enumerate(times.tolist(), 1):
+            file.write(
+                f"[Rank {rank}] time (ms) | fwd: {forward:.2f} | bwd: {inner + reduce_:.2f} | "
+                f"bwd_inner: {inner:.2f} | bwd_allreduce: {reduce_:.2f} | step: {update:.2f}\n"
+            )
+            if rank == 0:
+                file.write(f"[Rank 0] step={step}, skipped=0, lr=[0.001], mom=[[0.9, 0.999]]\n")
+
+
+def _within(what: str, seconds: float, bar: float) -> Result:
+    return Result(what, f"{seconds:.2f} s", f"< {bar:g} s", seconds < bar)
+
+
+def main() -> int:
+    """Prints every result; exit code 1 if one misses its bar."""
+    choice = argparse.ArgumentParser(description=__doc__)
+    choice.add_argument("--whole", action="store_true", help="also the report of 64 log files")
+    choice.add_argument("--folder", type=Path, help="where files are made and kept")
+    asked = choice.parse_args()
+    with tempfile.TemporaryDirectory() as passing:
+        folder = (asked.folder or Path(passing)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        page = folder / "page.html"
+        missed = 0
+        parts = [made(page), opened(page), *([reported(folder)] if asked.whole else [])]
+        for part in parts:
+            for result in part:
+                print(result, flush=True)
+                missed += result.ok is False
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
