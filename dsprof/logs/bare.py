@@ -59,7 +59,7 @@ def _steps_between(own: np.ndarray, numbered: np.ndarray, bare: np.ndarray) -> n
     if len(bare) <= 1.2 * len(numbered):
         right = np.minimum(np.searchsorted(numbered, bare), len(numbered) - 1)
         left = np.maximum(right - 1, 0)
-        closer = np.abs(numbered[right] - bare) <= np.abs(bare - numbered[left])
+        closer = np.abs(numbered[right] - bare) < np.abs(bare - numbered[left])
         nearest: np.ndarray = own[numbered[np.where(closer, right, left)]]
         return nearest
     steps, first = np.unique(own[numbered], return_index=True)

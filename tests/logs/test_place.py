@@ -148,6 +148,21 @@ def test_bare_marks_take_the_numbers_of_the_marks_around_them() -> None:
     assert steps(text, "loss") == [5, 10, 15, 20]
 
 
+def test_a_bare_mark_as_far_from_two_steps_belongs_to_the_one_before_it() -> None:
+    """A trainer logs when the engine's step is over."""
+    loss = b"{'loss': 1.0, 'epoch': 0.1}\n"
+    text = mark(5) + loss + mark(10) + loss + mark(15)
+    assert steps(text, "loss") == [5, 10]
+
+
+def test_engines_that_say_the_same_steps_keep_their_own_values() -> None:
+    """An actor and a critic print one after the other, each its own learning rate."""
+    critic = STEP.replace(b"0.001", b"0.5")
+    text = b"".join(PFX + STEP % n + b"\n" + PFX + critic % n + b"\n" for n in range(1, 6))
+    found = [(row["engine"], row["step"], row["value"]) for row in rows(text, name="lr")]
+    assert found == [(e, n, rate) for n in range(1, 6) for e, rate in ((0, 0.001), (1, 0.5))]
+
+
 def test_an_overflow_belongs_to_the_step_that_it_spoils() -> None:
     overflow = PFX + (
         b"[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, "
