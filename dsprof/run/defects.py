@@ -80,6 +80,8 @@ def zero_global_timers(events: pd.DataFrame, source: Source) -> Outcome:
 
     The micro-batch lines stay right; with the zeros gone they make up the step.
     """
+    if not (events["seconds"] == 0).any():
+        return events, None
     rows = _timers_of_steps(events, source)
     zero = ~rows["micro"] & (rows["seconds"] == 0)
     if not zero.any():
@@ -231,10 +233,13 @@ def last_interval_only(events: pd.DataFrame, source: Source) -> Outcome:
 
 def _last_of_several(events: pd.DataFrame, source: Source) -> pd.DataFrame:
     """Timers of whole steps that equal the last of several micro-batches and not their sum."""
+    micro = {name for name, flavour in source.flavours.items() if flavour.sums == "micro"}
+    if not micro & set(events["timers"].dropna().unique()):
+        return events.iloc[:0]
     rows = _timers_of_steps(events, source)
     rows = rows[rows["seconds"].notna()]
-    micro = rows[rows["micro"]].groupby("timer")["seconds"].agg(["sum", "last", "size"])
-    steps = rows[~rows["micro"]].join(micro[micro["size"] > 1], on="timer", how="inner")
+    batches = rows[rows["micro"]].groupby("timer")["seconds"].agg(["sum", "last", "size"])
+    steps = rows[~rows["micro"]].join(batches[batches["size"] > 1], on="timer", how="inner")
     telling = steps[steps["sum"] > 1.2 * steps["last"] + CLOCK]
     last = (telling["seconds"] - telling["last"]).abs() <= 0.02 * telling["last"] + CLOCK
     return steps.loc[:, rows.columns] if len(telling) and last.mean() > MOST else steps.iloc[:0]

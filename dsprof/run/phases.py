@@ -17,7 +17,7 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.run.gaps import gaps
-from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, of_kind, whole
+from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, of_kind, runs, whole
 
 COLUMNS: Final = (
     "segment", "engine", "step", "rank", "name", "raw", "parent", "class",
@@ -154,6 +154,8 @@ def words_of(rows: pd.DataFrame, flavours: Mapping[str, Flavour]) -> tuple[list[
 
 def _best_spelling(words: list[Word], which: Codes, timer: Codes) -> Codes:
     spelling = np.array([word.spelling for word in words], np.int64)[which]
+    if not len(spelling) or (spelling == spelling[0]).all():
+        return np.arange(len(spelling))
     least = pd.Series(spelling).groupby(timer).transform("min").to_numpy()
     return np.flatnonzero(spelling == least)
 
@@ -170,26 +172,24 @@ def _per_step(
     micro, mean = sums == "micro", sums == "mean"
     covered = np.where(micro, 0.0, numbers(rows["steps"].fillna(1).clip(lower=1)))
     seconds = numbers(rows["seconds"])
-    frame = pd.DataFrame(
-        {
-            "amount": np.where(mean, seconds * covered, seconds),
-            "covered": covered,
-            "batches": micro.astype(float),
-            "calls": np.where(micro, 1.0, numbers(rows["count"])),
-            "row": np.arange(len(rows)),
-        }
-    )
-    grouped = frame.groupby(timer)
-    total = grouped[["amount", "covered", "batches"]].sum()
-    calls = grouped["calls"].sum(min_count=1).to_numpy()
-    first = grouped["row"].min().to_numpy()
-    steps_of_micro = np.maximum(1.0, np.round(total["batches"] / (accumulation or np.inf)))
-    per = np.where(total["batches"] > 0, steps_of_micro, total["covered"])
+    order = np.argsort(timer, kind="stable")
+    heads = runs(timer[order])
+    first = order[heads]
+
+    def total(values: Numbers) -> Numbers:
+        return np.add.reduceat(values[order], heads) if len(heads) else values
+
+    calls = np.where(micro, 1.0, numbers(rows["count"]))
+    told = np.isfinite(calls)
+    calls = np.where(total(told * 1.0) > 0, total(np.where(told, calls, 0.0)), np.nan)
+    batches = total(micro * 1.0)
+    steps_of_micro = np.maximum(1.0, np.round(batches / (accumulation or np.inf)))
+    per = np.where(batches > 0, steps_of_micro, total(covered))
     found = rows.iloc[first][["segment", "engine", "step", "rank", "raw", "source", "line"]]
     return found.reset_index(drop=True).assign(
-        timer=total.index.to_numpy(),
+        timer=timer[first],
         word=which[first],
-        seconds=total["amount"].to_numpy() / per,
+        seconds=total(np.where(mean, seconds * covered, seconds)) / per,
         count=calls / per,
     )
 
