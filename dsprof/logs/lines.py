@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-#: A line longer than this is read in pieces, so that memory stays bounded.
-LONGEST_LINE: Final = 1 << 20
+#: A line longer than this is read in pieces, which stay in the second-level cache, so that
+#: memory stays bounded.
+LONGEST_LINE: Final = 1 << 18
 
 
 class Lines:
     """Holds back the unfinished end of what was fed.
 
-    Lines end at `\\n`. Where a megabyte holds none (progress bars, a log that lost its
+    Lines end at `\\n`. Where a quarter of a megabyte holds none (progress bars, a log that lost its
     line breaks), pieces end at `\\r` or, failing that, at the last place `safe_cut` offers.
     """
 
