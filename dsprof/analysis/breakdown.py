@@ -54,7 +54,7 @@ class Breakdown:
 
 
 #: Steps whose whole duration a source must tell before the others are taken to be like them.
-_ENOUGH = 3
+_ENOUGH = 2
 
 
 def main_steps(steps: pd.DataFrame) -> pd.DataFrame:

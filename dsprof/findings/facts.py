@@ -173,14 +173,16 @@ class Facts:
 def phase_evidence(table: pd.DataFrame, most: int = 3) -> tuple[Evidence, ...]:
     """The largest phases of a `Breakdown.phases` table: their mean, and the last line of each."""
     return tuple(
-        row_evidence(
-            row,
-            f"{name}: {format_seconds(row['seconds'])} per step, at step {int(row['step']):,} "
-            f"{format_seconds(row['shown'])}",
-        )
+        row_evidence(row, f"{name}: {_mean_and_last(row)}")
         for name, row in table.head(most).iterrows()
         if row["seconds"] > 0
     )
+
+
+def _mean_and_last(row: pd.Series[Any]) -> str:
+    mean, last = format_seconds(row["seconds"]), format_seconds(row["shown"])
+    at = f"at step {int(row['step']):,}"
+    return f"{mean} per step, {at}" if mean == last else f"{mean} per step, {at} {last}"
 
 
 def row_evidence(row: pd.Series[Any], text: str) -> Evidence:

@@ -323,25 +323,20 @@ def _host_memory() -> tuple[Advice, ...]:
 
 
 def _gpu_memory(facts: Facts) -> tuple[Advice, ...]:
-    micro = facts.setting("train_micro_batch_size_per_gpu") or facts.run.config.get(
-        "micro_batch_size"
+    why = "recomputes activations instead of keeping them"
+    return (
+        *_half_micro_batch(facts),
+        Advice("activation checkpointing", "", "on", why),
+        *higher_stage(facts),
+        Advice("PYTORCH_CUDA_ALLOC_CONF", "", "expandable_segments:True", "less fragmentation"),
     )
-    half = (
-        str(max(1, int(micro) // 2)) if isinstance(micro, int | float) and micro > 1 else "smaller"
-    )
-    advice = [
-        Advice(
-            "train_micro_batch_size_per_gpu",
-            "" if micro is None else str(micro),
-            half,
-            "twice the gradient_accumulation_steps keep the batch",
-        ),
-        Advice(
-            "activation checkpointing", "", "on", "recomputes activations instead of keeping them"
-        ),
-    ]
-    advice += higher_stage(facts)
-    advice.append(
-        Advice("PYTORCH_CUDA_ALLOC_CONF", "", "expandable_segments:True", "less fragmentation")
-    )
-    return tuple(advice)
+
+
+def _half_micro_batch(facts: Facts) -> tuple[Advice, ...]:
+    """A smaller micro-batch, unless it is one sample already."""
+    key = "train_micro_batch_size_per_gpu"
+    micro = facts.setting(key) or facts.run.config.get("micro_batch_size")
+    why = "twice the gradient_accumulation_steps keep the batch"
+    if not isinstance(micro, int | float):
+        return (Advice(key, "", "smaller", why),)
+    return (Advice(key, str(int(micro)), str(int(micro) // 2), why),) if micro > 1 else ()

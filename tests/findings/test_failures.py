@@ -35,6 +35,13 @@ def test_out_of_memory_halves_the_micro_batch_it_knows() -> None:
     assert advice["zero_optimization.stage"] == ("2", "3")
 
 
+def test_a_micro_batch_of_one_sample_cannot_be_smaller() -> None:
+    run = run_of([problem("oom", OOM, rank=3)], micro_batch_size=1, zero_stage=3)
+    assert [advice.setting for advice in one(run, "oom").advice] == [
+        "activation checkpointing", "PYTORCH_CUDA_ALLOC_CONF"
+    ]  # fmt: skip
+
+
 def test_a_full_host_is_told_from_a_full_card() -> None:
     run = run_of([problem("host-oom", "DefaultCPUAllocator: can't allocate memory", rank=0)])
     assert "ran out of host memory" in one(run, "oom").title
