@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +17,9 @@ from dsprof.logs.source import bytes_of, is_plain
 from dsprof.logs.wrappers import study
 
 REACH: Final = 1 << 18  #: bytes looked at from either end of a source
+TRIED: Final = 100  #: lines from either end that may state a time
 _LOOKED_AT: Final = 400  #: letters of a line
+_TIME: Final = re.compile(rb"\d\d:\d\d:\d\d")
 
 
 def span(sources: Sequence[str], at: pd.Series) -> tuple[pd.Timestamp, pd.Timestamp] | None:
@@ -38,29 +43,36 @@ def _ends(source: str) -> Iterable[pd.Timestamp]:
         head, tail = _head_and_tail(source)
     except (DsprofError, OSError):
         return
-    for lines in (head, reversed(tail)):
+    for lines in (islice(_clocked(head), TRIED), reversed(deque(_clocked(tail), TRIED))):
         stamp = next((found for found in map(_stamp, lines) if found is not None), None)
         if stamp is not None:
             yield stamp
 
 
-def _head_and_tail(source: str) -> tuple[list[bytes], list[bytes]]:
+def _head_and_tail(source: str) -> tuple[bytes, bytes]:
     if source == "-":  # standard input is read once
-        return [], []
+        return b"", b""
     if not is_plain(source):
-        data = next(iter(bytes_of(source)), b"")
-        return data[:REACH].split(b"\n"), []
+        return next(iter(bytes_of(source)), b"")[:REACH], b""
     with Path(source).open("rb") as file:
         head = file.read(REACH)
         file.seek(max(0, file.seek(0, 2) - REACH))
-        return head.split(b"\n"), file.read(REACH).split(b"\n")
+        return head, file.read(REACH)
+
+
+def _clocked(text: bytes) -> Iterator[bytes]:
+    """The starts of the lines in which something looks like a time of day."""
+    end = -1
+    for match in _TIME.finditer(text):
+        if match.start() > end:
+            start = text.rfind(b"\n", 0, match.start()) + 1
+            end = text.find(b"\n", match.end()) % (len(text) + 1)
+            yield text[start : min(end, start + _LOOKED_AT)]
 
 
 def _stamp(line: bytes) -> pd.Timestamp | None:
     """The time in front of a line; None where no wrapper states one with its year."""
-    line = line[:_LOOKED_AT]
-    plan = study(line, whole=False)
-    where = plan.at
+    where = study(line, whole=False).at
     if where is None:
         return None
     found = int(microseconds([line[slice(*where)]])[0])
