@@ -23,7 +23,7 @@ from dsprof.findings.thresholds import (
 from dsprof.units import format_bytes, format_share
 
 _PEAKS = ("max_reserved", "reserved", "max_allocated", "allocated")
-_GROWING = ("allocated", "max_allocated", "host_used")
+_GROWING = ("allocated", "max_allocated", "host_used", "host_process")
 
 
 def memory_pressure(facts: Facts) -> list[Finding] | str:
@@ -48,7 +48,7 @@ def memory_growth(facts: Facts) -> list[Finding] | str:
         return []
     worst = max(growing, key=lambda growth: growth.last - growth.first)
     ranks = tuple(sorted({growth.rank for growth in growing if growth.rank is not None}))
-    where = "host memory" if worst.name == "host_used" else "GPU memory"
+    where = "host memory" if worst.name.startswith("host_") else "GPU memory"
     more = worst.last - worst.first
     row = facts.run.memory.iloc[worst.row]
     per_step = more / max(1, worst.steps[1] - worst.steps[0])

@@ -78,6 +78,10 @@ CHECKPOINT_CRITICAL: Final = 0.15
 UNACCOUNTED_WARNING: Final = 0.10
 UNACCOUNTED_CRITICAL: Final = 0.30
 
+#: Part of a step that the device idles while the host waits for it.
+SYNC_WARNING: Final = 0.03
+SYNC_CRITICAL: Final = 0.15
+
 MEMORY_WARNING: Final = 0.92
 MEMORY_CRITICAL: Final = 0.97
 GROWTH_BYTES: Final = 1 << 30

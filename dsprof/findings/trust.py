@@ -21,6 +21,8 @@ from dsprof.findings.facts import (
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
     FEW_STEPS,
+    SYNC_CRITICAL,
+    SYNC_WARNING,
     UNACCOUNTED_CRITICAL,
     UNACCOUNTED_WARNING,
     grade,
@@ -29,11 +31,19 @@ from dsprof.units import format_seconds, format_share
 
 
 class Sync(NamedTuple):
-    """A setting that makes the host wait for the GPU."""
+    """A setting that makes the host wait for the GPU; `recorded` is its name in recordings."""
 
     path: str
     severity: Severity
     why: str
+    recorded: str = ""
+
+    def is_on(self, facts: Facts) -> bool:
+        """As the engine had it, where a recording tells; else as the job's own JSON says."""
+        told = facts.run.config.get(self.recorded)
+        if isinstance(told, int | float):
+            return bool(told)
+        return facts.setting(self.path) is True
 
 
 _SYNCS = (
@@ -41,17 +51,27 @@ _SYNCS = (
         "comms_logger.enabled",
         Severity.WARNING,
         "it waits for the GPU after every communication call, so nothing overlaps any more",
+        "comms_logger",
     ),
     Sync(
         "memory_breakdown",
         Severity.WARNING,
         "it collects Python's garbage on rank 0 inside the backward timers, every step",
+        "memory_breakdown",
     ),
     Sync("flops_profiler.enabled", Severity.INFO, "it hooks every module at its profile step"),
     Sync(
         "wall_clock_breakdown",
         Severity.INFO,
         "its timers wait for the GPU when they are read, and before 0.6.2 at each start and stop",
+        "wall_clock_breakdown",
+    ),
+    Sync(
+        "timers.throughput.synchronized",
+        Severity.INFO,
+        "DeepSpeed's throughput timer waits for the GPU at both ends of every micro-batch, by "
+        "default",
+        "throughput_timer_synchronized",
     ),
 )
 
@@ -59,60 +79,114 @@ _SYNCS = (
 def host_sync(facts: Facts) -> list[Finding] | str:
     """Diagnostics that are switched on make the host wait for the GPU.
 
-    Only one of them leaves a price in a log, `memory_breakdown` (see `Facts.collecting`).
-    Gain: at best all of that.
+    Two things leave a price: `memory_breakdown` in a log (see `Facts.collecting`), and in a
+    recording the device, which idles where the host waits for it. Gain: at best all of that.
     """
-    on = [sync for sync in _SYNCS if facts.setting(sync.path) is True]
-    seen = _printed(facts)
-    if not facts.has_config and not seen:
+    on = [sync for sync in _SYNCS if sync.is_on(facts)]
+    seen, price = _printed(facts), _price(facts)
+    recorded = any(sync.recorded in facts.run.config for sync in _SYNCS if sync.recorded)
+    if not (facts.has_config or recorded or seen or price):
         return "the configuration is not in the source"
     on += [sync for sync in _SYNCS if sync.path in seen and sync not in on]
-    if not on:
+    if not on and price is None:
         return []
     costly = [sync for sync in on if sync.severity is Severity.WARNING]
-    seconds = facts.collecting or None
-    share = facts.share(seconds)
-    names = ", ".join(sync.path for sync in costly or on)
-    title = f"Diagnostics that slow the run they measure are on: {names}"
-    if share is not None:
-        title = f"Up to {format_share(share)} of a step is what memory_breakdown itself takes"
-    elif not costly:
-        title = f"Diagnostics are on: {names}"
+    seconds = price.seconds if price else None
+    said = " ".join(f"{sync.path}: {sync.why}." for sync in on)
     return [
         Finding(
             rule="host-sync",
-            severity=_weight(share, costly),
-            title=title,
-            summary=(_PRICE.format(format_seconds(seconds)) if seconds else "")
-            + " ".join(f"{sync.path}: {sync.why}." for sync in on)
-            + ("" if seconds else _NO_PRICE),
-            share=share,
+            severity=price.severity if price else costly[0].severity if costly else Severity.INFO,
+            title=price.title if price else _named(costly, on),
+            summary=f"{price.summary} {said}".strip() if price else said + _NO_PRICE,
+            share=facts.share(seconds),
             seconds_per_step=seconds,
-            phase="backward" if seconds else None,
-            evidence=(_collected(facts) if seconds else ())
+            phase=price.phase if price else None,
+            evidence=(price.evidence if price else ())
             + (tuple(seen.values()) or _config_line(facts)),
-            advice=tuple(
-                Advice(sync.path, "true", "false, once the diagnosis is made", sync.why)
-                for sync in sorted(on, key=lambda sync: sync.path != "memory_breakdown")
-            ),
+            advice=_switched_off(on) or (_ASK_LESS,),
             gain=promise(seconds) if seconds else None,
             confidence="medium",
         )
     ]
 
 
-_PRICE = (
+class Price(NamedTuple):
+    """What waiting for the GPU costs, where the source shows it."""
+
+    seconds: float  # of a step
+    severity: Severity
+    title: str
+    summary: str
+    phase: str
+    evidence: tuple[Evidence, ...]
+
+
+_COLLECTING = (
     "{} per step lie between the timers, or in backward beside its computation and its reduction: "
     "that is where memory_breakdown works. The reduction is longer too, since the other ranks "
-    "wait. Medium confidence: measure a run without it before anything else. "
+    "wait. Medium confidence: measure a run without it before anything else."
+)
+_IDLING = (
+    "{} of each step the GPU has nothing to do, from its last kernel until a host that waited for "
+    "the whole device goes on."
 )
 _NO_PRICE = " Medium confidence: what that costs is not in the log; measure a run without."
+_ASK_LESS = Advice(
+    "torch.cuda.synchronize() and .item() in the loop",
+    "",
+    "less often",
+    "the host may then prepare the next step while the GPU works on this one",
+)
 
 
-def _weight(share: float | None, costly: list[Sync]) -> Severity:
-    if share is not None:
-        return grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL) or Severity.WARNING
-    return Severity.WARNING if costly else Severity.INFO
+def _price(facts: Facts) -> Price | None:
+    collecting, idle = facts.collecting, _idle(facts)
+    if collecting:
+        share = facts.share(collecting) or 0.0
+        return Price(
+            collecting,
+            grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL) or Severity.WARNING,
+            f"Up to {format_share(share)} of a step is what memory_breakdown itself takes",
+            _COLLECTING.format(format_seconds(collecting)),
+            "backward",
+            _collected(facts),
+        )
+    share = facts.share(idle) or 0.0
+    severity = grade(share, SYNC_WARNING, SYNC_CRITICAL)
+    if severity is None:
+        return None
+    title = f"{format_share(share)} of a step the GPU idles because the host waits for it"
+    rows = facts.phases_of("other")
+    evidence = phase_evidence(rows[rows.index == SYNCHRONIZE], 1)
+    return Price(idle, severity, title, _IDLING.format(format_seconds(idle)), SYNCHRONIZE, evidence)
+
+
+#: Phase of recordings: the device, while the host waits for all of it.
+SYNCHRONIZE = "synchronize"
+
+
+def _idle(facts: Facts) -> float:
+    """Seconds of a step; a recording tells of them only where they are the device's own."""
+    if facts.breakdown is None or facts.run.config.get("phases_on") != "gpu":
+        return 0.0
+    rows = facts.phases_of("other")
+    return float(rows["seconds"][rows.index == SYNCHRONIZE].sum())
+
+
+def _named(costly: list[Sync], on: list[Sync]) -> str:
+    names = ", ".join(sync.path for sync in costly or on)
+    if costly:
+        return f"Diagnostics that slow the run they measure are on: {names}"
+    return f"Diagnostics are on: {names}"
+
+
+def _switched_off(on: list[Sync]) -> tuple[Advice, ...]:
+    """What is to be switched off, the dearest first."""
+    return tuple(
+        Advice(sync.path, "true", "false, once the diagnosis is made", sync.why)
+        for sync in sorted(on, key=lambda sync: sync.path != "memory_breakdown")
+    )
 
 
 def _collected(facts: Facts) -> tuple[Evidence, ...]:

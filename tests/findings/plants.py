@@ -29,6 +29,7 @@ CLASSES = {
     "pipe_recv_grad": "wait",
     "pipe_recv_input": "wait",
     "save_checkpoint": "checkpoint",
+    "synchronize": "other",
 }
 
 #: A step of one second that is well: 85 % compute, 10 % communication.

@@ -51,6 +51,13 @@ def test_memory_that_rises_through_the_run_is_growth() -> None:
     assert found.steps == (1, 60)
 
 
+def test_a_process_that_grows_is_host_memory_of_its_rank() -> None:
+    rows = [memory("host_process", s, bytes=2 * GIB + s * 0.1 * GIB) for s in range(1, 61)]
+    found = one(run_of(steps(60, WELL) + rows), "memory-growth")
+    assert found.title == "Host memory grows by 5.40 GiB between steps 1 and 60"
+    assert found.ranks == (0,)
+
+
 @pytest.mark.parametrize("per_step", [0.0, 0.001 * GIB])
 def test_steady_memory_is_no_growth(per_step: float) -> None:
     assert silent(run_of(steps(60, WELL) + growing(per_step)), "memory-growth")

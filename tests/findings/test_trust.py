@@ -6,6 +6,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.findings import RULES, findings_of
+from dsprof.run import Run
 from tests.findings.plants import WELL, call, config, memory, one, rules, run_of, silent, steps, why
 
 
@@ -23,6 +24,59 @@ def test_diagnostics_that_are_on_are_named(json: str, severity: Severity) -> Non
     assert found.severity is severity
     assert found.seconds_per_step is None  # its price is not in a log
     assert found.advice[0].now == "true"
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "severity"),
+    [
+        ("comms_logger", "comms_logger.enabled", Severity.WARNING),
+        ("memory_breakdown", "memory_breakdown", Severity.WARNING),
+        ("wall_clock_breakdown", "wall_clock_breakdown", Severity.INFO),
+        ("throughput_timer_synchronized", "timers.throughput.synchronized", Severity.INFO),
+    ],
+)
+def test_a_recording_says_what_was_on_even_by_default(
+    name: str, path: str, severity: Severity
+) -> None:
+    def told(on: float) -> Run:
+        return run_of([*steps(40, WELL), config(name, on)], ds_config="{}", world_size=2)
+
+    found = one(told(1.0), "host-sync")
+    assert (found.severity, found.advice[0].setting) == (severity, path)
+    assert silent(told(0.0), "host-sync")
+
+
+def test_what_the_engine_did_counts_more_than_its_json() -> None:
+    run = run_of(steps(40, WELL), ds_config='{"memory_breakdown": true}', memory_breakdown=0.0)
+    assert silent(run, "host-sync")
+
+
+def test_words_of_a_log_are_no_such_numbers() -> None:
+    assert silent(run_of(steps(40, WELL), ds_config="{}", memory_breakdown="False"), "host-sync")
+
+
+def idling(seconds: float, phases_on: str = "gpu", waits: float = 0.0) -> Run:
+    """A step of 1 s in which the device idles while the host waits for it."""
+    rows = steps(40, {**WELL, "forward": 0.3 - seconds, "synchronize": seconds})
+    rows.append(config("throughput_timer_synchronized", waits))
+    return run_of(rows, ds_config="{}", phases_on=phases_on, world_size=2)
+
+
+def test_a_device_that_idles_while_the_host_waits_has_its_price() -> None:
+    run = idling(0.05, waits=1.0)
+    found = one(run, "host-sync")
+    assert found.title == "5.0 % of a step the GPU idles because the host waits for it"
+    assert found.severity is Severity.WARNING
+    assert found.seconds_per_step == pytest.approx(0.05)
+    assert found.advice[0].setting == "timers.throughput.synchronized"
+    assert found.evidence
+    assert one(idling(0.2), "host-sync").severity is Severity.CRITICAL
+    assert "torch.cuda.synchronize" in one(idling(0.2), "host-sync").advice[0].setting
+
+
+def test_a_device_that_hardly_idles_has_no_finding_nor_has_a_host() -> None:
+    assert silent(idling(0.01), "host-sync")
+    assert silent(idling(0.2, phases_on="host"), "host-sync")
 
 
 def test_logged_calls_give_the_communication_logger_away() -> None:
