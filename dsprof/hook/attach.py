@@ -116,9 +116,19 @@ def _attach(  # noqa: PLR0917
 
 
 def _search(handle: Handle, out: Any) -> None:
+    """What is found is attached to, and detached with `handle`."""
     from dsprof.hook.finding import Search
 
-    Search(out).start(handle.patches)
+    found: list[Handle] = []
+
+    def lost() -> None:
+        for one in found:
+            one.detach()
+
+    search = Search(
+        lambda target, optimizer: found.append(attach(target, optimizer=optimizer, out=out)), lost
+    )
+    search.start(handle.patches)
 
 
 def is_attached() -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import importlib.util
-import os
 import sys
 import weakref
 from collections.abc import Callable
@@ -17,33 +16,18 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from dsprof.hook.attach import Handle, attach
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
 
 Action = Callable[[ModuleType], None]
 
 
-def start() -> None:
-    """Go on with the `sitecustomize` we stand in front of, then wait for imports."""
-    _next_sitecustomize()
-    Search(None).start(Patches())
-
-
-def _next_sitecustomize() -> None:
-    """The one that Python would have run without us. It may fail, as it would have."""
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
-    if spec and spec.loader:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
-
-
 class Search:
-    """Attaches to what it finds; `out` as in `attach`."""
+    """Calls `found(target, optimizer)` for each one; `lost` when the search is taken back."""
 
-    def __init__(self, out: str | os.PathLike[str] | None) -> None:
-        self.out = out
+    def __init__(self, found: Callable[[Any, Any], None], lost: Callable[[], None]) -> None:
+        self.found, self.lost = found, lost
         self.guard = Guard()
-        self.found: list[Handle] = []
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers we have looked at
 
@@ -59,14 +43,7 @@ class Search:
             self.guard(actions.pop(name))(sys.modules[name])
         finder = _Finder(actions, self.guard)
         sys.meta_path.insert(0, finder)
-        patches.undo_with(partial(sys.meta_path.remove, finder), self._detach)
-
-    def _detach(self) -> None:
-        for handle in self.found:
-            handle.detach()
-
-    def _attach(self, target: Any, optimizer: Any = None) -> None:
-        self.found.append(attach(target, optimizer=optimizer, out=self.out))
+        patches.undo_with(partial(sys.meta_path.remove, finder), self.lost)
 
     def _engines(self, deepspeed: ModuleType) -> None:
         """Every engine that `deepspeed.initialize` returns."""
@@ -74,7 +51,7 @@ class Search:
         def around(raw: Call) -> Call:
             def initialize(*args: Any, **kwargs: Any) -> Any:
                 made = raw(*args, **kwargs)
-                self._attach(made[0])
+                self.found(made[0], None)
                 return made
 
             return initialize
@@ -123,7 +100,7 @@ class Search:
             if trained & (held := {id(parameter) for parameter in model.parameters()})
         }
         if sizes:
-            self._attach(max(sizes, key=sizes.__getitem__), optimizer)
+            self.found(max(sizes, key=sizes.__getitem__), optimizer)
 
 
 class _Finder:

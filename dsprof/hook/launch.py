@@ -3,7 +3,7 @@
 The run folder gets a small `sitecustomize.py`, and PYTHONPATH names it: every Python process
 the command starts, on whichever host, runs it first. Settings stand in that file, because
 DeepSpeed's multi-node launcher forwards PYTHONPATH but no variables of ours. What it does is
-wait for `deepspeed` and `torch` to be imported; see `finding`.
+wait for `deepspeed` and `torch` to be imported; see `startup` and `finding`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ os.environ.setdefault("DSPROF_OUT", {out!r})
 os.environ.setdefault("DSPROF_LAUNCH", {launch!r})
 sys.path[:] = [path for path in sys.path if path != here] + {more!r}
 try:
-    from dsprof.hook.finding import start
+    from dsprof.hook.startup import start
 except ImportError as error:
     print(f"dsprof: nothing is recorded: {{error}}", file=sys.stderr)
 else:
