@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -96,7 +97,7 @@ def config(engine: Any) -> dict[str, Any]:
         if callable(value):
             found[name] = value()
     found["dtype"] = _dtype(engine)
-    found |= costly_defaults(engine, waits=_device_waits())
+    found |= costly_defaults(engine, _comms_logger(), waits=_device_waits())
     raw = getattr(engine.config, "_param_dict", None) or getattr(engine, "config", None)
     if isinstance(raw, Mapping):
         found["ds_config"] = dict(raw)
@@ -126,7 +127,13 @@ def _device_waits() -> bool:
     return not (synchronous and synchronous())
 
 
-def costly_defaults(engine: Any, *, waits: bool) -> dict[str, float]:
+def _comms_logger() -> bool | None:
+    """Whether it is on; it belongs to the process and not to the engine."""
+    module = sys.modules.get("deepspeed.comm.comm")
+    return getattr(getattr(module, "comms_logger", None), "enabled", None)
+
+
+def costly_defaults(engine: Any, comms_logger: bool | None, *, waits: bool) -> dict[str, float]:
     """Settings that make the host wait for the device: they cost time and hide overlap.
 
     The throughput timer's is on by default, and waits at both ends of every micro-batch.
@@ -138,7 +145,6 @@ def costly_defaults(engine: Any, *, waits: bool) -> dict[str, float]:
     }
     if timer is not None:
         settings["throughput_timer_synchronized"] = waits and timer.enabled and timer.synchronized
-    logger = getattr(engine._config, "comms_logger_enabled", None)  # noqa: SLF001
-    if logger is not None:
-        settings["comms_logger"] = logger
+    if comms_logger is not None:
+        settings["comms_logger"] = comms_logger
     return {name: float(bool(value)) for name, value in settings.items()}

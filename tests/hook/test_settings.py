@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dsprof.hook.deepspeed import costly_defaults
+from tests.hook.jobs_of import run
+from tests.hook.rows import folder
 
 
 def engine(**more: Any) -> SimpleNamespace:
@@ -18,14 +21,13 @@ def engine(**more: Any) -> SimpleNamespace:
             "tput_timer": timer,
             "wall_clock_breakdown": lambda: False,
             "memory_breakdown": lambda: False,
-            "_config": SimpleNamespace(comms_logger_enabled=False),
             **more,
         }
     )
 
 
 def test_the_throughput_timer_waits_at_deepspeed_s_defaults() -> None:
-    assert costly_defaults(engine(), waits=True) == {
+    assert costly_defaults(engine(), False, waits=True) == {
         "wall_clock_breakdown": 0,
         "memory_breakdown": 0,
         "comms_logger": 0,
@@ -34,16 +36,39 @@ def test_the_throughput_timer_waits_at_deepspeed_s_defaults() -> None:
 
 
 def test_on_a_cpu_it_waits_for_nothing() -> None:
-    assert costly_defaults(engine(), waits=False)["throughput_timer_synchronized"] == 0
+    assert costly_defaults(engine(), False, waits=False)["throughput_timer_synchronized"] == 0
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_communication_logger_is_as_the_process_has_it(on: bool) -> None:
+    assert costly_defaults(engine(), on, waits=True)["comms_logger"] == on
 
 
 @pytest.mark.parametrize("timer", [(False, True), (True, False)])
 def test_a_timer_that_is_off_or_does_not_wait_costs_nothing(timer: tuple[bool, bool]) -> None:
     config = SimpleNamespace(enabled=timer[0], synchronized=timer[1])
-    told = costly_defaults(engine(tput_timer=SimpleNamespace(config=config)), waits=True)
+    told = costly_defaults(engine(tput_timer=SimpleNamespace(config=config)), None, waits=True)
     assert told["throughput_timer_synchronized"] == 0
 
 
 def test_an_old_engine_without_these_settings_tells_of_the_others() -> None:
-    old = engine(tput_timer=None, memory_breakdown=lambda: True, _config=SimpleNamespace())
-    assert costly_defaults(old, waits=True) == {"wall_clock_breakdown": 0, "memory_breakdown": 1}
+    old = engine(tput_timer=None, memory_breakdown=lambda: True)
+    assert costly_defaults(old, None, waits=True) == {
+        "wall_clock_breakdown": 0,
+        "memory_breakdown": 1,
+    }
+
+
+def test_a_real_engine_tells_all_of_them(tmp_path: Path) -> None:
+    """The job switches the communication logger on; on a CPU nothing waits for the device."""
+    run("settings", tmp_path)
+    for rank in folder(tmp_path / "run"):
+        told = rank.header["config"]
+        assert {name: told[name] for name in costly_defaults(engine(), True, waits=True)} == {
+            "wall_clock_breakdown": 0,
+            "memory_breakdown": 0,
+            "comms_logger": 1,
+            "throughput_timer_synchronized": 0,
+        }
+        assert rank.config["phases_on"] == "host"
+        assert {row.name for row in rank.memory} >= {"host_process"}
