@@ -54,3 +54,16 @@ class Gpu:
     def _step(self) -> int:
         track = self.timeline.current
         return track.step if track else -1
+
+
+def came_late(writer: Writer) -> bool:
+    """Whether the process uses a GPU only since after recording began; then it is written.
+
+    Its phases stay the host's time, which a reader must know.
+    """
+    told = device()
+    if told is None:
+        return False
+    writer.config("gpu", told.uuid or f"device {told.number}")
+    writer.config("gpu_memory_bytes", told.memory)
+    return True

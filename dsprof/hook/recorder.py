@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from dsprof.events import Class
 from dsprof.hook.collectives import Collectives
-from dsprof.hook.gpu import Gpu
+from dsprof.hook.gpu import Gpu, came_late
 from dsprof.hook.guard import Guard
 from dsprof.hook.memory import Host, Memory
 from dsprof.hook.patches import Call, Patches
@@ -41,6 +41,7 @@ class Recorder:
         self.budget = float(os.environ.get("DSPROF_BUDGET", str(BUDGET)))
         host = None if header["local_rank"] else Host()
         self._memory = Memory(self.writer, self.gpu.allocator if self.gpu else None, host)
+        self._on_gpu = self.gpu is not None
         self._steps = 0
         self._cost = self._time = self._seen = 0
         self.timeline.closing.append(self._account)
@@ -120,6 +121,7 @@ class Recorder:
         own, self.timeline.own = self.timeline.own, 0
         self.writer.overhead(own * 1e-9, track.step)
         self._memory.sample(track.step, end)
+        self._on_gpu = self._on_gpu or came_late(self.writer)
         self._steps += 1
         if self._steps <= SETTLED:
             return

@@ -349,6 +349,21 @@ def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | No
     return met("phases-exceed-step", "doubt", text, steps)
 
 
+def host_time_on_gpu(events: pd.DataFrame, _: Source) -> Outcome:
+    """Recordings that began before their process used its GPU have the host's time alone."""
+    told = known_rank(of_kind(events, Kind.CONFIG))
+    host = told[(told["name"] == "phases_on") & (told["text"] == "host")]
+    users = told.loc[told["name"] == "gpu", ["segment", "rank"]].drop_duplicates()
+    late = host[
+        host.set_index(["segment", "rank"]).index.isin(users.to_records(index=False).tolist())
+    ]
+    text = (
+        "recording began before the process used its GPU: phases are the time in which the host "
+        "put work on the GPU, not the GPU's own"
+    )
+    return events, met("host-time-on-gpu", "doubt", text, late)
+
+
 DEFECTS: Final[tuple[Defect, ...]] = (
     impossible_seconds,
     impossible_rates,
@@ -369,4 +384,5 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     hidden_lines,
     zero_stage_unknown,
     pipeline_reduction,
+    host_time_on_gpu,
 )

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from dsprof.events import Class
-from dsprof.hook import collectives, cuda, device, spans
+from dsprof.hook import collectives, cuda, device, gpu, spans
 from dsprof.hook.collectives import Operation
-from dsprof.hook.cuda import ASIDE, NONE, Cuda, Marks
+from dsprof.hook.cuda import ASIDE, NONE, Cuda, Device, Marks
 from dsprof.hook.device import DeviceCollectives, DeviceTimeline
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
@@ -531,3 +531,13 @@ def test_torch_tells_the_uuid_but_for_mig(environment: dict[str, str], uuid: str
 
     assert cuda._uuid(Told(), 0, environment) == uuid
     assert cuda._uuid(object(), 0, environment) is None
+
+
+def test_a_process_that_uses_a_gpu_only_later_is_told_by_its_recording(
+    timeline: DeviceTimeline, stream: FakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "device", lambda: None)
+    assert not gpu.came_late(timeline.writer)
+    monkeypatch.setattr(gpu, "device", lambda: Device(0, "GPU-ab", 5, stream.cuda))
+    assert gpu.came_late(timeline.writer)
+    assert rows(timeline).config == {"gpu": "GPU-ab", "gpu_memory_bytes": 5}

@@ -70,3 +70,26 @@ def test_memory_by_process_has_its_own_name_and_says_which(tmp_path: Path) -> No
 
 def test_the_size_of_a_gpu_is_known_to_whoever_judges_memory(tmp_path: Path) -> None:
     assert run_of(tmp_path, "GPU-a").meta["gpu_memory_bytes"] == 141 << 30
+
+
+def test_host_time_of_a_rank_on_a_gpu_is_doubted(tmp_path: Path) -> None:
+    """It attached before the process used its GPU."""
+    for rank, clock in enumerate(("gpu", "host")):
+        writer = Writer.create(tmp_path, header(rank))
+        writer.config("phases_on", clock)
+        write_steps(writer, 1, 3)
+        writer.config("gpu", f"GPU-{rank}")
+        writer.close()
+    run = load(tmp_path)
+    (doubt,) = run.repairs[run.repairs["name"] == "host-time-on-gpu"].to_dict("records")
+    assert doubt["kind"] == "doubt"
+    assert "rank-00001" in str(doubt["source"])
+    assert "untrustworthy-timers" in {finding.rule for finding in run.findings}
+
+
+def test_host_time_of_a_rank_on_a_cpu_is_not(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header(0))
+    writer.config("phases_on", "host")
+    write_steps(writer, 1, 3)
+    writer.close()
+    assert load(tmp_path).repairs.empty
