@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dsprof.hook import attach
+    from dsprof.hook.attach import attach
     from dsprof.run import Run, load
 
 __all__ = ["Run", "__version__", "attach", "load"]
