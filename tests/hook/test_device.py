@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,8 @@ from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
 from dsprof.hook.streams import Streams
 from dsprof.recording import Writer
-from tests.hook.rows import Rows, read
+from tests.hook.jobs_of import run
+from tests.hook.rows import Rows, folder, read
 from tests.hook.test_spans import Clock, Group, Tensor
 
 COMPUTING, ANOTHER = 1, 2
@@ -541,3 +543,35 @@ def test_a_process_that_uses_a_gpu_only_later_is_told_by_its_recording(
     monkeypatch.setattr(gpu, "device", lambda: Device(0, "GPU-ab", 5, stream.cuda))
     assert gpu.came_late(timeline.writer)
     assert rows(timeline).config == {"gpu": "GPU-ab", "gpu_memory_bytes": 5}
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """Of a real job on two ranks, whose device is the host."""
+    out = tmp_path_factory.mktemp("device")
+    return out, run("device", out)
+
+
+@pytest.mark.parametrize("stage", ["1", "3"])
+def test_a_real_job_is_recorded_in_device_time_whole(
+    job: tuple[Path, list[dict[str, Any]]], stage: str
+) -> None:
+    out, results = job
+    ranks = folder(out / f"stage-{stage}")
+    counted = [bool(told.gpu) or "gpu_counters" in told.config for told in ranks]
+    assert any(counted)  # had its turn to ask the driver
+    for told, result in zip(ranks, results, strict=True):
+        assert result[stage]["watched"] == result[stage]["plain"]
+        assert told.ended
+        assert told.config["phases_on"] == "gpu"
+        assert [step.step for step in told.steps] == [1, 2, 3, 4]
+        assert all(row.gpu >= 0 for row in told.spans)
+        assert all(call.blocked >= 0 for call in told.collectives)
+        assert sum(call.calls for call in told.collectives) == result[stage]["issued"]
+        for step in told.steps:
+            assert sum(step.classes) == pytest.approx(step.length * 1e-9)
+            assert min(step.classes) >= 0
+            assert step.classes[0] > 0
+        assert sum(step.classes[1] for step in told.steps) > 0
+        blocked = sum(call.blocked for call in told.collectives)
+        assert sum(step.classes[1] for step in told.steps) == pytest.approx(blocked * 1e-9)
