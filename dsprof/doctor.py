@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 import dsprof
-from dsprof import grammar
+from dsprof import gpu, grammar
 from dsprof.errors import DsprofError
 
 
@@ -30,8 +30,19 @@ def checks() -> list[Check]:
         _package("zstandard", "unpacks .zst", ".zst cannot be read"),
         _package("fsspec", "reads URLs", "URLs cannot be read: pip install 'dsprof[remote]'"),
         _package("torch", "only needed inside training", "only needed inside training"),
+        _gpus(),
         Check("cores", True, f"{os.cpu_count() or 1} to read large plain files with"),
     ]
+
+
+def _gpus() -> Check:
+    """What a recording on this machine could sample."""
+    try:
+        models = [board.model for board in gpu.boards()]
+    except DsprofError as error:
+        return Check("GPUs", True, f"no counters in recordings: {error}")
+    names = ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
+    return Check("GPUs", True, f"{names or 'none'}, counters in recordings")
 
 
 def _dialects() -> Check:
