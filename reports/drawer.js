@@ -45,7 +45,8 @@ function amongItem(source, line, word) {
   const item = element("li");
   const number = element("button", String(line), { type: "button", class: "proof", "data-source": source, "data-line": line });
   const text = page.lines[source]?.[line];
-  const said = element("span", text ?? "(not carried by this page)", text === undefined ? { class: "quiet" } : {});
+  const missing = page.sources[source]?.endsWith(".dsprof") ? "a row of the recording" : "(not carried by this page)";
+  const said = element("span", text ?? missing, text === undefined ? { class: "quiet" } : {});
   if (word) said.prepend(element("b", `${word} `));
   item.append(number, said);
   return item;
@@ -83,10 +84,20 @@ function linesOf(source, first, last, context) {
 }
 
 function elsewhere(name, first, last) {
+  if (name.endsWith(".dsprof")) return recorded(name, first, last);
   const place = first === last ? `line ${whole(first)}` : `lines ${whole(first)} to ${whole(last)}`;
   const note = element("p", `This page does not carry ${place} of the source. To see them: `, { class: "quiet" });
   const quoted = name === "-" ? "SAVED.log" : `'${name.replaceAll("'", "'\\''")}'`;
   note.append(element("code", `sed -n '${first},${last}p' ${quoted}`));
+  return note;
+}
+
+/* A recording has rows and no lines: nothing to quote, and no text tool shows them. */
+function recorded(name, first, last) {
+  const rows = first === last ? `Row ${whole(first)}` : `Rows ${whole(first)} to ${whole(last)}`;
+  const note = element("p", `${rows} of a recording, which holds no text. All rows as a table: `, { class: "quiet" });
+  const folder = name.replace(/\/[^/]*$/, "");
+  note.append(element("code", `dsprof export '${folder.replaceAll("'", "'\\''")}' -o rows.csv`));
   return note;
 }
 

@@ -51,7 +51,7 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     table[["count", "seconds", "exposed"]] /= max(1, steps) * max(1, comm["rank"].nunique())
     table = table.drop(columns=["moved", "timed"]).reset_index()
     table = table.merge(_skew(rows), on=["op", "bytes"], how="left")
-    return table.sort_values("seconds", ascending=False, ignore_index=True)
+    return table.sort_values(["seconds", "exposed"], ascending=False, ignore_index=True)
 
 
 def doubted(suspect: pd.Series) -> pd.Series[bool]:

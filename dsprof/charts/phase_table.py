@@ -65,14 +65,24 @@ class PhaseTable:
     def shared(self) -> list[tuple[int, int]]:
         """Phases whose time two timers measure, as (the first timer, the phase).
 
-        `Run.phases` shows such a stretch once, as `a_in_b` inside b; a's own seconds hold it too.
+        `Run.phases` shows such a stretch once, as `a_in_b` inside b; a's own seconds hold it too,
+        which neither its self time nor its parts explain. A call that is named after its place
+        (`broadcast_in_step`) is no such stretch.
         """
-        return [
+        pairs = [
             (self.names.index(timer), i)
             for i, name in enumerate(self.names)
             for timer, found, _ in [name.partition("_in_")]
             if found and timer in self.names
         ]
+        seconds, own = numbers(self.rows["seconds"]), numbers(self.rows["self_seconds"])
+        parts = np.bincount(
+            [p for p in self.parents if p >= 0],
+            [s for s, p in zip(seconds, self.parents, strict=True) if p >= 0],
+            len(seconds),
+        )
+        unexplained = seconds - own - parts
+        return [(a, b) for a, b in pairs if unexplained[a] > 0.5 * seconds[b]]
 
     def drawn(self, totals: Floats) -> Floats:
         """Seconds to draw: what two timers measure is counted where it is shown. [phases]"""

@@ -109,6 +109,6 @@ def _proved(text: str, lines: Among | None) -> Cell:
 def _cost(row: pd.Series[Any], time: str, widest: float, lines: Among | None) -> Cell:
     """The time of one row, as wide as its share of the costliest; a doubted one has no width."""
     if not words.known(row["seconds"]):
-        return Cell("–", among=lines)
+        return Cell("–")
     bar = float(row["seconds"]) / widest
     return Cell(time, bar=bar, role="communication", among=lines)

@@ -127,6 +127,9 @@ def _sources(run: Run) -> list[str]:
 def _title(sources: list[str]) -> str:
     if not sources:
         return "run"
+    folders = {source.rpartition("/")[0] for source in sources}
+    if len(sources) > 1 and len(folders) == 1 and "" not in folders:
+        return f"{folders.pop().rpartition('/')[2]}, {len(sources)} files"
     name = sources[0].rstrip("/").rsplit("/", 1)[-1]
     return name if len(sources) == 1 else f"{name} and {len(sources) - 1} more"
 

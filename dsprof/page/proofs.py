@@ -10,7 +10,7 @@ import pandas as pd
 from dsprof.charts.figure import Floats, Whole
 from dsprof.page.model import Among, Place
 
-SHOWN: Final = 24  #: lines shown of a mean: the first, the longest and the last, a third each
+SHOWN: Final = 36  #: lines shown of a mean: the first, the longest and the last, a third each
 _ENDS: Final = SHOWN // 3
 
 

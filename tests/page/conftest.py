@@ -131,6 +131,13 @@ def _two_launches(_: Path) -> dsprof.Run:
     return dsprof.run.from_events(both.drop(columns="record"), meta={"sources": ["made.log"]})
 
 
+def _recorded(_: Path) -> dsprof.Run:
+    """A run whose rows come from a recording, which has no lines of text."""
+    rows = made(12).recorded.astype({"source": "str"}).assign(source="runs/a/rank-0.dsprof")
+    meta = {"sources": ["runs/a/rank-0.dsprof"]}
+    return dsprof.run.from_events(rows.drop(columns="record"), meta=meta)
+
+
 def _csv(_: Path) -> dsprof.Run:
     return dsprof.load([SAMPLES / "csv_monitor_0.16.9", SAMPLES / "csv_monitor_0.16.9.log"])
 
@@ -145,6 +152,7 @@ RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
     "broken_loss": _broken_loss,
     "turned": _turned,
     "two_launches": _two_launches,
+    "recorded": _recorded,
     "csv": _csv,
     "huge": lambda _: huge(),
 }

@@ -342,7 +342,7 @@ def test_a_number_that_many_lines_give_leads_to_those_lines(opened: Open) -> Non
     page = opened("comms")
     page.locator(".headline .proof").click()
     items = page.locator("#drawer .among li")
-    assert 3 <= items.count() <= 24
+    assert 3 <= items.count() <= 36
     expect(page.locator("#drawer-body > p").first).to_contain_text("numbers of the source")
     expect(items.first).to_contain_text("bwd_allreduce:")
     line = items.last.locator("button").inner_text()
@@ -411,6 +411,14 @@ def test_a_step_that_several_files_tell_shows_the_lines_of_all(opened: Open) -> 
     said = page.locator("#drawer-body").inner_text()
     for name in ("train_loss.csv", "lr.csv", "elapsed_time_ms_forward.csv"):
         assert f"Train_Samples_{name}" in said
+
+
+def test_a_row_of_a_recording_is_not_said_to_be_a_line_of_text(opened: Open) -> None:
+    page = opened("recorded")
+    page.fill("form.tools input[name=step]", "7")
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawer-body")).to_contain_text("Row 7 of a recording")
+    expect(page.locator("#drawer-body code")).to_have_text("dsprof export 'runs/a' -o rows.csv")
 
 
 def test_a_table_that_is_too_wide_says_so_on_a_narrow_screen(opened: Open) -> None:

@@ -101,6 +101,17 @@ def test_a_loss_scale_without_steps_is_told_with_its_line() -> None:
     assert row[1].places[0].line == 9
 
 
+def test_a_call_named_after_its_place_is_not_taken_out_of_its_namesake() -> None:
+    call = {"kind": "phase", "seconds": 0.05, "steps": 1, "rank": 0}
+    names = ("broadcast", "broadcast_in_step")
+    told = [call | {"name": n, "raw": n, "step": s} for n in names for s in range(1, 7)]
+    run = with_rows(made(6), *told)
+    table = phase_table(run.phases, run.steps)
+    assert table
+    assert set(names) <= set(table.names)
+    assert table.shared == []
+
+
 def test_what_two_timers_measure_is_drawn_once() -> None:
     run = dsprof.load(SAMPLES / "neox_pipeline_2023.log")
     table = phase_table(run.phases, run.steps)
