@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import shutil
 import subprocess
@@ -45,6 +46,7 @@ def folder() -> Path:
     if compiler is None:
         pytest.skip("no C compiler here to build the fake NVML with")
     place = Path(mkdtemp(prefix="dsprof-fake-nvml-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
     name = "libnvidia-ml.so.1"
     subprocess.run(
         [compiler, "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", place / name, SOURCE],

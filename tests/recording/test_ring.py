@@ -162,3 +162,18 @@ def test_the_in_flight_cell_goes_along_into_the_next_part(tmp_path: Path) -> Non
     flying = recordings.facts()["recordings"][0]["in_flight"]
     assert (flying["name"], flying["seq"]) == ("barrier", 7)
     writer.close()
+
+
+def test_samples_of_gpus_leave_with_their_part(tmp_path: Path) -> None:
+    """They come as long as the job runs: what is kept for ever must not."""
+    writer = Writer.create(tmp_path, {"rank": 0}, keep_bytes=4 * PARTS * PAGE)
+    power, device = writer.name("power"), writer.name("GPU-a")
+    for step in range(1, 1001):
+        writer.gpu(power, 700.0, step, gpu=device)
+        writer.step(step, step, step + 1)
+        writer.flush()
+    writer.close()
+    rows = read_rows(RowKind.GPU, tmp_path)
+    assert 100 < len(rows) < 1000
+    assert rows["step"].to_pylist()[-1] == 1000
+    assert len(read_rows(RowKind.STEP, tmp_path)) == 1000
