@@ -43,6 +43,7 @@ class Marks:
     def __init__(self, cuda: Cuda, size: int = RING) -> None:
         self._cuda, self._size = cuda, size
         self._events = [cuda.event() for _ in range(size)]
+        self._lies_on = [0] * size  # the stream of each
         self._laid = 0
         self.follow()
 
@@ -60,6 +61,7 @@ class Marks:
             return ASIDE
         number = self._laid
         self._events[number % self._size].record(self._recorded_on)
+        self._lies_on[number % self._size] = self.stream
         self._laid = number + 1
         return number
 
@@ -70,10 +72,13 @@ class Marks:
         return not self._holds(number) or bool(self._events[number % self._size].query())
 
     def between(self, begin: int, end: int) -> int:
-        """Nanoseconds from mark to mark, both past; -1 if unknown."""
+        """Nanoseconds from mark to mark of one stream; -1 if unknown."""
         if not (self._holds(begin) and self._holds(end)):
             return -1
-        first, last = (self._events[number % self._size] for number in (begin, end))
+        one, other = begin % self._size, end % self._size
+        first, last = self._events[one], self._events[other]
+        if self._lies_on[one] != self._lies_on[other] or not last.query():
+            return -1  # of two engines on two streams one may be behind
         milliseconds: float = first.elapsed_time(last)
         return round(milliseconds * 1e6)
 

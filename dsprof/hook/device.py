@@ -16,13 +16,14 @@ from time import perf_counter_ns as now
 from typing import Any, Final, NamedTuple, cast
 
 from dsprof.hook.collectives import Collectives, Issued, Operation
-from dsprof.hook.cuda import ASIDE, NONE, Marks
+from dsprof.hook.cuda import ASIDE, NONE, RING, Marks
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call
 from dsprof.hook.spans import CLASSES, COMMUNICATION, UNKNOWN, Frame, Phase, Timeline, Track
 from dsprof.recording import THINNED, RowKind, Writer
 from dsprof.recording.layout import ROWS
 
+MOST: Final = 2 * RING  # rows of a step; more have no marks any more
 AHEAD: Final = 64  # steps that the host may be ahead before they are written without a split
 PATIENCE: Final = 0.2  # seconds that the end of recording waits for the device to come after
 
@@ -101,7 +102,12 @@ class DeviceTimeline(Timeline):
     def hold(self, track: int, interval: Interval, row: tuple[int, ...]) -> None:
         """Write `row` with its step, when the device has passed it."""
         interval.row = row
-        self._held[track].append(interval)
+        held = self._held[track]
+        held.append(interval)
+        if len(held) >= MOST:  # a step without an end, as an evaluation is one
+            self._write_rows(self._held.pop(track), _nothing)
+            self._begun[track] = NONE
+            self.writer.flush()
 
     def _hold(self, row: tuple[int, ...]) -> None:
         self.hold(row[1], self._leaving, row)

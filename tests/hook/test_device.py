@@ -442,6 +442,35 @@ def test_a_step_with_more_marks_than_the_ring_holds_has_no_split(
     assert milliseconds(second.classes)[0] == 90
 
 
+def test_a_step_without_an_end_does_not_gather_in_memory(
+    timeline: DeviceTimeline, stream: FakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "MOST", 50)
+    timeline.track(1)
+    for _ in range(120):
+        phase(timeline, stream, "evaluation", 1, Class.OTHER)
+    assert len(read(timeline.writer.path).spans) == 100
+    timeline.close_step(timeline.tracks[0], 1)
+    stream.comes_after()
+    timeline.drain()
+    found = rows(timeline)
+    assert len(found.spans) == 120
+    assert all(map(math.isnan, found.steps[0].classes))
+
+
+def test_nothing_is_read_between_marks_of_two_streams_or_before_the_device_is_there() -> None:
+    stream = FakeStream()
+    marks = Marks(stream.cuda, 8)
+    first = marks.mark()
+    stream.works(3)
+    assert marks.between(first, marks.mark()) == -1
+    stream.current = ANOTHER
+    marks.follow()
+    second = marks.mark()
+    stream.comes_after()
+    assert marks.between(first, second) == -1
+
+
 def test_marks_that_are_lost_or_none_have_nothing_between_them() -> None:
     stream = FakeStream()
     marks = Marks(stream.cuda, 4)
