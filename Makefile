@@ -2,13 +2,14 @@
 #
 #   make demo     set up, report on a real log that ships with the project
 #   make test     set up, run every test
+#   make attach   train a small ZeRO job on two CPU ranks, one of them slow, recorded and reported
 #   make check    lint, format, types
 #   make fmt      format
 #   make bench    speed and exactness on generated logs with known truth
 #   make corpus   read every real log that is at hand and compare with its truth
 #
 # Everything lives in .venv; nothing here needs a GPU or a compiler. Tests of the hook run real
-# DeepSpeed jobs on two CPU ranks, for which `make test` installs torch; `make demo` does not.
+# DeepSpeed jobs on two CPU ranks: `make test` and `make attach` install torch, `make demo` does not.
 
 PYTHON  ?= python3
 WORKERS ?= 2
@@ -18,7 +19,7 @@ JOBS      ?= deepspeed==0.19.8 transformers accelerate lightning
 BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: demo test check fmt bench corpus
+.PHONY: demo test attach check fmt bench corpus
 
 demo: .venv/installed
 	$(BIN)/dsprof report sample_logs/neox_pipeline_2023.log -o report.html
@@ -26,6 +27,12 @@ demo: .venv/installed
 
 test: .venv/installed-test .venv/installed-jobs
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+attach: .venv/installed-jobs
+	rm -rf runs/demo
+	OMP_NUM_THREADS=1 $(BIN)/dsprof attach --out runs/demo -- $(BIN)/torchrun --standalone \
+		--nproc-per-node 2 examples/train_zero.py --slow-rank 1
+	$(BIN)/dsprof report runs/demo -o runs/demo.html
 
 check: .venv/installed-check
 	$(BIN)/ruff check .
