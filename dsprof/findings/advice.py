@@ -71,6 +71,16 @@ def more_micro_batches(facts: Facts, why: str) -> Advice:
     )
 
 
+def half_micro_batch(facts: Facts) -> tuple[Advice, ...]:
+    """A smaller micro-batch, unless it is one sample already."""
+    key = "train_micro_batch_size_per_gpu"
+    micro = facts.setting(key) or facts.run.config.get("micro_batch_size")
+    why = "twice the gradient_accumulation_steps keep the batch"
+    if not isinstance(micro, int | float):
+        return (Advice(key, "", "smaller", why),)
+    return (Advice(key, str(int(micro)), str(int(micro) // 2), why),) if micro > 1 else ()
+
+
 def higher_stage(facts: Facts) -> tuple[Advice, ...]:
     """The next ZeRO stage, where there is one and other ranks to share with."""
     stage = facts.layout.zero_stage

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.analysis.memory import capacity
 from dsprof.events import Severity
-from dsprof.findings.advice import higher_stage
+from dsprof.findings.advice import half_micro_batch, higher_stage
 from dsprof.findings.facts import Facts, row_evidence, whole
 from dsprof.findings.finding import Advice, Confidence, Evidence, Finding
 from dsprof.units import format_bytes
@@ -325,18 +325,8 @@ def _host_memory() -> tuple[Advice, ...]:
 def _gpu_memory(facts: Facts) -> tuple[Advice, ...]:
     why = "recomputes activations instead of keeping them"
     return (
-        *_half_micro_batch(facts),
+        *half_micro_batch(facts),
         Advice("activation checkpointing", "", "on", why),
         *higher_stage(facts),
         Advice("PYTORCH_CUDA_ALLOC_CONF", "", "expandable_segments:True", "less fragmentation"),
     )
-
-
-def _half_micro_batch(facts: Facts) -> tuple[Advice, ...]:
-    """A smaller micro-batch, unless it is one sample already."""
-    key = "train_micro_batch_size_per_gpu"
-    micro = facts.setting(key) or facts.run.config.get("micro_batch_size")
-    why = "twice the gradient_accumulation_steps keep the batch"
-    if not isinstance(micro, int | float):
-        return (Advice(key, "", "smaller", why),)
-    return (Advice(key, str(int(micro)), str(int(micro) // 2), why),) if micro > 1 else ()

@@ -6,7 +6,7 @@ import pandas as pd
 
 from dsprof.analysis.memory import Growth, capacity, growths
 from dsprof.events import Severity
-from dsprof.findings.advice import higher_stage
+from dsprof.findings.advice import half_micro_batch, higher_stage
 from dsprof.findings.facts import Facts, largest, row_evidence, whole
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.thresholds import (
@@ -102,12 +102,7 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
                 row_evidence(worst, f"{int(worst['count'])} cache flushes since the last step"),
             ),
             advice=(
-                Advice(
-                    "train_micro_batch_size_per_gpu",
-                    str(facts.setting("train_micro_batch_size_per_gpu") or ""),
-                    "smaller, with more gradient_accumulation_steps",
-                    "the same batch in less memory",
-                ),
+                *half_micro_batch(facts),
                 Advice(
                     "PYTORCH_CUDA_ALLOC_CONF", "", "expandable_segments:True", "less fragmentation"
                 ),

@@ -68,6 +68,11 @@ class Run:
             self._mixture,
         )
 
+    @cached_property
+    def _recorded(self) -> bool:
+        """Whether any of it was recorded from inside the job."""
+        return bool(spans.recorded(self.events).any())
+
     @property
     def events(self) -> pd.DataFrame:
         """Everything that happened, known defects of the source repaired."""
@@ -76,7 +81,8 @@ class Run:
     @cached_property
     def repairs(self) -> pd.DataFrame:
         """What was corrected, or cannot be trusted, and why."""
-        late = phases_exceed_step(self.events, steps.overrun(self.steps, self.phases))
+        over = steps.overrun(self.steps, self.phases, self.comm, recorded=self._recorded)
+        late = phases_exceed_step(self.events, over)
         unread = faults(self.recorded, self._facts)
         return table_of([*unread, *self._repaired[1], *([late] if late else [])])
 
@@ -133,7 +139,7 @@ class Run:
             self.phases,
             self.comm,
             self.config,
-            recorded=bool(spans.recorded(self.events).any()),
+            recorded=self._recorded,
         )
 
     @cached_property

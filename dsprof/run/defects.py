@@ -336,15 +336,15 @@ def pipeline_reduction(events: pd.DataFrame, source: Source) -> Outcome:
 
 
 def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
-    """`steps`: those whose timers sum to clearly more than the step.
+    """`steps`: those whose timers and logged calls sum to clearly more than the step.
 
     Maxima over the ranks, as Megatron prints them, do so by nature.
     """
     if (events["pattern"] == "megatron.timers_minmax").any():
         return None
     text = (
-        "the timers of these steps sum to more than the step: one of the two is wrong, and "
-        "the seconds per class were scaled down to the step"
+        "the timers and logged calls of these steps sum to more than the step: one of the two is "
+        "wrong, and the seconds per class were scaled down to the step"
     )
     return met("phases-exceed-step", "doubt", text, steps)
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.run.bound import bound_of
-from dsprof.run.classes import class_seconds, excess_of, mixed_seconds, ranks_of
+from dsprof.run.classes import class_seconds, excess_of, mixed_seconds
 from dsprof.run.table import (
     Codes,
     Numbers,
@@ -18,7 +18,6 @@ from dsprof.run.table import (
     numbers,
     of_kind,
     positions,
-    where,
     whole,
 )
 
@@ -273,11 +272,10 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
     table["overflow"] = rose.where(~pd.Series(printed), pd.Series(said).astype("boolean"))
 
 
-def overrun(steps_: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
-    """Steps whose timers, on the mean rank, sum to more than `TOLERATED` of the step itself."""
-    phases = where(phases, phases["class"] != Class.CHECKPOINT)
-    place = positions(steps_, phases, *STEP)
-    phases, place = where(phases, place >= 0), place[place >= 0]
-    total = np.bincount(place, numbers(phases["self_seconds"]), len(steps_))
-    timed = total / np.maximum(ranks_of(place, phases, len(steps_)), 1.0)
+def overrun(
+    steps_: pd.DataFrame, phases: pd.DataFrame, comm: pd.DataFrame, *, recorded: bool = False
+) -> pd.DataFrame:
+    """Steps whose classes, on the mean rank, sum to more than `TOLERATED` of the step itself."""
+    classes = class_seconds(steps_[list(STEP)], phases, comm, recorded=recorded)
+    timed = classes.drop(columns=Class.CHECKPOINT).sum(axis=1)
     return steps_[(timed > TOLERATED * steps_["seconds"]) & (steps_["seconds_from"] != "timers")]

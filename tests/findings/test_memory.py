@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsprof.events import Severity
-from tests.findings.plants import WELL, memory, one, problem, run_of, silent, steps, why
+from tests.findings.plants import WELL, config, memory, one, problem, run_of, silent, steps, why
 
 GIB = 1 << 30
 #: What a log knows of a card, it knows from the message that it is full.
@@ -101,3 +101,16 @@ def test_without_memory_lines_nothing_is_said() -> None:
     run = run_of(steps(40, WELL))
     assert why(run, "allocator-thrash") == "no memory line"
     assert why(run, "memory-pressure") == "no memory line"
+
+
+def test_a_micro_batch_of_one_sample_is_not_to_be_smaller() -> None:
+    flushes = [memory("cache_flushes", s, count=1) for s in (1, 11)]
+    key = "train_micro_batch_size_per_gpu"
+
+    def advised(size: int) -> list[tuple[str, str]]:
+        run = run_of([*steps(40, WELL), *flushes, config("micro_batch_size", size)])
+        found = one(run, "allocator-thrash").advice
+        return [(advice.now, advice.to) for advice in found if advice.setting == key]
+
+    assert advised(4) == [("4", "2")]
+    assert advised(1) == []

@@ -195,6 +195,15 @@ def test_timers_beyond_the_step_are_scaled_to_it_and_doubted() -> None:
     assert run.repairs["name"].tolist() == ["phases-exceed-step"]
 
 
+def test_logged_calls_beside_the_timers_count_in_what_exceeds_the_step() -> None:
+    call = {"kind": "comm", "name": "all_reduce", "step": 1, "rank": 0, "seconds": 0.3,
+            "bytes": 1024.0, "count": 1, "pattern": "deepspeed_comms.op"}  # fmt: skip
+    optimizer = timers("zero-optimizer", 1, optimizer_step=0.2)
+    run = run_of(metric("step_seconds", 1, 0.4), call, *optimizer)
+    assert only(run)[list(CLASSES)].sum() == pytest.approx(0.4)
+    assert "phases-exceed-step" in run.repairs["name"].tolist()
+
+
 def test_timers_within_rounding_of_the_step_raise_no_doubt() -> None:
     run = run_of(metric("step_seconds", 1, 0.79), *timers("zero", 1, **ENGINE, step=0.1))
     assert only(run)[list(CLASSES)].sum() == pytest.approx(0.79)
