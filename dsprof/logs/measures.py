@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dsprof import units
 from dsprof.grammar.model import UNITS, Measure
-from dsprof.logs import clocks
+from dsprof.logs import arrow, clocks
 
 #: Text of a group in each of many records; None where it did not take part.
 Texts = list[bytes | None]
@@ -46,13 +46,15 @@ def numbers_of(texts: Texts | pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
     Digits too many for a float or a whole number of 64 bits are none: nobody measured that.
     """
-    array = pa.array(texts, pa.binary()) if isinstance(texts, list) else texts
+    array = arrow.binaries(texts) if isinstance(texts, list) else texts
     try:
         values = array.cast(pa.string()).cast(pa.float64())
     except pa.ArrowInvalid:
         numeric = pc.match_substring_regex(array, _NUMERIC)
-        values = pc.if_else(numeric, array, None).cast(pa.string()).cast(pa.float64())
-    found, missing = np.array(values.fill_null(np.nan)), np.array(pc.is_null(values))
+        numeric = pc.if_else(numeric, array, pa.nulls(len(array), array.type))
+        values = numeric.cast(pa.string()).cast(pa.float64())
+    found, missing = arrow.numpy_of(values)
+    found = np.where(missing, np.nan, found)
     for i in np.flatnonzero(np.abs(found) >= _LARGEST).tolist():
         text = array[i].as_py().lstrip(b"+-")
         if text.isdigit() or (np.isinf(found[i]) and text[:1] not in b"iI"):

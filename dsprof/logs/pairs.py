@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dsprof.grammar import Pairs
+from dsprof.logs import arrow
 
 _TRIM: Final = b" \t'\""
 _TRIMMED: Final = np.zeros(256, dtype=bool)
@@ -100,9 +101,9 @@ def _bulk(bodies: Sequence[bytes], pairs: Pairs) -> Found:
     bounds[0], bounds[1::2], bounds[2::2] = 0, begins, ends
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     tokens = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
-    keys = tokens.take(pa.array(told * 4 + 1)).dictionary_encode()
-    values = tokens.take(pa.array(told * 4 + 3))
-    codes = keys.indices.to_numpy()
+    keys = tokens.take(arrow.numbers(told * 4 + 1)).dictionary_encode()
+    values = tokens.take(arrow.numbers(told * 4 + 3))
+    codes, _ = arrow.numpy_of(keys.indices)
     found = Found(line[0::2][told], keys.dictionary.to_pylist(), codes, values)
     if not odd.any():
         return found
@@ -118,14 +119,13 @@ def _merge(one: Found, two: Found) -> Found:
     moved = np.array([number[key] for key in two.key] or [0], np.int32)
     record = np.concatenate([one.record, two.record])
     order = np.argsort(record, kind="stable")
-    value = pa.chunked_array(
-        [pa.array(one.value, pa.binary()), pa.array(two.value, pa.binary())]
-    ).combine_chunks()
+    assert isinstance(two.value, list)
+    value = pa.concat_arrays([one.value, arrow.binaries(two.value)])
     return Found(
         record[order],
         list(keys),
         np.concatenate([one.code, moved[two.code]]).astype(np.int32)[order],
-        value.take(pa.array(order)),
+        value.take(arrow.numbers(order)),
     )
 
 

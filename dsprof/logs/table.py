@@ -7,8 +7,10 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dsprof.grammar import Grammar
+from dsprof.logs.arrow import numbers, strings
 from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.place import Placed, Source, place
 from dsprof.logs.records import Records
@@ -117,17 +119,18 @@ def events_table(sheets: Sequence[Sheet], grammar: Grammar) -> tuple[pa.Table, b
     base = 0
     counted = False
     several = _several_hosts(sheets)
-    sources = pa.array([sheet.name for sheet in sheets], pa.string())
+    sources = strings([sheet.name for sheet in sheets])
     for number, sheet in enumerate(sheets):
         placed = sheet.place(grammar)
         counted |= placed.counted
-        who = _ranks(sheet, several=several)
-        dictionaries = _dictionaries(sheet, grammar, sources)
-        batches += [
-            _batch(rows, sheet, placed, who, number, base, dictionaries) for rows in sheet.rows()
-        ]
+        known = _of_records(sheet, placed, several, grammar) | {
+            "source": _words(np.full(sheet.records.count, number, np.int32), sources),
+            "record": pa.array(np.arange(base, base + sheet.records.count, dtype=np.int32)),
+        }
+        records, keys = pa.record_batch(known), pa.record_batch(_of_keys(sheet, grammar))
+        batches += [_batch(rows, sheet, records, keys) for rows in sheet.rows()]
         base += sheet.records.count
-    table = pa.Table.from_batches(batches, SCHEMA) if batches else SCHEMA.empty_table()
+    table = pa.Table.from_batches(batches, SCHEMA)
     return table.unify_dictionaries() if len(sheets) > 1 else table, counted
 
 
@@ -147,71 +150,58 @@ def _ranks(sheet: Sheet, *, several: bool) -> np.ndarray:
     return rank if several else np.where(rank < 0, local, rank).astype(np.int32)
 
 
-class _Dictionaries:
-    """Dictionary columns of one sheet: the values, and the key's code in each."""
+def _of_records(
+    sheet: Sheet, placed: Placed, several: bool, grammar: Grammar
+) -> dict[str, pa.Array]:
+    """Columns that are the same for all rows of a record, a value a record."""
+    columns = sheet.columns
+    hosts = pa.array(sheet.records.senders.hosts.values, pa.string())
+    return {
+        "segment": pa.array(placed.segment.astype(np.int32, copy=False)),
+        "engine": pa.array(placed.engine.astype(np.int16)),
+        "step": _known(placed.step, pa.int64()),
+        "steps": _known(placed.steps, pa.int32()),
+        "rank": _known(_ranks(sheet, several=several), pa.int32()),
+        "host": _words(columns["host"], hosts),
+        "at": _known(columns["at"], pa.timestamp("us"), UNKNOWN),
+        "line": pa.array(columns["line"]),
+        "timers": _words(placed.flavour, pa.array(list(grammar.timers), pa.string())),
+    }
 
-    def __init__(self) -> None:
-        self.values: dict[str, pa.Array] = {}
-        self.of_key: dict[str, np.ndarray] = {}
 
-
-def _dictionaries(sheet: Sheet, grammar: Grammar, sources: pa.Array) -> _Dictionaries:
-    made = _Dictionaries()
+def _of_keys(sheet: Sheet, grammar: Grammar) -> dict[str, pa.Array]:
+    """Columns that are the same for all rows of a key, a value a key."""
     keys = sheet.records.reader.keys.values
+    patterns = pa.array([pattern.id for pattern in grammar.patterns], pa.string())
+    found = {"pattern": _words(np.array([key.pattern for key in keys], np.int32), patterns)}
     for column in ("kind", "name", "raw"):
         words = [getattr(key, column) for key in keys]
         distinct = list(dict.fromkeys(words))
         number = {word: i for i, word in enumerate(distinct)}
-        made.values[column] = pa.array(distinct, pa.string())
-        made.of_key[column] = np.array([number[word] for word in words] or [0], np.int32)
-    made.values["pattern"] = pa.array([p.id for p in grammar.patterns], pa.string())
-    made.of_key["pattern"] = np.array([key.pattern for key in keys] or [0], np.int32)
-    made.values["timers"] = pa.array(list(grammar.timers), pa.string())
-    made.values["host"] = pa.array(sheet.records.senders.hosts.values, pa.string())
-    made.values["text"] = pa.array(sheet.records.reader.texts.values, pa.string())
-    made.values["source"] = sources
-    return made
+        codes = np.array([number[word] for word in words], np.int32)
+        found[column] = _words(codes, pa.array(distinct, pa.string()))
+    return found
 
 
-def _batch(  # noqa: PLR0917  # one call
-    rows: Rows,
-    sheet: Sheet,
-    placed: Placed,
-    rank: np.ndarray,
-    number: int,
-    base: int,
-    dictionaries: _Dictionaries,
+def _known(values: np.ndarray, kind: pa.DataType, missing: int = -1) -> pa.Array:
+    unknown = values == missing
+    return pa.array(values, mask=unknown if unknown.any() else None).cast(kind)
+
+
+def _words(codes: np.ndarray, words: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(_known(codes, pa.int32()), words)
+
+
+def _batch(
+    rows: Rows, sheet: Sheet, records: pa.RecordBatch, keys: pa.RecordBatch
 ) -> pa.RecordBatch:
-    record = rows.record
-    columns = sheet.columns
-
-    def words(name: str, codes: np.ndarray) -> pa.Array:
-        indices = known(codes.astype(np.int32, copy=False), pa.int32())
-        return pa.DictionaryArray.from_arrays(indices, dictionaries.values[name])
-
-    def known(values: np.ndarray, kind: pa.DataType, missing: int = -1) -> pa.Array:
-        unknown = values == missing
-        return pa.array(values, mask=unknown if unknown.any() else None).cast(kind)
-
-    arrays = {
-        "segment": pa.array(placed.segment[record].astype(np.int32, copy=False)),
-        "engine": pa.array(placed.engine[record].astype(np.int16)),
-        "step": known(placed.step[record], pa.int64()),
-        "steps": known(placed.steps[record], pa.int32()),
-        "rank": known(rank[record], pa.int32()),
-        "host": words("host", columns["host"][record]),
-        "at": known(columns["at"][record], pa.timestamp("us"), UNKNOWN),
-        "text": words("text", _texts(rows, sheet)),
-        "source": words("source", np.full(len(record), number, np.int32)),
-        "line": pa.array(columns["line"][record]),
-        "timers": words("timers", placed.flavour[record]),
-        "record": pa.array(record + np.int32(base)),
-    }
-    for name in ("kind", "name", "raw", "pattern"):
-        arrays[name] = words(name, dictionaries.of_key[name][rows.key])
-    for name in MEASURES:
-        arrays[name] = _measure(rows, name)
-    return pa.RecordBatch.from_arrays([arrays[field.name] for field in SCHEMA], schema=SCHEMA)
+    texts = pa.array(sheet.records.reader.texts.values, pa.string())
+    columns = {"text": _words(_texts(rows, sheet), texts)}
+    for known, which in ((records, rows.record), (keys, rows.key)):
+        taken = pc.take(known, pa.array(which), boundscheck=False)
+        columns |= dict(zip(known.schema.names, taken.columns, strict=True))
+    columns |= {name: _measure(rows, name) for name in MEASURES}
+    return pa.RecordBatch.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA)
 
 
 def _texts(rows: Rows, sheet: Sheet) -> np.ndarray:
@@ -225,4 +215,4 @@ def _measure(rows: Rows, name: str) -> pa.Array:
     values = rows.measures.get(name)
     if values is None:
         return pa.nulls(len(rows.record), pa.float64())
-    return pa.array(values, from_pandas=True)
+    return numbers(values, np.isnan(values))
