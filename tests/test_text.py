@@ -301,6 +301,19 @@ def test_the_document_is_strict_json_and_agrees_with_the_run(sample_run: Sample)
     assert found["coverage"]["lines"] == 20
 
 
+def test_mean_and_spread_are_of_the_same_steps_known_in_the_same_way(sample_run: Sample) -> None:
+    """Timers of each step, and a rate for every tenth: only the rate tells of whole steps."""
+    run = sample_run("slow_data_0.19.8")
+    rates = run.steps[run.steps["whole_seconds"].notna()]
+    told = document(run)["steps"]
+    assert (told["rows"], told["averaged"], told["seconds_from"]) == (40, 4, "throughput")
+    assert told["seconds"] == pytest.approx(rates["whole_seconds"].mean())
+    assert told["median"] == pytest.approx(rates["whole_seconds"].median())
+    assert told["median"] <= told["p95"] <= rates["whole_seconds"].max()
+    assert "40 of them printed, median 47.2 ms, 95 % under" in shown(run, 400)
+    assert "of the 4 averaged" in shown(run, 400)
+
+
 TEN = (
     *VARIED, "zero3_0.19.8", "straggler_0.16.9", "slow_data_0.19.8", "memory_breakdown_0.19.8",
     "deepspeed_pipeline_2023",
@@ -334,10 +347,9 @@ def test_the_document_has_every_number_of_the_terminal(sample_run: Sample, name:
     facts = {line.split()[0]: line for line in rows_of(text, "Run")[1:]}
     if steps["rows"]:
         assert f"{steps['last']:,}, {steps['rows']:,} of them printed" in facts["Steps"]
-    if steps["median"] is not None and steps["spread_rows"] > 1:
+    if steps["median"] is not None and steps["averaged"] > 1:
         spread = f"median {format_seconds(steps['median'])}, 95 % under "
-        spread += f"{format_seconds(steps['p95'])} of {count_of(steps['spread_rows'], 'step')}"
-        assert spread in facts["Steps"]
+        assert spread + format_seconds(steps["p95"]) in facts["Steps"]
     if steps["skipped"]:
         assert f"{steps['skipped']:,} skipped" in facts["Steps"]
     if steps["samples_per_second"]:

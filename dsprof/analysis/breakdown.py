@@ -35,7 +35,6 @@ class Breakdown:
             time per step and rank), `mixed` (that is compute and communication unseparated);
             `step`, `shown` (seconds), `source` and `line` of its last row.
         windows: printed rows it is the mean of.
-        whole: those of them whose whole duration the source says; of others only timers.
         first, last: optimizer steps at which it begins and ends.
     """
 
@@ -43,7 +42,6 @@ class Breakdown:
     classes: dict[str, float]
     phases: pd.DataFrame
     windows: int
-    whole: int
     first: int
     last: int
 
@@ -53,33 +51,20 @@ class Breakdown:
         return sum(known) if known else None
 
 
-#: Steps whose whole duration a source must tell before the others are taken to be like them.
-_ENOUGH = 2
+#: Steps whose whole duration a source must tell before timers are left aside.
+_ENOUGH = 3
 
 
 def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """The rows of the (segment, engine) that took most time, without its first step.
 
-    Launches and engines have different step times: their mean would be of nothing. Timers
-    leave out what nobody timed. Where a source prints them for every step and says of enough
-    how long the whole one took, the others get the mean of what the timers left out of those:
-    so the mean step rests on all steps that carry phases. Rows are good for means only.
+    Launches and engines have different step times: their mean would be of nothing. Nor would
+    a mean of steps that are known in different ways: timers leave out what nobody timed. So
+    where a source says of enough steps how long all of each took, these alone are meant.
     """
     part = _warm(_longest_part(steps))
     whole = whole_steps(part)
-    rest = part.drop(whole.index)
-    if rest.empty:
-        return whole
-    if len(whole) < _ENOUGH:
-        return part
-    untimed = max(0.0, float((whole["seconds"] - part.loc[whole.index, "seconds"]).mean()))
-    longer = rest["seconds"] + untimed
-    rest = rest.assign(
-        seconds=longer,
-        communication_share=rest["communication_share"] * rest["seconds"] / longer,
-        **{Class.OTHER: rest[Class.OTHER].fillna(0.0) + untimed},
-    )
-    return pd.concat([whole, rest]).sort_index()
+    return whole if len(whole) >= _ENOUGH else part
 
 
 def regular_steps(steps: pd.DataFrame) -> pd.DataFrame:
@@ -112,7 +97,6 @@ def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
         classes={name: float(told[name].fillna(0).mean()) for name in known},
         phases=_phase_table(main_phases(told, phases)),
         windows=len(told),
-        whole=int((told["seconds_from"] != "timers").sum()),
         first=int(told["step"].iloc[0]),
         last=int(told["step"].iloc[-1]),
     )

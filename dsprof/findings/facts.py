@@ -154,15 +154,12 @@ class Facts:
         many = self.breakdown
         if many.windows == 1:
             return f"one printed step, {many.last}"
-        said = f"mean of {many.windows:,} printed steps, {many.first:,} to {many.last:,}"
-        if 0 < many.whole < many.windows:
-            said += f"; how long all of it takes is told for {many.whole:,} of them"
-        return said
+        return f"mean of {many.windows:,} printed steps, {many.first:,} to {many.last:,}"
 
     @cached_property
     def straggler(self) -> Straggler | None:
         """The slowest rank; None if ranks cannot be compared (stages of a pipeline cannot)."""
-        return None if self.is_pipeline else straggler(main_phases(self.steps, self.run.phases))
+        return None if self.is_pipeline else straggler(main_phases(self.series, self.run.phases))
 
     @cached_property
     def has_config(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_steps, regular_steps
+from dsprof.analysis.breakdown import main_steps
 from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, icicle, timeline
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
@@ -84,7 +84,7 @@ def _label(steps: pd.DataFrame) -> str:
 
 
 def _lead(steps: pd.DataFrame) -> str:
-    known = regular_steps(steps)["seconds"]
+    known = main_steps(steps)["seconds"]
     if known.empty:
         return "The source tells no step times."
     low, middle, high = np.percentile(known, [5, 50, 95])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import Breakdown, breakdown_of, main_steps, regular_steps
+from dsprof.analysis.breakdown import Breakdown, breakdown_of, main_steps
 from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.words import number
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class Overview:
     """Optimizer steps in figures; None where the source does not say.
 
-    Means are over the launch and engine that took most time, its first row left out
-    where there are enough: `averaged` rows of `rows` in all.
+    Means, median and `p95` are over the launch and engine that took most time, its first row
+    left out where there are enough, and of the rest those that say how long a whole step took
+    where some do: `averaged` rows of `rows` in all.
     """
 
     rows: int
@@ -32,8 +33,6 @@ class Overview:
     seconds_from: str | None  # how `seconds` is known: the word of `Run.steps.seconds_from`
     median: float | None
     p95: float | None
-    spread_from: str | None  # the same of `median` and `p95`
-    spread_rows: int  # steps that those two are of
     classes: dict[str, float]  # seconds of the mean step
     phases: list[Phase]  # largest first
     parts: list[Part]  # what the terminal's table shows of the two
@@ -50,8 +49,7 @@ def overview(run: Run) -> Overview:
     steps = run.steps
     main = main_steps(steps)
     mean = breakdown_of(main, run.phases)
-    regular = regular_steps(steps)
-    seconds = regular["seconds"]
+    seconds = main["seconds"]
     return Overview(
         rows=len(steps),
         first=_whole(steps["step"].min()),
@@ -62,8 +60,6 @@ def overview(run: Run) -> Overview:
         seconds_from=_measure(main),
         median=number(seconds.median()),
         p95=number(seconds.quantile(0.95)),
-        spread_from=_measure(regular),
-        spread_rows=len(regular),
         classes=dict(mean.classes) if mean else {},
         phases=_phases(mean.phases) if mean else [],
         parts=_parts(mean, run) if mean else [],

@@ -137,10 +137,10 @@ def _steps(seen: Overview) -> str:
     said = [which, f"{seen.rows:,} of them printed"]
     if seen.launches > 1:
         said.append(f"in {seen.launches:,} launches")
-    if seen.median is not None and seen.p95 is not None and seen.spread_rows > 1:
+    if seen.median is not None and seen.p95 is not None and seen.averaged > 1:
         median, most = format_seconds(seen.median), format_seconds(seen.p95)
-        of = words.steps_by(seen.spread_rows, seen.spread_from)
-        said.append(f"median {median}, 95 % under {most} of {of}")
+        of = "" if seen.averaged == seen.rows else f" of the {seen.averaged:,} averaged"
+        said.append(f"median {median}, 95 % under {most}{of}")
     if seen.skipped:
         said.append(f"{seen.skipped:,} skipped (overflow)")
     return ", ".join(said)
