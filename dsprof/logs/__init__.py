@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -23,11 +23,17 @@ from dsprof.grammar import Grammar
 from dsprof.logs.containers import Containers
 from dsprof.logs.coverage import Unread
 from dsprof.logs.csv_monitor import is_scalar_file, read_scalars
-from dsprof.logs.ranges import ranges_of, scan_ranges
+from dsprof.logs.ranges import Range, ranges_of, scan_range
 from dsprof.logs.records import without_cycle_collection
 from dsprof.logs.scan import Scanner
 from dsprof.logs.source import Source, bytes_of, is_plain, sources_of
 from dsprof.logs.table import SCHEMA, Sheet, events_table
+from dsprof.logs.workers import shared
+
+#: Bytes that are worth a process of their own.
+_SHARE: Final = 16 << 20
+
+_Job = tuple[Source, Range | None, bool]  # the whole if no range is told; the last of a file
 
 __all__ = ["SCHEMA", "Coverage", "Log", "Reader", "read"]
 
@@ -73,17 +79,41 @@ class Log:
 
 
 class Reader:
-    """Reads one growing source: feed what came, ask for the table when wanted."""
+    """Reads one growing source: feed what came, ask for the table when wanted.
+
+    Attributes:
+        bytes: plain bytes read.
+        fault: why the source was not read to its end.
+        broken: one of its ranges could not be read.
+    """
 
     def __init__(
-        self, grammar: Grammar, source: Source, scanner: Scanner | None = None, read: int = 0
+        self,
+        grammar: Grammar,
+        source: Source,
+        scanner: Scanner | None = None,
+        read: int = 0,
+        *,
+        broken: bool = False,
     ) -> None:
         self.source = source
         self.bytes = read
-        self.fault: DsprofError | None = None  # why it was not read to its end
+        self.fault: DsprofError | None = None
+        self.broken = broken
         self.grammar = grammar
         self.scanner = Scanner(grammar) if scanner is None else scanner
         self._containers = Containers()
+
+    def __getstate__(self) -> dict[str, object]:
+        """What another process needs: what was found, not the means of finding."""
+        kept = ("source", "bytes", "fault", "broken", "scanner")
+        return {name: getattr(self, name) for name in kept}
+
+    def join(self, later: Reader) -> None:
+        """Adds what was found in the range right behind."""
+        self.broken |= later.broken
+        self.bytes += later.bytes
+        self.scanner.join(later.scanner)
 
     def feed(self, data: bytes) -> None:
         self.bytes += len(data)
@@ -113,7 +143,7 @@ def read(
     Args:
         paths: where the logs are.
         grammar: dialects to read with; the built-in ones if None.
-        processes: worker processes for large plain files.
+        processes: how many may share the work, this one among them.
         progress: called with the number of plain bytes just read.
 
     Raises:
@@ -122,12 +152,9 @@ def read(
     grammar = grammars.builtin() if grammar is None else grammar
     report = progress or (lambda _: None)
     sources = sources_of(paths)
+    texts = [source for source in sources if not is_scalar_file(source.name)]
     with without_cycle_collection():
-        readers = [
-            _read_source(source, grammar, processes, report)
-            for source in sources
-            if not is_scalar_file(source.name)
-        ]
+        readers = _read_all(texts, grammar, processes, report)
     faults = [reader.fault for reader in readers if reader.fault is not None]
     if faults and not any(reader.bytes for reader in readers):
         raise faults[0]
@@ -135,15 +162,52 @@ def read(
     return _log(readers, grammar, scalar_files, last=True)
 
 
-def _read_source(
-    source: Source, grammar: Grammar, processes: int, progress: Callable[[int], None]
-) -> Reader:
-    if processes > 1 and is_plain(source.name):
-        parts = ranges_of(source.name, processes, grammar)
-        if len(parts) > 1:
-            with suppress(OSError):  # one reader stops where the fault is, and says so
-                scanner = scan_ranges(parts, grammar, progress)
-                return Reader(grammar, source, scanner, parts[-1].end)
+def _read_all(
+    sources: Sequence[Source], grammar: Grammar, processes: int, progress: Callable[[int], None]
+) -> list[Reader]:
+    """A reader of each source that has read it; files are shared among processes."""
+    files = [Path(source.name) for source in sources if Path(source.name).is_file()]
+    sizes = {str(file): file.stat().st_size for file in files}
+    processes = min(processes, sum(sizes.values()) // _SHARE)
+    if processes < 2:
+        return [_read_source(source, grammar, progress) for source in sources]
+    jobs = [job for source in sources if source.name in sizes for job in _jobs_of(source, grammar)]
+    done: dict[str, Reader] = {}
+    for part in shared(jobs, partial(_read_job, grammar), processes):
+        progress(part.bytes)
+        if part.source.name in done:
+            done[part.source.name].join(part)
+        else:
+            done[part.source.name] = part
+    return [
+        done[source.name]
+        if source.name in done and not done[source.name].broken
+        else _read_source(source, grammar, progress)
+        for source in sources
+    ]
+
+
+def _jobs_of(source: Source, grammar: Grammar) -> list[_Job]:
+    """Ranges of a large plain file, another one as a whole."""
+    parts = ranges_of(source.name, grammar) if is_plain(source.name) else []
+    if len(parts) < 2:
+        return [(source, None, True)]
+    return [(source, part, part is parts[-1]) for part in parts]
+
+
+def _read_job(grammar: Grammar, job: _Job) -> Reader:
+    source, part, last = job
+    with without_cycle_collection():
+        if part is None:
+            return _read_source(source, grammar, lambda _: None)
+        try:
+            scanner = scan_range(part, grammar, last=last)
+        except OSError:  # one reader stops where the fault is, and says so
+            return Reader(grammar, source, broken=True)
+    return Reader(grammar, source, scanner, part.end - part.start)
+
+
+def _read_source(source: Source, grammar: Grammar, progress: Callable[[int], None]) -> Reader:
     reader = Reader(grammar, source)
     try:
         for data in bytes_of(source.name):

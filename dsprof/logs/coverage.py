@@ -7,18 +7,31 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from dsprof.logs.wrappers import study
 
+
+def _bytes_like(kind: bytes) -> np.ndarray:
+    """Which of the 256 bytes a regex for one of them takes."""
+    regex = re.compile(kind)
+    return np.array([regex.match(bytes([byte])) is not None for byte in range(256)])
+
+
 _WORD_END: Final = rb"[A-Za-z_)%'\"]"
-#: A word, a colon or an equals sign, and a number with a fraction or an exponent. Beginning
-#: with the sign, which is rarer than letters, makes the search three times faster.
+#: From the sign on: a word, a colon or an equals sign, and a number with a fraction or an
+#: exponent.
 _METRIC: Final = re.compile(
     rb"[:=](?:(?<=%b.)|(?<=%b .)) ?'?-?\d{1,12}(?:\.\d|e[-+]\d)" % (_WORD_END, _WORD_END)
 )
+_ENDS_WORD: Final = _bytes_like(_WORD_END)
+_BEGINS_NUMBER: Final = _bytes_like(rb"['\d-]")
+_COLON, _EQUALS, _BLANK = b":= "
 _DIGITS: Final = re.compile(r"\d+")
 _WHOLE: Final = 4 << 20  # bytes of a source looked at line by line; then a sample
 _EVERY: Final = 512  # of the pieces behind that
 _KEPT_SHAPES: Final = 2000
+_LONGEST_BAR: Final = 4096
 _HASHED: Final = bytes.maketrans(b"0123456789", b"##########")
 
 
@@ -46,12 +59,12 @@ class Unread:
         """
         high = counted = -1
         number = before + 1
-        for match in _METRIC.finditer(piece):
-            start = match.start()
-            if start < high:
-                continue  # a line that was seen already
-            low = max(piece.rfind(b"\n", 0, start), piece.rfind(b"\r", max(high, 0), start)) + 1
-            high = min(_find(piece, b"\n", start), _find(piece, b"\r", start, 4096))
+        for start in _signs(piece):
+            if start < high or not _METRIC.match(piece, start):
+                continue  # a line that was seen already, or no metric
+            seen = max(high, 0)
+            low = max(piece.rfind(b"\n", seen, start), piece.rfind(b"\r", seen, start)) + 1
+            high = _end_of_line(piece, start)
             self.metric_lines += 1
             if low in taken:
                 self.read_lines += 1
@@ -68,6 +81,12 @@ class Unread:
         self.sampled |= later.sampled
         self.metric_lines += later.metric_lines
         self.read_lines += later.read_lines
+
+    def skip(self, size: int, pieces: int) -> None:
+        """Leaves what went before, read elsewhere, out of the sample."""
+        self._bytes += size
+        self._pieces += pieces
+        self.sampled |= self._bytes > _WHOLE
 
     def wants(self, piece: bytes) -> bool:
         """Whether this piece is in the sample."""
@@ -92,10 +111,22 @@ class Unread:
                 self.example[shape] = (number, text.decode("utf-8", "replace"))
 
 
-def _find(piece: bytes, end: bytes, start: int, reach: int | None = None) -> int:
-    stop = len(piece) if reach is None else min(start + reach, len(piece))
-    found = piece.find(end, start, stop)
-    return found if found >= 0 else len(piece)
+def _signs(piece: bytes) -> list[int]:
+    """Where the signs stand that may be a metric's: few are, and looking is cheap."""
+    text = np.frombuffer(piece, np.uint8)
+    inner = text[2:-2]
+    at = np.flatnonzero((inner == _COLON) | (inner == _EQUALS)) + 2
+    at = at[_BEGINS_NUMBER[text[at + 1 + (text[at + 1] == _BLANK)]]]
+    at = at[_ENDS_WORD[text[at - 1 - (text[at - 1] == _BLANK)]]]
+    found: list[int] = at.tolist()
+    return found
+
+
+def _end_of_line(piece: bytes, start: int) -> int:
+    bar = piece.find(b"\r", start, start + _LONGEST_BAR)
+    stop = bar if bar >= 0 else len(piece)
+    end = piece.find(b"\n", start, stop)
+    return end if end >= 0 else stop
 
 
 def shape_of(text: str) -> str:

@@ -1,28 +1,23 @@
-"""One large file read by several processes, each a range of its bytes.
+"""Large files in ranges of their bytes, for processes to share.
 
-A line belongs to the range in which it begins, so ranges may be cut anywhere. A process
-leaves what it found in a file, and the ranges are joined in order; the result is that of
-one process reading the whole.
+A line belongs to the range in which it begins, so ranges may be cut anywhere; joined in
+order they give what one process finds that reads the whole.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import BinaryIO, Final
 
 from dsprof.grammar import Grammar
 from dsprof.logs.bars import LOOK_BACK
-from dsprof.logs.records import without_cycle_collection
 from dsprof.logs.scan import Scanner
 
-_SMALLEST: Final = 32 << 20  # a smaller range does not pay for its process
+_SIZE: Final = 8 << 20  # of a range: much more than its overhead, much less than a file
+_MOST: Final = 256  # ranges of a file
 _PORTION: Final = 1 << 18
 _HEAD: Final = 1 << 20  # a year, if there is one, is told by then
 _FOLLOWED: Final = 4 << 20  # behind a range, for the sake of blocks that it opened
@@ -38,11 +33,11 @@ class Range:
     year: int
 
 
-def ranges_of(name: str, processes: int, grammar: Grammar) -> list[Range]:
-    """Equal ranges, none too small; a single one if the file is not worth splitting."""
+def ranges_of(name: str, grammar: Grammar) -> list[Range]:
+    """Equal ranges; a single one if the file is not worth splitting."""
     size = Path(name).stat().st_size
-    count = max(1, min(processes, size // _SMALLEST))
-    if count == 1:
+    count = min(size // _SIZE, _MOST)
+    if count < 2:
         return [Range(name, 0, size, 0)]
     with Path(name).open("rb") as file:
         head = Scanner(grammar)
@@ -51,39 +46,6 @@ def ranges_of(name: str, processes: int, grammar: Grammar) -> list[Range]:
     cuts = [size * i // count for i in range(count + 1)]
     year = head.records.senders.year
     return [Range(name, start, end, year if start else 0) for start, end in pairwise(cuts)]
-
-
-def scan_ranges(
-    ranges: list[Range], grammar: Grammar, progress: Callable[[int], None] | None = None
-) -> Scanner:
-    """Reads the ranges at once, one process each, and joins what they found."""
-    with TemporaryDirectory(prefix="dsprof-") as folder:
-        files = [str(Path(folder) / str(i)) for i in range(len(ranges))]
-        with ProcessPoolExecutor(len(ranges), get_context("spawn")) as pool:
-            work = [
-                pool.submit(_scan_to_file, part, grammar, file, last=part is ranges[-1])
-                for part, file in zip(ranges, files, strict=True)
-            ]
-            whole: Scanner | None = None
-            for part, done, file in zip(ranges, work, files, strict=True):
-                done.result()
-                with Path(file).open("rb") as stream:
-                    scanner: Scanner = pickle.load(stream)  # noqa: S301  # written by us just now
-                if whole is None:
-                    whole = scanner
-                else:
-                    whole.join(scanner)
-                if progress is not None:
-                    progress(part.end - part.start)
-    assert whole is not None
-    return whole
-
-
-def _scan_to_file(part: Range, grammar: Grammar, file: str, *, last: bool) -> None:
-    with without_cycle_collection():
-        scanner = scan_range(part, grammar, last=last)
-    with Path(file).open("wb") as stream:
-        pickle.dump(scanner, stream, protocol=5)
 
 
 def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
@@ -95,6 +57,7 @@ def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
             for _ in _line_in_parts(file):  # the rest of a line that began before
                 pass
             scanner.look_at(_before(file, file.tell()))
+            scanner.unread.skip(part.start, part.start // _PORTION)
         position = file.tell()
         while position < part.end:
             data = file.read(min(_PORTION, part.end - position))

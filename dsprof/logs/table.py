@@ -128,7 +128,8 @@ def events_table(sheets: Sequence[Sheet], grammar: Grammar) -> tuple[pa.Table, b
             "record": pa.array(np.arange(base, base + sheet.records.count, dtype=np.int32)),
         }
         records, keys = pa.record_batch(known), pa.record_batch(_of_keys(sheet, grammar))
-        batches += [_batch(rows, sheet, records, keys) for rows in sheet.rows()]
+        texts = pa.array(sheet.records.reader.texts.values, pa.string())
+        batches += [_batch(rows, sheet, records, keys, texts) for rows in sheet.rows()]
         base += sheet.records.count
     table = pa.Table.from_batches(batches, SCHEMA)
     return table.unify_dictionaries() if len(sheets) > 1 else table, counted
@@ -193,9 +194,8 @@ def _words(codes: np.ndarray, words: pa.Array) -> pa.Array:
 
 
 def _batch(
-    rows: Rows, sheet: Sheet, records: pa.RecordBatch, keys: pa.RecordBatch
+    rows: Rows, sheet: Sheet, records: pa.RecordBatch, keys: pa.RecordBatch, texts: pa.Array
 ) -> pa.RecordBatch:
-    texts = pa.array(sheet.records.reader.texts.values, pa.string())
     columns = {"text": _words(_texts(rows, sheet), texts)}
     for known, which in ((records, rows.record), (keys, rows.key)):
         taken = pc.take(known, pa.array(which), boundscheck=False)

@@ -243,11 +243,12 @@ def test_a_process_that_cannot_read_its_range_leaves_the_file_to_one_that_says_w
     path = tmp_path / "run.log"
     path.write_bytes(NOISY)
 
-    def fail(*_: object) -> Scanner:
+    def fail(*_: object, **__: bool) -> Scanner:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(ranges, "_SMALLEST", len(NOISY) // 2 - 1)
-    monkeypatch.setattr(logs, "scan_ranges", fail)
+    monkeypatch.setattr(ranges, "_SIZE", len(NOISY) // 2 - 1)
+    monkeypatch.setattr(logs, "_SHARE", 1)
+    monkeypatch.setattr(logs, "scan_range", fail)
     _fail(monkeypatch, NOISY, 500_000)
     log = logs.read([path], processes=2)
     assert log.coverage.bytes == 500_000

@@ -111,9 +111,32 @@ def test_two_processes_give_the_events_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run.log"
-    path.write_bytes(TEXT)
-    monkeypatch.setattr(ranges, "_SMALLEST", len(TEXT) // 2 - 1)
-    assert difference(WHOLE.events, logs.read([path], processes=2).events) == ""
+    path.write_bytes(TEXT * 3)
+    whole = logs.read([path])
+    monkeypatch.setattr(ranges, "_SIZE", len(TEXT) // 3)
+    monkeypatch.setattr(logs, "_SHARE", 1)
+    told: list[int] = []
+    both = logs.read([path], processes=2, progress=told.append)
+    assert difference(whole.events, both.events) == ""
+    assert both.coverage == whole.coverage
+    assert both.meta["fingerprints"] == whole.meta["fingerprints"]
+    assert sum(told) == len(TEXT) * 3
+
+
+def test_many_files_shared_by_two_processes_give_the_events_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(5):
+        (tmp_path / f"run_rank{rank}.log").write_bytes(_text(3 + rank))
+    (tmp_path / "run_rank5.log.gz").write_bytes(gzip.compress(_text(7)))
+    (tmp_path / "run_rank6.log.gz").write_bytes(gzip.compress(_text(7))[:-20])
+    one = logs.read([tmp_path])
+    monkeypatch.setattr(logs, "_SHARE", 1)
+    both = logs.read([tmp_path], processes=2)
+    assert difference(one.events, both.events) == ""
+    assert both.coverage == one.coverage
+    assert both.meta == one.meta
+    assert len(both.meta["faults"]) == 1
 
 
 @settings(max_examples=60, deadline=None)
