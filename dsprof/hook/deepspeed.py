@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dsprof.events import Class
-from dsprof.hook.parts import Parts, after, before, timed
+from dsprof.hook.parts import Parts, after, before
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Phase, Timeline, Track
@@ -44,10 +44,10 @@ def _backward(engine: Any, parts: Parts) -> None:
     begin, end = parts.guard(direct.begin), parts.guard(direct.end)
     parts.patches.method(engine, "_backward_prologue", lambda raw: before(begin, raw))
     parts.patches.method(engine, "_backward_epilogue", lambda raw: after(raw, end))
-    loss, done = parts.guard(parts.marks.loss), parts.guard(parts.backward_done)
+    loss, done = parts.guard(parts.metrics.loss), parts.guard(parts.backward_done)
 
     def around(raw: Call) -> Call:
-        inner = timed(raw, parts.enter, parts.leave, parts.track, phase)
+        inner = parts.timed(raw, phase)
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             loss(args[0] if args else kwargs.get("loss"))
@@ -64,7 +64,7 @@ def _closed(engine: Any, parts: Parts) -> None:
     """Whether a call of `step` ended an optimizer step, the engine's own counter says."""
     step = engine.global_steps
     if step >= parts.track.step:
-        parts.marks.write(
+        parts.metrics.write(
             step, engine.optimizer, engine.get_global_grad_norm(), engine.skipped_steps
         )
         parts.timeline.close_step(parts.track, step)

@@ -35,6 +35,32 @@ class Guard:
 
         return guarded
 
+    def around(
+        self, raw: Callable[..., Any], before: Callable[[], Any], after: Callable[[Any], Any]
+    ) -> Callable[..., Any]:
+        """`raw` between `before()` and `after(what that gave)`, both made harmless.
+
+        In one function, for this is called at every phase: each call in between costs.
+        """
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.off:
+                return raw(*args, **kwargs)
+            try:
+                held = before()
+            except Exception as error:  # noqa: BLE001 - the hook's edge: training goes on
+                self.fail(error)
+                return raw(*args, **kwargs)
+            try:
+                return raw(*args, **kwargs)
+            finally:
+                try:
+                    after(held)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self.fail(error)
+
+        return call
+
     def fail(self, error: Exception) -> None:
         """Switch off, say so in one line, and record it if that is still possible."""
         self.off = True

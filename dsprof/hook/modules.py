@@ -66,7 +66,7 @@ def _close_after(optimizer: Any, parts: Parts) -> None:
     """The end of the optimizer's step, in a hook that runs after the one that times it."""
 
     def close(stepped: Any) -> None:
-        parts.marks.write(parts.track.step, stepped)
+        parts.metrics.write(parts.track.step, stepped)
         parts.timeline.close_step(parts.track, parts.track.step)
 
     closed = parts.guard(close)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from dsprof.events import Class
-from dsprof.hook.marks import Marks
+from dsprof.hook.metrics import Metrics
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
-from dsprof.hook.spans import Frame, Phase, Track
+from dsprof.hook.spans import Frame, Phase
 
 
 class Parts:
@@ -20,15 +21,18 @@ class Parts:
         self.recorder, self.patches = recorder, patches
         self.guard, self.timeline = recorder.guard, recorder.timeline
         self.track = self.timeline.track(step)
-        self.marks = Marks(recorder.writer, self.track, scaled=scaled)
+        self.metrics = Metrics(self.timeline, self.track, scaled=scaled)
         self.enter, self.leave = self.guard(self.timeline.enter), self.guard(self.timeline.leave)
 
     def span(self, owner: Any, method: str, path: str, class_: Class) -> None:
         """Time every call of a method as the phase `path`."""
         phase = self.timeline.phase(path, class_)
-        self.patches.method(
-            owner, method, lambda raw: timed(raw, self.enter, self.leave, self.track, phase)
-        )
+        self.patches.method(owner, method, lambda raw: self.timed(raw, phase))
+
+    def timed(self, raw: Call, phase: Phase) -> Call:
+        """`raw` as a phase."""
+        timeline = self.timeline
+        return self.guard.around(raw, partial(timeline.enter, self.track, phase), timeline.leave)
 
     def forward(self, owner: Any, method: str = "forward", then: Call | None = None) -> None:
         """Time a model's forward; without gradients it is evaluation. `then` gets its output."""
@@ -45,7 +49,7 @@ class Parts:
             return timeline.enter(track, evaluating)
 
         def finished(result: Any) -> None:
-            self.marks.output(result)
+            self.metrics.output(result)
             if then is not None:
                 then(result)
 
@@ -124,19 +128,6 @@ def around_closure(around: Callable[[Call], Call], args: Any, kwargs: Any) -> An
     if callable(kwargs.get("closure")):
         return args, {**kwargs, "closure": around(kwargs["closure"])}
     return None
-
-
-def timed(raw: Call, enter: Call, leave: Call, track: Track, phase: Phase) -> Call:
-    """`raw` as a phase."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        frame = enter(track, phase)
-        try:
-            return raw(*args, **kwargs)
-        finally:
-            leave(frame)
-
-    return call
 
 
 def before(action: Call, raw: Call) -> Call:

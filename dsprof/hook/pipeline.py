@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from functools import partial
 from typing import Any, Final
 
 from dsprof.events import Class
 from dsprof.hook.deepspeed import checkpoints, parts_of
-from dsprof.hook.parts import Parts, timed
+from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
 
@@ -42,8 +43,9 @@ def _instruction(name: str, function: Any, parts: Parts) -> Any:
     """A plain function, for the engine binds it to itself at each use."""
     path, class_ = INSTRUCTIONS.get(name, (name, Class.OTHER))
     phase = parts.timeline.phase(path, class_)
-    enter = parts.guard(parts.timeline.enter_forward) if path == "forward" else parts.enter
-    wrapper = timed(function, enter, parts.leave, parts.track, phase)
+    timeline = parts.timeline
+    enter = timeline.enter_forward if path == "forward" else timeline.enter
+    wrapper = parts.guard.around(function, partial(enter, parts.track, phase), timeline.leave)
     if path != "backward":
         return functools.wraps(function)(wrapper)
     done = parts.guard(parts.backward_done)
@@ -59,8 +61,8 @@ def _instruction(name: str, function: Any, parts: Parts) -> Any:
 def _closed(engine: Any, parts: Parts) -> None:
     step = engine.global_steps
     if step >= parts.track.step:
-        parts.marks.add(getattr(engine, "agg_train_loss", None))
-        parts.marks.write(
+        parts.metrics.add(getattr(engine, "agg_train_loss", None))
+        parts.metrics.write(
             step, engine.optimizer, engine.get_global_grad_norm(), engine.skipped_steps
         )
         parts.timeline.close_step(parts.track, step)

@@ -58,3 +58,26 @@ def test_what_is_no_exception_of_ours_passes_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         guard(interrupt)()
     assert not guard.off
+
+
+def test_what_is_put_around_a_function_changes_neither_its_result_nor_its_error() -> None:
+    seen: list[object] = []
+    around = Guard().around(divmod, lambda: 7, seen.append)
+    assert around(9, 4) == (2, 1)
+    with pytest.raises(ZeroDivisionError):
+        around(9, 0)
+    assert seen == [7, 7]
+
+
+@pytest.mark.parametrize("fails_before", [True, False])
+def test_a_failure_around_a_function_switches_off_and_the_function_runs_once(
+    capsys: pytest.CaptureFixture[str], *, fails_before: bool
+) -> None:
+    guard, calls = Guard(), list[int]()
+    before, after = (fail, list[object]().append) if fails_before else (lambda: None, fail)
+    around = guard.around(calls.append, before, after)
+    around(1)
+    around(2)
+    assert guard.off
+    assert calls == [1, 2]
+    assert capsys.readouterr().err.count("planted") == 1

@@ -6,22 +6,23 @@ would make the host wait.
 
 from __future__ import annotations
 
+from time import perf_counter_ns as now
 from typing import Any
 
-from dsprof.hook.spans import Track
-from dsprof.recording import Writer
+from dsprof.hook.spans import Timeline, Track
 
 
-class Marks:
+class Metrics:
     """Collects over the micro-batches of a step, written when it closes."""
 
-    def __init__(self, writer: Writer, track: Track, *, scaled: bool) -> None:
-        self.writer, self.track = writer, track
+    def __init__(self, timeline: Timeline, track: Track, *, scaled: bool) -> None:
+        self.timeline, self.track = timeline, track
+        self.writer = timeline.writer
         self.scaled = scaled  # fp16: the loss is scaled, and steps can be skipped
         self.losses: list[float] = []
         self.given = False  # backward passes through us, so outputs need no look
         names = ("loss", "lr", "grad_norm", "loss_scale", "skipped")
-        self.names = {name: writer.name(name) for name in names}
+        self.names = {name: self.writer.name(name) for name in names}
 
     def output(self, result: Any) -> None:
         """A model that returns its loss; used where backward does not pass through us."""
@@ -36,25 +37,31 @@ class Marks:
 
     def add(self, loss: Any) -> None:
         """One micro-batch's loss, where it lies in host memory."""
+        begin = now()
         value = scalar(loss)
         if value is not None:
             self.losses.append(value)
+        self.timeline.own += now() - begin
 
     def write(self, step: int, optimizer: Any, grad_norm: Any = None, skipped: Any = None) -> None:
         """A step closed: write what is known of it, and forget its losses."""
+        begin = now()
         losses, self.losses = self.losses, []
-        mean = sum(losses) / len(losses) if losses else None
-        self._metric("loss", mean, step)
-        self._metric("lr", learning_rate(optimizer), step)
-        self._metric("grad_norm", grad_norm, step)
+        known = {
+            "loss": sum(losses) / len(losses) if losses else None,
+            "lr": learning_rate(optimizer),
+            "grad_norm": grad_norm,
+        }
         if self.scaled:
-            self._metric("loss_scale", getattr(optimizer, "cur_scale", None), step)
-            self._metric("skipped", skipped, step)
-
-    def _metric(self, name: str, value: Any, step: int) -> None:
-        known = number(value)
-        if known is not None:
-            self.writer.metric(self.names[name], known, step, engine=self.track.number)
+            known["loss_scale"] = getattr(optimizer, "cur_scale", None)
+            known["skipped"] = skipped
+        for name, value in known.items():
+            read = number(value)
+            if read is not None:
+                self.writer.metric(
+                    self.names[name], read, step, engine=self.track.number, at_ns=begin
+                )
+        self.timeline.own += now() - begin
 
 
 def loss_in(result: Any) -> Any:
@@ -81,5 +88,5 @@ def learning_rate(optimizer: Any) -> Any:
 def scalar(value: Any) -> float | None:
     """The number in a tensor of one element in host memory."""
     if getattr(value, "is_cpu", False) and value.numel() == 1:
-        return float(value.detach())
+        return float(value.item())
     return None
