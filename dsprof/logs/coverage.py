@@ -114,8 +114,8 @@ class Unread:
 def _signs(piece: bytes) -> list[int]:
     """Where the signs stand that may be a metric's: few are, and looking is cheap."""
     text = np.frombuffer(piece, np.uint8)
-    inner = text[2:-2]
-    at = np.flatnonzero((inner == _COLON) | (inner == _EQUALS)) + 2
+    inner = text[1:-2]  # a letter stands before it, and three bytes of a number behind
+    at = np.flatnonzero((inner == _COLON) | (inner == _EQUALS)) + 1
     at = at[_BEGINS_NUMBER[text[at + 1 + (text[at + 1] == _BLANK)]]]
     at = at[_ENDS_WORD[text[at - 1 - (text[at - 1] == _BLANK)]]]
     found: list[int] = at.tolist()

@@ -1,0 +1,51 @@
+"""Lines that look like metrics are found wherever they stand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsprof.logs import coverage
+from dsprof.logs.coverage import Unread
+
+SNIPPETS = [
+    "a:1.5",
+    "a: 1.5",
+    "a = 2e-3",
+    "b': '3.0'",
+    "x =-1.0",
+    ":",
+    "= ",
+    " ",
+    "\n",
+    "\r",
+    "7",
+    "%: 9.",
+]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(SNIPPETS)).map("".join))
+def test_every_metric_that_the_expression_finds_begins_at_a_sign(text: str) -> None:
+    piece = text.encode()
+    signs = set(coverage._signs(piece))
+    assert {match.start() for match in coverage._METRIC.finditer(piece)} <= signs
+
+
+@pytest.mark.parametrize(
+    ("piece", "shapes"),
+    [
+        (b"a:1.5", {"a:#.#"}),
+        (b"x\nloss: 2.5 lr=1e-4\n\ny\n", {"loss: #.# lr=#e-#"}),
+        (b"\rloss: 2.5\rlr = 1e-4\r", {"loss: #.#", "lr = #e-#"}),
+        (b"12:30:05.123 x\nwarm: up\nC:\n=\n", set()),
+    ],
+)
+def test_lines_that_look_like_metrics_are_told_by_their_shape(
+    piece: bytes, shapes: set[str]
+) -> None:
+    unread = Unread()
+    unread.look(piece, set(), 0)
+    assert set(unread.shapes) == shapes
+    assert unread.metric_lines == len(shapes)
