@@ -43,7 +43,7 @@ def live(
         DsprofError: with `once`, nothing is there; else there is no terminal to draw on.
     """
     screen = not once and not as_json
-    if screen and not sys.stdout.isatty():
+    if screen and not (sys.__stdout__ and sys.__stdout__.isatty() and _draws_on_terminal()):
         raise DsprofError("standard output is no terminal", "", "use --once or --json")
     pipe = _keyboard_back() if screen and "-" in paths else 0
     watch = Watch(paths, parsers=parsers, link=link, pipe=pipe)
@@ -60,6 +60,11 @@ def live(
         pass
     finally:
         watch.close()
+
+
+def _draws_on_terminal() -> bool:
+    """Screens are drawn on standard error, so that a pipe behind the command stays clean."""
+    return sys.__stderr__ is not None and sys.__stderr__.isatty()
 
 
 def _keyboard_back() -> int:

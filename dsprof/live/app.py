@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -33,6 +34,7 @@ from dsprof.live.watch import Watch
 
 SCREENS: Final = ("overview", "ranks", "communication", "memory", "problems", "log")
 
+_SWITCH: Final = 0.001  # seconds after which a key may interrupt the judging
 _STALLED: Final = 5.0  # seconds a refresh may take before it is said
 
 
@@ -132,6 +134,7 @@ class Live(App[None]):
 
     def _look_again(self) -> None:
         """In a thread of its own: a file system that stalls holds up no key."""
+        sys.setswitchinterval(_SWITCH)
         while not self._over.is_set():
             self._began = time.monotonic()
             cost = time.thread_time()

@@ -61,7 +61,7 @@ class Chart(Widget):
             label = "step"
             line = [Segment(_numbers(bars, wide), look.style("muted"))]
         axis = Segment(f"{label:>{_AXIS - 1}} ", look.style("muted"))
-        return Strip([axis, *line]).extend_cell_length(self.size.width, look.style())
+        return Strip([axis, *line]).simplify().extend_cell_length(self.size.width, look.style())
 
 
 def stack_of(bar: Bar) -> Stack:

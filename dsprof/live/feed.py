@@ -24,7 +24,7 @@ from dsprof.logs.source import sources_of
 from dsprof.recording import Recordings, is_recording
 
 LARGE: Final = 32 << 20  # bytes of a log from which on its end is read first
-TAIL: Final = 4 << 20
+TAIL: Final = 2 << 20
 _SLICE: Final = 1 << 20  # bytes read at once
 _LOOK_EVERY: Final = 2.0  # seconds between two looks for new files
 _AHEAD: Final = 1_000  # launches that a log's past may hold

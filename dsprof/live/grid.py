@@ -18,6 +18,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from dsprof.live.look import Look
+from dsprof.live.text import plain_line
 from dsprof.text import plain
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class Grid(ScrollView, can_focus=True):
             left -= width + _GAP
             segments.append(Segment(" " * _GAP, ground))
             segments.append(Segment(fitted(cell.text, width, column.right), _style(cell, look, on)))
-        return Strip(segments).extend_cell_length(self.virtual_size.width, ground)
+        return Strip(segments).simplify().extend_cell_length(self.virtual_size.width, ground)
 
     def selected_region(self) -> Region:
         """Where the cursor is drawn, on this widget."""
@@ -203,7 +204,7 @@ class Grid(ScrollView, can_focus=True):
 
 def fitted(text: str, width: int, right: bool = False) -> str:
     """Words cut or filled to so many cells; what is cut says so."""
-    bare = plain(text)
+    bare = plain_line(text)
     if cell_len(bare) > width:
         return set_cell_size(bare, max(0, width - 1)) + "…" if width > 1 else bare[:width]
     pad = " " * (width - cell_len(bare))

@@ -59,7 +59,7 @@ def ranks(picture: Picture, width: int, *, colour: bool) -> Table:
         Column("late by", 8, right=True),
         Column("waits", 8, right=True),
         *(Column(name, max(8, min(longest, len(name))), right=True) for name in table.phases),
-        Column("step", 9, right=True),
+        Column("at step", 9, right=True),
     ]
     usual = sum(table.medians) or math.inf
     return columns, [
@@ -158,8 +158,21 @@ def memory(picture: Picture) -> Table:
     ]
     told = {row.rank: row for row in picture.memory}
     order = [*told, *(rank for rank in gpus if rank not in told)]
-    return columns, [
+    rows = [
         Row(rank, tuple(_memory(rank, told.get(rank), gpus.get(rank), measures))) for rank in order
+    ]
+    return _told(columns, rows)
+
+
+def _told(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
+    """Without the columns that say nothing in any row."""
+    keep = [
+        at
+        for at in range(len(columns))
+        if any(at < len(row.cells) and row.cells[at].text not in {"", "-"} for row in rows)
+    ]
+    return [columns[at] for at in keep], [
+        Row(row.key, tuple(row.cells[at] for at in keep if at < len(row.cells))) for row in rows
     ]
 
 

@@ -17,9 +17,10 @@ from dsprof.events import Kind
 from dsprof.logs import SCHEMA as LOGGED
 
 WINDOW: Final = 60  # steps, as long as they are not more than `ROWS`
-LEAST: Final = 24  # steps, whatever their rows: rules need twenty
-ROWS: Final = 120_000
-SAMPLE_ROWS: Final = 120_000
+LEAST: Final = 22  # steps, up to `MOST_ROWS`: rules need twenty besides the first
+ROWS: Final = 100_000
+MOST_ROWS: Final = 200_000
+SAMPLE_ROWS: Final = 80_000
 _CONFIG: Final = 4_000
 _PROBLEMS: Final = 4_000
 _LOOSE: Final = 20_000  # rows of no step
@@ -169,7 +170,8 @@ def _last_steps(table: pa.Table) -> pa.Table:
     keep = here & (step < 0)
     keep[np.flatnonzero(keep)[:-_LOOSE]] = False
     if len(seen):
-        fits = int(np.searchsorted(counts[::-1].cumsum(), ROWS))
-        steps = min(WINDOW, max(LEAST, fits))
+        total = counts[::-1].cumsum()
+        fits, most = (int(np.searchsorted(total, rows)) for rows in (ROWS, MOST_ROWS))
+        steps = min(WINDOW, max(1, fits, min(LEAST, most)))
         keep |= here & (step >= seen[-steps:][0])
     return table if keep.all() else table.filter(pa.array(keep))

@@ -41,15 +41,13 @@ def ranks_of(run: Run, processes: Sequence[Process]) -> RankTable:
     names = _columns(means)
     own = means[[name for name in means if name not in meets]].sum(axis=1)
     waits = means[[name for name in means if name in meets]].sum(axis=1)
-    medians = means.median()
+    medians = means.quantile(0.5, interpolation="lower")
     shown = _shown(means, names)
     by_rank = {p.rank: p for p in processes if p.segment == _last(processes)}
     everyone = sorted({*map(int, means.index), *(r for r in by_rank if r is not None)})
     hosts = _hosts(run, by_rank)
-    rows = [
-        _rank_row(rank, hosts.get(rank, ""), by_rank.get(rank), shown, own, waits)
-        for rank in everyone
-    ]
+    means_of = _MeanSteps(shown, own, waits)
+    rows = [_rank_row(rank, hosts.get(rank, ""), by_rank.get(rank), means_of) for rank in everyone]
     late, sentence = _who_is_late(run, told, waits)
     return RankTable(
         phases=tuple(names),
@@ -93,27 +91,30 @@ def _hosts(run: Run, by_rank: dict[int | None, Process]) -> dict[int, str]:
     return found | {r: p.host for r, p in by_rank.items() if r is not None and p.host}
 
 
-def _rank_row(  # noqa: PLR0917 - a row's columns
-    rank: int,
-    host: str,
-    process: Process | None,
-    shown: Frame,
-    own: pd.Series[float],
-    waits: pd.Series[float],
-) -> RankRow:
-    told = rank in shown.index
+class _MeanSteps:
+    """The mean step of each rank, by rank."""
+
+    def __init__(self, shown: Frame, own: pd.Series[float], waits: pd.Series[float]) -> None:
+        table = zip(shown.index, shown.to_numpy(float).tolist(), strict=True)
+        self.phases = {int(rank): tuple(seconds) for rank, seconds in table}
+        self.own = dict(zip(self.phases, own.tolist(), strict=True))
+        self.waits = dict(zip(self.phases, waits.tolist(), strict=True))
+        self.usual = float(own.quantile(0.5, interpolation="lower")) if len(own) else 0.0
+        self.nothing = (None,) * shown.shape[1]
+
+
+def _rank_row(rank: int, host: str, process: Process | None, means: _MeanSteps) -> RankRow:
+    own, waits = means.own.get(rank), means.waits.get(rank)
     quiet = process is not None and process.state in {"silent", "died"}
     return RankRow(
         rank=rank,
         host=host,
         state=process.state if process else "",
         step=process.step if process else None,
-        seconds=float(own[rank] + waits[rank]) if told else None,
-        phases=tuple(shown.to_numpy(float)[shown.index.get_loc(rank)].tolist())
-        if told
-        else (None,) * shown.shape[1],
-        excess=float(own[rank] - own.median()) if told and len(own) > 1 else None,
-        waits=float(waits[rank]) if told else None,
+        seconds=None if own is None or waits is None else own + waits,
+        phases=means.phases.get(rank, means.nothing),
+        excess=None if own is None or len(means.own) < 2 else own - means.usual,
+        waits=waits,
         operation=process.operation if process is not None and quiet else None,
     )
 

@@ -43,9 +43,9 @@ def lines(picture: Picture) -> Iterator[str]:
 
 
 def plain_line(text: str) -> str:
-    """Without control characters; blanks at the beginning of a line are kept."""
-    body = text.lstrip(" ")
-    return " " * (len(text) - len(body)) + plain(body)
+    """Without control characters; the blanks that a line begins with are kept."""
+    body = text.lstrip(" \t")
+    return " " * len(text[: len(text) - len(body)].expandtabs(4)) + plain(body)
 
 
 def _lines(picture: Picture) -> Iterator[str]:

@@ -71,10 +71,13 @@ class Watch:
         if new or died != self._deaths or self._now is None:
             self._deaths = died
             self._judge()
-        if self._since is None or (self._stale and self._may_judge_whole()):
+        if self._since is None:
+            self._since = self._now  # something is there at once; the rest at the next look
+        elif self._stale and self._may_judge_whole():
             self._judge_whole()
         if self._changed:
             self._draw(at)
+        pa.default_memory_pool().release_unused()
         self._tails = {name: tail_of(log) for name, log in self.feed.logs.items()}
         return self._picture(at)
 
@@ -103,6 +106,7 @@ class Watch:
 
     def _judge(self) -> None:
         """The last steps."""
+        self._now = None  # two of them at once would be memory for nothing
         self._now = self._run(self._store.recent())
         self._stale = self._changed = True
 
@@ -139,10 +143,8 @@ class Watch:
 
     def _remember_findings(self, at: float) -> None:
         now, since = self._now, self._since
-        if self.feed.processes and self._now is not None and self._now.steps.empty:
-            return  # what a report would miss is only not there yet
-        shown = {_key(found): (found, False) for found in (since.findings if since else [])}
-        shown |= {_key(found): (found, True) for found in (now.findings if now else [])}
+        shown = {_key(found): (found, False) for found in _findings(since)}
+        shown |= {_key(found): (found, True) for found in _findings(now)}
         for key, (found, is_now) in shown.items():
             before = self._seen.get(key)
             begun = before.since if before and before.gone is None else at
@@ -193,6 +195,14 @@ class Watch:
             gpus=drawn_.gpus,
             problems=drawn_.problems,
         )
+
+
+def _findings(run: Run | None) -> list[Finding]:
+    """Before the first step nothing is missing: it is only not there yet."""
+    if run is None:
+        return []
+    early = run.steps.empty
+    return [found for found in run.findings if not (early and found.rule == "unaccounted-time")]
 
 
 def _key(found: Finding) -> tuple[str, tuple[int, ...]]:

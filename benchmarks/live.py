@@ -1,0 +1,226 @@
+"""What watching costs: `python -m benchmarks.live [--ranks 512] [--seconds 120] [--log-gb 5]`.
+
+A simulator writes real recordings, `--ranks` of them at two steps per second each, while the
+real program draws on a terminal of 160 x 48 that this process holds. CPU time and memory are
+the kernel's figures of that program; a key's answer is the time from writing it to the first
+byte drawn. The log is text that repeats itself, larger than what is read at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import pty
+import select
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from dsprof.recording import Writer
+
+SIZE = (48, 160)
+RATE = 2.0  # steps per second of each rank
+KEEP = 4 << 20  # bytes of a rank's recording: the ring turns in the first minutes
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+Result = tuple[str, str, str, bool]
+
+
+class Program:
+    """`dsprof live` on a pseudo terminal."""
+
+    def __init__(self, *paths: str) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
+        self.begun = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "dsprof", "live", *paths],
+            stdin=slave, stdout=slave, stderr=slave, env=os.environ | {"TERM": "xterm-256color"},
+        )  # fmt: skip
+        os.close(slave)
+        self.seen = bytearray()
+
+    def draw(self, seconds: float) -> bool:
+        """Take what it draws for so long; whether there was anything."""
+        until = time.monotonic() + seconds
+        drew = False
+        while (left := until - time.monotonic()) > 0 and select.select(
+            [self._master], [], [], left
+        )[0]:
+            self.seen += os.read(self._master, 1 << 16)
+            del self.seen[: -(1 << 20)]
+            drew = True
+        return drew
+
+    def wait_for(self, words: bytes, seconds: float) -> float | None:
+        """Seconds since the start until it drew `words`."""
+        while time.monotonic() - self.begun < seconds:
+            self.draw(0.02)
+            if words in self.seen:
+                return time.monotonic() - self.begun
+        return None
+
+    def answer(self, key: bytes) -> float:
+        """Seconds until a key changes the screen."""
+        while self.draw(0.05):
+            pass  # what it draws of itself is no answer
+        begun = time.monotonic()
+        os.write(self._master, key)
+        select.select([self._master], [], [], 5.0)
+        return time.monotonic() - begun
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    @property
+    def memory(self) -> int:
+        """Resident bytes."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+
+class Ranks:
+    """Recordings that grow: eight spans, four collectives and a loss a step and rank."""
+
+    def __init__(self, folder: str, count: int) -> None:
+        self.writers = [
+            Writer.create(
+                folder, {"rank": r, "world": count, "host": f"node-{r // 8:03}"}, keep_bytes=KEEP
+            )
+            for r in range(count)
+        ]
+        self.step = 0
+
+    def write(self) -> None:
+        self.step += 1
+        end = time.perf_counter_ns()
+        for rank, writer in enumerate(self.writers):
+            _step(writer, self.step, end - 400_000_000, 60_000_000 if rank == 7 else 40_000_000)
+
+
+def _step(writer: Writer, step: int, at: int, each: int) -> None:
+    begin = at
+    for name, kind in _PHASES:
+        phase = writer.name(name, 0, kind)
+        for micro in range(2):
+            writer.span(phase, at, at + each, step, micro)
+            at += each
+    for number in range(4):
+        call = writer.name("all_gather", writer.name("forward", 0, "compute"))
+        writer.collective(
+            call, writer.name("world"), at, at, 1_000_000, step, -1, 1 << 22, 1, number
+        )
+    writer.metric(writer.name("loss"), 1 / step, step, 0, 0, at)
+    writer.step(step, begin, at, (0.2, 0.05, 0.0, 0.02, 0.01, 0.0, 0.0, 0.02), 2)
+    writer.flush()
+
+
+_PHASES = (("data", "data"), ("forward", "compute"), ("backward", "compute"), ("step", "optimizer"))
+
+
+def simulate(folder: str, count: int) -> None:
+    """Write for ever, every rank at its rate."""
+    ranks = Ranks(folder, count)
+    due = time.monotonic()
+    while True:
+        ranks.write()
+        due += 1 / RATE
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def many_ranks(count: int, seconds: float) -> Iterator[Result]:
+    with tempfile.TemporaryDirectory() as folder:
+        writer = subprocess.Popen([sys.executable, "-m", "benchmarks.live", "--simulate", folder,
+                                   "--ranks", str(count)])  # fmt: skip
+        time.sleep(2)
+        program = Program(folder)
+        answers: list[float] = []
+        memory: list[int] = []
+        try:
+            program.wait_for(b"RUNNING", 60)
+            program.draw(20)  # settle
+            cpu, begun = program.cpu, time.monotonic()
+            while time.monotonic() - begun < seconds:
+                program.draw(2.0)
+                answers.append(program.answer(b"21"[len(answers) % 2 :][:1]))
+                memory.append(program.memory)
+            share = (program.cpu - cpu) / (time.monotonic() - begun)
+        finally:
+            program.close()
+            writer.kill()
+            writer.wait()
+    third = max(1, len(memory) // 3)
+    grown = statistics.median(memory[-third:]) / statistics.median(memory[:third])
+    what = f"{count} ranks, {seconds:.0f} s"
+    yield f"{what}: CPU of one core", f"{share:.0%}", "< 50 %", share < 0.5
+    slow = statistics.quantiles(answers, n=20)[-1] if len(answers) > 1 else answers[0]
+    middle = statistics.median(answers)
+    yield (f"{what}: a key's answer, median and p95", f"{middle * 1e3:.0f} ms, {slow * 1e3:.0f} ms",
+           "p95 < 200 ms", slow < 0.2)  # fmt: skip
+    most = max(memory)
+    yield f"{what}: memory at most", f"{most / 2**20:.0f} MiB", "< 400 MB", most < 400e6
+    yield f"{what}: last third over first", f"{grown:.2f}", "<= 1.1", grown <= 1.1
+
+
+def large_log(size: int) -> Iterator[Result]:
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "run.log"
+        _write_log(log, size)
+        program = Program(str(log))
+        try:
+            seconds = program.wait_for(b"per step", 60)
+        finally:
+            program.close()
+    said = "never" if seconds is None else f"{seconds:.2f} s"
+    yield (f"a log of {size / 1e9:.1f} GB: first figures on the screen", said, "< 2 s",
+           seconds is not None and seconds < 2)  # fmt: skip
+
+
+def _write_log(path: Path, size: int) -> None:
+    """Steps with timers between lines that say nothing."""
+    filler = b"".join(b"[2026-01-02 03:04:05] worker %d: nothing to see\n" % n for n in range(200))
+    step = 0
+    with path.open("wb", buffering=1 << 20) as file:
+        while file.tell() < size:
+            step += 1
+            file.write(filler)
+            file.write(
+                b"[2026-01-02 03:04:05,000] [INFO] [logging.py:96:log_dist] [Rank 0] step=%d, "
+                b"skipped=0, lr=[0.001], mom=[(0.9, 0.999)]\nsteps: %d loss: 1.0000 "
+                b"iter time (s): 0.500 samples/sec: 16.000\n" % (step, step)
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=512)
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--log-gb", type=float, default=5.0)
+    parser.add_argument("--simulate", help=argparse.SUPPRESS)
+    wanted = parser.parse_args()
+    if wanted.simulate:
+        simulate(wanted.simulate, wanted.ranks)
+    results = [*many_ranks(wanted.ranks, wanted.seconds)] if wanted.ranks else []
+    results += large_log(int(wanted.log_gb * 1e9)) if wanted.log_gb else []
+    for what, measured, bar, ok in results:
+        print(f"{what:<52} {measured:>18}   {bar:<14} {'ok' if ok else 'MISS'}")
+    sys.exit(not all(ok for *_, ok in results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""A picture that never changes, and what the screens make of it, letter by letter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from textual.pilot import Pilot
+
+from dsprof.live.app import Live
+from dsprof.live.headless import settled
+from dsprof.live.picture import Picture
+from dsprof.live.watch import Watch
+from tests.live.jobs import ROOT, Job
+
+LOG = "sample_logs/killed_rank_torchrun_0.19.8.log"
+Keys = Callable[[Pilot[None]], Awaitable[None]]
+
+
+class Still(Watch):
+    """A watch that has read everything, and whose picture is given."""
+
+    still: Picture | None = None
+
+    def refresh(self, seconds: float = 0.25) -> Picture:
+        return super().refresh(seconds) if self.still is None else self.still
+
+
+@cache
+def watched() -> Still:
+    """The run of `folder` and a log beside it, read once."""
+    watch = Still([folder().name, str(ROOT / LOG)])
+    settled(watch)
+    return watch
+
+
+@cache
+def folder() -> TemporaryDirectory[str]:
+    """A finished run: 16 ranks on two nodes, rank 5 late, steps 41 on longer."""
+    place = TemporaryDirectory(prefix="dsprof-")
+    job = Job(Path(place.name), 16)
+    job.run(40, slow={5: 60})
+    job.run(10, slow={5: 60}, ms=150)
+    for rank, writer in enumerate(job.writers):
+        name = writer.name("allocated")
+        for step in range(1, 51):
+            writer.memory(name, (20 << 30) + step * rank * (1 << 20), step)
+    job.close()
+    return place
+
+
+@cache
+def picture() -> Picture:
+    """Of that run and a log beside it, at a fixed moment and from fixed places."""
+    watched().still = None
+    seen = settled(watched())
+    fixed = [replace(one, since=seen.at - 75.0 * n) for n, one in enumerate(seen.findings)]
+    return replace(
+        seen, at=1.8e9, sources=("runs/a", "run.log"), idle=3.0,
+        findings=tuple(replace(one, since=one.since - seen.at + 1.8e9) for one in fixed),
+    )  # fmt: skip
+
+
+def app_of(seen: Picture | None = None, *, colour: bool = True) -> Live:
+    still = seen or picture()
+    watched().still = still
+    return Live(watched(), every=60, colour=colour)
+
+
+def drive(app: Live, keys: Keys, size: tuple[int, int] = (80, 24)) -> None:
+    """Run the app at that size and press keys once it has drawn."""
+
+    async def run() -> None:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            while app.picture is None:
+                await pilot.pause(0.05)
+            await pilot.pause()
+            await keys(pilot)
+
+    asyncio.run(run())
+
+
+def text_of(app: Live) -> str:
+    """The letters on the screen, blanks at the ends of lines left out."""
+    width, height = app.size
+    lines = app.screen._compositor.render_strips()
+    return "\n".join(strip.text[:width].rstrip() for strip in lines[:height])

@@ -1,0 +1,269 @@
+"""The screens under their keys."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from dsprof.live.app import SCREENS, Live
+from dsprof.live.grid import Grid
+from dsprof.live.logview import LogView
+from dsprof.live.watch import Watch
+from tests.live.jobs import ROOT
+from tests.live.screens import app_of, drive, picture, text_of
+from tests.live.test_log import step_line
+
+KEPT = Path(__file__).parent / "kept"
+SIZES = ((80, 24), (160, 48))
+
+
+@pytest.mark.parametrize("name", SCREENS)
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("colour", [True, False], ids=["colour", "plain"])
+def test_every_screen_looks_as_it_was_agreed(
+    name: str, size: tuple[int, int], colour: bool
+) -> None:
+    """`DSPROF_KEEP=1` writes what is seen as agreed: look at it before you commit it."""
+    app = app_of(colour=colour)
+    seen = ""
+
+    async def keys(pilot: Pilot[None]) -> None:
+        nonlocal seen
+        await pilot.press(str(SCREENS.index(name) + 1))
+        await pilot.pause(0.1)
+        seen = text_of(app).replace(str(ROOT), "")
+
+    drive(app, keys, size)
+    file = KEPT / f"{name}-{size[0]}x{size[1]}{'' if colour else '-plain'}.txt"
+    if os.environ.get("DSPROF_KEEP"):
+        KEPT.mkdir(exist_ok=True)
+        file.write_text(seen + "\n", encoding="utf-8")
+    assert seen + "\n" == file.read_text(encoding="utf-8")
+
+
+def test_tab_goes_round_the_screens_and_back() -> None:
+    app = app_of()
+    shown: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        for key in ["tab"] * len(SCREENS) + ["shift+tab"]:
+            await pilot.press(key)
+            shown.append(app.screen_name)
+
+    drive(app, keys)
+    assert shown == [*SCREENS[1:], SCREENS[0], SCREENS[-1]]
+
+
+def test_a_rank_opens_with_its_own_steps_and_closes() -> None:
+    app = app_of()
+    seen: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("2", "home", "enter")
+        await pilot.pause(0.2)
+        seen.append(text_of(app))
+        await pilot.press("escape")
+        await pilot.pause(0.1)
+        seen.append(text_of(app))
+
+    drive(app, keys)
+    assert "rank 5 on node-0" in seen[0]
+    assert "60.0 ms later per step than the median rank" in " ".join(
+        seen[0].replace("│", "").split()
+    )
+    assert "rank 5 on node-0" not in seen[1]
+
+
+def test_a_finding_leads_to_the_line_that_proves_it_and_back() -> None:
+    app = app_of()
+    seen: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        grid = app.query_one("#findings", Grid)
+        died = [row.key for row in grid.rows if "SIGKILL" in row.cells[2].text]
+        grid.go(died[0])
+        await pilot.press("enter")
+        await pilot.pause(0.2)
+        seen.append(text_of(app))
+        await pilot.press("enter")
+        await pilot.pause(0.5)
+        seen.extend([app.screen_name, text_of(app)])
+        chosen = app.query_one("#log-grid", Grid).chosen
+        seen.append(str(chosen))
+        await pilot.press("1")
+        seen.append(app.screen_name)
+
+    drive(app, keys)
+    assert "critical: rank-died" in seen[0]
+    assert seen[1] == "log"
+    assert seen[3] == "103"
+    assert seen[4] == "overview"
+
+
+def test_a_search_goes_up_from_the_end_and_on() -> None:
+    app = app_of()
+    found: list[object] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"SIGTERM", "enter")
+        await pilot.pause(0.2)
+        grid = app.query_one("#log-grid", Grid)
+        found.append(grid.chosen)
+        await pilot.press("n")
+        found.append(grid.chosen)
+        await pilot.press("N")
+        found.append(grid.chosen)
+        await pilot.press("escape")
+        found.append(app.query_one(LogView).sought)
+
+    drive(app, keys)
+    assert isinstance(found[0], int)
+    assert isinstance(found[1], int)
+    assert found[1] < found[0]
+    assert found[2:] == [found[0], ""]
+
+
+def test_frozen_means_frozen(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_bytes(b"".join(map(step_line, range(1, 4))))
+    app = Live(Watch([str(path)]), every=0.05)
+    shown: list[int | None] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("p")
+        with path.open("ab") as file:
+            file.write(step_line(4))
+        await pilot.pause(1.0)
+        shown.append(app.picture.step if app.picture else None)
+        assert "FROZEN at " in text_of(app)
+        await pilot.press("p")
+        for _ in range(100):
+            if app.picture and app.picture.step == 4:
+                break
+            await pilot.pause(0.05)
+        shown.append(app.picture.step if app.picture else None)
+
+    drive(app, keys)
+    assert shown == [3, 4]
+
+
+def test_the_report_of_now_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = app_of()
+    monkeypatch.chdir(tmp_path)
+
+    def written() -> str:
+        return "".join(p.read_text(encoding="utf-8") for p in tmp_path.glob("dsprof-live-*.html"))
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("e")
+        for _ in range(600):
+            await pilot.pause(0.1)
+            if "</html>" in written():
+                return
+
+    drive(app, keys)
+    assert "wait for rank 5" in written()
+
+
+def test_help_lists_the_keys_and_light_turns() -> None:
+    app = app_of()
+    seen: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        await pilot.pause(0.1)
+        seen.append(text_of(app))
+        await pilot.press("escape", "d")
+        seen.append(app.theme)
+
+    drive(app, keys)
+    assert "write the HTML report" in seen[0]
+    assert seen[1] == "dsprof-light"
+
+
+@pytest.mark.parametrize("size", [(40, 10), (20, 5), (400, 100)])
+def test_no_size_breaks_a_screen(size: tuple[int, int]) -> None:
+    app = app_of()
+
+    async def keys(pilot: Pilot[None]) -> None:
+        for number in range(1, len(SCREENS) + 1):
+            await pilot.press(str(number), "enter")
+            await pilot.pause(0.05)
+            await pilot.press("escape")
+            assert "running" in text_of(app).lower() or "died" in text_of(app).lower()
+
+    drive(app, keys, size)
+
+
+def test_a_stalled_file_system_is_told() -> None:
+    app = app_of()
+
+    async def keys(pilot: Pilot[None]) -> None:
+        app._began = 1e-9  # a refresh that began long ago
+        app._notice_stall()
+        await pilot.pause(0.1)
+        assert "the files have not answered for" in text_of(app)
+
+    drive(app, keys)
+
+
+def test_what_a_log_says_cannot_steer_the_screen(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    hostile = [
+        b"\x1b]0;title\x07\x1b[2J\x1b[31mred \xe2\x80\xae reversed [bold]markup[/bold] [/]",
+        b"[@click=app.quit()]press me[/] \x9b31m \xc2\x9b",
+        b"y" * (2 << 20),
+        b"\xff\xfe\x00broken",
+    ]
+    error = b"[rank0]: torch.OutOfMemoryError: CUDA out of memory. [bold red]\x1b[5m Tried"
+    path.write_bytes(step_line(1) + b"\n".join(hostile) + b"\n" + error + b"\n" + step_line(2))
+    app = Live(Watch([str(path)]), every=60)
+    seen: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        for number in range(1, len(SCREENS) + 1):
+            await pilot.press(str(number))
+            await pilot.pause(0.1)
+            seen.append(text_of(app))
+        await pilot.press("1", "home", "enter")
+        await pilot.pause(0.1)
+        seen.append(text_of(app))
+
+    drive(app, keys, (120, 40))
+    everything = "\n".join(seen)
+    assert "[bold]markup[/bold]" in everything
+    assert "[@click=app.quit()]press me[/]" in everything
+    assert {c for c in everything if not c.isprintable()} <= {"\n"}
+
+
+def test_an_empty_folder_explains_itself(tmp_path: Path) -> None:
+    app = Live(Watch([str(tmp_path / "later")]), every=60)
+    seen: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        for number in range(1, len(SCREENS) + 1):
+            await pilot.press(str(number))
+            await pilot.pause(0.05)
+            seen.append(text_of(app))
+
+    drive(app, keys, (120, 30))
+    assert "WAITING" in seen[0]
+    assert f"waiting for {tmp_path / 'later'} to appear"[:60] in seen[0]
+    assert "no rank tells of its phases yet" in seen[1]
+    assert "comms_logger" in seen[2]
+    assert "nothing went wrong so far" in seen[4]
+
+
+def test_a_picture_without_anything_is_drawn() -> None:
+    bare = replace(picture(), bars=(), now=None, since=None, findings=(), step=None)
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("1")
+        assert "no step has a time yet" in text_of(app)
+
+    app = app_of(bare)
+    drive(app, keys)
