@@ -20,7 +20,7 @@ from rich.console import Console, Group, RenderableType
 import dsprof
 from dsprof.events import Severity
 from dsprof.findings import Advice, Finding
-from dsprof.run import Run, from_events
+from dsprof.run import Run, from_events, load
 from dsprof.text import document, plain, summary
 from dsprof.text.document import to_json
 from dsprof.text.overview import Overview, overview
@@ -312,6 +312,24 @@ def test_mean_and_spread_are_of_the_same_steps_known_in_the_same_way(sample_run:
     assert told["median"] <= told["p95"] <= rates["whole_seconds"].max()
     assert "40 of them printed, median 47.2 ms, 95 % under" in shown(run, 400)
     assert "of the 4 averaged" in shown(run, 400)
+
+
+def test_records_without_a_step_number_are_never_called_steps(tmp_path: Path) -> None:
+    log = tmp_path / "hf.log"
+    losses = ["1.5", "1.4", "nan", "nan"]
+    text = "[2024-03-15 13:0%d:00,000] [INFO] {'loss': %s, 'learning_rate': 0.1, 'epoch': 0.%d}\n"
+    log.write_text("".join(text % (n, loss, n) for n, loss in enumerate(losses)))
+    run = load(log)
+    told = document(run)
+    assert told["meta"]["counted_steps"] is True
+    assert (told["steps"]["rows"], told["steps"]["first"], told["steps"]["last"]) == (4, None, None)
+    assert told["steps"]["seconds"] is None  # a minute a record is not a minute a step
+    found = next(finding for finding in told["findings"] if finding["rule"] == "nan-loss")
+    assert found["title"] == "The loss is not finite at record 3"
+    assert found["steps"] is None
+    said = shown(run, 400)
+    assert "4 records, of which steps is unknown" in said
+    assert not re.search(r"\bsteps? \d", said)
 
 
 TEN = (

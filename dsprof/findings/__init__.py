@@ -22,6 +22,7 @@ from dsprof.findings import (
 )
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Abstention, Advice, Evidence, Finding
+from dsprof.findings.unnumbered import unnumbered
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -98,7 +99,8 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
     if isinstance(last, str) and not found:
         found.append(trust.no_verdict(last))
     _file("healthy", last, found, silent)
-    return sorted(found, key=_cost), silent
+    said = [unnumbered(one) for one in found] if run.counted else found
+    return sorted(said, key=_cost), silent
 
 
 def _file(

@@ -9,7 +9,10 @@ from dsprof.logs.kinds import NONE, Kinds, Source
 
 def number_bare(source: Source, kinds: Kinds, inside: np.ndarray, own: np.ndarray) -> bool:
     """Gives marks of one segment that name no step one from what is around them: a DeepSpeed
-    step line, a progress bar, or their own count. True if they had to be counted."""
+    step line, a progress bar, closing timer lines, or their own count.
+
+    True if it is their own count: they are then records, nobody knows of which steps.
+    """
     bare = inside[kinds.own[inside] & (source.step[inside] < 0)]
     if not len(bare):
         return False
@@ -19,10 +22,21 @@ def number_bare(source: Source, kinds: Kinds, inside: np.ndarray, own: np.ndarra
             own[mine] = _steps_between(source.step, numbered, mine)
     elif (source.bar[inside] >= 0).any():  # where bars do not fit, a count would not either
         own[bare] = _steps_from_bars(source, bare, inside)
+    elif len(ends := inside[kinds.end[inside]]) >= len(bare):
+        own[bare] = _steps_from_ends(source, bare, ends)
     else:
         own[bare] = _count_each(source, bare)
         return True
     return False
+
+
+def _steps_from_ends(source: Source, bare: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """How many steps were closed by then: by the rank that closes most of them."""
+    ends = max(_by_who(source, ends), key=len)
+    closed = np.searchsorted(ends, bare)
+    leads = int(closed[0] == 0)  # then a mark stands before the closing line of its step
+    told: np.ndarray = closed + leads
+    return told
 
 
 def _steps_from_bars(source: Source, bare: np.ndarray, inside: np.ndarray) -> np.ndarray:

@@ -24,7 +24,8 @@ __all__ = ["Placed", "Source", "place"]
 class Placed:
     """Parallel to the records. `steps` is -1 where no number of steps applies.
 
-    `counted` says that no line told a step number and lines were counted instead.
+    `counted` says that no line told a step number and lines were counted instead, without the
+    log showing where the count begins.
     """
 
     segment: np.ndarray
@@ -43,20 +44,33 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
     segment = segments_of(source, kinds, own)
     engine = engines_of(source, kinds, own, segment)
     launches = np.split(np.arange(len(segment)), np.flatnonzero(np.diff(segment)) + 1)
-    counted = [number_bare(source, kinds, inside, own) for inside in launches]
+    records = [number_bare(source, kinds, inside, own) for inside in launches]
     steps = np.full(len(segment), NONE, np.int64)
-    placed = Placed(segment, engine, np.where(own > 0, own, NONE), steps, flavour, any(counted))
-    for inside in launches:
-        placed.counted |= _place_launch(inside, kinds, own, source, placed)
+    placed = Placed(segment, engine, np.where(own > 0, own, NONE), steps, flavour, any(records))
+    for inside, unknown in zip(launches, records, strict=True):
+        _place_launch(inside, kinds, own, source, placed)
+        placed.counted |= _is_counted(inside, kinds, source, own)
+        if unknown:
+            steps[inside[kinds.own[inside]]] = NONE  # nobody knows how many each stands for
     told = (source.step > 0) & ~kinds.own  # names a step without being printed at its end
     placed.step[told] = source.step[told]
     return placed
 
 
+def _is_counted(inside: np.ndarray, kinds: Kinds, source: Source, own: np.ndarray) -> bool:
+    """No line of a launch tells a step, and the log does not show where a count would begin."""
+    ends = inside[kinds.end[inside]]
+    barred = bool((source.bar[inside] >= 0).any())  # then bars number the marks without a number
+    told = kinds.own[inside] & ((source.step[inside] >= 0) | (barred & (own[inside] > 0)))
+    if not len(ends) or told.any():
+        return False
+    return not kinds.starts[inside[inside < ends[0]]].any()
+
+
 def _place_launch(
     inside: np.ndarray, kinds: Kinds, own: np.ndarray, source: Source, placed: Placed
-) -> bool:
-    """Fills `placed` for the records of one launch; True if steps had to be counted."""
+) -> None:
+    """Fills `placed` for the records of one launch."""
     real = inside[own[inside] > 0]  # marks of steps; a mark of step 0 is printed at the start
     real = real[~_late(real, own, source)]  # such a mark says nothing of the lines around it
     births = inside[own[inside] == 0]
@@ -64,12 +78,11 @@ def _place_launch(
     placed.steps[real] = _windows(placed.step[real], placed.engine[real])
     who = _who(source)
     ranks = _of_each(ends, who, real)
-    counted = False
     for closing in ranks:
         marks = real[_may_be(source, real, closing[-1])] if len(closing) else real
         if closing is ranks[0] or len(marks):
             marks = marks if len(marks) else real
-            counted |= _number_ends(closing, marks, kinds, placed, born=bool(len(births)))
+            _number_ends(closing, marks, kinds, placed)
         else:
             _number_alike(closing, ranks[0], placed)
     before = inside[kinds.before[inside]]
@@ -80,7 +93,6 @@ def _place_launch(
     _take_last(inside[kinds.after[inside]], real, placed)
     placed.steps[inside[kinds.sums[inside] == 1]] = 1
     _take_windows(inside[kinds.sums[inside] == 2], real, placed)
-    return counted
 
 
 def _late(real: np.ndarray, own: np.ndarray, source: Source) -> np.ndarray:
@@ -146,20 +158,15 @@ def _windows(steps: np.ndarray, engine: np.ndarray) -> np.ndarray:
     return windows
 
 
-def _number_ends(
-    ends: np.ndarray, real: np.ndarray, kinds: Kinds, placed: Placed, *, born: bool
-) -> bool:
-    """Numbers closing lines from the marks between them, counting on from one to the next.
-
-    `born`: the log shows the beginning of the launch, so that a count starts at 1.
-    """
+def _number_ends(ends: np.ndarray, real: np.ndarray, kinds: Kinds, placed: Placed) -> None:
+    """Numbers closing lines from the marks between them, counting on from one to the next."""
     if not len(ends):
-        return False
+        return
     lead = real[kinds.leads[real]]
     anchors = lead if len(lead) else real
     if not len(anchors):
         placed.step[ends] = np.arange(1, len(ends) + 1)
-        return not born
+        return
     index = np.searchsorted(ends, anchors)
     if not len(lead):
         index -= 1  # other dialects print their own line behind the closing one
@@ -167,14 +174,13 @@ def _number_ends(
     index, anchors = index[usable], anchors[usable]
     if not len(anchors):
         placed.step[ends] = placed.step[real[-1]] + np.arange(1, len(ends) + 1)
-        return False
+        return
     index, first = np.unique(index, return_index=True)
     anchors = anchors[first]
     nearest = np.maximum(np.searchsorted(index, np.arange(len(ends)), side="right") - 1, 0)
     steps = placed.step[anchors[nearest]] + np.arange(len(ends)) - index[nearest]
     placed.step[ends] = np.where(steps < 1, NONE, steps)
     placed.engine[ends] = placed.engine[anchors[nearest]]
-    return False
 
 
 def _take_next(records: np.ndarray, closing: np.ndarray, placed: Placed, *, open_end: bool) -> None:

@@ -89,7 +89,7 @@ def _engine(run: Run, number: int, whole: pd.DataFrame, sources: list[str]) -> E
 def _step_sections(run: Run, parts: list[Engine]) -> list[Section]:
     many = len(parts) > 1
     return [
-        *(time_section(p.number, p.steps, many, p.told) for p in parts),
+        *(time_section(p.number, p.steps, many, p.told, counted=run.counted) for p in parts),
         *(phase_section(run, p.number, p.steps, p.phases, many) for p in parts),
     ]
 

@@ -28,7 +28,7 @@ def facts(run: Run) -> list[tuple[str, Cell]]:
         "Batch": _batch(known),
         "Model": _model(known),
         "Network": known.get("network"),
-        "Steps": _steps(run.steps),
+        "Steps": _steps(run.steps, counted=run.counted),
         "Launches": _launches(run.events["segment"]),
         "Time": _time(span(run.meta.get("sources") or [], run.events["at"])),
         "Read from": _sources(known),
@@ -132,9 +132,11 @@ def _model(known: dict[str, Any]) -> str:
     )
 
 
-def _steps(steps: pd.DataFrame) -> str:
+def _steps(steps: pd.DataFrame, *, counted: bool) -> str:
     if steps.empty:
         return ""
+    if counted:
+        return f"{words.count_of(len(steps), 'record')}, of which steps is unknown"
     first, last = int(steps["step"].min()), int(steps["step"].max())
     return f"{words.count_of(len(steps), 'step')} printed, {first:,} to {last:,}"
 

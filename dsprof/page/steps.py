@@ -55,10 +55,23 @@ def engines(run: Run) -> Iterator[tuple[int, pd.DataFrame]]:
         yield engine, run.steps[run.steps["engine"] == engine].reset_index(drop=True)
 
 
-def time_section(engine: int, steps: pd.DataFrame, many: bool, of: int | None = None) -> Section:
-    """The chart of every step; one per engine. `of`: steps before thinning."""
+def time_section(
+    engine: int,
+    steps: pd.DataFrame,
+    many: bool,
+    of: int | None = None,
+    *,
+    counted: bool = False,
+) -> Section:
+    """The chart of every step; one per engine.
+
+    Args:
+        of: steps before thinning.
+        counted: the source numbers no step, and these are its records.
+    """
     name = f"steps-{engine}"
-    title = f"Steps of engine {engine}" if many else "Steps"
+    noun = "Records (steps unknown)" if counted else "Steps"
+    title = f"{noun} of engine {engine}" if many else noun
     figure = timeline(steps)
     if figure is None:
         return Section(name, title, why=NO_STEPS)

@@ -74,6 +74,11 @@ class Run:
         return bool(spans.recorded(self.events).any())
 
     @property
+    def counted(self) -> bool:
+        """No line tells a step number: `step` counts what was printed, its real step is unknown."""
+        return bool(self.meta.get("counted_steps"))
+
+    @property
     def events(self) -> pd.DataFrame:
         """Everything that happened, known defects of the source repaired."""
         return self._repaired[0]
@@ -140,6 +145,7 @@ class Run:
             self.comm,
             self.config,
             recorded=self._recorded,
+            counted=self.counted,
         )
 
     @cached_property
@@ -163,7 +169,10 @@ class Run:
     def problems(self) -> pd.DataFrame:
         """Failures and warnings; `root_cause` marks what came first."""
         severities = {p.id: p.severity for p in self.grammar.patterns if p.severity}
-        return problems.problems(self.events, severities)
+        found = problems.problems(self.events, severities)
+        return (
+            found.assign(step=found["step"].mask(found["step"].notna())) if self.counted else found
+        )
 
     @cached_property
     def findings(self) -> list[Finding]:

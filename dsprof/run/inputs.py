@@ -42,7 +42,11 @@ def events_of(
     if log is None:
         return table, None, facts
     sources = [*log.meta["sources"], *facts["sources"]]
-    return _joined(log.events, table), log.coverage, {**log.meta, **facts, "sources": sources}
+    return (
+        _joined(log.events, table),
+        log.coverage,
+        {**log.meta, **facts, "sources": sources, "counted_steps": False},
+    )
 
 
 def divided(names: Sequence[str]) -> tuple[list[str], list[str]]:

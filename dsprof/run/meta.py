@@ -38,7 +38,8 @@ def meta(
     """What is known, under the canonical names; what is not known is absent.
 
     `versions` holds what is stated or follows from one place only; `version_range` says
-    how far DeepSpeed's version is known, and from what. `recordings` says of each recorded
+    how far DeepSpeed's version is known, and from what. `counted_steps` is true where no line
+    tells a step number and `step` counts what was printed. `recordings` says of each recorded
     process whether it ended, and the operation it was in when last heard of.
     """
     known = {name: config[name] for name in _FROM_CONFIG if name in config}
@@ -53,6 +54,7 @@ def meta(
         "hosts": hosts,
         "sources": sources,
         "recordings": facts.get("recordings"),
+        "counted_steps": facts.get("counted_steps") or None,
         "link_bytes_per_second": facts.get("link_bytes_per_second"),
     }
     return {name: value for name, value in found.items() if value not in (None, "", [], {})}

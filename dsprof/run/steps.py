@@ -48,6 +48,7 @@ def steps(
     config: Mapping[str, Any],
     *,
     recorded: bool = False,
+    counted: bool = False,
 ) -> pd.DataFrame:
     """One row per (segment, engine, step) that a mark or the timers of a step close.
 
@@ -59,7 +60,8 @@ def steps(
     step, however rarely: see `whole_steps`.
     Seconds of a class are the mean over the ranks, and missing where no timer of the run
     measures that class; `mixed` is the part of `other` that is compute and communication
-    unseparated. `recorded`: a recording saw every collective.
+    unseparated. `recorded`: a recording saw every collective. `counted`: steps are counted
+    records, so that the clock between two tells nothing of one step.
     """
     rows = of_kind(events, Kind.METRIC)
     rows = rows[rows["step"].notna()]
@@ -69,7 +71,8 @@ def steps(
         table[name] = values
     classes = class_seconds(table[list(STEP)], phases, comm, recorded=recorded)
     table["mixed"] = mixed_seconds(table, phases, classes)
-    _rates(table, classes, _batch_sizes(events, table, config), config)
+    clock = pd.Series(np.nan, table.index) if counted else _clock(table)
+    _rates(table, classes, clock, _batch_sizes(events, table, config), config)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
     if config.get("world_size") == 1:
@@ -140,6 +143,7 @@ def _batch_sizes(
 def _rates(
     table: pd.DataFrame,
     classes: pd.DataFrame,
+    clock: pd.Series[float],
     batch: pd.Series[float],
     config: Mapping[str, Any],
 ) -> None:
@@ -149,7 +153,7 @@ def _rates(
     stated = {"logged": table["step_seconds"], "throughput": batch / rate}
     timed = classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1)
     silent = _known_anywhere(table, [*stated.values(), timed]) == 0
-    known = stated | {"timers": timed, "clock": _clock(table).where(silent)}
+    known = stated | {"timers": timed, "clock": clock.where(silent)}
     table["seconds"], table["seconds_from"] = _in_one_way(table, known)
     table["whole_seconds"], table["whole_from"] = _in_one_way(table, stated)
     logged = table["seconds_from"] == "logged"

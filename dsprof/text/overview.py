@@ -25,7 +25,7 @@ class Overview:
     """
 
     rows: int
-    first: int | None
+    first: int | None  # None too where the source numbers no step
     last: int | None
     launches: int
     averaged: int
@@ -52,8 +52,8 @@ def overview(run: Run) -> Overview:
     seconds = main["seconds"]
     return Overview(
         rows=len(steps),
-        first=_whole(steps["step"].min()),
-        last=_whole(steps["step"].max()),
+        first=None if run.counted else _whole(steps["step"].min()),
+        last=None if run.counted else _whole(steps["step"].max()),
         launches=int(steps["segment"].nunique()),
         averaged=len(main),
         seconds=number(mean.seconds) if mean else None,

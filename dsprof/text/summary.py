@@ -133,8 +133,7 @@ def _ranks(run: Run) -> str:
 def _steps(seen: Overview) -> str:
     if not seen.rows:
         return ""
-    which = f"{seen.first:,}" if seen.first == seen.last else f"{seen.first:,} to {seen.last:,}"
-    said = [which, f"{seen.rows:,} of them printed"]
+    said = [_which(seen)]
     if seen.launches > 1:
         said.append(f"in {seen.launches:,} launches")
     if seen.median is not None and seen.p95 is not None and seen.averaged > 1:
@@ -144,6 +143,13 @@ def _steps(seen: Overview) -> str:
     if seen.skipped:
         said.append(f"{seen.skipped:,} skipped (overflow)")
     return ", ".join(said)
+
+
+def _which(seen: Overview) -> str:
+    if seen.first is None:
+        return f"{words.count_of(seen.rows, 'record')}, of which steps is unknown"
+    which = f"{seen.first:,}" if seen.first == seen.last else f"{seen.first:,} to {seen.last:,}"
+    return f"{which}, {seen.rows:,} of them printed"
 
 
 def _speed(seen: Overview) -> str:

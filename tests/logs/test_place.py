@@ -54,6 +54,33 @@ def test_without_any_step_number_closing_lines_are_counted() -> None:
     assert log.meta["counted_steps"] is True
 
 
+def test_a_count_from_the_launch_on_is_the_step() -> None:
+    log = read(LAUNCH + b"".join(GLOBAL % n for n in range(1, 4)))
+    assert log.meta["counted_steps"] is False
+
+
+def test_records_without_a_step_are_counted_and_said_to_be() -> None:
+    text = b"".join(b"{'loss': 1.5, 'learning_rate': 0.1, 'epoch': 0.%d}\n" % n for n in (1, 2, 3))
+    log = read(LAUNCH + text)
+    marks = [row for row in log.events.to_pylist() if row["name"] == "loss"]
+    assert [row["step"] for row in marks] == [1, 2, 3]
+    assert {row["steps"] for row in marks} == {None}
+    assert log.meta["counted_steps"] is True
+
+
+def test_records_among_closing_lines_are_of_the_steps_closed_by_then() -> None:
+    record = b"{'loss': 1.5, 'learning_rate': 0.1, 'epoch': 0.1}\n"
+    text = LAUNCH + b"".join(GLOBAL % n + (record if n % 5 == 0 else b"") for n in range(1, 21))
+    assert steps(text, "loss") == [5, 10, 15, 20]
+    assert [row["step"] for row in rows(text, raw="fwd")] == [*range(1, 21)]
+    assert read(text).meta["counted_steps"] is False
+
+
+def test_a_bar_behind_closing_lines_that_it_does_not_number_leaves_them_a_count() -> None:
+    bar = b" 51%|##### | 507/1000 [15:32<16:42,  2.03s/it]\n"
+    assert read(GLOBAL % 1 + bar + GLOBAL % 2 + bar).meta["counted_steps"] is True
+
+
 def test_timers_are_printed_each_step_and_marks_every_tenth() -> None:
     text = b"".join((mark(n) if n % 10 == 0 else b"") + GLOBAL % n for n in range(1, 31))
     assert [row["step"] for row in rows(text, raw="fwd")] == [*range(1, 31)]
