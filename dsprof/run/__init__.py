@@ -16,7 +16,7 @@ from dsprof import units
 from dsprof.errors import DsprofError
 from dsprof.run import comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
-from dsprof.run.defects import DEFECTS, phases_exceed_step
+from dsprof.run.defects import DEFECTS, long_pauses, phases_exceed_step
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
 from dsprof.run.unread import faults
@@ -88,8 +88,9 @@ class Run:
         """What was corrected, or cannot be trusted, and why."""
         over = steps.overrun(self.steps, self.phases, self.comm, recorded=self._recorded)
         late = phases_exceed_step(self.events, over)
+        paused = long_pauses(steps.pauses(self.steps))
         unread = faults(self.recorded, self._facts)
-        return table_of([*unread, *self._repaired[1], *([late] if late else [])])
+        return table_of([*unread, *self._repaired[1], *filter(None, (late, paused))])
 
     @cached_property
     def config(self) -> dict[str, Any]:

@@ -349,6 +349,15 @@ def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | No
     return met("phases-exceed-step", "doubt", text, steps)
 
 
+def long_pauses(steps: pd.DataFrame) -> Repair | None:
+    """`steps`: those before which a launch that only the clock times printed nothing for long."""
+    text = (
+        "before these lines the job printed nothing for more than half an hour, many times what "
+        "is usual: a pause (suspended, waiting, a long evaluation), left out of step times"
+    )
+    return met("pause", "repair", text, steps)
+
+
 def host_time_on_gpu(events: pd.DataFrame, _: Source) -> Outcome:
     """Recordings that began before their process used its GPU have the host's time alone."""
     told = known_rank(of_kind(events, Kind.CONFIG))

@@ -37,6 +37,11 @@ COLUMNS: Final = (
 
 COUNTABLE: Final = 2.0**53  #: beyond, a float tells no whole numbers apart
 
+#: Seconds without a line that are no step: DeepSpeed's time-out of a collective, and beyond what
+#: is usual by so many times.
+PAUSE: Final = 1800.0
+RARE: Final = 10.0
+
 #: Timers may exceed their step by rounding and by what the logged time leaves out.
 TOLERATED: Final = 1.05
 
@@ -184,10 +189,30 @@ def _known_anywhere(table: pd.DataFrame, columns: list[pd.Series[float]]) -> pd.
 
 
 def _clock(table: pd.DataFrame) -> pd.Series[float]:
+    """Seconds of one step between two lines; unknown where a pause lies between them."""
+    elapsed = _elapsed(table)
+    passed = table.groupby(["segment", "engine"])["step"].diff().astype("float64")
+    seconds = elapsed.where(elapsed > 0) / passed.where(passed > 0)
+    return seconds.mask(_is_pause(table, elapsed))
+
+
+def _elapsed(table: pd.DataFrame) -> pd.Series[float]:
     by = table.groupby(["segment", "engine"])
     elapsed: pd.Series[float] = by["at"].diff().dt.total_seconds()
-    passed = by["step"].diff().astype("float64")
-    return elapsed.where(elapsed > 0) / passed.where(passed > 0)
+    return elapsed
+
+
+def _is_pause(table: pd.DataFrame, elapsed: pd.Series[float]) -> pd.Series[bool]:
+    """Longer than a collective may wait, and far beyond what lies between lines of this run."""
+    usual = elapsed.groupby([table["segment"], table["engine"]]).transform("median")
+    return (elapsed > PAUSE) & (elapsed > RARE * usual)
+
+
+def pauses(steps_: pd.DataFrame) -> pd.DataFrame:
+    """Steps behind a pause, in launches whose steps are known by the clock alone."""
+    by_clock = steps_["seconds_from"].eq("clock").fillna(False)
+    clocked = by_clock.groupby([steps_["segment"], steps_["engine"]]).transform("any")
+    return steps_[_is_pause(steps_, _elapsed(steps_)) & clocked]
 
 
 def _number(config: Mapping[str, Any], name: str) -> float:

@@ -204,6 +204,31 @@ def test_logged_calls_beside_the_timers_count_in_what_exceeds_the_step() -> None
     assert "phases-exceed-step" in run.repairs["name"].tolist()
 
 
+def test_a_pause_of_hours_by_the_clock_is_no_step_and_is_named() -> None:
+    clocks = ["10:00:00", "10:00:02", "10:00:04", "20:00:04", "20:00:06", "20:00:08"]
+    marks = [
+        metric("loss", n, 2.5, at=pd.Timestamp(f"2024-03-15 {clock}"))
+        for n, clock in enumerate(clocks, 1)
+    ]
+    run = run_of(*marks)
+    seconds = run.steps["seconds"]
+    assert seconds.dropna().tolist() == [2.0] * 4
+    assert seconds.isna().tolist() == [True, False, False, True, False, False]
+    assert run.repairs["name"].tolist() == ["pause"]
+    assert run.repairs["line"].tolist() == [5]  # that of step 4; the first row is the setting
+
+
+def test_steps_that_always_take_an_hour_are_no_pauses() -> None:
+    clocks = ["10:00:00", "11:00:00", "12:00:00", "13:00:00"]
+    marks = [
+        metric("loss", n, 2.5, at=pd.Timestamp(f"2024-03-15 {clock}"))
+        for n, clock in enumerate(clocks, 1)
+    ]
+    run = run_of(*marks)
+    assert run.steps["seconds"].dropna().tolist() == [3600.0] * 3
+    assert run.repairs.empty
+
+
 def test_timers_within_rounding_of_the_step_raise_no_doubt() -> None:
     run = run_of(metric("step_seconds", 1, 0.79), *timers("zero", 1, **ENGINE, step=0.1))
     assert only(run)[list(CLASSES)].sum() == pytest.approx(0.79)
