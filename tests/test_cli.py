@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -155,11 +156,22 @@ def test_a_closed_stream_ends_nothing_early(closed: str, code: int) -> None:
     assert done.stderr == "" or done.stderr.startswith("dsprof: -: is empty")
 
 
+@contextmanager
+def heeding_sigint() -> Iterator[None]:
+    """A shell's background jobs ignore the signal, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_control_c_is_one_line(tmp_path: Path) -> None:
     pipe = tmp_path / "growing.log"
     os.mkfifo(pipe)
     command = [sys.executable, "-m", "dsprof", "report", str(pipe)]
     with (
+        heeding_sigint(),
         subprocess.Popen(command, stderr=subprocess.PIPE, cwd=ROOT, text=True) as reading,
         pipe.open("w") as writer,  # opens when the reader does
     ):
