@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 Written = Callable[[str], Path]
 Open = Callable[..., Page]
+Scheme = Literal["light", "dark"]
 FIVE = ("seed", "megatron", "failure", "zero3", "huge")
 
 
@@ -21,7 +23,7 @@ def opened(browser: Browser, written: Written) -> Iterator[Open]:
     complaints: list[str] = []
     pages: list[Page] = []
 
-    def open_page(name: str, width: int = 1400, scheme: str = "light") -> Page:
+    def open_page(name: str, width: int = 1400, scheme: Scheme = "light") -> Page:
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         address = written(name).as_uri()
         page.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
