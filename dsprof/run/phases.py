@@ -13,16 +13,41 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.run.gaps import gaps
-from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, of_kind, runs, whole
+from dsprof.run.table import (
+    Codes,
+    Numbers,
+    among,
+    categories,
+    keys,
+    known_rank,
+    numbers,
+    positions,
+    runs,
+    where,
+    whole,
+)
 
 COLUMNS: Final = (
     "segment", "engine", "step", "rank", "name", "raw", "parent", "class",
     "seconds", "self_seconds", "count", "mixed", "source", "line",
 )  # fmt: skip
+
+#: Of the events, what a phase is made of.
+_READ: Final = (
+    "segment", "engine", "step", "steps", "rank", "name", "raw", "timers",
+    "seconds", "count", "source", "line",
+)  # fmt: skip
+_KEPT: Final = ("segment", "engine", "step", "rank", "raw", "source", "line")
+
+_WORDS: Final = ("name", "parent", "class")
+
+#: Sums that are not of whole steps.
+_APART: Final = ("micro", "mean")
 
 #: Classes that a timer's self time cannot be where it holds communication too.
 BLENT: Final = (Class.COMPUTE, Class.OPTIMIZER)
@@ -107,17 +132,17 @@ def phases(
     A timer that its line lacks although its like hold it is there without seconds, and what
     it leaves of its parent is unknown too.
     """
-    rows = of_kind(events, Kind.PHASE)
-    rows = of_finished_steps(rows[rows["step"].notna() & rows["seconds"].notna()], events, flavours)
+    timed = among(events["kind"], [Kind.PHASE]) & events["step"].notna() & events["seconds"].notna()
+    rows = of_finished_steps(where(events[list(_READ)], timed), events, flavours)
     words, which = words_of(rows, flavours)
     kept = np.array([not word.dropped for word in words], bool)[which]
-    rows, which = rows[kept], which[kept]
+    rows, which = where(rows, kept), which[kept]
     names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
     span = keys(known_rank(rows), "segment", "engine", "step", "rank")
     timer = span * max(len(words), 1) + names[which]
     blank = gaps(rows, words, which, names.astype(np.int64), span)
     best = _best_spelling(words, which, timer)
-    rows, which, timer = rows.iloc[best], which[best], timer[best]
+    rows, which, timer = where(rows, best), which[best], timer[best]
     found = _per_step(rows, words, which, timer, accumulation)
     if len(blank):
         found = pd.concat([found[~found["timer"].isin(blank["timer"])], blank])
@@ -130,19 +155,20 @@ def of_finished_steps(
 ) -> pd.DataFrame:
     """Without the timers of a step that the end of the log cut off."""
     closing = [name for name, flavour in flavours.items() if flavour.place == "end"]
-    ends = events[events["timers"].isin(closing) | events["name"].isin(CLOSING)]
-    last = ends.groupby(["segment", "engine"])["step"].max().rename("last").reset_index()
-    if not len(last):
-        return rows
-    until = rows[["segment", "engine"]].merge(last, how="left", on=["segment", "engine"])["last"]
-    return rows[~(numbers(rows["step"]) > numbers(until))]
+    ends = among(events["timers"], closing) | among(events["name"], CLOSING)
+    ends &= events["step"].notna().to_numpy()
+    last = where(events[["segment", "engine", "step"]], ends).groupby(["segment", "engine"])
+    table = last["step"].max().reset_index()
+    place = positions(table, rows, "segment", "engine")
+    until = np.append(numbers(table["step"]), np.nan)[place]
+    return where(rows, ~(numbers(rows["step"]) > until))
 
 
 def words_of(rows: pd.DataFrame, flavours: Mapping[str, Flavour]) -> tuple[list[Word], Codes]:
     """The distinct timers of `rows`, and which of them each row is."""
     timers, names = rows["timers"].cat.categories, rows["name"].cat.categories
     pair = (whole(rows["timers"]) + 1) * len(names) + whole(rows["name"])
-    distinct, which = np.unique(pair, return_inverse=True)
+    which, distinct = pd.factorize(pair, sort=True)
     classes = classes_of(flavours)
     words = []
     for code in distinct:
@@ -152,12 +178,13 @@ def words_of(rows: pd.DataFrame, flavours: Mapping[str, Flavour]) -> tuple[list[
     return words, which
 
 
-def _best_spelling(words: list[Word], which: Codes, timer: Codes) -> Codes:
+def _best_spelling(words: list[Word], which: Codes, timer: Codes) -> npt.NDArray[np.bool_]:
     spelling = np.array([word.spelling for word in words], np.int64)[which]
     if not len(spelling) or (spelling == spelling[0]).all():
-        return np.arange(len(spelling))
+        return np.ones(len(spelling), bool)
     least = pd.Series(spelling).groupby(timer).transform("min").to_numpy()
-    return np.flatnonzero(spelling == least)
+    best: npt.NDArray[np.bool_] = spelling == least
+    return best
 
 
 def _per_step(
@@ -168,9 +195,8 @@ def _per_step(
     accumulation: int | None,
 ) -> pd.DataFrame:
     """Rows of one timer and step brought to one optimizer step: their mean, weighted by steps."""
-    sums = np.array([word.sums for word in words], dtype=object)[which]
-    micro, mean = sums == "micro", sums == "mean"
-    covered = np.where(micro, 0.0, numbers(rows["steps"].fillna(1).clip(lower=1)))
+    micro, mean = (np.array([w.sums == kind for w in words], bool)[which] for kind in _APART)
+    covered = np.where(micro, 0.0, np.maximum(numbers(rows["steps"].fillna(1)), 1.0))
     seconds = numbers(rows["seconds"])
     order = np.argsort(timer, kind="stable")
     heads = runs(timer[order])
@@ -185,7 +211,7 @@ def _per_step(
     batches = total(micro * 1.0)
     steps_of_micro = np.maximum(1.0, np.round(batches / (accumulation or np.inf)))
     per = np.where(batches > 0, steps_of_micro, total(covered))
-    found = rows.iloc[first][["segment", "engine", "step", "rank", "raw", "source", "line"]]
+    found = rows[list(_KEPT)].take(first)
     return found.reset_index(drop=True).assign(
         timer=timer[first],
         word=which[first],
@@ -204,16 +230,14 @@ def _nest(found: pd.DataFrame, words: list[Word]) -> pd.DataFrame:
     inside = parent >= 0
     explained = np.bincount(parent[inside], seconds[inside], minlength=len(found))
     own = np.clip(seconds - explained, 0.0, None)
-    names = np.array([w.name for w in words], dtype=object)[word]
+    names = [w.name for w in words]
     found = found.assign(
-        name=names,
-        parent=names[parent] if len(found) else names,
+        name=categories(word, names),
+        parent=categories(np.where(inside, word[parent], -1), names),
         self_seconds=own,
     )
-    found["parent"] = found["parent"].where(inside)
-    found["class"] = np.array([w.class_ for w in words], dtype=object)[word]
-    where = first_present(timer, word, [w.overlap for w in words], code)
-    return _split_overlaps(found, where)
+    found["class"] = categories(word, [w.class_ for w in words])
+    return _split_overlaps(found, first_present(timer, word, [w.overlap for w in words], code))
 
 
 def _name_codes(words: list[Word]) -> Codes:
@@ -237,16 +261,20 @@ def first_present(
     return place
 
 
-def _split_overlaps(found: pd.DataFrame, where: Codes) -> pd.DataFrame:
-    """Show self time that lies in a second phase too there, as a phase of its own, once."""
-    rows = np.flatnonzero(where >= 0)
+def _split_overlaps(found: pd.DataFrame, place: Codes) -> pd.DataFrame:
+    """Show self time that lies in a second phase too there, as a phase of its own, once.
+
+    `place` is the row of that phase for each row, or -1.
+    """
+    rows = np.flatnonzero(place >= 0)
     if not len(rows):
         return found
     own: Numbers = found["self_seconds"].to_numpy(copy=True)
-    target = where[rows]
+    target = place[rows]
     shared = np.minimum(own[rows], own[target])
     own[rows] -= shared
     np.subtract.at(own, target, shared)
+    found = found.astype(dict.fromkeys(_WORDS, "object"))
     inner = found["name"].to_numpy()[target]
     outer = found["parent"].to_numpy()[target]
     extra = found.iloc[rows].assign(
@@ -260,12 +288,13 @@ def _split_overlaps(found: pd.DataFrame, where: Codes) -> pd.DataFrame:
         count=np.nan,
     )
     whole_table = pd.concat([found.assign(self_seconds=own), extra[shared > 0]])
+    whole_table[list(_WORDS)] = whole_table[list(_WORDS)].astype("str").astype("category")
     return whole_table.sort_values("timer", kind="stable", ignore_index=True)
 
 
 def _finish(found: pd.DataFrame, mixed: frozenset[str]) -> pd.DataFrame:
-    found["mixed"] = found["name"].isin(mixed) & found["class"].isin(BLENT)
-    found["class"] = found["class"].mask(found["mixed"], str(Class.OTHER))
-    for column in ("name", "parent", "class"):
-        found[column] = found[column].astype("str").astype("category")
+    found["mixed"] = among(found["name"], mixed) & among(found["class"], BLENT)
+    classes = [*found["class"].cat.categories, str(Class.OTHER)]
+    codes = np.where(found["mixed"], len(classes) - 1, found["class"].cat.codes)
+    found["class"] = categories(codes, classes)
     return found[list(COLUMNS)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -79,11 +80,13 @@ def known_rank(frame: pd.DataFrame) -> pd.DataFrame:
 
 def keys(frame: pd.DataFrame, *columns: str) -> Codes:
     """One number a row, equal where all `columns` are; ordered as the columns are."""
-    code = np.zeros(len(frame), np.int64)
-    for name in columns:
-        dense, seen = pd.factorize(whole(frame[name]), sort=True)
+    arrays = [whole(frame[name]) for name in columns]
+    heads = runs(*arrays)
+    code = np.zeros(len(heads), np.int64)
+    for array in arrays:
+        dense, seen = pd.factorize(array[heads], sort=True)
         code = code * max(len(seen), 1) + dense
-    return code
+    return np.repeat(code, np.diff(heads, append=len(frame)))
 
 
 def runs(*columns: npt.ArrayLike) -> Codes:
@@ -151,4 +154,21 @@ def numbers(column: pd.Series[Any]) -> Numbers:
 
 
 def of_kind(events: pd.DataFrame, kind: str) -> pd.DataFrame:
-    return events[events["kind"] == kind]
+    return where(events, among(events["kind"], [kind]))
+
+
+def among(column: pd.Series[Any], words: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """Which rows of a column of categories hold one of `words`."""
+    wanted = np.append(column.cat.categories.isin(list(words)), False)  # -1: no word
+    found: npt.NDArray[np.bool_] = wanted[column.cat.codes.to_numpy()]
+    return found
+
+
+def categories(codes: npt.NDArray[Any], words: Sequence[str]) -> pd.Categorical:
+    """A word a row, of `words`; -1 is no word. Categories are those that are met, in order."""
+    met = np.flatnonzero(np.bincount(codes + 1, minlength=len(words) + 1)[1:]).tolist()
+    names = sorted({words[code] for code in met})
+    place = {name: i for i, name in enumerate(names)}
+    into = np.full(len(words) + 1, -1, np.int64)
+    into[met] = [place[words[code]] for code in met]
+    return pd.Categorical.from_codes(into[codes], pd.Index(names, dtype="str"))
