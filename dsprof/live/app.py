@@ -264,7 +264,9 @@ class Live(App[None]):
         except DsprofError as error:
             self.call_from_thread(self.notify, str(error), severity="error", markup=False)
             return
-        self.call_from_thread(self.notify, f"report: {path}", markup=False)
+        self.call_from_thread(
+            self.notify, str(path), title="report written", timeout=15, markup=False
+        )
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield from super().get_system_commands(screen)
