@@ -22,13 +22,14 @@ from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.events import Class, Kind
 from dsprof.findings.finding import Evidence
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, GAIN_LOW, UNACCOUNTED_WARNING
+from dsprof.run.zero import UNSEEN
 from dsprof.units import format_seconds
 
 if TYPE_CHECKING:
     from dsprof.run import Run
 
 NO_TIMERS = "no timer tells where the time of a step goes"
-NO_COMMUNICATION = "no timer shows the communication that several ranks need"
+NO_COMMUNICATION = UNSEEN
 #: The doubt that memory_breakdown's lines raise.
 COLLECTING = "memory-breakdown-inflates-backward"
 NO_COMM = "no line tells of single communication calls (comms_logger, or a recording)"

@@ -145,7 +145,7 @@ def _mixed_phases(facts: Facts) -> pd.DataFrame:
     assert facts.breakdown is not None
     table = facts.breakdown.phases
     if facts.hidden_communication == NO_COMMUNICATION:
-        return table[table["class"] == Class.COMPUTE]
+        return table[table["mixed"] | (table["class"] == Class.COMPUTE)]
     return table[table["mixed"]]
 
 

@@ -21,7 +21,7 @@ from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
 from dsprof.run.unread import faults
 from dsprof.run.versions import versions
-from dsprof.run.zero import Mixture, Zero, mixture_of, timers_of, zero_of
+from dsprof.run.zero import Mixture, Zero, blind_timers, mixture_of, timers_of, zero_of
 
 if TYPE_CHECKING:
     from dsprof.findings import Finding
@@ -111,7 +111,8 @@ class Run:
 
     @cached_property
     def _mixture(self) -> Mixture | None:
-        return mixture_of(self.zero, timers_of(self.recorded), self.config)
+        blind = blind_timers(self.recorded, self.grammar.timers)
+        return mixture_of(self.zero, timers_of(self.recorded), self.config, blind)
 
     @property
     def mixed(self) -> str | None:

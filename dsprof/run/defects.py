@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Kind
@@ -12,7 +13,7 @@ from dsprof.recording.table import FLAVOUR
 from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers, summary_table
 from dsprof.run.phases import CLOSING, words_of
 from dsprof.run.repairs import Defect, Repair, Source, met
-from dsprof.run.table import keys, known_rank, numbers, of_kind
+from dsprof.run.table import among, keys, known_rank, numbers, of_kind, where
 from dsprof.run.unread import cut_short
 from dsprof.run.zero import ENGINE_TIMERS
 
@@ -22,6 +23,9 @@ LONGEST: Final = 1e8
 RATES: Final = (
     "samples_per_second", "samples_per_second_mean", "tokens_per_second",
     "tokens_per_second_gpu", "tflops", "mfu",
+)  # fmt: skip
+_OF_TIMERS: Final = (
+    "segment", "engine", "step", "rank", "name", "timers", "seconds", "record", "source", "line",
 )  # fmt: skip
 CLOCK: Final = 1e-4  #: seconds; what two timers of one interval may differ by
 MOST: Final = 0.9  #: of the lines that could show a defect, before they prove it
@@ -36,12 +40,12 @@ def impossible_seconds(events: pd.DataFrame, _: Source) -> Outcome:
     The other timers of such a line would pass for a whole step: they go too.
     """
     odd = ~events["seconds"].between(0.0, LONGEST)
-    timers = _timer_lines(events)
-    lines = timers["record"][odd[timers.index]]
-    wrong = events[
-        (odd & events["seconds"].notna())
-        | (events["record"].isin(lines) & events.index.isin(timers.index))
-    ]
+    timers = _are_timer_lines(events)
+    spoilt = odd & (events["seconds"].notna() | timers)
+    if not spoilt.any():
+        return events, None
+    lines = events.loc[odd & timers, "record"]
+    wrong = events[(odd & events["seconds"].notna()) | (timers & events["record"].isin(lines))]
     text = (
         "durations that are nan, negative, infinite or of years measure nothing; they and the "
         "timers beside them were dropped"
@@ -100,6 +104,8 @@ def all_zero_timers(events: pd.DataFrame, source: Source) -> Outcome:
 
     Set-up timers may well round to zero.
     """
+    if not (events["seconds"] == 0).any():
+        return events, None
     rows = _timer_lines(events)
     set_up = [name for name, flavour in source.flavours.items() if flavour.sums == "once"]
     rows = rows[~rows["timers"].isin(set_up) & rows["seconds"].notna()]
@@ -111,8 +117,12 @@ def all_zero_timers(events: pd.DataFrame, source: Source) -> Outcome:
 
 def _timer_lines(events: pd.DataFrame) -> pd.DataFrame:
     """Timers that a log printed; those of a recording have none of its defects."""
-    rows = of_kind(events, Kind.PHASE)
-    return rows[rows["timers"].notna() & (rows["timers"] != FLAVOUR)]
+    return where(events[list(_OF_TIMERS)], _are_timer_lines(events))
+
+
+def _are_timer_lines(events: pd.DataFrame) -> pd.Series[bool]:
+    printed = events["timers"].notna() & ~among(events["timers"], [FLAVOUR])
+    return printed & among(events["kind"], [Kind.PHASE])
 
 
 def _timers_of_steps(events: pd.DataFrame, source: Source) -> pd.DataFrame:
@@ -304,9 +314,11 @@ def subgroup_bandwidth(events: pd.DataFrame, source: Source) -> Outcome:
 
 def hidden_lines(events: pd.DataFrame, source: Source) -> Outcome:
     """From 0.17.6 on INFO lines are hidden, from 0.15.2 on steps_per_print is unset."""
-    marks = events["name"].isin(CLOSING) & events["step"].notna()
-    timed = events[(events["kind"] == Kind.PHASE) & events["timers"].isin(ENGINE_TIMERS)]
-    if not source.version.maybe("0.15.2") or marks.any() or not len(timed):
+    marks = among(events["name"], CLOSING) & events["step"].notna()
+    if not source.version.maybe("0.15.2") or marks.any():
+        return events, None
+    timed = where(events, among(events["kind"], [Kind.PHASE]) & _of_engine(events))
+    if not len(timed):
         return events, None
     text = (
         "learning rate, skipped steps and throughput are unknown: DeepSpeed prints them only "
@@ -315,11 +327,15 @@ def hidden_lines(events: pd.DataFrame, source: Source) -> Outcome:
     return events, met("log-level-hides-lines", "doubt", text, timed.head(1))
 
 
+def _of_engine(events: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    return among(events["timers"], ENGINE_TIMERS)
+
+
 def zero_stage_unknown(events: pd.DataFrame, source: Source) -> Outcome:
     """ZeRO 0 and 3 print the same forward and backward, of different content."""
-    if source.mixture is None or source.zero.stage == 3:
+    if source.mixture is None or 3 not in source.zero.stages or source.zero.stage == 3:
         return events, None
-    rows = events[events["timers"].isin(ENGINE_TIMERS)]
+    rows = where(events[["source", "line"]], _of_engine(events))
     return events, met("zero-stage-unknown", "doubt", source.mixture.why, rows)
 
 

@@ -12,16 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
-from dsprof.events import Kind
+from dsprof.events import Class, Kind
 from dsprof.recording.table import FLAVOUR
-from dsprof.run.table import of_kind
+from dsprof.run.classes import SEEN
+from dsprof.run.phases import Flavour, words_of
+from dsprof.run.table import numbers, of_kind
 
 #: Flavours of DeepSpeed's own forward, backward and step, and those of ZeRO-3 alone.
 ENGINE_TIMERS: Final = frozenset({"zero", "zero-micro"})
 ZERO3_TIMERS: Final = frozenset({"zero3-init", "zero3-fetch", "swap"})
 SHARDED: Final = frozenset({"optimizer_gradients", "optimizer_allgather"})
+
+#: How flavours of pipeline engines begin.
+PIPELINES: Final = ("pipeline", "deeper")
 
 #: Timers that hold parameter gathering wherever there is any.
 GATHERING: Final = frozenset(
@@ -32,6 +38,9 @@ GATHERING: Final = frozenset(
 )  # fmt: skip
 
 ALL: Final = (0, 1, 2, 3)
+
+#: Why compute timers are a mixture where nothing else was timed.
+UNSEEN: Final = "no timer shows the communication that several ranks need"
 
 
 @dataclass(frozen=True)
@@ -71,8 +80,18 @@ def zero_of(events: pd.DataFrame, config: Mapping[str, Any]) -> Zero:
     return next((Zero(stages, why) for met, stages, why in marks if met), Zero(ALL, "nothing says"))
 
 
-def mixture_of(zero: Zero, timers: frozenset[str], config: Mapping[str, Any]) -> Mixture | None:
-    """What hides parameter gathering; None if nothing does, or there is nobody to gather from."""
+def mixture_of(
+    zero: Zero,
+    timers: frozenset[str],
+    config: Mapping[str, Any],
+    blind: frozenset[str] = frozenset(),
+) -> Mixture | None:
+    """What hides communication; None if nothing does, or there is nobody to talk to.
+
+    Args:
+        timers: flavours of the run.
+        blind: its compute timers, if no other timer saw communication (`blind_timers`).
+    """
     if not timers or config.get("world_size") == 1:
         return None
     if zero.stage == 3:
@@ -86,7 +105,25 @@ def mixture_of(zero: Zero, timers: frozenset[str], config: Mapping[str, Any]) ->
             "the ZeRO stage is not known: if it is 3, forward and backward hold parameter "
             "gathering, and the share of communication is larger than it seems",
         )
-    return None
+    return Mixture(blind, UNSEEN) if blind else None
+
+
+def blind_timers(events: pd.DataFrame, flavours: Mapping[str, Flavour]) -> frozenset[str]:
+    """Compute timers of a log whose timers ran around no communication; none if one did.
+
+    A pipeline's engine communicates between its compute timers, not inside them.
+    """
+    rows = of_kind(events, Kind.PHASE)
+    rows = rows[rows["step"].notna() & rows["timers"].notna() & (rows["timers"] != FLAVOUR)]
+    if any(str(name).startswith(PIPELINES) for name in rows["timers"].unique()):
+        return frozenset()
+    words, which = words_of(rows, flavours)
+    classes = np.array([str(word.class_) for word in words], dtype=object)[which]
+    seconds = np.nan_to_num(numbers(rows["seconds"]))
+    moving = seconds[np.isin(classes, [Class.COMMUNICATION, Class.WAIT])].sum()
+    if moving >= SEEN * seconds.sum():
+        return frozenset()
+    return frozenset(word.name for word in words if word.class_ == Class.COMPUTE)
 
 
 def timers_of(events: pd.DataFrame) -> frozenset[str]:

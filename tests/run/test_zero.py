@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dsprof.run import Run, from_events
+from dsprof.run.zero import UNSEEN
 from tests.run.run_rows import events, grammar_with, metric, timers
 
 ENGINE: dict[str, Any] = {
@@ -94,6 +95,25 @@ def test_timers_of_fetching_split_what_zero_3_mixes() -> None:
     run = run_of(*fetch, *lines("optimizer_step"))
     assert mixed(run) == ["step"]
     assert run.steps["compute"].notna().all()
+
+
+def test_compute_timers_hold_the_communication_that_no_timer_shows() -> None:
+    """Megatron's own timers: forward and backward, reductions inside."""
+    seconds: dict[str, Any] = {"forward-backward": 0.9, "optimizer": 0.1}
+    told = timers("megatron", 1, **seconds)
+    run = run_of(*told, config("world_size", 4), config("zero_stage", 0))
+    assert run.mixed == UNSEEN
+    assert mixed(run) == ["forward-backward"]
+    step = run.steps.iloc[0]
+    assert step[["compute", "communication"]].isna().all()
+    assert (step["mixed"], step["bound"]) == (pytest.approx(0.9), "unknown")
+    alone = run_of(*told, config("world_size", 1), config("zero_stage", 0))
+    assert alone.steps["compute"].tolist() == [pytest.approx(0.9)]
+
+
+def test_a_timer_of_communication_leaves_the_others_to_compute() -> None:
+    run = run_of(config("nodes", 1, "launcher.nodes"), config("zero_stage", 0), *lines())
+    assert run.mixed is None
 
 
 def test_one_rank_has_nobody_to_gather_from() -> None:
