@@ -179,6 +179,8 @@ def _number_ends(ends: np.ndarray, real: np.ndarray, kinds: Kinds, placed: Place
     anchors = anchors[first]
     nearest = np.maximum(np.searchsorted(index, np.arange(len(ends)), side="right") - 1, 0)
     steps = placed.step[anchors[nearest]] + np.arange(len(ends)) - index[nearest]
+    if len(np.unique(placed.engine[anchors])) > 1:  # whose turn it is, only a mark beside it tells
+        steps = np.where(np.arange(len(ends)) == index[nearest], steps, NONE)
     placed.step[ends] = np.where(steps < 1, NONE, steps)
     placed.engine[ends] = placed.engine[anchors[nearest]]
 

@@ -27,10 +27,13 @@ _IN_JSON: Final = {
 def config(events: pd.DataFrame) -> dict[str, Any]:
     """Canonical name → value; `ds_config` is the job's own JSON. Unknown names are absent.
 
-    What is said last holds: a restart may change it. Engine 0 speaks for the run.
+    What is said last holds: a restart may change it. Engine 0 speaks for the run; where the
+    source does not say which of several engines a line is of, and they differ, it is unknown.
     """
     rows = of_kind(events, Kind.CONFIG)
     rows = rows[rows["engine"] == rows["engine"].min()] if len(rows) else rows
+    if events["engine"].nunique() > 1:
+        rows = _undisputed(rows)
     last = rows.drop_duplicates("name", keep="last")
     known: dict[str, Any] = {}
     for name, value, text in zip(last["name"], last["value"], last["text"], strict=True):
@@ -42,6 +45,18 @@ def config(events: pd.DataFrame) -> dict[str, Any]:
     if "deepspeed.config" in patterns and not any("pipeline" in pattern for pattern in patterns):
         known.setdefault("pipeline_parallel_size", 1)  # a pipeline would have said so by then
     return _derived(known)
+
+
+#: What each engine of a job may be told differently.
+_OF_AN_ENGINE: Final = (*_IN_JSON, "ds_config", "dtype", "wall_clock_breakdown")
+
+
+def _undisputed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Settings without those of an engine for which the last launch says several values."""
+    last = rows[(rows["segment"] == rows["segment"].max()) & rows["name"].isin(_OF_AN_ENGINE)]
+    said = last["value"].astype("object").where(last["value"].notna(), last["text"])
+    disputed = said.astype("str").groupby(last["name"].astype("str")).nunique()
+    return rows[~rows["name"].isin(disputed.index[disputed > 1])]
 
 
 def _whole(value: float) -> float | int:

@@ -81,6 +81,17 @@ def test_a_bar_behind_closing_lines_that_it_does_not_number_leaves_them_a_count(
     assert read(GLOBAL % 1 + bar + GLOBAL % 2 + bar).meta["counted_steps"] is True
 
 
+def test_timers_of_two_engines_are_numbered_only_beside_a_mark() -> None:
+    """Actor and critic close each step, and name every fifth: the others are nobody's."""
+    text = LAUNCH
+    for n in range(1, 16):
+        for engine in (0, 1):
+            text += (mark(n) if n % 5 == 0 else b"") + GLOBAL % (n + 100 * engine)
+    told = [(r["engine"], r["step"], r["seconds"]) for r in rows(text, raw="fwd") if r["step"]]
+    wanted = [(e, n, (n + 100 * e) / 1000) for n in (5, 10, 15) for e in (0, 1)]
+    assert [(e, n, round(s, 3)) for e, n, s in told] == wanted
+
+
 def test_timers_are_printed_each_step_and_marks_every_tenth() -> None:
     text = b"".join((mark(n) if n % 10 == 0 else b"") + GLOBAL % n for n in range(1, 31))
     assert [row["step"] for row in rows(text, raw="fwd")] == [*range(1, 31)]

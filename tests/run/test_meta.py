@@ -171,3 +171,19 @@ def test_zero_is_no_setting_of_a_job_that_keeps_deepspeed_off() -> None:
     on = run_of(config("deepspeed", "True"), config("zero_stage", 1))
     assert "zero_stage" not in off.meta
     assert on.meta["zero_stage"] == 1
+
+
+def test_settings_in_which_actor_and_critic_differ_are_unknown() -> None:
+    told = [
+        {"kind": "config", "name": name, "value": value}
+        for name, value in [
+            ("gradient_accumulation_steps", 4), ("zero_stage", 3), ("world_size", 8),
+            ("gradient_accumulation_steps", 2), ("zero_stage", 3),
+        ]
+    ]  # fmt: skip
+    two = [metric("lr", 1, 1e-5), metric("lr", 1, 1e-5, engine=1)]
+    known = from_events(events([*told, *two]), grammar=grammar_with()).config
+    assert "gradient_accumulation_steps" not in known
+    assert (known["zero_stage"], known["world_size"]) == (3, 8)
+    one = from_events(events([*told, two[0]]), grammar=grammar_with()).config
+    assert one["gradient_accumulation_steps"] == 2
