@@ -32,7 +32,7 @@ def config(events: pd.DataFrame) -> dict[str, Any]:
     """
     rows = of_kind(events, Kind.CONFIG)
     rows = rows[rows["engine"] == rows["engine"].min()] if len(rows) else rows
-    if events["engine"].nunique() > 1:
+    if (events["engine"] > 0).any():
         rows = _undisputed(rows)
     last = rows.drop_duplicates("name", keep="last")
     known: dict[str, Any] = {}
