@@ -14,7 +14,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.comm import of_a_table
 from dsprof.run.repairs import Repair, Source, met
-from dsprof.run.table import Codes, Numbers, keys, numbers, of_kind
+from dsprof.run.table import Codes, Numbers, among, keys, numbers, of_kind, where
 
 SINCE: Final = "0.18.3"
 CALLS: Final = 5  # of one operation, before its series says anything
@@ -48,8 +48,8 @@ def cumulative_comm_latency(events: pd.DataFrame, source: Source) -> Outcome:
 
 def cumulative_moe_timers(events: pd.DataFrame, source: Source) -> Outcome:
     """The all-to-all timers of MoE layers."""
-    rows = of_kind(events, Kind.PHASE)
-    rows = rows[(rows["timers"] == "moe") & rows["seconds"].notna()]
+    timed = among(events["kind"], [Kind.PHASE]) & events["seconds"].notna()
+    rows = where(events, timed & among(events["timers"], ["moe"]))
     text = (
         "MoE timers are totals since the start (DeepSpeed 0.18.3 and later); each was "
         "replaced by its increase over the line before"
@@ -82,6 +82,8 @@ def table_is_suspect(events: pd.DataFrame, source: Source) -> bool:
         return source.version.maybe(SINCE)
     rows = of_kind(events, Kind.COMM)
     tables = rows[of_a_table(rows)]
+    if not len(tables):
+        return False
     longest = tables.groupby(["segment", "record"])["seconds"].sum().max()
     launched = events.loc[events["pattern"].astype("str").str.startswith("launcher."), "at"].min()
     return bool(longest > (events["at"].max() - launched).total_seconds() > 0)

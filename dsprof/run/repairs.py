@@ -19,6 +19,9 @@ from dsprof.run.zero import Mixture, Zero
 COLUMNS: Final = ("name", "kind", "text", "rows", "source", "line", "lines")
 
 
+PLACES: Final = 5  #: lines that show a defect, of as many as there are
+
+
 @dataclass(frozen=True)
 class Repair:
     """One defect that was met."""
@@ -50,8 +53,11 @@ def met(
     """A repair of `rows`; None if there are none."""
     if not len(rows):
         return None
-    first = rows[["source", "line"]].dropna().drop_duplicates().head(5)
-    places = tuple((str(s), int(n)) for s, n in first.itertuples(index=False))
+    for many in (1000, len(rows)):  # five are found soon
+        lines = rows[["source", "line"]].head(many).dropna().drop_duplicates()
+        if len(lines) >= PLACES:
+            break
+    places = tuple((str(s), int(n)) for s, n in lines.head(PLACES).itertuples(index=False))
     return Repair(name, kind, text, len(rows), places)
 
 
