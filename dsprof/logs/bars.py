@@ -20,8 +20,9 @@ class Bars:
     """Looks back for bars, across the pieces a source is read in."""
 
     def __init__(self, grammar: Grammar) -> None:
-        self._patterns = [(i, p) for i, p in enumerate(grammar.patterns) if p.behind]
-        self._needles = {needle for _, p in self._patterns for needle in p.needles}
+        behind = [(i, p) for i, p in enumerate(grammar.patterns) if p.behind]
+        self._needles = sorted({needle for _, p in behind for needle in p.needles})
+        self._match = [(i, p.regex.match) for i, p in behind if p.regex]
         self._tail = b""
         self._looked = -LOOK_BACK  # place in the source up to which bars were looked for
 
@@ -53,11 +54,14 @@ class Bars:
     def _last_in(self, text: bytes, low: int, high: int) -> tuple[int, Groups, int] | None:
         end = high
         for _ in range(_TRIES):
-            end = max([text.rfind(needle, low, end) for needle in self._needles], default=-1)
-            if end < 0:
+            at = -1
+            for needle in self._needles:
+                at = max(at, text.rfind(needle, low, end))
+            if at < 0:
                 return None
-            for number, pattern in self._patterns:
-                match = pattern.regex.match(text, end, high) if pattern.regex else None
+            end = at
+            for number, match_at in self._match:
+                match = match_at(text, end, high)
                 if match is not None:
                     return number, match.groups(), end
         return None

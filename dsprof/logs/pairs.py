@@ -39,17 +39,14 @@ class Found:
 
 def pairs_of(bodies: Sequence[bytes], pairs: Pairs) -> Found:
     """The pairs of each record's text. A part without a key or value gives none."""
-    bodies = _without_bars(bodies)
+    text = b"\n".join([*bodies, b""])
+    # Looking for one byte first is many times faster than looking for both.
+    if b"%" in text and b"%|" in text:  # marks of a progress bar behind them are no pairs
+        bodies = [_BAR.split(body, maxsplit=1)[0] for body in bodies]
+        text = b"\n".join([*bodies, b""])
     if len(bodies) >= _FEW and len(pairs.separator) == 1 and len(pairs.assign) == 1:
-        return _bulk(bodies, pairs)
+        return _bulk(text, bodies, pairs)
     return _strict(range(len(bodies)), bodies, pairs)
-
-
-def _without_bars(bodies: Sequence[bytes]) -> Sequence[bytes]:
-    """The texts up to a progress bar that was printed behind them: its marks are no pairs."""
-    if not any(b"%|" in body for body in bodies):
-        return bodies
-    return [_BAR.split(body, maxsplit=1)[0] for body in bodies]
 
 
 def _strict(numbers: Sequence[int], bodies: Sequence[bytes], pairs: Pairs) -> Found:
@@ -77,9 +74,8 @@ def _split(part: bytes, pairs: Pairs) -> tuple[bytes, bytes]:
     return key.strip(_TRIM), text.strip(_TRIM)
 
 
-def _bulk(bodies: Sequence[bytes], pairs: Pairs) -> Found:
-    data = b"\n".join(bodies) + b"\n"
-    flat = np.frombuffer(data, np.uint8)
+def _bulk(text: bytes, bodies: Sequence[bytes], pairs: Pairs) -> Found:
+    flat = np.frombuffer(text, np.uint8)
     newline, assign = flat == _NEWLINE, flat == pairs.assign[0]
     at = np.flatnonzero(newline | assign | (flat == pairs.separator[0]))
     line = np.cumsum(newline[at]) - newline[at]
@@ -99,7 +95,7 @@ def _bulk(bodies: Sequence[bytes], pairs: Pairs) -> Found:
     # An array of all text between the bounds: keys and values at its odd places.
     bounds = np.empty(2 * len(ends) + 1, np.int32)
     bounds[0], bounds[1::2], bounds[2::2] = 0, begins, ends
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(text)]
     tokens = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
     keys = tokens.take(arrow.numbers(told * 4 + 1)).dictionary_encode()
     values = tokens.take(arrow.numbers(told * 4 + 3))

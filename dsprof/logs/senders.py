@@ -102,6 +102,8 @@ class Senders:
 
     def identify(self, prefix: bytes, plan: Plan, known: int = NOBODY) -> int:
         """Rank, local rank and host of a prefix, as a code; what it does not tell stays."""
+        if not plan.names[1]:
+            return known
         rank, local, host = self._whos.values[known]
         if plan.rank is not None:
             rank = int(prefix[plan.rank[0] : plan.rank[1]][:9])

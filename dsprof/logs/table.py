@@ -125,10 +125,10 @@ def events_table(sheets: Sequence[Sheet], grammar: Grammar) -> tuple[pa.Table, b
         counted |= placed.counted
         known = _of_records(sheet, placed, several, grammar) | {
             "source": _words(np.full(sheet.records.count, number, np.int32), sources),
-            "record": pa.array(np.arange(base, base + sheet.records.count, dtype=np.int32)),
+            "record": numbers(np.arange(base, base + sheet.records.count, dtype=np.int32)),
         }
         records, keys = pa.record_batch(known), pa.record_batch(_of_keys(sheet, grammar))
-        texts = pa.array(sheet.records.reader.texts.values, pa.string())
+        texts = strings(sheet.records.reader.texts.values)
         batches += [_batch(rows, sheet, records, keys, texts) for rows in sheet.rows()]
         base += sheet.records.count
     table = pa.Table.from_batches(batches, SCHEMA)
@@ -156,37 +156,36 @@ def _of_records(
 ) -> dict[str, pa.Array]:
     """Columns that are the same for all rows of a record, a value a record."""
     columns = sheet.columns
-    hosts = pa.array(sheet.records.senders.hosts.values, pa.string())
+    hosts = strings(sheet.records.senders.hosts.values)
     return {
-        "segment": pa.array(placed.segment.astype(np.int32, copy=False)),
-        "engine": pa.array(placed.engine.astype(np.int16)),
+        "segment": numbers(placed.segment.astype(np.int32, copy=False)),
+        "engine": numbers(placed.engine.astype(np.int16)),
         "step": _known(placed.step, pa.int64()),
         "steps": _known(placed.steps, pa.int32()),
         "rank": _known(_ranks(sheet, several=several), pa.int32()),
         "host": _words(columns["host"], hosts),
         "at": _known(columns["at"], pa.timestamp("us"), UNKNOWN),
-        "line": pa.array(columns["line"]),
-        "timers": _words(placed.flavour, pa.array(list(grammar.timers), pa.string())),
+        "line": numbers(columns["line"]),
+        "timers": _words(placed.flavour, strings(list(grammar.timers))),
     }
 
 
 def _of_keys(sheet: Sheet, grammar: Grammar) -> dict[str, pa.Array]:
     """Columns that are the same for all rows of a key, a value a key."""
     keys = sheet.records.reader.keys.values
-    patterns = pa.array([pattern.id for pattern in grammar.patterns], pa.string())
+    patterns = strings([pattern.id for pattern in grammar.patterns])
     found = {"pattern": _words(np.array([key.pattern for key in keys], np.int32), patterns)}
     for column in ("kind", "name", "raw"):
         words = [getattr(key, column) for key in keys]
         distinct = list(dict.fromkeys(words))
         number = {word: i for i, word in enumerate(distinct)}
         codes = np.array([number[word] for word in words], np.int32)
-        found[column] = _words(codes, pa.array(distinct, pa.string()))
+        found[column] = _words(codes, strings(distinct))
     return found
 
 
 def _known(values: np.ndarray, kind: pa.DataType, missing: int = -1) -> pa.Array:
-    unknown = values == missing
-    return pa.array(values, mask=unknown if unknown.any() else None).cast(kind)
+    return numbers(values, values == missing).cast(kind)
 
 
 def _words(codes: np.ndarray, words: pa.Array) -> pa.Array:
@@ -198,7 +197,7 @@ def _batch(
 ) -> pa.RecordBatch:
     columns = {"text": _words(_texts(rows, sheet), texts)}
     for known, which in ((records, rows.record), (keys, rows.key)):
-        taken = pc.take(known, pa.array(which), boundscheck=False)
+        taken = pc.take(known, numbers(which), boundscheck=False)
         columns |= dict(zip(known.schema.names, taken.columns, strict=True))
     columns |= {name: _measure(rows, name) for name in MEASURES}
     return pa.RecordBatch.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA)

@@ -31,7 +31,7 @@ def triples(found: Found) -> list[tuple[int, bytes, bytes]]:
 @settings(max_examples=300)
 @given(st.lists(st.one_of(BODY, PLAIN), min_size=1, max_size=30), st.sampled_from([TIMERS, DICT]))
 def test_the_bulk_path_gives_the_pairs_of_the_strict_one(bodies: list[bytes], pairs: Pairs) -> None:
-    bulk = module._bulk(bodies, pairs)
+    bulk = module._bulk(b"\n".join([*bodies, b""]), bodies, pairs)
     assert triples(bulk) == triples(module._strict(range(len(bodies)), bodies, pairs))
 
 
