@@ -86,6 +86,12 @@ def whole_pairs(body: bytes, pairs: Pairs) -> bytes:
     return before
 
 
+def ends_in_a_key(body: bytes, pairs: Pairs) -> bool:
+    """Whether a line stops before the value of its last timer, though it has an end."""
+    last = body.rfind(pairs.separator) + 1
+    return body.find(pairs.assign, last) < 0 and bool(body[last:].strip())
+
+
 def _is_quoted(pair: bytes, pairs: Pairs) -> bool:
     value = pair.rpartition(pairs.assign)[2].strip()
     return len(value) > 1 and value[:1] in b"'\"" and value[-1:] == value[:1]

@@ -112,6 +112,16 @@ def test_a_record_that_lost_timers_says_so() -> None:
     assert {row["text"] for row in rows(whole, kind="phase")} == {None}
 
 
+@pytest.mark.parametrize("end", [b"\n", b" \r\n"])
+def test_a_line_that_stops_in_a_timers_name_is_torn_though_it_has_an_end(end: bytes) -> None:
+    """A log cut in the middle, to which an editor added the end of the line."""
+    line = PFX + TIMERS + b"\n"
+    cut = line[: line.index(b"bwd_inner") + 4] + end
+    told = [row["text"] for row in rows(line + cut, name="forward")]
+    assert told == [None, CUT_SHORT]
+    assert [row["text"] for row in rows(line + line, name="forward")] == [None, None]
+
+
 def test_the_only_timer_line_of_a_log_may_lack_more() -> None:
     assert {row["text"] for row in rows(TIMERS, kind="phase")} == {CUT_SHORT}
     assert {row["text"] for row in rows(TIMERS + b"\n", kind="phase")} == {None}
