@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dsprof.logs import containers
+from dsprof.logs.wrappers import header_start
 from tests.logs.reading import PFX, TIMERS, read, rows
 
 RECORD = b"step=7, skipped=2, lr=[0.001], mom=[(0.9, 0.999)]"
@@ -170,3 +171,24 @@ def test_a_container_log_cut_anywhere_is_read_to_its_end() -> None:
 def test_docker_objects_that_are_no_strings_are_left_alone() -> None:
     bad = b'{"log": 5}\n{"log":\n[1]\n' + docker("fine\n")
     assert containers.Containers().feed(docker("a\n") + bad).count(b"\n") == 5
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[2024-01-02 03:04:05,123] [INFO] [a.py:1:x] ",
+        b"2024-01-02T03:04:05Z ",
+        b"I0321 02:07:08.4082 a.py:1] ",
+        b"W321 02:07:08.4082 12 a.py:1] ",
+        b"01/02/2024 03:04:05 - INFO - a.b - ",
+        b"[rank1]: ",
+    ],
+)
+def test_a_header_is_found_behind_numbers_and_only_whole(header: bytes) -> None:
+    numbers = b"loss: 2.5E-04 | [1] eta: 12:30:00 | 1-02-03 1/2 7"
+    text = numbers + b" " + header + numbers
+    start = len(numbers) + 1
+    assert header_start(text, 0, len(text)) == start
+    assert header_start(text, start, len(text)) == start
+    assert header_start(text, 0, start + 3) == start + 3
+    assert header_start(numbers, 0, len(numbers)) == len(numbers)
