@@ -16,7 +16,17 @@ from dsprof.events import Class, Kind
 from dsprof.recording.table import FLAVOUR
 from dsprof.run.classes import P2P
 from dsprof.run.phases import COLUMNS, first_present, of_finished_steps
-from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, positions, whole
+from dsprof.run.table import (
+    Codes,
+    Numbers,
+    among,
+    categories,
+    keys,
+    known_rank,
+    numbers,
+    positions,
+    whole,
+)
 
 _RUN: Final = ("segment", "engine")
 _STEP: Final = ("segment", "engine", "step", "rank")
@@ -105,14 +115,26 @@ def _seconds(rows: pd.DataFrame) -> Numbers:
 
 def _named(found: pd.DataFrame, holding: set[str]) -> pd.DataFrame:
     """Add `class`; a collective is named after what it blocked as well."""
-    calls = (found["kind"] == Kind.COMM).to_numpy()
-    inside = np.array([_inside(str(path)) for path in found["raw"].cat.categories], dtype=object)
-    held = found["raw"].isin(holding) & (found["text"] == Class.COMPUTE)
-    moved = np.where(found["name"].isin(P2P), str(Class.WAIT), str(Class.COMMUNICATION))
-    names = found["name"].to_numpy(dtype=object)
+    calls = among(found["kind"], [Kind.COMM])
+    paths, names = found["raw"].cat.categories, [str(name) for name in found["name"].cat.categories]
+    told, texts = pd.factorize(found["text"])
+    held = among(found["raw"], holding) & (found["text"] == Class.COMPUTE).to_numpy()
+    classes = [*map(str, texts), str(Class.OTHER), str(Class.WAIT), str(Class.COMMUNICATION)]
+    other, wait, moved = range(len(texts), len(classes))
+    inside = whole(found["raw"]) + len(names)
     found["mixed"] = held & ~calls
-    found["class"] = np.where(calls, moved, found["text"].mask(held, str(Class.OTHER)))
-    found["name"] = np.where(calls, inside[whole(found["raw"])], names)
+    found["class"] = categories(
+        np.where(
+            calls,
+            np.where(among(found["name"], P2P), wait, moved),
+            np.where(held, other, told),
+        ),
+        classes,
+    )
+    found["name"] = categories(
+        np.where(calls, inside, whole(found["name"])),
+        [*names, *(_inside(str(path)) for path in paths)],
+    )
     return found
 
 
@@ -127,19 +149,19 @@ def _nest(found: pd.DataFrame, place: Codes) -> pd.DataFrame:
     inside = place >= 0
     seconds = found["seconds"].to_numpy()
     explained = np.bincount(place[inside], seconds[inside], minlength=len(found))
-    names = found["name"].to_numpy(dtype=object)
+    names = found["name"].cat
     found = found.assign(
-        parent=pd.Series(names[place] if len(found) else names, found.index).where(inside),
+        parent=categories(np.where(inside, names.codes.to_numpy()[place], -1), [*names.categories]),
         self_seconds=np.clip(seconds - explained, 0.0, None),
     )
-    for column in ("name", "parent", "class"):
-        found[column] = found[column].astype("str").astype("category")
     return found[list(COLUMNS)]
 
 
 def joined(found: pd.DataFrame, logged: pd.DataFrame) -> pd.DataFrame:
     """`found`, and of `logged` what is of other runs: of no (segment, engine) of `found`."""
     rest = logged[~_among(logged, found)]
+    if not len(rest):
+        return found
     rows = pd.concat([found, rest], ignore_index=True)
     for column in ("name", "parent", "class"):
         rows[column] = rows[column].astype("category")
