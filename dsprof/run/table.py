@@ -62,8 +62,16 @@ def _typed(name: str, known: pd.Series[Any]) -> pd.Series[Any]:
         return pd.to_datetime(known)
     if isinstance(known.dtype, pd.CategoricalDtype) and name in WORDS:
         return known
-    words = known.astype("string").astype("str")
+    words = _text(known)
     return words.astype("category") if name in WORDS else words
+
+
+def _text(column: pd.Series[Any]) -> pd.Series[Any]:
+    if not isinstance(column.dtype, pd.CategoricalDtype):
+        return column.astype("string").astype("str")
+    words = column.cat.categories.astype("str").array
+    codes = column.cat.codes.to_numpy()
+    return pd.Series(words.take(codes, allow_fill=True), column.index, name=column.name)
 
 
 def whole(column: pd.Series[Any]) -> Codes:
