@@ -170,12 +170,17 @@ class Scanner:
             return taken
         of_needle, more, around = self._search.of_needle, self._search.more, self._search.around
         add, shapes, offset = self.records.new.append, self._shapes, self._offset
-        blanks, last = self._search.blanks, len(hits) - 1
+        blanks, returns, last = self._search.blanks, b"\r" in piece, len(hits) - 1
         open_end = len(piece) if self._unended else -1
         here, reached = -1, 0  # line of the record before, and where that record ends
         sender: Sender | bytes = b""
-        lines = _lines_of(hits, piece, ends, self.lines)
-        for i, ((needle, start, stop), line, low, high, number) in enumerate(lines):
+        lines = _lines_of(hits, ends, self.lines, len(piece))
+        for i, ((needle, start, stop), line, high, number) in enumerate(lines):
+            low = line
+            if returns:  # a progress bar's carriage returns end lines too
+                low = piece.rfind(b"\r", line, start) + 1 or line
+                cut = piece.find(b"\r", stop, high)
+                high = cut if cut >= 0 else high  # noqa: PLW2901
             if low == here and start < reached:
                 continue  # inside the record before
             for p, regex in of_needle[needle]:  # noqa: B007  # p is the pattern found
@@ -318,33 +323,20 @@ def _whole_body(body: bytes, pairs: Pairs, behind: bytes) -> bytes:
     return body if pairs.end and behind.startswith(pairs.end) else whole_pairs(body, pairs)
 
 
-def _ends_of(piece: bytes, end: int = _NEWLINE) -> np.ndarray:
+def _ends_of(piece: bytes) -> np.ndarray:
     """Where the lines of a piece end."""
-    return np.flatnonzero(np.frombuffer(piece, np.uint8) == end)
+    return np.flatnonzero(np.frombuffer(piece, np.uint8) == _NEWLINE)
 
 
 def _lines_of(
-    hits: list[Hit], piece: bytes, ends: np.ndarray, before: int
-) -> Iterable[tuple[Hit, int, int, int, int]]:
-    """Each hit with its line: where it begins, where the part of it begins and ends that
-    holds the hit, and its number; `before` lines went before the piece."""
-    starts = np.array([start for _, start, _ in hits])
-    index, line, high = _around(starts, ends, len(piece))
-    low = line
-    if b"\r" in piece:  # a progress bar's carriage returns end lines too
-        _, begin, end = _around(starts, _ends_of(piece, _RETURN), len(piece))
-        low, high = np.maximum(line, begin), np.minimum(high, end)
-    places = (values.tolist() for values in (line, low, high, index + before + 1))
-    return zip(hits, *places, strict=True)
-
-
-def _around(
-    starts: np.ndarray, ends: np.ndarray, size: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How many ends stand before each place, where its line begins and where it ends."""
-    index = np.searchsorted(ends, starts)
+    hits: list[Hit], ends: np.ndarray, before: int, size: int
+) -> Iterable[tuple[Hit, int, int, int]]:
+    """Each hit with its line: where it begins and ends, and its number; `before` lines
+    went before the piece."""
+    index = np.searchsorted(ends, np.array([start for _, start, _ in hits]))
     bounds = np.concatenate([[-1], ends, [size]])
-    return index, bounds[index] + 1, bounds[index + 1]
+    numbers = (index + before + 1).tolist()
+    return zip(hits, (bounds[index] + 1).tolist(), bounds[index + 1].tolist(), numbers, strict=True)
 
 
 def _is_bare(pattern: Pattern) -> bool:
