@@ -3,7 +3,9 @@
 A synthetic run of 100,000 steps and 64 ranks. Making the page is CPU time of this process;
 opening it is time of the clock, the best of several, beside the load of the machine while it
 was taken: on a busy machine it says what the machine did, not what the page does.
-`--whole` also writes 64 log files of that run (about 1 GB) and reads them with `dsprof report`.
+`--whole` also writes that run twice, as 64 recordings (about 2 GB), the form that tells of every
+rank, and as 64 log files (about 0.7 GB), and reads each with `dsprof report`; `--steps` makes
+both shorter where memory is short.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ import numpy as np
 from benchmarks import cost
 from benchmarks.bench import Result
 from dsprof.page import render_page
+from dsprof.recording import Writer
 from tests.page.runs import huge
 
 STEPS, RANKS = 100_000, 64
@@ -73,18 +76,21 @@ def _open(browser: object, page: Path) -> tuple[float, float]:
     return clock, float(told["TaskDuration"])
 
 
-def reported(folder: Path) -> Iterator[Result]:
-    """`dsprof report` of one log file a rank, to the page, in a fresh process."""
-    logs = folder / "logs"
-    if not (logs / f"rank{RANKS - 1}.log").exists():
-        logs.mkdir(parents=True, exist_ok=True)
+def reported(
+    folder: Path, form: str, steps: int, write: Callable[[Path, int, int], None]
+) -> Iterator[Result]:
+    """`dsprof report` of one file a rank, to the page, in a fresh process."""
+    files = folder / f"{form}-{steps}"
+    if not (files / "whole").exists():
+        files.mkdir(parents=True, exist_ok=True)
         for rank in range(RANKS):
-            _write_log(logs / f"rank{rank}.log", rank)
-    size = sum(log.stat().st_size for log in logs.iterdir())
+            write(files, rank, steps)
+        (files / "whole").touch()
+    size = sum(file.stat().st_size for file in files.iterdir())
     page = folder / "whole.html"
-    command = [sys.executable, "-m", "dsprof", "report", str(logs), "-o", str(page)]
+    command = [sys.executable, "-m", "dsprof", "report", str(files), "-o", str(page)]
     one = cost.run(command)
-    told = f"{RANKS} files, {size / 1e9:.2f} GB"
+    told = f"{RANKS} {form}, {steps:,} steps, {size / 1e9:.2f} GB"
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     yield _within(f"report of {told}, clock ({load})", one.wall, REPORTING)
     yield _within(f"the same, CPU time over {CORES} cores", one.cpu / CORES, REPORTING)
@@ -92,13 +98,40 @@ def reported(folder: Path) -> Iterator[Result]:
     yield Result("its page", f"{size / 1e6:.2f} MB", f"< {SIZE / 1e6:g} MB", size < SIZE)
 
 
-def _write_log(path: Path, rank: int) -> None:
-    """Timers of every step as DeepSpeed prints them; rank 0 also prints the steps."""
+def _times(rank: int, steps: int) -> np.ndarray:
+    """Seconds of forward, backward, reduction and update of every step, shape (steps, 4)."""
     made_of = np.random.default_rng(rank)
     slow = 1.3 if rank == RANKS // 4 else 1.0
-    times = made_of.gamma(40, 1 / 40, (STEPS, 4)) * np.array([100.0, 200.0, 150.0, 50.0]) * slow
-    with path.open("w") as file:
-        for step, (forward, inner, reduce_, update) in enumerate(times.tolist(), 1):
+    times: np.ndarray = made_of.gamma(40, 1 / 40, (steps, 4)) * [0.1, 0.2, 0.15, 0.05] * slow
+    return times
+
+
+def _record(folder: Path, rank: int, steps: int) -> None:
+    """Phases and the collective of every step, as a hook records them; rank 0 also the loss."""
+    about = {"rank": rank, "host": f"node{rank // 8}", "world": RANKS}
+    writer = Writer.create(str(folder), about)
+    forward, backward = (writer.name(word, 0, "compute") for word in ("forward", "backward"))
+    reduce_, update = writer.name("all_reduce", backward), writer.name("step", 0, "optimizer")
+    group, loss = writer.name("world"), writer.name("loss")
+    begin = time.perf_counter_ns()
+    for step, times in enumerate((_times(rank, steps) * 1e9).astype(np.int64).tolist(), 1):
+        there, back, told, end = (begin + sum(times[:n]) for n in range(1, 5))
+        writer.span(forward, begin, there, step, 0)
+        writer.span(backward, there, told, step, 0)
+        writer.collective(reduce_, group, back, back, times[2], step, 0, 1 << 20, 1, step)
+        writer.span(update, told, end, step, 0)
+        if rank == 0:
+            writer.metric(loss, 1.0, step, 0, 0, end)
+        writer.step(step, begin, end)
+        begin = end
+    writer.close()
+
+
+def _log(folder: Path, rank: int, steps: int) -> None:
+    """Timers of every step as DeepSpeed prints them; rank 0 also prints the steps."""
+    with (folder / f"rank{rank}.log").open("w") as file:
+        for step, times in enumerate((_times(rank, steps) * 1e3).tolist(), 1):
+            forward, inner, reduce_, update = times
             file.write(
                 f"[Rank {rank}] time (ms) | fwd: {forward:.2f} | bwd: {inner + reduce_:.2f} | "
                 f"bwd_inner: {inner:.2f} | bwd_allreduce: {reduce_:.2f} | step: {update:.2f}\n"
@@ -114,7 +147,8 @@ def _within(what: str, seconds: float, bar: float) -> Result:
 def main() -> int:
     """Prints every result; exit code 1 if one misses its bar."""
     choice = argparse.ArgumentParser(description=__doc__)
-    choice.add_argument("--whole", action="store_true", help="also the report of 64 log files")
+    choice.add_argument("--whole", action="store_true", help="also the report of 64 files")
+    choice.add_argument("--steps", type=int, default=STEPS, help="of those files")
     choice.add_argument("--folder", type=Path, help="where files are made and kept")
     asked = choice.parse_args()
     with tempfile.TemporaryDirectory() as passing:
@@ -122,7 +156,12 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         page = folder / "page.html"
         missed = 0
-        parts = [made(page), opened(page), *([reported(folder)] if asked.whole else [])]
+        parts = [made(page), opened(page)]
+        if asked.whole:
+            parts += [
+                reported(folder, "recordings", asked.steps, _record),
+                reported(folder, "logs", asked.steps, _log),
+            ]
         for part in parts:
             for result in part:
                 print(result, flush=True)
