@@ -66,20 +66,20 @@ class OpenBlock:
         if self.block.end is not None and self.block.end.match(text):
             self.done = True
             return None
-        if len(text) <= _LONGEST_LINE:
-            for number, line in enumerate(self.block.lines):
-                match = line.regex.match(text)
-                if match is not None:
-                    self.missed = 0
-                    for name in line.keep:
-                        self.kept[name] = match[name]
-                    self.done = self.done or line.last
-                    names = dict.fromkeys(name for other in self.block.lines for name in other.keep)
-                    kept = tuple(self.kept.get(name) for name in names)
-                    groups = match.groups()
-                    if is_open and match.end() == len(text):
-                        groups = whole_groups(match, line.rows) or (None,) * len(groups)
-                    return (number, (*groups, *kept)) if line.rows else None
+        beginning = text[:_LONGEST_LINE]
+        for number, line in enumerate(self.block.lines):
+            match = line.regex.match(beginning)
+            if match is not None:
+                self.missed = 0
+                for name in line.keep:
+                    self.kept[name] = match[name]
+                self.done = self.done or line.last
+                names = dict.fromkeys(name for other in self.block.lines for name in other.keep)
+                kept = tuple(self.kept.get(name) for name in names)
+                groups = match.groups()
+                if is_open and match.end() == len(text):
+                    groups = whole_groups(match, line.rows) or (None,) * len(groups)
+                return (number, (*groups, *kept)) if line.rows else None
         if self.block.json is not None and text.rstrip().endswith(b"{"):
             self._json, self._length, self._depth = [], 0, 0
             return self._collect(text[text.index(b"{") :])
