@@ -177,7 +177,7 @@ class Scanner:
         lines = _lines_of(hits, ends, self.lines, len(piece))
         for i, ((needle, start, stop), line, high, number) in enumerate(lines):
             low = line
-            if returns:  # a progress bar's carriage returns end lines too
+            if returns and piece.find(b"\r", line, high) >= 0:  # a bar's ends lines too
                 low = piece.rfind(b"\r", line, start) + 1 or line
                 cut = piece.find(b"\r", stop, high)
                 high = cut if cut >= 0 else high  # noqa: PLW2901
