@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from math import prod
 from typing import Any, Final
 
 import pandas as pd
@@ -95,7 +96,7 @@ def _derived(known: dict[str, Any]) -> dict[str, Any]:
             known.setdefault("dtype", dtype)
     for name, size in _topology(str(known.get("topology", ""))).items():
         known.setdefault(name, size)
-    return _sizes(known)
+    return _consistent(_sizes(_tensor_parallel(known)))
 
 
 #: Axis of DeepSpeed's process topology → the layout it is.
@@ -112,6 +113,26 @@ def _topology(text: str) -> dict[str, int]:
     for axis, place in re.findall(r"\b(pipe|data|model)=(\d{1,9})\b", text):
         last[axis] = max(last.get(axis, 0), int(place))
     return {name: last.get(axis, 0) + 1 for axis, name in _AXES.items()} if last else {}
+
+
+def _tensor_parallel(known: dict[str, Any]) -> dict[str, Any]:
+    """What model parallelism leaves for tensors: DeepSpeed counts a pipeline's stages in."""
+    model, stages = (
+        _count(known.get(name)) for name in ("model_parallel_size", "pipeline_parallel_size")
+    )
+    if model == 1:
+        known.setdefault("tensor_parallel_size", 1)
+    elif model and stages and model % stages == 0:
+        known.setdefault("tensor_parallel_size", model // stages)
+    return known
+
+
+def _consistent(known: dict[str, Any]) -> dict[str, Any]:
+    """Without a layout of more ranks than there are: which of its sizes is wrong is unknown."""
+    needed = prod(_count(known.get(name)) or 1 for name in _AXES.values())
+    if 0 < _count(known.get("world_size")) < needed:
+        return {name: value for name, value in known.items() if name not in _AXES.values()}
+    return known
 
 
 def _sizes(known: dict[str, Any]) -> dict[str, Any]:

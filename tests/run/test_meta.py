@@ -166,6 +166,26 @@ def test_the_topology_gives_the_layout() -> None:
     assert found["tensor_parallel_size"] == 1
 
 
+def test_the_stages_of_a_pipeline_are_not_counted_as_tensor_parallelism() -> None:
+    topology = config(
+        "topology", "{ProcessCoord(pipe=0, data=0): 0, ProcessCoord(pipe=1, data=0): 1}"
+    )
+    found = run_of(config("model_parallel_size", 2), topology).config
+    assert (found["tensor_parallel_size"], found["pipeline_parallel_size"]) == (1, 2)
+    assert found["world_size"] == 2
+
+
+def test_model_parallelism_alone_does_not_tell_tensors_from_stages() -> None:
+    assert "tensor_parallel_size" not in run_of(config("model_parallel_size", 2)).config
+    assert run_of(config("model_parallel_size", 1)).config["tensor_parallel_size"] == 1
+
+
+def test_a_layout_of_more_ranks_than_there_are_is_unknown() -> None:
+    sizes = ("tensor_parallel_size", "pipeline_parallel_size")
+    found = run_of(config("world_size", 2), *(config(name, 2) for name in sizes)).config
+    assert not set(sizes) & set(found)
+
+
 def test_zero_is_no_setting_of_a_job_that_keeps_deepspeed_off() -> None:
     off = run_of(config("deepspeed", "False"), config("zero_stage", 1))
     on = run_of(config("deepspeed", "True"), config("zero_stage", 1))
