@@ -10,7 +10,7 @@ from dsprof.analysis.breakdown import main_steps
 from dsprof.page import words
 from dsprof.page.clock import span
 from dsprof.page.model import Cell, Place
-from dsprof.page.proofs import among
+from dsprof.page.proofs import among, rate_lines
 from dsprof.units import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -151,13 +151,15 @@ def _throughput(steps: pd.DataFrame, events: pd.DataFrame) -> Cell | None:
     main = main_steps(steps)
     if main["samples_per_second"].notna().any():
         mean = format_count(float(main["samples_per_second"].mean()))
-        return Cell(f"{mean} samples/s, mean", among=among(main, "samples_per_second"))
+        return Cell(f"{mean} samples/s, mean", among=rate_lines(main, events))
     told = events[(events["name"] == "samples_per_second_mean").to_numpy(dtype=bool)]
     told = told[told["value"].notna()]
     if told.empty:
         return None
     last = format_count(float(told["value"].iloc[-1]))
-    return Cell(f"{last} samples/s, as the source sums up", among=among(told, "value"))
+    return Cell(
+        f"{last} samples/s, as the source sums up", among=among(told, "value", largest="highest")
+    )
 
 
 def _time(told: tuple[pd.Timestamp, pd.Timestamp] | None) -> str:

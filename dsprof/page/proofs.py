@@ -8,29 +8,100 @@ import numpy as np
 import pandas as pd
 
 from dsprof.charts.figure import Floats, Whole
+from dsprof.events import Kind
 from dsprof.page.model import Among, Place
+from dsprof.run.table import of_kind, positions
 
 SHOWN: Final = 36  #: lines shown of a mean: the first, the longest and the last, a third each
 _ENDS: Final = SHOWN // 3
 
 
-def among(rows: pd.DataFrame, measure: str = "seconds", of: int | None = None) -> Among | None:
+#: The column of a metric's row that holds its number, and what one calls the largest.
+_MEASURED: Final = {
+    "step_seconds": ("seconds", "longest"),
+    "samples_per_second": ("value", "highest"),
+}
+_STEP: Final = ("segment", "engine", "step")
+
+
+def among(
+    rows: pd.DataFrame, measure: str = "seconds", of: int | None = None, largest: str = "longest"
+) -> Among | None:
     """The lines of `rows` in their order; of many the first, the largest and the last.
 
     Args:
         rows: with `source`, `line` and the measure.
         of: how many numbers they stand for, if not one each.
+        largest: what to call the largest.
     """
     size = rows[measure].to_numpy(dtype=float, na_value=np.nan)
     told = np.flatnonzero(rows["line"].notna() & rows["source"].notna() & np.isfinite(size))
-    return among_at(rows, told, size[told], of)
+    return among_at(rows, told, size[told], of, largest)
 
 
-def among_at(rows: pd.DataFrame, at: Whole, size: Floats, of: int | None = None) -> Among | None:
+def step_lines(steps: pd.DataFrame, events: pd.DataFrame, phases: pd.DataFrame) -> Among | None:
+    """The lines that the seconds of `steps` are read from, however they are known.
+
+    Args:
+        steps: as `main_steps` gives them, known in one way.
+    """
+    how = str(steps["seconds_from"].iloc[0]) if len(steps) else ""
+    if how == "timers":
+        return among(_outermost(steps, phases))
+    if how == "clock":
+        return among(steps)  # the time stands on the line that ends the step
+    return metric_lines(steps, events, *_STATED[how]) if how in _STATED else None
+
+
+#: Metric that says the seconds of a step, and the column of the steps that has its number.
+_STATED: Final = {
+    "logged": ("step_seconds", "seconds"),
+    "throughput": ("samples_per_second", "samples_per_second"),
+}
+
+
+def rate_lines(steps: pd.DataFrame, events: pd.DataFrame) -> Among | None:
+    """The lines that the samples per second of `steps` are read or reckoned from."""
+    return metric_lines(steps, events, "samples_per_second", "samples_per_second") or (
+        metric_lines(steps, events, "step_seconds", "seconds")
+    )
+
+
+def metric_lines(
+    steps: pd.DataFrame, events: pd.DataFrame, metric: str, column: str
+) -> Among | None:
+    """The lines of a metric that give `column` of `steps`, the last one of a step where it can.
+
+    Where no line of a step has the step's number, it is the mean of all of them.
+    """
+    measure, largest = _MEASURED[metric]
+    rows = of_kind(events, Kind.METRIC)
+    rows = rows[(rows["name"] == metric).to_numpy(dtype=bool)]
+    place = positions(steps, rows, *_STEP)
+    rows, place = rows[place >= 0], place[place >= 0]
+    said = rows[measure].to_numpy(dtype=float, na_value=np.nan)
+    same = np.isclose(said, steps[column].to_numpy(dtype=float, na_value=np.nan)[place], rtol=1e-9)
+    last = pd.Series(np.arange(len(rows)))[same].groupby(place[same]).max()
+    mean = ~np.isin(place, place[same])
+    return among(rows[mean | np.isin(np.arange(len(rows)), last)], measure, largest=largest)
+
+
+def _outermost(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
+    """Timers of `steps` that lie in no other, those of one line together."""
+    mine = (positions(steps, phases, *_STEP) >= 0) & phases["parent"].isna().to_numpy()
+    rows = phases.loc[mine & phases["line"].notna().to_numpy(), ["source", "line", "seconds"]]
+    return (
+        rows.groupby(["source", "line"], sort=False, observed=True)["seconds"].sum().reset_index()
+    )
+
+
+def among_at(
+    rows: pd.DataFrame, at: Whole, size: Floats, of: int | None = None, largest: str = "longest"
+) -> Among | None:
     """The same of the rows at some positions, whose numbers are `size`."""
     if not len(at):
         return None
-    chosen = chosen_of(size)
+    chosen = chosen_of(size, largest)
     shown = rows[["source", "line"]].iloc[at[list(chosen)]]
     lines = [
         (word, place)
@@ -41,18 +112,18 @@ def among_at(rows: pd.DataFrame, at: Whole, size: Floats, of: int | None = None)
     return Among(tuple(lines), len(at) if of is None else of) if lines else None
 
 
-def chosen_of(size: Floats) -> dict[int, str]:
+def chosen_of(size: Floats, largest: str = "longest") -> dict[int, str]:
     """Which of some numbers to show, in their order, and what is to be said of each."""
     count = len(size)
-    largest = np.argsort(-size, kind="stable")
+    falling = np.argsort(-size, kind="stable")
     shown = np.arange(count)
     if count > SHOWN:
-        shown = np.unique(np.concatenate([shown[:_ENDS], largest[:_ENDS], shown[-_ENDS:]]))
+        shown = np.unique(np.concatenate([shown[:_ENDS], falling[:_ENDS], shown[-_ENDS:]]))
     words = dict.fromkeys(shown.tolist(), "")
     if count == 1:
         return words
     words |= {0: "first", count - 1: "last"}
-    top = int(largest[0])
-    if size[top] > size[largest[-1]]:
-        words[top] = ", ".join(filter(None, [words[top], "longest"]))
+    top = int(falling[0])
+    if size[top] > size[falling[-1]]:
+        words[top] = ", ".join(filter(None, [words[top], largest]))
     return words

@@ -13,7 +13,7 @@ from dsprof.charts import LABEL, STACK
 from dsprof.page import words
 from dsprof.page.facts import facts
 from dsprof.page.model import Among, Cell, Place
-from dsprof.page.proofs import among
+from dsprof.page.proofs import step_lines
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ def verdict(run: Run, phases: Mapping[int, Typical] | None = None) -> Verdict:
         gain=words.gain(found.gain, step) if found else "",
         sure=words.CONFIDENCE.get(found.confidence, "") if found else "",
         judged=_judged(run.steps, main),
-        step=Cell(format_seconds(step) if step else "", among=among(main)),
+        step=Cell(
+            format_seconds(step) if step else "", among=step_lines(main, run.events, run.phases)
+        ),
         bound=_bound(run.steps),
         parts=_parts(run, main, mean),
         facts=facts(run),
@@ -152,10 +154,25 @@ def _proof(found: Finding | None, mean: Typical | None) -> Among | None:
     return Among(known, len(known)) if known else None
 
 
+#: How the time of a step is known where no line states it.
+_RECKONED: Final = {
+    "throughput": "The time of a step is the batch size over the samples/s of its line.",
+    "timers": "The time of a step is the sum of its timers.",
+    "clock": "The time of a step is what lies between the time stamps of two lines.",
+}
+
+
 def _judged(steps: pd.DataFrame, main: pd.DataFrame) -> str:
-    """Which launch and engine the means are of, where there are several."""
+    """What the means are of: which launch, where there are several, and what kind of time."""
+    if main.empty:
+        return ""
+    how = _RECKONED.get(str(main["seconds_from"].iloc[0]), "")
+    return " ".join(filter(None, [_launch(steps, main), how]))
+
+
+def _launch(steps: pd.DataFrame, main: pd.DataFrame) -> str:
     launches = steps["segment"].unique().tolist()
-    if main.empty or len(launches) < 2:
+    if len(launches) < 2:
         return ""
     which = launches.index(main["segment"].iloc[0]) + 1
     first, last = int(main["step"].iloc[0]), int(main["step"].iloc[-1])
