@@ -11,8 +11,8 @@ import pandas as pd
 from dsprof.events import Class
 from dsprof.run.table import numbers, plain, runs, visits, where, whole
 
-#: Where ranks meet. A table of phases keeps no order in time, so a rank's own work
-#: is put first and what waits for others last.
+#: Where ranks meet: who comes last waits least there. A table of phases keeps no order in
+#: time, so a rank's own work is put first and what waits for others last.
 _MEETING = (Class.COMMUNICATION, Class.WAIT)
 
 _TIE = 1e-9  # of the time reached: what adding floats in another order changes
@@ -27,8 +27,10 @@ class Straggler:
         rank: the global rank.
         delay: seconds per step the median rank waits for it, mean over all steps.
         held: part of the steps in which it is the last one.
-        phase: where it loses most against the median rank.
+        phase: of its own work, where it loses most against the median rank; "" if it loses
+            most where nothing is timed.
         phase_delay: seconds per step it loses there.
+        meeting: where the others wait for it; "" if that is not timed.
         steps, ranks: how much was compared.
         first, last: optimizer steps compared.
     """
@@ -38,10 +40,15 @@ class Straggler:
     held: float
     phase: str
     phase_delay: float
+    meeting: str
     steps: int
     ranks: int
     first: int
     last: int
+
+    @property
+    def place(self) -> str:
+        return f"in {self.phase}" if self.phase else "outside of what is timed"
 
 
 def frontier(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -63,16 +70,48 @@ def frontier(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return leader, reached.max(axis=1) - _median(reached)
 
 
-def _alone(seconds: np.ndarray, boundary: np.ndarray) -> np.ndarray:
-    """In which steps one rank only comes last to the boundary."""
-    before = np.arange(seconds.shape[2]) <= boundary[:, None, None]
-    reached = np.sort((seconds * before).sum(axis=2), axis=1)
-    return np.asarray(reached[:, -1] - reached[:, -2] > _TIE * reached[:, -1])
-
-
 def _median(of_ranks: np.ndarray) -> np.ndarray:
     middle = np.sort(of_ranks, axis=1)[:, (of_ranks.shape[1] - 1) // 2]
     return np.asarray(middle)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrivals:
+    """When each rank comes to where the others wait: steps x ranks, seconds, larger is later.
+
+    `before` are the phases that lie in front of it, steps x phases.
+    """
+
+    at: np.ndarray
+    before: np.ndarray
+
+    def last(self) -> tuple[int, np.ndarray, float] | None:
+        """Who is the only last one most often, in which steps, and by how much per step."""
+        late = np.sort(self.at, axis=1)
+        alone = late[:, -1] - late[:, -2] > _TIE * np.abs(late[:, -1])
+        if not alone.any():
+            return None
+        who = np.where(alone, self.at.argmax(axis=1), -1)
+        slow = int(np.bincount(who[alone], minlength=self.at.shape[1]).argmax())
+        behind = who == slow
+        lead = late[:, -1] - _median(self.at)
+        return slow, behind, float(lead[behind].sum() / len(lead))
+
+
+def _by_work(seconds: np.ndarray) -> _Arrivals:
+    """By their own work, at the boundary where one is furthest ahead of the median rank."""
+    _, lead = frontier(seconds)
+    before = np.arange(seconds.shape[2]) <= lead.argmax(axis=1)[:, None]
+    return _Arrivals((seconds * before[:, None, :]).sum(axis=2), before)
+
+
+def _by_waiting(seconds: np.ndarray, own: int) -> _Arrivals:
+    """By how long they wait at what they do together: who comes last waits least.
+
+    This sees also what no timer of the late rank holds.
+    """
+    before = np.broadcast_to(np.arange(seconds.shape[2]) < own, seconds.shape[::2])
+    return _Arrivals(-seconds[:, :, own:].sum(axis=2), before)
 
 
 def straggler(phases: pd.DataFrame) -> Straggler | None:
@@ -84,26 +123,26 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
     cube = _cube(phases)
     if cube is None:
         return None
-    seconds, steps, ranks, names = cube
-    leader, lead = frontier(seconds)
-    boundary = lead.argmax(axis=1)  # just before the others wait
-    rows = np.arange(len(steps))
-    alone = _alone(seconds, boundary)
-    last = np.where(alone, leader[rows, boundary], -1)
-    if not alone.any():
+    seconds, steps, ranks, names, own = cube
+    ways = [_by_work(seconds[:, :, :own])] if own else []
+    if own < len(names):
+        ways.append(_by_waiting(seconds, own))
+    found = [(last, way) for way in ways if (last := way.last())]
+    if not found:
         return None
-    slow = int(np.bincount(last[alone], minlength=len(ranks)).argmax())
-    behind = last == slow
-    own = seconds[:, slow, :] - _median(seconds)
-    before = np.arange(len(names)) <= boundary[:, None]
-    loss = (own * before)[behind].sum(axis=0) / len(steps)
-    worst = int(loss.argmax())
+    (slow, behind, delay), way = max(found, key=lambda one: one[0][2])
+    more = seconds[:, slow, :] - _median(seconds)
+    loss = (more[:, :own] * way.before[:, :own])[behind].sum(axis=0) / len(steps)
+    waits = -more[:, own:][behind].sum(axis=0)
+    worst = int(loss.argmax()) if own else 0
+    timed = bool(own) and loss[worst] * 2 > delay
     return Straggler(
         rank=int(ranks[slow]),
-        delay=float(lead[rows, boundary][behind].sum() / len(steps)),
+        delay=delay,
         held=float(behind.mean()),
-        phase=str(names[worst]),
-        phase_delay=float(loss[worst]),
+        phase=str(names[worst]) if timed else "",
+        phase_delay=float(loss[worst]) if timed else delay - float(loss.sum()),
+        meeting=str(names[own + int(waits.argmax())]) if own < len(names) else "",
         steps=len(steps),
         ranks=len(ranks),
         first=int(steps[0]),
@@ -113,8 +152,11 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
 
 def _cube(
     phases: pd.DataFrame,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]] | None:
-    """Self seconds as steps x ranks x phases, of steps that all these ranks report."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str], int] | None:
+    """Self seconds as steps x ranks x phases, of steps that all these ranks report.
+
+    With them steps, ranks and phases; of the phases, how many are a rank's own work: the first.
+    """
     told = phases["rank"].notna() & phases["step"].notna() & phases["self_seconds"].notna()
     rows = compared_steps(where(phases, told))
     steps, step = np.unique(whole(rows["step"]), return_inverse=True)
@@ -130,7 +172,7 @@ def _cube(
     meets = meets[np.unique(phase, return_index=True)[1]]
     order = np.argsort(meets, kind="stable")
     cube = own.reshape(shape)[full][:, :, order]
-    return cube, steps[full], ranks, [str(names[i]) for i in order]
+    return cube, steps[full], ranks, [str(names[i]) for i in order], int((~meets).sum())
 
 
 def compared_steps(phases: pd.DataFrame) -> pd.DataFrame:

@@ -6,8 +6,10 @@ from typing import Final
 
 import pandas as pd
 
+from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.collectives import Waiting, waiting
 from dsprof.analysis.gpus import Throttling, throttled
+from dsprof.analysis.ranks import Straggler
 from dsprof.findings.advice import WHO_IS_LATE, record
 from dsprof.findings.facts import COLLECTING, Facts, largest, promise, row_evidence
 from dsprof.findings.finding import Advice, Evidence, Finding
@@ -51,14 +53,15 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             title=f"The others wait for {where}, {format_share(share)} of each step",
             summary=f"It is the last of {late.ranks} ranks in {format_share(late.held)} of "
             f"{late.steps:,} steps and arrives {format_seconds(late.delay)} per step after the "
-            f"median rank. It loses most in {late.phase} "
-            f"({format_seconds(late.phase_delay)} per step).",
+            f"median rank. It loses most {late.place} "
+            f"({format_seconds(late.phase_delay)} per step)"
+            + (f"; the others wait for it in {late.meeting}." if late.meeting else "."),
             share=share,
             seconds_per_step=late.delay,
             ranks=(late.rank,),
-            phase=late.phase,
+            phase=late.phase or None,
             steps=(late.first, late.last),
-            evidence=_lines(facts, late.rank, late.phase),
+            evidence=_lines(facts, late),
             advice=(
                 Advice(
                     f"the node of rank {late.rank}",
@@ -182,20 +185,24 @@ def _host(facts: Facts, rank: int) -> str | None:
     return str(hosts.iloc[0]) if len(hosts) else None
 
 
-def _lines(facts: Facts, rank: int, phase: str) -> tuple[Evidence, ...]:
-    """The slow rank's longest such phase, and another rank's in the same step."""
-    rows = facts.run.phases
-    named, own = rows["name"] == phase, rows["rank"] == rank
-    slow = rows[(named & own).fillna(False)]
-    if slow.empty:
+def _lines(facts: Facts, late: Straggler) -> tuple[Evidence, ...]:
+    """The slow rank's longest such phase and another rank's in the same step.
+
+    Where it loses its time in no phase, the longest wait for it and its own in that step.
+    """
+    rows = main_phases(facts.series, facts.run.phases)
+    named = rows[(rows["name"] == (late.phase or late.meeting)).fillna(value=False)]
+    own = (named["rank"] == late.rank).fillna(value=False)
+    longest, others = (named[own], named[~own]) if late.phase else (named[~own], named[own])
+    if longest.empty:
         return ()
-    worst = largest(slow, "self_seconds")
-    others = rows[(named & ~own & (rows["step"] == worst["step"])).fillna(False)]
+    worst = largest(longest, "self_seconds")
+    beside = others[(others["step"] == worst["step"]).fillna(value=False)]
     return tuple(
         row_evidence(
             row,
-            f"rank {int(row['rank'])}, step {int(row['step'])}, {phase}: "
+            f"rank {int(row['rank'])}, step {int(row['step'])}, {row['name']}: "
             f"{format_seconds(row['self_seconds'])}",
         )
-        for row in (worst, *(row for _, row in others.head(1).iterrows()))
+        for row in (worst, *(row for _, row in beside.head(1).iterrows()))
     )

@@ -150,7 +150,7 @@ def _who_is_late(run: Run, told: Frame, waits: pd.Series[float]) -> tuple[int | 
     who = f"{rank_words(others)} wait{'s' if len(others) == 1 else ''}"
     return found.rank, (
         f"{who} for rank {found.rank}: {format_seconds(found.delay)} per step, "
-        f"most of it in {found.phase}"
+        f"most of it {found.place}"
     )
 
 

@@ -79,7 +79,7 @@ def _waiting(slow: Straggler | None) -> str:
     return (
         f"Rank {slow.rank:,} comes last in {format_share(slow.held)} of "
         f"{words.count_of(slow.steps, 'step')}; the median rank waits "
-        f"{format_seconds(slow.delay)} per step for it, most of that in {slow.phase}."
+        f"{format_seconds(slow.delay)} per step for it, most of that {slow.place}."
     )
 
 

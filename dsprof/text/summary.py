@@ -126,7 +126,7 @@ def _ranks(run: Run) -> str:
     return (
         f"rank {late.rank:,} is last in {format_share(late.held)} of "
         f"{words.count_of(late.steps, 'compared step')}, {format_seconds(late.delay)} per step "
-        f"behind the median rank, most of it in {late.phase}"
+        f"behind the median rank, most of it {late.place}"
     )
 
 

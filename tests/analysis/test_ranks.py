@@ -43,6 +43,40 @@ def test_of_two_ranks_the_one_that_waits_is_not_blamed() -> None:
     assert found.phase_delay == pytest.approx(0.4)
 
 
+def test_a_rank_that_is_late_where_nothing_is_timed_is_known_by_waiting_least() -> None:
+    """It sleeps between its phases: all that shows is how long the other one waits."""
+    found = straggler(
+        table(
+            *(
+                row
+                for step in range(3)
+                for row in (
+                    (step, 0, "forward", "compute", 1.01),
+                    (step, 0, "allreduce", "communication", 0.5),
+                    (step, 1, "forward", "compute", 1.0),
+                    (step, 1, "allreduce", "communication", 0.1),
+                )
+            )
+        )
+    )
+    assert found is not None
+    assert (found.rank, found.phase, found.meeting) == (1, "", "allreduce")
+    assert found.delay == pytest.approx(0.4)
+
+
+def test_of_ranks_that_wait_alike_the_one_that_works_longer_is_late() -> None:
+    found = straggler(
+        table(
+            (0, 0, "forward", "compute", 1.0),
+            (0, 0, "allreduce", "communication", 0.2),
+            (0, 1, "forward", "compute", 1.5),
+            (0, 1, "allreduce", "communication", 0.2),
+        )
+    )
+    assert found is not None
+    assert (found.rank, found.phase) == (1, "forward")
+
+
 def test_steps_that_a_rank_does_not_report_are_left_out() -> None:
     whole = two_ranks(3)
     found = straggler(whole[~((whole["step"] == 1) & (whole["rank"] == 0))])
