@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import dsprof
 from dsprof.errors import DsprofError
 from dsprof.hook.launch import FOLDER, prepare
 from dsprof.hook.launch import run as launch
@@ -78,6 +79,22 @@ def test_several_engines_of_one_process_keep_their_steps_apart(tmp_path: Path) -
             ]
             assert forwards == steps
             assert any(row.engine == engine for row in rank.collectives)
+
+
+def test_a_rank_that_sleeps_between_its_phases_is_the_one_the_others_wait_for(
+    tmp_path: Path,
+) -> None:
+    """As `make attach` shows it: nothing is timed where the rank loses its time."""
+    python = interpreter()
+    done = subprocess.run(
+        [python, "-m", "dsprof.hook.launch", tmp_path / "run", python, *TORCHRUN,
+         ROOT / "examples" / "train_zero.py", "--slow-rank", "1", "--steps", "30"],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    verdict = dsprof.load(str(tmp_path / "run")).findings[0]
+    assert (verdict.rule, verdict.ranks) == ("straggler-rank", (1,))
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])

@@ -29,9 +29,10 @@ def events_of(steps: int, ranks: int = 1, slow: dict[int, float] | None = None) 
                 "record": record, "segment": 0, "engine": 0,
                 "at": pd.Timestamp("2026-11-21") + pd.Timedelta(seconds=2 * step),
             }  # fmt: skip
-            reduce_ = slow.get(step, 0.5) * (1 + 0.2 * (rank == 3))
-            times = {"forward": 0.3, "backward": 0.7 + reduce_, "step": 0.1}
-            inner = {"backward_inner": 0.7, "backward_allreduce": reduce_}
+            late = 0.1 * (rank == 3)  # it computes longer, so it waits less
+            reduce_ = slow.get(step, 0.5) - late
+            times = {"forward": 0.3, "backward": 0.7 + late + reduce_, "step": 0.1}
+            inner = {"backward_inner": 0.7 + late, "backward_allreduce": reduce_}
             rows += [
                 shared
                 | {"kind": "phase", "name": name, "raw": name, "seconds": s, "timers": FLAVOUR}

@@ -41,7 +41,7 @@ def test_page_and_findings_name_the_same_late_rank_when_only_some_ranks_tell() -
     table = section.charts[0].table
     assert table
     slowest = {row[0].text: row[2].text for row in table.rows}
-    assert slowest["backward_allreduce"].endswith("rank 3")
+    assert slowest["backward_inner"].endswith("rank 3")
 
 
 def test_stages_of_a_pipeline_are_not_called_late() -> None:
