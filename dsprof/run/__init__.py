@@ -213,7 +213,7 @@ def load(
     Args:
         paths: what to read, all of it one run.
         parsers: folders of dialect files to read with, besides the built-in ones.
-        processes: worker processes for large plain files; None: as many as there are cores.
+        processes: how many may share large or many files; None: as many as there are cores.
         link: speed of one node's network, "100Gb" or bytes per second.
         grammar: dialects to read with, instead of the built-in ones and `parsers`.
         progress: called with the number of plain bytes just read.
