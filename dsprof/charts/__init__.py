@@ -4,7 +4,7 @@ from dsprof.charts.columns import step_axis
 from dsprof.charts.comm import bandwidths, ceiling, comm_sizes, limit_of
 from dsprof.charts.figure import Figure
 from dsprof.charts.icicle import icicle
-from dsprof.charts.palette import LABEL, PALETTE, PATTERN, SHORT, STACK
+from dsprof.charts.palette import LABEL, MIXED, PALETTE, PATTERN, SHORT, STACK
 from dsprof.charts.phase_table import PhaseTable, codes_of, phase_table
 from dsprof.charts.problems import problem_line
 from dsprof.charts.ranks import rank_map, rank_phases
@@ -14,6 +14,7 @@ from dsprof.charts.timeline import HELD, bound_by, timeline
 __all__ = [
     "HELD",
     "LABEL",
+    "MIXED",
     "PALETTE",
     "PATTERN",
     "SHORT",

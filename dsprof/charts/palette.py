@@ -21,6 +21,7 @@ PALETTE: Final = {
     "communication": ("#cf4a0c", "#ff8a47"),
     "wait": ("#f2b48f", "#96532d"),
     "compute": ("#43617f", "#7c9cbd"),
+    "mixed": ("#6a7f95", "#8096ac"),
     "optimizer": ("#8da3b8", "#536a82"),
     "data": ("#a3a071", "#6b6844"),
     "offload": ("#6f6189", "#9788b3"),
@@ -35,22 +36,27 @@ def colour(role: str) -> str:
     return PALETTE[role][0]
 
 
+#: Timers that hold compute and communication and cannot tell them apart.
+MIXED: Final = "mixed"
+
 #: Bottom of a stack to its top: what the page is about stands on the axis.
 STACK: Final = (
-    Class.COMMUNICATION,
-    Class.WAIT,
-    Class.COMPUTE,
-    Class.OPTIMIZER,
-    Class.DATA,
-    Class.OFFLOAD,
-    Class.CHECKPOINT,
-    Class.OTHER,
+    str(Class.COMMUNICATION),
+    str(Class.WAIT),
+    MIXED,
+    str(Class.COMPUTE),
+    str(Class.OPTIMIZER),
+    str(Class.DATA),
+    str(Class.OFFLOAD),
+    str(Class.CHECKPOINT),
+    str(Class.OTHER),
 )
 
 #: What a class is called where a person reads it.
 LABEL: Final = {
     "communication": "communication (collectives)",
     "wait": "waiting for a pipeline peer",
+    "mixed": "compute or communication",
     "compute": "compute",
     "optimizer": "optimizer",
     "data": "data loading",
@@ -64,6 +70,7 @@ LABEL: Final = {
 SHORT: Final = {
     "communication": "communication",
     "wait": "waiting",
+    "mixed": "compute or communication",
     "compute": "compute",
     "optimizer": "optimizer",
     "data": "data",
@@ -76,6 +83,7 @@ SHORT: Final = {
 #: Hatching tells classes apart where colour cannot.
 PATTERN: Final = {
     "wait": "/",
+    "mixed": "+",
     "optimizer": "\\",
     "data": ".",
     "offload": "x",
@@ -85,7 +93,7 @@ PATTERN: Final = {
 
 
 #: What is written upon a class: light on dark ones, in both themes.
-_PALE_TEXT: Final = ("communication", "compute", "offload", "checkpoint")
+_PALE_TEXT: Final = ("communication", "compute", "mixed", "offload", "checkpoint")
 
 
 def text_on(role: str) -> str:
@@ -97,7 +105,7 @@ def fill(role: str) -> dict[str, object]:
     """A plotly marker for an area of that role."""
     marker: dict[str, object] = {"color": colour(role), "line": {"width": 0}}
     if role in PATTERN:
-        stroke = colour("communication" if role == "wait" else "paper")
+        stroke = colour("communication" if role in ("wait", MIXED) else "paper")
         marker["pattern"] = {
             "shape": PATTERN[role],
             "size": 5,

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.charts.figure import Floats, Whole, ratio
+from dsprof.charts.palette import MIXED
 from dsprof.events import Class
 from dsprof.run.table import numbers, positions, whole
 
@@ -41,8 +42,11 @@ class PhaseTable:
 
     @property
     def classes(self) -> list[str]:
-        """Classes of the phases' self time."""
-        return [str(word) for word in self.rows["class"].astype("str").fillna("other")]
+        """Classes of the phases' self time; `MIXED` where it holds several."""
+        words = self.rows["class"].astype("str").fillna("other")
+        if "mixed" in self.rows:
+            words = words.mask(self.rows["mixed"].astype(bool), MIXED)
+        return [str(word) for word in words]
 
     @property
     def roots(self) -> list[int]:

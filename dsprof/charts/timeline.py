@@ -91,7 +91,7 @@ def _values(steps: pd.DataFrame, column: str) -> Floats:
 
 
 def _stack(steps: pd.DataFrame, bars: Columns) -> list[dict[str, Any]]:
-    parts = {c.value: _values(steps, c.value) for c in STACK if _known(steps, c.value)}
+    parts = {c: _values(steps, c) for c in STACK if _known(steps, c)}
     explained = sum((np.nan_to_num(p) for p in parts.values()), start=np.zeros(len(steps)))
     rest = _values(steps, "seconds") - explained
     rest[np.abs(rest) < 1e-3 * np.nan_to_num(_values(steps, "seconds"))] = np.nan

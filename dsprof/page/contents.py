@@ -12,6 +12,7 @@ import pandas as pd
 from dsprof.charts import PhaseTable, phase_table
 from dsprof.charts.figure import keep
 from dsprof.errors import DsprofError
+from dsprof.page.classes import drawn_classes
 from dsprof.page.communication import comm_section
 from dsprof.page.configuration import Setting, settings, settled
 from dsprof.page.excerpts import Wanted, excerpts
@@ -60,11 +61,12 @@ class Engine:
 
 def contents(run: Run) -> Contents:
     sources = _sources(run)
-    parts = [_engine(run, number, steps, sources) for number, steps in _engines(run)]
+    drawn = drawn_classes(run.steps, run.phases)
+    parts = [_engine(run, number, steps, sources) for number, steps in _engines(drawn)]
     means = {p.number: Typical(p.phases, typical_rows(p.steps)) for p in parts if p.phases}
     page = Contents(
         title=_title(sources),
-        verdict=verdict(run, means),
+        verdict=verdict(run, means, drawn),
         findings=[told(finding) for finding in run.findings],
         sections=[*_step_sections(run, parts), *_sections(run)],
         settings=settings(run),
@@ -76,8 +78,8 @@ def contents(run: Run) -> Contents:
     return page
 
 
-def _engines(run: Run) -> list[tuple[int, pd.DataFrame]]:
-    return list(engines(run)) or [(0, run.steps)]
+def _engines(steps: pd.DataFrame) -> list[tuple[int, pd.DataFrame]]:
+    return list(engines(steps)) or [(0, steps)]
 
 
 def _engine(run: Run, number: int, whole: pd.DataFrame, sources: list[str]) -> Engine:

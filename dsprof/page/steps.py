@@ -49,10 +49,10 @@ NO_PHASES = (
 )
 
 
-def engines(run: Run) -> Iterator[tuple[int, pd.DataFrame]]:
+def engines(steps: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
     """The steps of every engine, in the order of the run."""
-    for engine in np.unique(run.steps["engine"].to_numpy(dtype=np.int64)).tolist():
-        yield engine, run.steps[run.steps["engine"] == engine].reset_index(drop=True)
+    for engine in np.unique(steps["engine"].to_numpy(dtype=np.int64)).tolist():
+        yield engine, steps[steps["engine"] == engine].reset_index(drop=True)
 
 
 def time_section(
@@ -97,7 +97,8 @@ def _label(steps: pd.DataFrame) -> str:
 
 
 def _lead(steps: pd.DataFrame) -> str:
-    known = main_steps(steps)["seconds"]
+    main = main_steps(steps)
+    known = main["seconds"]
     if known.empty:
         return "The source tells no step times."
     low, middle, high = np.percentile(known, [5, 50, 95])
@@ -107,6 +108,15 @@ def _lead(steps: pd.DataFrame) -> str:
         if len(known) >= 20
         else "."
     )
+    same = steps.loc[main.index]
+    drawn = _mean_seconds(same)
+    timers = bool((same["seconds_from"] == "timers").all())
+    if drawn and timers and format_seconds(drawn) != format_seconds(known.mean()):
+        said += (
+            f" Drawn below is what the timers of each step sum to, {format_seconds(drawn)} in "
+            f"the mean of {words.count_of(len(main), 'step')} whose whole time is known to be "
+            f"{format_seconds(known.mean())}."
+        )
     return said
 
 
@@ -145,7 +155,7 @@ def phase_section(
         return Section(name, title, why=NO_PHASES)
     rows = typical_rows(steps)
     totals = table.mean(rows)
-    step = _mean_seconds(steps.iloc[rows])
+    step = _mean_seconds(main_steps(steps))
     chart = Chart(
         name,
         icicle(table, totals, step),

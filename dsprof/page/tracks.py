@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.charts import HELD, STACK, PhaseTable, bound_by, codes_of, step_axis
+from dsprof.charts import HELD, MIXED, STACK, PhaseTable, bound_by, codes_of, step_axis
 from dsprof.charts.figure import Whole, keep
 from dsprof.events import Bound
 from dsprof.page.pack import FULL, SHORT, pack_columns
@@ -44,7 +44,7 @@ def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[
         "lasts": spans.lasts,
     }
     measured = [m for m in _MEASURES if m in steps and steps[m].notna().any()]
-    classes = [c.value for c in STACK if c in steps and steps[c.value].notna().any()]
+    classes = [c for c in STACK if c in steps and steps[c].gt(0 if c == MIXED else -np.inf).any()]
     for name in (*measured, *classes):
         columns[name] = steps[name].to_numpy(dtype=float, na_value=np.nan)
     if phases is not None:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pandas as pd
 
 from dsprof.analysis.breakdown import breakdown_of, main_steps
-from dsprof.charts import LABEL, STACK
+from dsprof.charts import LABEL, MIXED, STACK
+from dsprof.events import Class
 from dsprof.page import words
+from dsprof.page.classes import drawn_classes, seen_whole
 from dsprof.page.facts import facts
 from dsprof.page.model import Among, Cell, Place
 from dsprof.page.proofs import step_lines
@@ -22,12 +24,15 @@ if TYPE_CHECKING:
     from dsprof.run import Run
 
 
+_MOVING: Final = str(Class.COMMUNICATION)
+
 #: What the share of a finding is spent on, where its title may count more than that.
 _SPENT: Final = {
     "communication-bound": " is communication",
     "pipeline-bubble": " is waiting for other stages",
     "pipeline-imbalance": " is waiting for slower stages",
     "straggler-rank": " is waiting for a late rank",
+    "unaccounted-time": " is what the timers leave of it",
 }
 
 
@@ -94,11 +99,14 @@ class Verdict:
     facts: list[tuple[str, Cell]]
 
 
-def verdict(run: Run, phases: Mapping[int, Typical] | None = None) -> Verdict:
+def verdict(
+    run: Run, phases: Mapping[int, Typical] | None = None, drawn: pd.DataFrame | None = None
+) -> Verdict:
     """The first screen of a run.
 
     Args:
         phases: phases of the mean step by engine, which prove what it says of them.
+        drawn: the steps in the classes that the page draws, if they are known.
     """
     found = run.findings[0] if run.findings else None
     main = main_steps(run.steps)
@@ -117,7 +125,7 @@ def verdict(run: Run, phases: Mapping[int, Typical] | None = None) -> Verdict:
             format_seconds(step) if step else "", among=step_lines(main, run.events, run.phases)
         ),
         bound=_bound(run.steps),
-        parts=_parts(run, main, mean),
+        parts=_parts(drawn_classes(run.steps, run.phases) if drawn is None else drawn, run, mean),
         facts=facts(run),
     )
 
@@ -146,7 +154,8 @@ def _proof(found: Finding | None, mean: Typical | None) -> Among | None:
     """The lines of the phase that the finding names, else those it quotes."""
     if found is None:
         return None
-    lines = mean.named(found.phase) if mean and found.phase else None
+    left = found.rule == "unaccounted-time"  # which no timer has
+    lines = mean.named(found.phase) if mean and found.phase and not left else None
     if lines:
         return lines
     quoted = [Place.of(proof.source, proof.line) for proof in found.evidence]
@@ -157,6 +166,7 @@ def _proof(found: Finding | None, mean: Typical | None) -> Among | None:
 #: How the time of a step is known where no line states it.
 _RECKONED: Final = {
     "throughput": "The time of a step is the batch size over the samples/s of its line.",
+    "bar": "The time of a step is what the training's progress bar took, in whole seconds.",
     "timers": "The time of a step is the sum of its timers.",
     "clock": "The time of a step is what lies between the time stamps of two lines.",
 }
@@ -196,12 +206,20 @@ def _bound(steps: pd.DataFrame) -> str:
     return f"Of {words.count_of(len(steps), 'step')}: {', '.join(said)}."
 
 
-def _parts(run: Run, main: pd.DataFrame, typical: Typical | None) -> list[Part]:
+def _lines_of(role: str, typical: Typical | None) -> Among | None:
+    """The lines of a class; what no timer explains has none."""
+    return typical.of_class(role) if typical and role != Class.OTHER else None
+
+
+def _parts(drawn: pd.DataFrame, run: Run, typical: Typical | None) -> list[Part]:
     """Classes of the average step, as wide as they last."""
+    main = main_steps(drawn)
     mean = breakdown_of(main, run.phases.iloc[:0])  # classes are in the steps already
     if mean is None or not mean.seconds or not mean.classes:
         return []
-    seconds = {c.value: mean.classes.get(c.value, 0.0) for c in STACK}
+    mixed = {MIXED: float(main[MIXED].fillna(0).mean())}
+    seconds = {role: (mean.classes | mixed).get(role, 0.0) for role in STACK}
+    label = LABEL if seen_whole(run.steps) else LABEL | {_MOVING: f"at least {LABEL[_MOVING]}"}
     seconds["unknown"] = max(0.0, mean.seconds - sum(seconds.values()))
     whole = max(mean.seconds, sum(seconds.values()))
     parts, start = [], 0.0
@@ -211,8 +229,8 @@ def _parts(run: Run, main: pd.DataFrame, typical: Typical | None) -> list[Part]:
             parts.append(
                 Part(
                     role,
-                    LABEL[role],
-                    Cell(format_seconds(value), among=typical and typical.of_class(role)),
+                    label[role],
+                    Cell(format_seconds(value), among=_lines_of(role, typical)),
                     format_share(value / whole),
                     round(start, 3),
                     round(width, 3),

@@ -178,7 +178,7 @@ def test_what_is_not_finite_is_null_in_json() -> None:
 
 
 def test_every_class_has_a_name_and_two_colours() -> None:
-    assert {c.value for c in STACK} <= LABEL.keys()
+    assert set(STACK) <= LABEL.keys()
     assert LABEL.keys() <= PALETTE.keys()
 
 

@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 import dsprof
+from dsprof.page.classes import drawn_classes
+from dsprof.page.contents import contents
 from dsprof.page.model import Place
 from dsprof.page.verdict import Verdict, verdict
+from dsprof.run.steps import CLASSES
+from dsprof.text.overview import overview
+from dsprof.text.parts import BLENT, UNTIMED
+from dsprof.units import format_share
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 #: Samples, and what their step time is read from.
@@ -90,3 +96,45 @@ def test_a_step_time_that_no_line_states_says_how_it_follows() -> None:
     assert "batch size over the samples/s" in first_screen("zero3_0.19.8").judged
     assert "sum of its timers" in first_screen("killed_rank_torchrun_0.19.8").judged
     assert first_screen("neox_pipeline_2023").judged == ""  # its lines state it
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_one_step_has_one_time_on_the_first_screen_and_in_its_icicle(name: str) -> None:
+    page = contents(run_of(name))
+    (section,) = [s for s in page.sections if s.name == "phases-0"]
+    root = section.charts[0].figure["data"][0]
+    assert root["ids"][0] == "step"
+    assert root["text"][0].startswith(page.verdict.step.text + " ")
+    top = [v for v, above in zip(root["values"], root["parents"], strict=True) if above == "step"]
+    assert sum(top) == pytest.approx(root["values"][0], rel=0.01)
+
+
+def test_a_chart_of_timers_says_that_whole_steps_are_longer() -> None:
+    (steps,) = [s for s in contents(run_of("comms_verbose_0.16.9")).sections if s.name == "steps-0"]
+    assert "what the timers of each step sum to, 18.9 ms" in steps.lead
+    assert "known to be 23.2 ms" in steps.lead
+
+
+def test_the_bar_shows_the_classes_that_the_terminal_shows() -> None:
+    run = run_of("zero3_0.19.8")
+    bar = {part.label: part.share for part in contents(run).verdict.parts}
+    told = {p.name: p.share for p in overview(run).parts if not p.inside and p.share is not None}
+    assert bar["at least communication (collectives)"] == format_share(told["communication"])
+    assert bar["compute or communication"] == format_share(told[BLENT])
+    assert bar["optimizer"] == format_share(told["optimizer"])
+    rest = told[UNTIMED] + told["other"]
+    assert bar["other or not timed"] == format_share(rest)
+
+
+def test_the_chart_of_steps_shows_timers_of_both_as_compute_or_communication() -> None:
+    (steps,) = [s for s in contents(run_of("zero3_0.19.8")).sections if s.name == "steps-0"]
+    drawn = {t["meta"] for t in steps.charts[0].figure["data"] if t["type"] == "bar"}
+    assert {"communication", "mixed", "optimizer"} <= drawn
+
+
+def test_classes_as_drawn_add_up_to_what_they_were() -> None:
+    run = run_of("zero3_0.19.8")
+    drawn = drawn_classes(run.steps, run.phases)
+    whole = drawn[[*CLASSES, "mixed"]].sum(axis=1)
+    np.testing.assert_allclose(whole, run.steps[list(CLASSES)].sum(axis=1))
+    assert (drawn["other"].dropna() >= 0).all()
