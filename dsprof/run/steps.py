@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class, Kind
+from dsprof.run.bars import bar_seconds
 from dsprof.run.bound import bound_of
 from dsprof.run.classes import class_seconds, excess_of, mixed_seconds
 from dsprof.run.table import (
@@ -59,10 +60,10 @@ def steps(
 
     `seconds` is one optimizer step, known in one way for all steps of a segment and engine,
     so that they can be compared. `seconds_from` says which: "logged"; batch size over
-    "throughput"; the sum of the step's "timers" (forward to step, without what nobody
-    timed); or, where a run offers nothing else, the "clock" between two lines. The first
-    that knows half of the steps is taken. `whole_seconds` is what the source says of a whole
-    step, however rarely: see `whole_steps`.
+    "throughput"; the training's progress "bar"; the sum of the step's "timers" (forward to
+    step, without what nobody timed); or, where a run offers nothing else, the "clock" between
+    two lines. The first that knows half of the steps is taken. `whole_seconds` is what the
+    source says of a whole step, however rarely: see `whole_steps`.
     Seconds of a class are the mean over the ranks, and missing where no timer of the run
     measures that class; `mixed` is the part of `other` that is compute and communication
     unseparated. `recorded`: a recording saw every collective. `counted`: steps are counted
@@ -71,7 +72,10 @@ def steps(
     rows = of_kind(events, Kind.METRIC)
     rows = rows[rows["step"].notna()]
     marks = rows[rows["name"].isin(MARKS)]
-    table = _index(marks, phases)
+    bars = bar_seconds(events)
+    table = _index(marks, phases, bars)
+    table["bar_seconds"] = np.nan
+    table.loc[positions(table, bars, *STEP), "bar_seconds"] = bars["seconds"].to_numpy()
     for name, values in _values(marks, table).items():
         table[name] = values
     classes = class_seconds(table[list(STEP)], phases, comm, recorded=recorded)
@@ -95,10 +99,10 @@ def steps(
     return table[list(COLUMNS)]
 
 
-def _index(marks: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
+def _index(marks: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
     """The steps in order, each with the first line that marks it and its last time stamp."""
     wanted = [*STEP, "source", "line"]
-    lines = pd.concat([marks[wanted], phases[wanted]], ignore_index=True)
+    lines = pd.concat([rows[wanted] for rows in (marks, *more)], ignore_index=True)
     table = lines.drop_duplicates(list(STEP)).sort_values(list(STEP), ignore_index=True)
     latest = marks["at"].groupby(positions(table, marks, *STEP)).max()
     table["at"] = latest.reindex(table.index)
@@ -155,13 +159,17 @@ def _rates(
     """Fill `seconds`, `seconds_from`, `samples_per_second`, `tokens_per_second`."""
     batch = table["global_batch_size"].fillna(batch)
     rate = table["samples_per_second"]
-    stated = {"logged": table["step_seconds"], "throughput": batch / rate}
+    stated = {
+        "logged": table["step_seconds"],
+        "throughput": batch / rate,
+        "bar": table["bar_seconds"],
+    }
     timed = classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1)
     silent = _known_anywhere(table, [*stated.values(), timed]) == 0
     known = stated | {"timers": timed, "clock": clock.where(silent)}
     table["seconds"], table["seconds_from"] = _in_one_way(table, known)
     table["whole_seconds"], table["whole_from"] = _in_one_way(table, stated)
-    logged = table["seconds_from"] == "logged"
+    logged = table["seconds_from"].isin(["logged", "bar"])
     table["samples_per_second"] = rate.fillna((batch / table["seconds"]).where(logged))
     per_gpu = table["tokens_per_second_gpu"] * _number(config, "world_size")
     per_sample = table["samples_per_second"] * _number(config, "seq_length")

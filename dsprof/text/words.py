@@ -51,6 +51,7 @@ def count_of(count: int, one: str, many: str = "") -> str:
 MEASURES: Final = {
     "logged": "logged times",
     "throughput": "throughput lines",
+    "bar": "progress bar, whole seconds",
     "timers": "sums of timers",
     "clock": "time stamps",
 }
