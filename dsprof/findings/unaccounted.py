@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pandas as pd
 
 from dsprof.events import Class, Kind, Severity
@@ -17,8 +19,10 @@ from dsprof.findings.facts import (
 from dsprof.findings.failures import first_failure
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import UNACCOUNTED_CRITICAL, UNACCOUNTED_WARNING, grade
+from dsprof.run.versions import parse
 from dsprof.units import format_seconds, format_share
 
+_RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
 _EVERY_PHASE = "times every phase of every rank"
 
 
@@ -102,9 +106,7 @@ def _no_timers(facts: Facts) -> Finding:
 
 
 def _lacking(facts: Facts) -> str:
-    timed = facts.run.events
-    timed = timed[(timed["kind"] == Kind.PHASE) & timed["seconds"].gt(0)]
-    if timed.empty:
+    if not _has_timers(facts):
         return "this log has no timers"
     return "no step can be told for its timer lines"
 
@@ -112,20 +114,48 @@ def _lacking(facts: Facts) -> str:
 def _no_steps(facts: Facts) -> list[Finding] | str:
     if first_failure(facts.run.problems) is not None:
         return "the source shows no optimizer step, only how the run failed"
+    said, timed = _said_of_speed(facts), _has_timers(facts)
+    left = "only what is stated" if said else "nothing"
     return [
         Finding(
             rule="unaccounted-time",
             severity=Severity.INFO,
-            title="This source shows no optimizer step: nothing can be said about speed",
-            summary="DeepSpeed 0.15.2 and later prints steps only with steps_per_print set, 0.17.6 "
-            'and later only with log_level "info"; timers need wall_clock_breakdown.',
+            title=f"This source shows no optimizer step: {left} can be said about speed",
+            summary=said
+            + ("It has timer lines, but none that closes a step whole. " if timed else "")
+            + "DeepSpeed 0.15.2 and later prints steps only with steps_per_print set, 0.17.6 "
+            "and later only where its log level lets them through"
+            + ("." if timed else "; timers need wall_clock_breakdown."),
             advice=(
                 *change(facts, "steps_per_print", "10", "prints steps"),
-                *change(facts, "log_level", "info", "lets the lines through"),
-                *change(facts, "wall_clock_breakdown", "true", "prints timers"),
+                *_log_level(facts),
+                *(() if timed else change(facts, "wall_clock_breakdown", "true", "prints timers")),
             ),
         )
     ]
+
+
+def _said_of_speed(facts: Facts) -> str:
+    """The last rate that is stated of steps nobody numbers."""
+    events = facts.run.events
+    for name, words in _RATES.items():
+        told = events.loc[events["name"] == name, "value"].dropna()
+        if len(told):
+            return f"It states {words} of {told.iloc[-1]:,.1f} samples/s, last of {len(told):,}. "
+    return ""
+
+
+def _has_timers(facts: Facts) -> bool:
+    timed = facts.run.recorded  # a repair leaves out what was cut short
+    return bool(((timed["kind"] == Kind.PHASE) & timed["seconds"].gt(0)).any())
+
+
+def _log_level(facts: Facts) -> tuple[Advice, ...]:
+    """The setting exists since 0.19.3 only."""
+    version = parse(str(facts.run.meta.get("versions", {}).get("deepspeed", "")))
+    if version < (0, 19, 3):
+        return ()
+    return change(facts, "log_level", "info", "lets the lines through")
 
 
 def _unexplained(facts: Facts) -> pd.DataFrame:

@@ -6,7 +6,18 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.findings import findings_of
-from tests.findings.plants import WELL, metric, one, problem, rules, run_of, silent, steps, why
+from tests.findings.plants import (
+    WELL,
+    metric,
+    one,
+    phase,
+    problem,
+    rules,
+    run_of,
+    silent,
+    steps,
+    why,
+)
 
 
 def test_seconds_outside_all_timers_are_a_finding_of_their_own() -> None:
@@ -48,12 +59,33 @@ def test_zero_3_timers_are_unknown_and_name_the_logger_that_would_tell() -> None
     assert "healthy" not in rules(run)
 
 
-def test_a_source_without_steps_says_what_would_print_them() -> None:
-    found = one(run_of([metric("elapsed", None, 1.0)]), "unaccounted-time")
+STEPLESS = ["steps_per_print", "wall_clock_breakdown"]
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        ("", STEPLESS),
+        ("0.18.2", STEPLESS),
+        ("0.19.3", ["steps_per_print", "log_level", "wall_clock_breakdown"]),
+    ],
+)
+def test_a_source_without_steps_says_what_would_print_them_in_its_version(
+    version: str, told: list[str]
+) -> None:
+    run = run_of([metric("elapsed", None, 1.0)], deepspeed_version=version)
+    found = one(run, "unaccounted-time")
     assert "no optimizer step" in found.title
-    assert [advice.setting for advice in found.advice] == [
-        "steps_per_print", "log_level", "wall_clock_breakdown"
-    ]  # fmt: skip
+    assert [advice.setting for advice in found.advice] == told
+
+
+def test_timers_and_a_rate_without_steps_are_told_and_not_asked_for() -> None:
+    timer = phase("forward", 1, 0.25) | {"step": None, "timers": None}
+    rate = metric("samples_per_second_mean", None, 4365.0)
+    found = one(run_of([timer, rate]), "unaccounted-time")
+    assert "4,365.0 samples/s" in found.summary
+    assert "timer lines" in found.summary
+    assert "wall_clock_breakdown" not in [advice.setting for advice in found.advice]
 
 
 def test_a_run_that_failed_before_its_first_step_is_not_asked_for_timers() -> None:
