@@ -31,7 +31,7 @@ def checks() -> list[Check]:
         _package("fsspec", "reads URLs", "URLs cannot be read: pip install 'dsprof[remote]'"),
         _package("torch", "only needed inside training", "only needed inside training"),
         _gpus(),
-        Check("cores", True, f"{os.cpu_count() or 1} to read large plain files with"),
+        Check("cores", True, f"{os.cpu_count() or 1} to read large files with"),
     ]
 
 
