@@ -33,7 +33,8 @@ class Breakdown:
         classes: seconds per class; only classes the source tells.
         phases: one row per phase, largest first: `name` (index), `class`, `seconds` (self
             time per step and rank), `mixed` (that is compute and communication unseparated);
-            `step`, `shown` (seconds), `source` and `line` of its last row.
+            `step`, `shown` (seconds of its own), `held` (with the timers inside it), `raw` (its
+            name there), `source` and `line` of its last row.
         windows: printed rows it is the mean of.
         first, last: optimizer steps at which it begins and ends.
     """
@@ -112,6 +113,11 @@ def main_phases(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     return where(phases, positions(steps, phases, "segment", "engine", "step") >= 0)
 
 
+#: What a phase's last row tells, and what that is called in the table.
+_LAST = ("class", "mixed", "step", "self_seconds", "seconds", "raw", "source", "line")
+_SHOWN = {"self_seconds": "shown", "seconds": "held"}
+
+
 def _phase_table(phases: pd.DataFrame) -> pd.DataFrame:
     """Self seconds per name, per step and rank, largest first."""
     phases = where(phases, phases["self_seconds"].notna())
@@ -120,8 +126,8 @@ def _phase_table(phases: pd.DataFrame) -> pd.DataFrame:
     last = np.full(len(words), -1)
     last[code] = np.arange(len(phases))  # of the rows of a name the last one stays
     found = np.flatnonzero(last >= 0)
-    table = phases.iloc[last[found]][["class", "mixed", "step", "self_seconds", "source", "line"]]
-    table = table.set_axis(words[found]).rename(columns={"self_seconds": "shown"})
+    table = phases.iloc[last[found]][list(_LAST)]
+    table = table.set_axis(words[found]).rename(columns=_SHOWN)
     total = np.bincount(code, numbers(phases["self_seconds"]), len(words))[found]
     told = visits(plain(phases["step"]), plain(phases["rank"]))
     table.insert(1, "seconds", total / max(1, len(told)))

@@ -171,7 +171,7 @@ class Facts:
 def phase_evidence(table: pd.DataFrame, most: int = 3) -> tuple[Evidence, ...]:
     """The largest phases of a `Breakdown.phases` table: their mean, and the last line of each."""
     return tuple(
-        row_evidence(row, f"{name}: {_mean_and_last(row)}")
+        row_evidence(row, f"{_own(str(name), row)}: {_mean_and_last(row)}")
         for name, row in table.head(most).iterrows()
         if row["seconds"] > 0
     )
@@ -179,8 +179,22 @@ def phase_evidence(table: pd.DataFrame, most: int = 3) -> tuple[Evidence, ...]:
 
 def _mean_and_last(row: pd.Series[Any]) -> str:
     mean, last = format_seconds(row["seconds"]), format_seconds(row["shown"])
-    at = f"at step {int(row['step']):,}"
-    return f"{mean} per step, {at}" if mean == last else f"{mean} per step, {at} {last}"
+    at = f"{mean} per step, at step {int(row['step']):,}"
+    if _has_inside(row):
+        return f"{at} {last} of {format_seconds(row['held'])}"
+    return at if mean == last else f"{at} {last}"
+
+
+def _own(name: str, row: pd.Series[Any]) -> str:
+    """A phase as one says it where its line has another number, or none, for it."""
+    timer, _, place = name.partition("_in_")
+    if place and row["raw"] == timer:  # a stretch that two timers measure, see `Run.phases`
+        return f"{name}, reckoned: what {timer} and {place} both hold and no timer has alone"
+    return f"{name} itself, without the timers inside it" if _has_inside(row) else name
+
+
+def _has_inside(row: pd.Series[Any]) -> bool:
+    return format_seconds(row["shown"]) != format_seconds(row["held"])
 
 
 def row_evidence(row: pd.Series[Any], text: str) -> Evidence:

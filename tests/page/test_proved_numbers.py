@@ -138,3 +138,20 @@ def test_classes_as_drawn_add_up_to_what_they_were() -> None:
     whole = drawn[[*CLASSES, "mixed"]].sum(axis=1)
     np.testing.assert_allclose(whole, run.steps[list(CLASSES)].sum(axis=1))
     assert (drawn["other"].dropna() >= 0).all()
+
+
+def test_self_time_is_called_so_and_shows_the_number_on_its_line() -> None:
+    said = [e for f in run_of("killed_rank_torchrun_0.19.8").findings for e in f.evidence]
+    (own,) = [e for e in said if e.text.startswith("step itself, without the timers inside it: ")]
+    found = re.search(r"([\d.]+) ms of ([\d.]+) ms$", own.text)
+    assert found
+    assert own.line
+    line = line_at(Place(own.source, own.line))
+    assert f"step: {found[2]}" in line
+    assert f" {found[1]}" not in line
+
+
+def test_a_stretch_that_two_timers_measure_is_called_reckoned() -> None:
+    said = [e.text for f in run_of("neox_pipeline_2023").findings for e in f.evidence]
+    (derived,) = [text for text in said if text.startswith("comms_in_step")]
+    assert derived.startswith("comms_in_step, reckoned: what comms and step both hold")
