@@ -6,7 +6,7 @@ let opener = null;
 function openDrawer(title, parts, onward) {
   byId("drawer-back").hidden = byId("drawer-on").hidden = !onward;
   const drawer = byId("drawer");
-  if (drawer.hidden) opener = document.activeElement;
+  if (drawer.hidden) opener = focused();
   byId("drawer-title").textContent = visible(title);
   byId("drawer-body").replaceChildren(...parts);
   byId("drawer-body").scrollTop = 0;
@@ -15,10 +15,25 @@ function openDrawer(title, parts, onward) {
   byId("drawer-title").focus({ preventScroll: true });
 }
 
+/* What had the focus; a chart that was clicked takes none by itself. */
+const focused = () => (document.activeElement === document.body ? document.querySelector(".holder:hover") : document.activeElement);
+
 function closeDrawer() {
   if (byId("drawer").hidden) return;
   byId("drawer").hidden = true;
   opener?.focus({ preventScroll: true });
+}
+
+/* Tab goes round inside the drawer; behind it nothing that is covered is reached. */
+function keepFocus(event) {
+  const drawer = byId("drawer");
+  if (drawer.hidden || !drawer.contains(document.activeElement)) return;
+  const stops = [...drawer.querySelectorAll("button, [tabindex='0']")].filter((stop) => stop.offsetParent);
+  const at = stops.indexOf(document.activeElement);
+  const ends = event.shiftKey ? at <= 0 : at === stops.length - 1;
+  if (!ends) return;
+  event.preventDefault();
+  stops.at(event.shiftKey ? -1 : 0).focus();
 }
 
 function showLine(source, line) {
@@ -106,6 +121,7 @@ byId("drawer-back").addEventListener("click", () => byId("drawer").onward?.(-1))
 byId("drawer-on").addEventListener("click", () => byId("drawer").onward?.(1));
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") closeDrawer();
+  if (event.key === "Tab") keepFocus(event);
 });
 document.addEventListener("click", ({ target }) => {
   const proof = target.closest?.(".proof");

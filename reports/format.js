@@ -41,10 +41,19 @@ function share(part) {
 
 const whole = (number) => number.toLocaleString("en-US");
 const count = (number, one) => `${whole(number)} ${one}${number === 1 ? "" : "s"}`;
-const plainNumber = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(5))) : "–");
+function plainNumber(value) {
+  if (!Number.isFinite(value)) return "–";
+  const short = Number(value.toPrecision(5));
+  return Math.abs(short) >= 1000 && Math.abs(short) < 1e12 ? short.toLocaleString("en-US", { maximumFractionDigits: 1 }) : String(short);
+}
 
-/* Letters that turn the direction of writing, as escapes: a name must read as it is. */
-const visible = (text) => String(text).replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+/* Letters that turn the direction of writing, and those that no face draws, as escapes: a name must read as it is. */
+const visible = (text) => String(text).replace(/[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, escapeOf);
+
+function escapeOf(letter) {
+  const code = letter.charCodeAt(0);
+  return code < 256 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`;
+}
 
 /* The same where plotly reads markup. */
 const escaped = (text) => visible(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");

@@ -47,25 +47,52 @@ function wireSearch() {
 
 function wireContents() {
   const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.getAttribute("href").slice(1), link]));
-  const seen = new IntersectionObserver(
-    (entries) => {
-      for (const { isIntersecting, target } of entries) {
-        if (!isIntersecting) continue;
-        for (const link of links.values()) link.removeAttribute("aria-current");
-        links.get(target.id)?.setAttribute("aria-current", "true");
-      }
-    },
-    { rootMargin: "-15% 0px -75% 0px" },
-  );
-  for (const section of document.querySelectorAll("main > section")) seen.observe(section);
+  const sections = [...document.querySelectorAll("main > section")];
+  const mark = () => {
+    const line = 0.25 * innerHeight;
+    const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 2;
+    const current = atEnd ? sections.at(-1) : sections.findLast((section) => section.getBoundingClientRect().top <= line) ?? sections[0];
+    for (const [name, link] of links) {
+      if (name === current.id) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+  };
+  addEventListener("scroll", mark, { passive: true });
+  mark();
 }
 
 /* A table that is wider than its place says so; a shade alone is easily missed. */
 function watchTables() {
   const seen = new ResizeObserver((entries) => {
-    for (const { target } of entries) target.classList.toggle("wide", target.scrollWidth > target.clientWidth + 1);
+    for (const { target } of entries) {
+      target.classList.toggle("wide", target.scrollWidth > target.clientWidth + 1);
+      countBelow(target);
+    }
   });
-  for (const place of document.querySelectorAll(".scroll")) seen.observe(place);
+  for (const place of document.querySelectorAll(".scroll")) {
+    seen.observe(place);
+    place.addEventListener("scroll", () => countBelow(place), { passive: true });
+  }
+}
+
+/* How many rows lie below the edge, in a line that covers the one cut in two. */
+function countBelow(place) {
+  const hidden = place.scrollHeight - place.clientHeight - place.scrollTop;
+  delete place.dataset.more;
+  if (hidden < 4 || !place.clientHeight) return;
+  const edge = place.getBoundingClientRect().bottom - 26;
+  const below = [...place.querySelectorAll("tbody tr")].filter((row) => row.getBoundingClientRect().bottom > edge);
+  if (below.length) place.dataset.more = `${count(below.length, "more row")} below`;
+}
+
+/* A number and its unit stay on one line. */
+function tieUnits() {
+  const unit = /(\d) (?=(?:%|s|ms|µs|min|h|[KMGT]?i?B(?:\/s)?)(?![\w]))/g;
+  const places = document.querySelectorAll("h1, h2, h3, main p:not(.evidence *), .facts dd, figcaption, .legend li");
+  for (const place of places) {
+    const texts = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replace(unit, "$1\u00a0");
+  }
 }
 
 async function startTimeline(name, track) {
@@ -83,6 +110,7 @@ async function start() {
   wireSearch();
   wireContents();
   watchTables();
+  tieUnits();
   await Promise.all([loading, loadPlotly()]);
   watchPlots(page.figures);
   for (const [name, track] of Object.entries(page.tracks)) await startTimeline(name, track);

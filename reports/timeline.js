@@ -257,7 +257,8 @@ class Timeline {
   say() {
     const { step, seconds: time } = this.track;
     const range = `Steps ${whole(step[this.from])} to ${whole(step[this.to - 1])}.`;
-    const chosen = this.row < 0 ? "" : ` Step ${whole(step[this.row])}${time ? `: ${seconds(time[this.row])}` : ""}.`;
+    const inView = this.row >= this.from && this.row < this.to;
+    const chosen = !inView ? "" : ` Step ${whole(step[this.row])}${time ? `: ${seconds(time[this.row])}` : ""}.`;
     this.form.elements.says.value = (this.missed ?? "") + range + chosen;
     this.missed = "";
   }

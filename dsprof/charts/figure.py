@@ -100,12 +100,19 @@ def numbers(values: npt.ArrayLike, digits: int = 5) -> list[float | None]:
     return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in array]
 
 
-_TURNING: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_UNSEEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 
 
 def visible(text: str) -> str:
-    """Letters that turn the direction of writing, as escapes: a name must read as it is."""
-    return _TURNING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    """Letters that turn the direction of writing or that no face draws, as escapes."""
+    return _UNSEEN.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def plain(text: object, most: int = 60) -> str:

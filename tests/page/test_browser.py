@@ -442,3 +442,126 @@ def test_words_of_an_icicle_are_left_out_rather_than_shrunk(opened: Open) -> Non
     )
     assert sizes
     assert min(sizes) >= 9.5
+
+
+def violations(page: Page) -> list[tuple[str, str]]:
+    found = Axe().run(page).response["violations"]
+    return [(v["id"], v["nodes"][0]["html"][:120]) for v in found if v["impact"] != "minor"]
+
+
+@pytest.mark.parametrize("name", ["seed", "comms", "failure"])
+def test_landmarks_have_names_of_their_own_and_heads_have_words(opened: Open, name: str) -> None:
+    assert violations(opened(name)) == []
+
+
+def test_no_table_is_cut_at_the_edge_of_printed_paper(opened: Open) -> None:
+    page = opened("comms", width=711)  # an A4 page between its margins, in CSS pixels
+    columns = page.locator("#communication thead th").count()
+    page.emulate_media(media="print")
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll('main table')]
+             .filter(t => t.offsetParent && t.getBoundingClientRect().right > innerWidth)
+             .map(t => t.caption.textContent)"""
+    )
+    assert cut == []
+    assert page.locator("#communication thead th:visible").count() == columns == 8
+
+
+def test_every_chart_is_visible_on_printed_paper(opened: Open) -> None:
+    page = opened("comms")
+    draw_everything(page)
+    page.emulate_media(media="print")
+    charts = page.locator(".chart .plot .main-svg:first-child")
+    assert charts.count() >= 3
+    heights = [
+        (charts.nth(i).bounding_box() or {"height": 0})["height"] for i in range(charts.count())
+    ]
+    assert min(heights) > 60
+
+
+def test_without_scripts_the_page_says_so_and_shows_nothing_dead(
+    browser: Browser, written: Written
+) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(written("comms").as_uri())
+    said = page.locator(".unscripted")
+    assert said.is_visible()
+    assert "JavaScript is off" in said.inner_text()
+    for dead in (".switch", ".tools", ".holder", "#search", "[data-steps-table]"):
+        assert page.locator(dead).count() > 0
+        assert page.locator(f"{dead}:visible").count() == 0, dead
+    context.close()
+
+
+def test_a_step_out_of_view_is_not_described(opened: Open) -> None:
+    page = opened("comms")
+    page.locator("[data-steps]").focus()
+    page.keyboard.press("End")
+    says = page.locator("form.tools output").first
+    expect(says).to_contain_text("Step 30:")
+    brush(page, 0.3, 0.6)
+    expect(says).not_to_contain_text("1 to 30")
+    expect(says).not_to_contain_text("Step 30")
+
+
+def brush(page: Page, start: float, end: float) -> None:
+    """Drags across the chart of steps, from one share of its width to another."""
+    page.locator(".plot-steps").scroll_into_view_if_needed()
+    page.wait_for_timeout(200)
+    box = page.locator(".plot-steps .nsewdrag").first.bounding_box()
+    assert box
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + start * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + end * box["width"], y, steps=5)
+    page.mouse.up()
+    page.wait_for_timeout(200)
+
+
+def test_a_brush_shows_the_steps_under_it_and_their_phases(opened: Open) -> None:
+    page = opened("comms")
+    brush(page, 0.3, 0.6)
+    expect(page.locator("form.tools output").first).to_contain_text("Steps 10 to 18.")
+    expect(page.locator("[data-range]")).to_contain_text("Mean of steps 10 to 18")
+    drawn = page.locator(".plot-steps .barlayer .trace").first.locator(".point path")
+    assert sum(1 for i in range(drawn.count()) if drawn.nth(i).get_attribute("d") != "M0,0Z") == 9
+
+
+def test_control_characters_are_shown_as_escapes(opened: Open) -> None:
+    page = opened("seed")
+    assert page.evaluate("visible('a\\x07b\\x1b[31m\\tc')") == "a\\x07b\\x1b[31m\tc"
+
+
+def test_tab_stays_in_the_open_drawer(opened: Open) -> None:
+    page = opened("seed")
+    page.locator(".evidence .proof").first.click()
+    for _ in range(9):
+        page.keyboard.press("Tab")
+        assert page.evaluate("byId('drawer').contains(document.activeElement)")
+
+
+def test_a_table_cut_by_its_box_says_how_many_rows_follow(opened: Open) -> None:
+    page = opened("comms")
+    box = page.locator("#configuration .scroll")
+    box.scroll_into_view_if_needed()
+    expect(box).to_have_attribute("data-more", re.compile(r"^\d+ more rows below$"))
+    box.evaluate("e => { e.scrollTop = 1e6 }")
+    expect(box).not_to_have_attribute("data-more", re.compile("."))
+
+
+@pytest.mark.parametrize("name", ["comms", "failure"])
+def test_keys_and_words_keep_whole_on_a_narrow_screen(opened: Open, name: str) -> None:
+    page = opened(name, width=400)
+    narrow = page.evaluate(
+        """() => [...document.querySelectorAll('#problems td:last-child, #doubts td:last-child')]
+             .filter(e => e.textContent.length > 40 && e.clientWidth < 150).length"""
+    )
+    assert narrow == 0
+
+
+def test_the_contents_mark_the_section_in_view(opened: Open) -> None:
+    page = opened("comms")
+    for name in ("communication", "findings", "configuration", "verdict"):
+        page.evaluate("name => byId(name).scrollIntoView({behavior: 'instant'})", name)
+        expect(page.locator("nav [aria-current]")).to_have_attribute("href", f"#{name}")
