@@ -22,7 +22,8 @@ _WORD_END: Final = rb"[A-Za-z_)%'\"]"
 #: From the sign on: a word, a colon or an equals sign, and a number with a fraction or an
 #: exponent.
 _METRIC: Final = re.compile(
-    rb"[:=](?:(?<=%b.)|(?<=%b .)) ?'?-?\d{1,12}(?:\.\d|e[-+]\d)" % (_WORD_END, _WORD_END)
+    rb"[:=](?:(?<=%b.)|(?<=%b .)) ?'?-?\d{1,12}(?:\.\d|,\d{1,2} *\||e[-+]\d)"
+    % (_WORD_END, _WORD_END)
 )
 _ENDS_WORD: Final = _bytes_like(_WORD_END)
 _BEGINS_NUMBER: Final = _bytes_like(rb"['\d-]")

@@ -33,6 +33,10 @@ _LONGEST_WRAPPED: Final = 4096
 _LONGEST_RECORD: Final = 1 << 14
 _MOST_ON_A_LINE: Final = 256  # needles looked at for the end of one record's pairs
 _NEWLINE, _RETURN = b"\n\r"
+_COMMA_NUMBER: Final = re.compile(rb"[:=] ?[-+]?\d[\d.]{0,20},\d{1,9}(?: *\||\s*$)")
+_NUMBER: Final = re.compile(
+    rb"[:=] ?'?[-+]?(?:\d[\d.]{0,60}(?:[eE][-+]?\d{1,9})?|nan|inf)(?![\d,.])"
+)
 
 
 class Scanner:
@@ -210,6 +214,8 @@ class Scanner:
                     body, end = _body_of(pattern.pairs, piece, end, stop_at, alone=alone)
                     if pattern.pairs.assign not in body and _is_bare(pattern):
                         continue  # a head that was torn off, or prose
+                    if b"," in body and _has_foreign_numbers(body):
+                        continue
                     if end == open_end or not (alone or end == high):
                         kept = _whole_body(body, pattern.pairs, piece[end:stop_at])
                         body, torn = kept, torn or pattern.pairs.timers or len(kept) < len(body)
@@ -292,6 +298,11 @@ class Scanner:
         r"""A `\r` segment belongs to whoever began its line, at another time."""
         first = piece[line : piece.find(b"\r", line)]
         return self.records.senders.known(first[:_LONGEST_WRAPPED])[0], None
+
+
+def _has_foreign_numbers(body: bytes) -> bool:
+    """Whether pairs write their numbers another way, `12,3`: none of them would be read."""
+    return _COMMA_NUMBER.search(body) is not None and _NUMBER.search(body) is None
 
 
 def _with_lead(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dsprof.logs import coverage
 from dsprof.logs.coverage import Unread
+from tests.logs.reading import read
 
 SNIPPETS = [
     "a:1.5",
@@ -49,3 +50,12 @@ def test_lines_that_look_like_metrics_are_told_by_their_shape(
     unread.look(piece, set(), 0)
     assert set(unread.shapes) == shapes
     assert unread.metric_lines == len(shapes)
+
+
+def test_timers_with_decimal_commas_are_not_called_understood() -> None:
+    line = b"[Rank 0] time (ms) | fwd: 100,50 | bwd: 1.250,00 | step: %d,00\n"
+    plain = b"[Rank 0] time (ms) | forward: 12,3 | backward: 4,25 | step: 0,5\n"
+    log = read(b"".join(line % i for i in range(20)) + plain)
+    assert log.events.num_rows == 0
+    assert (log.coverage.metric_lines, log.coverage.read_lines) == (21, 0)
+    assert read(plain.replace(b",", b".")).coverage.read_lines == 1
