@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dsprof.run import Run
 
 ROWS = 200  #: of the table
+_OWN = "log_summary_barrier"  #: what DeepSpeed's logger of calls adds for its own summary
 
 
 def comm_section(run: Run) -> Section:
@@ -29,14 +30,22 @@ def comm_section(run: Run) -> Section:
         )
         return Section("communication", title, why=why)
     comm = told_once(run.comm)
+    comm = comm[comm["op"] != _OWN].reset_index(drop=True)
     sure = trusted(comm)
     steps = covered_steps(sure if len(sure) else comm, run.steps)
     unit = "per step" if steps else "since the start"
+    inside = _inside(comm, run.steps) if steps else comm
+    left = len(comm) - len(inside)
+    comm = inside
     sizes = comm_sizes(comm, steps or 1)
     best = ceiling(sizes, run.meta.get("link_bytes_per_second"))
     table = _comm_table(comm, sizes, best[0] if best else None, unit)
     figure = bandwidths(sizes, best, unit)
     lead = f"{_covers(comm, steps)} Bus bandwidth as nccl-tests defines it."
+    if left:
+        lead += (
+            f" {words.count_of(left, 'call')} before the first step or behind the last: left out."
+        )
     if best:
         lead += f" The link's ceiling is {format_bandwidth(best[0])}, {best[1]}."
     if figure is None:
@@ -49,6 +58,14 @@ def comm_section(run: Run) -> Section:
         charts=[Chart("communication", figure, label)],
         tables=[table],
     )
+
+
+def _inside(comm: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Calls that steps made: none of set-up, none behind the last step. Tables are sums of all."""
+    number = comm["step"].astype("float64")
+    last = float(steps["step"].max()) if len(steps) else float("inf")
+    kept = comm["total"].astype(bool) | (number <= last)
+    return comm[kept.to_numpy(dtype=bool)].reset_index(drop=True)
 
 
 def _covers(comm: pd.DataFrame, steps: int | None) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_steps
 from dsprof.page import words
 from dsprof.page.clock import span
-from dsprof.page.model import Cell, Place
+from dsprof.page.model import Among, Cell, Place
 from dsprof.page.proofs import among, rate_lines
 from dsprof.units import format_count, format_seconds
 
@@ -21,7 +21,7 @@ def facts(run: Run) -> list[tuple[str, Cell]]:
     """What is known of the run, each with the line that tells it where one does."""
     known = {**run.config, **run.meta}
     said = {
-        "Framework": _framework(known),
+        "Framework": _framework(known, run.events["pattern"]),
         "Ranks": _ranks(known),
         "Parallel layout": _parallel(known),
         "ZeRO stage": _zero(known),
@@ -35,25 +35,43 @@ def facts(run: Run) -> list[tuple[str, Cell]]:
     }
     rows = run.events[run.events["kind"] == "config"]
     found = [
-        (label, Cell(str(value), _where(rows, label))) for label, value in said.items() if value
+        (label, _proved(str(value), label, rows, known)) for label, value in said.items() if value
     ]
     rate = _throughput(run.steps, run.events)
     return [*found, ("Throughput", rate)] if rate else found
 
 
-_PROVED_BY = {
-    "Ranks": "world_size",
-    "ZeRO stage": "zero_stage",
-    "Batch": "train_batch_size",
-    "Model": "parameters",
-    "Network": "network",
-    "Framework": "deepspeed_version",
-    "Parallel layout": "pipeline_parallel_size",
+#: Facts that lines of the configuration state, each number by its own.
+_PROVED_BY: Final = {
+    "Ranks": ("world_size", "nodes"),
+    "ZeRO stage": ("zero_stage", "offload_optimizer", "offload_param"),
+    "Batch": ("train_batch_size", "micro_batch_size", "gradient_accumulation_steps"),
+    "Model": ("parameters", "dtype", "seq_length"),
+    "Network": ("network",),
+    "Framework": ("deepspeed_version", "torch_version", "nccl_version"),
+    "Parallel layout": tuple(
+        f"{kind}_parallel_size" for kind in ("data", "tensor", "pipeline", "expert", "sequence")
+    ),
 }
 
 
-def _where(config_rows: pd.DataFrame, label: str) -> Place | None:
-    rows = config_rows[config_rows["name"] == _PROVED_BY.get(label, "")]
+def _proved(text: str, label: str, rows: pd.DataFrame, known: dict[str, Any]) -> Cell:
+    """A fact with the lines that state its numbers; a number that follows from others has none."""
+    lines = [
+        (name.replace("_", " "), place)
+        for name in _PROVED_BY.get(label, ())
+        for place in [_where(rows[rows["name"] == name], known.get(name))]
+        if place
+    ]
+    if len(lines) == 1:
+        return Cell(text, lines[0][1])
+    return Cell(text, among=Among(tuple(lines), len(lines)) if lines else None)
+
+
+def _where(rows: pd.DataFrame, value: Any) -> Place | None:
+    """The last line that says so."""
+    said = rows["value"].astype("object").where(rows["value"].notna(), rows["text"])
+    rows = rows[(said == value).fillna(False).to_numpy(dtype=bool)]
     return Place.of(str(rows["source"].iloc[-1]), rows["line"].iloc[-1]) if len(rows) else None
 
 
@@ -61,12 +79,13 @@ _NAMED: Final = {
     "deepspeed": "DeepSpeed",
     "megatron": "Megatron",
     "gpt-neox": "GPT-NeoX",
-    "huggingface": "Hugging Face Trainer",
+    "huggingface": "Hugging Face Trainer's log format",
     "deepspeed-chat": "DeepSpeed-Chat",
 }
 
 
-def _framework(known: dict[str, Any]) -> str:
+def _framework(known: dict[str, Any], patterns: pd.Series[Any]) -> str:
+    """Versions and the framework; that lines look like the Trainer's does not say it ran."""
     versions = {
         "DeepSpeed": known.get("deepspeed_version"),
         "PyTorch": known.get("torch_version"),
@@ -76,6 +95,9 @@ def _framework(known: dict[str, Any]) -> str:
     framework = _NAMED.get(str(known.get("framework")), known.get("framework"))
     if framework and not (framework == "DeepSpeed" and versions["DeepSpeed"]):
         said.insert(0, str(framework))
+    own = known.get("framework") == "huggingface" and not versions["DeepSpeed"]
+    if own and patterns.astype("str").str.startswith("deepspeed").any():
+        said.insert(0, "DeepSpeed")
     return ", ".join(said)
 
 

@@ -18,6 +18,7 @@ from dsprof.run.steps import CLASSES
 from dsprof.text.overview import overview
 from dsprof.text.parts import BLENT, UNTIMED
 from dsprof.units import format_share
+from tests.page.runs import made, with_rows
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 #: Samples, and what their step time is read from.
@@ -155,3 +156,39 @@ def test_a_stretch_that_two_timers_measure_is_called_reckoned() -> None:
     said = [e.text for f in run_of("neox_pipeline_2023").findings for e in f.evidence]
     (derived,) = [text for text in said if text.startswith("comms_in_step")]
     assert derived.startswith("comms_in_step, reckoned: what comms and step both hold")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_number_of_a_fact_stands_on_its_own_line(name: str) -> None:
+    shown = dict(first_screen(name).facts)
+    for label in ("Ranks", "Batch", "ZeRO stage"):
+        cell = shown.get(label)
+        for place in cell.places if cell else ():
+            numbers = set(re.findall(r"\d+", cell.text)) if cell else set()
+            assert numbers & set(re.findall(r"\d+", line_at(place)))
+
+
+def test_the_batch_leads_to_a_line_for_each_of_its_numbers() -> None:
+    batch = dict(first_screen("comms_verbose_0.16.9").facts)["Batch"]
+    assert batch.among
+    said = {word: line_at(place) for word, place in batch.among.lines}
+    assert said["train batch size"].endswith(" 128")
+    assert said["micro batch size"].endswith(" 32")
+    assert said["gradient accumulation steps"].endswith(" 2")
+
+
+def test_lines_like_the_trainers_do_not_name_the_framework() -> None:
+    loss = {"kind": "metric", "name": "loss", "value": 1.0, "pattern": "huggingface.dict"}
+    run = with_rows(made(3), loss | {"step": 1, "steps": 1, "rank": 0})
+    assert dict(verdict(run).facts)["Framework"].text == "Hugging Face Trainer's log format"
+
+
+def test_calls_of_a_step_are_those_inside_steps_and_not_the_loggers_own() -> None:
+    (comm,) = [
+        s for s in contents(run_of("comms_verbose_0.16.9")).sections if s.name == "communication"
+    ]
+    counts = {row[0].text: row[2].text for row in comm.tables[0].rows}
+    assert "log_summary_barrier" not in counts
+    assert "barrier" not in counts
+    assert counts["all_gather_into_tensor"] == "1"
+    assert "before the first step or behind the last: left out" in comm.lead
