@@ -10,8 +10,10 @@ from dsprof.events import Severity
 from dsprof.findings import (
     calls,
     communication,
+    earlier,
     failures,
     memory,
+    network,
     numerics,
     pipeline,
     ranks,
@@ -20,6 +22,7 @@ from dsprof.findings import (
     trust,
     unaccounted,
 )
+from dsprof.findings.bounds import bounded
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Abstention, Advice, Evidence, Finding
 from dsprof.findings.unnumbered import unnumbered
@@ -37,7 +40,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "oom": failures.oom,
     "rank-died": failures.rank_died,
     "hang": failures.hang,
-    "network-fallback": failures.network_fallback,
+    "earlier-failure": earlier.earlier_failure,
+    "network-fallback": network.network_fallback,
     "communication-bound": communication.communication_bound,
     "pipeline-bubble": pipeline.pipeline_bubble,
     "pipeline-imbalance": pipeline.pipeline_imbalance,
@@ -66,6 +70,8 @@ RULES: Final[Mapping[str, Rule]] = {
 
 #: Findings that ended the run come before all that only slowed it.
 _ENDED: Final = ("oom", "rank-died", "hang")
+#: What the run has left behind is no verdict on it.
+_PAST: Final = "earlier-failure"
 _ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 
@@ -94,9 +100,9 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
     found: list[Finding] = []
     silent: list[Abstention] = []
     for name, rule in RULES.items():
-        _file(name, rule(facts), found, silent)
+        _file(name, bounded(rule(facts), facts), found, silent)
     last = trust.healthy(facts, found, [s.rule for s in silent])
-    if isinstance(last, str) and not found:
+    if isinstance(last, str) and all(one.rule == _PAST for one in found):
         found.append(trust.no_verdict(last))
     _file("healthy", last, found, silent)
     said = [unnumbered(one) for one in found] if run.counted else found
@@ -112,9 +118,10 @@ def _file(
         found.extend(answer)
 
 
-def _cost(finding: Finding) -> tuple[bool, int, bool, float]:
+def _cost(finding: Finding) -> tuple[bool, bool, int, bool, float]:
     """Sorts the dearest first; of several notes, good news before details."""
     return (
+        finding.rule == _PAST,
         finding.rule not in _ENDED,
         _ORDER.index(finding.severity),
         finding.rule != "healthy",

@@ -1,10 +1,13 @@
-"""How a run ended, where that is a failure: which rank was first, and why."""
+"""How the last launch of a run ended, where that is a failure: which rank was first, and why.
+
+What was survived, and how earlier launches ended, is told by `dsprof.findings.earlier`.
+"""
 
 from __future__ import annotations
 
 import re
 import signal
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -13,11 +16,14 @@ from dsprof.events import Severity
 from dsprof.findings.advice import half_micro_batch, higher_stage
 from dsprof.findings.facts import Facts, row_evidence, whole
 from dsprof.findings.finding import Advice, Confidence, Evidence, Finding
+from dsprof.run import from_events
 from dsprof.units import format_bytes
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
 
 _OOM = ("oom", "host-oom")
 _HANG = ("watchdog", "desync")
-_NETWORK = ("network-fallback", "network-error")
 _LAST_ENQUEUED = re.compile(r"last enqueued(?: NCCL)? work: (\d{1,12})")
 _SEQUENCE = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _TRIED = re.compile(r"[Tt]ried to allocate ([\d.]{1,12} [KMGT]?i?B)")
@@ -76,28 +82,57 @@ _CAUSES = {
 _FATAL = (*_OOM, *_HANG, *(kind for kind in _CAUSES if kind != "checkpoint-failed"))
 
 
-def first_failure(problems: pd.DataFrame) -> pd.Series[Any] | None:
-    """The row that is the root cause, else the first fatal one; None if nothing failed."""
-    fatal = problems[problems["kind"].isin(_FATAL)]
-    named = fatal[fatal["root_cause"].fillna(False).astype(bool)]
-    rows = named if len(named) else fatal
+def last_launch(run: Run) -> pd.DataFrame:
+    """Problems of the last launch, without those that training went on behind."""
+    return launch(run, int(run.events["segment"].max()))
+
+
+def launch(run: Run, segment: int) -> pd.DataFrame:
+    """Problems of one launch, without those that training went on behind."""
+    rows = run.problems
+    return rows.loc[(rows["segment"] == segment) & ~rows["survived"]]
+
+
+def first_failure(run: Run) -> pd.Series[Any] | None:
+    """What ended the last launch: the root cause, else the first fatal row; None if nothing."""
+    return first_of(last_launch(run))
+
+
+def first_of(problems: pd.DataFrame) -> pd.Series[Any] | None:
+    """The root cause among the problems of one launch, else the first fatal one."""
+    cause = problems["root_cause"].fillna(False).astype(bool)
+    fatal = problems["kind"].isin(_FATAL) & (problems["severity"] != Severity.INFO)
+    named = problems[cause & (fatal | problems["kind"].isin(_CAUSES))]
+    rows = named if len(named) else problems[fatal]
     return None if rows.empty else rows.iloc[0]
+
+
+def said_of(row: pd.Series[Any]) -> str:
+    """A failure as a sentence: `Rank 1 on w0 ran out of GPU memory after step 7`."""
+    kind = str(row["kind"])
+    if kind in _OOM:
+        said = f"ran out of {'host' if kind == 'host-oom' else 'GPU'} memory"
+    elif kind in _HANG:
+        said = "waited for a collective until it timed out"
+    else:
+        killed = _signal(row)
+        said = f"was killed by {killed}" if killed else _CAUSES[kind].said
+    return f"{_who(row)} {said}{_when(row)}"
 
 
 def rank_died(facts: Facts) -> list[Finding] | str:
     """A rank, or the whole job, ended by an error that is neither memory nor a hang."""
-    row = first_failure(facts.run.problems)
+    row = first_failure(facts.run)
     if row is None or row["kind"] in (*_OOM, *_HANG):
         return []
     cause = _CAUSES[str(row["kind"])]
     text = str(row["text"]) if pd.notna(row["text"]) else ""
     killed = _signal(row)
-    said = f"was killed by {killed}" if killed else cause.said
     return [
         Finding(
             rule="rank-died",
             severity=Severity.CRITICAL,
-            title=f"{_who(row)} {said}{_when(row)}" + (f": {text[:160]}" if text else ""),
+            title=said_of(row) + (f": {text[:160]}" if text else ""),
             summary=_first_of(facts, row) + (_SIGKILL if killed == "SIGKILL" else ""),
             ranks=_ranks(row),
             steps=_steps(row),
@@ -110,27 +145,27 @@ def rank_died(facts: Facts) -> list[Finding] | str:
 
 def oom(facts: Facts) -> list[Finding] | str:
     """A GPU or a host ran out of memory."""
-    rows = facts.run.problems[facts.run.problems["kind"].isin(_OOM)]
+    rows = last_launch(facts.run)
+    rows = rows[rows["kind"].isin(_OOM) & (rows["severity"] != Severity.INFO)]
     if rows.empty:
         return []
-    first = first_failure(facts.run.problems)
+    first = first_failure(facts.run)
     row = first if first is not None and first["kind"] in _OOM else rows.iloc[0]
     host = row["kind"] == "host-oom"
-    what = "host memory" if host else "GPU memory"
     tried = _TRIED.search(str(row["text"]))
-    limit = None if host else capacity(facts.run.meta, facts.run.problems)
+    limit = None if host else capacity(facts.run.meta, rows)
     size = f" It asked for {tried[1]} more" if tried else ""
     of = f" on a GPU of {format_bytes(limit)}" if limit and size else ""
     return [
         Finding(
             rule="oom",
             severity=Severity.CRITICAL,
-            title=f"{_who(row)} ran out of {what}{_when(row)}",
+            title=said_of(row),
             summary=(f"{size.strip()}{of}. " if size else "") + _first_of(facts, row),
             ranks=_ranks(row),
             steps=_steps(row),
             evidence=_evidence(facts, row),
-            advice=_host_memory() if host else _gpu_memory(facts),
+            advice=_host_memory() if host else _gpu_memory(_alone(facts)),
             confidence=_sure(facts, row),
         )
     ]
@@ -138,10 +173,11 @@ def oom(facts: Facts) -> list[Finding] | str:
 
 def hang(facts: Facts) -> list[Finding] | str:
     """Ranks waited in a collective until the watchdog ended them."""
-    row = first_failure(facts.run.problems)
+    row = first_failure(facts.run)
     if row is None or row["kind"] not in _HANG:
         return []
-    rows = facts.run.problems[facts.run.problems["kind"].isin(_HANG)]
+    rows = last_launch(facts.run)
+    rows = rows[rows["kind"].isin(_HANG)]
     behind = _behind(rows)
     operation = _SEQUENCE.search(" ".join(str(text) for text in rows["text"].dropna()))
     inside = f" in {operation[2]}, call {int(operation[1]):,}" if operation else ""
@@ -158,7 +194,7 @@ def hang(facts: Facts) -> list[Finding] | str:
             severity=Severity.CRITICAL,
             title=f"A collective timed out{inside}{_when(row)}"
             + (f": rank {behind} did not arrive" if behind is not None else ""),
-            summary=f"{len(waiting) or len(rows)} ranks report a timeout. {blame}",
+            summary=f"{_report(len(waiting) or len(rows))} a timeout. {blame}",
             ranks=(behind,) if behind is not None else waiting,
             steps=_steps(row),
             evidence=tuple(
@@ -183,51 +219,11 @@ def hang(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def network_fallback(facts: Facts) -> list[Finding] | str:
-    """NCCL talks over sockets between nodes, or reports a broken link."""
-    rows = facts.run.problems[facts.run.problems["kind"].isin(_NETWORK)]
-    network = facts.run.config.get("network")
-    if rows.empty and network is None:
-        return "no NCCL line says which network it uses (NCCL_DEBUG=INFO)"
-    nodes = facts.layout.nodes
-    socket = str(network).lower().startswith("socket")
-    if rows.empty and not socket:
-        return []
-    if rows.empty and nodes is None:
-        return "NCCL uses sockets, but whether the job spans several nodes is unknown"
-    if rows.empty and nodes == 1:
-        return []
-    broken = "network-error" in set(rows["kind"])
-    return [
-        Finding(
-            rule="network-fallback",
-            severity=Severity.CRITICAL,
-            title="NCCL reports a broken link"
-            if broken
-            else "NCCL uses TCP sockets between nodes instead of InfiniBand or RoCE",
-            summary="Sockets reach a fraction of an RDMA network's bandwidth and load the CPU; all "
-            "communication between nodes pays for it. (A cluster with nothing but Ethernet has no "
-            "choice: medium confidence.)",
-            evidence=tuple(
-                row_evidence(r, str(r["text"])[:200]) for _, r in rows.head(3).iterrows()
-            )
-            or _network_line(facts),
-            advice=(
-                Advice("NCCL_IB_DISABLE", "", "0", "1 switches InfiniBand off"),
-                Advice(
-                    "NCCL_IB_HCA",
-                    "",
-                    "the adapters of ibstat",
-                    "NCCL must see them in the container",
-                ),
-                Advice("NCCL_DEBUG", "", "INFO", "says NET/IB or NET/Socket for each channel"),
-            ),
-            confidence="high" if broken else "medium",
-        )
-    ]
-
-
 _SIGKILL = " Signal 9 without an error of its own is mostly the kernel's out-of-memory killer."
+
+
+def _report(ranks: int) -> str:
+    return "One rank reports" if ranks == 1 else f"{ranks:,} ranks report"
 
 
 def _who(row: pd.Series[Any]) -> str:
@@ -251,12 +247,13 @@ def _steps(row: pd.Series[Any]) -> tuple[int, int] | None:
 def _first_of(facts: Facts, row: pd.Series[Any]) -> str:
     others = _others(facts)
     if not others:
-        return "It is the only failure in the source."
+        return f"It is the only failure {_where(facts)}."
     if row["root_cause"]:
-        return f"It was the first failure; {others} more messages follow from it."
+        follow = "message follows" if others == 1 else "messages follow"
+        return f"It was the first failure {_where(facts)}; {others:,} more {follow} from it."
     return (
-        f"It is the first of {others + 1} failure messages; which came first is not certain, "
-        "hence medium confidence."
+        f"It is the first of {others + 1:,} failure messages {_where(facts)}; which came first "
+        "is not certain, hence medium confidence."
     )
 
 
@@ -265,13 +262,21 @@ def _sure(facts: Facts, row: pd.Series[Any]) -> Confidence:
 
 
 def _others(facts: Facts) -> int:
-    """Failure messages beside the first one."""
-    return int(facts.run.problems["kind"].isin((*_FATAL, "killed-by-launcher")).sum()) - 1
+    """Failure messages of the last launch beside the first one."""
+    rows = last_launch(facts.run)
+    fatal = rows["kind"].isin(_CAUSES | dict.fromkeys((*_OOM, *_HANG)))
+    said = fatal & (rows["severity"] != Severity.INFO)
+    return int((said | (rows["kind"] == "killed-by-launcher")).sum()) - 1
+
+
+def _where(facts: Facts) -> str:
+    launches = facts.run.events["segment"].nunique()
+    return "in the source" if launches == 1 else f"of the last of {launches:,} launches"
 
 
 def _evidence(facts: Facts, row: pd.Series[Any]) -> tuple[Evidence, ...]:
     text = str(row["text"]) if pd.notna(row["text"]) else str(row["kind"])
-    launcher = facts.run.problems
+    launcher = last_launch(facts.run)
     launcher = launcher[(launcher["kind"] == "root-cause") & (launcher["line"] != row["line"])]
     return (
         row_evidence(row, text[:300]),
@@ -304,12 +309,6 @@ def _behind(rows: pd.DataFrame) -> int | None:
     return ranks[0] if len(ranks) == 1 else None
 
 
-def _network_line(facts: Facts) -> tuple[Evidence, ...]:
-    events = facts.run.events
-    rows = events[(events["kind"] == "config") & (events["name"] == "network")]
-    return tuple(row_evidence(r, f"Using network {r['text']}") for _, r in rows.head(1).iterrows())
-
-
 def _host_memory() -> tuple[Advice, ...]:
     return (
         Advice(
@@ -320,6 +319,15 @@ def _host_memory() -> tuple[Advice, ...]:
             "zero_optimization.offload_optimizer.device", "", "none or nvme", "frees host memory"
         ),
     )
+
+
+def _alone(facts: Facts) -> Facts:
+    """The last launch by itself: what it was told, not what those before it were."""
+    events = facts.run.events
+    here = events["segment"] == events["segment"].max()
+    if here.all():
+        return facts
+    return Facts(from_events(events[here], grammar=facts.run.grammar))
 
 
 def _gpu_memory(facts: Facts) -> tuple[Advice, ...]:

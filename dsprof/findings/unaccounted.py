@@ -112,7 +112,7 @@ def _lacking(facts: Facts) -> str:
 
 
 def _no_steps(facts: Facts) -> list[Finding] | str:
-    if first_failure(facts.run.problems) is not None:
+    if first_failure(facts.run) is not None:
         return "the source shows no optimizer step, only how the run failed"
     said, timed = _said_of_speed(facts), _has_timers(facts)
     left = "only what is stated" if said else "nothing"

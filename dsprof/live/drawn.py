@@ -90,7 +90,7 @@ def _verdict(run: Run, seen: Overview) -> Verdict | None:
 
 def _failure(run: Run) -> str:
     """What a log says of the launch's end."""
-    row = first_failure(run.problems)
+    row = first_failure(run)
     if row is None or not row["root_cause"]:
         return ""
     fatal = [found.title for found in run.findings if found.rule in {"oom", "rank-died", "hang"}]

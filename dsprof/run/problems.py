@@ -10,22 +10,30 @@ where the launcher restarts its workers) in this order:
    own SIGTERM, or the launcher's root cause alone;
 3. a collective that timed out: the rank that had enqueued least is the one waited for;
 4. a broken connection, if nothing else is there.
+
+An error that training goes on behind was caught: it is no cause, whatever it says. Two more
+steps must be printed behind it, since what the other ranks were at may still appear after
+one of them died. Where a process then ends with an error code and nothing else explains it,
+the steps were only written late (a buffered stdout behind an unbuffered stderr).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Kind, Severity
 from dsprof.run.table import Numbers, keys, of_kind
 
+Flags = npt.NDArray[np.bool_]
+
 COLUMNS: Final = (
     "segment", "kind", "severity", "rank", "host", "at", "step", "text", "root_cause",
-    "value", "source", "line",
+    "survived", "value", "source", "line",
 )  # fmt: skip
 
 _OWN_FAULT: Final = (
@@ -43,13 +51,24 @@ _OF_A_PEER: Final = (
     r"|Socket Timeout|recvBytes|sendBytes|SignalException|ChildFailedError|CalledProcessError"
 )
 _SIGTERM: Final = (15, -15, 143)
+_SIGNALS: Final = 128  # exit codes above it stand for signals
+
+#: So many steps printed behind an error say that it was caught.
+_WENT_ON: Final = 2
+
+#: Kinds that are read off one line, which may only quote the error.
+_ONE_LINE: Final = ("oom", "host-oom", "port-in-use", "overflow-limit", "build-failed")
+_OPENS: Final = r"""(?<![\w.)])['"`](?=\S)"""
+_CLOSES: Final = r"""(?<=\S)['"`](?!\w)"""
 
 _SEVERE: Final = {*_OWN_FAULT, *_SILENT, *_STUCK, *_BROKEN} - {"checkpoint-failed"}
 
 
 def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFrame:
     """One row per failure or warning, in the order of the log; `root_cause` marks the first
-    cause of each failure.
+    cause of each failure, `survived` what training went on behind.
+
+    `step` is the last one that was complete before, where the source prints steps.
 
     Args:
         events: tidy events.
@@ -58,19 +77,82 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
     rows = of_kind(events, Kind.PROBLEM).reset_index(drop=True)
     kind = rows["name"].astype("str")
     usual = pd.Series(np.where(kind.isin(_SEVERE), Severity.CRITICAL, Severity.WARNING), rows.index)
-    severity = rows["pattern"].astype("str").map(dict(severities)).astype("object")
-    found = rows.assign(
-        kind=kind,
-        severity=severity.fillna(usual).astype("str").astype("category"),
-        root_cause=False,
+    said = rows["pattern"].astype("str").map(dict(severities)).astype("object").fillna(usual)
+    found = rows.assign(kind=kind, severity=said.astype("str"), root_cause=False)
+    step, behind = _progress(events, found)
+    failure, suspicion = _failures(found), _suspicion(found)
+    survived = _survived(found, failure, suspicion, behind)
+    found = found.assign(
+        step=pd.Series(step, found.index).astype("Int64"),
+        survived=survived,
+        severity=_severity(found, survived).astype("category"),
     )
-    suspicion = _suspicion(found)
-    failure = _failures(found)
+    suspicion[survived | _quoted(found)] = np.nan
     for number in np.unique(failure):
         cause = _cause(found[failure == number], suspicion[failure == number])
         if cause is not None:
             found.loc[cause, "root_cause"] = True
     return found[list(COLUMNS)]
+
+
+def _severity(rows: pd.DataFrame, survived: Flags) -> pd.Series[Any]:
+    """What was survived is no more than a warning, a mere quotation a note."""
+    tamed = rows["severity"].mask(survived & (rows["severity"] == Severity.CRITICAL), "warning")
+    return tamed.mask(_quoted(rows), str(Severity.INFO))
+
+
+def _quoted(rows: pd.DataFrame) -> Flags:
+    """Errors that end within a quotation that began before them: a line that talks of one."""
+    text = rows["text"].fillna("").astype("str")
+    closed = text.str.count(_CLOSES) > text.str.count(_OPENS)
+    return (rows["kind"].isin(_ONE_LINE) & closed).to_numpy(dtype=bool)
+
+
+def _progress(events: pd.DataFrame, rows: pd.DataFrame) -> tuple[Numbers, Numbers]:
+    """The last step complete before each row, and how many steps its source printed behind it
+    in the same launch."""
+    step = rows["step"].to_numpy(dtype=float, na_value=np.nan)
+    behind = np.zeros(len(rows))
+    places = rows[["segment", "source", "line"]].dropna()
+    if places.empty:
+        return step, behind
+    marks = events.loc[
+        events["step"].notna()
+        & events["line"].notna()
+        & events["kind"].isin((Kind.METRIC, Kind.PHASE))
+        & events["segment"].isin(places["segment"].unique()),
+        ["segment", "source", "step", "line"],
+    ].drop_duplicates(["segment", "source", "step"], keep="last")
+    printed = dict(list(marks.groupby(["segment", "source"], observed=True)))
+    for key, here in places.groupby(["segment", "source"], observed=True):
+        if key in printed:
+            at = here.index.to_numpy()
+            step[at], behind[at] = _among(printed[key], here["line"], step[at])
+    return step, behind
+
+
+def _among(marks: pd.DataFrame, line: pd.Series[Any], own: Numbers) -> tuple[Numbers, Numbers]:
+    """Of lines among a source's steps: the step before each, and how many lie behind it."""
+    marks = marks.sort_values("line")
+    steps = marks["step"].to_numpy(dtype=float)
+    before = np.searchsorted(marks["line"].to_numpy(dtype=float), line.to_numpy(dtype=float))
+    first = np.where(own >= steps[0], np.nan, own)  # what lies ahead of all steps is of none
+    last = np.where(before > 0, np.fmin(steps[np.maximum(before, 1) - 1], own), first)
+    return last, (len(steps) - before).astype(float)
+
+
+def _survived(rows: pd.DataFrame, failure: Numbers, suspicion: Numbers, behind: Numbers) -> Flags:
+    """Which rows training went on behind."""
+    survived: Flags = ~np.isnan(suspicion) & (behind >= _WENT_ON)
+    code = rows["value"].to_numpy(dtype=float)
+    silent = rows["kind"].isin(_SILENT).to_numpy(dtype=bool) & ~np.isnan(suspicion)
+    for number in np.unique(failure[survived]):
+        here = failure == number
+        left = here & ~survived & ~np.isnan(suspicion)
+        ended = left & silent & (code > 0) & (code <= _SIGNALS)
+        if ended.any() and not (left & ~silent).any():
+            survived &= ~(here & (suspicion == 1))
+    return survived
 
 
 def _failures(rows: pd.DataFrame) -> Numbers:
@@ -89,6 +171,8 @@ def _suspicion(rows: pd.DataFrame) -> Numbers:
     found[victim.to_numpy()] = 4.0
     ended = rows["value"].isin(_SIGTERM) | (rows["value"] == 0)
     found[(kind.isin(_SILENT) & ended).to_numpy()] = np.nan
+    unsaved = (kind == "checkpoint-failed") & (rows["severity"] != Severity.CRITICAL)
+    found[unsaved.to_numpy()] = np.nan
     return found
 
 

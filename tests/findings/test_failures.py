@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from dsprof.events import Severity
 from dsprof.findings import findings_of
-from tests.findings.plants import WELL, Row, config, one, problem, rules, run_of, silent, steps, why
+from tests.findings.plants import (
+    WELL,
+    Row,
+    config,
+    metric,
+    one,
+    problem,
+    rules,
+    run_of,
+    silent,
+    steps,
+    why,
+)
 
 SLOW = {"forward": 0.3, "backward_inner": 0.2, "backward_allreduce": 0.5}
+FAILED = "deepspeed.checkpoint_failed"  # a pattern that calls it critical
 OOM = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total "
     "capacity of 79.15 GiB of which 1.20 GiB is free."
@@ -92,6 +105,84 @@ def test_equal_ranks_blame_nobody() -> None:
     assert found.ranks == (0, 2)
     assert "never arrived" in found.summary
     assert found.confidence == "medium"
+
+
+def test_one_rank_that_waits_is_told_as_one() -> None:
+    assert one(run_of([*steps(12, WELL), watchdog(2, 882)]), "hang").summary.startswith(
+        "One rank reports a timeout."
+    )
+
+
+def test_a_checkpoint_that_could_not_be_written_is_what_ended_a_process() -> None:
+    rows = [problem("checkpoint-failed", "Failed saving", rank=0), problem("exit", "1", value=1)]
+    found = one(
+        run_of([*steps(10, WELL), *(row | {"pattern": FAILED} for row in rows)]), "rank-died"
+    )
+    assert found.title == "Rank 0 could not write a checkpoint after step 10: Failed saving"
+    assert found.advice[0].setting == "storage"
+
+
+def test_a_survived_error_is_a_warning_and_no_verdict() -> None:
+    wandb = problem("exception", "requests.exceptions.ConnectionError: retrying")
+    for kind, text in (("exception", str(wandb["text"])), ("oom", OOM)):
+        run = run_of([*steps(5, SLOW), problem(kind, text), *steps(59, SLOW)[15:]], world_size=4)
+        found = one(run, "earlier-failure")
+        assert found.severity is Severity.WARNING
+        assert found.title == "An error was survived: training went on to step 59"
+        assert rules(run)[0] == "communication-bound"
+        assert rules(run)[-1] == "earlier-failure"
+        assert not {"oom", "rank-died"} & set(rules(run))
+
+
+def test_a_survived_error_alone_leaves_the_verdict_to_what_is_known() -> None:
+    rows = [metric("loss", step, 1.0) for step in range(1, 60)]
+    run = run_of([*rows[:5], problem("exception", "ConnectionError: retrying in 5 s"), *rows[5:]])
+    assert rules(run)[0] != "earlier-failure"
+    assert one(run, "earlier-failure").summary.startswith("Printed after step 5: ConnectionError")
+
+
+def of_launch(segment: int, rows: list[Row]) -> list[Row]:
+    return [row | {"segment": segment} for row in rows]
+
+
+def test_a_launch_that_failed_before_one_that_did_not_is_no_verdict() -> None:
+    run = run_of(
+        [*steps(7, SLOW), problem("oom", OOM, rank=1), *of_launch(1, steps(20, SLOW))],
+        world_size=4,
+    )
+    found = one(run, "earlier-failure")
+    assert found.title == (
+        "An earlier launch failed; the last one went on to step 20 and shows no failure"
+    )
+    assert found.summary.startswith("Launch 1 of 2: Rank 1 ran out of GPU memory after step 7: ")
+    assert "oom" not in rules(run)
+    assert rules(run)[0] == "communication-bound"
+
+
+def test_each_launch_has_its_own_failure_and_its_own_victims() -> None:
+    failed = [problem("exception", "RuntimeError: x", rank=1), problem("exit", "1", value=1)]
+    run = run_of([*failed, *of_launch(1, failed), *of_launch(2, failed)])
+    assert one(run, "rank-died").summary == (
+        "It was the first failure of the last of 3 launches; 1 more message follows from it."
+    )
+    found = one(run, "earlier-failure")
+    assert found.title == "2 earlier launches failed too"
+    assert "Launch 2 of 3: Rank 1 ended with an exception: RuntimeError: x." in found.summary
+
+
+def test_advice_is_on_the_settings_of_the_launch_that_failed() -> None:
+    rows = [*steps(9, WELL), *of_launch(1, [config("zero_stage", 1), problem("oom", OOM, rank=0)])]
+    run = run_of(rows, micro_batch_size=8, zero_stage=3)
+    advice = {a.setting: (a.now, a.to) for a in one(run, "oom").advice}
+    assert advice["train_micro_batch_size_per_gpu"] == ("", "smaller")
+    assert advice["zero_optimization.stage"] == ("1", "2")
+
+
+def test_a_variable_that_the_launcher_exports_is_known() -> None:
+    command = "pdsh -w a,b export NCCL_DEBUG=INFO; export NCCL_IB_DISABLE=1;  cd /x; python"
+    rows = [config("network", "Socket"), config("launch_command", command), *steps(10, WELL)]
+    advice = {a.setting: a.now for a in one(run_of(rows, nodes=2), "network-fallback").advice}
+    assert advice == {"NCCL_IB_DISABLE": "1", "NCCL_IB_HCA": ""}
 
 
 def test_sockets_between_nodes_are_a_fallback() -> None:

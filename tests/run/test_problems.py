@@ -91,3 +91,69 @@ def test_severity_follows_the_kind_unless_the_dialect_says(name: str, severity: 
     assert from_events(events([row]), grammar=grammar_with()).problems["severity"][0] == severity
     own: Any = SimpleNamespace(timers={}, patterns=(SimpleNamespace(id="x.y", severity="info"),))
     assert from_events(events([row]), grammar=own).problems["severity"][0] == "info"
+
+
+def shown(step: int) -> dict[str, Any]:
+    return {"kind": "metric", "name": "loss", "value": 1.0, "step": step}
+
+
+def of(*rows: dict[str, Any]) -> pd.DataFrame:
+    return from_events(events(rows), grammar=grammar_with()).problems
+
+
+def test_an_error_that_two_more_steps_follow_was_survived() -> None:
+    found = of(shown(5), problem("exception", "ConnectionError", step=6), shown(6), shown(7))
+    assert found["survived"].tolist() == [True]
+    assert found["severity"].tolist() == ["warning"]
+    assert not found["root_cause"].any()
+
+
+def test_one_late_line_of_another_rank_does_not_make_a_failure_survived() -> None:
+    found = of(shown(5), problem("exception", "ValueError", rank=1), shown(6))
+    assert found["root_cause"].tolist() == [True]
+    assert not found["survived"].any()
+
+
+def test_steps_of_the_next_launch_do_not_make_a_failure_survived() -> None:
+    later = [shown(step) | {"segment": 1} for step in (1, 2, 3)]
+    assert not of(shown(5), problem("oom", "out of memory"), *later)["survived"].any()
+
+
+def test_of_two_errors_the_one_that_was_survived_is_not_the_cause() -> None:
+    rows = [shown(1), problem("oom", "caught"), shown(2), shown(3), problem("exception", "bad")]
+    assert causes(*rows, problem("exit", value=1)) == [4]
+
+
+def test_steps_written_behind_the_only_error_of_a_failed_process_were_late() -> None:
+    rows = [problem("exception", "ValueError", rank=1), *(shown(step) for step in range(1, 9))]
+    assert causes(*rows, problem("exit", value=1)) == [0]
+    assert causes(*rows, problem("exit", value=-9)) == [9]
+
+
+def test_a_failure_is_after_the_last_step_that_was_complete() -> None:
+    found = of(shown(4), shown(5), problem("exception", "x", step=6), shown(6))
+    assert found["step"].tolist() == [5]
+    assert of(problem("oom", "x", step=1), shown(1))["step"].isna().all()
+    assert of(shown(4), problem("oom", "x"))["step"].tolist() == [4]
+
+
+@pytest.mark.parametrize("quote", ["'", '"', "`"])
+def test_an_error_in_quotation_marks_is_a_note(quote: str) -> None:
+    found = of(problem("oom", f"CUDA out of memory. Tried to allocate 2.00 GiB{quote} lower it"))
+    assert found["severity"].tolist() == ["info"]
+    assert not found["root_cause"].any()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Cuda failure 2 'out of memory'", "can't allocate memory", "no room for '/dev/shm/x'"],
+)
+def test_marks_that_belong_to_the_error_do_not_make_it_a_quotation(text: str) -> None:
+    assert of(problem("oom", text))["root_cause"].tolist() == [True]
+
+
+def test_a_model_that_is_not_saved_on_purpose_is_no_cause() -> None:
+    own: Any = SimpleNamespace(timers={}, patterns=(SimpleNamespace(id="x.y", severity="warning"),))
+    rows = [problem("checkpoint-failed", "Did not save", pattern="x.y"), problem("exit", value=1)]
+    found = from_events(events(rows), grammar=own).problems
+    assert found["root_cause"].tolist() == [False, True]

@@ -1,0 +1,105 @@
+"""Failures that a run has left behind: caught ones, and those of earlier launches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from dsprof.events import Severity
+from dsprof.findings.facts import Facts, row_evidence, whole
+from dsprof.findings.failures import first_failure, first_of, launch, said_of
+from dsprof.findings.finding import Evidence, Finding
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+_SHOWN: Final = 3
+
+
+def earlier_failure(facts: Facts) -> list[Finding] | str:
+    """What failed but did not end the last launch: told, and never the verdict."""
+    return [*_survived(facts.run), *_launches(facts.run)]
+
+
+def _survived(run: Run) -> list[Finding]:
+    """Errors of the last launch that training went on behind."""
+    last = run.events["segment"].max()
+    rows = run.problems
+    rows = rows[rows["survived"] & (rows["segment"] == last) & (rows["severity"] == "warning")]
+    if rows.empty:
+        return []
+    many = "An error was" if len(rows) == 1 else f"{len(rows):,} errors were"
+    return [
+        Finding(
+            rule="earlier-failure",
+            severity=Severity.WARNING,
+            title=f"{many} survived: training went on{_until(run, last)}",
+            summary=f"{_quote(rows.iloc[0])} The same launch printed more steps behind it, so it "
+            "was caught, or ended a process that training does not need.",
+            steps=_steps(rows),
+            evidence=_proof([row for _, row in rows.head(_SHOWN).iterrows()]),
+        )
+    ]
+
+
+def _launches(run: Run) -> list[Finding]:
+    """How launches before the last one failed."""
+    launches = sorted(run.events["segment"].unique())
+    failed = {
+        number: row
+        for number, segment in enumerate(launches[:-1], 1)
+        if (row := first_of(launch(run, segment))) is not None
+    }
+    if not failed:
+        return []
+    which = "An earlier launch" if len(failed) == 1 else f"{len(failed):,} earlier launches"
+    told = [
+        f"Launch {number:,} of {len(launches):,}: {said_of(row)}{_text(row)}."
+        for number, row in list(failed.items())[-_SHOWN:]
+    ]
+    return [
+        Finding(
+            rule="earlier-failure",
+            severity=Severity.WARNING,
+            title=f"{which} failed{_state(run, launches[-1])}",
+            summary=" ".join(told),
+            evidence=_proof(list(failed.values())[-_SHOWN:]),
+        )
+    ]
+
+
+def _state(run: Run, last: int) -> str:
+    """What became of the last launch."""
+    if first_failure(run) is not None:
+        return " too"
+    until = _until(run, last)
+    went_on = f"went on{until} and" if until else "prints no step, but"
+    return f"; the last one {went_on} shows no failure"
+
+
+def _until(run: Run, segment: int) -> str:
+    """The last step a launch printed: ` to step 59`; "" if it printed none."""
+    steps = run.events.loc[run.events["segment"] == segment, "step"].dropna()
+    return "" if steps.empty else f" to step {int(steps.max()):,}"
+
+
+def _quote(row: pd.Series[Any]) -> str:
+    step = f" after step {int(row['step']):,}" if pd.notna(row["step"]) else ""
+    return f"Printed{step}{_text(row)}."
+
+
+def _text(row: pd.Series[Any]) -> str:
+    return f": {str(row['text'])[:160].rstrip('. ')}" if pd.notna(row["text"]) else ""
+
+
+def _steps(rows: pd.DataFrame) -> tuple[int, int] | None:
+    first, last = whole(rows["step"].min()), whole(rows["step"].max())
+    return None if first is None or last is None else (first, last)
+
+
+def _proof(rows: list[pd.Series[Any]]) -> tuple[Evidence, ...]:
+    return tuple(
+        row_evidence(row, str(row["text"])[:200] if pd.notna(row["text"]) else str(row["kind"]))
+        for row in rows
+    )

@@ -1,0 +1,81 @@
+"""Which network NCCL uses between nodes, and whether it holds."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dsprof.events import Severity
+from dsprof.findings.facts import Facts, row_evidence
+from dsprof.findings.finding import Advice, Evidence, Finding
+
+_NETWORK: Final = ("network-fallback", "network-error")
+
+#: What the launcher hands to the shells of other hosts.
+_EXPORT: Final = re.compile(r"\bexport (\w{1,60})=([^\s;]{1,200})")
+
+
+def network_fallback(facts: Facts) -> list[Finding] | str:
+    """NCCL talks over sockets between nodes, or reports a broken link."""
+    rows = facts.run.problems[facts.run.problems["kind"].isin(_NETWORK)]
+    network = facts.run.config.get("network")
+    if rows.empty and network is None:
+        return "no NCCL line says which network it uses (NCCL_DEBUG=INFO)"
+    nodes = facts.layout.nodes
+    socket = str(network).lower().startswith("socket")
+    if rows.empty and not socket:
+        return []
+    if rows.empty and nodes is None:
+        return "NCCL uses sockets, but whether the job spans several nodes is unknown"
+    if rows.empty and nodes == 1:
+        return []
+    broken = "network-error" in set(rows["kind"])
+    return [
+        Finding(
+            rule="network-fallback",
+            severity=Severity.CRITICAL,
+            title="NCCL reports a broken link"
+            if broken
+            else "NCCL uses TCP sockets between nodes instead of InfiniBand or RoCE",
+            summary="Sockets reach a fraction of an RDMA network's bandwidth and load the CPU; all "
+            "communication between nodes pays for it. (A cluster with nothing but Ethernet has no "
+            "choice: medium confidence.)",
+            evidence=tuple(
+                row_evidence(r, str(r["text"])[:200]) for _, r in rows.head(3).iterrows()
+            )
+            or _network_line(facts),
+            advice=(
+                *_variable(facts, "NCCL_IB_DISABLE", "0", "1 switches InfiniBand off"),
+                *_variable(
+                    facts,
+                    "NCCL_IB_HCA",
+                    "the adapters of ibstat",
+                    "NCCL must see them in the container",
+                ),
+                *_variable(
+                    facts, "NCCL_DEBUG", "INFO", "says NET/IB or NET/Socket for each channel"
+                ),
+            ),
+            confidence="high" if broken else "medium",
+        )
+    ]
+
+
+def _network_line(facts: Facts) -> tuple[Evidence, ...]:
+    events = facts.run.events
+    rows = events[(events["kind"] == "config") & (events["name"] == "network")]
+    return tuple(row_evidence(r, f"Using network {r['text']}") for _, r in rows.head(1).iterrows())
+
+
+def _variable(facts: Facts, name: str, to: str, why: str) -> tuple[Advice, ...]:
+    """Advice to set a variable of the environment; empty if it is so already."""
+    now = _environment(facts).get(name, "")
+    return () if now.lower() == to.lower() else (Advice(name, now, to, why),)
+
+
+def _environment(facts: Facts) -> dict[str, str]:
+    """What the launcher's command and NCCL itself tell of the variables they were given."""
+    config = facts.run.config
+    exported = dict(_EXPORT.findall(str(config.get("launch_command", ""))))
+    obeyed = {name: str(value) for name, value in config.items() if name.startswith("NCCL_")}
+    return exported | obeyed
