@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -316,4 +316,13 @@ def _printed(facts: Facts) -> dict[str, Evidence]:
 def _config_line(facts: Facts) -> tuple[Evidence, ...]:
     events: pd.DataFrame = facts.run.events
     rows = events[(events["kind"] == Kind.CONFIG) & (events["name"] == "ds_config")]
-    return tuple(row_evidence(row, "DeepSpeed configuration") for _, row in rows.tail(1).iterrows())
+    return tuple(
+        Evidence(str(row["source"]), _first_line(row), "DeepSpeed configuration, from this line on")
+        for _, row in rows.tail(1).iterrows()
+    )
+
+
+def _first_line(row: pd.Series[Any]) -> int | None:
+    """Where a block of lines starts; its event is on its last one."""
+    end = whole(row["line"])
+    return None if end is None else max(1, end - str(row["text"]).count("\n"))

@@ -192,3 +192,34 @@ def test_calls_of_a_step_are_those_inside_steps_and_not_the_loggers_own() -> Non
     assert "barrier" not in counts
     assert counts["all_gather_into_tensor"] == "1"
     assert "before the first step or behind the last: left out" in comm.lead
+
+
+def stands_on(text: str, line: str) -> bool:
+    """Whether a line has the seconds said, as such, in ms, or as the sum of a window of ten."""
+    value, unit = text.split(" ")
+    seconds = float(value) * {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[unit]
+    told = [float(number) for number in re.findall(r"\d+\.\d+", line)]
+    scales = [1.0, 1e-3, 1e-4]  # seconds, milliseconds, those of ten steps
+    return any(abs(n * scale - seconds) <= 0.006 * seconds for n in told for scale in scales)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_evidence_of_a_timer_opens_a_line_with_its_number(name: str) -> None:
+    pattern = r"per step, at (?:step|record) [\d,]+(?: ([\d.]+ \w+))?(?: of ([\d.]+ \w+))?$"
+    checked = 0
+    for proof in (e for f in run_of(name).findings for e in f.evidence):
+        found = re.search(pattern, proof.text)
+        if found and proof.line and "reckoned" not in proof.text:
+            mean = re.search(r"([\d.]+ \w+) per step", proof.text)
+            said = found[2] or found[1] or (mean and mean[1])
+            assert said
+            assert stands_on(said, line_at(Place(proof.source, proof.line))), proof.text
+            checked += 1
+    assert checked
+
+
+def test_evidence_of_the_configuration_opens_its_first_line() -> None:
+    said = [e for f in run_of("zero3_0.19.8").findings for e in f.evidence]
+    (block,) = [e for e in said if e.text.startswith("DeepSpeed configuration")]
+    assert block.line
+    assert line_at(Place(block.source, block.line)).endswith("json = {")
