@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _OOM = ("oom", "host-oom")
 _HANG = ("watchdog", "desync")
 _LAST_ENQUEUED = re.compile(r"last enqueued(?: NCCL)? work: (\d{1,12})")
+_OF_NCCL = re.compile(r"Cuda failure|Failed to CUDA")
 _SEQUENCE = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _TRIED = re.compile(r"[Tt]ried to allocate ([\d.]{1,12} [KMGT]?i?B)")
 
@@ -165,7 +166,7 @@ def oom(facts: Facts) -> list[Finding] | str:
             ranks=_ranks(row),
             steps=_steps(row),
             evidence=_evidence(facts, row),
-            advice=_host_memory() if host else _gpu_memory(_alone(facts)),
+            advice=_memory_advice(_alone(facts), row),
             confidence=_sure(facts, row),
         )
     ]
@@ -328,6 +329,25 @@ def _alone(facts: Facts) -> Facts:
     if here.all():
         return facts
     return Facts(from_events(events[here], grammar=facts.run.grammar))
+
+
+def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
+    if row["kind"] == "host-oom":
+        return _host_memory()
+    return _other_process() if _full_before(facts, row) else _gpu_memory(facts)
+
+
+def _full_before(facts: Facts, row: pd.Series[Any]) -> bool:
+    """Whether NCCL, which asks for little, found the GPU full before any step."""
+    return bool(_OF_NCCL.search(str(row["text"]))) and bool(facts.run.events["step"].isna().all())
+
+
+def _other_process() -> tuple[Advice, ...]:
+    why = "another process, or what an earlier job left, holds this GPU"
+    return (
+        Advice("nvidia-smi on that host", "", "end what else holds the GPU", why),
+        Advice("processes per GPU", "", "one", "two of one job on a GPU fill it together"),
+    )
 
 
 def _gpu_memory(facts: Facts) -> tuple[Advice, ...]:

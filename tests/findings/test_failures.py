@@ -55,6 +55,13 @@ def test_a_micro_batch_of_one_sample_cannot_be_smaller() -> None:
     ]  # fmt: skip
 
 
+def test_a_card_that_is_full_for_nccl_before_any_step_is_held_by_another_process() -> None:
+    full = problem("oom", "Cuda failure 2 'out of memory'", host="w0")
+    assert one(run_of([full], zero_stage=1), "oom").advice[0].setting == "nvidia-smi on that host"
+    later = one(run_of([*steps(9, WELL), full], zero_stage=1), "oom").advice
+    assert "zero_optimization.stage" in [advice.setting for advice in later]
+
+
 def test_a_full_host_is_told_from_a_full_card() -> None:
     run = run_of([problem("host-oom", "DefaultCPUAllocator: can't allocate memory", rank=0)])
     assert "ran out of host memory" in one(run, "oom").title
