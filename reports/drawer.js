@@ -120,7 +120,10 @@ byId("drawer-close").addEventListener("click", closeDrawer);
 byId("drawer-back").addEventListener("click", () => byId("drawer").onward?.(-1));
 byId("drawer-on").addEventListener("click", () => byId("drawer").onward?.(1));
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") closeDrawer();
+  if (event.key === "Escape") {
+    if (byId("drawer").hidden) leavePhases();
+    else closeDrawer();
+  }
   if (event.key === "Tab") keepFocus(event);
 });
 document.addEventListener("click", ({ target }) => {

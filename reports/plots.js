@@ -32,12 +32,14 @@ function draw(name, { dark = isDark(), width, low = 1 } = {}) {
   const room = width ?? plot.holder.clientWidth;
   const shown = painted(layout, dark);
   const narrow = room < 560 ? { margin: { ...shown.margin, l: Math.min(shown.margin.l, 48), r: 6 } } : {};
-  const traces = data[0]?.type === "icicle" ? [shortened(data[0], room)] : data;
+  const traces = data[0]?.type === "icicle" ? [shortened({ ...data[0], level: plot.inside ?? "" }, room)] : data;
   const drawn = Plotly.react(plot.holder, copyOf(painted(traces, dark)), copyOf({ ...shown, ...narrow, width: room, height: Math.max(Math.min(shown.height, 160), Math.round(low * shown.height)), ...plot.view }), {
     displayModeBar: false,
     doubleClick: data[0]?.meta === "columns" ? false : "reset", // steps come back with their own numbers
     showTips: false,
   });
+  if (first && data[0]?.meta === "rows") plot.holder.on("plotly_click", ({ points }) => showRow(plot.holder, points[0]));
+  if (first && data[0]?.type === "icicle") plot.holder.on("plotly_icicleclick", ({ points }) => stepInto(name, points[0].id) && false);
   if (first && data[0]?.meta === "places") plot.holder.on("plotly_click", ({ points }) => openPlace(points[0].customdata));
   return drawn;
 }
@@ -46,15 +48,67 @@ function draw(name, { dark = isDark(), width, low = 1 } = {}) {
 function shortened(trace, room) {
   const perLetter = 6.1; // px of the widest face in use, at 11 px
   const width = room * (trace.domain.x[1] - trace.domain.x[0]);
+  const all = trace.values[Math.max(0, trace.ids.indexOf(trace.level))];
   const text = trace.text.map((said, i) => {
-    const letters = (width * trace.values[i]) / trace.values[0] / perLetter - 1;
+    const letters = Math.min(width, (width * trace.values[i]) / all) / perLetter - 1;
     const parts = said.split(" · ");
     while (parts.length && parts.join(" · ").length > letters) parts.pop();
     return parts.join(" · ");
   });
-  const labels = trace.labels.map((label, i) => (text[i] || label.length * perLetter < (width * trace.values[i]) / trace.values[0] ? label : " "));
+  const labels = trace.labels.map((label, i) => (text[i] || label.length * perLetter < (width * trace.values[i]) / all ? label : " "));
   const hover = trace.text.map((said, i) => `${trace.labels[i]}<br>${said}<br>${trace.customdata[i]}`);
   return { ...trace, text, labels, customdata: hover, hovertemplate: "%{customdata}<extra></extra>" };
+}
+
+/* A phase fills the width, with what lies inside it; nothing lies inside of most of them. */
+function stepInto(name, id) {
+  const plot = plots.get(name);
+  const { ids, parents } = plot.figure.data[0];
+  const at = ids.indexOf(id);
+  const whole = at <= 0 || id === plot.inside;
+  if (!whole && !parents.includes(id)) return true;
+  plot.inside = whole ? undefined : id;
+  plot.tools.elements.phase.value = whole ? ids[0] : id;
+  plot.tools.elements.whole.hidden = whole;
+  draw(name);
+  return true;
+}
+
+function leavePhases() {
+  for (const [name, { inside, figure }] of plots) if (inside) stepInto(name, figure.data[0].ids[0]);
+}
+
+/* Which phase fills the width, to be chosen and left by keyboard as well. */
+function icicleTools(name, chart) {
+  const { ids, labels, parents } = plots.get(name).figure.data[0];
+  const within = ids.map((id, i) => [id, labels[i]]).filter(([id], i) => !i || (parents.includes(id) && parents[i]));
+  if (within.length < 2) return;
+  const form = element("form", "", { class: "tools" });
+  const choice = element("select", "", { name: "phase" });
+  const plainOf = (label) => new DOMParser().parseFromString(label, "text/html").body.textContent;
+  choice.append(...within.map(([id, label], i) => element("option", i ? plainOf(label) : "the whole step", { value: id })));
+  const label = element("label", "Phases inside ");
+  label.append(choice);
+  const back = element("button", "Whole step", { type: "button", name: "whole", hidden: "" });
+  form.append(label, back);
+  chart.prepend(form);
+  choice.addEventListener("change", () => stepInto(name, choice.value));
+  back.addEventListener("click", () => stepInto(name, ids[0]));
+  form.addEventListener("submit", (event) => event.preventDefault());
+  plots.get(name).tools = form;
+}
+
+/* The row of the table that a mark or a cell is drawn from. */
+function showRow(holder, { customdata, pointIndex, data }) {
+  const place = holder.closest(".chart");
+  const table = place.querySelector("table") ?? place.closest("section").querySelector("section > .scroll table");
+  const row = table?.tBodies[0].rows[data.type === "heatmap" ? pointIndex[0] : customdata];
+  if (!row) return;
+  const details = row.closest("details");
+  if (details) details.open = true;
+  for (const other of table.querySelectorAll(".pointed")) other.classList.remove("pointed");
+  row.classList.add("pointed");
+  row.scrollIntoView({ block: "center" });
 }
 
 const openPlace = ([source, line]) => line && showLine(page.sources.indexOf(source), line);
@@ -82,6 +136,7 @@ function watchPlots(figures) {
     const name = chart.dataset.chart;
     plots.set(name, { holder: chart.querySelector(".plot"), figure: figures[name], drawn: false, view: {} });
     chart.querySelector(".plot").style.minHeight = `${figures[name].layout.height}px`;
+    if (figures[name].data[0]?.type === "icicle") icicleTools(name, chart);
     seen.observe(chart);
   }
   let width = innerWidth;

@@ -46,7 +46,9 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     )
     grouped = rows.groupby(["op", "bytes", "suspect"], dropna=False, observed=True, sort=False)
     sums = grouped[["count", "seconds", "exposed", "moved", "timed"]].sum(min_count=1)
-    table = sums.assign(rows=pd.Series(grouped.indices).reindex(sums.index))
+    places = rows.groupby(grouped.ngroup().to_numpy()).indices  # a key of NaN finds no group
+    found: list[Any] = [np.asarray(places[number]) for number in range(len(sums))]
+    table = sums.assign(rows=pd.Series(found, sums.index, dtype="object"))
     table["busbw"] = (table["moved"] / table["timed"]).where(table["timed"] > 0)
     table[["count", "seconds", "exposed"]] /= max(1, steps) * max(1, comm["rank"].nunique())
     table = table.drop(columns=["moved", "timed"]).reset_index()
@@ -155,6 +157,8 @@ def _marks(op: str, rows: pd.DataFrame, nth: int, largest: float, unit: str) -> 
             for size, speed, time in rows[["bytes", "busbw", "seconds"]].to_numpy(dtype=float)
         ],
         "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",
+        "meta": "rows",  # the page opens the row of a mark
+        "customdata": [int(row) for row in rows.index],
     }
 
 

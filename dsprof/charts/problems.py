@@ -62,7 +62,7 @@ def problem_line(problems: pd.DataFrame, names: Mapping[str, str]) -> Figure | N
         "data": [trace],
         "layout": layout(
             70 + 22 * min(rows, 24),
-            xaxis=axis("" if timed else "line of the source", **more),
+            xaxis=axis("" if timed else "line of the source (no times are told)", **more),
             yaxis=axis("", type="category", categoryorder="category descending"),
             annotations=_mark(x, where, cause),
         ),

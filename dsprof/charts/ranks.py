@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.charts.figure import Figure, axis, layout, numbers, plain, ratio, whole_ticks
+from dsprof.charts.figure import Figure, Floats, axis, layout, numbers, plain, ratio, whole_ticks
 from dsprof.charts.palette import colour
 from dsprof.charts.phase_table import codes_of
-from dsprof.units import format_seconds
+from dsprof.units import NOTHING, format_seconds
 
 ABOVE = 66  #: px over the map, for what its colours say
 MARGINS = ABOVE + 54  #: px over and under it
@@ -43,7 +43,7 @@ def rank_phases(phases: pd.DataFrame) -> pd.DataFrame | None:
 
 
 def rank_map(table: pd.DataFrame) -> Figure:
-    """Heat map of seconds beyond the median rank, darker is slower."""
+    """Heat map of seconds beyond the median rank; slower and faster have a colour each."""
     values = table.to_numpy(dtype=float)
     beyond = values - np.nanmedian(values, axis=1, keepdims=True)
     # Differences below 2 % of the longest phase are no pattern: they stay pale.
@@ -61,10 +61,11 @@ def rank_map(table: pd.DataFrame) -> Figure:
         "zmax": limit,
         "xgap": 1 if len(table.columns) <= 32 else 0,
         "ygap": 1,
-        "colorscale": [[0, colour("paper")], [0.5, colour("grid")], [1, colour("compute")]],
-        "colorbar": _colour_bar(),
-        "customdata": [[_beyond(v) for v in row] for row in beyond],
-        "hovertemplate": "rank %{x} · %{y}<br>%{text}, %{customdata}<extra></extra>",
+        "colorscale": [[0, colour("data")], [0.5, colour("grid")], [1, colour("compute")]],
+        "colorbar": _colour_bar(limit),
+        "customdata": _said(table, values, beyond),
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "meta": "rows",  # the page opens the row of a cell
     }
     return {
         "data": [trace],
@@ -83,9 +84,21 @@ def _ranks() -> dict[str, Any]:
     return {"tickprefix": "rank ", "showtickprefix": "first"}
 
 
+def _said(table: pd.DataFrame, values: Floats, beyond: Floats) -> list[list[str]]:
+    """What a cell says when pointed at. [phases][ranks]"""
+    return [
+        [
+            f"rank {rank} · {plain(name)}<br>"
+            + (f"{format_seconds(v)}, {_beyond(b)}" if np.isfinite(v) else "not told")
+            for rank, v, b in zip(table.columns, row, over, strict=True)
+        ]
+        for name, row, over in zip(table.index, values, beyond, strict=True)
+    ]
+
+
 def _beyond(seconds: float) -> str:
-    if not np.isfinite(seconds):
-        return "not told"
+    if abs(seconds) < NOTHING:
+        return "the median"
     side = "above" if seconds >= 0 else "below"
     return f"{format_seconds(abs(seconds))} {side} the median"
 
@@ -95,31 +108,30 @@ def _title() -> dict[str, Any]:
     return {
         "xref": "paper",
         "yref": "paper",
-        "x": 0,
+        "x": 0.46,
         "y": 1,
         "xanchor": "left",
         "yanchor": "bottom",
-        "yshift": ABOVE - 22,
-        "text": "time above the median rank",
+        "yshift": 18,
+        "text": "from the median rank",
         "showarrow": False,
         "font": {"size": 11, "color": colour("muted")},
     }
 
 
-def _colour_bar() -> dict[str, Any]:
+def _colour_bar(limit: float) -> dict[str, Any]:
     font = {"size": 11, "color": colour("muted")}
     return {
         "orientation": "h",
         "thickness": 8,
         "len": 0.4,
-        "ypad": 4,
+        "ypad": 22,
         "x": 0,
         "xanchor": "left",
         "y": 1.0,
         "yanchor": "bottom",
-        "nticks": 3,
+        "tickvals": [-limit, 0, limit],
+        "ticktext": [f"−{format_seconds(limit)}", "0", f"+{format_seconds(limit)}"],
         "outlinewidth": 0,
-        "ticksuffix": "s",
-        "tickformat": "~s",
         "tickfont": font,
     }

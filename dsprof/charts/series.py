@@ -66,7 +66,7 @@ def over_steps(frame: pd.DataFrame, measures: dict[str, tuple[str, float]]) -> F
             len(np.unique(y[np.isfinite(y)])) > 1 and len(np.unique(x)) > 2 for _, x, y in lines
         ):
             panels[title] = lines
-    return _panels(panels, "optimizer step") if panels else None
+    return _panels(panels, "optimizer step", rangemode="tozero") if panels else None
 
 
 Line = tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -93,7 +93,13 @@ def _floats(values: pd.Series[Any]) -> np.ndarray[Any, Any]:
     return values.to_numpy(dtype=float, na_value=np.nan)
 
 
-def _panels(panels: dict[str, list[Line]], bottom: str, stairs: Collection[str] = ()) -> Figure:
+def _panels(
+    panels: dict[str, list[Line]],
+    bottom: str,
+    stairs: Collection[str] = (),
+    rangemode: str = "normal",
+) -> Figure:
+    """Panels over each other; from zero on where rounding would else look like a cliff."""
     traces, axes, titles = [], {}, []
     gap = 0.3 / len(panels) if len(panels) > 1 else 0.0
     share = (1 - gap * (len(panels) - 1)) / len(panels)
@@ -104,6 +110,7 @@ def _panels(panels: dict[str, list[Line]], bottom: str, stairs: Collection[str] 
             "",
             domain=[round(max(0.0, top - share), 4), round(top, 4)],
             nticks=4,
+            rangemode=rangemode,
             fixedrange=True,
             exponentformat="e",
             minexponent=4,

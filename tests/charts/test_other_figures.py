@@ -213,3 +213,21 @@ def test_the_axis_of_a_short_run_has_a_tick_at_each_step(count: int) -> None:
     for figure in (training(steps), timeline(steps)):
         assert figure
         assert figure["layout"]["xaxis"]["dtick"] == 1
+
+
+def test_calls_of_unknown_size_keep_their_lines() -> None:
+    comm = pd.DataFrame(
+        {
+            "op": ["all_reduce", "broadcast", "all_reduce"],
+            "bytes": [np.nan, 4.0, np.nan],
+            "suspect": [None] * 3,
+            "count": [1.0] * 3,
+            "seconds": [1.0, 0.5, 1.0],
+            "exposed_seconds": [np.nan] * 3,
+            "busbw": [np.nan] * 3,
+            "rank": [0] * 3,
+            "step": [1] * 3,
+        }
+    )
+    sizes = comm_sizes(comm, steps=1)
+    assert [list(rows) for rows in sizes["rows"]] == [[0, 2], [1]]

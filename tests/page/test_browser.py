@@ -565,3 +565,31 @@ def test_the_contents_mark_the_section_in_view(opened: Open) -> None:
     for name in ("communication", "findings", "configuration", "verdict"):
         page.evaluate("name => byId(name).scrollIntoView({behavior: 'instant'})", name)
         expect(page.locator("nav [aria-current]")).to_have_attribute("href", f"#{name}")
+
+
+def test_the_way_out_of_a_phase_is_shown_and_escape_takes_it(opened: Open) -> None:
+    page = opened("comms")
+    draw_everything(page)
+    choice = page.locator("select[name=phase]")
+    whole = page.get_by_role("button", name="Whole step")
+    expect(whole).to_be_hidden()
+    choice.select_option(label="backward")
+    expect(whole).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(whole).to_be_hidden()
+    choice.select_option(label="backward")
+    whole.click()
+    expect(whole).to_be_hidden()
+    expect(choice).to_have_value("step")
+
+
+def test_a_mark_of_communication_leads_to_its_row(opened: Open) -> None:
+    page = opened("comms")
+    draw_everything(page)
+    mark = page.locator(".plot-communication .point").last
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(page.locator("#communication tr.pointed")).to_have_count(1)
