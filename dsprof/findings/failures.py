@@ -85,7 +85,8 @@ _FATAL = (*_OOM, *_HANG, *(kind for kind in _CAUSES if kind != "checkpoint-faile
 
 def last_launch(run: Run) -> pd.DataFrame:
     """Problems of the last launch, without those that training went on behind."""
-    return launch(run, int(run.events["segment"].max()))
+    segments = run.events["segment"]
+    return launch(run, int(segments.max()) if len(segments) else 0)
 
 
 def launch(run: Run, segment: int) -> pd.DataFrame:

@@ -213,6 +213,12 @@ def test_sockets_of_an_unknown_number_of_nodes_are_not_judged() -> None:
     assert "unknown" in (why(run, "network-fallback") or "")
 
 
+def test_a_run_of_which_nothing_is_known_yet_has_not_failed() -> None:
+    run = run_of([])
+    for rule in ("oom", "rank-died", "hang", "earlier-failure"):
+        assert silent(run, rule)
+
+
 def test_a_run_that_did_not_fail_has_no_failure() -> None:
     run = run_of(steps(40, WELL), world_size=4, zero_stage=1)
     assert findings_of(run)[0].rule == "healthy"
