@@ -23,6 +23,11 @@ _PIPELINE = (
 #: step also builds kernels, buckets and traces.
 _WARM_UP_FROM = 6
 
+#: Of fewer rows the first one is left out where it is so many times the largest of the others,
+#: and at least two others remain.
+_WARM_UP_RATIO = 3.0
+_WARM_UP_OTHERS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
@@ -84,7 +89,13 @@ def _longest_part(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _warm(part: pd.DataFrame) -> pd.DataFrame:
-    return part.iloc[1:] if len(part) >= _WARM_UP_FROM else part
+    return part.iloc[1:] if len(part) >= _WARM_UP_FROM or _starts_slowly(part) else part
+
+
+def _starts_slowly(part: pd.DataFrame) -> bool:
+    """The first row is several times the largest of the others."""
+    first, others = part["seconds"].iloc[:1], part["seconds"].iloc[1:]
+    return len(others) >= _WARM_UP_OTHERS and bool(first.iloc[0] >= _WARM_UP_RATIO * others.max())
 
 
 def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
