@@ -17,7 +17,7 @@ from dsprof.errors import DsprofError
 TRACEBACK: Final = "DSPROF_TRACEBACK"  #: set to 1 in the environment, it shows where a bug is
 
 #: What a terminal without Unicode gets, one letter for one: columns stay columns.
-_ASCII: Final = str.maketrans("µ×→…–—·•≥’“”", "ux>.--**>'\"\"")
+_ASCII: Final = str.maketrans("µ×→…–—·•≥’“”", 'ux>.--**>\'""')
 
 
 def prepare() -> None:
@@ -78,7 +78,7 @@ def _nearest(error: UnicodeError) -> tuple[str, int]:
 
 def _bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """The last word on an exception that nobody expected: one line, or all of it if asked."""
-    if os.environ.get(TRACEBACK):
+    if os.environ.get(TRACEBACK, "0") not in ("", "0"):
         traceback.print_exception(kind, error, trace)
         return
     place = traceback.extract_tb(trace)[-1] if trace else None

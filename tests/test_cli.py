@@ -153,7 +153,7 @@ def test_an_export_to_a_full_disk_is_one_line(tmp_path: Path, ending: str) -> No
 def test_a_closed_stream_ends_nothing_early(closed: str, code: int) -> None:
     done = shell(f"dsprof {closed}")
     assert done.returncode == code
-    assert done.stderr == "" or done.stderr.startswith("dsprof: -: is empty")
+    assert done.stderr == "" or done.stderr.startswith("dsprof: standard input: is empty")
 
 
 @contextmanager
@@ -201,6 +201,9 @@ def test_a_bug_asks_for_a_report_in_one_line_and_shows_the_traceback_if_asked() 
     assert "report it" in plain.stderr
     assert "DSPROF_TRACEBACK=1" in plain.stderr
     assert plain.stderr.count("\n") == 1
+    unasked = os.environ | {"DSPROF_TRACEBACK": "0"}
+    none = subprocess.run(command, capture_output=True, text=True, check=False, env=unasked)
+    assert none.stderr == plain.stderr
     asked = os.environ | {"DSPROF_TRACEBACK": "1"}
     full = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=asked)
     assert "Traceback (most recent call last)" in full.stderr

@@ -38,7 +38,7 @@ def config(events: pd.DataFrame) -> dict[str, Any]:
     last = rows.drop_duplicates("name", keep="last")
     known: dict[str, Any] = {}
     for name, value, text in zip(last["name"], last["value"], last["text"], strict=True):
-        known[str(name)] = _whole(value) if pd.notna(value) else text
+        known[str(name)] = _possible(str(name), _whole(value) if pd.notna(value) else text)
     known = {name: value for name, value in known.items() if pd.notna(value)}
     if "ds_config" in known:
         known["ds_config"] = _json(str(known["ds_config"]))
@@ -60,13 +60,44 @@ def _undisputed(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[~rows["name"].isin(disputed.index[disputed > 1])]
 
 
+#: What counts something: words, parts and negative numbers of it say nothing.
+_COUNTS: Final = frozenset(
+    {
+        "world_size", "nodes", "zero_stage", "data_parallel_size", "tensor_parallel_size",
+        "model_parallel_size", "pipeline_parallel_size", "expert_parallel_size",
+        "sequence_parallel_size", "micro_batch_size", "gradient_accumulation_steps",
+        "train_batch_size", "seq_length", "steps_per_print", "parameters", "parameters_per_gpu",
+    }
+)  # fmt: skip
+_LARGEST: Final = 1e15  #: of any setting; far below where floats lose count
+
+
+_DIGITS: Final = 20  #: as many are already too many
+
+
+def _possible(name: str, value: Any) -> Any:
+    """The value of a setting; None if it can be none: not finite, absurdly large, no count."""
+    if isinstance(value, int | float) and not abs(value) <= _LARGEST:
+        return None
+    if name not in _COUNTS:
+        return value
+    counts = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    return value if counts and value == int(value) else None
+
+
 def _whole(value: float) -> float | int:
     return int(value) if float(value).is_integer() else value
 
 
 def _json(text: str) -> Mapping[str, Any]:
+    """Its numbers that no setting can have are None, as if the job had not said them."""
     try:
-        found = json.loads(text)
+        found = json.loads(
+            text,
+            parse_int=lambda digits: _possible("", int(digits[:_DIGITS])),
+            parse_float=lambda digits: _possible("", float(digits)),
+            parse_constant=lambda _: None,
+        )
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -86,7 +117,7 @@ def _derived(known: dict[str, Any]) -> dict[str, Any]:
         known.pop("zero_stage", None)
     own = known.get("ds_config", {})
     for name, path in _IN_JSON.items():
-        value = setting(own, path)
+        value = _possible(name, setting(own, path))
         if name not in known and isinstance(value, int | float | str):
             known[name] = value
     if "zero_stage" not in known and own and setting(own, "zero_optimization") is None:

@@ -75,7 +75,6 @@ def zero_of(events: pd.DataFrame, config: Mapping[str, Any]) -> Zero:
         (names & SHARDED, (1, 2), "its optimizer times gradients and gathering by themselves"),
         ("optimizer_step" in names, (3,), "only ZeRO-3 times optimizer_step alone"),
         ("fp16-optimizer" in timers, (0,), "only the optimizer without ZeRO has such timers"),
-        (timers & ENGINE_TIMERS and _begins(events), (0, 1, 2), "a whole log, no timer of ZeRO-3"),
     )
     return next((Zero(stages, why) for met, stages, why in marks if met), Zero(ALL, "nothing says"))
 
@@ -134,9 +133,3 @@ def timers_of(events: pd.DataFrame) -> frozenset[str]:
 def _optimizer_timers(events: pd.DataFrame) -> frozenset[str]:
     rows = events[events["timers"] == "zero-optimizer"]
     return frozenset(str(name) for name in rows["name"].unique())
-
-
-def _begins(events: pd.DataFrame) -> bool:
-    """The log shows a launch: what follows it is not missing."""
-    said = of_kind(events, Kind.CONFIG)["pattern"].astype("str")
-    return bool(said.str.startswith(("launcher.", "deepspeed.")).any())

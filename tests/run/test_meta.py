@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -207,3 +208,22 @@ def test_settings_in_which_actor_and_critic_differ_are_unknown() -> None:
     assert (known["zero_stage"], known["world_size"]) == (3, 8)
     one = from_events(events([*told, two[0]]), grammar=grammar_with()).config
     assert one["gradient_accumulation_steps"] == 2
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -1.0, 2.5, 1e300])
+def test_a_count_that_can_be_none_is_unknown(odd: float) -> None:
+    assert "world_size" not in run_of(config("world_size", odd), metric("loss", 1, 1.0)).config
+
+
+def test_a_word_is_no_count() -> None:
+    run = run_of(config("world_size", "nan"), config("micro_batch_size", "auto"))
+    assert not {"world_size", "micro_batch_size"} & set(run.config)
+
+
+@pytest.mark.parametrize("odd", ["9" * 400, "9" * 5000, "-1", "1e400", "NaN", "Infinity", '"nan"'])
+def test_an_absurd_number_of_the_jobs_json_is_unknown(odd: str) -> None:
+    text = f'{{"train_micro_batch_size_per_gpu": {odd}, "gradient_accumulation_steps": 4}}'
+    run = run_of(config("ds_config", text), metric("samples_per_second", 1, 2.0))
+    assert "micro_batch_size" not in run.config
+    assert run.config["gradient_accumulation_steps"] == 4
+    assert run.steps["seconds"].isna().all()

@@ -341,12 +341,13 @@ def test_missing_step_lines_of_a_silent_version_are_explained() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 700])
-def test_an_unknown_zero_stage_is_doubted_where_the_log_lacks_its_beginning(step: int) -> None:
+def test_an_unknown_zero_stage_is_doubted_also_where_the_log_shows_the_launch(step: int) -> None:
     line = timers("zero", step, forward=1.0, backward=1.0, step=1.0)
     mark = metric("loss", step, 1.0)
     launch = {"kind": "config", "name": "nodes", "value": 1, "pattern": "launcher.nodes"}
     assert names(run_of_any_stage(mark, *line)) == ["zero-stage-unknown"]
-    assert names(run_of_any_stage(launch, mark, *line)) == []
+    assert names(run_of_any_stage(launch, mark, *line)) == ["zero-stage-unknown"]
+    assert names(run_of_any_stage(config("zero_stage", 2), mark, *line)) == []
     assert names(run_of(mark, *line)) == []
 
 
