@@ -183,6 +183,7 @@ def test_the_rules_are_those_of_the_contract() -> None:
         "step-spikes",
         "slowdown",
         "rank-died",
+        "earlier-failure",
         "hang",
         "network-fallback",
         "gpu-throttled",
