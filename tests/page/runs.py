@@ -124,6 +124,7 @@ def _huge_phases(names: list[str], seconds: np.ndarray, ranks: int) -> pd.DataFr
             "step": step,
             "rank": rank,
             "name": pd.Categorical.from_codes(name, dtype=words),
+            "raw": pd.Categorical.from_codes(name, dtype=words),
             "parent": pd.Categorical.from_codes(nothing, dtype=words),
             "class": pd.Categorical.from_codes(class_.codes[name], dtype=class_.dtype),
             "seconds": each,

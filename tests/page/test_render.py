@@ -127,6 +127,7 @@ def test_the_same_run_gives_the_same_page() -> None:
 
 def test_a_hundred_thousand_steps_of_64_ranks_fit_into_ten_megabytes() -> None:
     run = huge()
-    late, slower = run.findings
-    assert (late.rule, late.ranks, slower.rule) == ("straggler-rank", (17,), "slowdown")
+    late, *others = run.findings
+    assert (late.rule, late.ranks) == ("straggler-rank", (17,))
+    assert [found.rule for found in others] == ["communication-bound", "slowdown"]
     assert len(render_page(run)) < 10_000_000
