@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,3 +47,13 @@ def cli(tmp_path: Path) -> Dsprof:
         )
 
     return run
+
+
+@contextmanager
+def heeding_sigint() -> Iterator[None]:
+    """A shell's background jobs ignore the signal, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

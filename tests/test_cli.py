@@ -11,15 +11,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import dsprof
 from dsprof.recording import Writer
-from tests.conftest import ROOT, SAMPLES, Dsprof
+from tests.conftest import ROOT, SAMPLES, Dsprof, heeding_sigint
 
 SEED = SAMPLES / "neox_pipeline_2023.log"
 DIED = SAMPLES / "killed_rank_0.19.8.log"
@@ -156,16 +155,6 @@ def test_a_closed_stream_ends_nothing_early(closed: str, code: int) -> None:
     assert done.stderr == "" or done.stderr.startswith("dsprof: standard input: is empty")
 
 
-@contextmanager
-def heeding_sigint() -> Iterator[None]:
-    """A shell's background jobs ignore the signal, and children inherit that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def test_control_c_is_one_line(tmp_path: Path) -> None:
     pipe = tmp_path / "growing.log"
     os.mkfifo(pipe)
@@ -272,7 +261,7 @@ events = [{ kind = "metric", name = "loss", value = 2.5, step = 3 }]
 def test_a_users_own_dialect_reads_a_log_that_nobody_else_does(cli: Dsprof, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "gizmo.toml").write_text(OWN)
-    (tmp_path / "own.log").write_text("gizmo step 1: loss 2.5\ngizmo step 2: loss 2.25\n")
+    (tmp_path / "own.log").write_text("gizmo step 1: loss 2.5, heat: 1.5\ngizmo step 2: loss 2.25, heat: 1.4\n")
     told_off(cli("report", "own.log"), "own.log: 2 of its 2 lines look like metrics", "--unknown")
     read = cli("report", "own.log", "--parsers", "mine", "--json", "-")
     assert json.loads(read.stdout)["steps"]["loss"] == [2.5, 2.25]

@@ -125,6 +125,8 @@ class Blocks:
         same = [b for b in rivals if (b.pattern, b.sender[0]) == (block.pattern, block.sender[0])]
         for ended in same or rivals[:-_MOST_OPEN]:
             ended.until = low
+        # One that was opened on the same line has no line of its own.
+        self._open = [b for b in self._open if b.until < 0 or b.until > b.opened_at]
         self._open.append(block)
 
     def close(self) -> None:

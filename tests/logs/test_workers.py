@@ -13,6 +13,7 @@ import pytest
 
 from dsprof.logs import workers
 from dsprof.logs.workers import shared
+from tests.conftest import heeding_sigint
 
 JOBS = list(range(12))
 
@@ -108,13 +109,14 @@ def test_an_interrupt_of_the_terminal_is_heard_by_one_process_only(tmp_path: Pat
         "except KeyboardInterrupt:\n"
         "    sys.exit(130)\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
+    with heeding_sigint():
+        process = subprocess.Popen(
+            [sys.executable, str(script)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
     assert process.stdout is not None
     process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
