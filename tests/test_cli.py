@@ -261,7 +261,9 @@ events = [{ kind = "metric", name = "loss", value = 2.5, step = 3 }]
 def test_a_users_own_dialect_reads_a_log_that_nobody_else_does(cli: Dsprof, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "gizmo.toml").write_text(OWN)
-    (tmp_path / "own.log").write_text("gizmo step 1: loss 2.5, heat: 1.5\ngizmo step 2: loss 2.25, heat: 1.4\n")
+    (tmp_path / "own.log").write_text(
+        "gizmo step 1: loss 2.5, heat: 1.5\ngizmo step 2: loss 2.25, heat: 1.4\n"
+    )
     told_off(cli("report", "own.log"), "own.log: 2 of its 2 lines look like metrics", "--unknown")
     read = cli("report", "own.log", "--parsers", "mine", "--json", "-")
     assert json.loads(read.stdout)["steps"]["loss"] == [2.5, 2.25]
