@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.truth import GIB, Line, Numbers, Truth
+from benchmarks.counts import GIB, Line, Numbers, Truth
 
 #: Stand for the step's time: with a comma, with a point, and as RFC 3339.
 NOW_COMMA, NOW_POINT, NOW_RFC = "\x01", "\x02", "\x03"

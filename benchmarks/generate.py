@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks import noise
 from benchmarks.dialects import DIALECTS, NOW_COMMA, NOW_POINT, NOW_RFC, Block, Launch, logger
-from benchmarks.truth import Numbers, Truth
+from benchmarks.counts import Numbers, Truth
 
 START = np.datetime64("2024-03-15T13:21:52.800", "ms")
 BLOCK = 1 << 20  # bytes of text rendered at a time
