@@ -21,8 +21,8 @@ from typing import BinaryIO
 import numpy as np
 
 from benchmarks import noise
-from benchmarks.dialects import DIALECTS, NOW_COMMA, NOW_POINT, NOW_RFC, Block, Launch, logger
 from benchmarks.counts import Numbers, Truth
+from benchmarks.dialects import DIALECTS, NOW_COMMA, NOW_POINT, NOW_RFC, Block, Launch, logger
 
 START = np.datetime64("2024-03-15T13:21:52.800", "ms")
 BLOCK = 1 << 20  # bytes of text rendered at a time

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.dialects import NOW_POINT, NOW_RFC, logger
 from benchmarks.counts import Numbers
+from benchmarks.dialects import NOW_POINT, NOW_RFC, logger
 
 BROKEN = "\udcff\udce2\udc96"  # bytes that are no UTF-8, as surrogateescape writes them
 _BAR = "{p:3d}%|###{n:>12}| {n}/90000 [{m}:{s:02d}<12:00:00,  {f:.2f}it/s]"
