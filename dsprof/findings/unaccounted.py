@@ -19,6 +19,7 @@ from dsprof.findings.facts import (
 from dsprof.findings.failures import first_failure
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import UNACCOUNTED_CRITICAL, UNACCOUNTED_WARNING, grade
+from dsprof.grammar import TimerFlavour
 from dsprof.run.versions import parse
 from dsprof.units import format_seconds, format_share
 
@@ -106,9 +107,23 @@ def _no_timers(facts: Facts) -> Finding:
 
 
 def _lacking(facts: Facts) -> str:
-    if not _has_timers(facts):
+    """Why no timer of this log divides a step."""
+    timed = facts.run.recorded
+    timed = timed[(timed["kind"] == Kind.PHASE) & timed["seconds"].notna()]
+    flavours = facts.run.grammar.timers.values()
+    beside = [one.name for one in flavours if one.sums == "once" or _only_checkpoints(one)]
+    of_steps = timed[~timed["timers"].isin(beside)]
+    if timed.empty:
         return "this log has no timers"
+    if of_steps.empty:
+        return "its timers are of set-up and checkpoints, not of steps"
+    if not of_steps["seconds"].gt(0).any():
+        return "its timers of steps all read 0"
     return "no step can be told for its timer lines"
+
+
+def _only_checkpoints(flavour: TimerFlavour) -> bool:
+    return set(flavour.tree.values()) == {Class.CHECKPOINT}
 
 
 def _no_steps(facts: Facts) -> list[Finding] | str:

@@ -108,3 +108,15 @@ def test_timer_lines_without_a_step_are_not_called_missing() -> None:
     loose = {"kind": "phase", "name": "forward", "raw": "fwd", "seconds": 0.5, "rank": 0}
     found = one(run_of([loose, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
     assert found.title.endswith("no step can be told for its timer lines")
+
+
+def test_timers_of_the_set_up_are_not_called_timers_of_steps() -> None:
+    setup = {"kind": "phase", "name": "load-checkpoint", "seconds": 2.0, "timers": "megatron-setup"}
+    found = one(run_of([setup, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
+    assert found.title.endswith("its timers are of set-up and checkpoints, not of steps")
+
+
+def test_timers_that_only_read_zero_are_told_as_such() -> None:
+    zero = {"kind": "phase", "name": "forward", "seconds": 0.0, "step": 30, "timers": "flat"}
+    found = one(run_of([zero, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
+    assert found.title.endswith("its timers of steps all read 0")
