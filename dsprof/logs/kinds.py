@@ -81,9 +81,15 @@ class Kinds:
             leads=own & per_pattern(lambda p: p.id.partition(".")[0] in homes),
             starts=per_pattern(lambda p: p.starts),
             stepped=own | (timer & ~once) | per_pattern(lambda p: p.place == "after"),
-            failed=per_pattern(lambda p: p.severity == "critical"),
+            failed=per_pattern(_goes_wrong),
             sums=sums,
         )
+
+
+def _goes_wrong(pattern: Pattern) -> bool:
+    """Critical, or a launcher that ends its processes: it does so only when one has failed."""
+    told = {row.name for row in pattern.rows}
+    return pattern.severity == "critical" or "killed-by-launcher" in told
 
 
 def flavours_of(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) -> np.ndarray:

@@ -218,3 +218,11 @@ def test_ranks_and_hosts_are_placed_each_for_itself() -> None:
     )
     found = [(row["host"], row["step"]) for row in rows(text, raw="fwd")]
     assert found == [(f"worker-{host}", n) for n in range(1, 4) for host in (1, 2)]
+
+
+def test_a_launch_that_begins_again_after_its_processes_were_ended_is_another() -> None:
+    version = PFX + b"DeepSpeed info: version=0.3.17, git-hash=unknown, git-branch=unknown\n"
+    launch = version + b"Killing subprocess 22920\nKilling subprocess 22921\n"
+    told = read(launch + launch + version).events.to_pylist()
+    starts = [row["segment"] for row in told if row["name"] == "deepspeed_version"]
+    assert starts == [0, 1, 2]
