@@ -422,11 +422,17 @@ def documented() -> dict[str, tuple[type, ...]]:
     return {key: sum((JSON_TYPES[t] for t in kind.split(" or ")), ()) for key, kind in rows}
 
 
-def test_every_key_of_the_document_is_described_with_its_type(sample_run: Sample) -> None:
+def test_every_key_of_the_document_is_described_with_its_type(
+    sample_run: Sample, tmp_path: Path
+) -> None:
     described = documented()
     seen: set[str] = set()
-    for name in VARIED:
-        for key, value in leaves(document(sample_run(name)) | {"verdict": None}):
+    runs = {name: sample_run(name) for name in VARIED}
+    for name, text in (("trainer", TRAINER), ("bar", BAR)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        runs[name] = load(tmp_path / name)
+    for name, run in runs.items():
+        for key, value in leaves(document(run) | {"verdict": None}):
             if key.startswith(("meta.*", "config.*")):
                 key = key[: key.index("*") + 1]  # noqa: PLW2901
             elif value == []:
@@ -440,6 +446,29 @@ def test_every_key_of_the_document_is_described_with_its_type(sample_run: Sample
             assert not (isinstance(value, bool) and bool not in wanted and object not in wanted)
             seen.add(key)
     assert set(described) - seen - {"findings[]", "coverage"} == set()
+
+
+#: The Trainer's last record, of two ranks.
+TRAINER = """{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 1.0}
+{'train_runtime': 198.0, 'train_samples_per_second': 30.0, 'train_steps_per_second': 0.4}
+{'train_runtime': 200.0, 'train_samples_per_second': 32.0, 'train_steps_per_second': 0.5}
+"""
+BAR = """ 10%|█         | 10/101 [00:20<03:02,  2.00s/it]
+ 99%|█████████▉| 100/101 [03:20<00:02,  2.00s/it]
+"""
+
+
+def test_what_the_trainer_says_of_the_whole_training_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(TRAINER, encoding="utf-8")
+    said = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert "training took 3 min 20 s, 32 samples/s, 0.500 steps/s" in said
+
+
+def test_a_bar_tells_how_fast_its_loop_turns_where_nothing_else_does(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(BAR, encoding="utf-8")
+    said = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert "100 of 101 turns in 3 min 20 s, 2.00 s each" in said
+    assert "whether a turn is an optimizer step is not said" in said
 
 
 #: Lists of objects that a run may leave empty.

@@ -9,6 +9,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import Breakdown, breakdown_of, main_steps
 from dsprof.text.parts import Part, Phase, parts_of
+from dsprof.text.stated import Bar, Training, bar, training
 from dsprof.text.words import number
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Overview:
     tokens_per_second: float | None
     tflops: float | None
     skipped: int | None
+    training: Training | None = None  # what the source states of the whole training
+    bar: Bar | None = None  # how far the last bar came, where no step is timed
 
 
 def overview(run: Run) -> Overview:
@@ -70,6 +73,8 @@ def overview(run: Run) -> Overview:
         tokens_per_second=number(main["tokens_per_second"].mean()),
         tflops=number(main["tflops"].mean()),
         skipped=_skipped(steps),
+        training=training(run),
+        bar=bar(run),
     )
 
 

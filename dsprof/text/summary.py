@@ -78,6 +78,8 @@ def _facts(run: Run, seen: Overview) -> list[RenderableType]:
         ("Steps", _steps(seen)),
         ("Speed", _speed(seen)),
         ("Loss", _loss(seen)),
+        ("Overall", _overall(seen)),
+        ("Bar", _bar(seen)),
     ):
         if said:
             rows.add_row(say(label, QUIET), say(said))
@@ -166,3 +168,27 @@ def _loss(seen: Overview) -> str:
         return ""
     first, last = (f"{value:.4g}" for value in seen.loss)
     return first if first == last else f"{first} → {last}"
+
+
+def _overall(seen: Overview) -> str:
+    """What the Trainer's last record states, evaluation and checkpoints included."""
+    said = seen.training
+    if said is None:
+        return ""
+    rates = {
+        "samples/s": said.samples_per_second,
+        "tokens/s": said.tokens_per_second,
+        "steps/s": said.steps_per_second,
+    }
+    told = [f"{format_count(rate)} {unit}" for unit, rate in rates.items() if rate]
+    return ", ".join([f"training took {format_seconds(said.seconds)}", *told])
+
+
+def _bar(seen: Overview) -> str:
+    if seen.bar is None:
+        return ""
+    each = format_seconds(seen.bar.seconds / seen.bar.position)
+    return (
+        f"{seen.bar.position:,} of {seen.bar.total:,} turns in {format_seconds(seen.bar.seconds)}, "
+        f"{each} each; whether a turn is an optimizer step is not said"
+    )

@@ -1,0 +1,71 @@
+"""What a source says of the whole run, beside its steps: the Trainer's summary, the last bar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dsprof.events import Kind
+from dsprof.text.words import number
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+_WHOLE: Final = {
+    "train_runtime": "seconds",
+    "samples_per_second_mean": "samples_per_second",
+    "train_steps_per_second": "steps_per_second",
+    "tokens_per_second_mean": "tokens_per_second",
+}
+_BAR: Final = ("bar_position", "bar_total", "bar_elapsed")
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Means over the whole of a training, as its last record states them."""
+
+    seconds: float
+    samples_per_second: float | None = None
+    steps_per_second: float | None = None
+    tokens_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The last progress bar: a turn of its loop may be an optimizer step or anything else."""
+
+    position: int
+    total: int
+    seconds: float  # elapsed
+
+
+def training(run: Run) -> Training | None:
+    """What the Trainer's last record says; of several ranks that print it, the last."""
+    events = run.events
+    rows = events[events["name"].isin(list(_WHOLE)) & (events["kind"] == Kind.METRIC)]
+    ends = rows[(rows["name"] == "train_runtime") & rows["seconds"].notna()]
+    if ends.empty:
+        return None
+    last = ends.iloc[-1]
+    rows = rows[(rows["source"] == last["source"]) & (rows["record"] == last["record"])]
+    said = {
+        field: number(row["seconds"] if field == "seconds" else row["value"])
+        for name, field in _WHOLE.items()
+        for _, row in rows[rows["name"] == name].tail(1).iterrows()
+    }
+    return Training(**said)  # type: ignore[arg-type]  # its seconds are not missing
+
+
+def bar(run: Run) -> Bar | None:
+    """The last bar of a source that times no step: the longest one, where several have one."""
+    if run.steps["seconds"].notna().any():
+        return None
+    events = run.events
+    rows = events[events["name"].isin(list(_BAR))].drop_duplicates(["source", "record", "name"])
+    said = rows.assign(said=rows["value"].fillna(rows["seconds"]))
+    table = said.pivot(index=["source", "record"], columns="name", values="said")
+    moved = table.reindex(columns=list(_BAR)).dropna().query("bar_position > 0 and bar_elapsed > 0")
+    if moved.empty:
+        return None
+    position, total, seconds = moved.loc[moved["bar_elapsed"].idxmax()].tolist()
+    return Bar(int(position), int(total), float(seconds))
