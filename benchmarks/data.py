@@ -10,7 +10,7 @@ from benchmarks import generate
 from benchmarks.generate import Options
 
 MIB, GIB = 1 << 20, 1 << 30
-_SOURCES = ("generate.py", "dialects.py", "noise.py", "truth.py")
+_SOURCES = ("generate.py", "dialects.py", "noise.py", "counts.py")
 
 
 class Logs:
