@@ -106,6 +106,13 @@ def _no_timers(facts: Facts) -> Finding:
     )
 
 
+#: Doubt about timers that leaves no step's to judge → why.
+_DOUBTED = {
+    "window-unknown": "its timers sum over an unknown number of steps",
+    "timers-contradict": "its timers contradict each other",
+}
+
+
 def _lacking(facts: Facts) -> str:
     """Why no timer of this log divides a step."""
     timed = facts.run.recorded
@@ -119,6 +126,9 @@ def _lacking(facts: Facts) -> str:
         return "its timers are of set-up and checkpoints, not of steps"
     if not of_steps["seconds"].gt(0).any():
         return "its timers of steps all read 0"
+    doubted = [why for doubt, why in _DOUBTED.items() if doubt in facts.doubts]
+    if doubted:
+        return doubted[0]
     return "no step can be told for its timer lines"
 
 

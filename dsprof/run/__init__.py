@@ -66,6 +66,7 @@ class Run:
             self.config,
             self.zero,
             self._mixture,
+            not self._facts.get("counted_steps"),
         )
 
     @cached_property

@@ -15,6 +15,7 @@ from dsprof.run.phases import CLOSING, words_of
 from dsprof.run.repairs import Defect, Repair, Source, met
 from dsprof.run.table import among, keys, known_rank, numbers, of_kind, where
 from dsprof.run.unread import cut_short
+from dsprof.run.windows import lone_print
 from dsprof.run.zero import ENGINE_TIMERS
 
 #: Seconds; no phase, call or step of a training takes longer (a year has 31.6e6).
@@ -400,6 +401,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     summary_table,
     cumulative_moe_timers,
     pipeline_1000x,
+    lone_print,
     throughput_per_print,
     last_interval_only,
     last_micro_throughput,

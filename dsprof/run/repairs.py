@@ -42,6 +42,7 @@ class Source:
     config: Mapping[str, Any]
     zero: Zero
     mixture: Mixture | None
+    numbered: bool = True  # a step's number is the job's own, not a count of what was printed
 
 
 Defect = Callable[[pd.DataFrame, Source], tuple[pd.DataFrame, Repair | None]]

@@ -74,7 +74,8 @@ FLAVOURS = {
 
 
 def grammar_with(flavours: Mapping[str, Any] = FLAVOURS) -> Any:
-    return SimpleNamespace(timers=dict(flavours), patterns=())  # all of a Grammar that Run reads
+    named = {name: SimpleNamespace(**vars(one) | {"name": name}) for name, one in flavours.items()}
+    return SimpleNamespace(timers=named, patterns=())  # all of a Grammar that Run reads
 
 
 def events(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
