@@ -11,6 +11,7 @@ import numpy as np
 from dsprof.grammar import Grammar, Pattern, TimerFlavour
 
 NONE: Final = -1
+_TELLING: Final = 2  # timers, as few of them as show whose line it is
 
 
 @dataclass(slots=True)
@@ -95,7 +96,7 @@ def _goes_wrong(pattern: Pattern) -> bool:
 def flavours_of(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) -> np.ndarray:
     """Timer flavour of each record, by the set of names its line holds and by the line before."""
     order = {name: i for i, name in enumerate(grammar.timers)}
-    plain = [grammar.flavour(names) for names in signatures]
+    plain = [_flavour_of(names, signatures, grammar) for names in signatures]
     behind = [grammar.following(names) for names in signatures]
     table = np.array([*(order[f.name] if f else NONE for f in plain), NONE], np.int8)
     flavour = table[source.signature]
@@ -114,3 +115,17 @@ def flavours_of(source: Source, grammar: Grammar, signatures: list[frozenset[str
     flavour[by_who[takes]] = follower[source.signature[by_who[takes]]]
     found: np.ndarray = flavour
     return found
+
+
+def _flavour_of(
+    names: frozenset[str], signatures: list[frozenset[str]], grammar: Grammar
+) -> TimerFlavour | None:
+    """Of a line that lost timers to another process' line: what those that hold them all are."""
+    told = grammar.flavour(names)
+    names = frozenset(name for name in names if ":" not in name)  # a value with a line in it
+    if told is not None or len(names) < _TELLING:
+        return told
+    fuller = {
+        one.name: one for other in signatures if names < other and (one := grammar.flavour(other))
+    }
+    return next(iter(fuller.values())) if len(fuller) == 1 else None

@@ -50,10 +50,32 @@ def class_seconds(
         known = (ranks > 0) & np.isin(run, run[place[mine]])
         seconds[str(word)] = np.where(known, _sum(place[mine], own[mine], ranks), np.nan)
     found = pd.DataFrame(seconds, index=table.index)
-    found.iloc[place[np.isnan(own)]] = np.nan  # a timer is missing: where its time went as well
+    broken = place[np.isnan(own)]  # a timer is missing: where its time went is unknown as well
+    found.iloc[broken] = np.nan
     if recorded:
         return found
     found = _seen(found, run)
+    found = _with_calls(table, found, phases, place, comm)
+    found.iloc[broken] = np.nan
+    return found
+
+
+def timed_steps(table: pd.DataFrame, phases: pd.DataFrame) -> pd.Series[bool]:
+    """The steps that have timers: logged calls alone are no whole step."""
+    timed = np.bincount(positions(table, phases, *STEP), minlength=len(table)) > 0
+    return pd.Series(timed, table.index, dtype="bool")
+
+
+def _with_calls(
+    table: pd.DataFrame,
+    found: pd.DataFrame,
+    phases: pd.DataFrame,
+    place: Codes,
+    comm: pd.DataFrame,
+) -> pd.DataFrame:
+    """Classes of which timers say nothing, as far as logged calls do."""
+    own = numbers(phases["self_seconds"])
+    ranks = ranks_of(place, phases, len(table))
     moved = _moved(table, comm)
     holds = phases["mixed"].to_numpy(bool) & (phases["name"] != "step").to_numpy()
     if not holds.any():

@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.events import Class, Kind
 from dsprof.run.bars import bar_seconds
 from dsprof.run.bound import bound_of
-from dsprof.run.classes import class_seconds, excess_of, mixed_seconds
+from dsprof.run.classes import class_seconds, excess_of, mixed_seconds, timed_steps
 from dsprof.run.table import (
     Codes,
     Numbers,
@@ -81,7 +81,8 @@ def steps(
     classes = class_seconds(table[list(STEP)], phases, comm, recorded=recorded)
     table["mixed"] = mixed_seconds(table, phases, classes)
     clock = pd.Series(np.nan, table.index) if counted else _clock(table)
-    _rates(table, classes, clock, _batch_sizes(events, table, config), config)
+    sums = classes.where(timed_steps(table, phases))
+    _rates(table, sums, clock, _batch_sizes(events, table, config), config)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
     if config.get("world_size") == 1:
