@@ -113,6 +113,7 @@ METRICS: Final = {
 #: Canonical memory names (column bytes). One GPU of the row's rank unless said.
 MEMORY: Final = {
     "allocated": "held by tensors now",
+    "refused": "what was asked for in vain",
     "max_allocated": "peak of allocated since it was last reset",
     "reserved": "held by PyTorch's caching allocator now",
     "max_reserved": "peak of reserved",

@@ -156,9 +156,11 @@ def _scaled(value: float, base: float, names: tuple[str, ...]) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """`22.9 GiB`, `8 KiB`."""
+    """`22.9 GiB`, `8.00 KiB`, `16 B`."""
     if not math.isfinite(count):
         return "unknown"
+    if count == int(count) and abs(count) < 1024:
+        return f"{count:.0f} B"
     return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 

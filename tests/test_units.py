@@ -66,3 +66,7 @@ def test_the_page_writes_seconds_as_python_does() -> None:
     code += "console.log(JSON.stringify(asked.map(seconds)));"
     done = subprocess.run([str(NODE), "-e", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == list(SAID.values())
+
+
+def test_bytes_are_whole() -> None:
+    assert [format_bytes(n) for n in (0, 16, 1023, 1024)] == ["0 B", "16 B", "1023 B", "1.00 KiB"]

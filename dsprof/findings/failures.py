@@ -9,6 +9,7 @@ import re
 import signal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from dsprof.analysis.memory import capacity
@@ -28,6 +29,9 @@ _LAST_ENQUEUED = re.compile(r"last enqueued(?: NCCL)? work: (\d{1,12})")
 _OF_NCCL = re.compile(r"Cuda failure|Failed to CUDA")
 _SEQUENCE = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _TRIED = re.compile(r"[Tt]ried to allocate ([\d.]{1,12} [KMGT]?i?B)")
+
+
+_NEAR = 10  #: lines
 
 
 class Cause(NamedTuple):
@@ -113,13 +117,19 @@ def said_of(row: pd.Series[Any]) -> str:
     """A failure as a sentence: `Rank 1 on w0 ran out of GPU memory after step 7`."""
     kind = str(row["kind"])
     if kind in _OOM:
-        said = f"ran out of {'host' if kind == 'host-oom' else 'GPU'} memory"
+        said = f"ran out of {'host' if kind == 'host-oom' else 'GPU'} memory{_device(row)}"
     elif kind in _HANG:
         said = "waited for a collective until it timed out"
     else:
         killed = _signal(row)
         said = f"was killed by {killed}" if killed else _CAUSES[kind].said
     return f"{_who(row)} {said}{_when(row)}"
+
+
+def _device(row: pd.Series[Any]) -> str:
+    """` (GPU 1)`: the device as its process counts them, where NCCL names it."""
+    known = row["kind"] == "oom" and pd.notna(row["value"])
+    return f" (GPU {int(row['value'])})" if known else ""
 
 
 def rank_died(facts: Facts) -> list[Finding] | str:
@@ -154,16 +164,15 @@ def oom(facts: Facts) -> list[Finding] | str:
     first = first_failure(facts.run)
     row = first if first is not None and first["kind"] in _OOM else rows.iloc[0]
     host = row["kind"] == "host-oom"
-    tried = _TRIED.search(str(row["text"]))
+    asked = _asked_for(facts.run, row)
     limit = None if host else capacity(facts.run.meta, rows)
-    size = f" It asked for {tried[1]} more" if tried else ""
-    of = f" on a GPU of {format_bytes(limit)}" if limit and size else ""
+    of = f" on a GPU of {format_bytes(limit)}" if limit else ""
     return [
         Finding(
             rule="oom",
             severity=Severity.CRITICAL,
             title=said_of(row),
-            summary=(f"{size.strip()}{of}. " if size else "") + _first_of(facts, row),
+            summary=(f"It asked for {asked} more{of}. " if asked else "") + _first_of(facts, row),
             ranks=_ranks(row),
             steps=_steps(row),
             evidence=_evidence(facts, row),
@@ -171,6 +180,19 @@ def oom(facts: Facts) -> list[Finding] | str:
             confidence=_sure(facts, row),
         )
     ]
+
+
+def _asked_for(run: Run, row: pd.Series[Any]) -> str:
+    """How much was refused, as PyTorch says in the same line and NCCL in one just behind."""
+    tried = _TRIED.search(str(row["text"]))
+    if tried:
+        return tried[1]
+    events = run.events
+    behind = events["line"] - row["line"] if pd.notna(row["line"]) else np.inf
+    near = (events["source"] == row["source"]) & (behind > 0) & (behind <= _NEAR)
+    same = (events["name"] == "refused") & (events["value"] == row["value"])
+    told = events.loc[near & same, "bytes"]
+    return format_bytes(float(told.iloc[0])) if len(told) else ""
 
 
 def hang(facts: Facts) -> list[Finding] | str:

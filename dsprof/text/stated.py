@@ -67,5 +67,5 @@ def bar(run: Run) -> Bar | None:
     moved = table.reindex(columns=list(_BAR)).dropna().query("bar_position > 0 and bar_elapsed > 0")
     if moved.empty:
         return None
-    position, total, seconds = moved.loc[moved["bar_elapsed"].idxmax()].tolist()
+    position, total, seconds = moved.nlargest(1, "bar_elapsed").iloc[0]
     return Bar(int(position), int(total), float(seconds))

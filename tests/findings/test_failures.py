@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dsprof.events import Severity
 from dsprof.findings import findings_of
+from dsprof.run import load
 from tests.findings.plants import (
     WELL,
     Row,
@@ -224,3 +227,28 @@ def test_a_run_that_did_not_fail_has_no_failure() -> None:
     assert findings_of(run)[0].rule == "healthy"
     for rule in ("oom", "rank-died", "hang"):
         assert silent(run, rule)
+
+
+def test_a_card_that_is_full_for_nccl_is_named_and_so_is_what_was_asked_for() -> None:
+    full = problem("oom", "Cuda failure 2 'out of memory'", value=1)
+    refused = {"kind": "memory", "name": "refused", "bytes": 16, "value": 1}
+    found = one(run_of([full, refused]), "oom")
+    assert found.title == "A process ran out of GPU memory (GPU 1)"
+    assert "It asked for 16 B more." in found.summary
+
+
+def test_a_port_that_one_address_refuses_ends_nothing(tmp_path: Path) -> None:
+    """c10d tries IPv6, then IPv4: only where it can listen nowhere is the port taken."""
+    said = (
+        "[W socket.cpp:426] [c10d] The server socket has failed to bind to [::]:29500 "
+        "(errno: 98 - Address already in use).\n"
+        "[W socket.cpp:601] [c10d] The client socket has failed to connect to [a]:29500 "
+        "(errno: 110 - Connection timed out).\n"
+    )
+    ended = (
+        "[E socket.cpp:462] [c10d] The server socket has failed to listen on any local "
+        "network address.\n"
+    )
+    for text, found in ((said, ["unaccounted-time"]), (said + ended, ["rank-died"])):
+        (tmp_path / "run.log").write_text(text, encoding="utf-8")
+        assert rules(load(tmp_path / "run.log"))[:1] == found
