@@ -10,6 +10,7 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.recording.table import FLAVOUR
+from dsprof.run.clocks import clock_runs_backwards
 from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers, summary_table
 from dsprof.run.phases import CLOSING, words_of
 from dsprof.run.repairs import Defect, Repair, Source, met
@@ -400,6 +401,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     cumulative_comm_latency,
     summary_table,
     cumulative_moe_timers,
+    clock_runs_backwards,
     pipeline_1000x,
     lone_print,
     throughput_per_print,

@@ -1,0 +1,66 @@
+"""Clocks that run backwards within one process are not believed; different clocks are no fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from dsprof.run import Run, from_events
+from tests.run.run_rows import events, grammar_with, metric
+
+START = pd.Timestamp("2024-05-01 00:01:00")
+
+
+def run_of(*seconds: float, **more: Any) -> Run:
+    return from_events(events(marks(*seconds, **more)), grammar=grammar_with())
+
+
+def marks(*seconds: float, **more: Any) -> list[dict[str, Any]]:
+    return [
+        metric("loss", step, 1.0, at=START + pd.Timedelta(second, "s"), pattern="a.b", **more)
+        for step, second in enumerate(seconds, 1)
+    ]
+
+
+def test_a_clock_that_falls_again_and_again_tells_no_step() -> None:
+    run = run_of(0, 1, -30, 3, 34, 35, 6, 7, 38, 9)
+    assert run.repairs["name"].tolist() == ["clock-runs-backwards"]
+    assert run.repairs["kind"].tolist() == ["doubt"]
+    assert run.steps["seconds"].isna().all()
+    assert run.steps["step"].tolist() == list(range(1, 11))
+
+
+def test_one_late_line_loses_its_time_and_leaves_the_others() -> None:
+    run = run_of(0, 10, 5, 30, 40, 50)
+    assert run.repairs["name"].tolist() == ["late-lines"]
+    assert run.steps["seconds"].dropna().tolist() == [10.0, 10.0, 10.0]
+
+
+def test_a_clock_that_is_set_back_once_loses_the_steps_around_that() -> None:
+    run = run_of(*range(0, 100, 10), *range(-3500, -3400, 10))
+    assert run.repairs["name"].tolist() == ["late-lines"]
+    assert set(run.steps["seconds"].dropna()) == {10.0}
+
+
+def test_hosts_whose_clocks_differ_are_believed() -> None:
+    rows = [
+        row
+        for pair in zip(
+            marks(*range(10), host="a", rank=0),
+            marks(*(second - 300 for second in range(10)), host="b", rank=1),
+            strict=True,
+        )
+        for row in pair
+    ]
+    run = from_events(events(rows), grammar=grammar_with())
+    assert run.repairs.empty
+
+
+def test_ranks_that_name_themselves_nowhere_may_differ_too() -> None:
+    rows = [row for one in zip(marks(0, 10, 20), marks(-5, 5, 15), strict=True) for row in one]
+    assert from_events(events(rows), grammar=grammar_with()).repairs.empty
+
+
+def test_a_correction_of_less_than_a_second_is_none() -> None:
+    assert run_of(0, 10, 9.5, 20).repairs.empty
