@@ -147,7 +147,8 @@ def report(
     parsers: Parsers = None,
 ) -> None:
     """Say what holds a job back, with proof."""
-    from dsprof.text import document, summary
+    from dsprof.text.document import document
+    from dsprof.text.summary import summary
 
     run = _load(paths, parsers, link)
     if json_file:
@@ -245,7 +246,7 @@ def compare(
 ) -> None:
     """Say whether B is slower than A: 3 if it is, 4 if nobody can tell."""
     from dsprof.compare import compare as judge
-    from dsprof.text import difference
+    from dsprof.text.difference import difference
 
     runs = (_load([path], parsers) for path in (first, second))
     found = judge(*runs, tolerance=tolerance / 100)
@@ -281,7 +282,7 @@ def export(
 def doctor() -> None:
     """Say what this machine and environment allow."""
     from dsprof.doctor import checks
-    from dsprof.text import examination
+    from dsprof.text.examination import examination
 
     found = checks()
     _print(examination(found))

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from dsprof.compare import _needed, block_means, compare, differing, interval, judge
 from dsprof.run import Run, from_events
-from dsprof.text import difference
+from dsprof.text.difference import difference
 from tests.conftest import SAMPLES, Dsprof
 
 Floats = NDArray[np.float64]

@@ -21,14 +21,14 @@ import dsprof
 from dsprof.events import Severity
 from dsprof.findings import Advice, Finding
 from dsprof.run import Run, from_events, load
-from dsprof.text import document, plain, summary
-from dsprof.text.document import to_json
+from dsprof.text.document import document, to_json
 from dsprof.text.overview import Overview, overview
 from dsprof.text.parts import BLENT, UNTIMED, Part, Phase, parts_of
 from dsprof.text.progress import reading
+from dsprof.text.summary import summary
 from dsprof.text.table import PartTable
 from dsprof.text.verdict import verdict_section
-from dsprof.text.words import cost, count_of, gain, known, number, ranges
+from dsprof.text.words import cost, count_of, gain, known, number, plain, ranges
 from dsprof.units import format_count, format_seconds, format_share
 
 Sample = Callable[[str], Run]

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 #: Lowest first. A module imports from its own package and from lower floors only.
 FLOORS = (
-    ("errors", "units", "events"),
+    ("errors", "units", "events", "colours"),
     ("recording", "grammar", "output"),
     ("gpu", "logs"),
     ("hook", "run"),
@@ -165,7 +165,8 @@ class NoTorch:
 sys.meta_path.insert(0, NoTorch())
 import dsprof
 from dsprof.page import write_page
-from dsprof.text import document, summary
+from dsprof.text.document import document
+from dsprof.text.summary import summary
 run = dsprof.load("sample_logs/neox_pipeline_2023.log")
 document(run), summary(run), write_page(run, {str(page)!r})
 """

@@ -15,9 +15,8 @@ from textual.widgets import Input, Label, Static
 from dsprof.findings import Evidence, Finding
 from dsprof.live.chart import Chart
 from dsprof.live.picture import Bar, RankRow, RankTable
-from dsprof.text import plain
 from dsprof.text.layout import columns, place, say
-from dsprof.text.words import cost
+from dsprof.text.words import cost, plain
 from dsprof.units import format_seconds
 
 _BOX: Final = """

@@ -19,7 +19,7 @@ from textual.strip import Strip
 
 from dsprof.live.look import Look
 from dsprof.live.text import plain_line
-from dsprof.text import plain
+from dsprof.text.words import plain
 
 if TYPE_CHECKING:
     from dsprof.live.app import Live

@@ -13,7 +13,7 @@ from dsprof.live.look import GLYPH, STACK
 from dsprof.live.panes import clock
 from dsprof.live.picture import Picture, Verdict
 from dsprof.live.text import facts
-from dsprof.text import plain
+from dsprof.text.words import plain
 from dsprof.units import format_bytes, format_seconds, format_share
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from dsprof.live.picture import Figures, Picture, RankRow, Sighting, Verdict
-from dsprof.text import plain
 from dsprof.text.document import finding, to_json
-from dsprof.text.words import count_of
+from dsprof.text.words import count_of, plain
 from dsprof.units import (
     format_bandwidth,
     format_bytes,

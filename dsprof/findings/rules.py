@@ -1,0 +1,127 @@
+"""All rules, asked one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from dsprof.events import Severity
+from dsprof.findings import (
+    calls,
+    communication,
+    earlier,
+    failures,
+    memory,
+    network,
+    numerics,
+    pipeline,
+    ranks,
+    shares,
+    throughput,
+    trust,
+    unaccounted,
+)
+from dsprof.findings.bounds import bounded
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Abstention, Finding
+from dsprof.findings.unnumbered import unnumbered
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+#: A rule answers with findings (none: nothing is wrong) or says why it cannot judge.
+Rule = Callable[[Facts], list[Finding] | str]
+
+#: Every rule but `healthy`, which needs the answers of all others.
+RULES: Final[Mapping[str, Rule]] = {
+    "oom": failures.oom,
+    "rank-died": failures.rank_died,
+    "hang": failures.hang,
+    "earlier-failure": earlier.earlier_failure,
+    "network-fallback": network.network_fallback,
+    "communication-bound": communication.communication_bound,
+    "pipeline-bubble": pipeline.pipeline_bubble,
+    "pipeline-imbalance": pipeline.pipeline_imbalance,
+    "straggler-rank": ranks.straggler_rank,
+    "slow-link": calls.slow_link,
+    "small-messages": calls.small_messages,
+    "no-overlap": communication.no_overlap,
+    "zero3-gather-stall": calls.zero3_gather_stall,
+    "data-bound": shares.data_bound,
+    "compute-bound": shares.compute_bound,
+    "optimizer-bound": shares.optimizer_bound,
+    "offload-bound": shares.offload_bound,
+    "checkpoint-stall": shares.checkpoint_stall,
+    "unaccounted-time": unaccounted.unaccounted_time,
+    "host-sync": trust.host_sync,
+    "memory-pressure": memory.memory_pressure,
+    "memory-growth": memory.memory_growth,
+    "allocator-thrash": memory.allocator_thrash,
+    "overflow-streak": numerics.overflow_streak,
+    "nan-loss": numerics.nan_loss,
+    "step-spikes": throughput.step_spikes,
+    "slowdown": throughput.slowdown,
+    "gpu-throttled": ranks.gpu_throttled,
+    "untrustworthy-timers": trust.untrustworthy_timers,
+}
+
+#: Findings that ended the run come before all that only slowed it.
+_ENDED: Final = ("oom", "rank-died", "hang")
+#: What the run has left behind is no verdict on it.
+_PAST: Final = "earlier-failure"
+_ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
+
+
+def findings_of(run: Run) -> list[Finding]:
+    """What is wrong, dearest first. The first one is the verdict."""
+    return list(_judge(run)[0])
+
+
+def abstentions_of(run: Run) -> list[Abstention]:
+    """The rules that could not judge this run, and what they would need."""
+    return list(_judge(run)[1])
+
+
+_JUDGED: Final[WeakKeyDictionary[Run, tuple[list[Finding], list[Abstention]]]] = WeakKeyDictionary()
+
+
+def _judge(run: Run) -> tuple[list[Finding], list[Abstention]]:
+    """Findings and abstentions; a run does not change, so it is judged once."""
+    if run not in _JUDGED:
+        _JUDGED[run] = _judge_anew(run)
+    return _JUDGED[run]
+
+
+def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
+    facts = Facts(run)
+    found: list[Finding] = []
+    silent: list[Abstention] = []
+    for name, rule in RULES.items():
+        _file(name, bounded(rule(facts), facts), found, silent)
+    last = trust.healthy(facts, found, [s.rule for s in silent])
+    if isinstance(last, str) and all(one.rule == _PAST for one in found):
+        found.append(trust.no_verdict(last))
+    _file("healthy", last, found, silent)
+    said = [unnumbered(one) for one in found] if run.counted else found
+    return sorted(said, key=_cost), silent
+
+
+def _file(
+    name: str, answer: list[Finding] | str, found: list[Finding], silent: list[Abstention]
+) -> None:
+    if isinstance(answer, str):
+        silent.append(Abstention(name, answer))
+    else:
+        found.extend(answer)
+
+
+def _cost(finding: Finding) -> tuple[bool, bool, int, bool, float]:
+    """Sorts the dearest first; of several notes, good news before details."""
+    return (
+        finding.rule == _PAST,
+        finding.rule not in _ENDED,
+        _ORDER.index(finding.severity),
+        finding.rule != "healthy",
+        -(finding.seconds_per_step or 0.0),
+    )
