@@ -11,6 +11,8 @@ from typing import Final
 from dsprof.colours import PALETTE
 from dsprof.events import Class
 
+__all__ = ["LABEL", "MIXED", "PALETTE", "PATTERN", "SHORT", "STACK", "colour"]
+
 
 def colour(role: str) -> str:
     """The light colour of a role."""

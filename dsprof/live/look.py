@@ -7,7 +7,7 @@ from typing import Final
 from rich.style import Style
 from textual.theme import Theme
 
-from dsprof.charts.palette import PALETTE
+from dsprof.colours import PALETTE
 from dsprof.events import Class
 
 DARK: Final = "dsprof-dark"
