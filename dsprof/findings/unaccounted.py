@@ -96,13 +96,9 @@ def _no_timers(facts: Facts) -> Finding:
         rule="unaccounted-time",
         severity=Severity.INFO,
         title=f"Where the time of a step goes is unknown: {_lacking(facts)}",
-        summary=f"{known} says on what. With wall_clock_breakdown DeepSpeed prints forward, "
-        "backward, reduction and optimizer times of each step.",
+        summary=f"{known} says on what." + ("" if _doubted(facts) else _PRINTS_TIMERS),
         evidence=(row_evidence(line, f"step {line['step']}"),),
-        advice=(
-            *change(facts, "wall_clock_breakdown", "true", "prints timers"),
-            record(_EVERY_PHASE),
-        ),
+        advice=(*_ask_for_timers(facts), record(_EVERY_PHASE)),
     )
 
 
@@ -111,6 +107,23 @@ _DOUBTED = {
     "window-unknown": "its timers sum over an unknown number of steps",
     "timers-contradict": "its timers contradict each other",
 }
+
+
+_PRINTS_TIMERS = (
+    " With wall_clock_breakdown DeepSpeed prints forward, backward, reduction and optimizer times "
+    "of each step."
+)
+
+
+def _doubted(facts: Facts) -> str | None:
+    """Why the timers that there are cannot be believed; None if nothing says so."""
+    return next((why for doubt, why in _DOUBTED.items() if doubt in facts.doubts), None)
+
+
+def _ask_for_timers(facts: Facts) -> tuple[Advice, ...]:
+    if _doubted(facts):
+        return ()
+    return change(facts, "wall_clock_breakdown", "true", "prints timers")
 
 
 def _lacking(facts: Facts) -> str:
@@ -126,10 +139,7 @@ def _lacking(facts: Facts) -> str:
         return "its timers are of set-up and checkpoints, not of steps"
     if not of_steps["seconds"].gt(0).any():
         return "its timers of steps all read 0"
-    doubted = [why for doubt, why in _DOUBTED.items() if doubt in facts.doubts]
-    if doubted:
-        return doubted[0]
-    return "no step can be told for its timer lines"
+    return _doubted(facts) or "no step can be told for its timer lines"
 
 
 def _only_checkpoints(flavour: TimerFlavour) -> bool:

@@ -16,7 +16,7 @@ from dsprof import units
 from dsprof.errors import DsprofError
 from dsprof.run import comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
-from dsprof.run.defects import DEFECTS, long_pauses, phases_exceed_step
+from dsprof.run.defects import DEFECTS, long_pauses, phases_exceed_step, timers_contradict
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
 from dsprof.run.unread import faults
@@ -91,7 +91,8 @@ class Run:
         late = phases_exceed_step(self.events, over)
         paused = long_pauses(steps.pauses(self.steps))
         unread = faults(self.recorded, self._facts)
-        return table_of([*unread, *self._repaired[1], *filter(None, (late, paused))])
+        odd = timers_contradict(phases.contradictions(self.phases))
+        return table_of([*unread, *self._repaired[1], *filter(None, (late, paused, odd))])
 
     @cached_property
     def config(self) -> dict[str, Any]:

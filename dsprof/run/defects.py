@@ -367,6 +367,18 @@ def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | No
     return met("phases-exceed-step", "doubt", text, steps)
 
 
+def timers_contradict(found: pd.DataFrame) -> Repair | None:
+    """`found`: as `dsprof.run.phases.contradictions` gives them."""
+    if not len(found):
+        return None
+    named = (found["raw"].astype("str") + " is shorter than " + found["inside"]).unique()
+    text = (
+        f"timers contradict each other: {'; '.join(named[:3])} inside it, and where the time of "
+        "these steps went is unknown"
+    )
+    return met("timers-contradict", "doubt", text, found)
+
+
 def long_pauses(steps: pd.DataFrame) -> Repair | None:
     """`steps`: those before which a launch that only the clock times printed nothing for long."""
     text = (

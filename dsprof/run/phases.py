@@ -52,6 +52,10 @@ _APART: Final = ("micro", "mean")
 #: Classes that a timer's self time cannot be where it holds communication too.
 BLENT: Final = (Class.COMPUTE, Class.OPTIMIZER)
 
+#: Timers inside another one may exceed it by rounding: by so much each, or in part.
+DIGIT: Final = 1e-5
+INEXACT: Final = 0.01
+
 #: Metrics that are printed when a step is over.
 CLOSING: Final = ("loss", "lr", "skipped", "step_seconds", "samples_per_second")
 
@@ -129,6 +133,7 @@ def phases(
         mixed: timers that hold compute and communication unseparated (ZeRO-3). What their
             children leave of them is of no known class, and marked in the column `mixed`.
 
+    Timers that take longer than the one that holds them contradict it: its self time is unknown.
     A timer that its line lacks although its like hold it is there without seconds, and what
     it leaves of its parent is unknown too.
     """
@@ -229,7 +234,9 @@ def _nest(found: pd.DataFrame, words: list[Word]) -> pd.DataFrame:
     parent = first_present(timer, word, [w.parents for w in words], code)
     inside = parent >= 0
     explained = np.bincount(parent[inside], seconds[inside], minlength=len(found))
-    own = np.clip(seconds - explained, 0.0, None)
+    kids = np.bincount(parent[inside], minlength=len(found))
+    possible = explained <= (1 + INEXACT) * seconds + DIGIT * (kids + 1)
+    own = np.where(possible, np.clip(seconds - explained, 0.0, None), np.nan)
     names = [w.name for w in words]
     found = found.assign(
         name=categories(word, names),
@@ -254,10 +261,11 @@ def first_present(
     for depth in range(max(map(len, candidates), default=0)):
         wanted = np.array([code.get(c[depth], -1) if depth < len(c) else -1 for c in candidates])
         target = wanted[word]
-        sought = timer - timer % size + target
+        rows = np.flatnonzero((target >= 0) & (place < 0))
+        sought = timer[rows] - timer[rows] % size + target[rows]
         at = np.minimum(np.searchsorted(timer, sought), len(timer) - 1)
-        hit = (place < 0) & (target >= 0) & (timer[at] == sought)
-        place[hit] = at[hit]
+        hit = timer[at] == sought
+        place[rows[hit]] = at[hit]
     return place
 
 
@@ -298,3 +306,21 @@ def _finish(found: pd.DataFrame, mixed: frozenset[str]) -> pd.DataFrame:
     codes = np.where(found["mixed"], len(classes) - 1, found["class"].cat.codes)
     found["class"] = categories(codes, classes)
     return found[list(COLUMNS)]
+
+
+def contradictions(found: pd.DataFrame) -> pd.DataFrame:
+    """Phases that take less than what they hold, with the names of that in `inside`."""
+    odd = found[found["self_seconds"].isna() & found["seconds"].notna()]
+    if not len(odd):
+        return odd.assign(inside="")
+    one = ["segment", "engine", "step", "rank"]
+    names = found[[*one, "parent", "raw", "seconds"]].astype({"parent": "object", "raw": "object"})
+    names = names.rename(columns={"parent": "name", "raw": "inside", "seconds": "part"})
+    held = odd.astype({"name": "object"}).merge(names, on=[*one, "name"])
+    by = held.groupby([*one, "name"], dropna=False)
+    told = by.agg(
+        raw=("raw", "first"), source=("source", "first"), line=("line", "first"),
+        inside=("inside", lambda words: " and ".join(map(str, words))),
+        known=("part", lambda parts: parts.notna().all()),
+    )  # fmt: skip
+    return told[told["known"]].reset_index()

@@ -182,3 +182,38 @@ def test_megatrons_timers_hold_those_of_the_engine_below(tmp_path: Path) -> None
     assert step["communication"] == pytest.approx(0.1)
     assert step["optimizer"] == pytest.approx(0.045)
     assert step["other"] == pytest.approx(1.0 - 0.945)
+
+
+def test_timers_longer_than_the_one_that_holds_them_leave_the_step_unknown_and_are_named() -> None:
+    row = timers("zero", 1, forward=0.01, backward=0.02, backward_inner=0.1, step=0.005)
+    run = run_of([*row, metric("loss", 1, 1.0)])
+    own = by_name(run, "self_seconds")
+    assert pd.isna(own["backward"])
+    assert own["backward_inner"] == 0.1
+    assert run.steps[["compute", "optimizer", "other"]].isna().all(axis=None)
+    doubt = run.repairs.set_index("name").loc["timers-contradict"]
+    assert doubt["kind"] == "doubt"
+    assert "backward is shorter than backward_inner inside it" in doubt["text"]
+    assert doubt["line"] == 2
+
+
+@pytest.mark.parametrize("inner", [0.02001, 0.0202])
+def test_timers_may_exceed_the_one_that_holds_them_by_the_digits_that_are_printed(
+    inner: float,
+) -> None:
+    row = timers("zero", 1, forward=0.01, backward=0.02, backward_inner=inner, step=0.005)
+    run = run_of([*row, metric("loss", 1, 1.0)])
+    assert by_name(run, "self_seconds")["backward"] == 0.0
+    assert "timers-contradict" not in set(run.repairs["name"])
+
+
+def test_a_missing_part_is_no_contradiction() -> None:
+    rows = [
+        row
+        for step in (1, 2, 3)
+        for row in timers("zero", step, forward=0.1, backward=0.5, backward_inner=0.4)
+        if (step, row["name"]) != (3, "backward_inner")
+    ]
+    run = run_of([*rows, *(metric("loss", step, 1.0) for step in (1, 2, 3))])
+    assert pd.isna(run.phases.set_index(["step", "name"])["self_seconds"].loc[(3, "backward")])
+    assert "timers-contradict" not in set(run.repairs["name"])
