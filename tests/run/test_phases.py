@@ -82,11 +82,6 @@ def test_self_seconds_are_what_children_leave_across_lines() -> None:
     assert pd.isna(parents["forward"])
 
 
-def test_children_that_exceed_their_parent_leave_it_nothing() -> None:
-    run = run_of(timers("zero", 1, forward=1.0, backward=1.0, backward_inner=1.2, step=0.1))
-    assert by_name(run, "self_seconds")["backward"] == 0.0
-
-
 def test_overlap_is_shown_once_where_it_lies_a_second_time() -> None:
     phases = run_of(seed_line_30()).phases.set_index("name")
     shared = phases.loc["comms_in_step"]
