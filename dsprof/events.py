@@ -91,6 +91,7 @@ METRICS: Final = {
     "tokens_per_second": "global tokens per second",
     "tokens_per_second_gpu": "tokens per second of one GPU",
     "tflops": "TFLOP/s of one GPU",
+    "exited_well": "a process that ended with exit code 0 (its id)",
     "mfu": "model FLOPs utilisation, percent",
     "samples": "samples consumed since the start",
     "tokens": "tokens consumed since the start",

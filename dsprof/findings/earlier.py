@@ -29,14 +29,20 @@ def _survived(run: Run) -> list[Finding]:
     rows = rows[rows["survived"] & (rows["segment"] == last) & (rows["severity"] == "warning")]
     if rows.empty:
         return []
-    many = "An error was" if len(rows) == 1 else f"{len(rows):,} errors were"
+    many = "an error was" if len(rows) == 1 else f"{len(rows):,} errors were"
+    if (run.events.loc[run.events["segment"] == last, "name"] == "exited_well").any():
+        title = f"The launch ended well; {many} printed on the way"
+        why = "The launcher then reported that its processes ended with 0"
+    else:
+        title = f"{many[0].upper()}{many[1:]} survived: training went on{_until(run, last)}"
+        why = "The same launch printed more steps behind it"
     return [
         Finding(
             rule="earlier-failure",
             severity=Severity.WARNING,
-            title=f"{many} survived: training went on{_until(run, last)}",
-            summary=f"{_quote(rows.iloc[0])} The same launch printed more steps behind it, so it "
-            "was caught, or ended a process that training does not need.",
+            title=title,
+            summary=f"{_quote(rows.iloc[0])} {why}, so it was caught, or ended a process that "
+            "training does not need.",
             steps=_steps(rows),
             evidence=_proof([row for _, row in rows.head(_SHOWN).iterrows()]),
         )

@@ -12,6 +12,8 @@ import pandas as pd
 from dsprof.analysis.breakdown import (
     Breakdown,
     breakdown_of,
+    engines,
+    leaves_out_first,
     main_phases,
     main_steps,
     pipeline_phases,
@@ -154,8 +156,23 @@ class Facts:
         assert self.breakdown is not None
         many = self.breakdown
         if many.windows == 1:
-            return f"one printed step, {many.last}"
-        return f"mean of {many.windows:,} printed steps, {many.first:,} to {many.last:,}"
+            return f"one printed step, {many.last}{self._apart}"
+        return f"mean of {many.windows:,} printed steps, {many.first:,} to {many.last:,}{self._apart}"
+
+    @property
+    def _apart(self) -> str:
+        """What of the run is left aside: other engines, a first step that warms up."""
+        judged = next(iter(engines(self.run.steps)), None)
+        of = "" if judged is None else f", of engine {judged} alone"
+        warm = leaves_out_first(self.run.steps)
+        return of + (", without the first step (warm-up)" if warm else "")
+
+    @cached_property
+    def micro_only(self) -> bool:
+        """Timers are of micro-batches alone: how many a step has was counted between its lines."""
+        used = set(self.run.events["timers"].dropna().unique())
+        sums = {one.sums for name, one in self.run.grammar.timers.items() if name in used}
+        return sums - {"once"} == {"micro"}
 
     @cached_property
     def straggler(self) -> Straggler | None:

@@ -14,7 +14,8 @@ where the launcher restarts its workers) in this order:
 An error that training goes on behind was caught: it is no cause, whatever it says. Two more
 steps must be printed behind it, since what the other ranks were at may still appear after
 one of them died. Where a process then ends with an error code and nothing else explains it,
-the steps were only written late (a buffered stdout behind an unbuffered stderr).
+the steps were only written late (a buffered stdout behind an unbuffered stderr). So was one
+behind which the launcher reports that all processes of the node ended well.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
     step, behind = _progress(events, found)
     failure, suspicion = _failures(found), _suspicion(found)
     survived = _survived(found, failure, suspicion, behind)
+    survived |= _ended_well(events, found) & ~np.isnan(suspicion)
     found = found.assign(
         step=pd.Series(step, found.index).astype("Int64"),
         survived=survived,
@@ -153,6 +155,23 @@ def _survived(rows: pd.DataFrame, failure: Numbers, suspicion: Numbers, behind: 
         if ended.any() and not (left & ~silent).any():
             survived &= ~(here & (suspicion == 1))
     return survived
+
+
+def _ended_well(events: pd.DataFrame, rows: pd.DataFrame) -> Flags:
+    """Rows behind which the launcher of their source reports nothing but success."""
+    ends = events[(events["name"] == "exited_well") & events["line"].notna()]
+    well = np.zeros(len(rows), bool)
+    if ends.empty:
+        return well
+    told = events.loc[events["name"].isin(["world_size", "nodes"]), ["segment", "name", "value"]]
+    size = told.groupby(["segment", "name"])["value"].max()
+    failed = rows["kind"].isin((*_SILENT, "killed-by-launcher")) & rows["value"].ne(0)
+    for (segment, source), here in ends.groupby(["segment", "source"], observed=True):
+        mine = (rows["segment"] == segment) & (rows["source"] == source)
+        ranks = size.get((segment, "world_size"), 1) / size.get((segment, "nodes"), 1)
+        if here["value"].nunique() >= ranks and not (mine & failed).any():
+            well |= (mine & (rows["line"] < here["line"].max())).to_numpy(dtype=bool)
+    return well
 
 
 def _failures(rows: pd.DataFrame) -> Numbers:

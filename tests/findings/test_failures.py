@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from dsprof.events import Severity
 from dsprof.findings import findings_of
 from dsprof.run import load
@@ -252,3 +254,38 @@ def test_a_port_that_one_address_refuses_ends_nothing(tmp_path: Path) -> None:
     for text, found in ((said, ["unaccounted-time"]), (said + ended, ["rank-died"])):
         (tmp_path / "run.log").write_text(text, encoding="utf-8")
         assert rules(load(tmp_path / "run.log"))[:1] == found
+
+
+ENDED = """[2026-11-21 05:49:21,956] [INFO] [launch.py:170:main] dist_world_size=2
+[2026-11-21 05:50:00,000] [INFO] [logging.py:107:log_dist] [Rank 0] step=10, skipped=0, lr=[0.1], mom=[0]
+[2026-11-21 05:50:10,000] [INFO] [logging.py:107:log_dist] [Rank 0] step=20, skipped=0, lr=[0.1], mom=[0]
+Traceback (most recent call last):
+  File "train.py", line 9, in upload
+ConnectionError: no route to the hub
+[2026-11-21 05:52:22,114] [INFO] [launch.py:351:main] Process 31114 exits successfully.
+[2026-11-21 05:52:22,114] [INFO] [launch.py:351:main] Process 31115 exits successfully.
+"""  # noqa: E501
+
+
+def test_an_error_of_a_launch_that_ended_well_is_no_verdict(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(ENDED, encoding="utf-8")
+    found = findings_of(load(tmp_path / "run.log"))
+    assert found[0].rule not in {"rank-died", "earlier-failure"}
+    titles = [one.title for one in found]
+    assert "The launch ended well; an error was printed on the way" in titles
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "",  # the log was cut before
+        "[2026-11-21 05:52:22,114] [INFO] [launch.py:316:sigkill_handler] Killing subprocess 31115",
+        "[2026-11-21 05:52:22,114] [ERROR] [launch.py:322] ['python'] exits with return code = 1",
+    ],
+)
+def test_a_launch_of_which_one_process_ended_well_may_have_failed(
+    tmp_path: Path, other: str
+) -> None:
+    text = "".join([*ENDED.splitlines(keepends=True)[:-1], other, "\n"])
+    (tmp_path / "run.log").write_text(text, encoding="utf-8")
+    assert findings_of(load(tmp_path / "run.log"))[0].rule == "rank-died"
