@@ -84,7 +84,6 @@ class Timeline:
     def track(self, step: int) -> Track:
         track = Track(len(self.tracks), step)
         self.tracks.append(track)
-        self.current = self.current or track
         return track
 
     def enter(self, track: Track, phase: Phase) -> Frame:

@@ -173,6 +173,7 @@ def test_a_collective_is_charged_to_the_phase_that_waits_for_it(
 def test_a_receive_is_waiting_not_communication(timeline: Timeline, clock: Clock) -> None:
     group, work = Group(), object()
     calls, track = calls_on(timeline, group), timeline.track(1)
+    timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
     calls.issued(Operation("recv", 0), group, ([Tensor(4)], 0, 0), {}, work, clock.time)
     issued = calls.before_wait(work)
     clock.passes(5)
@@ -198,6 +199,7 @@ def test_thinned_out_calls_keep_their_number_bytes_and_time(
     group = Group()
     calls, track = calls_on(timeline, group), timeline.track(1)
     calls.every = 2
+    timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
     for step in (1, 2):
         for size in (10, 30):
             calls.issued(Operation("all_gather", 0), group, (Tensor(size),), {}, None, clock.time)
@@ -205,3 +207,18 @@ def test_thinned_out_calls_keep_their_number_bytes_and_time(
         timeline.close_step(track, step)
     found = [(row.step, row.calls, row.size) for row in rows(timeline).collectives]
     assert found == [(1, 2, 20), (2, 1, 10), (2, 1, 30)]
+
+
+def test_calls_before_the_first_phase_belong_to_no_step(timeline: Timeline, clock: Clock) -> None:
+    group = Group()
+    calls, track = calls_on(timeline, group), timeline.track(1)
+    begin = clock.time
+    clock.passes(500)
+    calls.issued(Operation("barrier", 0), group, (), {}, None, begin)  # ranks meet before training
+    frame = timeline.enter_forward(track, timeline.phase("forward", Class.COMPUTE))
+    clock.passes(10)
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    found = rows(timeline)
+    assert [row.step for row in found.collectives] == [-1]
+    assert [round(seconds * 1e9) for seconds in found.steps[0].classes] == [10, 0, 0, 0, 0, 0, 0, 0]
