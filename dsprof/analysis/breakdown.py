@@ -78,6 +78,27 @@ def regular_steps(steps: pd.DataFrame) -> pd.DataFrame:
     return _warm(_longest_part(steps))
 
 
+def leaves_out_first(steps: pd.DataFrame) -> bool:
+    """Whether `main_steps` and `regular_steps` leave a first step out as warm-up."""
+    part = _longest_part(steps)
+    return len(_warm(part)) < len(part)
+
+
+def engines(steps: pd.DataFrame) -> dict[int, float]:
+    """Engine → mean seconds of its steps, of the launch that took most time; the judged one first.
+
+    Empty unless steps of several engines are timed.
+    """
+    part = _longest_part(steps)
+    if part.empty:
+        return {}
+    launch = steps[steps["segment"] == part["segment"].iloc[0]]
+    means = launch.groupby("engine")["seconds"].mean().dropna()
+    judged = int(part["engine"].iloc[0])
+    order = sorted(means.index, key=lambda engine: (engine != judged, engine))
+    return {int(engine): float(means[engine]) for engine in order} if len(means) > 1 else {}
+
+
 def _longest_part(steps: pd.DataFrame) -> pd.DataFrame:
     timed: pd.DataFrame = steps[steps["seconds"].notna()]
     if timed.empty:

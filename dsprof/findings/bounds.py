@@ -1,9 +1,12 @@
-"""Nothing costs more than the step it is taken from: a rule that says so was misled."""
+"""What holds for every rule: nothing costs more than its step, and few steps prove little."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dsprof.findings.facts import Facts
-from dsprof.findings.finding import Finding
+from dsprof.findings.finding import Confidence, Finding
+from dsprof.findings.thresholds import FEW_STEPS
 from dsprof.units import format_seconds, format_share
 
 #: Sums and means of floats may differ by this.
@@ -16,7 +19,8 @@ def bounded(answer: list[Finding] | str, facts: Facts) -> list[Finding] | str:
         return answer
     step = _average_step(facts)
     reasons = [_contradiction(one, step) for one in answer]
-    return next((why for why in reasons if why), answer)
+    contradicted = next((why for why in reasons if why), None)
+    return contradicted or [modest(one, facts) for one in answer]
 
 
 def _average_step(facts: Facts) -> float | None:
@@ -36,3 +40,32 @@ def _contradiction(one: Finding, step: float | None) -> str | None:
     if share is not None and share > _ROUNDING:
         return f"the source contradicts itself: it would cost {format_share(share)} of a step"
     return None
+
+
+#: Rules that judge the average step without taking a part of it.
+_OF_THE_MEAN = ("compute-bound", "healthy")
+
+_ORDER: tuple[Confidence, ...] = ("low", "medium", "high")
+
+
+def modest(one: Finding, facts: Facts) -> Finding:
+    """A finding about the average step, no surer than the steps it is the mean of."""
+    if one.share is None and one.rule not in _OF_THE_MEAN:
+        return one
+    steps = len(facts.steps)
+    if steps < FEW_STEPS:
+        return _at_most(one, "low", "one step only" if steps == 1 else f"{steps} steps only")
+    if facts.micro_only:
+        return _at_most(one, "medium", "only micro-batches are timed")
+    return one
+
+
+def _at_most(one: Finding, most: Confidence, why: str) -> Finding:
+    if _ORDER.index(one.confidence) <= _ORDER.index(most):
+        return one
+    said = one.summary
+    for word in _ORDER:
+        said = said.replace(f"{word} confidence", f"{most} confidence")
+        said = said.replace(f"{word.title()} confidence", f"{most.title()} confidence")
+    summary = f"{said} {most.title()} confidence: {why}."
+    return replace(one, summary=summary, confidence=most)

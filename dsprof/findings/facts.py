@@ -157,7 +157,9 @@ class Facts:
         many = self.breakdown
         if many.windows == 1:
             return f"one printed step, {many.last}{self._apart}"
-        return f"mean of {many.windows:,} printed steps, {many.first:,} to {many.last:,}{self._apart}"
+        return (
+            f"mean of {many.windows:,} printed steps, {many.first:,} to {many.last:,}{self._apart}"
+        )
 
     @property
     def _apart(self) -> str:

@@ -192,8 +192,8 @@ def _switched_off(on: list[Sync]) -> tuple[Advice, ...]:
 def _collected(facts: Facts) -> tuple[Evidence, ...]:
     table = facts.phases_of("other")
     inside = phase_evidence(table[table.index == "backward"], 1)
-    if not facts.outside_timers:
-        return inside
+    if not facts.outside_timers or facts.steps["seconds_from"].eq("timers").all():
+        return inside  # a step that is the sum of its timers has nothing between them
     said = f"between the timers: {format_seconds(facts.outside_timers)} per step"
     return (*inside, row_evidence(facts.steps.iloc[-1], said))
 

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import Breakdown, breakdown_of, main_steps
+from dsprof.analysis.breakdown import (
+    Breakdown,
+    breakdown_of,
+    leaves_out_first,
+    main_steps,
+)
 from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.stated import Bar, Training, bar, training
 from dsprof.text.words import number
@@ -46,6 +51,7 @@ class Overview:
     skipped: int | None
     training: Training | None = None  # what the source states of the whole training
     bar: Bar | None = None  # how far the last bar came, where no step is timed
+    warm_up: bool = False  # the means leave a first step out
 
 
 def overview(run: Run) -> Overview:
@@ -68,13 +74,14 @@ def overview(run: Run) -> Overview:
         parts=_parts(mean, run) if mean else [],
         communication_share=number(main["communication_share"].mean()),
         bound={str(word): int(n) for word, n in steps["bound"].value_counts().items() if n},
-        loss=_ends(steps["loss"]),
+        loss=_ends(_of_one_engine(steps, main)["loss"]),
         samples_per_second=number(main["samples_per_second"].mean()),
         tokens_per_second=number(main["tokens_per_second"].mean()),
         tflops=number(main["tflops"].mean()),
         skipped=_skipped(steps),
         training=training(run),
         bar=bar(run),
+        warm_up=leaves_out_first(steps),
     )
 
 
@@ -105,6 +112,11 @@ def _phases(table: pd.DataFrame) -> list[Phase]:
 def _whole(value: Any) -> int | None:
     found = number(value)
     return None if found is None else int(found)
+
+
+def _of_one_engine(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
+    """The steps of the judged engine: two of them have losses of their own."""
+    return steps[steps["engine"] == main["engine"].iloc[0]] if len(main) else steps
 
 
 def _ends(values: pd.Series[Any]) -> tuple[float, float] | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from dsprof.analysis.breakdown import engines
 from dsprof.text import words
 from dsprof.text.layout import QUIET, columns, say, section
 from dsprof.text.overview import Overview, overview
@@ -52,6 +53,7 @@ def _step(seen: Overview, *, blocks: bool) -> list[RenderableType]:
         return []
     of = words.steps_by(seen.averaged, seen.seconds_from)
     mean = f"{format_seconds(seen.seconds)}, {'mean of ' if seen.averaged > 1 else ''}{of}"
+    mean += ", without the first step (warm-up)" if seen.warm_up else ""
     if not seen.classes:
         return section("One step", mean, say("No timer says where it goes.", QUIET))
     return section(
@@ -76,6 +78,7 @@ def _facts(run: Run, seen: Overview) -> list[RenderableType]:
         ("Layout", _layout(run)),
         ("Ranks", _ranks(run)),
         ("Steps", _steps(seen)),
+        ("Engines", _engines(run)),
         ("Speed", _speed(seen)),
         ("Loss", _loss(seen)),
         ("Overall", _overall(seen)),
@@ -145,6 +148,19 @@ def _steps(seen: Overview) -> str:
     if seen.skipped:
         said.append(f"{seen.skipped:,} skipped (overflow)")
     return ", ".join(said)
+
+
+def _engines(run: Run) -> str:
+    """Several engines that share a log (actor, critic): which one the figures are of."""
+    known = engines(run.steps)
+    if not known:
+        return ""
+    (judged, seconds), *others = known.items()
+    left = ", ".join(f"engine {n} takes {format_seconds(other)}" for n, other in others)
+    return (
+        f"{len(known)} in turns: the figures are of engine {judged}, "
+        f"{format_seconds(seconds)} per step; {left}"
+    )
 
 
 def _which(seen: Overview) -> str:

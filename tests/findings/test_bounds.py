@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from dsprof.analysis.breakdown import main_steps
+import numpy as np
+import pytest
+
+from dsprof.analysis.breakdown import engines, main_steps
 from dsprof.events import Severity
 from dsprof.findings import Finding
 from dsprof.findings.bounds import bounded
 from dsprof.findings.facts import Facts
+from dsprof.run import Run, from_events
 from tests.findings.test_throughput import run_with
+from tests.run.run_rows import events, grammar_with, metric, timers
 
 FACTS = Facts(run_with(np.array([1.0, 1.0, 1.0, 1.0])))
 
@@ -27,7 +32,7 @@ def test_a_cost_beyond_the_step_contradicts_the_source() -> None:
 
 def test_a_cost_of_the_whole_step_stands() -> None:
     found = costing(1.0, 1.0)
-    assert bounded(found, FACTS) is found
+    assert bounded(found, FACTS) == found
 
 
 def test_a_first_step_far_above_the_others_is_left_out_of_a_short_run() -> None:
@@ -38,3 +43,68 @@ def test_a_first_step_far_above_the_others_is_left_out_of_a_short_run() -> None:
 def test_a_first_step_like_the_others_stays_and_so_does_one_of_two() -> None:
     assert len(main_steps(run_with(np.array([2.0, 1.0, 1.0])).steps)) == 3
     assert len(main_steps(run_with(np.array([9.0, 1.0])).steps)) == 2
+
+
+def sure(steps: int, **more: Any) -> Finding:
+    """A finding of high confidence, about a run of so many steps."""
+    facts = Facts(run_with(np.ones(steps)))
+    one = Finding("any", Severity.WARNING, "", "Hence medium confidence.", share=0.5, **more)
+    answer = bounded([one], facts)
+    assert isinstance(answer, list)
+    return answer[0]
+
+
+@pytest.mark.parametrize(("steps", "why"), [(1, "one step only"), (2, "2 steps only")])
+def test_one_or_two_steps_prove_little(steps: int, why: str) -> None:
+    found = sure(steps)
+    assert found.confidence == "low"
+    assert found.summary == f"Hence low confidence. Low confidence: {why}."
+
+
+def test_three_steps_are_believed_and_a_rule_may_be_less_sure() -> None:
+    assert sure(3).confidence == "high"
+    assert sure(1, confidence="low").summary == "Hence medium confidence."
+
+
+def test_a_log_of_micro_batches_alone_gives_no_high_confidence() -> None:
+    parts: dict[str, Any] = {
+        "forward_microstep": 0.1,
+        "backward_microstep": 0.2,
+        "step_microstep": 0.7,
+    }
+    rows = [
+        row
+        for step in range(1, 6)
+        for row in [*timers("zero-micro", step, None, **parts), metric("loss", step, 1.0)]
+    ]
+    stage = {"kind": "config", "name": "zero_stage", "value": 1}
+    run = from_events(events([stage, *rows]), grammar=grammar_with())
+    found = next(one for one in run.findings if one.rule == "optimizer-bound")
+    assert found.confidence == "medium"
+    assert "Medium confidence: only micro-batches are timed." in found.summary
+
+
+def two_engines() -> Run:
+    rows = []
+    for step in range(1, 8):
+        for engine, seconds in ((0, 0.1), (1, 0.4)):
+            rows += [
+                row | {"engine": engine}
+                for row in (
+                    *timers("zero", step, forward=0.01, backward=0.02, step=seconds),
+                    metric("loss", step, 1.0 + engine),
+                )
+            ]
+    return from_events(events(rows), grammar=grammar_with())
+
+
+def test_of_two_engines_the_one_that_takes_most_is_judged_and_named() -> None:
+    run = two_engines()
+    assert engines(run.steps) == pytest.approx({1: 0.43, 0: 0.13})
+    found = next(one for one in run.findings if one.rule == "optimizer-bound")
+    assert found.share == pytest.approx(0.4 / 0.43)
+    assert "of engine 1 alone, without the first step (warm-up)" in found.summary
+
+
+def test_one_engine_needs_no_name() -> None:
+    assert engines(run_with(np.ones(9)).steps) == {}
