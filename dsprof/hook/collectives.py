@@ -78,6 +78,10 @@ class Group:
 #: whether the host can see how long it waits. A bare tuple, for it is made at every call.
 Issued = tuple[Operation, Group, int, int, int, int, bool]
 
+#: One that was waited for: since when, how long, flags, the phase that waited, its engine and
+#: micro-batch. Rows are made of these all at once: what runs in between runs in cold caches.
+Waited = tuple[Issued, int, int, int, int, int, int]
+
 
 class Collectives:
     """Counts, sizes and the time blocked in each; `every` > 1 thins the detail out."""
@@ -90,9 +94,12 @@ class Collectives:
         self._groups: dict[int, Group] = {}
         self._others: dict[str, Operation] = {}
         self._under_way: dict[int, Issued] = {}
+        self._over: list[Waited] = []
         self._sums: dict[tuple[int, int, int], list[int]] = {}
         self._record = timeline.writer.collectives.append
+        self._in_flight = timeline.writer.in_flight
         timeline.closing.append(self._close)
+        timeline.flushing.append(self._settle)
 
     def patch(self, patches: Patches, guard: Guard) -> None:
         """Wrap the methods of ProcessGroup and Work that this torch has."""
@@ -119,20 +126,7 @@ class Collectives:
         return around
 
     def _waiting(self, guard: Guard) -> Callable[[Call], Call]:
-        before, after = guard(self.before_wait), guard(self.after_wait)
-
-        def around(raw: Call) -> Call:
-            def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-                issued = before(work)
-                begin = now()
-                try:
-                    return raw(work, *args, **kwargs)
-                finally:
-                    after(issued, begin)
-
-            return wait
-
-        return around
+        return lambda raw: guard.around(raw, self.before_wait, self.after_wait)
 
     def issued(  # noqa: PLR0917 - called once a collective: positions are quicker than names
         self, operation: Operation, group: Any, args: Any, kwargs: Any, work: Any, begin: int
@@ -144,7 +138,9 @@ class Collectives:
             self.sent += 1
         else:
             self.seen += 1
-        known = self._known(group)
+        known = self._groups.get(id(group))
+        if known is None or known.ref() is not group:
+            known = self._new_group(group)
         tensors = _argument(operation.argument, args, kwargs)
         track = timeline.current
         issued = (
@@ -155,25 +151,33 @@ class Collectives:
         if work is None:
             self._waited(issued, begin, end - begin, 0)
         else:
-            self._forget(self._under_way.pop(id(work), None))  # dead: its number is used again
-            self._under_way[id(work)] = issued
+            under_way, number = self._under_way, id(work)
+            if number in under_way:  # that Work is dead: its number is used again
+                self._forget(under_way[number])
+            under_way[number] = issued
         timeline.own += now() - end
 
-    def before_wait(self, work: Any) -> Issued | None:
-        """Name the operation the process is in, in case it never comes out of it."""
-        start = now()
-        issued = self._under_way.pop(id(work), None)
-        if issued:
-            writer = self.timeline.writer
-            writer.in_flight(self._id(issued[0], 0), issued[5], start)
-        self.timeline.own += now() - start
-        return issued
+    def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
+        """Name the operation the process is in, in case it never comes out of it.
 
-    def after_wait(self, issued: Issued | None, begin: int) -> None:
+        What is waited for, and since when.
+        """
+        start = now()
+        issued = self._under_way.pop(id(args[0]), None)
+        if issued:
+            operation = issued[0]
+            name = operation.ids.get(0) or self._id(operation, 0)
+            self._in_flight(name, issued[5], start)
+        begin = now()
+        self.timeline.own += begin - start
+        return issued, begin
+
+    def after_wait(self, held: tuple[Issued | None, int]) -> None:
         end = now()
+        issued, begin = held
         if issued:
             self._waited(issued, begin, end - begin, ASYNC)
-            self.timeline.writer.in_flight(0, 0, end)
+            self._in_flight(0, 0, end)
         else:
             self.timeline.block(end - begin, COMMUNICATION)
         self.timeline.own += now() - end
@@ -202,16 +206,38 @@ class Collectives:
         )  # fmt: skip
 
     def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
+        """Charge the phase that waited. Its row can wait until rows are written."""
         if not issued[6]:
             blocked = -1
         self.timeline.block(blocked, issued[0].class_)
-        self._write(issued, wait, blocked, flags)
+        self._over.append(self._here(issued, wait, blocked, flags))
 
-    def _write(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
-        operation, group, size, begin, step, sequence, _ = issued
+    def _settle(self) -> None:
+        """Make rows of what was waited for."""
+        over, self._over = self._over, []
+        for waited in over:
+            self._write(*waited)
+
+    def _here(self, issued: Issued, wait: int, blocked: int, flags: int) -> Waited:
+        """With the phase and the micro-batch we are in."""
         track, stack = self.timeline.current, self.timeline.stack
-        engine, micro = (track.number, track.micro) if track else (0, -1)
-        name = self._id(operation, stack[-1].phase.id if stack else 0)
+        phase = stack[-1].phase.id if stack else 0
+        if track is None:
+            return issued, wait, blocked, flags, phase, 0, -1
+        return issued, wait, blocked, flags, phase, track.number, track.micro
+
+    def _write(  # noqa: PLR0917
+        self,
+        issued: Issued,
+        wait: int,
+        blocked: int,
+        flags: int,
+        phase: int,
+        engine: int,
+        micro: int,
+    ) -> None:
+        operation, group, size, begin, step, sequence, _ = issued
+        name = operation.ids.get(phase) or self._id(operation, phase)
         if self.every > 1 and step % self.every:
             self._add((name, group.id, engine), size, begin, wait, blocked, step)
             return
@@ -238,20 +264,24 @@ class Collectives:
     def _forget(self, issued: Issued | None) -> None:
         """Nobody waited for it: it was hidden altogether."""
         if issued:
-            self._write(issued, issued[3], 0 if issued[6] else -1, ASYNC)
+            self._write(*self._here(issued, issued[3], 0 if issued[6] else -1, ASYNC))
 
     def finish(self) -> None:
         """Write what nobody waited for yet."""
+        self._settle()
         while self._under_way:
             self._forget(self._under_way.popitem()[1])
         self._write_sums()
 
     def _close(self, track: Track, end: int) -> None:  # noqa: ARG002 - all closers get both
         """Step over: what was issued in an earlier one will hardly be waited for any more."""
-        old = [key for key, issued in self._under_way.items() if issued[4] < track.step]
-        for key in old:
-            self._forget(self._under_way.pop(key, None))
-        self._write_sums()
+        if self._under_way:
+            old = [key for key, issued in self._under_way.items() if issued[4] < track.step]
+            for key in old:
+                self._forget(self._under_way.pop(key, None))
+        if self.every > 1:
+            self._settle()
+            self._write_sums()
 
     def _write_sums(self) -> None:
         for (name, group, engine), total in self._sums.items():

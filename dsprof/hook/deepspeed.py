@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from dsprof.events import Class
-from dsprof.hook.parts import Parts, after, before
-from dsprof.hook.patches import Call, Patches
+from dsprof.hook.parts import Parts
+from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Phase, Timeline, Track
 
@@ -20,11 +21,10 @@ def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
     for `loss.backward()`; in old ones `engine.backward` is the only way, and calls both.
     """
     parts = parts_of(engine, recorder, patches)
-    parts.forward(engine)
+    parts.forward(engine, is_engine=True)
     _backward(engine, parts)
-    parts.span(engine, "step", "step", Class.OPTIMIZER)
+    parts.span(engine, "step", "step", Class.OPTIMIZER, parts.closing(engine, _closed))
     parts.optimizer(engine.optimizer, "step/optimizer_step")
-    parts.closing(engine, "step", _closed)
     checkpoints(engine, parts)
 
 
@@ -38,26 +38,30 @@ def checkpoints(engine: Any, parts: Parts) -> None:
 
 
 def _backward(engine: Any, parts: Parts) -> None:
-    phase = parts.timeline.phase("backward", Class.COMPUTE)
-    parts.span(engine, "_backward_epilogue", "backward/reduce", Class.COMPUTE)
-    direct = _Direct(parts.timeline, parts.track, phase)
-    begin, end = parts.guard(direct.begin), parts.guard(direct.end)
-    parts.patches.method(engine, "_backward_prologue", lambda raw: before(begin, raw))
-    parts.patches.method(engine, "_backward_epilogue", lambda raw: after(raw, end))
-    loss, done = parts.guard(parts.metrics.loss), parts.guard(parts.backward_done)
+    timeline, track, metrics = parts.timeline, parts.track, parts.metrics
+    phase = timeline.phase("backward", Class.COMPUTE)
+    reduce = timeline.phase("backward/reduce", Class.COMPUTE)
+    direct = _Direct(timeline, track, phase)
 
-    def around(raw: Call) -> Call:
-        inner = parts.timed(raw, phase)
+    def begin(args: Any, kwargs: Any) -> Frame:
+        metrics.loss(args[0] if args else kwargs.get("loss"))
+        return timeline.enter(track, phase)
 
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            loss(args[0] if args else kwargs.get("loss"))
-            result = inner(*args, **kwargs)
-            done()
-            return result
+    def reduced(frame: Frame) -> None:
+        timeline.leave(frame)
+        direct.end()
 
-        return backward
+    around, patches = parts.guard.around, parts.patches
+    patches.method(
+        engine, "backward", lambda raw: around(raw, begin, timeline.leave, parts.backward_done)
+    )
+    patches.method(engine, "_backward_prologue", lambda raw: around(raw, direct.begin, _nothing))
+    enter = partial(timeline.enter, track, reduce)
+    patches.method(engine, "_backward_epilogue", lambda raw: around(raw, enter, reduced))
 
-    parts.patches.method(engine, "backward", around)
+
+def _nothing(_: Any) -> None:
+    """What follows a prologue is the backward itself."""
 
 
 def _closed(engine: Any, parts: Parts) -> None:

@@ -77,7 +77,7 @@ class DeviceTimeline(Timeline):
         self._begun: dict[int, int] = {}  # mark at which a track's step began
         self._steps: deque[Waiting] = deque()
 
-    def enter(self, track: Track, phase: Phase) -> Frame:
+    def enter(self, track: Track, phase: Phase, *_: Any) -> Frame:
         start = now()
         if not track.begin:
             self._begin(track)
@@ -239,19 +239,19 @@ class DeviceCollectives(Collectives):
         self._mark = self._marks.mark()
         self.timeline.own += now() - start
 
-    def before_wait(self, work: Any) -> Issued | None:
-        found = super().before_wait(work)
+    def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
+        held = super().before_wait(args)
         self.wait_begins()
-        return found
+        return held
 
-    def after_wait(self, issued: Issued | None, begin: int) -> None:
+    def after_wait(self, held: tuple[Issued | None, int]) -> None:
         """A wait for what nobody saw issued has no row, but its time counts."""
         track = self.timeline.current
-        if issued is None and track:
+        if held[0] is None and track:
             self._ended(COMMUNICATION)
             interval, self._interval = self._interval, None
             self.timeline.hold(track.number, cast("Interval", interval), ())
-        super().after_wait(issued, begin)
+        super().after_wait(held)
 
     def issued(self, *call: Any) -> None:
         """As ever, and which streams communicate."""
@@ -266,7 +266,7 @@ class DeviceCollectives(Collectives):
 
     def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
         self._ended(issued[0].class_)
-        self._write(issued, wait, blocked, flags)
+        self._write(*self._here(issued, wait, blocked, flags))
 
     def _ended(self, class_: int) -> None:
         above = self.timeline.innermost
@@ -275,7 +275,7 @@ class DeviceCollectives(Collectives):
     def _forget(self, issued: Issued | None) -> None:
         """Nobody waited for it in Python: what a stream waited is told by `streams`."""
         if issued:
-            self._write(issued, issued[3], 0, 0)
+            self._write(*self._here(issued, issued[3], 0, 0))
 
     def _add(self, key: tuple[int, int, int], size: int, *when: int) -> None:
         name, group, engine = key

@@ -36,28 +36,39 @@ class Guard:
         return guarded
 
     def around(
-        self, raw: Callable[..., Any], before: Callable[[], Any], after: Callable[[Any], Any]
+        self,
+        raw: Callable[..., Any],
+        before: Callable[[Any, Any], Any],
+        after: Callable[[Any], Any],
+        then: Callable[[Any], Any] | None = None,
     ) -> Callable[..., Any]:
-        """`raw` between `before()` and `after(what that gave)`, both made harmless.
+        """`raw` between `before(args, kwargs)` and `after(what that gave)`, made harmless.
 
-        In one function, for this is called at every phase: each call in between costs.
+        `then(result)` follows unless `raw` failed. All in one function, for this is called at
+        every phase and collective: each call in between costs.
         """
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if self.off:
                 return raw(*args, **kwargs)
             try:
-                held = before()
+                held = before(args, kwargs)
             except Exception as error:  # noqa: BLE001 - the hook's edge: training goes on
                 self.fail(error)
                 return raw(*args, **kwargs)
             try:
-                return raw(*args, **kwargs)
+                result = raw(*args, **kwargs)
             finally:
                 try:
                     after(held)
                 except Exception as error:  # noqa: BLE001 - as above
                     self.fail(error)
+            if then is not None:
+                try:
+                    then(result)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self.fail(error)
+            return result
 
         return call
 

@@ -26,7 +26,7 @@ _RETRIES: Final = "num_alloc_retries"  # allocations that flushed the cache firs
 
 
 class Memory:
-    """What is known of memory, written at the end of a step at the earliest `EVERY` again.
+    """What is known of memory, written at the first end of a step that is `due`.
 
     Args:
         allocator: nested statistics of the device's allocator; None without a device.
@@ -38,13 +38,11 @@ class Memory:
     ) -> None:
         self._writer, self._allocator, self._host = writer, allocator, host
         self._resident = Resident()
-        self._next = self._next_host = 0
+        self.due = self._next_host = 0  # when to look again
         self._retries: int | None = None
 
     def sample(self, step: int, at: int) -> None:
-        if at < self._next:
-            return
-        self._next = at + EVERY
+        self.due = at + EVERY
         self._write("host_process", self._resident.bytes(), step)
         if self._allocator:
             self._sample_allocator(self._allocator(), step)

@@ -7,9 +7,12 @@ would make the host wait.
 from __future__ import annotations
 
 from time import perf_counter_ns as now
-from typing import Any
+from typing import Any, Final
 
 from dsprof.hook.spans import Timeline, Track
+from dsprof.recording import RowKind
+
+_METRIC: Final = int(RowKind.METRIC)
 
 
 class Metrics:
@@ -17,17 +20,19 @@ class Metrics:
 
     def __init__(self, timeline: Timeline, track: Track, *, scaled: bool) -> None:
         self.timeline, self.track = timeline, track
-        self.writer = timeline.writer
         self.scaled = scaled  # fp16: the loss is scaled, and steps can be skipped
         self.losses: list[float] = []
         self.given = False  # backward passes through us, so outputs need no look
-        names = ("loss", "lr", "grad_norm", "loss_scale", "skipped")
-        self.names = {name: self.writer.name(name) for name in names}
+        writer = timeline.writer
+        self._values = writer.values
+        self._loss, self._lr, self._grad_norm, self._loss_scale, self._skipped = map(
+            writer.name, ("loss", "lr", "grad_norm", "loss_scale", "skipped")
+        )
 
     def output(self, result: Any) -> None:
         """A model that returns its loss; used where backward does not pass through us."""
         loss = loss_in(result)
-        if not self.given and getattr(loss, "requires_grad", False):  # else it is evaluation
+        if getattr(loss, "requires_grad", False):  # else it is evaluation
             self.add(loss)
 
     def loss(self, loss: Any) -> None:
@@ -46,22 +51,21 @@ class Metrics:
     def write(self, step: int, optimizer: Any, grad_norm: Any = None, skipped: Any = None) -> None:
         """A step closed: write what is known of it, and forget its losses."""
         begin = now()
-        losses, self.losses = self.losses, []
-        known = {
-            "loss": sum(losses) / len(losses) if losses else None,
-            "lr": learning_rate(optimizer),
-            "grad_norm": grad_norm,
-        }
+        losses = self.losses
+        if losses:
+            self._put(self._loss, sum(losses) / len(losses), step, begin)
+            losses.clear()
+        self._put(self._lr, learning_rate(optimizer), step, begin)
+        self._put(self._grad_norm, grad_norm, step, begin)
         if self.scaled:
-            known["loss_scale"] = getattr(optimizer, "cur_scale", None)
-            known["skipped"] = skipped
-        for name, value in known.items():
-            read = number(value)
-            if read is not None:
-                self.writer.metric(
-                    self.names[name], read, step, engine=self.track.number, at_ns=begin
-                )
+            self._put(self._loss_scale, getattr(optimizer, "cur_scale", None), step, begin)
+            self._put(self._skipped, skipped, step, begin)
         self.timeline.own += now() - begin
+
+    def _put(self, name: int, value: Any, step: int, at: int) -> None:
+        read = value if type(value) is float else number(value)
+        if read is not None:
+            self._values.append((_METRIC, 0, self.track.number, name, step, 0, at, read))
 
 
 def loss_in(result: Any) -> Any:
@@ -87,6 +91,4 @@ def learning_rate(optimizer: Any) -> Any:
 
 def scalar(value: Any) -> float | None:
     """The number in a tensor of one element in host memory."""
-    if getattr(value, "is_cpu", False) and value.numel() == 1:
-        return float(value.item())
-    return None
+    return float(value.item()) if getattr(value, "is_cpu", False) and value.numel() == 1 else None

@@ -8,7 +8,7 @@ from typing import Any
 
 from dsprof.events import Class
 from dsprof.hook.parts import Parts
-from dsprof.hook.patches import Call, Patches
+from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
 
 
@@ -18,7 +18,7 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
     names = {kind.__name__ for kind in type(model).__mro__}
     if "DistributedDataParallel" in names:
         reducer = Reducer(model, parts)
-        parts.forward(model, then=parts.guard(reducer.watch))
+        parts.forward(model, then=reducer.watch)
     elif "LightningModule" in names:  # not wrapped: Lightning calls no forward, but this
         parts.forward(model.trainer.strategy, "training_step")
     else:
@@ -36,7 +36,7 @@ def _patch_backward(parts: Parts) -> None:
     timeline = parts.timeline
     phase = timeline.phase("backward", Class.COMPUTE)
 
-    def begin() -> Any:
+    def begin(*_: Any) -> Any:
         track = timeline.current
         if track is not parts.track or any(frame.phase == phase for frame in timeline.stack):
             return None
@@ -47,19 +47,7 @@ def _patch_backward(parts: Parts) -> None:
             timeline.leave(frame)
             parts.backward_done()
 
-    enter, leave = parts.guard(begin), parts.guard(end)
-
-    def around(raw: Call) -> Call:
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            frame = enter()
-            try:
-                return raw(*args, **kwargs)
-            finally:
-                leave(frame)
-
-        return backward
-
-    parts.patches.of_class(Tensor, "backward", around)
+    parts.patches.of_class(Tensor, "backward", lambda raw: parts.guard.around(raw, begin, end))
 
 
 def _close_after(optimizer: Any, parts: Parts) -> None:

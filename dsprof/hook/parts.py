@@ -22,52 +22,52 @@ class Parts:
         self.guard, self.timeline = recorder.guard, recorder.timeline
         self.track = self.timeline.track(step)
         self.metrics = Metrics(self.timeline, self.track, scaled=scaled)
-        self.enter, self.leave = self.guard(self.timeline.enter), self.guard(self.timeline.leave)
 
-    def span(self, owner: Any, method: str, path: str, class_: Class) -> None:
-        """Time every call of a method as the phase `path`."""
+    def span(
+        self, owner: Any, method: str, path: str, class_: Class, then: Call | None = None
+    ) -> None:
+        """Time every call of a method as the phase `path`; `then` gets what it returned."""
         phase = self.timeline.phase(path, class_)
-        self.patches.method(owner, method, lambda raw: self.timed(raw, phase))
+        self.patches.method(owner, method, lambda raw: self.timed(raw, phase, then))
 
-    def timed(self, raw: Call, phase: Phase) -> Call:
+    def timed(self, raw: Call, phase: Phase, then: Call | None = None) -> Call:
         """`raw` as a phase."""
         timeline = self.timeline
-        return self.guard.around(raw, partial(timeline.enter, self.track, phase), timeline.leave)
+        enter = partial(timeline.enter, self.track, phase)
+        return self.guard.around(raw, enter, timeline.leave, then)
 
-    def forward(self, owner: Any, method: str = "forward", then: Call | None = None) -> None:
-        """Time a model's forward; without gradients it is evaluation. `then` gets its output."""
+    def forward(
+        self,
+        owner: Any,
+        method: str = "forward",
+        then: Call | None = None,
+        *,
+        is_engine: bool = False,
+    ) -> None:
+        """Time a model's forward; without gradients it is evaluation. `then` gets its output.
+
+        An engine is not compiled itself, but what it holds.
+        """
         from torch import is_grad_enabled
-        from torch.compiler import is_compiling
 
-        timeline, track = self.timeline, self.track
+        timeline, track, metrics = self.timeline, self.track, self.metrics
         training = timeline.phase("forward", Class.COMPUTE)
         evaluating = timeline.phase("evaluation", Class.OTHER)
 
-        def begin() -> Frame:
+        def begin(*_: Any) -> Frame:
             if is_grad_enabled():
                 return timeline.enter_forward(track, training)
             return timeline.enter(track, evaluating)
 
         def finished(result: Any) -> None:
-            self.metrics.output(result)
+            if not metrics.given:
+                metrics.output(result)
             if then is not None:
                 then(result)
 
-        enter, leave, output = self.guard(begin), self.leave, self.guard(finished)
-
         def around(raw: Call) -> Call:
-            def forward(*args: Any, **kwargs: Any) -> Any:
-                if is_compiling():  # a model that is compiled after us: its graph stays whole
-                    return raw(*args, **kwargs)
-                frame = enter()
-                try:
-                    result = raw(*args, **kwargs)
-                finally:
-                    leave(frame)
-                output(result)
-                return result
-
-            return forward
+            timed = self.guard.around(raw, begin, timeline.leave, finished)
+            return timed if is_engine else unless_compiling(raw, timed)
 
         self.patches.method(owner, method, around)
 
@@ -77,48 +77,45 @@ class Parts:
             if hasattr(optimizer, "step"):
                 self.span(optimizer, "step", path, Class.OPTIMIZER)
             return
-        phase = self.timeline.phase(path, Class.OPTIMIZER)
-        frames: list[Frame | None] = []
+        timeline, track = self.timeline, self.track
+        phase = timeline.phase(path, Class.OPTIMIZER)
+        frames: list[Frame] = []
 
         def begin(_: Any, args: Any, kwargs: Any) -> Any:
-            frames.append(self.enter(self.track, phase))
+            frames.append(timeline.enter(track, phase))
             return around_closure(paused, args, kwargs)
+
+        def pause(*_: Any) -> None:
+            timeline.leave(frames.pop())
+
+        def resume(_: Any) -> None:
+            frames.append(timeline.enter(track, phase))
 
         def paused(closure: Call) -> Call:
             """Forward and backward inside the optimizer's step are no part of its phase."""
-
-            def call() -> Any:
-                self.leave(frames.pop())
-                try:
-                    return closure()
-                finally:
-                    frames.append(self.enter(self.track, phase))
-
-            return call
-
-        def end(*_: Any) -> None:
-            self.leave(frames.pop())
+            return self.guard.around(closure, pause, resume)
 
         pre = optimizer.register_step_pre_hook(self.guard(begin))
-        post = optimizer.register_step_post_hook(self.guard(end))
+        post = optimizer.register_step_post_hook(self.guard(pause))
         self.patches.undo_with(pre.remove, post.remove)
 
-    def closing(self, owner: Any, method: str, closed: Callable[[Any, Parts], None]) -> None:
-        """Call `closed(owner, parts)` after every call of a method, outside of its phase."""
-        reference, close = weakref.ref(owner), self.guard(closed)
+    def closing(self, owner: Any, closed: Callable[[Any, Parts], None]) -> Call:
+        """`closed(owner, parts)`, to be called after what may end a step of `owner`."""
+        reference = weakref.ref(owner)
+        return lambda _: closed(reference(), self)
 
-        def around(raw: Call) -> Call:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                result = raw(*args, **kwargs)
-                close(reference(), self)
-                return result
-
-            return call
-
-        self.patches.method(owner, method, around)
-
-    def backward_done(self) -> None:
+    def backward_done(self, *_: Any) -> None:
         self.track.backward_done = True
+
+
+def unless_compiling(raw: Call, timed: Call) -> Call:
+    """A model that is compiled after us: its graph stays whole."""
+    from torch.compiler import is_compiling
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (raw if is_compiling() else timed)(*args, **kwargs)
+
+    return call
 
 
 def around_closure(around: Callable[[Call], Call], args: Any, kwargs: Any) -> Any:
@@ -128,21 +125,3 @@ def around_closure(around: Callable[[Call], Call], args: Any, kwargs: Any) -> An
     if callable(kwargs.get("closure")):
         return args, {**kwargs, "closure": around(kwargs["closure"])}
     return None
-
-
-def before(action: Call, raw: Call) -> Call:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        action()
-        return raw(*args, **kwargs)
-
-    return call
-
-
-def after(raw: Call, action: Call) -> Call:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return raw(*args, **kwargs)
-        finally:
-            action()
-
-    return call

@@ -9,7 +9,7 @@ from typing import Any, Final
 from dsprof.events import Class
 from dsprof.hook.deepspeed import checkpoints, parts_of
 from dsprof.hook.parts import Parts
-from dsprof.hook.patches import Patches
+from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
 
 #: Instruction: the phase, by the name of DeepSpeed's own timer where it has one, and class.
@@ -35,7 +35,7 @@ def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
         timed_map[instruction] = _instruction(instruction.__name__, function, parts)
     patches.value(engine, "_INSTRUCTION_MAP", timed_map)
     parts.optimizer(engine.optimizer, "step/optimizer_step")
-    parts.closing(engine, "train_batch", _closed)
+    _close_after(engine, parts)
     checkpoints(engine, parts)
 
 
@@ -45,17 +45,23 @@ def _instruction(name: str, function: Any, parts: Parts) -> Any:
     phase = parts.timeline.phase(path, class_)
     timeline = parts.timeline
     enter = timeline.enter_forward if path == "forward" else timeline.enter
-    wrapper = parts.guard.around(function, partial(enter, parts.track, phase), timeline.leave)
-    if path != "backward":
-        return functools.wraps(function)(wrapper)
-    done = parts.guard(parts.backward_done)
+    done = parts.backward_done if path == "backward" else None
+    wrapper = parts.guard.around(function, partial(enter, parts.track, phase), timeline.leave, done)
+    return functools.wraps(function)(wrapper)
 
-    @functools.wraps(function)
-    def backward(*args: Any, **kwargs: Any) -> None:
-        wrapper(*args, **kwargs)
-        done()
 
-    return backward
+def _close_after(engine: Any, parts: Parts) -> None:
+    closed = parts.guard(parts.closing(engine, _closed))
+
+    def around(raw: Call) -> Call:
+        def train_batch(*args: Any, **kwargs: Any) -> Any:
+            result = raw(*args, **kwargs)
+            closed(result)
+            return result
+
+        return train_batch
+
+    parts.patches.method(engine, "train_batch", around)
 
 
 def _closed(engine: Any, parts: Parts) -> None:

@@ -16,14 +16,15 @@ from dsprof.hook.collectives import Collectives
 from dsprof.hook.gpu import Gpu, came_late
 from dsprof.hook.guard import Guard
 from dsprof.hook.memory import Host, Memory
-from dsprof.hook.patches import Call, Patches
-from dsprof.hook.spans import Timeline, Track
-from dsprof.recording import Writer
+from dsprof.hook.patches import Patches
+from dsprof.hook.spans import Frame, Timeline, Track
+from dsprof.recording import RowKind, Unit, Writer
 
 FOLDER: Final = "dsprof-run"
 BUDGET: Final = 0.003  # of a step's time that recording may cost
 SETTLED: Final = 10  # steps before the budget is judged: the first ones fill caches
 MANY: Final = 16  # collectives a step
+_METRIC, _SECONDS = int(RowKind.METRIC), int(Unit.SECONDS)
 
 
 class Recorder:
@@ -41,6 +42,7 @@ class Recorder:
         self.budget = float(os.environ.get("DSPROF_BUDGET", str(BUDGET)))
         host = None if header["local_rank"] else Host()
         self._memory = Memory(self.writer, self.gpu.allocator if self.gpu else None, host)
+        self._values, self._overhead = self.writer.values, self.writer.name("overhead")
         self._on_gpu = self.gpu is not None
         self._steps = 0
         self._cost = self._time = self._seen = 0
@@ -99,29 +101,27 @@ class Recorder:
 
         timeline = self.timeline
         phase = timeline.phase("data", Class.DATA)
-        enter, leave = self.guard(timeline.enter), self.guard(timeline.leave)
 
-        def around(raw: Call) -> Call:
-            def load(loader: Any) -> Any:
-                track = timeline.current
-                if track is None or timeline.stack:  # inside another phase it is that phase's
-                    return raw(loader)
-                frame = enter(track, phase)
-                try:
-                    return raw(loader)
-                finally:
-                    leave(frame)
+        def begin(*_: Any) -> Frame | None:
+            track = timeline.current
+            if track is None or timeline.stack:  # inside another phase it is that phase's
+                return None
+            return timeline.enter(track, phase)
 
-            return load
-
-        self.patches.of_class(_BaseDataLoaderIter, "__next__", around)
+        self.patches.of_class(
+            _BaseDataLoaderIter,
+            "__next__",
+            lambda raw: self.guard.around(raw, begin, timeline.leave),
+        )
 
     def _account(self, track: Track, end: int) -> None:
         """Write what the step's recording cost; over budget, record fewer steps in detail."""
-        own, self.timeline.own = self.timeline.own, 0
-        self.writer.overhead(own * 1e-9, track.step)
-        self._memory.sample(track.step, end)
-        self._on_gpu = self._on_gpu or came_late(self.writer)
+        timeline = self.timeline
+        own, timeline.own = timeline.own, 0
+        self._values.append((_METRIC, _SECONDS, 0, self._overhead, track.step, 0, end, own * 1e-9))
+        if end >= self._memory.due:
+            self._memory.sample(track.step, end)
+            self._on_gpu = self._on_gpu or came_late(self.writer)
         self._steps += 1
         if self._steps <= SETTLED:
             return

@@ -17,6 +17,8 @@ CLASSES: Final = tuple(Class)
 COMMUNICATION: Final = CLASSES.index(Class.COMMUNICATION)
 WAIT: Final = CLASSES.index(Class.WAIT)
 UNKNOWN: Final = float("nan")
+PACE: Final = 20_000_000  # ns: steps shorter than this are written together
+NEVER: Final = 1 << 62
 _SPAN: Final = int(RowKind.SPAN)
 
 
@@ -59,6 +61,13 @@ class Track:
         self.micro = 0
         self.backward_done = False
 
+    def charge(self, length: int, class_: int) -> None:
+        """`length` ns of waiting; -1 makes the step's split unknown."""
+        if length < 0:
+            self.blind = True
+        else:
+            self.classes[class_] += length
+
 
 class Timeline:
     """The stack of open phases. Autograd's threads use it while the main one waits for them."""
@@ -71,6 +80,9 @@ class Timeline:
         self.current: Track | None = None  # whose phase was open last
         self.own = 0  # ns spent here since the step began
         self.closing: list[Callable[[Track, int], None]] = []  # (track, end) before a step closes
+        self.flushing: list[Callable[[], None]] = []  # before rows are written
+        self._flushed = 0
+        self._due = NEVER  # when steps that ended must be written
 
     def phase(self, path: str, class_: Class) -> Phase:
         """The phase of that path, "step/optimizer_step"; its class is that of its own time.
@@ -86,7 +98,8 @@ class Timeline:
         self.tracks.append(track)
         return track
 
-    def enter(self, track: Track, phase: Phase) -> Frame:
+    def enter(self, track: Track, phase: Phase, *_: Any) -> Frame:
+        """`_`: where it stands before a call, that call's arguments."""
         start = now()
         stack = self.stack
         frame = Frame(phase, track, len(stack))
@@ -98,7 +111,7 @@ class Timeline:
         self.own += begin - start
         return frame
 
-    def enter_forward(self, track: Track, phase: Phase) -> Frame:
+    def enter_forward(self, track: Track, phase: Phase, *_: Any) -> Frame:
         """As `enter`; a forward after a backward begins the next micro-batch."""
         if track.backward_done:
             track.backward_done = False
@@ -119,18 +132,15 @@ class Timeline:
         self._record(
             (_SPAN, track.number, phase.id, track.step, track.micro, frame.begin, length, -1, 0)
         )
+        if end >= self._due:
+            self.flush()
         self.own += now() - end
 
     def block(self, length: int, class_: int) -> None:
         """Charge `length` ns of waiting to where we are; -1 makes the step's split unknown."""
-        track = self.current
-        if track is None:
-            return
-        if length < 0:
-            track.blind = True
-            return
-        track.classes[class_] += length
-        if self.stack:
+        if self.current:
+            self.current.charge(length, class_)
+        if self.stack and length > 0:
             self.stack[-1].blocked += length
 
     def close_step(self, track: Track, finished: int) -> None:
@@ -141,11 +151,20 @@ class Timeline:
         for action in self.closing:
             action(track, end)
         self._write_step(track, finished, end)
-        self.writer.flush()
         track.reset()
         track.step = finished + 1
         track.begin = end
+        self._due = self._flushed + PACE
+        if end >= self._due:
+            self.flush()
         self.own += now() - end
+
+    def flush(self) -> None:
+        """Write what waits. Much of what a write costs is the same for one row and for many."""
+        self._flushed, self._due = now(), NEVER
+        for action in self.flushing:
+            action()
+        self.writer.flush()
 
     def _write_step(self, track: Track, finished: int, end: int) -> None:
         self.writer.step(

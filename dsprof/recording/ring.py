@@ -118,12 +118,12 @@ def _put(fd: int, data: bytes, offset: int) -> tuple[int, OSError | None]:
     The kernel may take it in pieces; interrupted calls are repeated by `os` itself (PEP 475).
     """
     written = 0
-    view = memoryview(data)
-    while written < len(data):
-        try:
-            written += os.pwrite(fd, view[written:], offset + written)
-        except OSError as error:
-            return written, error
+    try:
+        while written < len(data):
+            rest = data[written:] if written else data
+            written += os.pwrite(fd, rest, offset + written)
+    except OSError as error:
+        return written, error
     return written, None
 
 

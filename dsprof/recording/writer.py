@@ -48,9 +48,9 @@ class Writer:
     """One process's recording. Times are nanoseconds of `time.perf_counter_ns`; -1: no step.
 
     Names are ids from `name`. The id of a phase's name stands for its whole path, so rows
-    say where they belong. Spans and collectives may be appended to `spans` and `collectives`
-    directly, as tuples in the order of `layout.SPAN` and `layout.COLLECTIVE`: the lists stay
-    the same objects for ever.
+    say where they belong. Spans, collectives, values and steps may be appended to `spans`,
+    `collectives`, `values` and `steps` directly, as tuples in the order of `layout.SPAN`,
+    `COLLECTIVE`, `VALUE` and `STEP`: the lists stay the same objects for ever.
 
     In a forked child the writer is dead: nothing more is written.
     """
@@ -58,16 +58,17 @@ class Writer:
     def __init__(self, ring: Ring) -> None:
         self.spans: list[tuple[int, ...]] = []
         self.collectives: list[tuple[int, ...]] = []
+        self.values: list[tuple[float, ...]] = []
+        self.steps: list[tuple[float, ...]] = []
         self.flushed_ns = time.perf_counter_ns()
         self._ring = ring
-        self._rows: list[bytes] = []  # packed rows that are kept for ever
+        self._marks: list[bytes] = []  # clocks and the end
         self._samples: list[bytes] = []  # those of GPUs: many, so they leave with their part
         self._texts: list[bytes] = []  # definitions that are not in the file yet
         self._defined: list[bytes] = []  # all definitions: each part has them again
         self._names: dict[tuple[str, int, str], int] = {}
         self._ids: dict[tuple[str, int], int] = {}
         self._numbers = itertools.count(1)
-        self._step_ended = False
         self._clock_ns = self.flushed_ns
         self._busy = threading.Lock()
         _WRITERS.add(self)
@@ -198,10 +199,7 @@ class Writer:
         `classes` are seconds per `events.Class`, nan where unknown; they stand for the
         step's phases when those have left the ring.
         """
-        self._rows.append(
-            STEP.pack(_STEP, engine, step, micros, begin_ns, end_ns - begin_ns, *classes)
-        )
-        self._step_ended = True
+        self.steps.append((_STEP, engine, step, micros, begin_ns, end_ns - begin_ns, *classes))
 
     def metric(  # noqa: PLR0917
         self,
@@ -268,7 +266,7 @@ class Writer:
         value: float,
     ) -> None:
         at = at_ns or time.perf_counter_ns()
-        self._rows.append(VALUE.pack(kind, unit, engine, name, step, text, at, value))
+        self.values.append((kind, unit, engine, name, step, text, at, value))
 
     def in_flight(self, name: int, seq: int = 0, at_ns: int = 0) -> None:
         """Say which operation the process is in now; 0 for none. Survives SIGKILL."""
@@ -295,22 +293,23 @@ class Writer:
         self.flushed_ns = now = time.perf_counter_ns()
         if now - self._clock_ns > CLOCK_EVERY:
             self._clock_ns = now
-            self._rows.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
+            self._marks.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
         # Names last out of the lists and first into the file: what uses one follows it.
-        ended, self._step_ended = self._step_ended, False
-        rows, collectives, spans = _taken(self._rows), _taken(self.collectives), _taken(self.spans)
+        marks, steps, values = _taken(self._marks), _taken(self.steps), _taken(self.values)
+        collectives, spans = _taken(self.collectives), _taken(self.spans)
         samples = _taken(self._samples)
         texts = _taken(self._texts)
         if not self._ring.is_open:
             return
         calls = starmap(COLLECTIVE.pack, collectives)
         detail = b"".join([*starmap(SPAN.pack, spans), *calls, *samples])
+        lasting = [*starmap(VALUE.pack, values), *starmap(STEP.pack, steps), *marks]
         try:
-            self._ring.append(b"".join(texts), detail, b"".join(rows))
+            self._ring.append(b"".join(texts), detail, b"".join(lasting))
         except BaseException:  # Ctrl-C may come in the middle, too
             self._texts = self._defined[:]  # some may be among what is lost
             raise
-        if self._ring.is_full(step_ended=ended):
+        if self._ring.is_full(step_ended=bool(steps)):
             self._ring.turn(b"".join(self._defined))
 
     def close(self) -> None:
@@ -323,8 +322,8 @@ class Writer:
             return
         try:
             self.in_flight(0)
-            self._rows.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
-            self._rows.append(MARK.pack(RowKind.END, time.perf_counter_ns()))
+            self._marks.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
+            self._marks.append(MARK.pack(RowKind.END, time.perf_counter_ns()))
             self._flush()
         finally:
             self._ring.close()
@@ -367,7 +366,8 @@ def _definition(number: int, text: str, parent: int, class_: str) -> list[bytes]
 def _taken(waiting: list[_T]) -> list[_T]:
     """What is in a list, which may grow meanwhile, taken out of it."""
     rows = waiting[:]
-    del waiting[: len(rows)]
+    if rows:
+        del waiting[: len(rows)]
     return rows
 
 

@@ -102,7 +102,7 @@ def calls(timeline: DeviceTimeline) -> DeviceCollectives:
 
 
 def rows(timeline: DeviceTimeline) -> Rows:
-    timeline.writer.flush()
+    timeline.flush()
     return read(timeline.writer.path)
 
 
@@ -175,9 +175,9 @@ def test_phases_inside_take_their_device_time_from_those_that_hold_them(
 
 def wait_for(calls: DeviceCollectives, stream: FakeStream, stall: int, work: object) -> None:
     """A wait that stalls the stream by `stall` ms after it was issued."""
-    issued = calls.before_wait(work)
+    held = calls.before_wait((work,))
     stream.works(stall)
-    calls.after_wait(issued, 0)
+    calls.after_wait(held)
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_what_is_no_exception_of_ours_passes_through() -> None:
 
 def test_what_is_put_around_a_function_changes_neither_its_result_nor_its_error() -> None:
     seen: list[object] = []
-    around = Guard().around(divmod, lambda: 7, seen.append)
+    around = Guard().around(divmod, lambda args, _: args[0] - 2, seen.append)
     assert around(9, 4) == (2, 1)
     with pytest.raises(ZeroDivisionError):
         around(9, 0)
@@ -74,10 +74,25 @@ def test_a_failure_around_a_function_switches_off_and_the_function_runs_once(
     capsys: pytest.CaptureFixture[str], *, fails_before: bool
 ) -> None:
     guard, calls = Guard(), list[int]()
-    before, after = (fail, list[object]().append) if fails_before else (lambda: None, fail)
+    before, after = (fail, list[object]().append) if fails_before else (lambda *_: None, fail)
     around = guard.around(calls.append, before, after)
     around(1)
     around(2)
     assert guard.off
     assert calls == [1, 2]
     assert capsys.readouterr().err.count("planted") == 1
+
+
+def test_what_follows_gets_the_result_and_nothing_after_an_error() -> None:
+    seen: list[object] = []
+    around = Guard().around(divmod, lambda *_: None, lambda _: None, seen.append)
+    around(9, 4)
+    with pytest.raises(ZeroDivisionError):
+        around(9, 0)
+    assert seen == [(2, 1)]
+
+
+def test_a_failure_of_what_follows_leaves_the_result() -> None:
+    guard = Guard()
+    assert guard.around(divmod, lambda *_: None, lambda _: None, fail)(9, 4) == (2, 1)
+    assert guard.off

@@ -10,7 +10,7 @@ import pytest
 from dsprof.events import Class
 from dsprof.hook import collectives, spans
 from dsprof.hook.collectives import Collectives, Operation
-from dsprof.hook.spans import Timeline, Track
+from dsprof.hook.spans import PACE, Timeline, Track
 from dsprof.recording import Writer
 from tests.hook.rows import Rows, read
 
@@ -61,7 +61,7 @@ def calls_on(timeline: Timeline, group: Group, *, blocks_host: bool = True) -> C
 
 
 def rows(timeline: Timeline) -> Rows:
-    timeline.writer.flush()
+    timeline.flush()
     return read(timeline.writer.path)
 
 
@@ -139,7 +139,7 @@ def test_a_wait_that_the_host_cannot_see_makes_the_split_unknown(
     frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
     reduce = Operation("all_reduce", 0)
     calls.issued(reduce, group, ([Tensor(8, is_cpu=False)],), {}, work := object(), clock.time)
-    calls.after_wait(calls.before_wait(work), clock.time)
+    calls.after_wait(calls.before_wait((work,)))
     clock.passes(9)
     timeline.leave(frame)
     timeline.close_step(track, 1)
@@ -159,10 +159,10 @@ def test_a_collective_is_charged_to_the_phase_that_waits_for_it(
     timeline.leave(frame)
     frame = timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
     clock.passes(3)
-    issued = calls.before_wait(work)
+    held = calls.before_wait((work,))
     wait = clock.time
     clock.passes(6)
-    calls.after_wait(issued, wait)
+    calls.after_wait(held)
     timeline.leave(frame)
     (row,) = rows(timeline).collectives
     assert (row.path, row.op, row.size, row.blocked) == ("step", "all_reduce", 42, 6)
@@ -175,9 +175,9 @@ def test_a_receive_is_waiting_not_communication(timeline: Timeline, clock: Clock
     calls, track = calls_on(timeline, group), timeline.track(1)
     timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
     calls.issued(Operation("recv", 0), group, ([Tensor(4)], 0, 0), {}, work, clock.time)
-    issued = calls.before_wait(work)
+    held = calls.before_wait((work,))
     clock.passes(5)
-    calls.after_wait(issued, clock.time - 5)
+    calls.after_wait(held)
     assert (track.classes[COMMUNICATION], track.classes[WAIT]) == (0, 5)
 
 
@@ -207,6 +207,29 @@ def test_thinned_out_calls_keep_their_number_bytes_and_time(
         timeline.close_step(track, step)
     found = [(row.step, row.calls, row.size) for row in rows(timeline).collectives]
     assert found == [(1, 2, 20), (2, 1, 10), (2, 1, 30)]
+
+
+def test_short_steps_are_written_together_and_wait_no_longer_than_the_pace(
+    timeline: Timeline, clock: Clock
+) -> None:
+    def on_disk() -> list[int]:
+        return [row.step for row in read(timeline.writer.path).steps]
+
+    clock.passes(PACE)
+    track, phase = timeline.track(1), timeline.phase("forward", Class.COMPUTE)
+    for step in (1, 2, 3):
+        timeline.close_step(track, step)
+        clock.passes(PACE // 4)
+    assert on_disk() == [1]
+    timeline.close_step(track, 4)
+    clock.passes(PACE // 4)
+    assert on_disk() == [1]
+    frame = timeline.enter(track, phase)  # the next one is long: those before it do not wait for it
+    timeline.leave(frame)
+    assert on_disk() == [1, 2, 3, 4]
+    clock.passes(PACE)
+    timeline.close_step(track, 5)
+    assert on_disk() == [1, 2, 3, 4, 5]
 
 
 def test_calls_before_the_first_phase_belong_to_no_step(timeline: Timeline, clock: Clock) -> None:

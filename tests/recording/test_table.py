@@ -69,7 +69,7 @@ def write(writer: Writer, thing: tuple[Any, ...]) -> dict[str, Any]:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(THINGS, max_size=4))
 def test_whatever_is_written_is_read_back(flushes: list[list[tuple[Any, ...]]]) -> None:
-    order = {"span": 0, "call": 1, "metric": 2, "memory": 2, "step": 2}
+    order = {"span": 0, "call": 1, "metric": 2, "memory": 2, "step": 3}
     with TemporaryDirectory() as folder:
         writer = Writer.create(folder, header())
         said = []
