@@ -26,3 +26,6 @@ class DsprofError(Exception):
 
 class GrammarError(DsprofError):
     """A dialect file says something that cannot be meant."""
+
+    def __init__(self, what: str, where: str = "", todo: str = "see parsers/README.md") -> None:
+        super().__init__(what, where, todo)

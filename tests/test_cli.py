@@ -11,13 +11,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import dsprof
+from dsprof.errors import DsprofError
 from dsprof.recording import Writer
+from dsprof.run import load
 from tests.conftest import ROOT, SAMPLES, Dsprof, heeding_sigint
 
 SEED = SAMPLES / "neox_pipeline_2023.log"
@@ -522,3 +525,49 @@ def test_attach_runs_the_command_and_ends_as_it_does(cli: Dsprof, tmp_path: Path
 def test_a_command_that_is_not_there_is_named(cli: Dsprof, tmp_path: Path) -> None:
     done = cli("attach", "--out", str(tmp_path), "--", "no-such-launcher", "train.py")
     told_off(done, "no-such-launcher")
+
+
+def _dangling(folder: Path) -> None:
+    (folder / "x").symlink_to(folder / "nowhere.log")
+
+
+def _device(folder: Path) -> None:
+    (folder / "x").symlink_to("/dev/zero")  # would never end
+
+
+def _images(folder: Path) -> None:
+    (folder / "x").mkdir()
+    (folder / "x" / "curve.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+
+
+def _forbidden(folder: Path) -> None:
+    (folder / "x").mkdir(mode=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (_dangling, "is a link that leads nowhere (name the file itself)"),
+        (_device, "is a device, not a log (name a file, or - for standard input)"),
+        (_images, "the folder holds no logs (logs end in .log, .txt, .out, .err; "),
+        (_forbidden, "the folder cannot be read (ask for the right to read it)"),
+    ],
+)
+def test_what_is_no_log_is_named_with_a_way_out(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Path], None],
+    said: str,
+) -> None:
+    make(tmp_path)
+    if make is _forbidden:  # nothing is forbidden to root
+        monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(DsprofError) as raised:
+        load(tmp_path / "x")
+    assert str(raised.value).startswith(f"{tmp_path / 'x'}: {said}")
+
+
+def test_a_mistake_in_a_dialect_file_says_where_the_rules_are(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('title = "x', encoding="utf-8")
+    with pytest.raises(DsprofError, match=r"mine.toml: is no TOML.*\(see parsers/README.md\)$"):
+        load(SEED, parsers=[tmp_path])

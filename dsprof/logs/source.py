@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -70,6 +71,8 @@ def _expand(path: str) -> list[str]:
         return _logs_in(path)
     if os.path.exists(path):
         return [path]
+    if os.path.islink(path):
+        raise DsprofError("is a link that leads nowhere", path, "name the file itself")
     matches = sorted(glob.glob(path, recursive=True))
     if not matches:
         raise DsprofError("no such file or folder", path, "check the spelling")
@@ -79,6 +82,8 @@ def _expand(path: str) -> list[str]:
 
 
 def _logs_in(folder: str) -> list[str]:
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise DsprofError("the folder cannot be read", folder, "ask for the right to read it")
     names = sorted(
         os.path.join(root, file)
         for root, folders, files in os.walk(folder)
@@ -151,7 +156,8 @@ def open_bytes(name: str) -> BinaryIO:
             stream.seek(0)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise DsprofError(f"cannot be read: {reason}", name) from None
+        todo = "ask for the right to read it" if isinstance(error, PermissionError) else ""
+        raise DsprofError(f"cannot be read: {reason}", name, todo) from None
     if head.startswith(_BINARY):
         stream.close()
         raise DsprofError("is a binary file, not a log", name, "name the text the job printed")
@@ -162,7 +168,12 @@ def open_bytes(name: str) -> BinaryIO:
 def _opened(name: str) -> BinaryIO:
     if name == "-":
         return sys.stdin.buffer
-    return _open_remote(name) if _REMOTE.match(name) else open(name, "rb")
+    if _REMOTE.match(name):
+        return _open_remote(name)
+    mode = os.stat(name).st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):  # some never end
+        raise DsprofError("is a device, not a log", name, "name a file, or - for standard input")
+    return open(name, "rb")
 
 
 def _open_remote(name: str) -> BinaryIO:
