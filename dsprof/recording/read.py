@@ -15,7 +15,7 @@ import pyarrow as pa
 from dsprof.errors import DsprofError
 from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
 from dsprof.recording.stream import Portion, Stream
-from dsprof.recording.table import SCHEMA, Clock, Names, Origin, events_of
+from dsprof.recording.table import SCHEMA, Array, Clock, Names, Origin, events_of
 
 #: Key of the header → canonical name of the configuration.
 _CONFIG: Final = {"world": "world_size", "framework": "framework"}
@@ -58,9 +58,13 @@ class Recording:
         """The same piece by piece: not all of a long recording need be held at once."""
         if not self._told:
             self._told = True
-            yield self._settings()
+            yield self.settings()
         for portion in self.portions():
-            yield events_of(portion, self.names, self.clock, self._origin)
+            yield self.events(portion)
+
+    def events(self, portion: Portion, lines: Array | None = None) -> pa.Table:
+        """The events of rows that are read; `lines` are their numbers, if not one by one."""
+        return events_of(portion, self.names, self.clock, self._origin, lines)
 
     def portions(self) -> Iterator[Portion]:
         """Rows that are new; what they define is known from then on."""
@@ -100,7 +104,7 @@ class Recording:
         """Say which launch of the run it belongs to, before anything is read."""
         self._origin = Origin(self.header, segment)
 
-    def _settings(self) -> pa.Table:
+    def settings(self) -> pa.Table:
         """The header's configuration as events of line 0."""
         told = _settings_of(self.header)
         at = int(self.clock.utc(np.array([_anchor(self.header)[0]], np.int64))[0])
@@ -167,10 +171,8 @@ class Recordings:
         self.discover()
         tables = [recording.follow() for recording in self.recordings]
         table = pa.concat_tables([SCHEMA.empty_table(), *tables]).unify_dictionaries()
-        place = SCHEMA.get_field_index("record")
-        numbers = np.arange(len(table), dtype=np.int32) + np.int32(self._records)
         self._records += len(table)
-        return table.set_column(place, SCHEMA.field(place), pa.array(numbers))
+        return numbered(table, self._records - len(table))
 
     def facts(self) -> dict[str, Any]:
         """`sources`, and `recordings`: what is known of each process."""
@@ -196,6 +198,13 @@ class Recordings:
         for recording, number in zip(self.recordings, numbers, strict=True):
             if id(recording) not in old:
                 recording.launched(number)
+
+
+def numbered(table: pa.Table, first: int = 0) -> pa.Table:
+    """Each row a record of its own."""
+    place = SCHEMA.get_field_index("record")
+    numbers = np.arange(len(table), dtype=np.int32) + np.int32(first)
+    return table.set_column(place, SCHEMA.field(place), pa.array(numbers))
 
 
 def _process(file: Path) -> tuple[Path, str]:

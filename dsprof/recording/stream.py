@@ -23,7 +23,7 @@ from dsprof.recording.layout import (
     stem_of,
 )
 
-PORTION: Final = 16 << 20  # bytes of rows handed out at once
+PORTION: Final = 2 << 20  # bytes of rows handed out at once: what a core keeps near
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,11 @@ _COLUMNS: Final = {Unit.VALUE: "value", Unit.SECONDS: "seconds", Unit.BYTES: "by
                    Unit.COUNT: "count"}  # fmt: skip
 
 
+def is_event(kinds: Array) -> Array:
+    """Which kinds of rows are events."""
+    return np.asarray(_IS_EVENT[kinds])
+
+
 class Names:
     """What the ids of a process mean: text, path and class of each."""
 
@@ -174,7 +179,7 @@ class Sheet:
 
     def __init__(self, rows: bytes, names: Names) -> None:
         raw = np.frombuffer(rows, np.uint8).reshape(-1, ROW)
-        self.place = np.flatnonzero(_IS_EVENT[raw[:, 0]])
+        self.place = np.flatnonzero(is_event(raw[:, 0]))
         self._raw = raw if len(self.place) == len(raw) else raw[self.place]
         common = self._raw.reshape(-1).view(_COMMON)
         self.kind, self.engine, self.step = (
@@ -302,8 +307,10 @@ def _word(word: str | None, size: int) -> pa.Array:
     return Words({} if word is None else {0: word}).column(codes)
 
 
-def events_of(portion: Portion, names: Names, clock: Clock, origin: Origin) -> pa.Table:
-    """The events of some rows, in their order.
+def events_of(
+    portion: Portion, names: Names, clock: Clock, origin: Origin, lines: Array | None = None
+) -> pa.Table:
+    """The events of some rows, in their order; `lines` are their numbers, if not one by one.
 
     Where spans and collectives are forgotten, steps give a phase per class.
     """
@@ -316,7 +323,7 @@ def events_of(portion: Portion, names: Names, clock: Clock, origin: Origin) -> p
         "steps": pa.array(np.ones(size, np.int32), mask=~sheet.steps),
         "at": clock.utc(sheet.when) // 1000,
         "kind": kinds.column(kinds.of(sheet.kind)),
-        "line": sheet.place + portion.first,
+        "line": sheet.place + portion.first if lines is None else lines[sheet.place],
         "timers": _timers(sheet.kind == RowKind.SPAN),
         "of_node": sheet.of_node,
         **{name: pa.array(column, from_pandas=True) for name, column in sheet.measures.items()},

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow as pa
 
 from dsprof import grammar as dialects
 from dsprof import units
@@ -17,6 +18,7 @@ from dsprof.errors import DsprofError
 from dsprof.run import comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
 from dsprof.run.defects import DEFECTS, long_pauses, phases_exceed_step, timers_contradict
+from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
 from dsprof.run.unread import faults
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from dsprof.findings import Finding
     from dsprof.grammar import Grammar
     from dsprof.logs import Coverage
+    from dsprof.recording.bulk import Bulk
 
 __all__ = ["Run", "from_events", "load"]
 
@@ -45,23 +48,38 @@ class Run:
         coverage: Any = None,
         meta: Mapping[str, Any] | None = None,
         grammar: Grammar | None = None,
+        bulk: Bulk | None = None,
+        whole: Callable[[], pa.Table] | None = None,
     ) -> None:
-        self.recorded = tidy(recorded)  # the events before any repair
+        """Of `bulk` recordings `recorded` holds what is told one by one; `whole` reads the rest."""
+        self._own = tidy(recorded)
+        self._bulk, self._whole = bulk, whole
         self.coverage = coverage
         self.grammar = grammar or dialects.builtin()
         self._facts = dict(meta or {})
 
     def __repr__(self) -> str:
-        return f"Run({len(self.recorded):,} events, {len(self.steps):,} steps)"
+        events = len(self._own) if self._bulk is None else self._bulk.rows
+        return f"Run({events:,} events, {len(self.steps):,} steps)"
+
+    @cached_property
+    def recorded(self) -> pd.DataFrame:
+        """The events before any repair."""
+        return self._own if self._whole is None else tidy(frame_of(self._whole()))
 
     @cached_property
     def _repaired(self) -> tuple[pd.DataFrame, list[Repair]]:
-        return repair(self.recorded, self._source, DEFECTS)
+        return repair(self._own, self._source, DEFECTS)
+
+    @cached_property
+    def _rows(self) -> Recorded | None:
+        """What recordings hold by the million."""
+        return None if self._bulk is None else Recorded(self._bulk, self.told)
 
     @cached_property
     def _source(self) -> Source:
         return Source(
-            versions(self.recorded, self._facts),
+            versions(self._own, self._facts),
             self.grammar.timers,
             self.config,
             self.zero,
@@ -72,7 +90,7 @@ class Run:
     @cached_property
     def _recorded(self) -> bool:
         """Whether any of it was recorded from inside the job."""
-        return bool(spans.recorded(self.events).any())
+        return self._bulk is not None or bool(spans.recorded(self.told).any())
 
     @property
     def counted(self) -> bool:
@@ -80,41 +98,55 @@ class Run:
         return bool(self.meta.get("counted_steps"))
 
     @property
-    def events(self) -> pd.DataFrame:
-        """Everything that happened, known defects of the source repaired."""
+    def told(self) -> pd.DataFrame:
+        """The events, without what recordings repeat in every step and rank by the million.
+
+        Those rows (spans, calls, steps, metrics of all but the lowest rank that tells them) are
+        in `phases`, `comm` and `steps`; of each process its first and last are here.
+        """
         return self._repaired[0]
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        """Everything that happened, known defects of the source repaired.
+
+        Of recordings every row is read for this, some 150 bytes each: `told` is what a view asks.
+        """
+        if self._whole is None:
+            return self.told
+        return repair(self.recorded, self._source, DEFECTS)[0]
 
     @cached_property
     def repairs(self) -> pd.DataFrame:
         """What was corrected, or cannot be trusted, and why."""
         over = steps.overrun(self.steps, self.phases, self.comm, recorded=self._recorded)
-        late = phases_exceed_step(self.events, over)
+        late = phases_exceed_step(self.told, over)
         paused = long_pauses(steps.pauses(self.steps))
-        unread = faults(self.recorded, self._facts)
+        unread = faults(self._own, self._facts)
         odd = timers_contradict(phases.contradictions(self.phases))
         return table_of([*unread, *self._repaired[1], *filter(None, (late, paused, odd))])
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """What the job was told; absent where the source does not say."""
-        return config.config(self.recorded)
+        return config.config(self._own)
 
     @cached_property
     def meta(self) -> dict[str, Any]:
         """What the job is: framework, versions, ranks, hosts, layout, sources."""
         told = {"zero_stage": self.zero.stage} if self.zero.stage is not None else {}
         config = self.config | told
-        return meta.meta(self.recorded, config, self._source.version, self._facts)
+        return meta.meta(self._own, config, self._source.version, self._facts)
 
     @cached_property
     def zero(self) -> Zero:
         """The ZeRO stages this run may be of, and why no others."""
-        return zero_of(self.recorded, self.config)
+        return zero_of(self._own, self.config)
 
     @cached_property
     def _mixture(self) -> Mixture | None:
-        blind = blind_timers(self.recorded, self.grammar.timers)
-        return mixture_of(self.zero, timers_of(self.recorded), self.config, blind)
+        blind = blind_timers(self._own, self.grammar.timers)
+        return mixture_of(self.zero, timers_of(self._own), self.config, blind)
 
     @property
     def mixed(self) -> str | None:
@@ -130,10 +162,12 @@ class Run:
 
         A recording knows better than the timers of the same run's log, which then say nothing.
         """
-        recorded = spans.recorded(self.events)
-        found = spans.phases(self.events) if recorded.any() else None
+        recorded = spans.recorded(self.told)
+        found = spans.phases(self.told) if recorded.any() else None
+        if self._rows is not None:
+            found = self._rows.phases
         logged = phases.phases(
-            self.events if found is None else self.events[~recorded],
+            self.told if found is None else self.told[~recorded],
             self.grammar.timers,
             accumulation=self.config.get("gradient_accumulation_steps"),
             mixed=self._mixture.names if self._mixture else frozenset(),
@@ -144,36 +178,40 @@ class Run:
     def steps(self) -> pd.DataFrame:
         """One row per optimizer step that the source marks."""
         return steps.steps(
-            self.events,
+            self.told,
             self.phases,
             self.comm,
             self.config,
             recorded=self._recorded,
             counted=self.counted,
+            times=self._rows.times if self._rows is not None else None,
         )
 
     @cached_property
     def comm(self) -> pd.DataFrame:
         """Collectives and point-to-point calls."""
         return comm.comm(
-            self.events, self.config, tables_suspect=table_is_suspect(self.events, self._source)
+            self.told,
+            self.config,
+            tables_suspect=table_is_suspect(self.told, self._source),
+            calls=self._rows.calls if self._rows is not None else None,
         )
 
     @cached_property
     def memory(self) -> pd.DataFrame:
         """Memory as the source tells it."""
-        return memory.memory(self.events)
+        return memory.memory(self.told)
 
     @cached_property
     def gpu(self) -> pd.DataFrame:
         """Samples of the GPUs themselves."""
-        return memory.gpu(self.events)
+        return memory.gpu(self.told)
 
     @cached_property
     def problems(self) -> pd.DataFrame:
         """Failures and warnings; `root_cause` marks what came first."""
         severities = {p.id: p.severity for p in self.grammar.patterns if p.severity}
-        found = problems.problems(self.events, severities)
+        found = problems.problems(self.told, severities)
         return (
             found.assign(step=found["step"].mask(found["step"].notna())) if self.counted else found
         )
@@ -230,10 +268,17 @@ def load(
     grammar = grammar or dialects.load([Path(folder) for folder in parsers])
     names = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     processes = processes or os.cpu_count() or 1
-    events, coverage, told = events_of(names, grammar, processes, progress)
-    if not events.num_rows:
-        raise _nothing_read(names, coverage)
-    return Run(frame_of(events), coverage=coverage, meta={**told, **facts}, grammar=grammar)
+    read = events_of(names, grammar, processes, progress)
+    if not read.events.num_rows:
+        raise _nothing_read(names, read.coverage)
+    return Run(
+        frame_of(read.events),
+        coverage=read.coverage,
+        meta={**read.facts, **facts},
+        grammar=grammar,
+        bulk=read.bulk,
+        whole=read.whole,
+    )
 
 
 def _speed(link: str | float) -> float:

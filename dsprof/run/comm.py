@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.table import Numbers, keys, numbers, of_kind
+from dsprof.run.table import Numbers, among, keys, numbers, of_kind
 
 COLUMNS: Final = (
     "segment", "engine", "step", "rank", "op", "group", "bytes", "count", "seconds",
@@ -34,16 +34,24 @@ CUMULATIVE: Final = "total of totals: this version's summary adds up cumulative 
 
 
 def comm(
-    events: pd.DataFrame, config: Mapping[str, Any], *, tables_suspect: bool = False
+    events: pd.DataFrame,
+    config: Mapping[str, Any],
+    *,
+    tables_suspect: bool = False,
+    calls: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """One row per logged call (or per line of a summary table, `total` true).
 
     `bytes` is S of one call as the source logs it, `seconds` all `count` calls together.
     `algbw` and `busbw` are bytes per second, NaN where the ranks of the group are unknown.
     `exposed_seconds` is what the compute stream waited; only recordings measure it.
+    `calls`: those of recordings inside steps, where `events` do not hold all of them.
     """
     rows = of_kind(events, Kind.COMM)
     recorded = rows["pattern"].isna()
+    if calls is not None:
+        rows = rows[~(recorded & rows["step"].notna())]
+        recorded = rows["pattern"].isna()
     total = of_a_table(rows)
     suspect = pd.Series(pd.NA, index=rows.index, dtype="str")
     found = rows[["segment", "engine", "step", "rank", "bytes", "seconds", "source", "line"]]
@@ -56,10 +64,22 @@ def comm(
         suspect=suspect.mask(total & tables_suspect, CUMULATIVE),
         caller=rows["text"].astype("category"),
     )
-    found = _differences(found)
+    found = _joined(_differences(found), calls)
     world = config.get("world_size")
     found["algbw"], found["busbw"] = _bandwidths(found, world or np.nan)
     return found[list(COLUMNS)].reset_index(drop=True)
+
+
+def _joined(found: pd.DataFrame, calls: pd.DataFrame | None) -> pd.DataFrame:
+    if calls is None:
+        return found
+    nothing = pd.Categorical.from_codes(np.full(len(calls), -1, np.int8), pd.Index([], dtype="str"))
+    calls = calls.assign(total=False, suspect=nothing)
+    if found.empty:
+        return calls
+    words = dict.fromkeys(("op", "group", "source", "suspect"), "str")
+    together = pd.concat([found.astype(words), calls.astype(words)], ignore_index=True)
+    return together.astype({"op": "category", "source": "category"})
 
 
 def of_a_table(rows: pd.DataFrame) -> pd.Series[bool]:
@@ -84,9 +104,9 @@ def _differences(found: pd.DataFrame) -> pd.DataFrame:
 
 def _bandwidths(found: pd.DataFrame, world: float) -> tuple[Numbers, Numbers]:
     """algbw and busbw of each row; NaN where size, time or the number of ranks is missing."""
-    op = found["op"].astype("str")
+    ops = found["op"].cat.categories
     gathers, scatters, sums, exchanges = (
-        op.str.startswith(words).fillna(False).to_numpy(bool)
+        among(found["op"], ops[ops.str.startswith(words)])
         for words in (_GATHERS, _SCATTERS, _SUMS, _EXCHANGES)
     )
     size = numbers(found["bytes"]) * np.where(gathers, world, 1.0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +15,30 @@ import pyarrow as pa
 from dsprof.errors import DsprofError
 from dsprof.logs import Coverage, read
 from dsprof.logs.source import sources_of
-from dsprof.recording import Recordings, is_recording
+from dsprof.recording import is_recording, read_folder
+from dsprof.recording.bulk import Bulk, read_bulk
 
 if TYPE_CHECKING:
     from dsprof.grammar import Grammar
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the inputs of a run hold.
+
+    Attributes:
+        events: of recordings those that are told one by one.
+        coverage: how well the logs among them were understood; None if there is none.
+        facts: of all inputs.
+        bulk: what recordings hold besides.
+        whole: reads all events; None where `events` are all.
+    """
+
+    events: pa.Table
+    coverage: Coverage | None
+    facts: dict[str, Any]
+    bulk: Bulk | None = None
+    whole: Callable[[], pa.Table] | None = None
 
 
 def events_of(
@@ -24,8 +46,8 @@ def events_of(
     grammar: Grammar,
     processes: int,
     progress: Callable[[int], None] | None = None,
-) -> tuple[pa.Table, Coverage | None, dict[str, Any]]:
-    """Events of all inputs, how well the logs among them were understood, facts of both.
+) -> Read:
+    """All inputs, read.
 
     Raises:
         DsprofError: an input does not exist, cannot be read, or holds nothing.
@@ -35,17 +57,17 @@ def events_of(
     if logs or not recordings:
         log = read(logs, grammar=grammar, processes=processes, progress=progress)
     if log and not recordings:
-        return log.events, log.coverage, dict(log.meta)
-    recorded = Recordings(recordings)
-    table, facts = recorded.follow(), recorded.facts()
-    recorded.close()
+        return Read(log.events, log.coverage, dict(log.meta))
+    bulk = read_bulk(recordings)
     if log is None:
-        return table, None, facts
-    sources = [*log.meta["sources"], *facts["sources"]]
-    return (
-        _joined(log.events, table),
+        return Read(bulk.told, None, bulk.facts, bulk, partial(read_folder, *recordings))
+    sources = [*log.meta["sources"], *bulk.facts["sources"]]
+    return Read(
+        _joined(log.events, bulk.told),
         log.coverage,
-        {**log.meta, **facts, "sources": sources, "counted_steps": False},
+        {**log.meta, **bulk.facts, "sources": sources, "counted_steps": False},
+        bulk,
+        lambda: _joined(log.events, read_folder(*recordings)),
     )
 
 

@@ -48,7 +48,7 @@ def phases(events: pd.DataFrame) -> pd.DataFrame:
     spans = rows["kind"] == Kind.PHASE
     blind = _blind(rows[~spans])
     paths = [str(path) for path in rows["raw"].cat.categories]
-    holding = {path for raw in blind["raw"].unique() for path in _above(str(raw))}
+    holding = {path for raw in blind["raw"].unique() for path in above(str(raw))}
     rows = rows[spans | ~_among(rows, blind)]
     word = whole(rows["raw"])
     timer = keys(known_rank(rows), *_STEP) * max(len(paths), 1) + word
@@ -57,7 +57,7 @@ def phases(events: pd.DataFrame) -> pd.DataFrame:
     found["seconds"] = np.bincount(group, _seconds(rows), len(timer))
     found["count"] = np.bincount(group, numbers(rows["count"]), len(timer))
     place = first_present(
-        timer, word[first], [_above(path) for path in paths], {p: i for i, p in enumerate(paths)}
+        timer, word[first], [above(path) for path in paths], {p: i for i, p in enumerate(paths)}
     )
     return _nest(_named(found, holding), place)
 
@@ -101,7 +101,7 @@ def _among(rows: pd.DataFrame, others: pd.DataFrame) -> pd.Series[bool]:
     return pd.Series(positions(runs, rows, *_RUN) >= 0, rows.index)
 
 
-def _above(path: str) -> tuple[str, ...]:
+def above(path: str) -> tuple[str, ...]:
     """The phases that a path lies in, nearest first."""
     parts = path.split("/")
     return tuple("/".join(parts[:n]) for n in range(len(parts) - 1, 0, -1))
@@ -133,12 +133,12 @@ def _named(found: pd.DataFrame, holding: set[str]) -> pd.DataFrame:
     )
     found["name"] = categories(
         np.where(calls, inside, whole(found["name"])),
-        [*names, *(_inside(str(path)) for path in paths)],
+        [*names, *(inside_of(str(path)) for path in paths)],
     )
     return found
 
 
-def _inside(path: str) -> str:
+def inside_of(path: str) -> str:
     """`all_reduce_in_backward` of `step/backward/all_reduce`."""
     above, _, name = path.rpartition("/")
     return f"{name}_in_{above.rpartition('/')[2]}" if above else name

@@ -55,6 +55,7 @@ def steps(
     *,
     recorded: bool = False,
     counted: bool = False,
+    times: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """One row per (segment, engine, step) that a mark or the timers of a step close.
 
@@ -67,12 +68,16 @@ def steps(
     Seconds of a class are the mean over the ranks, and missing where no timer of the run
     measures that class; `mixed` is the part of `other` that is compute and communication
     unseparated. `recorded`: a recording saw every collective. `counted`: steps are counted
-    records, so that the clock between two tells nothing of one step.
+    records, so that the clock between two tells nothing of one step. `times`: of the steps of
+    recordings (see `Recorded.times`), where `events` do not hold all of them.
     """
     rows = of_kind(events, Kind.METRIC)
     rows = rows[rows["step"].notna()]
     marks = rows[rows["name"].isin(MARKS)]
     bars = bar_seconds(events)
+    if times is not None:
+        marks = marks[(marks["name"] != "step_seconds") | marks["pattern"].notna()]
+        marks = pd.concat([marks, _as_marks(times)], ignore_index=True)
     table = _index(marks, phases, bars)
     table["bar_seconds"] = np.nan
     table.loc[positions(table, bars, *STEP), "bar_seconds"] = bars["seconds"].to_numpy()
@@ -98,6 +103,10 @@ def steps(
     table["bound"] = bound_of(shares, excess_of(table, phases))
     _skips(table, rows[rows["name"] == "overflow"])
     return table[list(COLUMNS)]
+
+
+def _as_marks(times: pd.DataFrame) -> pd.DataFrame:
+    return times.assign(name="step_seconds", pattern=None, rank=0, value=np.nan)
 
 
 def _index(marks: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:

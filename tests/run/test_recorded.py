@@ -1,0 +1,193 @@
+"""What is read of a run of recordings is what all of their events say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dsprof.recording import Unit, Writer, read_folder
+from dsprof.run import Run, from_events, load
+from dsprof.run.table import frame_of
+from tests.recording.recorded import MS, header, record
+
+VIEWS = ("phases", "comm", "steps", "memory", "gpu", "problems")
+KEYS = ["segment", "engine", "step", "rank", "name", "raw"]
+
+
+def job(folder: Path, rank: int, steps: int, **more: object) -> Writer:
+    """One rank: data, forward, backward with two collectives, an update; loss, memory, cost."""
+    writer = Writer.create(folder, header(rank, **more), keep_bytes=1 << 20)
+    backward = writer.name("backward", 0, "compute")
+    names = {word: writer.name(word, 0, "compute") for word in ("forward", "step")}
+    reduce_, world = writer.name("all_reduce", backward), writer.name("world")
+    loss, resident = writer.name("loss"), writer.name("host_process")
+    for step in range(1, steps + 1):
+        at = step * 100 * MS + rank * MS
+        writer.span(writer.name("data", 0, "data"), at, at + MS + rank, step)
+        writer.span(names["forward"], at + 2 * MS, at + 9 * MS, step, 0)
+        writer.span(backward, at + 9 * MS, at + 40 * MS + rank, step, 0)
+        for number in (1, 2):
+            writer.collective(reduce_, world, at, at, number * MS, step, 0, 4096, 1, number)
+        writer.span(names["step"], at + 40 * MS, at + 50 * MS, step)
+        writer.metric(loss, 1 / step + rank, step, at_ns=at)
+        if step % 5 == 0:
+            writer.memory(resident, step * 1e6, step, at)
+        writer.overhead(1e-5, step)
+        writer.step(step, at, at + (51 + rank) * MS)
+        writer.flush()
+    return writer
+
+
+def several_ranks(folder: Path) -> None:
+    for rank in range(4):
+        job(folder, rank, 30).close()
+
+
+def one_rank_ends_early(folder: Path) -> None:
+    """And the metrics that only it told go on from the next one."""
+    for rank, steps in enumerate((10, 30, 30)):
+        job(folder, rank, steps).close()
+
+
+def two_launches(folder: Path) -> None:
+    for restart in (0, 1):
+        for rank in (0, 1):
+            job(folder, rank, 8, restart=restart).close()
+
+
+def unknown_exposure(folder: Path) -> None:
+    """A call that nobody timed: what holds it is compute and communication unseparated."""
+    for rank in (0, 1):
+        writer = job(folder, rank, 6)
+        call = writer.name("all_gather", writer.name("forward", 0, "compute"))
+        writer.collective(call, 0, 1, 1, -1, 3, 0, 64)
+        writer.step(7, 800 * MS, 850 * MS)
+        writer.close()
+
+
+def a_step_under_way(folder: Path) -> None:
+    writer = job(folder, 0, 5)
+    writer.span(writer.name("forward", 0, "compute"), 0, 9 * MS, 6)
+    writer.flush()
+
+
+def odd_values(folder: Path) -> None:
+    """Rows outside of steps, a step 0, a loss that is no number, times that no clock reads."""
+    for rank in (0, 1):
+        writer = job(folder, rank, 8)
+        forward = writer.name("forward", 0, "compute")
+        writer.span(forward, 0, 5 * MS, -1)
+        writer.span(forward, 0, 5 * MS, 0)
+        writer.span(forward, 0, 1 << 62, 4)
+        writer.collective(writer.name("barrier"), 0, 0, 0, 2 * MS, -1)
+        writer.metric(writer.name("loss"), float("nan"), 9, at_ns=5)
+        writer.metric(writer.name("tokens"), 7, 9, Unit.COUNT, at_ns=5)
+        writer.step(0, 0, 5 * MS)
+        writer.step(9, 0, 0)
+        writer.close()
+
+
+def problems(folder: Path) -> None:
+    for rank in (0, 1):
+        writer = job(folder, rank, 6)
+        if rank:
+            writer.problem("exception", "ValueError: no", 6)
+        writer.close()
+
+
+def forgotten_spans(folder: Path) -> None:
+    """So long that the oldest parts are gone: their steps have seconds per class."""
+    for rank in (0, 1):
+        writer = Writer.create(folder, header(rank), keep_bytes=1 << 18)
+        names = [writer.name(f"layer{n}", 0, "compute") for n in range(40)]
+        for step in range(1, 301):
+            at = step * 100 * MS
+            for number, name in enumerate(names):
+                writer.span(name, at + number * MS, at + (number + 1) * MS, step)
+            writer.step(step, at, at + 40 * MS, [0.04, *[0.0] * 7])
+            writer.flush()
+        writer.close()
+
+
+def two_engines(folder: Path) -> None:
+    for rank in (0, 1):
+        writer = job(folder, rank, 6)
+        forward = writer.name("forward", 0, "compute")
+        for step in (1, 2, 3):
+            writer.span(forward, 0, 3 * MS, step, engine=1)
+            writer.step(step, 900 * MS, 910 * MS, engine=1)
+        writer.close()
+
+
+CASES = (
+    several_ranks, one_rank_ends_early, two_launches, unknown_exposure, a_step_under_way,
+    odd_values, problems, forgotten_spans, two_engines,
+)  # fmt: skip
+
+
+def plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """Words as text, whole numbers and measures as floats, in one order of rows."""
+    found = pd.DataFrame(index=frame.index)
+    for name, column in frame.items():
+        kind = column.dtype
+        if kind == "bool" or pd.api.types.is_numeric_dtype(kind):
+            found[name] = column.astype("Float64").to_numpy(float, na_value=np.nan)
+        else:
+            found[name] = column.astype("object").where(column.notna(), None).map(str)
+    keys = [key for key in KEYS if key in found]
+    return found.sort_values([*keys, *(c for c in ("source", "line") if c in found)]).reset_index(
+        drop=True
+    )
+
+
+@pytest.mark.parametrize("write", CASES, ids=lambda case: case.__name__)
+def test_views_are_those_of_all_events(write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path)
+    whole, run = from_events(frame_of(read_folder(tmp_path))), load(tmp_path)
+    for name in VIEWS:
+        pd.testing.assert_frame_equal(
+            plain(getattr(run, name)), plain(getattr(whole, name)), rtol=1e-9, obj=name
+        )
+    assert run.config == whole.config
+    pd.testing.assert_frame_equal(plain(run.events), plain(whole.events), rtol=1e-9)
+
+
+@pytest.mark.parametrize("write", CASES, ids=lambda case: case.__name__)
+def test_findings_are_those_of_all_events(write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path)
+    whole, run = from_events(frame_of(read_folder(tmp_path))), load(tmp_path)
+    assert [(f.rule, f.title, f.summary, f.evidence) for f in run.findings] == [
+        (f.rule, f.title, f.summary, f.evidence) for f in whole.findings
+    ]
+
+
+def test_of_what_every_rank_tells_only_the_first_is_told(tmp_path: Path) -> None:
+    several_ranks(tmp_path)
+    run = load(tmp_path)
+    losses = run.told[run.told["name"] == "loss"]
+    assert set(losses["rank"]) == {0}
+    assert list(losses["step"]) == list(range(1, 31))
+    assert set(run.events.loc[run.events["name"] == "loss", "rank"]) == {0, 1, 2, 3}
+    assert len(run.told) < len(run.events) / 5
+
+
+def test_a_report_reads_no_table_of_all_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dsprof.page import render_page
+    from dsprof.text.document import document
+    from dsprof.text.summary import summary
+
+    several_ranks(tmp_path)
+    run = load(tmp_path)
+
+    def read(_: Run) -> pd.DataFrame:
+        raise AssertionError("all events were asked for")
+
+    monkeypatch.setattr(Run, "events", property(read))
+    monkeypatch.setattr(Run, "recorded", property(read))
+    assert document(run) and summary(run) and render_page(run)
