@@ -1,6 +1,7 @@
 """A running job on a terminal: what it does now, what holds it back, who is late.
 
-    files, pipe ─► feed ─► store ─► watch ─► picture ─► text, JSON, screens
+    files, pipe ─► feed ─► store ─► watch ─► picture ─► text, JSON
+                                        (apart) picture ─► screens
 
 It only reads what the job writes anyway, and never touches the job.
 """
@@ -13,8 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dsprof.errors import DsprofError
-from dsprof.live import headless
-from dsprof.live.watch import Watch
 
 __all__ = ["live"]
 
@@ -45,19 +44,47 @@ def live(
     screen = not once and not as_json
     if screen and not (sys.__stdout__ and sys.__stdout__.isatty() and _draws_on_terminal()):
         raise DsprofError("standard output is no terminal", "", "use --once or --json")
-    pipe = _keyboard_back() if screen and "-" in paths else 0
-    watch = Watch(paths, parsers=parsers, link=link, pipe=pipe)
+    try:
+        if screen:
+            _screens(paths, every, link, parsers)
+        else:
+            _headless(paths, every, link, parsers, once=once, as_json=as_json)
+    except KeyboardInterrupt:  # how one leaves a watch
+        pass
+
+
+def _screens(paths: Sequence[str], every: float, link: str | None, parsers: Sequence[Path]) -> None:
+    """The reading begins at once, while this process still imports what draws."""
+    from dsprof.live.apart import Apart
+
+    pipe = _keyboard_back() if "-" in paths else 0
+    job = Apart(paths, every, pipe, link=link, parsers=[Path(path) for path in parsers])
+    try:
+        from dsprof.live.app import Live
+
+        Live(job).run_to_end()
+    finally:
+        job.close()
+
+
+def _headless(
+    paths: Sequence[str],
+    every: float,
+    link: str | None,
+    parsers: Sequence[Path],
+    *,
+    once: bool,
+    as_json: bool,
+) -> None:
+    from dsprof.live import headless
+    from dsprof.live.watch import Watch
+
+    watch = Watch(paths, parsers=parsers, link=link)
     try:
         if once:
             headless.once(watch, as_json=as_json)
-        elif as_json:
-            headless.follow(watch, every)
         else:
-            from dsprof.live.app import Live
-
-            Live(watch, every=every).run()
-    except KeyboardInterrupt:  # how one leaves a watch
-        pass
+            headless.follow(watch, every)
     finally:
         watch.close()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
 from rich.text import Text
 from textual import on, work
@@ -26,28 +26,49 @@ from dsprof.live.chart import Chart
 from dsprof.live.dialogs import Dialog, FindingDialog, HelpDialog, RankDialog, SearchDialog
 from dsprof.live.grid import Grid
 from dsprof.live.head import Head, Legend, Sentence, Tabs
-from dsprof.live.headless import pause
 from dsprof.live.logview import LogView
 from dsprof.live.look import DARK, LIGHT, Look, theme
-from dsprof.live.picture import Picture
-from dsprof.live.watch import Watch
+from dsprof.live.picture import Bar, Lines, Picture, Tail
 
 SCREENS: Final = ("overview", "ranks", "communication", "memory", "problems", "log")
 
-_SWITCH: Final = 0.001  # seconds after which a key may interrupt the judging
-_STALLED: Final = 5.0  # seconds a refresh may take before it is said
+_STALLED: Final = 5.0  # seconds that files may not answer before it is said
+
+
+class Job(Protocol):
+    """What screens need: `apart.Apart`, or a `watch.Watch` of this process.
+
+    Attributes:
+        asked: `time.monotonic()` of when the files were asked, 0 once they have answered.
+    """
+
+    asked: float
+
+    def refresh(self) -> Picture:
+        """The next picture."""
+
+    def tail(self, source: str) -> Tail | None:
+        """The last lines of a log."""
+
+    def excerpt(self, source: str, line: int) -> Lines | None:
+        """The lines around one of a log."""
+
+    def bars_of(self, rank: int) -> list[Bar]:
+        """The last steps of one rank."""
+
+    def report(self, path: Path) -> None:
+        """Write the HTML report of now."""
 
 
 class Drawn(Message):
     """A new picture is there."""
 
-    def __init__(self, picture: Picture) -> None:
-        super().__init__()
-        self.picture = picture
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, Drawn)  # on a slow line only the newest is drawn
 
 
 class Live(App[None]):
-    """Shows what `watch` sees.
+    """Shows what `job` sees.
 
     Attributes:
         job: the watched run.
@@ -85,17 +106,27 @@ class Live(App[None]):
         ),
     ]
 
-    def __init__(self, watch: Watch, *, every: float = 1.0, colour: bool | None = None) -> None:
+    def __init__(self, job: Job, *, every: float = 0.0, colour: bool | None = None) -> None:
         super().__init__()
-        self.job = watch
+        self.job = job
         self.picture: Picture | None = None
         self.look = Look(dark=True, colour=_coloured() if colour is None else colour)
         self.animation_level = "none"  # a slow line has better things to carry
-        self._every = every
+        self._every = every  # seconds between two pictures, where the job does not rest itself
+        self._newest: Picture | None = None
+        self._fault: Exception | None = None
         self._frozen = False
         self._over = threading.Event()
-        self._began = time.monotonic()
-        self._lock = threading.Lock()  # the watch is read by one thread at a time
+
+    def run_to_end(self) -> None:
+        """Run until somebody leaves.
+
+        Raises:
+            DsprofError, RuntimeError: the job cannot be watched any more.
+        """
+        self.run()
+        if self._fault:
+            raise self._fault
 
     def compose(self) -> ComposeResult:
         yield Head()
@@ -133,33 +164,34 @@ class Live(App[None]):
         self._over.set()
 
     def _look_again(self) -> None:
-        """In a thread of its own: a file system that stalls holds up no key."""
-        sys.setswitchinterval(_SWITCH)
+        """In a thread of its own: nothing that a picture waits for holds up a key."""
         while not self._over.is_set():
-            self._began = time.monotonic()
-            cost = time.thread_time()
-            with self._lock:
-                picture = self.job.refresh()
-            self.post_message(Drawn(picture))
-            self._began = 0.0
-            self._over.wait(max(self._every, pause(time.thread_time() - cost)))
+            try:
+                self._newest = self.job.refresh()
+            except (DsprofError, RuntimeError) as error:
+                self._fault = error
+                self.call_from_thread(self.exit)
+                return
+            self.post_message(Drawn())
+            self._over.wait(self._every)
 
     def _notice_stall(self) -> None:
-        began = self._began
-        waited = time.monotonic() - began if began else 0.0
-        self.query_one(Head).stalled(waited if waited > _STALLED else 0.0)
+        asked = self.job.asked
+        waited = time.monotonic() - asked if asked else 0.0
+        for head in self.query(Head):  # none when everything is being taken down
+            head.stalled(waited if waited > _STALLED else 0.0)
 
     @on(Drawn)
-    def _take(self, message: Drawn) -> None:
+    def _take(self) -> None:
         if self._frozen and self.picture is not None:
             return
-        self.picture = message.picture
+        self.picture = self._newest
         self.draw()
 
     def draw(self) -> None:
         """Show the picture: only the screen in view is drawn."""
         picture = self.picture
-        if picture is None:
+        if picture is None or not self.query(Head):
             return
         self.query_one(Head).show(picture, frozen=self._frozen)
         _DRAW[self.screen_name](self, picture)
@@ -225,7 +257,14 @@ class Live(App[None]):
         table = self.picture.ranks if self.picture else None
         for row in table.rows if table else ():
             if row.rank == event.key and table:
-                self.push_screen(RankDialog(row, table, self.job.bars_of(row.rank)))
+                dialog = RankDialog(row, table)
+                self.push_screen(dialog)
+                self._find_bars(dialog, row.rank)
+
+    @work(thread=True)
+    def _find_bars(self, dialog: RankDialog, rank: int) -> None:
+        with suppress(DsprofError):  # it has gone: whoever asks for pictures says so
+            self.call_from_thread(dialog.show, self.job.bars_of(rank))
 
     @on(Grid.Opened, "#problem-grid")
     def _open_problem(self, event: Grid.Opened) -> None:
@@ -237,7 +276,7 @@ class Live(App[None]):
         """Show the line that proves something; what no log holds is said as it is."""
         if proof is None or proof.line is None:
             return
-        if proof.source not in self.job.tails():
+        if self.picture is None or proof.source not in self.picture.logs:
             self.push_screen(Dialog("a row of a recording", Text(f"{proof.source}:{proof.line}"),
                                     Text(), Text(proof.text)))  # fmt: skip
             return
@@ -246,8 +285,10 @@ class Live(App[None]):
 
     @work(thread=True)
     def _find_line(self, source: str, line: int) -> None:
-        lines = self.job.excerpt(source, line)
-        self.call_from_thread(self.query_one(LogView).go, source, line, lines)
+        with suppress(DsprofError):
+            tail, lines = self.job.tail(source), self.job.excerpt(source, line)
+            if tail is not None:
+                self.call_from_thread(self.query_one(LogView).go, source, line, lines, tail)
 
     def action_report(self) -> None:
         name = time.strftime("dsprof-live-%Y%m%d-%H%M%S.html")
@@ -255,18 +296,26 @@ class Live(App[None]):
 
     @work(thread=True)
     def _write_report(self, path: Path) -> None:
-        from dsprof.page import write_page
-
-        with self._lock:
-            run = self.job.run()
+        self.call_from_thread(self.notify, "writing the report ...", timeout=3)
         try:
-            write_page(run, path)
+            self.job.report(path)
         except DsprofError as error:
             self.call_from_thread(self.notify, str(error), severity="error", markup=False)
             return
         self.call_from_thread(
             self.notify, str(path), title="report written", timeout=15, markup=False
         )
+
+    @on(LogView.Wanted)
+    def _want_tail(self, event: LogView.Wanted) -> None:
+        self._find_tail(event.source)
+
+    @work(thread=True, exclusive=True, group="tail")
+    def _find_tail(self, source: str) -> None:
+        with suppress(DsprofError):
+            tail = self.job.tail(source)
+            if tail is not None:
+                self.call_from_thread(self.query_one(LogView).show, source, tail)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield from super().get_system_commands(screen)
@@ -314,7 +363,7 @@ def _problems(app: Live, picture: Picture) -> None:
 
 
 def _log(app: Live, picture: Picture) -> None:
-    app.query_one(LogView).show(app.job.tails(), picture)
+    app.query_one(LogView).offer(picture.logs)
 
 
 _DRAW: Final[dict[str, Callable[[Live, Picture], None]]] = dict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from rich.console import Group, RenderableType
@@ -90,17 +91,20 @@ def _finding(found: Finding, step: float | None) -> list[RenderableType]:
 class RankDialog(Dialog):
     """A rank's own steps, and how its phases compare with the median rank's."""
 
-    def __init__(self, row: RankRow, table: RankTable, bars: list[Bar]) -> None:
+    def __init__(self, row: RankRow, table: RankTable) -> None:
         host = f" on {row.host}" if row.host else ""
         super().__init__(f"rank {row.rank}{host}")
-        self._row, self._table, self._bars = row, table, bars
+        self._row, self._table = row, table
+        self._chart = Chart()
 
     def inside(self) -> ComposeResult:
-        chart = Chart()
         yield Static(Group(*self._words()))
-        yield chart
-        chart.show(self._bars)
+        yield self._chart
         yield Static(Group(*self._phases()))
+
+    def show(self, bars: Sequence[Bar]) -> None:
+        """Its own steps, which are asked for meanwhile."""
+        self._chart.show(bars)
 
     def _words(self) -> list[RenderableType]:
         row = self._row

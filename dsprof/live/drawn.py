@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dsprof.findings import Finding
 from dsprof.findings.failures import first_failure
 from dsprof.live import tables
 from dsprof.live.picture import (
+    Bar,
     CommRow,
     Figures,
     GpuRow,
@@ -18,52 +20,78 @@ from dsprof.live.picture import (
     Verdict,
 )
 from dsprof.live.processes import Process
+from dsprof.live.tables import Place, RankBars
 from dsprof.run import Run
 from dsprof.text.overview import Overview, overview
 from dsprof.text.words import known, number
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """The parts of a picture that only new events change; `step` is -1 before the first."""
+class Recent:
+    """What follows from the last steps; `step` is -1 before the first."""
 
     framework: str | None = None
     world: int | None = None
-    segments: frozenset[int] = frozenset()
     step: int = -1
     failure: str = ""
     figures: Figures = field(default_factory=Figures)
-    now: Verdict | None = None
-    since: Verdict | None = None
+    verdict: Verdict | None = None
+    findings: tuple[Finding, ...] = ()
+    bars: tuple[tuple[Place, Bar], ...] = ()
+    own: RankBars = field(default_factory=RankBars)
     ranks: RankTable = field(default_factory=RankTable)
     comm: tuple[CommRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
     gpus: tuple[GpuRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What follows from all that is kept of the run."""
+
+    segments: frozenset[int] = frozenset()
+    verdict: Verdict | None = None
+    findings: tuple[Finding, ...] = ()
     problems: tuple[ProblemRow, ...] = ()
 
 
-def drawn(recent: Run, whole: Run, processes: Sequence[Process]) -> Drawn:
-    """Figures and tables of the last steps; `whole` is all that is kept of the run."""
-    if recent.recorded.empty:
-        return Drawn()
-    seen = overview(recent)
+def recent_of(run: Run, processes: Sequence[Process]) -> Recent:
+    if run.recorded.empty:
+        return Recent()
+    seen = overview(run)
     step = -1 if seen.last is None else seen.last
-    early = step < 0 and bool(processes)  # a recording's first step is on its way
-    return Drawn(
-        framework=recent.meta.get("framework"),
-        world=_whole(recent.meta.get("world_size")),
-        segments=frozenset(int(segment) for segment in whole.recorded["segment"].unique()),
+    return Recent(
+        framework=run.meta.get("framework"),
+        world=_whole(run.meta.get("world_size")),
         step=step,
-        failure=_failure(recent),
-        figures=_figures(recent, seen, step),
-        now=None if early else _verdict(recent, seen),
-        since=None if early else _verdict(whole, overview(whole)),
-        ranks=tables.ranks_of(recent, processes),
-        comm=tuple(tables.comm_of(recent)),
-        memory=tuple(tables.memory_of(recent)),
-        gpus=tuple(tables.gpus_of(recent)),
-        problems=tuple(tables.problems_of(whole)),
+        failure=_failure(run),
+        figures=_figures(run, seen, step),
+        verdict=_verdict(run, seen, processes),
+        findings=_findings(run),
+        bars=tuple(tables.bars_of(run)),
+        own=tables.rank_bars(run),
+        ranks=tables.ranks_of(run, processes),
+        comm=tuple(tables.comm_of(run)),
+        memory=tuple(tables.memory_of(run)),
+        gpus=tuple(tables.gpus_of(run)),
     )
+
+
+def whole_of(run: Run, processes: Sequence[Process]) -> Whole:
+    if run.recorded.empty:
+        return Whole()
+    return Whole(
+        segments=frozenset(int(segment) for segment in run.recorded["segment"].unique()),
+        verdict=_verdict(run, overview(run), processes),
+        findings=_findings(run),
+        problems=tuple(tables.problems_of(run)),
+    )
+
+
+def _findings(run: Run) -> tuple[Finding, ...]:
+    """Before the first step nothing is missing: it is only not there yet."""
+    early = run.steps.empty
+    return tuple(f for f in run.findings if not (early and f.rule == "unaccounted-time"))
 
 
 def _figures(run: Run, seen: Overview, step: int) -> Figures:
@@ -81,8 +109,9 @@ def _figures(run: Run, seen: Overview, step: int) -> Figures:
     )
 
 
-def _verdict(run: Run, seen: Overview) -> Verdict | None:
-    if not run.findings:
+def _verdict(run: Run, seen: Overview, processes: Sequence[Process]) -> Verdict | None:
+    early = seen.last is None and bool(processes)  # a recording's first step is on its way
+    if early or not run.findings:
         return None
     found = run.findings[0]
     return Verdict(found.title, str(found.severity), seen.averaged, seen.seconds, seen.classes)

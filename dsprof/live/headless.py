@@ -32,7 +32,7 @@ def settled(watch: Watch, longest: float = _LONGEST) -> Picture:
     """The picture when all that is there has been read, or `longest` seconds have gone."""
     until = time.monotonic() + longest
     picture = watch.refresh(longest / 10)
-    while picture.behind and time.monotonic() < until:
+    while (picture.behind or watch.stale) and time.monotonic() < until:
         picture = watch.refresh(longest / 10)
     return picture
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.message import Message
 
 from dsprof.live import panes
 from dsprof.live.grid import Grid
 from dsprof.live.head import Sentence
-from dsprof.live.picture import Picture
-from dsprof.live.tail import Lines, Tail
+from dsprof.live.picture import Lines, Tail
 
 _NONE = "no log here: name it beside the recordings, as in `dsprof live runs/a job.log`"
 
@@ -21,36 +21,50 @@ class LogView(Vertical):
 
     DEFAULT_CSS = "LogView { height: 1fr; }"
 
+    class Wanted(Message):
+        """The last lines of a log are to be shown."""
+
+        def __init__(self, source: str) -> None:
+            super().__init__()
+            self.source = source
+
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - textual's name
         super().__init__(id=id)
         self.sought = ""
-        self._tails: Mapping[str, Tail] = {}
+        self._logs: Sequence[str] = ()
         self._source = ""
+        self._tail = Tail((), frozenset())
         self._held: Lines | None = None  # lines around a place, until esc
 
     def compose(self) -> ComposeResult:
         yield Sentence(id="log-name")
-        yield Grid("the log is empty", id="log-grid", sticky=True)
+        yield Grid("no line yet", id="log-grid", sticky=True)
 
-    def show(self, tails: Mapping[str, Tail], _: Picture | None = None) -> None:
-        self._tails = tails
-        if self._source not in tails:
-            self._source = next(iter(tails), "")
-        self._fill()
+    def offer(self, logs: Sequence[str]) -> None:
+        """Of these logs one is shown; its last lines are asked for."""
+        self._logs = logs
+        if self._source not in logs:
+            self._source = next(iter(logs), "")
+        if self._source:
+            self.post_message(self.Wanted(self._source))
+        else:
+            self.query_one("#log-name", Sentence).say(_NONE)
+
+    def show(self, source: str, tail: Tail) -> None:
+        """The last lines of `source`."""
+        if source == self._source:
+            self._tail = tail
+            self._fill()
 
     def _fill(self) -> None:
         grid, name = self.query_one(Grid), self.query_one("#log-name", Sentence)
-        tail = self._tails.get(self._source)
-        if tail is None:
-            name.say(_NONE)
-            return
-        lines = tail.lines if self._held is None else self._held
-        more = f" ({len(self._tails)} logs: s shows the next)" if len(self._tails) > 1 else ""
+        lines = self._tail.lines if self._held is None else self._held
+        more = f" ({len(self._logs)} logs: s shows the next)" if len(self._logs) > 1 else ""
         where = "" if self._held is None else " · esc: back to its end"
         found = f" · looking for {self.sought}" if self.sought else ""
         name.say(f"{self._source}{more}{found}{where}")
         wide = max((len(line) for _, line in lines), default=0)
-        grid.fill(*panes.log(lines, tail.metrics, max(wide, self.size.width), self.sought))
+        grid.fill(*panes.log(lines, self._tail.metrics, max(wide, self.size.width), self.sought))
 
     def at_end(self) -> None:
         """Back to the last lines."""
@@ -61,16 +75,17 @@ class LogView(Vertical):
         grid.cursor = len(grid.rows) - 1
 
     def next_source(self) -> None:
-        names = list(self._tails)
-        if names:
-            self._source = names[(names.index(self._source) + 1) % len(names)]
+        if self._logs:
+            at = self._logs.index(self._source) if self._source in self._logs else -1
+            self._source = self._logs[(at + 1) % len(self._logs)]
+            self._tail = Tail((), frozenset())
             self.at_end()
+            self.post_message(self.Wanted(self._source))
 
-    def go(self, source: str, line: int, lines: Lines | None) -> None:
-        """Show a line among its neighbours."""
-        self._source = source
-        tail = self._tails.get(source)
-        there = tail is not None and any(number == line for number, _ in tail.lines)
+    def go(self, source: str, line: int, lines: Lines | None, tail: Tail) -> None:
+        """Show a line among its neighbours: those of its end, if it is one of them."""
+        self._source, self._tail = source, tail
+        there = any(number == line for number, _ in tail.lines)
         self._held = None if there else lines
         self._fill()
         if not self.query_one(Grid).go(line):

@@ -7,6 +7,8 @@ from typing import Literal
 
 from dsprof.findings import Finding
 
+Lines = tuple[tuple[int, bytes], ...]  # number and bytes of each
+
 State = Literal["waiting", "running", "silent", "ended", "died"]
 
 
@@ -134,11 +136,20 @@ class ProblemRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Tail:
+    """The last lines of a log, and the numbers of those that were read as metrics or events."""
+
+    lines: Lines
+    metrics: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """The run as of `at` (seconds since 1970). None where the source does not say.
 
     `state`: "waiting" for a first step; "silent": nothing was written for `idle` seconds.
-    `every`: of the steps long ago one in so many is kept.
+    `logs`: names of those whose lines can be looked at. `every`: of the steps long ago one in
+    so many is kept.
     """
 
     at: float
@@ -146,6 +157,7 @@ class Picture:
     note: str
     idle: float | None
     sources: tuple[str, ...]
+    logs: tuple[str, ...]
     framework: str | None
     world: int | None
     launches: int

@@ -77,6 +77,10 @@ class Store:
             [self._config, self._problems, self._sample, *fresh]
         ).unify_dictionaries()
 
+    def holds_only(self, recent: pa.Table) -> bool:
+        """Whether these last steps are all that has ever come."""
+        return self.every == 1 and len(self.sample()) == len(recent)
+
     def _counted(self, table: pa.Table) -> pa.Table:
         """In the columns of `SCHEMA`; no two records of two tables share a number."""
         record = table["record"].to_numpy().astype(np.int64)

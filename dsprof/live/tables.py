@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -29,7 +30,11 @@ _CALLS: Final = 200
 #: Of the last so many steps, the part of the step time by which a rank must lag to be named.
 _LATE: Final = 0.05
 
+_CLASSES: Final = tuple(str(word) for word in Class)
+
 Frame = pd.DataFrame
+Numbers = np.ndarray[Any, Any]
+Place = tuple[int, int, int]  # segment, step, engine
 
 
 def ranks_of(run: Run, processes: Sequence[Process]) -> RankTable:
@@ -154,16 +159,41 @@ def _who_is_late(run: Run, told: Frame, waits: pd.Series[float]) -> tuple[int | 
     )
 
 
-def rank_bars(run: Run, rank: int) -> list[Bar]:
-    """One rank's last steps; what holds it back is not judged."""
-    rows = run.phases
-    own = rows[(rows["rank"] == rank).fillna(value=False) & rows["self_seconds"].notna()]
-    table = own.assign(**{"class": own["class"].astype("str")})
-    sums = table.groupby(["step", "class"])["self_seconds"].sum().unstack()  # noqa: PD010
-    return [
-        Bar(int(str(step)), float(row.sum()), tuple(number(row.get(str(c))) for c in Class), "")
-        for step, row in sums.iterrows()
-    ]
+def bars_of(run: Run) -> Iterator[tuple[Place, Bar]]:
+    """The steps that have a time, with their classes."""
+    for row in run.steps[run.steps["seconds"].notna()].to_dict("records"):
+        place = int(row["segment"]), int(row["step"]), int(row["engine"])
+        classes = tuple(number(row[name]) for name in _CLASSES)
+        yield place, Bar(place[1], float(row["seconds"]), classes, str(row["bound"]))
+
+
+@dataclass(frozen=True, slots=True)
+class RankBars:
+    """Every rank's own last steps: `seconds` has a row for each rank and step, a column a class."""
+
+    ranks: Numbers = field(default_factory=lambda: np.empty(0))
+    steps: Numbers = field(default_factory=lambda: np.empty(0))
+    seconds: Numbers = field(default_factory=lambda: np.empty((0, len(_CLASSES))))
+
+    def of(self, rank: int) -> list[Bar]:
+        """The bars of one rank; what holds it back is not judged."""
+        own = self.ranks == rank
+        return [
+            Bar(int(step), sum(row), tuple(row), "")
+            for step, row in zip(self.steps[own], self.seconds[own].tolist(), strict=True)
+        ]
+
+
+def rank_bars(run: Run) -> RankBars:
+    rows = run.phases[run.phases["rank"].notna() & run.phases["self_seconds"].notna()]
+    table = rows.assign(**{"class": rows["class"].astype("str")})
+    sums = table.groupby(["rank", "step", "class"])["self_seconds"].sum().unstack(fill_value=0)  # noqa: PD010
+    told = sums.reindex(columns=list(_CLASSES), fill_value=0.0)
+    return RankBars(
+        ranks=told.index.get_level_values("rank").to_numpy(np.int64),
+        steps=told.index.get_level_values("step").to_numpy(np.int64),
+        seconds=told.to_numpy(np.float32),
+    )
 
 
 def comm_of(run: Run) -> list[CommRow]:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from dsprof.live.log import LONGEST, LogFollower, metric_lines
-
-Lines = tuple[tuple[int, bytes], ...]
+from dsprof.live.picture import Lines, Tail
 
 _AROUND: Final = 300
 _MOST: Final = 8 << 20  # bytes looked through for a line
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """The last lines, and the numbers of those that were read as metrics or events."""
-
-    lines: Lines
-    metrics: frozenset[int]
 
 
 def tail_of(log: LogFollower) -> Tail:

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from dsprof.live.picture import Figures, Picture, RankRow, Sighting, Verdict
-from dsprof.text.document import finding, to_json
 from dsprof.text.words import count_of, plain
 from dsprof.units import (
     format_bandwidth,
@@ -26,6 +25,8 @@ _PROBLEMS: Final = 5
 
 def document(picture: Picture) -> dict[str, Any]:
     """The picture in JSON's own types: seconds, bytes, null for unknown."""
+    from dsprof.text.document import finding, to_json
+
     said = asdict(picture) | {
         "findings": [
             finding(seen.finding) | {"since": seen.since, "gone": seen.gone, "now": seen.now}

@@ -6,6 +6,7 @@ new; the whole of it more rarely the more that costs.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,31 +15,31 @@ from typing import Final
 import pyarrow as pa
 
 from dsprof import grammar as dialects
-from dsprof.events import Class
 from dsprof.findings import Finding
-from dsprof.live.drawn import Drawn, drawn
+from dsprof.live.drawn import Recent, Whole, recent_of, whole_of
 from dsprof.live.feed import Feed
-from dsprof.live.picture import Bar, Picture, Sighting
+from dsprof.live.log import LogFollower
+from dsprof.live.picture import Bar, Lines, Picture, Sighting, Tail
 from dsprof.live.status import Sources, status_of
 from dsprof.live.store import Store
-from dsprof.live.tables import rank_bars
-from dsprof.live.tail import Lines, Tail, excerpt, tail_of
+from dsprof.live.tables import Place
+from dsprof.live.tail import excerpt, tail_of
 from dsprof.run import Run
 from dsprof.run.table import frame_of
-from dsprof.text.words import number
 from dsprof.units import bandwidth
 
 _BARS: Final = 400
 _SHARE: Final = 0.1  # of the time that judging the whole run may take
 _REMEMBERED: Final = 600.0  # seconds that a finding is shown after it has gone
-_CLASSES: Final = tuple(str(word) for word in Class)
 
 
 class Watch:
-    """What `paths` hold, watched.
+    """What `paths` hold, watched. One thread refreshes it; others may ask it meanwhile.
 
     Attributes:
         feed: where it comes from.
+        asked: `time.monotonic()` of when the files were asked, 0 once they have answered.
+        stale: the whole run has not been judged since something new came.
     """
 
     def __init__(
@@ -50,48 +51,70 @@ class Watch:
         pipe: int = 0,
     ) -> None:
         self.grammar = dialects.load(list(parsers))
+        self.asked = 0.0
         self._facts = {"link_bytes_per_second": bandwidth(link)} if link else {}
         self._store = Store()
+        self._lock = threading.Lock()  # of the feed and the store
         self.feed = Feed(paths, self.grammar, self._store, pipe)
-        self._now: Run | None = None
-        self._since: Run | None = None
-        self._since_at = self._since_took = 0.0
-        self._stale = self._changed = False
-        self._bars: dict[tuple[int, int, int], Bar] = {}
+        self._recent, self._whole = Recent(), Whole()
+        self._judged_at = self._judging_took = 0.0
+        self.stale = self._judged = False
+        self._bars: dict[Place, Bar] = {}
         self._seen: dict[tuple[str, tuple[int, ...]], Sighting] = {}
         self._deaths = 0
-        self._drawn = Drawn()
-        self._tails: dict[str, Tail] = {}
+        self._tails: dict[str, tuple[pa.Table, Tail]] = {}
 
     def refresh(self, seconds: float = 0.25) -> Picture:
         """Read for about so long, then the picture of what is known."""
-        new = self.feed.poll(seconds)
+        return self.look(self.read(seconds))
+
+    def read(self, seconds: float = 0.25) -> bool:
+        """Read for about so long; whether there was anything new."""
+        self.asked = time.monotonic()
+        with self._lock:
+            new = self.feed.poll(seconds)
+        self.asked = 0.0
+        return new
+
+    def look(self, new: bool) -> Picture:
+        """The picture of what has been read."""
         at = time.time()
         died = sum(process.state == "died" for process in self.feed.processes)
-        if new or died != self._deaths or self._now is None:
+        if new or died != self._deaths or not self._judged:
             self._deaths = died
             self._judge()
-        if self._since is None:
-            self._since = self._now  # something is there at once; the rest at the next look
-        elif self._stale and self._may_judge_whole():
+            self._remember_findings(at)
+        elif self.stale and self._whole_is_due():
             self._judge_whole()
-        if self._changed:
-            self._draw(at)
+            self._remember_findings(at)
         pa.default_memory_pool().release_unused()
-        self._tails = {name: tail_of(log) for name, log in self.feed.logs.items()}
+        self._tails = {n: self._tail_of(n, log) for n, log in self.feed.logs.items()}
         return self._picture(at)
+
+    def report(self, path: Path) -> None:
+        """Write the HTML report of all that is kept of the run.
+
+        Raises:
+            DsprofError: the file cannot be written.
+        """
+        from dsprof.page import write_page
+
+        write_page(self.run(), path)
 
     def run(self) -> Run:
         """All that is kept of the run."""
-        return self._run(self._store.sample())
+        with self._lock:
+            table = self._store.sample()
+        return self._run(table)
 
     def bars_of(self, rank: int) -> list[Bar]:
         """The last steps of one rank."""
-        return rank_bars(self._now, rank) if self._now else []
+        return self._recent.own.of(rank)
 
-    def tails(self) -> dict[str, Tail]:
-        """The last lines of every log, as of the last refresh."""
-        return self._tails
+    def tail(self, source: str) -> Tail | None:
+        """The last lines of a log, as of the last refresh; None if there is no such log."""
+        found = self._tails.get(source)
+        return found[1] if found else None
 
     def excerpt(self, source: str, line: int) -> Lines | None:
         """The lines around one of a log; None if it cannot be read."""
@@ -105,46 +128,45 @@ class Watch:
         return Run(frame_of(table), meta={**self.feed.facts, **self._facts}, grammar=self.grammar)
 
     def _judge(self) -> None:
-        """The last steps."""
-        self._now = None  # two of them at once would be memory for nothing
-        self._now = self._run(self._store.recent())
-        self._stale = self._changed = True
-
-    def _may_judge_whole(self) -> bool:
-        if self._drawn.step < 0:
-            return True  # the first steps are worth it
-        return time.monotonic() - self._since_at >= self._since_took / _SHARE
+        """The last steps, and the whole run where it is due; no `Run` outlives its judging."""
+        with self._lock:
+            table = self._store.recent()
+            everything = self._store.holds_only(table)
+        run = self._run(table)
+        self._recent = recent_of(run, self.feed.processes)
+        self._remember_bars()
+        self.stale = not everything
+        if everything or not self._judged:  # something is there at once
+            self._judged, self._whole = True, whole_of(run, self.feed.processes)
+            return
+        del table, run
+        if self._whole_is_due():
+            self._judge_whole()
 
     def _judge_whole(self) -> None:
         """All that is kept of the run."""
         begun = time.monotonic()
-        self._since = self.run()
-        _ = self._since.findings
-        self._since_at = time.monotonic()
-        self._since_took = self._since_at - begun
-        self._stale, self._changed = False, True
+        self._whole = whole_of(self.run(), self.feed.processes)
+        self._judged_at = time.monotonic()
+        self._judging_took = self._judged_at - begun
+        self.stale = False
 
-    def _draw(self, at: float) -> None:
-        assert self._now is not None
-        assert self._since is not None
-        self._changed = False
-        self._remember_bars(self._now)
-        self._remember_findings(at)
-        self._drawn = drawn(self._now, self._since, self.feed.processes)
+    def _whole_is_due(self) -> bool:
+        return time.monotonic() - self._judged_at >= self._judging_took / _SHARE
 
-    def _remember_bars(self, run: Run) -> None:
+    def _tail_of(self, name: str, log: LogFollower) -> tuple[pa.Table, Tail]:
+        known = self._tails.get(name)
+        return known if known and known[0] is log.fresh() else (log.fresh(), tail_of(log))
+
+    def _remember_bars(self) -> None:
         """Steps drawn once stay, until there are too many."""
-        for row in run.steps[run.steps["seconds"].notna()].to_dict("records"):
-            key = (int(row["segment"]), int(row["step"]), int(row["engine"]))
-            classes = tuple(number(row[name]) for name in _CLASSES)
-            self._bars[key] = Bar(key[1], float(row["seconds"]), classes, str(row["bound"]))
+        self._bars |= self._recent.bars
         for key in sorted(self._bars)[:-_BARS]:
             del self._bars[key]
 
     def _remember_findings(self, at: float) -> None:
-        now, since = self._now, self._since
-        shown = {_key(found): (found, False) for found in _findings(since)}
-        shown |= {_key(found): (found, True) for found in _findings(now)}
+        shown = {_key(found): (found, False) for found in self._whole.findings}
+        shown |= {_key(found): (found, True) for found in self._recent.findings}
         for key, (found, is_now) in shown.items():
             before = self._seen.get(key)
             begun = before.since if before and before.gone is None else at
@@ -156,10 +178,10 @@ class Watch:
                 del self._seen[key]
 
     def _picture(self, at: float) -> Picture:
-        feed, drawn_ = self.feed, self._drawn
+        feed, recent, whole = self.feed, self._recent, self._whole
         last = max((p.segment for p in feed.processes), default=0)
         processes = [p for p in feed.processes if p.segment == last]
-        step = max([drawn_.step, *(p.step for p in processes if p.step)], default=-1)
+        step = max([recent.step, *(p.step for p in processes if p.step)], default=-1)
         idle = max(0.0, at - feed.grown) if feed.grown else None
         sources = Sources(
             missing=feed.missing,
@@ -167,42 +189,35 @@ class Watch:
             processes=processes,
             logs=len(feed.logs),
             closed=all(log.stream.ended for log in feed.logs.values()),
-            failure=drawn_.failure,
+            failure=recent.failure,
             idle=idle,
         )
         known_step = step if step >= 0 else None
-        state, note = status_of(sources, known_step, drawn_.world, drawn_.figures.seconds)
+        state, note = status_of(sources, known_step, recent.world, recent.figures.seconds)
         return Picture(
             at=at,
             state=state,
             note=note,
             idle=idle,
             sources=tuple(feed.paths),
-            framework=drawn_.framework,
-            world=drawn_.world,
-            launches=len(drawn_.segments | {p.segment for p in feed.processes}),
+            logs=tuple(feed.logs),
+            framework=recent.framework,
+            world=recent.world,
+            launches=len(whole.segments | {p.segment for p in feed.processes}),
             step=known_step,
             behind=feed.behind,
             every=self._store.every,
-            figures=drawn_.figures,
+            figures=recent.figures,
             bars=tuple(self._bars[key] for key in sorted(self._bars)),
-            now=drawn_.now,
-            since=drawn_.since,
+            now=recent.verdict,
+            since=whole.verdict,
             findings=tuple(sorted(self._seen.values(), key=_order)),
-            ranks=drawn_.ranks,
-            comm=drawn_.comm,
-            memory=drawn_.memory,
-            gpus=drawn_.gpus,
-            problems=drawn_.problems,
+            ranks=recent.ranks,
+            comm=recent.comm,
+            memory=recent.memory,
+            gpus=recent.gpus,
+            problems=whole.problems,
         )
-
-
-def _findings(run: Run | None) -> list[Finding]:
-    """Before the first step nothing is missing: it is only not there yet."""
-    if run is None:
-        return []
-    early = run.steps.empty
-    return [found for found in run.findings if not (early and found.rule == "unaccounted-time")]
 
 
 def _key(found: Finding) -> tuple[str, tuple[int, ...]]:

@@ -84,6 +84,13 @@ def drive(app: Live, keys: Keys, size: tuple[int, int] = (80, 24)) -> None:
     asyncio.run(run())
 
 
+async def settle(pilot: Pilot[None]) -> None:
+    """Wait until what keys have asked for is on the screen."""
+    await pilot.pause()
+    await pilot.app.workers.wait_for_complete()
+    await pilot.pause(0.05)
+
+
 def text_of(app: Live) -> str:
     """The letters on the screen, blanks at the ends of lines left out."""
     width, height = app.size

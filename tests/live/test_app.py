@@ -14,7 +14,7 @@ from dsprof.live.grid import Grid
 from dsprof.live.logview import LogView
 from dsprof.live.watch import Watch
 from tests.live.jobs import ROOT
-from tests.live.screens import app_of, drive, picture, text_of
+from tests.live.screens import app_of, drive, picture, settle, text_of
 from tests.live.test_log import step_line
 
 KEPT = Path(__file__).parent / "kept"
@@ -34,7 +34,7 @@ def test_every_screen_looks_as_it_was_agreed(
     async def keys(pilot: Pilot[None]) -> None:
         nonlocal seen
         await pilot.press(str(SCREENS.index(name) + 1))
-        await pilot.pause(0.1)
+        await settle(pilot)
         seen = text_of(app).replace(str(ROOT), "")
 
     drive(app, keys, size)
@@ -64,10 +64,10 @@ def test_a_rank_opens_with_its_own_steps_and_closes() -> None:
 
     async def keys(pilot: Pilot[None]) -> None:
         await pilot.press("2", "home", "enter")
-        await pilot.pause(0.2)
+        await settle(pilot)
         seen.append(text_of(app))
         await pilot.press("escape")
-        await pilot.pause(0.1)
+        await settle(pilot)
         seen.append(text_of(app))
 
     drive(app, keys)
@@ -87,10 +87,10 @@ def test_a_finding_leads_to_the_line_that_proves_it_and_back() -> None:
         died = [row.key for row in grid.rows if "SIGKILL" in row.cells[2].text]
         grid.go(died[0])
         await pilot.press("enter")
-        await pilot.pause(0.2)
+        await settle(pilot)
         seen.append(text_of(app))
         await pilot.press("enter")
-        await pilot.pause(0.5)
+        await settle(pilot)
         seen.extend([app.screen_name, text_of(app)])
         chosen = app.query_one("#log-grid", Grid).chosen
         seen.append(str(chosen))
@@ -110,7 +110,7 @@ def test_a_search_goes_up_from_the_end_and_on() -> None:
 
     async def keys(pilot: Pilot[None]) -> None:
         await pilot.press("slash", *"SIGTERM", "enter")
-        await pilot.pause(0.2)
+        await settle(pilot)
         grid = app.query_one("#log-grid", Grid)
         found.append(grid.chosen)
         await pilot.press("n")
@@ -175,7 +175,7 @@ def test_help_lists_the_keys_and_light_turns() -> None:
 
     async def keys(pilot: Pilot[None]) -> None:
         await pilot.press("question_mark")
-        await pilot.pause(0.1)
+        await settle(pilot)
         seen.append(text_of(app))
         await pilot.press("escape", "d")
         seen.append(app.theme)
@@ -203,7 +203,7 @@ def test_a_stalled_file_system_is_told() -> None:
     app = app_of()
 
     async def keys(pilot: Pilot[None]) -> None:
-        app._began = 1e-9  # a refresh that began long ago
+        app.job.asked = 1e-9  # they were asked long ago
         app._notice_stall()
         await pilot.pause(0.1)
         assert "the files have not answered for" in text_of(app)
@@ -227,10 +227,10 @@ def test_what_a_log_says_cannot_steer_the_screen(tmp_path: Path) -> None:
     async def keys(pilot: Pilot[None]) -> None:
         for number in range(1, len(SCREENS) + 1):
             await pilot.press(str(number))
-            await pilot.pause(0.1)
+            await settle(pilot)
             seen.append(text_of(app))
         await pilot.press("1", "home", "enter")
-        await pilot.pause(0.1)
+        await settle(pilot)
         seen.append(text_of(app))
 
     drive(app, keys, (120, 40))
@@ -247,7 +247,7 @@ def test_an_empty_folder_explains_itself(tmp_path: Path) -> None:
     async def keys(pilot: Pilot[None]) -> None:
         for number in range(1, len(SCREENS) + 1):
             await pilot.press(str(number))
-            await pilot.pause(0.05)
+            await settle(pilot)
             seen.append(text_of(app))
 
     drive(app, keys, (120, 30))
