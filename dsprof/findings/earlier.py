@@ -24,13 +24,13 @@ def earlier_failure(facts: Facts) -> list[Finding] | str:
 
 def _survived(run: Run) -> list[Finding]:
     """Errors of the last launch that training went on behind."""
-    last = run.events["segment"].max()
+    last = run.told["segment"].max()
     rows = run.problems
     rows = rows[rows["survived"] & (rows["segment"] == last) & (rows["severity"] == "warning")]
     if rows.empty:
         return []
     many = "an error was" if len(rows) == 1 else f"{len(rows):,} errors were"
-    if (run.events.loc[run.events["segment"] == last, "name"] == "exited_well").any():
+    if (run.told.loc[run.told["segment"] == last, "name"] == "exited_well").any():
         title = f"The launch ended well; {many} printed on the way"
         why = "The launcher then reported that its processes ended with 0"
     else:
@@ -51,7 +51,7 @@ def _survived(run: Run) -> list[Finding]:
 
 def _launches(run: Run) -> list[Finding]:
     """How launches before the last one failed."""
-    launches = sorted(run.events["segment"].unique())
+    launches = sorted(run.told["segment"].unique())
     failed = {
         number: row
         for number, segment in enumerate(launches[:-1], 1)
@@ -86,7 +86,7 @@ def _state(run: Run, last: int) -> str:
 
 def _until(run: Run, segment: int) -> str:
     """The last step a launch printed: ` to step 59`; "" if it printed none."""
-    steps = run.events.loc[run.events["segment"] == segment, "step"].dropna()
+    steps = run.told.loc[run.told["segment"] == segment, "step"].dropna()
     return "" if steps.empty else f" to step {int(steps.max()):,}"
 
 

@@ -91,7 +91,7 @@ class Facts:
     @cached_property
     def calls_are_logged(self) -> bool:
         """DeepSpeed's communication logger is on: it waits for each call, nothing overlaps."""
-        comm = self.run.events
+        comm = self.run.told
         printed = (comm["kind"] == Kind.COMM) & comm["pattern"].notna()
         return self.setting("comms_logger.enabled") is True or bool(printed.any())
 
@@ -172,7 +172,7 @@ class Facts:
     @cached_property
     def micro_only(self) -> bool:
         """Timers are of micro-batches alone: how many a step has was counted between its lines."""
-        used = set(self.run.events["timers"].dropna().unique())
+        used = set(self.run.told["timers"].dropna().unique())
         sums = {one.sums for name, one in self.run.grammar.timers.items() if name in used}
         return sums - {"once"} == {"micro"}
 

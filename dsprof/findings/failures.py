@@ -89,7 +89,7 @@ _FATAL = (*_OOM, *_HANG, *(kind for kind in _CAUSES if kind != "checkpoint-faile
 
 def last_launch(run: Run) -> pd.DataFrame:
     """Problems of the last launch, without those that training went on behind."""
-    segments = run.events["segment"]
+    segments = run.told["segment"]
     return launch(run, int(segments.max()) if len(segments) else 0)
 
 
@@ -187,7 +187,7 @@ def _asked_for(run: Run, row: pd.Series[Any]) -> str:
     tried = _TRIED.search(str(row["text"]))
     if tried:
         return tried[1]
-    events = run.events
+    events = run.told
     behind = events["line"] - row["line"] if pd.notna(row["line"]) else np.inf
     near = (events["source"] == row["source"]) & (behind > 0) & (behind <= _NEAR)
     same = (events["name"] == "refused") & (events["value"] == row["value"])
@@ -294,7 +294,7 @@ def _others(facts: Facts) -> int:
 
 
 def _where(facts: Facts) -> str:
-    launches = facts.run.events["segment"].nunique()
+    launches = facts.run.told["segment"].nunique()
     return "in the source" if launches == 1 else f"of the last of {launches:,} launches"
 
 
@@ -347,7 +347,7 @@ def _host_memory() -> tuple[Advice, ...]:
 
 def _alone(facts: Facts) -> Facts:
     """The last launch by itself: what it was told, not what those before it were."""
-    events = facts.run.events
+    events = facts.run.told
     here = events["segment"] == events["segment"].max()
     if here.all():
         return facts
@@ -362,7 +362,7 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
 
 def _full_before(facts: Facts, row: pd.Series[Any]) -> bool:
     """Whether NCCL, which asks for little, found the GPU full before any step."""
-    return bool(_OF_NCCL.search(str(row["text"]))) and bool(facts.run.events["step"].isna().all())
+    return bool(_OF_NCCL.search(str(row["text"]))) and bool(facts.run.told["step"].isna().all())
 
 
 def _other_process() -> tuple[Advice, ...]:

@@ -62,7 +62,7 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
 
 
 def _network_line(facts: Facts) -> tuple[Evidence, ...]:
-    events = facts.run.events
+    events = facts.run.told
     rows = events[(events["kind"] == "config") & (events["name"] == "network")]
     return tuple(row_evidence(r, f"Using network {r['text']}") for _, r in rows.head(1).iterrows())
 

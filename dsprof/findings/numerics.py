@@ -69,7 +69,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
 
 def _without_steps(facts: Facts) -> list[Finding] | str:
     """Overflow lines of a log that numbers no step: how many, but not of how many."""
-    events = facts.run.events
+    events = facts.run.told
     lines = events[(events["kind"] == Kind.METRIC) & (events["name"] == "overflow")]
     if lines.empty:
         return "no line counts skipped steps"
@@ -97,7 +97,7 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
 
 def nan_loss(facts: Facts) -> list[Finding] | str:
     """A loss, gradient norm or the like is not a number."""
-    events = facts.run.events
+    events = facts.run.told
     metrics = events[events["kind"] == Kind.METRIC]
     losses = metrics[metrics["name"].isin(["loss", "grad_norm"])]
     problems = facts.run.problems[facts.run.problems["kind"] == "nan"]

@@ -134,7 +134,7 @@ def stated_wait(facts: Facts) -> Waiting | None:
     """The straggler table's account; None where the latencies under it cannot be trusted."""
     if any(name.startswith("cumulative-comm") for name in facts.doubts):
         return None
-    return waiting(facts.run.events)
+    return waiting(facts.run.told)
 
 
 def gpu_throttled(facts: Facts) -> list[Finding] | str:
@@ -180,7 +180,7 @@ def _hottest(found: Throttling) -> str:
 
 
 def _host(facts: Facts, rank: int) -> str | None:
-    events = facts.run.events
+    events = facts.run.told
     hosts = events["host"][(events["rank"] == rank) & events["host"].notna()]
     return str(hosts.iloc[0]) if len(hosts) else None
 

@@ -153,7 +153,7 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
 
     Gain: half of it for half as many saves, up to all of it for saving beside training.
     """
-    found = saves(facts.run.events, facts.run.phases)
+    found = saves(facts.run.told, facts.run.phases)
     if found.empty:
         return "no line tells how long saving a checkpoint takes"
     if not facts.step_seconds:

@@ -294,7 +294,7 @@ def _healthy(facts: Facts, abstained: Sequence[str]) -> Finding:
 def _printed(facts: Facts) -> dict[str, Evidence]:
     """Settings that the source's own lines give away."""
     found = {}
-    comm = facts.run.events
+    comm = facts.run.told
     comm = comm[(comm["kind"] == Kind.COMM) & comm["pattern"].notna()]
     if len(comm):
         found["comms_logger.enabled"] = row_evidence(
@@ -314,7 +314,7 @@ def _printed(facts: Facts) -> dict[str, Evidence]:
 
 
 def _config_line(facts: Facts) -> tuple[Evidence, ...]:
-    events: pd.DataFrame = facts.run.events
+    events: pd.DataFrame = facts.run.told
     rows = events[(events["kind"] == Kind.CONFIG) & (events["name"] == "ds_config")]
     return tuple(
         Evidence(str(row["source"]), _first_line(row), "DeepSpeed configuration, from this line on")

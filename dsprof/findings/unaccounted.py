@@ -128,7 +128,7 @@ def _ask_for_timers(facts: Facts) -> tuple[Advice, ...]:
 
 def _lacking(facts: Facts) -> str:
     """Why no timer of this log divides a step."""
-    timed = facts.run.recorded
+    timed = facts.run.as_told
     timed = timed[(timed["kind"] == Kind.PHASE) & timed["seconds"].notna()]
     flavours = facts.run.grammar.timers.values()
     beside = [one.name for one in flavours if one.sums == "once" or _only_checkpoints(one)]
@@ -172,7 +172,7 @@ def _no_steps(facts: Facts) -> list[Finding] | str:
 
 def _said_of_speed(facts: Facts) -> str:
     """The last rate that is stated of steps nobody numbers."""
-    events = facts.run.events
+    events = facts.run.told
     for name, words in _RATES.items():
         told = events.loc[events["name"] == name, "value"].dropna()
         if len(told):
@@ -181,7 +181,7 @@ def _said_of_speed(facts: Facts) -> str:
 
 
 def _has_timers(facts: Facts) -> bool:
-    timed = facts.run.recorded  # a repair leaves out what was cut short
+    timed = facts.run.as_told  # a repair leaves out what was cut short
     return bool(((timed["kind"] == Kind.PHASE) & timed["seconds"].gt(0)).any())
 
 

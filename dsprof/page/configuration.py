@@ -45,7 +45,7 @@ def settings(run: Run) -> list[Setting]:
     list of it say stands here once, as the JSON has it.
     """
     advice = _advised(run.findings)
-    rows = run.events[run.events["kind"] == "config"].drop_duplicates("name", keep="last")
+    rows = run.told[run.told["kind"] == "config"].drop_duplicates("name", keep="last")
     job = list(_of_job(rows, run.config.get("ds_config")))
     own = {setting.key for setting in job}
     printed = [s for s in _printed(rows) if s.key not in own]

@@ -83,9 +83,9 @@ def _engines(steps: pd.DataFrame) -> list[tuple[int, pd.DataFrame]]:
 
 
 def _engine(run: Run, number: int, whole: pd.DataFrame, sources: list[str]) -> Engine:
-    steps = with_broken_losses(thinned(whole), run.events)
+    steps = with_broken_losses(thinned(whole), run.told)
     phases = phase_table(run.phases, steps, slowest=len(steps) <= SPACIOUS)
-    return Engine(number, len(whole), steps, phases, line_spans(steps, run.events, sources))
+    return Engine(number, len(whole), steps, phases, line_spans(steps, run.told, sources))
 
 
 def _step_sections(run: Run, parts: list[Engine]) -> list[Section]:
@@ -122,7 +122,7 @@ def _worth_showing(part: Engine) -> np.ndarray:
 
 def _sources(run: Run) -> list[str]:
     told = [str(s) for s in run.meta.get("sources", [])]
-    seen = [str(s) for s in run.events["source"].dropna().unique()]
+    seen = [str(s) for s in run.told["source"].dropna().unique()]
     return list(dict.fromkeys([*told, *seen]))
 
 

@@ -21,7 +21,7 @@ def facts(run: Run) -> list[tuple[str, Cell]]:
     """What is known of the run, each with the line that tells it where one does."""
     known = {**run.config, **run.meta}
     said = {
-        "Framework": _framework(known, run.events["pattern"]),
+        "Framework": _framework(known, run.told["pattern"]),
         "Ranks": _ranks(known),
         "Parallel layout": _parallel(known),
         "ZeRO stage": _zero(known),
@@ -29,15 +29,15 @@ def facts(run: Run) -> list[tuple[str, Cell]]:
         "Model": _model(known),
         "Network": known.get("network"),
         "Steps": _steps(run.steps, counted=run.counted),
-        "Launches": _launches(run.events["segment"]),
-        "Time": _time(span(run.meta.get("sources") or [], run.events["at"])),
+        "Launches": _launches(run.told["segment"]),
+        "Time": _time(span(run.meta.get("sources") or [], run.told["at"])),
         "Read from": _sources(known),
     }
-    rows = run.events[run.events["kind"] == "config"]
+    rows = run.told[run.told["kind"] == "config"]
     found = [
         (label, _proved(str(value), label, rows, known)) for label, value in said.items() if value
     ]
-    rate = _throughput(run.steps, run.events)
+    rate = _throughput(run.steps, run.told)
     return [*found, ("Throughput", rate)] if rate else found
 
 

@@ -136,7 +136,7 @@ def training_section(run: Run) -> Section:
     steps = run.steps
     figure, flat = training(steps), unchanged(steps)
     if figure is None and not flat:
-        return _training_alone(title, run.events)
+        return _training_alone(title, run.told)
     lead = ". ".join(f"{name.capitalize()}: {value:.4g} throughout" for name, value in flat.items())
     charts = [Chart("training", figure, title + " over optimizer steps.")] if figure else []
     return Section("training", title, lead=lead and lead + ".", charts=charts)

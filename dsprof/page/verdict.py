@@ -122,7 +122,7 @@ def verdict(
         sure=words.CONFIDENCE.get(found.confidence, "") if found else "",
         judged=_judged(run.steps, main),
         step=Cell(
-            format_seconds(step) if step else "", among=step_lines(main, run.events, run.phases)
+            format_seconds(step) if step else "", among=step_lines(main, run.told, run.phases)
         ),
         bound=_bound(run.steps),
         parts=_parts(drawn_classes(run.steps, run.phases) if drawn is None else drawn, run, mean),

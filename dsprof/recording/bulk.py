@@ -70,10 +70,10 @@ class Process:
 class Bulk:
     """All processes of a run, by launch and rank, and the events that are told one by one.
 
-    `told` has each event that is no row of a step (settings, problems, memory, GPUs), of each
-    metric those of the lowest rank that tells it for a step, whatever cannot be (values that
-    are not finite, times no clock reads), the steps around each problem, and each process's
-    first and last event. `rows` is how many events there are in all.
+    `told` has each event that is no row of a step (settings, problems, memory, GPUs), of step
+    times and each metric those of the lowest rank that tells them of a step, whatever cannot be
+    (values that are not finite, times no clock reads), the steps around each problem, and each
+    process's first and last event. `rows` is how many events there are in all.
     """
 
     processes: list[Process]
@@ -241,10 +241,15 @@ class _Said:
     def __init__(self) -> None:
         self._steps: dict[tuple[int, int, str], Array] = {}
 
-    def news(self, segment: int, names: dict[int, str], rows: Array) -> Array:
-        """Of rows of metrics, those that tell of a step first; they are then told."""
+    def news(self, segment: int, names: dict[int, str], rows: Array | Columns) -> Array:
+        """Of rows of metrics, those that tell of a step first; they are then told.
+
+        Rows without a name are step times.
+        """
         new = rows["step"] < 0
-        code = rows["name"].astype(np.int64) << 8 | rows["engine"]
+        code = rows["engine"].astype(np.int64)
+        if _has_names(rows):
+            code |= rows["name"].astype(np.int64) << 8
         for one in np.unique(code[~new]):
             where = np.flatnonzero((code == one) & ~new)
             key = segment, int(one & 255), names.get(int(one >> 8), "")
@@ -259,11 +264,21 @@ class _Said:
         return np.asarray(new)
 
 
+def _has_names(rows: Array | Columns) -> bool:
+    return "name" in (rows if isinstance(rows, dict) else rows.dtype.names or ())
+
+
 def _told(reader: _Reader, said: _Said) -> pa.Table:
     """Events of the rows that are told, and the settings of the header."""
     recording = reader.recording
     tables = [recording.settings()]
-    for path in reader.files:
+    steps = reader.process.steps
+    new = said.news(recording.segment, {}, steps)
+    for number, path in enumerate(reader.files):
+        first = _Kept(
+            path, False, *_step_rows(steps, np.flatnonzero(new & (steps["file"] == number)))
+        )
+        reader.kept.append(first)
         for forgotten in (False, True):
             kept = [one for one in reader.kept if (one.path, one.forgotten) == (path, forgotten)]
             if not kept:

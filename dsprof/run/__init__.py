@@ -98,11 +98,16 @@ class Run:
         return bool(self.meta.get("counted_steps"))
 
     @property
+    def as_told(self) -> pd.DataFrame:
+        """`told` before any repair."""
+        return self._own
+
+    @property
     def told(self) -> pd.DataFrame:
         """The events, without what recordings repeat in every step and rank by the million.
 
-        Those rows (spans, calls, steps, metrics of all but the lowest rank that tells them) are
-        in `phases`, `comm` and `steps`; of each process its first and last are here.
+        Those rows (spans, calls, and of all but the lowest rank that tells them steps and metrics)
+        are in `phases`, `comm` and `steps`; of each process its first and last are here.
         """
         return self._repaired[0]
 

@@ -41,7 +41,7 @@ class Bar:
 
 def training(run: Run) -> Training | None:
     """What the Trainer's last record says; of several ranks that print it, the last."""
-    events = run.events
+    events = run.told
     rows = events[events["name"].isin(list(_WHOLE)) & (events["kind"] == Kind.METRIC)]
     ends = rows[(rows["name"] == "train_runtime") & rows["seconds"].notna()]
     if ends.empty:
@@ -60,7 +60,7 @@ def bar(run: Run) -> Bar | None:
     """The last bar of a source that times no step: the longest one, where several have one."""
     if run.steps["seconds"].notna().any():
         return None
-    events = run.events
+    events = run.told
     rows = events[events["name"].isin(list(_BAR))].drop_duplicates(["source", "record", "name"])
     said = rows.assign(said=rows["value"].fillna(rows["seconds"]))
     table = said.pivot(index=["source", "record"], columns="name", values="said")
