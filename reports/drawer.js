@@ -44,15 +44,23 @@ function showLine(source, line) {
 
 /* The lines a mean or a sum is made of: all of them, or the first, the longest and the last. */
 function showAmong(words, lines, of) {
-  const parts = [element("p", amongWords(lines.length, of), { class: "quiet" })];
+  const parts = [element("p", amongWords(lines.length, of), { class: "quiet" }), ...windowNote(lines)];
   const list = element("ol", "", { class: "lines among" });
   for (const [source, line, word] of lines) list.append(amongItem(source, line, word));
   openDrawer(`What ${words.trim()} is made of`, [...parts, list, ...new Set(lines.map(([source]) => source))].map((part) => (typeof part === "number" ? element("p", page.sources[part] ?? "", { class: "quiet" }) : part)));
 }
 
+/* Timers of a line may sum over several steps, while the page tells of one. */
+function windowNote(lines) {
+  const sizes = new Set(lines.map(([source, line]) => page.windows[source]?.[line]).filter(Boolean));
+  if (!sizes.size) return [];
+  const each = sizes.size > 1 ? "several" : whole([...sizes][0]);
+  return [element("p", `Timers on ${lines.length > 1 ? "these lines" : "this line"} are sums over ${each} steps; this page divides them to tell of one.`, { class: "quiet" })];
+}
+
 function amongWords(shown, of) {
   if (of === 1) return "One line of the source gives this number.";
-  const which = shown >= of ? "all of them" : `${whole(shown)} lines of the first, the longest and the last of them`;
+  const which = shown >= of ? "all of them" : `the lines of ${whole(shown)} of them`;
   return `${whole(of)} numbers of the source give this one. Here: ${which}. A line's number opens it in its context.`;
 }
 
@@ -94,6 +102,8 @@ function linesOf(source, first, last, context) {
   }
   const parts = list.children.length ? [list] : [];
   if (missing) parts.push(elsewhere(name, first, last));
+  const shown = Array.from({ length: last - first + 1 }, (_, i) => [source, first + i]);
+  parts.push(...windowNote(shown));
   parts.push(element("p", name, { class: "quiet" }));
   return parts;
 }

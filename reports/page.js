@@ -1,6 +1,6 @@
 /* Where the page starts: what needs no data first, then data and charts. */
 
-let page = { sources: [], lines: {} };
+let page = { sources: [], lines: {}, windows: {} };
 const loading = unpackText("data").then((text) => (page = JSON.parse(text)));
 
 function setTheme(choice) {

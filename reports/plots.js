@@ -31,8 +31,9 @@ function draw(name, { dark = isDark(), width, low = 1 } = {}) {
   plot.drawn = true;
   const room = width ?? plot.holder.clientWidth;
   const shown = painted(layout, dark);
-  const narrow = room < 560 ? { margin: { ...shown.margin, l: Math.min(shown.margin.l, 48), r: 6 } } : {};
-  const traces = data[0]?.type === "icicle" ? [shortened({ ...data[0], level: plot.inside ?? "" }, room)] : data;
+  const narrow = room < 560 ? { margin: { ...shown.margin, l: Math.min(shown.margin.l, 48), r: 6 }, yaxis: narrowAxis(data[0], shown.yaxis) } : {};
+  const narrowed = room < 560 ? data.map(forNarrow) : data;
+  const traces = data[0]?.type === "icicle" ? [shortened({ ...data[0], level: plot.inside ?? "" }, room)] : narrowed;
   const drawn = Plotly.react(plot.holder, copyOf(painted(traces, dark)), copyOf({ ...shown, ...narrow, width: room, height: Math.max(Math.min(shown.height, 160), Math.round(low * shown.height)), ...plot.view }), {
     displayModeBar: false,
     doubleClick: data[0]?.meta === "columns" ? false : "reset", // steps come back with their own numbers
@@ -42,6 +43,19 @@ function draw(name, { dark = isDark(), width, low = 1 } = {}) {
   if (first && data[0]?.type === "icicle") plot.holder.on("plotly_icicleclick", ({ points }) => stepInto(name, points[0].id) && false);
   if (first && data[0]?.meta === "places") plot.holder.on("plotly_click", ({ points }) => openPlace(points[0].customdata));
   return drawn;
+}
+
+/* On a narrow screen marks are smaller, so that they do not cover each other, and names shorter. */
+function forNarrow(trace) {
+  if (Array.isArray(trace.marker?.size)) return { ...trace, marker: { ...trace.marker, size: trace.marker.size.map((size) => 0.55 * size) } };
+  return trace;
+}
+
+const LONGEST_NAME = 18; // letters beside a map on a narrow screen
+function narrowAxis({ type, y }, axis) {
+  if (type !== "heatmap") return axis;
+  const short = (name) => (name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME - 1)}…` : name);
+  return { ...axis, tickvals: y, ticktext: y.map(short) };
 }
 
 /* Words of an icicle as far as they fit: class, then share, then time are left out first. */

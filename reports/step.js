@@ -1,11 +1,11 @@
 /* One step taken apart, and the mean step of a range. */
 
 /* Seconds of one step per phase, as PhaseTable.mean of dsprof.charts has them. */
-function phaseTotals({ size, phases: { names, classes } }, columns, from, to) {
+function phaseTotals({ size, phases: { names, classes } }, columns, rows) {
   const sums = new Float64Array(names.length);
   const rare = classes.map((word) => word === "checkpoint");
   let told = 0;
-  for (let i = from; i < to; i++) {
+  for (const i of rows) {
     let any = false;
     for (let p = 0; p < names.length; p++) {
       const value = columns[p * size + i];
@@ -15,7 +15,7 @@ function phaseTotals({ size, phases: { names, classes } }, columns, from, to) {
     }
     told += any;
   }
-  return sums.map((sum, p) => sum / Math.max(rare[p] ? to - from : told, 1));
+  return sums.map((sum, p) => sum / Math.max(rare[p] ? rows.length : told, 1));
 }
 
 /* What two timers measure is counted where it is shown, as PhaseTable.drawn has it. */
@@ -43,14 +43,35 @@ function showRange(track, from, to) {
   if (!note || !plot) return;
   const all = from === 0 && to === track.size;
   plot.whole ??= plot.figure;
-  note.textContent = all ? "" : `Mean of steps ${whole(track.step[from])} to ${whole(track.step[to - 1])}, the range chosen above.`;
-  const totals = phaseTotals(track, track.phaseColumns, from, to);
-  track.from = from;
-  track.to = to;
-  const step = meanOf(track.seconds ?? [], from, to);
+  const { noun } = timelines.get(track.name);
+  const range = rangeOf(track, from, to);
+  note.textContent = all ? "" : rangeWords(track, range, noun, from, to);
+  const totals = phaseTotals(track, track.phaseColumns, range.rows);
+  track.range = range;
+  const step = meanAt(range.seconds ?? [], range.rows);
   plot.figure = all ? plot.whole : icicleOf(track, plot.whole, totals, step);
   if (plot.drawn) draw(name);
   fillPhases(track, name, totals, step, all);
+}
+
+/* The steps that the mean of a range is of, and what each takes: where a source says of enough
+   of them how long all of it took, these alone, as dsprof.analysis.breakdown.main_steps has it. */
+function rangeOf(track, from, to) {
+  const rows = Array.from({ length: to - from }, (_, i) => from + i);
+  const told = track.whole_seconds ? rows.filter((row) => Number.isFinite(track.whole_seconds[row])) : [];
+  return told.length >= 3 ? { rows: told, seconds: track.whole_seconds, told: true } : { rows, seconds: track.seconds, told: false };
+}
+
+function rangeWords(track, { rows, told }, noun, from, to) {
+  const ends = `${whole(track.step[from])} to ${whole(track.step[to - 1])}, the range chosen above`;
+  if (told) return `Mean of ${count(rows.length, noun)} of ${ends}: those whose whole time is told.`;
+  const sum = track.whole_seconds ? ` Of too few of them the whole time is told: a ${noun} is what its timers sum to.` : "";
+  return `Mean of ${noun}s ${ends}.${sum}`;
+}
+
+function meanAt(values, rows) {
+  const known = rows.map((row) => values[row]).filter(Number.isFinite);
+  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
 }
 
 function icicleOf(track, figure, totals, step) {
@@ -100,7 +121,7 @@ function fillPhases(track, name, totals, step, whole) {
   const inUnit = oneUnit(totals);
   const alone = oneUnit(own);
   rows.forEach((row, i) => {
-    for (const cell of row.cells) aim(cell, whole ? null : [track.name, i, track.from, track.to]);
+    for (const cell of row.cells) aim(cell, whole ? null : [track.name, i]);
     put(row.cells[2], inUnit(totals[i]), whole);
     put(row.cells[3], share(totals[i] / all), whole);
     put(row.cells[4], `${alone(own[i])} `, whole);
@@ -120,17 +141,17 @@ function aim(cell, range) {
 }
 
 function showRangeProof(proof) {
-  const [name, phase, from, to] = JSON.parse(proof.dataset.mean);
-  const { track } = timelines.get(name);
+  const [name, phase] = JSON.parse(proof.dataset.mean);
+  const { track, noun } = timelines.get(name);
+  const { rows } = track.range;
   const value = (row) => track.phaseColumns[phase * track.size + row];
-  const told = [];
-  for (let row = from; row < to; row++) if (Number.isFinite(value(row)) && track.first_line[row] > 0) told.push(row);
+  const told = rows.filter((row) => Number.isFinite(value(row)) && track.first_line[row] > 0);
   const longest = told.reduce((best, row) => (value(row) > value(best) ? row : best), told[0]);
   const lines = [...new Set([told[0], longest, told.at(-1)])].filter((row) => row !== undefined).sort((a, b) => a - b);
-  const parts = [element("p", `Mean of ${count(told.length, "step")}, ${whole(track.step[from])} to ${whole(track.step[to - 1])}. Here: the lines of the first, the longest and the last.`, { class: "quiet" })];
+  const parts = [element("p", `Mean of ${count(told.length, noun)}, ${whole(track.step[rows[0]])} to ${whole(track.step[rows.at(-1)])}. Here: the lines of the first, the longest and the last.`, { class: "quiet" })];
   for (const row of lines) {
     const word = row === longest && told.length > 1 ? ", the longest" : "";
-    parts.push(element("h3", `Step ${whole(track.step[row])}${word}: ${seconds(value(row))}`), ...linesOfStep(track, row));
+    parts.push(element("h3", `${capital(noun)} ${whole(track.step[row])}${word}: ${seconds(value(row))}`), ...linesOfStep(track, row));
   }
   openDrawer(`What ${proof.textContent.trim()} is made of`, parts);
 }
@@ -147,16 +168,16 @@ function showStep(timeline, row) {
   const { track } = timeline;
   const parts = [pairsOf(track, row)];
   if (track.phases) parts.push(phasesOf(track, row));
-  parts.push(element("h3", "Lines of this step"), ...linesOfStep(track, row));
+  parts.push(element("h3", `Lines of this ${timeline.noun}`), ...linesOfStep(track, row));
   const launch = track.segment[track.size - 1] > track.segment[0] ? `, launch ${track.segment[row] - track.segment[0] + 1}` : "";
-  openDrawer(`Step ${whole(track.step[row])}${launch}`, parts, (by) => timeline.open(row + by));
+  openDrawer(`${capital(timeline.noun)} ${whole(track.step[row])}${launch}`, parts, (by) => timeline.open(row + by));
 }
 
 function pairsOf(track, row) {
   const list = element("dl", "", { class: "pairs" });
   const said = [["held back by", track.bounds[track.bound[row]]]];
   for (const name of [...track.measures, ...track.classes])
-    if (Number.isFinite(track[name][row])) said.push([theme.labels[name] ?? (name === "seconds" ? "step time" : name.replaceAll("_", " ")), cellOf(name, track[name][row])]);
+    if (Number.isFinite(track[name][row])) said.push([measureWords(track, name), cellOf(name, track[name][row])]);
   if (track.loss_broken?.[row]) said.push(["loss", Number.isNaN(track.loss?.[row] ?? NaN) ? "nan" : "inf"]);
   for (const [label, value] of said) {
     const pair = element("div");
@@ -170,7 +191,7 @@ function phasesOf(track, row) {
   const { names, parents } = track.phases;
   const { size } = track;
   const at = (columns, p) => columns[p * size + row];
-  const all = track.seconds?.[row] || parents.reduce((sum, parent, p) => (parent < 0 ? sum + (at(track.phaseColumns, p) || 0) : sum), 0);
+  const all = track.whole_seconds?.[row] || track.seconds?.[row] || parents.reduce((sum, parent, p) => (parent < 0 ? sum + (at(track.phaseColumns, p) || 0) : sum), 0);
   const rows = [];
   const columns = track.slowest ? [track.phaseColumns, track.longest] : [track.phaseColumns];
   const inUnit = oneUnit(columns.flatMap((column) => names.map((_, p) => at(column, p))));

@@ -12,6 +12,7 @@ class Timeline {
     this.name = name;
     this.plot = plots.get(name);
     this.whole = this.plot.figure;
+    this.noun = this.whole.layout.meta.noun; // a step, or a record that nobody knows the step of
     this.from = 0;
     this.to = track.size;
     this.row = -1;
@@ -44,7 +45,7 @@ class Timeline {
     if (starts.length < 2) return;
     starts.forEach((start, i) => {
       const end = (starts[i + 1] ?? size) - 1;
-      choice.append(element("option", `${i + 1}, steps ${whole(step[start])} to ${whole(step[end])}`, { value: `${start}:${end}` }));
+      choice.append(element("option", `${i + 1}, ${this.noun}s ${whole(step[start])} to ${whole(step[end])}`, { value: `${start}:${end}` }));
     });
     choice.selectedIndex = starts.length - 1;
     choice.parentElement.hidden = false;
@@ -139,14 +140,10 @@ class Timeline {
       if (trace.meta === "beyond") return trace;
       if (trace.meta === "columns") return { ...trace, ...this.heading(columns) };
       if (trace.type === "scatter") return { ...trace, ...this.line(trace.meta) };
+      const places = { x: columns.map((c) => c.x), width: columns.map((c) => c.width) };
+      if (trace.yaxis === "y2") return { ...trace, ...places, ...this.held(trace.meta, columns) };
       const values = trace.meta === "unknown" ? this.unexplained() : this.track[trace.meta];
-      return {
-        ...trace,
-        x: columns.map((c) => c.x),
-        y: columns.map(({ a, b }) => meanOf(values, a, b)),
-        width: columns.map((c) => c.width),
-        customdata: columns.map((c) => c.label),
-      };
+      return { ...trace, ...places, y: this.means(values, columns), customdata: columns.map((c) => c.label) };
     });
     return { ...this.whole, data };
   }
@@ -159,21 +156,42 @@ class Timeline {
     const found = [];
     for (let a = this.from; a < this.to; a += each) {
       const b = Math.min(a + each, this.to);
-      const label = b - a === 1 ? `step ${whole(step[a])}` : `steps ${whole(step[a])} to ${whole(step[b - 1])}, mean`;
+      const { noun } = this;
+      const label = b - a === 1 ? `${noun} ${whole(step[a])}` : `${noun}s ${whole(step[a])} to ${whole(step[b - 1])}, mean`;
       found.push({ a, b, x: (x[a] + x[b - 1]) / 2, width: (x[b - 1] - x[a] + spacing) * air, label });
     }
     return found;
   }
 
+  /* Mean seconds of every column, in the unit of the chart. */
+  means(values, columns) {
+    const { unit } = this.whole.layout.meta;
+    return columns.map(({ a, b }) => {
+      const mean = meanOf(values, a, b);
+      return mean === null ? null : mean / unit;
+    });
+  }
+
   heading(columns) {
-    const y = columns.map(({ a, b }) => meanOf(this.track.seconds, a, b));
-    return { x: columns.map((c) => c.x), y, customdata: columns.map((c) => c.label) };
+    return { x: columns.map((c) => c.x), y: this.means(this.track.seconds, columns), customdata: columns.map((c) => c.label) };
+  }
+
+  /* Steps that communication holds back, and by how much, as dsprof.charts.timeline has them. */
+  held(name, columns) {
+    const parts = this.track[name];
+    const told = columns.map(({ a, b }) => {
+      const count = parts.subarray(a, b).reduce((sum, part) => sum + Number.isFinite(part), 0);
+      return { count, of: b - a, mean: meanOf(parts, a, b) };
+    });
+    const words = ({ count, of, mean }) => (!count ? "" : of === 1 ? share(mean) : `${whole(count)} of ${whole(of)} steps, ${share(mean)} of their time`);
+    return { y: told.map(({ count, of, mean }) => (count ? (mean * count) / of : null)), customdata: told.map(words) };
   }
 
   line(name) {
     const values = this.track[name];
     const broken = this.track[`${name}_broken`];
     const customdata = [];
+    const unit = name === "seconds" ? this.whole.layout.meta.unit : 1;
     const [from, to] = this.reach(values);
     const each = Math.max(1, Math.ceil((2 * (to - from)) / POINTS));
     const x = [];
@@ -181,7 +199,7 @@ class Timeline {
     for (let a = from; a < to; a += each)
       for (const i of pointsOf(values, broken, a, Math.min(a + each, to))) {
         x.push(this.track.x[i]);
-        y.push(Number.isFinite(values[i]) ? values[i] : null);
+        y.push(Number.isFinite(values[i]) ? values[i] / unit : null);
         customdata.push(whole(this.track.step[i]));
       }
     return { x, y, customdata, mode: x.length <= 60 ? "lines+markers" : "lines" };
@@ -242,7 +260,7 @@ class Timeline {
   find(text) {
     const number = Number(text.replace(/[\s,]/g, ""));
     if (!text.trim() || !Number.isFinite(number)) {
-      this.form.elements.says.value = "Type the number of a step.";
+      this.form.elements.says.value = `Type the number of a ${this.noun}.`;
       return;
     }
     const { step, size } = this.track;
@@ -250,15 +268,15 @@ class Timeline {
     let best = start;
     for (let i = start + 1; i <= end; i++) if (Math.abs(step[i] - number) <= Math.abs(step[best] - number)) best = i;
     const where = end - start + 1 < size ? "this launch" : "the source";
-    this.missed = step[best] === number ? "" : `Step ${whole(number)} is not in ${where}; this is the nearest. `;
+    this.missed = step[best] === number ? "" : `${capital(this.noun)} ${whole(number)} is not in ${where}; this is the nearest. `;
     this.open(best);
   }
 
   say() {
     const { step, seconds: time } = this.track;
-    const range = `Steps ${whole(step[this.from])} to ${whole(step[this.to - 1])}.`;
+    const range = `${capital(this.noun)}s ${whole(step[this.from])} to ${whole(step[this.to - 1])}.`;
     const inView = this.row >= this.from && this.row < this.to;
-    const chosen = !inView ? "" : ` Step ${whole(step[this.row])}${time ? `: ${seconds(time[this.row])}` : ""}.`;
+    const chosen = !inView ? "" : ` ${capital(this.noun)} ${whole(step[this.row])}${time ? `: ${seconds(time[this.row])}` : ""}.`;
     this.form.elements.says.value = (this.missed ?? "") + range + chosen;
     this.missed = "";
   }
@@ -275,11 +293,13 @@ class Timeline {
     for (let i = this.from; i < Math.min(this.to, this.from + 200); i++)
       rows.push([whole(step[i]), ...names.map((name) => written(name, this.track[name][i]))]);
     const more = this.to - this.from > 200 ? `, the first 200 of ${whole(this.to - this.from)}; zoom in for others` : "";
-    details.querySelector(".scroll").replaceChildren(tableOf("Steps" + more, ["step", ...names.map((n) => (n === "seconds" ? "step time" : n.replaceAll("_", " ")))], rows));
+    details.querySelector(".scroll").replaceChildren(tableOf(`${capital(this.noun)}s${more}`, [this.noun, ...names.map((n) => measureWords(this.track, n))], rows));
   }
 }
 
-const TIMES = new Set(["seconds", ...Object.keys(theme.labels)]);
+const capital = (word) => word[0].toUpperCase() + word.slice(1);
+const measureWords = (track, name) => track.words[name] ?? theme.labels[name] ?? name.replaceAll("_", " ");
+const TIMES = new Set(["seconds", "whole_seconds", ...Object.keys(theme.labels)]);
 const cellOf = (name, value) => (TIMES.has(name) ? seconds(value) : name === "communication_share" ? share(value) : plainNumber(value));
 
 function lowerBound(sorted, value) {

@@ -6,10 +6,10 @@ from dsprof.charts.figure import Figure
 from dsprof.charts.icicle import icicle
 from dsprof.charts.palette import LABEL, MIXED, PALETTE, PATTERN, SHORT, STACK
 from dsprof.charts.phase_table import PhaseTable, codes_of, phase_table
-from dsprof.charts.problems import problem_line
-from dsprof.charts.ranks import rank_map, rank_phases
-from dsprof.charts.series import over_steps, training, unchanged
-from dsprof.charts.timeline import HELD, bound_by, timeline
+from dsprof.charts.problems import SYMBOL, on_time, problem_line
+from dsprof.charts.ranks import beyond_median, rank_map, rank_phases
+from dsprof.charts.series import measured, over_steps, training, unchanged
+from dsprof.charts.timeline import HELD, bound_by, held, timeline
 
 __all__ = [
     "HELD",
@@ -19,15 +19,20 @@ __all__ = [
     "PATTERN",
     "SHORT",
     "STACK",
+    "SYMBOL",
     "Figure",
     "PhaseTable",
     "bandwidths",
+    "beyond_median",
     "bound_by",
     "ceiling",
     "codes_of",
     "comm_sizes",
+    "held",
     "icicle",
     "limit_of",
+    "measured",
+    "on_time",
     "over_steps",
     "phase_table",
     "problem_line",

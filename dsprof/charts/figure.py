@@ -19,6 +19,7 @@ Whole = npt.NDArray[np.int64]
 FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 FEW: Final = 10  #: numbers on an axis so close that each has a tick
 POINTS: Final = 1200  #: of one line; more than a screen is wide
+TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def axis(title: str = "", **more: Any) -> dict[str, Any]:
@@ -60,6 +61,11 @@ def layout(height: int, **more: Any) -> dict[str, Any]:
         },
         **more,
     }
+
+
+def time_unit(largest: float) -> tuple[float, str]:
+    """Size and name of the unit in which seconds up to `largest` are drawn."""
+    return next((unit for unit in TIMES if largest >= unit[0]), TIMES[-1])
 
 
 def panel_title(text: str, top: float) -> dict[str, Any]:

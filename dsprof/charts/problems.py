@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from dsprof.charts.columns import launch_line
 from dsprof.charts.figure import Figure, axis, layout, plain, whole_ticks
 from dsprof.charts.palette import colour
 
 SHOWN = 2000  #: marks on the line; the list below it is complete to its own limit
 NO_RANK = "no rank told"
-_SYMBOL = {"critical": "diamond", "warning": "triangle-up", "info": "circle-open"}
+SYMBOL = {"critical": "diamond", "warning": "triangle-up", "info": "circle-open"}
 
 
-def problem_line(problems: pd.DataFrame, names: Mapping[str, str]) -> Figure | None:
+def problem_line(
+    problems: pd.DataFrame, names: Mapping[str, str], launches: Sequence[int] = ()
+) -> Figure | None:
     """Marks by rank over time (line number of the source where there is no time).
 
-    `names` says what a kind of problem is called.
+    Args:
+        problems: as `Run.problems` has them.
+        names: what a kind of problem is called.
+        launches: lines of the source at which other launches begin.
     """
     if len(problems) < 2:
         return None
     shown = _first(problems)
-    timed = bool(shown["at"].notna().all())
+    timed = on_time(problems)
     x = [t.isoformat() for t in shown["at"]] if timed else [int(n) for n in shown["line"].fillna(0)]
     where = _where(shown)
     cause = shown["root_cause"].fillna(False).astype(bool).tolist()
@@ -36,7 +42,7 @@ def problem_line(problems: pd.DataFrame, names: Mapping[str, str]) -> Figure | N
         "marker": {
             "opacity": 1,
             "symbol": [
-                "star" if c else _SYMBOL.get(s, "circle")
+                "star" if c else SYMBOL.get(s, "circle")
                 for c, s in zip(cause, severity, strict=True)
             ],
             "size": [14 if c else 9 for c in cause],
@@ -57,16 +63,35 @@ def problem_line(problems: pd.DataFrame, names: Mapping[str, str]) -> Figure | N
         "hovertemplate": "%{y}: %{text}<extra></extra>",
     }
     rows = len(set(where))
-    more: dict[str, Any] = {} if timed else whole_ticks(x)
+    more = {} if timed else whole_ticks(x) | {"range": _reach(x, launches)}
     return {
         "data": [trace],
         "layout": layout(
             70 + 22 * min(rows, 24),
             xaxis=axis("" if timed else "line of the source (no times are told)", **more),
-            yaxis=axis("", type="category", categoryorder="category descending"),
+            yaxis=axis("", type="category", categoryorder="array", categoryarray=_rows(where)),
             annotations=_mark(x, where, cause),
+            shapes=[] if timed else [launch_line(line) for line in launches],
         ),
     }
+
+
+def on_time(problems: pd.DataFrame) -> bool:
+    """Whether the marks stand at their times; else at the lines of their source."""
+    return bool(_first(problems)["at"].notna().all())
+
+
+def _reach(lines: list[Any], launches: Sequence[int]) -> list[float]:
+    """The lines shown, with room for marks on the left and for words on the right."""
+    low, high = min(*lines, *launches), max(*lines, *launches)
+    wide = max(high - low, 1)
+    return [low - 0.03 * wide, high + (0.12 if launches else 0.03) * wide]
+
+
+def _rows(where: list[str]) -> list[str]:
+    """Ranks from the top down, below them what has none. From the bottom up, as plotly counts."""
+    ranks = sorted({name for name in where if name.startswith("rank ")})
+    return [*ranks, *sorted(set(where) - set(ranks))][::-1]
 
 
 def _first(problems: pd.DataFrame) -> pd.DataFrame:

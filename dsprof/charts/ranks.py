@@ -12,8 +12,7 @@ from dsprof.charts.palette import colour
 from dsprof.charts.phase_table import codes_of
 from dsprof.units import NOTHING, format_seconds
 
-ABOVE = 66  #: px over the map, for what its colours say
-MARGINS = ABOVE + 54  #: px over and under it
+MARGINS = {"l": 62, "r": 12, "t": 8, "b": 46}  #: px
 
 
 def rank_phases(phases: pd.DataFrame) -> pd.DataFrame | None:
@@ -45,9 +44,7 @@ def rank_phases(phases: pd.DataFrame) -> pd.DataFrame | None:
 def rank_map(table: pd.DataFrame) -> Figure:
     """Heat map of seconds beyond the median rank; slower and faster have a colour each."""
     values = table.to_numpy(dtype=float)
-    beyond = values - np.nanmedian(values, axis=1, keepdims=True)
-    # Differences below 2 % of the longest phase are no pattern: they stay pale.
-    limit = float(max(np.nanmax(np.abs(beyond)), 0.02 * np.nanmax(values))) or 1.0
+    beyond, limit = beyond_median(table)
     hover = [[format_seconds(v) if np.isfinite(v) else "not told" for v in row] for row in values]
     trace = {
         "type": "heatmap",
@@ -62,7 +59,7 @@ def rank_map(table: pd.DataFrame) -> Figure:
         "xgap": 1 if len(table.columns) <= 32 else 0,
         "ygap": 1,
         "colorscale": [[0, colour("data")], [0.5, colour("grid")], [1, colour("compute")]],
-        "colorbar": _colour_bar(limit),
+        "showscale": False,  # the page says beside the map what its colours mean
         "customdata": _said(table, values, beyond),
         "hovertemplate": "%{customdata}<extra></extra>",
         "meta": "rows",  # the page opens the row of a cell
@@ -70,13 +67,20 @@ def rank_map(table: pd.DataFrame) -> Figure:
     return {
         "data": [trace],
         "layout": layout(
-            26 * len(table) + MARGINS,
-            margin={"l": 62, "r": 12, "t": ABOVE, "b": MARGINS - ABOVE},
+            26 * len(table) + MARGINS["t"] + MARGINS["b"],
+            margin=MARGINS,
             xaxis=axis(showgrid=False, **whole_ticks(table.columns), **_ranks()),
-            annotations=[_title()],
             yaxis=axis("", autorange="reversed", showgrid=False, ticks=""),
         ),
     }
+
+
+def beyond_median(table: pd.DataFrame) -> tuple[Floats, float]:
+    """Seconds beyond the median rank, phases by ranks, and those of the strongest colour."""
+    values = table.to_numpy(dtype=float)
+    beyond = values - np.nanmedian(values, axis=1, keepdims=True)
+    # Differences below 2 % of the longest phase are no pattern: they stay pale.
+    return beyond, float(max(np.nanmax(np.abs(beyond)), 0.02 * np.nanmax(values))) or 1.0
 
 
 def _ranks() -> dict[str, Any]:
@@ -101,37 +105,3 @@ def _beyond(seconds: float) -> str:
         return "the median"
     side = "above" if seconds >= 0 else "below"
     return f"{format_seconds(abs(seconds))} {side} the median"
-
-
-def _title() -> dict[str, Any]:
-    """What the colours say, in a line of its own: plotly's own title runs into the chart."""
-    return {
-        "xref": "paper",
-        "yref": "paper",
-        "x": 0.46,
-        "y": 1,
-        "xanchor": "left",
-        "yanchor": "bottom",
-        "yshift": 18,
-        "text": "from the median rank",
-        "showarrow": False,
-        "font": {"size": 11, "color": colour("muted")},
-    }
-
-
-def _colour_bar(limit: float) -> dict[str, Any]:
-    font = {"size": 11, "color": colour("muted")}
-    return {
-        "orientation": "h",
-        "thickness": 8,
-        "len": 0.4,
-        "ypad": 22,
-        "x": 0,
-        "xanchor": "left",
-        "y": 1.0,
-        "yanchor": "bottom",
-        "tickvals": [-limit, 0, limit],
-        "ticktext": [f"−{format_seconds(limit)}", "0", f"+{format_seconds(limit)}"],
-        "outlinewidth": 0,
-        "tickfont": font,
-    }

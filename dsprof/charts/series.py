@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.charts.columns import step_axis
-from dsprof.charts.figure import Figure, axis, keep, layout, numbers, panel_title, whole_ticks
+from dsprof.charts.columns import StepAxis, launch_lines, step_ticks
+from dsprof.charts.figure import Figure, axis, keep, layout, numbers, panel_title
 from dsprof.charts.palette import colour
+
+Line = tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]  #: name, x, y
 
 LINES = 8  #: ranks drawn one by one; more are drawn as lowest, median and highest
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "2px,4px")
@@ -30,9 +32,17 @@ def training(steps: pd.DataFrame) -> Figure | None:
     shown = [c for c in _TRAINING if _changes(steps[c])]
     if not shown:
         return None
-    x = step_axis(steps)
-    panels = {_TRAINING[c]: [("", x, _floats(steps[c]))] for c in shown}
-    return _panels(panels, "optimizer step", stairs={_TRAINING[c] for c in _STAIRS})
+    place = StepAxis.of(steps)
+    panels = {_TRAINING[c]: _by_engine(steps, c, place) for c in shown}
+    return _panels(panels, place, stairs={_TRAINING[c] for c in _STAIRS})
+
+
+def _by_engine(steps: pd.DataFrame, column: str, place: StepAxis) -> list[Line]:
+    parts = list(steps.groupby("engine"))
+    return [
+        (f"engine {engine}" if len(parts) > 1 else "", place.at(part), _floats(part[column]))
+        for engine, part in parts
+    ]
 
 
 def _changes(values: pd.Series[Any]) -> bool:
@@ -40,17 +50,17 @@ def _changes(values: pd.Series[Any]) -> bool:
     return len(known) > 0 and bool((known != known.iloc[0]).any())
 
 
-def unchanged(steps: pd.DataFrame) -> dict[str, float]:
-    """What a chart would show as a flat line: title -> its only value."""
+def unchanged(steps: pd.DataFrame) -> dict[str, tuple[str, float]]:
+    """What a chart would show as a flat line: name -> title and its only value."""
     return {
-        title: float(steps[c].dropna().iloc[0])
+        c: (title, float(steps[c].dropna().iloc[0]))
         for c, title in _TRAINING.items()
         if steps[c].notna().any() and not _changes(steps[c])
     }
 
 
 def over_steps(frame: pd.DataFrame, measures: dict[str, tuple[str, float]]) -> Figure | None:
-    """One panel per measure of a long table (columns name, step, rank, and the measure's).
+    """One panel per measure of a long table (columns name, segment, step, rank, the measure's).
 
     A measure that never changes, or is told only once or twice, has none.
 
@@ -58,32 +68,33 @@ def over_steps(frame: pd.DataFrame, measures: dict[str, tuple[str, float]]) -> F
         frame: rows of `Run.memory` or `Run.gpu` of one engine.
         measures: name in the table -> title of the panel, and what to divide by.
     """
+    frame = frame[frame["step"].notna()]
+    place = StepAxis.of(frame)
     panels = {}
     for name, (title, unit) in measures.items():
-        rows = frame[(frame["name"] == name) & frame["step"].notna()]
-        lines = _by_rank(rows, unit)
+        lines = _by_rank(frame[frame["name"] == name], unit, place)
         if any(
             len(np.unique(y[np.isfinite(y)])) > 1 and len(np.unique(x)) > 2 for _, x, y in lines
         ):
             panels[title] = lines
-    return _panels(panels, "optimizer step", rangemode="tozero") if panels else None
+    return _panels(panels, place, rangemode="tozero") if panels else None
 
 
-Line = tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]
+def measured(rows: pd.DataFrame) -> pd.Series[float]:
+    """The number of each row of `Run.memory` or `Run.gpu`: bytes, a value or a count."""
+    found = rows["bytes"].where(rows["bytes"].notna(), rows["value"])
+    return found.where(found.notna(), rows["count"]).astype(float)
 
 
-def _by_rank(rows: pd.DataFrame, unit: float) -> list[Line]:
-    measure = (
-        rows["bytes"]
-        .where(rows["bytes"].notna(), rows["value"])
-        .where(lambda s: s.notna(), rows["count"])
+def _by_rank(rows: pd.DataFrame, unit: float, place: StepAxis) -> list[Line]:
+    rows = rows.assign(
+        _x=place.at(rows), _y=measured(rows) / unit, _rank=rows["rank"].fillna(-1).astype(int)
     )
-    rows = rows.assign(_y=measure.astype(float) / unit, _rank=rows["rank"].fillna(-1).astype(int))
     ranks = sorted(rows["_rank"].unique())
     if len(ranks) <= LINES:
         named = [(f"rank {r}" if r >= 0 else "", rows[rows["_rank"] == r]) for r in ranks]
-        return [(name, _floats(part["step"]), _floats(part["_y"])) for name, part in named]
-    spread = rows.groupby("step")["_y"].agg(["max", "median", "min"])
+        return [(name, _floats(part["_x"]), _floats(part["_y"])) for name, part in named]
+    spread = rows.groupby("_x")["_y"].agg(["max", "median", "min"])
     x = spread.index.to_numpy(dtype=float)
     words = {"max": "highest rank", "median": "median rank", "min": "lowest rank"}
     return [(words[c], x, _floats(spread[c])) for c in words]
@@ -95,7 +106,7 @@ def _floats(values: pd.Series[Any]) -> np.ndarray[Any, Any]:
 
 def _panels(
     panels: dict[str, list[Line]],
-    bottom: str,
+    place: StepAxis,
     stairs: Collection[str] = (),
     rangemode: str = "normal",
 ) -> Figure:
@@ -112,35 +123,40 @@ def _panels(
             nticks=4,
             rangemode=rangemode,
             fixedrange=True,
+            separatethousands=True,
             exponentformat="e",
             minexponent=4,
         )
         titles.append(panel_title(title, round(top, 4)))
         shape = "hv" if title in stairs else "linear"
-        traces += [_trace(line, i, f"y{number}", shape) for i, line in enumerate(lines)]
+        traces += [_trace(line, i, f"y{number}", shape, place) for i, line in enumerate(lines)]
     last = "y" if len(panels) == 1 else f"y{len(panels)}"
+    ticks = step_ticks(place.steps, place.x)
+    one = {} if place.launches == 1 else {"unifiedhovertitle": {"text": " "}}
     return {
         "data": traces,
         "layout": layout(
             90 + 96 * len(panels),
             margin={"l": 62, "r": 12, "t": 24, "b": 40},
             annotations=titles,
+            shapes=launch_lines(place.steps, place.x),
             hovermode="x unified",
             dragmode="zoom",
-            xaxis=axis(bottom, anchor=last, showgrid=False, **_steps(panels)),
+            xaxis=axis("optimizer step", anchor=last, showgrid=False, **ticks, **one),
             **axes,
         ),
     }
 
 
-def _steps(panels: dict[str, list[Line]]) -> dict[str, Any]:
-    return whole_ticks(np.concatenate([x for lines in panels.values() for _, x, _ in lines]))
-
-
-def _trace(line: Line, nth: int, yaxis: str, shape: str) -> dict[str, Any]:
+def _trace(line: Line, nth: int, yaxis: str, shape: str, place: StepAxis) -> dict[str, Any]:
     name, x, y = line
     kept = keep(x, y)
-    return {
+    words = [name] if name else []
+    told: dict[str, Any] = {}
+    if place.launches > 1:  # the axis has step numbers twice: a tooltip says which is meant
+        told["customdata"] = _launch_words(place, x[kept])
+        words.append("%{customdata}")
+    return told | {
         "type": "scatter",
         "mode": "lines+markers" if len(kept) <= 60 else "lines",
         "name": name,
@@ -154,5 +170,21 @@ def _trace(line: Line, nth: int, yaxis: str, shape: str) -> dict[str, Any]:
             "dash": _DASHES[nth % len(_DASHES)],
         },
         "marker": {"size": 4, "color": colour("ink" if nth == 0 else "muted")},
-        "hovertemplate": "%{y:.4~g}<extra>" + name + "</extra>",
+        "hovertemplate": f"{_readable(y)}<extra>{', '.join(words)}</extra>",
     }
+
+
+def _readable(values: np.ndarray[Any, Any]) -> str:
+    """How a tooltip writes the numbers of a line: whole ones whole, tiny ones with an exponent."""
+    known = values[np.isfinite(values)]
+    if np.array_equal(known, np.round(known)):
+        return "%{y:,.0f}"
+    return "%{y:.4~g}" if np.abs(known).max(initial=0.0) < 1e-2 else "%{y:,.4~r}"
+
+
+def _launch_words(place: StepAxis, x: np.ndarray[Any, Any]) -> list[str]:
+    """The step and the launch at some places of the axis."""
+    row = np.searchsorted(place.x, x)
+    step, segment = (place.steps[c].to_numpy()[row] for c in ("step", "segment"))
+    launch = np.searchsorted(np.unique(place.steps["segment"]), segment) + 1
+    return [f"step {n:,} of launch {of}" for n, of in zip(step, launch, strict=True)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.charts.columns import Columns, columns, step_axis
+from dsprof.charts.columns import AIRY, Columns, columns, launch_lines, step_axis, step_ticks
 from dsprof.charts.figure import (
     Figure,
     Floats,
@@ -17,23 +17,32 @@ from dsprof.charts.figure import (
     layout,
     numbers,
     panel_title,
-    whole_ticks,
+    time_unit,
 )
 from dsprof.charts.palette import LABEL, STACK, colour, fill
-from dsprof.events import Bound
-from dsprof.units import format_seconds
+from dsprof.events import Bound, Class
+from dsprof.units import format_seconds, format_share
 
 #: Rows from top to bottom: name, share of the height.
-_ROWS = {"time": 0.56, "bound": 0.03, "rate": 0.19, "loss": 0.19}
+_ROWS = {"time": 0.56, "bound": 0.1, "rate": 0.19, "loss": 0.19}
 
 BEYOND = 200  #: slow steps marked at the end of the axis
 
+LEAST = 1e-3  #: of the highest column; what takes less is neither drawn nor named
+
 #: What the strip under the columns marks: bounds that communication is to blame for.
-HELD = {Bound.COMMUNICATION: "communication", Bound.PIPELINE: "wait"}
+HELD = {
+    Bound.COMMUNICATION: str(Class.COMMUNICATION),
+    Bound.PIPELINE: str(Class.WAIT),
+}
 
 
-def timeline(steps: pd.DataFrame) -> Figure | None:
-    """Steps of one engine, in order; None where no step has a time, a rate or a loss."""
+def timeline(steps: pd.DataFrame, noun: str = "step") -> Figure | None:
+    """Steps of one engine, in order; None where no step has a time, a rate or a loss.
+
+    `noun` is what the rows of `steps` are: steps, or records that nobody knows the steps of.
+    Times are drawn in the unit that `layout.meta` gives in seconds.
+    """
     rate = _rate(steps)
     rows = [
         row
@@ -47,23 +56,52 @@ def timeline(steps: pd.DataFrame) -> Figure | None:
     ]
     if not rows:
         return None
-    bars, x = columns(steps), step_axis(steps)
+    bars, x = columns(steps, noun=noun), step_axis(steps)
+    unit = time_unit(highest(_values(steps, "seconds")) or _longest(steps))
     traces: list[dict[str, Any]] = []
     if "time" in rows:
-        traces.append(_heading(steps, bars))
-        traces += _stack(steps, bars)
-        if len(bars.starts) < len(steps):
-            # The columns answer for it: a tooltip of one step beside means would mislead.
-            each = _line("each step, outliers kept", x, steps, "seconds", "y")
-            traces.append(each | {"hoverinfo": "skip", "hovertemplate": None})
-        traces += _beyond(x, steps)
+        traces += _times(steps, bars, x, unit)
     if "bound" in rows:
         traces += _strips(steps, bars)
     if "rate" in rows and rate is not None:
         traces.append(_line(rate[1], x, steps, rate[0], "y3"))
     if "loss" in rows:
         traces.append(_line("loss", x, steps, "loss", "y4"))
-    return {"data": traces, "layout": _layout(rows, steps, x, rate[1] if rate else "")}
+    titles = {
+        "time": f"time of one {noun}, {unit[1]}",
+        "bound": f"communication and waiting in the {noun}s they hold back",
+        "rate": rate[1] if rate else "",
+        "loss": "loss",
+    }
+    shown = {row: titles[row] for row in rows}
+    return {"data": traces, "layout": _layout(shown, steps, x, unit[0], noun)}
+
+
+def held(steps: pd.DataFrame, bound: str) -> Floats:
+    """Which part of the steps that `bound` holds back is communication and waiting. [steps]
+
+    NaN for all other steps.
+    """
+    moved = sum((np.nan_to_num(_values(steps, c)) for c in HELD.values()), np.zeros(len(steps)))
+    share = np.clip(moved / _values(steps, "seconds"), 0.0, 1.0)
+    return np.where(bound_by(steps, bound), share, np.nan)
+
+
+def _longest(steps: pd.DataFrame) -> float:
+    return float(np.nanmax(_values(steps, "seconds"), initial=0.0))
+
+
+def _times(
+    steps: pd.DataFrame, bars: Columns, x: Floats, unit: tuple[float, str]
+) -> list[dict[str, Any]]:
+    """Columns by class; where a column is the mean of several steps, each of them as a line."""
+    traces = [_heading(steps, bars, unit), *_stack(steps, bars, unit)]
+    if len(bars.starts) < len(steps):
+        # The columns answer for it: a tooltip of one step beside means would mislead.
+        drawn = steps.assign(seconds=steps["seconds"] / unit[0])
+        each = _line("each step, outliers kept", x, drawn, "seconds", "y")
+        traces.append(each | {"hoverinfo": "skip", "hovertemplate": None})
+    return traces + _beyond(x, steps, unit[0])
 
 
 def bound_by(steps: pd.DataFrame, bound: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -90,13 +128,15 @@ def _values(steps: pd.DataFrame, column: str) -> Floats:
     return steps[column].to_numpy(dtype=float, na_value=np.nan)
 
 
-def _stack(steps: pd.DataFrame, bars: Columns) -> list[dict[str, Any]]:
+def _stack(steps: pd.DataFrame, bars: Columns, unit: tuple[float, str]) -> list[dict[str, Any]]:
     parts = {c: _values(steps, c) for c in STACK if _known(steps, c)}
     explained = sum((np.nan_to_num(p) for p in parts.values()), start=np.zeros(len(steps)))
     rest = _values(steps, "seconds") - explained
-    rest[np.abs(rest) < 1e-3 * np.nan_to_num(_values(steps, "seconds"))] = np.nan
+    rest[np.abs(rest) < LEAST * np.nan_to_num(_values(steps, "seconds"))] = np.nan
     parts["unknown"] = np.where(rest > 0, rest, np.nan)
-    means = {role: bars.mean(values) for role, values in parts.items()}
+    means = {role: bars.mean(values) / unit[0] for role, values in parts.items()}
+    least = LEAST * max(float(np.nanmax(mean, initial=0.0)) for mean in means.values())
+    edge = {"color": colour("paper"), "width": 1 if len(bars.starts) <= AIRY else 0}
     return [
         {
             "type": "bar",
@@ -106,15 +146,15 @@ def _stack(steps: pd.DataFrame, bars: Columns) -> list[dict[str, Any]]:
             "y": numbers(mean),
             "width": numbers(bars.width, 9),
             "customdata": bars.labels,
-            "marker": fill(role),
-            "hovertemplate": "%{y:.3s}s<extra>" + LABEL[role] + "</extra>",
+            "marker": fill(role) | {"line": edge},
+            "hovertemplate": f"%{{y:,.3r}} {unit[1]}<extra>{LABEL[role]}</extra>",
         }
         for role, mean in means.items()
-        if np.nanmax(mean, initial=0.0) > 0  # what takes no time is neither drawn nor named
+        if np.nanmax(mean, initial=0.0) > least
     ]
 
 
-def _heading(steps: pd.DataFrame, bars: Columns) -> dict[str, Any]:
+def _heading(steps: pd.DataFrame, bars: Columns, unit: tuple[float, str]) -> dict[str, Any]:
     """First line of a tooltip: which steps a column is of, and how long they take."""
     return {
         "type": "scatter",
@@ -122,29 +162,48 @@ def _heading(steps: pd.DataFrame, bars: Columns) -> dict[str, Any]:
         "meta": "columns",
         "name": "",
         "x": numbers(bars.x, 9),
-        "y": numbers(bars.mean(_values(steps, "seconds"))),
+        "y": numbers(bars.mean(_values(steps, "seconds")) / unit[0]),
         "customdata": bars.labels,
         "marker": {"color": "rgba(0,0,0,0)"},
-        "hovertemplate": "<b>%{customdata}: %{y:.3s}s</b><extra></extra>",
+        "hovertemplate": f"<b>%{{customdata}}: %{{y:,.3r}} {unit[1]}</b><extra></extra>",
     }
 
 
 def _strips(steps: pd.DataFrame, bars: Columns) -> list[dict[str, Any]]:
+    """Which steps are held back, as high as by how much; of many in a column, their mean."""
+    size = np.diff(np.append(bars.starts, len(steps)))
+    shares = {bound: held(steps, bound) for bound in HELD if bound_by(steps, bound).any()}
+    counts = {
+        bound: np.add.reduceat(np.isfinite(share).astype(int), bars.starts)
+        for bound, share in shares.items()
+    }
+    degree = {bound: bars.mean(share) for bound, share in shares.items()}
     return [
         {
             "type": "bar",
             "meta": f"bound-{bound}",
             "name": f"{bound}-bound",
             "x": numbers(bars.x, 9),
-            "y": numbers(bars.mean(bound_by(steps, bound).astype(float)), 3),
+            "y": numbers(degree[bound] * counts[bound] / size, 3),
             "width": numbers(bars.width, 9),
+            "customdata": [
+                _of_them(int(count), int(of), float(share))
+                for count, of, share in zip(counts[bound], size, degree[bound], strict=True)
+            ],
             "yaxis": "y2",
-            "marker": fill(role),
-            "hovertemplate": "%{y:.0%} of these steps<extra>" + f"{bound}-bound</extra>",
+            "marker": fill(HELD[bound]),
+            "hovertemplate": f"%{{customdata}}<extra>{bound}-bound</extra>",
         }
-        for bound, role in HELD.items()
-        if bound_by(steps, bound).any()
+        for bound in shares
     ]
+
+
+def _of_them(count: int, of: int, share: float) -> str:
+    """How many steps of a column are held back, and by how much."""
+    if not count:
+        return ""
+    part = format_share(share)
+    return part if of == 1 else f"{count:,} of {of:,} steps, {part} of their time"
 
 
 def _line(name: str, x: Floats, steps: pd.DataFrame, column: str, yaxis: str) -> dict[str, Any]:
@@ -166,7 +225,7 @@ def _line(name: str, x: Floats, steps: pd.DataFrame, column: str, yaxis: str) ->
         "customdata": [f"{n:,}" for n in step[kept]],
         "line": {"color": colour(role), "width": 1.4 if len(kept) <= 400 else 0.7},
         "marker": {"size": 4, "color": colour(role)},
-        "hovertemplate": "%{y:.4~g}<extra>" + name + ", step %{customdata}</extra>",
+        "hovertemplate": "%{y:,.5~r}<extra>" + name + ", step %{customdata}</extra>",
     }
 
 
@@ -187,7 +246,7 @@ def highest(seconds: Floats) -> float | None:
     return usual if float(known.max()) > 1.5 * usual else None
 
 
-def _beyond(x: Floats, steps: pd.DataFrame) -> list[dict[str, Any]]:
+def _beyond(x: Floats, steps: pd.DataFrame, unit: float) -> list[dict[str, Any]]:
     """Steps too slow for the axis, as triangles at its end that say how slow."""
     seconds = _values(steps, "seconds")
     end = highest(seconds)
@@ -202,7 +261,7 @@ def _beyond(x: Floats, steps: pd.DataFrame) -> list[dict[str, Any]]:
             "meta": "beyond",
             "name": "slower than the axis shows",
             "x": numbers(x[over], 9),
-            "y": numbers(np.full(len(over), 0.97 * end)),
+            "y": numbers(np.full(len(over), 0.97 * end / unit)),
             "text": [format_seconds(s) for s in seconds[over]],
             "customdata": [f"{n:,}" for n in steps["step"].to_numpy(dtype=np.int64)[over]],
             "textposition": "middle right",
@@ -213,34 +272,38 @@ def _beyond(x: Floats, steps: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _layout(rows: list[str], steps: pd.DataFrame, x: Floats, rate: str) -> dict[str, Any]:
-    titles = {"time": "time of one step", "bound": "", "rate": rate, "loss": "loss"}
+def _layout(
+    titles: dict[str, str], steps: pd.DataFrame, x: Floats, unit: float, noun: str
+) -> dict[str, Any]:
+    """Panels over each other, by what stands above each."""
     names = {"time": "yaxis", "bound": "yaxis2", "rate": "yaxis3", "loss": "yaxis4"}
-    domains = _domains(rows)
+    domains = _domains(list(titles))
     more: dict[str, Any] = {
-        names[row]: axis("", domain=list(domain), fixedrange=True, nticks=4)
+        names[row]: axis("", domain=list(domain), fixedrange=True, nticks=4, separatethousands=True)
         for row, domain in domains.items()
     }
-    if "time" in rows:
-        more["yaxis"] |= {"rangemode": "tozero", "ticksuffix": "s", "tickformat": "~s"}
+    if "time" in titles:
+        more["yaxis"] |= {"rangemode": "tozero"}
         end = highest(_values(steps, "seconds"))
         if end is not None:
-            more["yaxis"]["range"] = [0, end]
-    if "bound" in rows:
-        more["yaxis2"] |= {"range": [0, 1], "showticklabels": False, "showgrid": False}
-    last = "y" + names[rows[-1]].removeprefix("yaxis")
-    bottom = axis("optimizer step", anchor=last, showgrid=False, tickformat=",d")
-    heading = {"unifiedhovertitle": {"text": " "}} if "time" in rows else {}
-    height = 120 + round(sum(_ROWS[row] for row in rows) * 420)
+            more["yaxis"]["range"] = [0, end / unit]
+    if "bound" in titles:
+        more["yaxis2"] |= {"range": [0, 1], "tickvals": [0, 0.5, 1]}
+        more["yaxis2"] |= {"ticktext": ["0", "50 %", "100 %"]}
+    last = "y" + names[list(titles)[-1]].removeprefix("yaxis")
+    words = "optimizer step" if noun == "step" else f"{noun}, as printed"
+    bottom = axis(words, anchor=last, showgrid=False, tickformat=",d")
+    heading = {"unifiedhovertitle": {"text": " "}} if "time" in titles else {}
     return layout(
-        height,
+        120 + round(sum(_ROWS[row] for row in titles) * 420),
         margin={"l": 62, "r": 12, "t": 24, "b": 40},
         barmode="stack",
         bargap=0,
         hovermode="x unified",
         dragmode="zoom",
-        xaxis=bottom | _ticks(steps, x) | {"range": _reach(x)} | heading,
-        shapes=_launches(steps, x),
+        meta={"unit": unit, "noun": noun},
+        xaxis=bottom | step_ticks(steps, x) | {"range": _reach(x)} | heading,
+        shapes=launch_lines(steps, x),
         annotations=[panel_title(titles[row], top) for row, (_, top) in domains.items()],
         **more,
     )
@@ -253,7 +316,7 @@ def _reach(x: Floats) -> list[float]:
 
 
 def _domains(rows: list[str]) -> dict[str, tuple[float, float]]:
-    gaps = [0.015 if row == "bound" else 0.08 for row in rows[1:]]
+    gaps = [0.08 for _ in rows[1:]]
     scale = (1 - sum(gaps)) / sum(_ROWS[row] for row in rows)
     domains, top = {}, 1.0
     for row, gap in zip(rows, [*gaps, 0.0], strict=True):
@@ -261,35 +324,3 @@ def _domains(rows: list[str]) -> dict[str, tuple[float, float]]:
         domains[row] = (round(bottom, 4), round(top, 4))
         top = bottom - gap
     return domains
-
-
-def _ticks(steps: pd.DataFrame, x: Floats) -> dict[str, Any]:
-    """Step numbers at the ticks where the axis is not the step number itself."""
-    numbers_ = steps["step"].to_numpy(dtype=float)
-    if np.array_equal(x, numbers_):
-        return whole_ticks(x)
-    at = np.unique(np.linspace(0, len(x) - 1, min(len(x), 9)).astype(int))
-    return {
-        "tickmode": "array",
-        "tickvals": numbers(x[at], 9),
-        "ticktext": [f"{int(n):,}" for n in numbers_[at]],
-    }
-
-
-def _launches(steps: pd.DataFrame, x: Floats) -> list[dict[str, Any]]:
-    """A line where a new launch begins."""
-    segment = steps["segment"].to_numpy(dtype=float, na_value=0.0)
-    return [
-        {
-            "type": "line",
-            "xref": "x",
-            "yref": "paper",
-            "x0": float((x[at - 1] + x[at]) / 2),
-            "x1": float((x[at - 1] + x[at]) / 2),
-            "y0": 0,
-            "y1": 1,
-            "line": {"color": colour("muted"), "width": 1, "dash": "dot"},
-            "label": {"text": "new launch", "textposition": "end", "font": {"size": 10}},
-        }
-        for at in np.flatnonzero(np.diff(segment)) + 1
-    ]

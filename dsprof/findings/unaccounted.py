@@ -21,9 +21,11 @@ from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import UNACCOUNTED_CRITICAL, UNACCOUNTED_WARNING, grade
 from dsprof.grammar import TimerFlavour
 from dsprof.run.versions import parse
-from dsprof.units import format_seconds, format_share
+from dsprof.units import format_count, format_seconds, format_share
 
 _RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
+#: Metric whose line proves the seconds of a step, by how they are known.
+_STATED: Final = {"logged": "step_seconds", "throughput": "samples_per_second"}
 _EVERY_PHASE = "times every phase of every rank"
 
 
@@ -272,6 +274,25 @@ def _suspects(facts: Facts) -> str:
 
 
 def _step_line(facts: Facts) -> tuple[Evidence, ...]:
+    """The line that states the time of the last step, or the rate that it follows from."""
     row = facts.steps.iloc[-1]
-    text = f"step {whole(row['step'])} takes {format_seconds(row['seconds'])}"
-    return (row_evidence(row, text),)
+    step, takes = f"step {whole(row['step']):,}", format_seconds(row["seconds"])
+    metric = _STATED.get(str(row["seconds_from"]), "")
+    told = _lines_of(facts, row, metric)
+    if told.empty:
+        return (row_evidence(row, f"{step} takes {takes}"),)
+    last = told.iloc[-1]
+    if metric == "step_seconds":
+        return (row_evidence(last, f"{step} takes {takes}"),)
+    rate = last["value"]
+    batch = format_count(round(rate * row["seconds"]))
+    return (row_evidence(last, f"{step}: {format_count(rate)} samples/s, so {batch} take {takes}"),)
+
+
+def _lines_of(facts: Facts, row: pd.Series, metric: str) -> pd.DataFrame:
+    """Rows of a metric in the step of `row`."""
+    events = facts.run.told
+    mine = events[(events["name"] == metric).to_numpy(dtype=bool)]
+    for key in ("segment", "engine", "step"):
+        mine = mine[(mine[key] == row[key]).to_numpy(dtype=bool, na_value=False)]
+    return mine

@@ -9,14 +9,15 @@ import pandas as pd
 from dsprof.analysis.collectives import covered_steps, told_once, trusted
 from dsprof.charts import bandwidths, ceiling, comm_sizes, limit_of
 from dsprof.page import words
-from dsprof.page.model import Among, Cell, Chart, Section, Table
+from dsprof.page.model import Among, Cell, Chart, Section, Table, without_empty
 from dsprof.page.proofs import among
-from dsprof.units import format_bandwidth, format_bytes, format_count
+from dsprof.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from dsprof.run import Run
 
 ROWS = 200  #: of the table
+_OPTIONAL = (4, 6)  #: columns that most sources have nothing for: exposed, of the ceiling
 _OWN = "log_summary_barrier"  #: what DeepSpeed's logger of calls adds for its own summary
 
 
@@ -31,23 +32,22 @@ def comm_section(run: Run) -> Section:
         return Section("communication", title, why=why)
     comm = told_once(run.comm)
     comm = comm[comm["op"] != _OWN].reset_index(drop=True)
-    sure = trusted(comm)
-    steps = covered_steps(sure if len(sure) else comm, run.steps)
+    every = len(comm)
+    comm, steps = _inside(comm, run.steps)
+    left = every - len(comm)
     unit = "per step" if steps else "since the start"
-    inside = _inside(comm, run.steps) if steps else comm
-    left = len(comm) - len(inside)
-    comm = inside
     sizes = comm_sizes(comm, steps or 1)
     best = ceiling(sizes, run.meta.get("link_bytes_per_second"))
     table = _comm_table(comm, sizes, best[0] if best else None, unit)
     figure = bandwidths(sizes, best, unit)
-    lead = f"{_covers(comm, steps)} Bus bandwidth as nccl-tests defines it."
+    lead: list[str | Cell] = [f"{_covers(comm, steps)} Bus bandwidth as nccl-tests defines it."]
     if left:
-        lead += (
+        lead.append(
             f" {words.count_of(left, 'call')} before the first step or behind the last: left out."
         )
     if best:
-        lead += f" The link's ceiling is {format_bandwidth(best[0])}, {best[1]}."
+        told = words.rate_column([*sizes["busbw"].head(ROWS), best[0]])[-1]  # as in the table
+        lead += [" The link's ceiling is ", _ceiling(comm, sizes, best[0], told), f", {best[1]}."]
     if figure is None:
         return Section("communication", title, lead=lead, tables=[table])
     label = "Bus bandwidth of each operation over message size; larger marks cost more time."
@@ -60,12 +60,29 @@ def comm_section(run: Run) -> Section:
     )
 
 
-def _inside(comm: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Calls that steps made: none of set-up, none behind the last step. Tables are sums of all."""
+def _ceiling(comm: pd.DataFrame, sizes: pd.DataFrame, best: float, told: str) -> Cell:
+    """The ceiling, with the lines of the calls that reach it where calls of this run do."""
+    reached = sizes.loc[sizes["busbw"] == best, "rows"]
+    if reached.empty:
+        return Cell(told)
+    return Cell(told, among=among(comm.iloc[reached.iloc[0]].fillna({"seconds": 0.0})))
+
+
+def _inside(comm: pd.DataFrame, steps: pd.DataFrame) -> tuple[pd.DataFrame, int | None]:
+    """Calls that steps made, and how many steps; all calls where no step is known.
+
+    None of set-up is among them, and none behind the last step. Tables are sums of all.
+    """
     number = comm["step"].astype("float64")
     last = float(steps["step"].max()) if len(steps) else float("inf")
     kept = comm["total"].astype(bool) | (number <= last)
-    return comm[kept.to_numpy(dtype=bool)].reset_index(drop=True)
+    inside = comm[kept.to_numpy(dtype=bool)].reset_index(drop=True)
+    for calls in (inside, comm):
+        sure = trusted(calls)
+        count = covered_steps(sure if len(sure) else calls, steps)
+        if count:
+            return (inside if len(inside) else comm), count
+    return comm, None
 
 
 def _covers(comm: pd.DataFrame, steps: int | None) -> str:
@@ -89,7 +106,7 @@ def _comm_table(comm: pd.DataFrame, sizes: pd.DataFrame, best: float | None, uni
         rows.append(
             [
                 Cell(str(row["op"])),
-                Cell(format_bytes(row["bytes"]) if words.known(row["bytes"]) else "–"),
+                Cell(_message(row["bytes"])),
                 Cell(format_count(round(row["count"], 4)), among=lines),
                 _cost(row, time, widest, lines),
                 _proved(exposed, lines),
@@ -109,13 +126,23 @@ def _comm_table(comm: pd.DataFrame, sizes: pd.DataFrame, best: float | None, uni
         "limited by",
     ]
     left = len(sizes) - len(rows)
-    return Table(
-        "Communication by operation and message size",
-        head,
-        rows,
-        numeric=frozenset({1, 2, 3, 4, 5, 6}),
-        more=f"{left:,} cheaper rows are not shown." if left > 0 else "",
+    return without_empty(
+        Table(
+            "Communication by operation and message size",
+            head,
+            rows,
+            numeric=frozenset({1, 2, 3, 4, 5, 6}),
+            more=f"{left:,} cheaper rows are not shown." if left > 0 else "",
+        ),
+        *_OPTIONAL,
     )
+
+
+def _message(size: float) -> str:
+    """Size of one message; bytes are counted whole."""
+    if not words.known(size):
+        return "–"
+    return f"{size:,.0f} B" if size < 1024 else format_bytes(size)
 
 
 def _proved(text: str, lines: Among | None) -> Cell:

@@ -16,10 +16,19 @@ from dsprof.page.classes import drawn_classes
 from dsprof.page.communication import comm_section
 from dsprof.page.configuration import Setting, settings, settled
 from dsprof.page.excerpts import Wanted, excerpts
+from dsprof.page.gpus import gpu_section
 from dsprof.page.model import Cell, Place, Section
+from dsprof.page.proofs import windows
 from dsprof.page.ranks import rank_section
-from dsprof.page.resources import gpu_section, memory_section, training_section
-from dsprof.page.steps import Typical, engines, phase_section, time_section, typical_rows
+from dsprof.page.resources import memory_section, training_section
+from dsprof.page.steps import (
+    Typical,
+    engines,
+    lines_of_steps,
+    phase_section,
+    time_section,
+    typical_rows,
+)
 from dsprof.page.tracks import SPACIOUS, Spans, line_spans, thinned, track, with_broken_losses
 from dsprof.page.trust import doubt_section, problem_section
 from dsprof.page.verdict import Told, Verdict, told, verdict
@@ -36,6 +45,7 @@ class Contents:
         tracks: every step, per engine, for the page's script.
         sources: names that proofs point at by position.
         lines: the text of lines that proofs point at, by source and number.
+        windows: over how many steps the timers of such a line sum, where over several.
     """
 
     title: str
@@ -46,6 +56,7 @@ class Contents:
     sources: list[str]
     tracks: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, dict[int, str]] = field(default_factory=dict)
+    windows: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +85,7 @@ def contents(run: Run) -> Contents:
         tracks={str(p.number): track(p.steps, p.phases, p.spans) for p in parts},
     )
     page.lines = excerpts(_wanted(page, parts), _lines)
+    page.windows = windows(run.told, run.phases, page.lines)
     page.settings = settled(page.settings, page.lines)
     return page
 
@@ -90,9 +102,20 @@ def _engine(run: Run, number: int, whole: pd.DataFrame, sources: list[str]) -> E
 
 def _step_sections(run: Run, parts: list[Engine]) -> list[Section]:
     many = len(parts) > 1
+    noun = "record" if run.counted else "step"
     return [
-        *(time_section(p.number, p.steps, many, p.told, counted=run.counted) for p in parts),
-        *(phase_section(run, p.number, p.steps, p.phases, many) for p in parts),
+        *(
+            time_section(
+                p.number,
+                p.steps,
+                many,
+                p.told,
+                noun=noun,
+                lines=lines_of_steps(run.told, p.phases),
+            )
+            for p in parts
+        ),
+        *(phase_section(run, p.number, p.steps, p.phases, many=many, noun=noun) for p in parts),
     ]
 
 
@@ -179,6 +202,7 @@ def _cells(page: Contents) -> Iterator[Cell]:
     yield from (part.seconds for part in page.verdict.parts)
     yield from (cell for _, cell in page.verdict.facts)
     for section in page.sections:
+        yield from section.said
         tables = [*section.tables, *(chart.table for chart in section.charts)]
         for table in filter(None, tables):
             for row in table.rows:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_steps
 from dsprof.page import words
-from dsprof.page.clock import span
+from dsprof.page.clock import Moment, span
 from dsprof.page.model import Among, Cell, Place
-from dsprof.page.proofs import among, rate_lines
+from dsprof.page.proofs import among, ends_of, rate_lines, recorded
 from dsprof.units import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def facts(run: Run) -> list[tuple[str, Cell]]:
-    """What is known of the run, each with the line that tells it where one does."""
-    known = {**run.config, **run.meta}
+    """What is known of the run, each with the lines that tell it where some do."""
+    known, own = {**run.config, **run.meta}, recorded(run.told)
     said = {
         "Framework": _framework(known, run.told["pattern"]),
         "Ranks": _ranks(known),
@@ -28,17 +29,18 @@ def facts(run: Run) -> list[tuple[str, Cell]]:
         "Batch": _batch(known),
         "Model": _model(known),
         "Network": known.get("network"),
-        "Steps": _steps(run.steps, counted=run.counted),
+        "Steps": _steps(run.steps, "recorded" if own else "printed", counted=run.counted),
         "Launches": _launches(run.told["segment"]),
-        "Time": _time(span(run.meta.get("sources") or [], run.told["at"])),
+        "Time": _time(span(run.meta.get("sources") or [], run.told), utc=own),
         "Read from": _sources(known),
+        "Throughput": _throughput(run.steps, run.told),
     }
     rows = run.told[run.told["kind"] == "config"]
-    found = [
-        (label, _proved(str(value), label, rows, known)) for label, value in said.items() if value
+    return [
+        (label, told if isinstance(told, Cell) else _proved(str(told), label, rows, known))
+        for label, told in said.items()
+        if told
     ]
-    rate = _throughput(run.steps, run.told)
-    return [*found, ("Throughput", rate)] if rate else found
 
 
 #: Facts that lines of the configuration state, each number by its own.
@@ -140,7 +142,7 @@ def _batch(known: dict[str, Any]) -> str:
     said = [
         f"{format_count(whole)} samples a step" if whole else "",
         f"micro-batch {micro}" if micro else "",
-        f"{times} accumulation steps" if times else "",
+        words.count_of(int(times), "accumulation step") if times else "",
     ]
     return ", ".join(filter(None, said))
 
@@ -154,13 +156,20 @@ def _model(known: dict[str, Any]) -> str:
     )
 
 
-def _steps(steps: pd.DataFrame, *, counted: bool) -> str:
+def _steps(steps: pd.DataFrame, how: str, *, counted: bool) -> Cell | None:
+    """How many steps there are, by the lines of the first and the last."""
     if steps.empty:
-        return ""
-    if counted:
-        return f"{words.count_of(len(steps), 'record')}, of which steps is unknown"
-    first, last = int(steps["step"].min()), int(steps["step"].max())
-    return f"{words.count_of(len(steps), 'step')} printed, {first:,} to {last:,}"
+        return None
+    number = steps["step"].to_numpy(dtype=np.int64)
+    low, high = steps.iloc[int(number.argmin())], steps.iloc[int(number.argmax())]
+    ends = {w: Place.of(row["source"], row["line"]) for w, row in (("first", low), ("last", high))}
+    many = words.count_of(len(steps), "record" if counted else "step")
+    said = (
+        f"{many}, of which steps is unknown"
+        if counted
+        else f"{many} {how}, {number.min():,} to {number.max():,}"
+    )
+    return Cell(said, among=ends_of(ends, len(steps)))
 
 
 def _launches(segment: pd.Series[Any]) -> str:
@@ -184,14 +193,16 @@ def _throughput(steps: pd.DataFrame, events: pd.DataFrame) -> Cell | None:
     )
 
 
-def _time(told: tuple[pd.Timestamp, pd.Timestamp] | None) -> str:
+def _time(told: tuple[Moment, Moment] | None, *, utc: bool) -> Cell | None:
+    """When the run began and how long it lasted, by the first and the last line with a time."""
     if told is None:
-        return ""
+        return None
     first, last = told
-    zone = " UTC" if first.tzinfo else ", the log's own clock"
-    long = (last - first).total_seconds()
+    zone = " UTC" if utc or first.at.tzinfo else ", the log's own clock"
+    long = (last.at - first.at).total_seconds()
     lasting = f", for {format_seconds(long)}" if long > 0 else ""
-    return f"{first:%Y-%m-%d %H:%M:%S}{zone}{lasting}"
+    ends = {"first": first.place, "last": last.place}
+    return Cell(f"{first.at:%Y-%m-%d %H:%M:%S}{zone}{lasting}", among=ends_of(ends))
 
 
 def _sources(known: dict[str, Any]) -> str:

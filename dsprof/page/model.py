@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -64,15 +64,39 @@ class Table:
     more: str = ""  # what was left out
 
 
+def without_empty(table: Table, *columns: int) -> Table:
+    """The table without columns that hold nothing, among some or among all."""
+    columns = columns or tuple(range(len(table.head)))
+    return without(table, *(i for i in columns if all(row[i].text == "–" for row in table.rows)))
+
+
+def without(table: Table, *columns: int) -> Table:
+    """The table without some columns."""
+    kept = [i for i in range(len(table.head)) if i not in columns]
+    return replace(
+        table,
+        head=[table.head[i] for i in kept],
+        rows=[[row[i] for i in kept] for row in table.rows],
+        numeric=frozenset(place for place, i in enumerate(kept) if i in table.numeric),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A figure, what it says in words, and the table behind it."""
+    """A figure, what it says in words, and the table behind it.
+
+    `scale` says what its colours mean at their ends.
+    """
 
     name: str
     figure: Figure
     label: str
     table: Table | None = None
     note: str = ""
+    scale: tuple[str, str] | None = None
+
+
+Words = str | list[str | Cell]  #: a sentence, or its pieces, of which numbers lead to their lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +105,18 @@ class Section:
 
     name: str
     title: str
-    lead: str = ""
+    lead: Words = ""
     charts: list[Chart] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     why: str = ""
+
+    @property
+    def said(self) -> list[Cell]:
+        """The pieces of the lead."""
+        pieces = [self.lead] if isinstance(self.lead, str) else self.lead
+        return [piece if isinstance(piece, Cell) else Cell(piece) for piece in pieces if piece]
+
+    @property
+    def words(self) -> str:
+        """The lead as one text."""
+        return "".join(piece.text for piece in self.said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,7 @@ _MEASURED: Final = {
     "samples_per_second": ("value", "highest"),
 }
 _STEP: Final = ("segment", "engine", "step")
+_TIMER: Final = ("source", "line", "raw")
 
 
 def among(
@@ -39,14 +41,53 @@ def among(
     return among_at(rows, told, size[told], of, largest)
 
 
-def step_lines(steps: pd.DataFrame, events: pd.DataFrame, phases: pd.DataFrame) -> Among | None:
+def windows(
+    events: pd.DataFrame, phases: pd.DataFrame, lines: Mapping[str, Mapping[int, str]]
+) -> dict[str, dict[int, int]]:
+    """Over how many steps the timers of a line sum, by source and line: a reader must divide.
+
+    Args:
+        lines: the lines that the page carries.
+    """
+    rows = of_kind(events, Kind.PHASE)
+    rows = rows[(rows["steps"] > 1).to_numpy(dtype=bool, na_value=False)]
+    carried = {number for numbers in lines.values() for number in numbers}
+    rows = rows[rows["line"].isin(carried).to_numpy(dtype=bool)]
+    if rows.empty:
+        return {}
+    one = phases.loc[phases["line"].isin(carried), [*_TIMER, "seconds"]]
+    mine = one.astype({"source": "str", "raw": "str"}).groupby(list(_TIMER))["seconds"].max()
+    both = rows.astype({"source": "str", "raw": "str"}).join(mine.rename("one"), on=list(_TIMER))
+    told = both[np.isclose(both["seconds"], both["one"] * both["steps"].astype(float))]
+    found: dict[str, dict[int, int]] = {}
+    for source, line, steps in told[told["seconds"] > 0][["source", "line", "steps"]].to_numpy():
+        found.setdefault(str(source), {})[int(line)] = int(steps)
+    return found
+
+
+def recorded(events: pd.DataFrame) -> bool:
+    """Whether all that is known comes from recordings."""
+    sources = events["source"].dropna().unique()
+    return len(sources) > 0 and all(str(source).endswith(".dsprof") for source in sources)
+
+
+def ends_of(places: Mapping[str, Place | None], of: int = 0) -> Among | None:
+    """Some lines by what each is, those that are known; as many numbers as there are, or `of`."""
+    lines = tuple((word, place) for word, place in places.items() if place)
+    return Among(lines, max(of, len(lines))) if lines else None
+
+
+def step_lines(
+    steps: pd.DataFrame, events: pd.DataFrame, phases: pd.DataFrame | None
+) -> Among | None:
     """The lines that the seconds of `steps` are read from, however they are known.
 
     Args:
         steps: as `main_steps` gives them, known in one way.
+        phases: their timers, where there are any.
     """
     how = str(steps["seconds_from"].iloc[0]) if len(steps) else ""
-    if how == "timers":
+    if how == "timers" and phases is not None:
         return among(_outermost(steps, phases))
     if how == "clock":
         return among(steps)  # the time stands on the line that ends the step

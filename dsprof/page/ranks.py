@@ -9,7 +9,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases, main_steps, pipeline_phases
 from dsprof.analysis.ranks import Straggler, compared_steps, straggler
-from dsprof.charts import rank_map, rank_phases
+from dsprof.charts import beyond_median, rank_map, rank_phases
 from dsprof.findings.thresholds import STRAGGLER_HELD
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
@@ -36,11 +36,17 @@ def rank_section(run: Run) -> Section:
     chart = Chart(
         "ranks",
         rank_map(table),
-        "Time per step of every rank and phase; what is above the median rank is darker.",
+        "Time per step of every rank and phase, beside that of the median rank.",
         _rank_rows(table, told),
+        scale=_scale(table),
     )
     lead = _stages() if _is_pipeline(told) else _waiting(straggler(told))
     return Section("ranks", title, lead=f"{lead} {_compared(told)}", charts=[chart])
+
+
+def _scale(table: pd.DataFrame) -> tuple[str, str]:
+    most = format_seconds(beyond_median(table)[1])
+    return f"{most} faster", f"{most} slower than the median rank"
 
 
 def _lonely(phases: pd.DataFrame) -> str:

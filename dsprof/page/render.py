@@ -82,6 +82,7 @@ def _data(page: Contents) -> dict[str, Any]:
         "tracks": {name: _without(track, "data") for name, track in page.tracks.items()},
         "sources": page.sources,
         "lines": {page.sources.index(s): lines for s, lines in page.lines.items()},
+        "windows": {page.sources.index(s): steps for s, steps in page.windows.items()},
     }
 
 

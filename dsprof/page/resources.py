@@ -1,16 +1,17 @@
-"""Memory, GPU counters and the health of training."""
+"""Memory and the health of training."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pandas as pd
 
 from dsprof.charts import Figure, over_steps, training, unchanged
+from dsprof.events import Kind
 from dsprof.page import words
-from dsprof.page.model import Cell, Chart, Place, Section, Table
+from dsprof.page.model import Cell, Chart, Place, Section, Table, Words, without, without_empty
 from dsprof.page.proofs import among
+from dsprof.run.table import of_kind
 from dsprof.units import format_bytes
 
 if TYPE_CHECKING:
@@ -19,14 +20,18 @@ if TYPE_CHECKING:
 ROWS = 200  #: of one table
 _GIB = float(1 << 30)
 
-_MEMORY = {
+_MEMORY: Final = {
     "max_allocated": ("peak allocated, GiB", _GIB),
     "allocated": ("allocated, GiB", _GIB),
     "max_reserved": ("peak reserved, GiB", _GIB),
     "reserved": ("reserved, GiB", _GIB),
     "host_used": ("host memory, GiB", _GIB),
+    "host_percent": ("host memory, %", 1.0),
+    "host_process": ("resident memory of the process, GiB", _GIB),
+    "swap_percent": ("swap space, %", 1.0),
     "cache_flushes": ("allocator cache flushes", 1.0),
 }
+_ON_GPU: Final = frozenset(_MEMORY[name][0] for name in list(_MEMORY)[:4])
 
 
 def memory_section(run: Run) -> Section:
@@ -37,88 +42,67 @@ def memory_section(run: Run) -> Section:
     figure = over_steps(run.memory, _MEMORY)
     table = _peaks(run.memory)
     limit = run.meta.get("gpu_memory_bytes")
-    lead = (
-        f"One GPU has {format_bytes(limit)}."
-        if limit
-        else "The source does not say how much memory a GPU has."
-    )
+    lead = _limit(run.told, limit)
     if figure is None:
-        return Section("memory", "Memory", lead=lead, tables=[table])
+        return Section("memory", "Memory", lead=lead, tables=[table] if table.rows else [])
     if limit:
         _draw_limit(figure, float(limit) / _GIB)
-    return Section(
-        "memory",
-        "Memory",
-        lead=lead,
-        charts=[Chart("memory", figure, "Memory over optimizer steps, in GiB.", table)],
-    )
+    label = "Memory over optimizer steps."
+    chart = Chart("memory", figure, label, table if table.rows else None)
+    return Section("memory", "Memory", lead=lead, charts=[chart])
+
+
+def _limit(events: pd.DataFrame, limit: float | None) -> Words:
+    if not limit:
+        return "The source does not say how much memory a GPU has."
+    rows = of_kind(events, Kind.CONFIG)
+    told = rows[(rows["name"] == "gpu_memory_bytes").to_numpy(dtype=bool)]
+    place = Place.of(str(told["source"].iloc[0]), told["line"].iloc[0]) if len(told) else None
+    return ["One GPU has ", Cell(format_bytes(limit), place), "."]
 
 
 def _draw_limit(figure: Figure, limit: float) -> None:
+    """A line where the memory of a GPU ends, in each panel of such memory."""
     layout = figure["layout"]
-    line = {"color": layout["yaxis"]["tickfont"]["color"], "width": 1, "dash": "dash"}
-    ends = {"xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": limit, "y1": limit}
-    layout["shapes"] = [{"type": "line", **ends, "line": line}]
+    quiet = layout["yaxis"]["tickfont"]
+    for row, title in enumerate([note["text"] for note in layout["annotations"]]):
+        if title not in _ON_GPU:
+            continue
+        place = {"xref": "paper", "yref": "y" if row == 0 else f"y{row + 1}"}
+        ends = place | {"x0": 0, "x1": 1, "y0": limit, "y1": limit}
+        line = {"color": quiet["color"], "width": 1, "dash": "dash"}
+        layout["shapes"].append({"type": "line", **ends, "line": line})
+        words = {"text": f"all of one GPU: {limit:,.4g} GiB", "showarrow": False, "font": quiet}
+        corner = {"x": 1, "xanchor": "right", "y": limit, "yanchor": "top"}
+        layout["annotations"].append(place | corner | words)
 
 
 def _peaks(memory: pd.DataFrame) -> Table:
     told = memory[memory["bytes"].notna()]
-    parts = list(told.groupby(["name", "rank"], observed=True, dropna=False))[:ROWS]
+    by = ["name", "segment", "rank"]
+    parts = list(told.groupby(by, observed=True, dropna=False))[:ROWS]
     ends = [(part.iloc[0], part.iloc[int(part["bytes"].argmax())]) for _, part in parts]
     said = words.byte_column(row["bytes"] for both in ends for row in both)
     rows = [
         [
-            Cell(str(name).replace("_", " ")),
+            Cell(_MEMORY.get(str(name), (str(name),))[0].partition(",")[0]),
+            Cell(f"{int(start['segment']) + 1}"),
             Cell(_rank(rank)),
             Cell(first, Place.of(str(start["source"]), start["line"])),
             Cell(highest, Place.of(str(top["source"]), top["line"])),
-            Cell(f"{int(top['step']):,}" if words.known(top["step"]) else "not told"),
+            Cell(f"{int(top['step']):,}" if words.known(top["step"]) else "–"),
         ]
-        for ((name, rank), _), (start, top), first, highest in zip(
+        for ((name, _segment, rank), _), (start, top), first, highest in zip(
             parts, ends, said[::2], said[1::2], strict=True
         )
     ]
-    head = ["memory", "rank", "first", "highest", "at step"]
-    return Table("Memory by rank", head, rows, numeric=frozenset({1, 2, 3, 4}))
+    head = ["memory", "launch", "rank", "first", "highest", "at step"]
+    table = Table("Memory by rank", head, rows, numeric=frozenset({1, 2, 3, 4, 5}))
+    return without_empty(table if len(told["segment"].unique()) > 1 else without(table, 1))
 
 
 def _rank(rank: Any) -> str:
-    return str(int(rank)) if words.known(rank) else "not told"
-
-
-def gpu_section(run: Run) -> Section:
-    """Counters of the GPUs themselves."""
-    names = [str(n) for n in run.gpu["name"].dropna().unique()] if len(run.gpu) else []
-    if not names:
-        why = "Logs have no GPU counters (clocks, temperature, power, use). A recording has them."
-        return Section("gpu", "GPU counters", why=why)
-    titles = {name: (name.replace("_", " "), 1.0) for name in names[:6]}
-    figure = over_steps(run.gpu, titles)
-    charts = [Chart("gpu", figure, "GPU counters over optimizer steps.")] if figure else []
-    return Section("gpu", "GPU counters", charts=charts, tables=[_counters(run.gpu)])
-
-
-def _counters(gpu: pd.DataFrame) -> Table:
-    rows = []
-    for (name, rank), part in gpu.groupby(["name", "rank"], observed=True, dropna=False):
-        values = part["value"].where(part["value"].notna(), part["bytes"]).astype(float)
-        if values.notna().any():
-            rows.append(
-                [Cell(str(name).replace("_", " ")), Cell(_rank(rank)), *_spread(part, values)]
-            )
-    head = ["counter", "rank", "lowest", "median", "highest"]
-    return Table("GPU counters by rank", head, rows[:ROWS], numeric=frozenset({1, 2, 3, 4}))
-
-
-def _spread(part: pd.DataFrame, values: pd.Series[Any]) -> list[Cell]:
-    """Lowest, median and highest value, each with the line nearest to it."""
-    known = values.to_numpy(dtype=float, na_value=np.nan)
-    cells = []
-    for quantile in (0, 50, 100):
-        value = float(np.nanpercentile(known, quantile))
-        row = part.iloc[int(np.nanargmin(np.abs(known - value)))]
-        cells.append(Cell(f"{value:,.4g}", Place.of(str(row["source"]), row["line"])))
-    return cells
+    return str(int(rank)) if words.known(rank) else "–"
 
 
 #: Metrics that a source may tell although no step is known to have ended.
@@ -137,17 +121,25 @@ def training_section(run: Run) -> Section:
     figure, flat = training(steps), unchanged(steps)
     if figure is None and not flat:
         return _training_alone(title, run.told)
-    lead = ". ".join(f"{name.capitalize()}: {value:.4g} throughout" for name, value in flat.items())
+    lead: list[str | Cell] = []
+    for name, (label, value) in flat.items():
+        lines = among(_told(run.told, name), "value")
+        lead += [f"{label.capitalize()}: ", Cell(f"{value:,.10g}", among=lines), " throughout. "]
     charts = [Chart("training", figure, title + " over optimizer steps.")] if figure else []
-    return Section("training", title, lead=lead and lead + ".", charts=charts)
+    return Section("training", title, lead=lead, charts=charts)
+
+
+def _told(events: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Rows of a metric that have a value."""
+    rows = of_kind(events, Kind.METRIC)
+    return rows[(rows["name"] == name).to_numpy(dtype=bool) & rows["value"].notna().to_numpy()]
 
 
 def _training_alone(title: str, events: pd.DataFrame) -> Section:
     """What lines outside any optimizer step tell."""
-    metrics = events[events["kind"] == "metric"]
     rows = []
     for name, label in _ALONE.items():
-        told = metrics[(metrics["name"] == name) & metrics["value"].notna()]
+        told = _told(events, name)
         if told.empty:
             continue
         ends = [f"{told['value'].sum():,.6g}"] if name == "overflow" else _ends(told["value"])

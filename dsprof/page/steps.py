@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_steps
-from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, icicle, timeline
+from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, held, icicle, timeline
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
-from dsprof.page.proofs import among_at
+from dsprof.page.proofs import among_at, step_lines
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -61,26 +61,48 @@ def time_section(
     many: bool,
     of: int | None = None,
     *,
-    counted: bool = False,
+    noun: str = "step",
+    lines: Lines = lambda _: None,
 ) -> Section:
     """The chart of every step; one per engine.
 
     Args:
         of: steps before thinning.
-        counted: the source numbers no step, and these are its records.
+        noun: what `steps` are: steps, or records that nobody knows the steps of.
+        lines: the lines that the seconds of some rows of `steps` are read from.
     """
     name = f"steps-{engine}"
-    noun = "Records (steps unknown)" if counted else "Steps"
-    title = f"{noun} of engine {engine}" if many else noun
-    figure = timeline(steps)
+    title = "Steps" if noun == "step" else f"{noun.capitalize()}s (steps unknown)"
+    title += f" of engine {engine}" if many else ""
+    figure = timeline(steps, noun)
     if figure is None:
         return Section(name, title, why=NO_STEPS)
     return Section(
         name,
         title,
-        lead=_lead(steps) + _kept(len(steps), of),
-        charts=[Chart(name, figure, _label(steps), note=_note(steps))],
+        lead=[*_lead(steps, noun, lines), _kept(len(steps), of)],
+        charts=[Chart(name, figure, _label(steps, noun), note=_note(steps, noun))],
     )
+
+
+Lines = Callable[[pd.DataFrame], Among | None]
+
+
+def lines_of_steps(events: pd.DataFrame, table: PhaseTable | None) -> Lines:
+    """The lines that the seconds of some steps are read from.
+
+    Args:
+        events: of the run.
+        table: the phases of the steps asked for, which their index counts.
+    """
+
+    def lines(steps: pd.DataFrame) -> Among | None:
+        if table is None:
+            return step_lines(steps, events, None)
+        at = table.last[steps.index].ravel()
+        return step_lines(steps, events, table.told.iloc[at[at >= 0]])
+
+    return lines
 
 
 def _kept(kept: int, of: int | None) -> str:
@@ -89,64 +111,97 @@ def _kept(kept: int, of: int | None) -> str:
     return f" {kept:,} of {of:,} steps are kept in this page, slow and fast ones among them."
 
 
-def _label(steps: pd.DataFrame) -> str:
+def _label(steps: pd.DataFrame, noun: str) -> str:
     return (
-        f"Time of {words.count_of(len(steps), 'step')} by class, throughput and loss. Arrow keys "
-        "move from step to step, Enter opens one, plus and minus zoom, 0 shows the whole run."
+        f"Time of {words.count_of(len(steps), noun)} by class, throughput and loss. Arrow keys "
+        f"move from {noun} to {noun}, Enter opens one, plus and minus zoom, 0 shows the whole run."
     )
 
 
-def _lead(steps: pd.DataFrame) -> str:
+def _lead(steps: pd.DataFrame, noun: str, lines: Lines) -> list[str | Cell]:
     main = main_steps(steps)
-    known = main["seconds"]
-    if known.empty:
-        return "The source tells no step times."
-    low, middle, high = np.percentile(known, [5, 50, 95])
-    said = f"Half of the steps take {format_seconds(middle)} or less"
-    said += (
-        f", 9 of 10 between {format_seconds(low)} and {format_seconds(high)}."
-        if len(known) >= 20
-        else "."
-    )
+    main = main[main["seconds"].notna()]
+    if main.empty:
+        return [f"The source tells no {noun} times."]
+
+    def at(percent: int) -> Cell:
+        row = _nearest(main["seconds"], percent)
+        return Cell(format_seconds(main["seconds"].iloc[row]), among=lines(main.iloc[[row]]))
+
+    ends = [at(percent) for percent in (5, 50, 95)]
+    if len(main) >= 20 and len({end.text for end in ends}) == 1:
+        return [f"9 of 10 {noun}s take ", ends[1], ".", _two_times(steps, main, noun)]
+    said: list[str | Cell] = [f"Half of the {noun}s take ", ends[1], " or less"]
+    said += [", 9 of 10 between ", ends[0], " and ", ends[2], "."] if len(main) >= 20 else ["."]
+    return [*said, _two_times(steps, main, noun)]
+
+
+def _nearest(seconds: pd.Series, percent: int) -> int:
+    """Position of the number that so many percent of all numbers do not exceed."""
+    order = np.argsort(seconds.to_numpy(dtype=float), kind="stable")
+    return int(order[max(0, -(-len(order) * percent // 100) - 1)])
+
+
+def _two_times(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
+    """Why the chart shows less than the mean step: it draws timers, which leave something out."""
     same = steps.loc[main.index]
-    drawn = _mean_seconds(same)
+    drawn, known = _mean_seconds(same), float(main["seconds"].mean())
     timers = bool((same["seconds_from"] == "timers").all())
-    if drawn and timers and format_seconds(drawn) != format_seconds(known.mean()):
-        said += (
-            f" Drawn below is what the timers of each step sum to, {format_seconds(drawn)} in "
-            f"the mean of {words.count_of(len(main), 'step')} whose whole time is known to be "
-            f"{format_seconds(known.mean())}."
-        )
-    return said
+    if not drawn or not timers or format_seconds(drawn) == format_seconds(known):
+        return ""
+    return (
+        f" Drawn below is what the timers of each {noun} sum to, {format_seconds(drawn)} in "
+        f"the mean of {words.count_of(len(main), noun)} whose whole time is known to be "
+        f"{format_seconds(known)}."
+    )
 
 
-def _note(steps: pd.DataFrame) -> str:
-    spans = {bound: _spans(steps, bound_by(steps, bound)) for bound in HELD}
-    said = [f"{bound}-bound: {where}" for bound, where in spans.items() if where]
+def _note(steps: pd.DataFrame, noun: str) -> str:
+    said = [
+        f"{bound}-bound: {where}, {_degree(held(steps, bound))}"
+        for bound in HELD
+        for where in [_spans(steps, bound_by(steps, bound), noun)]
+        if where
+    ]
     if not said:
-        return "No step is known to be held back by communication."
-    return f"Marked by the strip below the columns: {'; '.join(said)}."
+        return f"No {noun} is known to be held back by communication."
+    return (
+        f"Marked below the columns, as high as communication and waiting take of the {noun}: "
+        f"{'; '.join(said)}."
+    )
 
 
-def _spans(steps: pd.DataFrame, held: np.ndarray) -> str:
+def _degree(shares: np.ndarray) -> str:
+    """How much of the marked steps is communication and waiting, from the least to the most."""
+    ends = [format_share(float(end)) for end in (np.nanmin(shares), np.nanmax(shares))]
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _spans(steps: pd.DataFrame, marked: np.ndarray, noun: str) -> str:
     """Stretches of marked steps by their numbers."""
-    if not held.any():
+    if not marked.any():
         return ""
     numbers = steps["step"].to_numpy(dtype=np.int64)
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], held.astype(int), [0]])))
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(int), [0]])))
     starts, stops = edges[::2], edges[1::2]
-    count = words.count_of(int(held.sum()), "step")
+    count = words.count_of(int(marked.sum()), noun)
     if len(starts) > 6:
         return f"{count} in {len(starts):,} stretches"
     spans = [
         f"{numbers[a]:,}" if a == b - 1 else f"{numbers[a]:,} to {numbers[b - 1]:,}"
         for a, b in zip(starts, stops, strict=True)
     ]
-    return f"{count}, {', '.join(spans)}"
+    return f"{count} ({', '.join(spans)})"
 
 
 def phase_section(
-    run: Run, engine: int, steps: pd.DataFrame, table: PhaseTable | None, many: bool
+    run: Run,
+    engine: int,
+    steps: pd.DataFrame,
+    table: PhaseTable | None,
+    *,
+    many: bool,
+    noun: str = "step",
 ) -> Section:
     """Icicle of the mean step, and of the mean step before and after a change."""
     name = f"phases-{engine}"
@@ -167,8 +222,8 @@ def phase_section(
     return Section(
         name,
         title,
-        lead=f"Mean of {words.count_of(len(rows), 'step')}, {numbers[0]:,} to {numbers[-1]:,}, and "
-        "of all ranks that tell. Zoom the chart of steps to see the mean of another range here.",
+        lead=f"Mean of {words.count_of(len(rows), noun)}, {numbers[0]:,} to {numbers[-1]:,}, and "
+        f"of all ranks that tell. Zoom the chart of {noun}s to see the mean of another range here.",
         charts=[chart, *_change(run, engine, steps, table)],
     )
 

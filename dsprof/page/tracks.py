@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.charts import HELD, MIXED, STACK, PhaseTable, bound_by, codes_of, step_axis
+from dsprof.analysis.breakdown import main_steps
+from dsprof.charts import HELD, MIXED, STACK, PhaseTable, bound_by, codes_of, held, step_axis
 from dsprof.charts.figure import Whole, keep
 from dsprof.events import Bound
 from dsprof.page.pack import FULL, SHORT, pack_columns
@@ -18,9 +19,19 @@ STEPS = 120_000  #: kept of one engine; a longer run is thinned, and the page sa
 SPACIOUS = 20_000  #: up to here everything is kept in full
 _BOUNDS = [b.value for b in Bound]
 _MEASURES = (
-    "seconds", "loss", "lr", "grad_norm", "loss_scale", "samples_per_second",
+    "seconds", "whole_seconds", "loss", "lr", "grad_norm", "loss_scale", "samples_per_second",
     "tokens_per_second", "tflops", "communication_share",
 )  # fmt: skip
+
+
+#: What the seconds of a step are where the whole of some steps is known beside them.
+_SUMS = {"seconds": "sum of its timers", "whole_seconds": "whole step"}
+
+
+def _whole_known(steps: pd.DataFrame) -> bool:
+    """Whether means are of steps whose whole time a source tells beside their timers."""
+    main = main_steps(steps)
+    return bool((main["seconds"] != steps.loc[main.index, "seconds"]).any())
 
 
 def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[str, Any]:
@@ -35,7 +46,7 @@ def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[
         "step": steps["step"].to_numpy(dtype=np.int64),
         "segment": steps["segment"].to_numpy(dtype=np.int64, na_value=0),
         "x": step_axis(steps),
-        **{f"bound-{b}": bound_by(steps, b).astype(np.int64) for b in HELD},
+        **{f"bound-{b}": held(steps, b) for b in HELD if bound_by(steps, b).any()},
         "bound": _bound_codes(steps),
         "source": spans.source,
         "first_line": spans.first,
@@ -43,7 +54,12 @@ def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[
         "firsts": spans.firsts,
         "lasts": spans.lasts,
     }
-    measured = [m for m in _MEASURES if m in steps and steps[m].notna().any()]
+    whole = _whole_known(steps)
+    measured = [
+        m
+        for m in _MEASURES
+        if m in steps and steps[m].notna().any() and (m != "whole_seconds" or whole)
+    ]
     classes = [c for c in STACK if c in steps and steps[c].gt(0 if c == MIXED else -np.inf).any()]
     for name in (*measured, *classes):
         columns[name] = steps[name].to_numpy(dtype=float, na_value=np.nan)
@@ -61,6 +77,7 @@ def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[
         "bounds": _BOUNDS,
         "classes": classes,
         "measures": measured,
+        "words": _SUMS if whole else {"seconds": "step time"},
         "phases": _tree(phases),
         "elsewhere": spans.elsewhere,
     }

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dsprof.charts import problem_line
+from dsprof.charts import SYMBOL, on_time, problem_line
 from dsprof.page import words
-from dsprof.page.model import Cell, Chart, Place, Section, Table
+from dsprof.page.model import Cell, Chart, Place, Section, Table, Words
 from dsprof.page.proofs import among
 from dsprof.units import format_bytes, format_count
 
@@ -28,26 +28,44 @@ def problem_section(run: Run) -> Section:
             "Problems",
             why="No line of the source tells of a failure or a warning we know.",
         )
-    figure = problem_line(problems, words.PROBLEM)
+    figure = problem_line(problems, words.PROBLEM, _launches(run.told))
     table = _problem_table(problems)
     lead = _first_cause(problems)
-    if figure is None:
-        return Section("problems", "Problems", lead=lead, tables=[table])
-    label = "Problems over time, a row per rank" + (
-        "; the star is the first cause." if problems["root_cause"].fillna(False).any() else "."
-    )
-    return Section(
-        "problems", "Problems", lead=lead, charts=[Chart("problems", figure, label)], tables=[table]
-    )
+    charts = [Chart("problems", figure, _marks(problems))] if figure else []
+    return Section("problems", "Problems", lead=lead, charts=charts, tables=[table])
 
 
-def _first_cause(problems: pd.DataFrame) -> str:
+def _launches(events: pd.DataFrame) -> list[int]:
+    """Lines at which launches begin, but for the first; none where lines are of several files."""
+    if len(events["source"].dropna().unique()) != 1:
+        return []
+    return sorted(int(line) for line in events.groupby("segment")["line"].min().dropna())[1:]
+
+
+_SHAPE = {"diamond": "diamond", "triangle-up": "triangle", "circle-open": "ring"}
+
+
+def _marks(problems: pd.DataFrame) -> str:
+    """What the chart shows, and what its marks mean."""
+    over = "time" if on_time(problems) else "the lines of the source"
+    there = set(problems["severity"].astype(str))
+    said = [
+        f"{_SHAPE[shape]}: {words.SEVERITY[severity]}"
+        for severity, shape in SYMBOL.items()
+        if severity in there
+    ]
+    said += ["star: first cause"] if problems["root_cause"].fillna(False).any() else []
+    return f"Problems over {over}, a row per rank. {', '.join(said).capitalize()}."
+
+
+def _first_cause(problems: pd.DataFrame) -> Words:
     causes = problems[problems["root_cause"].fillna(False).astype(bool)]
     if len(causes):
         first = causes.iloc[0]
         where = f" on rank {int(first['rank'])}" if words.known(first["rank"]) else ""
-        said = str(first["text"])[:120] if words.known(first["text"]) else ""
-        return f"First cause{where}: {_name(first['kind'])}{f' ({said})' if said else ''}."
+        said = str(first["text"])[:120] if words.known(first["text"]) else "the line"
+        place = Place.of(str(first["source"]), first["line"])
+        return [f"First cause{where}: {_name(first['kind'])} (", Cell(said, place), ")."]
     if set(problems["kind"].astype(str)) == {"killed-by-launcher"}:
         return "These processes were ended by the launcher; why, no line of the source tells."
     if len(problems) == 1:
@@ -65,11 +83,13 @@ def _problem_table(problems: pd.DataFrame) -> Table:
     weight = problems["severity"].astype(str).map({"critical": 0, "warning": 1}).fillna(2)
     shape = problems["text"].fillna("").astype(str).str.replace(r"\d+", "#", regex=True)
     kind = problems["kind"].astype(str)
-    alike: dict[tuple[bool, float, str, str], list[int]] = {}
-    for at, key in enumerate(zip(~cause, weight, kind, shape, strict=True)):
+    launch = problems["segment"].fillna(0).astype(int)
+    alike: dict[tuple[bool, float, int, str, str], list[int]] = {}
+    for at, key in enumerate(zip(~cause, weight, launch, kind, shape, strict=True)):
         alike.setdefault(key, []).append(at)
     order = sorted(alike.items(), key=lambda item: (*item[0][:2], item[1][0]))
-    rows = [_problem(problems.iloc[at]) for _, at in order[:ROWS]]
+    many = len(launch.unique()) > 1
+    rows = [_problem(problems.iloc[at], many=many) for _, at in order[:ROWS]]
     left = len(order) - len(rows)
     head = ["severity", "problem", "times", "rank", "when", "what the source says"]
     return Table(
@@ -81,8 +101,8 @@ def _problem_table(problems: pd.DataFrame) -> Table:
     )
 
 
-def _problem(alike: pd.DataFrame) -> list[Cell]:
-    """One row of the table: a problem, or several that read alike."""
+def _problem(alike: pd.DataFrame, *, many: bool) -> list[Cell]:
+    """One row of the table: a problem, or several that read alike; of `many` launches, of which."""
     row = alike.iloc[0]
     first = words.known(row["root_cause"]) and bool(row["root_cause"])
     severity = words.SEVERITY.get(str(row["severity"]), str(row["severity"]))
@@ -94,17 +114,18 @@ def _problem(alike: pd.DataFrame) -> list[Cell]:
         Cell(_name(row["kind"])),
         Cell(f"{len(alike):,}", among=lines),
         Cell(words.ranges(ranks) if ranks else "not told"),
-        Cell(_when(alike)),
+        Cell(_when(alike, many=many) or "not told"),
         Cell(said[:400], Place.of(str(row["source"]), row["line"])),
     ]
 
 
-def _when(alike: pd.DataFrame) -> str:
+def _when(alike: pd.DataFrame, *, many: bool) -> str:
     at, step = alike["at"].dropna(), alike["step"].dropna()
-    told = [f"{at.min():%Y-%m-%d %H:%M:%S}"] if len(at) else []
+    told = [f"launch {int(alike['segment'].iloc[0]) + 1}"] if many else []
+    told += [f"{at.min():%Y-%m-%d %H:%M:%S}"] if len(at) else []
     if len(step):
         told.append(words.span(int(step.min()), int(step.max()), "step"))
-    return ", ".join(told) or "not told"
+    return ", ".join(told)
 
 
 def doubt_section(run: Run, abstentions: list[Any]) -> Section:

@@ -138,7 +138,7 @@ def test_a_series_that_never_changes_is_told_and_not_drawn() -> None:
     steps = made(6).steps.assign(loss_scale=65536.0)
     figure = training(steps)
     assert figure
-    assert unchanged(steps) == {"loss scale": 65536.0}
+    assert unchanged(steps) == {"loss_scale": ("loss scale", 65536.0)}
     assert [a["text"] for a in figure["layout"]["annotations"]] == ["learning rate"]
 
 

@@ -58,7 +58,7 @@ def test_a_step_takes_its_own_part_of_the_communication(name: str, costliest: li
 
 def test_totals_that_cannot_be_divided_are_said_to_be_totals() -> None:
     section = section_of("comms_table_0.19.8")
-    assert "since the start" in section.lead
+    assert "since the start" in section.words
     assert section.tables[0].head[2:4] == ["calls since the start", "total since the start"]
 
 
@@ -84,5 +84,5 @@ def test_a_table_stands_in_for_single_calls_that_are_all_doubted() -> None:
 def test_two_launches_that_repeat_their_steps_cover_twice_as_many() -> None:
     calls = [{"segment": launch, "step": step} for launch in (0, 1) for step in range(1, 11)]
     section = comm_section(with_calls(*calls))
-    assert "20 steps" in section.lead
+    assert "20 steps" in section.words
     assert cells(section)[0][2:4] == ["1", "100 ms"]

@@ -183,7 +183,7 @@ def test_the_median_of_the_page_is_that_of_the_terminal() -> None:
     median = overview(run).median
     assert median is not None
     assert median < 100  # the slow steps are not of its kind
-    lead = time_section(0, steps, many=False).lead
+    lead = time_section(0, steps, many=False).words
     assert lead == f"Half of the steps take {format_seconds(median)} or less."
 
 
@@ -300,7 +300,7 @@ def test_a_run_too_long_to_keep_whole_says_so_and_keeps_its_outlier() -> None:
     kept = thinned(steps)
     assert len(kept) <= STEPS + 2
     assert kept["seconds"].max() == 9.0
-    said = time_section(0, kept, many=False, of=len(steps)).lead
+    said = time_section(0, kept, many=False, of=len(steps)).words
     assert "of 125,000 steps are kept" in said
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import dsprof
 from dsprof.charts import phase_table
-from dsprof.page.clock import span
+from dsprof.page.clock import REACH, span
 from dsprof.page.configuration import Setting, key_lines, settings, settled
 from dsprof.page.model import Place
 from dsprof.page.proofs import SHOWN, among
@@ -109,11 +109,23 @@ def test_a_run_lasts_as_long_as_any_stamped_line_says(tmp_path: Path) -> None:
         "no stamp\n"
         "[2026-11-21 11:30:00,500] [INFO] [a.py:2:g] the end\n"
     )
-    at = pd.Series(pd.to_datetime(["2026-11-21 10:20:00"]))
-    told = span([str(log), str(tmp_path / "gone.log"), "-"], at)
+    at = pd.to_datetime(["2026-11-21 10:20:00"])
+    events = pd.DataFrame({"at": at, "source": [str(log)], "line": [2]})
+    told = span([str(log), str(tmp_path / "gone.log"), "-"], events)
     assert told
-    assert (told[1] - told[0]).total_seconds() == 5400.5
-    assert span([], at.iloc[:0]) is None
+    first, last = told
+    assert (last.at - first.at).total_seconds() == 5400.5
+    assert (first.place, last.place) == (Place(str(log), 1), Place(str(log), 3))
+    assert span([], events.iloc[:0]) is None
+
+
+def test_the_last_time_of_a_long_run_leads_to_its_line(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    between = "words without a time\n" * (REACH // 10)
+    log.write_text(f"[2026-11-21 10:00:00,000] a\n{between}[2026-11-21 11:00:00,000] b\nend\n")
+    told = span([str(log)], made(1).events.iloc[:0])
+    assert told
+    assert told[1].place == Place(str(log), between.count("\n") + 2)
 
 
 def test_a_step_knows_its_lines_in_other_sources() -> None:

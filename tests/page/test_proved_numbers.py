@@ -112,8 +112,8 @@ def test_one_step_has_one_time_on_the_first_screen_and_in_its_icicle(name: str) 
 
 def test_a_chart_of_timers_says_that_whole_steps_are_longer() -> None:
     (steps,) = [s for s in contents(run_of("comms_verbose_0.16.9")).sections if s.name == "steps-0"]
-    assert "what the timers of each step sum to, 18.9 ms" in steps.lead
-    assert "known to be 23.2 ms" in steps.lead
+    assert "what the timers of each step sum to, 18.9 ms" in steps.words
+    assert "known to be 23.2 ms" in steps.words
 
 
 def test_the_bar_shows_the_classes_that_the_terminal_shows() -> None:
@@ -191,7 +191,7 @@ def test_calls_of_a_step_are_those_inside_steps_and_not_the_loggers_own() -> Non
     assert "log_summary_barrier" not in counts
     assert "barrier" not in counts
     assert counts["all_gather_into_tensor"] == "1"
-    assert "before the first step or behind the last: left out" in comm.lead
+    assert "before the first step or behind the last: left out" in comm.words
 
 
 def stands_on(text: str, line: str) -> bool:
@@ -216,6 +216,21 @@ def test_evidence_of_a_timer_opens_a_line_with_its_number(name: str) -> None:
             assert stands_on(said, line_at(Place(proof.source, proof.line))), proof.text
             checked += 1
     assert checked
+
+
+@pytest.mark.parametrize("name", ["zero3_0.19.8", "comms_verbose_0.16.9"])
+def test_evidence_of_time_without_a_timer_opens_the_line_that_proves_the_step(name: str) -> None:
+    (found,) = [f for f in run_of(name).findings if f.title.endswith("explained by no timer")]
+    (proof,) = found.evidence
+    said = re.search(
+        r"^step [\d,]+: ([\d,.]+) samples/s, so ([\d,]+) take ([\d.]+) ms$", proof.text
+    )
+    assert said
+    rate, batch, taken = (float(number.replace(",", "")) for number in said.groups())
+    assert proof.line
+    stated = after("CurrSamplesPerSec", line_at(Place(proof.source, proof.line)))
+    assert stated == pytest.approx(rate, rel=1e-3)
+    assert batch / stated == pytest.approx(taken / 1e3, rel=5e-3)
 
 
 def test_evidence_of_the_configuration_opens_its_first_line() -> None:

@@ -37,7 +37,7 @@ def test_page_and_findings_name_the_same_late_rank_when_only_some_ranks_tell() -
     section = rank_section(run)
     named = {rank for found in run.findings for rank in found.ranks}
     assert named <= {3}
-    assert "Rank 3 comes last in 100 % of" in section.lead
+    assert "Rank 3 comes last in 100 % of" in section.words
     table = section.charts[0].table
     assert table
     slowest = {row[0].text: row[2].text for row in table.rows}
@@ -47,7 +47,7 @@ def test_page_and_findings_name_the_same_late_rank_when_only_some_ranks_tell() -
 def test_stages_of_a_pipeline_are_not_called_late() -> None:
     wait = {"kind": "phase", "name": "pipe_recv_grad", "raw": "pipe_recv_grad", "seconds": 1.0}
     told = [wait | {"step": s, "steps": 1, "rank": r} for s in range(1, 11) for r in range(4)]
-    lead = rank_section(with_rows(made(10, ranks=4), *told)).lead
+    lead = rank_section(with_rows(made(10, ranks=4), *told)).words
     assert lead.startswith("The stages of a pipeline do different work")
 
 
@@ -77,7 +77,7 @@ def test_problems_that_read_alike_share_a_row() -> None:
     assert row[3].text == "not told"
     assert "launcher" not in str(section.charts[0].figure["data"][0]["y"])
     assert (
-        section.lead
+        section.words
         == "These processes were ended by the launcher; why, no line of the source tells."
     )
 
