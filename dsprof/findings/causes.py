@@ -44,7 +44,7 @@ def cause_of(facts: Facts, seconds: float) -> Cause:
     return Cause(
         "Bandwidth, many small messages and waiting for a slower peer cannot be told apart: "
         f"{_missing(facts)}, hence medium confidence about the cure.",
-        advice=_less_traffic(facts),
+        advice=_less_traffic(facts) or (record("tells waiting from transfer"),),
         known=False,
     )
 

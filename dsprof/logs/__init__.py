@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from dsprof import grammar as grammars
 from dsprof.errors import DsprofError
+from dsprof.events import Kind
 from dsprof.grammar import Grammar
 from dsprof.logs.containers import Containers
 from dsprof.logs.coverage import Unread
@@ -234,9 +235,11 @@ def _log(
         for r in readers
     ]
     events, counted = events_table(sheets, grammar)
+    coverage = _coverage(readers, grammar)
     if scalar_files:
         scalars = read_scalars(scalar_files, grammar, sum(s.records.count for s in sheets))
         events = pa.concat_tables([events, scalars]).unify_dictionaries()
+        coverage = _with_scalars(coverage, scalar_files, scalars)
     fingerprints: Counter[str] = Counter()
     for reader in readers:
         for header, count in reader.scanner.headers.items():
@@ -252,7 +255,7 @@ def _log(
             if reader.fault is not None
         ),
     }
-    return Log(events, _coverage(readers, grammar), meta)
+    return Log(events, coverage, meta)
 
 
 def _coverage(readers: Sequence[Reader], grammar: Grammar) -> Coverage:
@@ -274,6 +277,19 @@ def _coverage(readers: Sequence[Reader], grammar: Grammar) -> Coverage:
         read_lines=sum(u.read_lines for u in unread),
         shapes=tuple(sorted(shapes, key=lambda shape: -shape[0])),
         sampled=any(u.sampled for u in unread),
+    )
+
+
+def _with_scalars(coverage: Coverage, names: Sequence[str], scalars: pa.Table) -> Coverage:
+    """With the lines of the csv monitor's files, of which `scalars` was read."""
+    texts = [Path(name).read_bytes() for name in names]
+    values = sum(kind != Kind.CONFIG for kind in scalars["kind"].to_pylist())
+    return replace(
+        coverage,
+        lines=coverage.lines + sum(text.count(b"\n") for text in texts),
+        bytes=coverage.bytes + sum(map(len, texts)),
+        metric_lines=coverage.metric_lines + values,
+        read_lines=coverage.read_lines + values,
     )
 
 

@@ -99,3 +99,11 @@ def test_a_log_and_a_monitor_folder_are_read_as_one_run(tmp_path: Path) -> None:
 def test_a_folder_without_logs_says_so(tmp_path: Path) -> None:
     with pytest.raises(DsprofError, match="holds no logs"):
         logs.read([tmp_path])
+
+
+def test_lines_of_the_monitor_are_counted_as_read(tmp_path: Path) -> None:
+    _write(tmp_path / "job", "lr", [(64, 0.1), (128, 0.2)])
+    _write(tmp_path / "job", "train_loss", [(64, 1.5)])
+    coverage = logs.read([tmp_path]).coverage
+    assert (coverage.lines, coverage.metric_lines, coverage.read_lines) == (5, 3, 3)
+    assert coverage.bytes > 0
