@@ -471,6 +471,14 @@ def test_a_bar_tells_how_fast_its_loop_turns_where_nothing_else_does(tmp_path: P
     assert "whether a turn is an optimizer step is not said" in said
 
 
+def test_frameworks_and_layouts_are_written_as_people_write_them(tmp_path: Path) -> None:
+    banner = "  Gradient Accumulation steps = 1\n"
+    (tmp_path / "run.log").write_text(banner + TRAINER, encoding="utf-8")
+    facts = rows_of(shown(load(tmp_path / "run.log")), "Run")
+    assert " ".join(facts[1].split()) == "Job Hugging Face Trainer's log format"
+    assert " ".join(facts[2].split()) == "Layout 1 micro-batch a step"
+
+
 #: Lists of objects that a run may leave empty.
 LISTS = (
     *("findings", "findings[].evidence", "findings[].advice", "abstentions"),

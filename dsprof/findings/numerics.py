@@ -117,15 +117,17 @@ def _not_a_number(
 ) -> Finding:
     steps = pd.concat([rows["step"], problems["step"]]).dropna()
     first = whole(steps.min()) if len(steps) else None
-    names = " and ".join(sorted({str(name) for name in bad["name"].astype(str)})) or "loss"
+    said = sorted({str(name).replace("grad_norm", "gradient norm") for name in bad["name"]})
+    names = " and ".join(said) or "loss"
     recovered = first is not None and _finite_after(facts, int(steps.max()))
     since = f" at step {first:,}" if first is not None else ""
     return Finding(
         rule="nan-loss",
         severity=Severity.WARNING if recovered else Severity.CRITICAL,
-        title=f"The {names} is not finite{since}",
+        title=f"The {names} {'are' if len(said) > 1 else 'is'} not finite{since}",
         summary=(
-            f"{format_count(len(steps))} printed steps are affected; later ones are finite again."
+            f"That holds for {format_count(steps.nunique())} of the printed steps; later ones are "
+            "finite again."
             if recovered
             else "No finite value follows: what was trained from here on is lost."
         ),

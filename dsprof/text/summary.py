@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 _PRODUCT: Final = {"deepspeed": "DeepSpeed", "torch": "PyTorch", "nccl": "NCCL"}
 
+#: As people write them; that lines look like the Trainer's does not say that it ran.
+_FRAMEWORK: Final = {
+    "deepspeed": "DeepSpeed",
+    "megatron": "Megatron",
+    "gpt-neox": "GPT-NeoX",
+    "huggingface": "Hugging Face Trainer's log format",
+    "deepspeed-chat": "DeepSpeed-Chat",
+}
+
 
 def summary(run: Run, *, blocks: bool = True) -> Group:
     """What a run suffers from, for a terminal of 80 columns or more.
@@ -90,14 +99,14 @@ def _facts(run: Run, seen: Overview) -> list[RenderableType]:
 
 
 def _job(run: Run) -> str:
-    """`gpt-neox, DeepSpeed 0.16.9, PyTorch 2.6.0`, as far as known."""
+    """`GPT-NeoX, DeepSpeed 0.16.9, PyTorch 2.6.0`, as far as known."""
     framework = str(run.meta.get("framework") or "")
     versions = run.meta.get("versions") or {}
     said = [f"{_PRODUCT.get(name, name)} {version}" for name, version in versions.items()]
     spans = str(run.meta.get("version_range") or "").partition(" (")[0]
     if "deepspeed" not in versions and spans[:1].isdigit():
         said.insert(0, f"DeepSpeed {spans}")
-    named = [] if framework == "deepspeed" and said else [framework]
+    named = [] if framework == "deepspeed" and said else [_FRAMEWORK.get(framework, framework)]
     return ", ".join(filter(None, [*named, *said]))
 
 
@@ -118,6 +127,7 @@ def _layout(run: Run) -> str:
     zero = f"ZeRO {stage}" if words.known(stage) else ""
     micro = known.get("gradient_accumulation_steps")
     batches = words.count_of(int(micro), "micro-batch", "micro-batches") if micro else ""
+    batches += " a step" if batches else ""
     return ", ".join(filter(None, [" ".join(filter(None, said)), *sizes, zero, batches]))
 
 

@@ -90,3 +90,12 @@ def test_overflows_of_a_log_without_steps_are_counted_once_for_all_ranks() -> No
     found = one(run_of(told), "overflow-streak")
     assert found.title == "4 steps were skipped: gradients overflowed"
     assert found.share is None
+
+
+def test_steps_that_are_not_finite_are_counted_once_and_told_in_words() -> None:
+    names = ("loss", "grad_norm")
+    bad = [metric(name, 20, float("nan"), text="nan") for name in names]
+    well = [metric("loss", step, 2.0) for step in (10, 30, 40)]
+    found = one(run_of([*well[:1], *bad, *well[1:]]), "nan-loss")
+    assert found.title == "The gradient norm and loss are not finite at step 20"
+    assert "1 of the printed steps" in found.summary
