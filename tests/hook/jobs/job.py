@@ -49,10 +49,10 @@ def start_deepspeed() -> None:
     deepspeed.init_distributed(dist_backend="gloo")
 
 
-def engine(stage: int, accumulation: int, **more: Any) -> Any:
+def engine(stage: int, accumulation: int, net: Any = None, **more: Any) -> Any:
     import deepspeed
 
-    net = model()
+    net = net or model()
     config = {
         "train_micro_batch_size_per_gpu": 8,
         "gradient_accumulation_steps": accumulation,
