@@ -45,12 +45,15 @@ def _contradiction(one: Finding, step: float | None) -> str | None:
 #: Rules that judge the average step without taking a part of it.
 _OF_THE_MEAN = ("compute-bound", "healthy")
 
+#: Rules whose share is of the steps that were made, however few are printed.
+_OF_ALL_STEPS = ("overflow-streak", "checkpoint-stall")
+
 _ORDER: tuple[Confidence, ...] = ("low", "medium", "high")
 
 
 def modest(one: Finding, facts: Facts) -> Finding:
     """A finding about the average step, no surer than the steps it is the mean of."""
-    if one.share is None and one.rule not in _OF_THE_MEAN:
+    if one.rule in _OF_ALL_STEPS or (one.share is None and one.rule not in _OF_THE_MEAN):
         return one
     steps = len(facts.steps)
     if steps < FEW_STEPS:

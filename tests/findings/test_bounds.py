@@ -108,3 +108,8 @@ def test_of_two_engines_the_one_that_takes_most_is_judged_and_named() -> None:
 
 def test_one_engine_needs_no_name() -> None:
     assert engines(run_with(np.ones(9)).steps) == {}
+
+
+def test_skipped_steps_are_counted_and_need_no_timed_ones() -> None:
+    one = Finding("overflow-streak", Severity.WARNING, "", "", share=0.6)
+    assert bounded([one], Facts(run_with(np.ones(1)))) == [one]
