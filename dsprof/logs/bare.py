@@ -17,11 +17,13 @@ def number_bare(source: Source, kinds: Kinds, inside: np.ndarray, own: np.ndarra
     if not len(bare):
         return False
     numbered = inside[kinds.own[inside] & (source.step[inside] > 0)]
-    if len(numbered) >= max(len(bare) // 20, 1):
+    if _bars_agree(barred := _steps_from_bars(source, bare, inside), source, bare, numbered):
+        own[bare] = barred
+    elif len(numbered) >= max(len(bare) // 20, 1):
         for mine in _by_who(source, bare):
             own[mine] = _steps_between(source.step, numbered, mine)
     elif (source.bar[inside] >= 0).any():  # where bars do not fit, a count would not either
-        own[bare] = _steps_from_bars(source, bare, inside)
+        own[bare] = barred
     elif len(ends := inside[kinds.end[inside]]) >= len(bare):
         own[bare] = _steps_from_ends(source, bare, ends)
     else:
@@ -57,9 +59,21 @@ def _steps_from_bars(source: Source, bare: np.ndarray, inside: np.ndarray) -> np
     return steps if len(np.unique(known)) > len(known) // 2 else unknown
 
 
+def _bars_agree(steps: np.ndarray, source: Source, bare: np.ndarray, numbered: np.ndarray) -> bool:
+    """Whether the bars give each record a step of its own, and those that lines name lie
+    between them: a bar of micro-batches or of another loop would soon run away from them."""
+    if not len(numbered) or steps[0] <= 0 or (np.diff(steps) <= 0).any():
+        return False
+    behind = np.searchsorted(bare, numbered)
+    low = np.concatenate([[0], steps])[behind]
+    high = np.concatenate([steps, [np.iinfo(np.int64).max]])[behind]
+    named = source.step[numbered]
+    return bool(((low <= named) & (named <= high)).all())
+
+
 def _by_who(source: Source, records: np.ndarray) -> list[np.ndarray]:
     """The records of each rank and host, in order."""
-    who = source.host[records] * 100_003 + source.rank[records]
+    who = source.host[records].astype(np.int64) * 100_003 + source.rank[records]
     order = np.argsort(who, kind="stable")
     return np.split(records[order], np.flatnonzero(np.diff(who[order])) + 1)
 

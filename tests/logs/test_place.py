@@ -226,3 +226,18 @@ def test_a_launch_that_begins_again_after_its_processes_were_ended_is_another() 
     told = read(launch + launch + version).events.to_pylist()
     starts = [row["segment"] for row in told if row["name"] == "deepspeed_version"]
     assert starts == [0, 1, 2]
+
+
+def _beside(bar: int, total: int = 40) -> bytes:
+    return b" 25%%|##  | %d/%d [00:20<01:00, 2.00s/it]{'loss': 2.5, 'epoch': 0.25}\n" % (bar, total)
+
+
+def test_bars_beside_records_number_them_where_a_step_line_agrees() -> None:
+    text = _beside(10) + _beside(20) + mark(30) + _beside(30) + _beside(40)
+    assert [row["step"] for row in rows(text, name="loss")] == [10, 20, 30, 40]
+
+
+def test_bars_of_another_loop_do_not_number_records_beside_step_lines() -> None:
+    """Four micro-batches a step: the bar is not the optimizer's count."""
+    text = b"".join(_beside(4 * n) + mark(n) for n in (10, 20, 30))
+    assert [row["step"] for row in rows(text, name="loss")] == [10, 20, 30]
