@@ -12,6 +12,7 @@ from dsprof.charts.palette import colour
 from dsprof.charts.phase_table import codes_of
 from dsprof.units import NOTHING, format_seconds
 
+PALE = 2.0  #: colours go no further than half of the way, so that words upon them are read
 MARGINS = {"l": 62, "r": 12, "t": 8, "b": 46}  #: px
 
 
@@ -53,9 +54,9 @@ def rank_map(table: pd.DataFrame) -> Figure:
         "z": [numbers(row, 4) for row in beyond],
         "text": hover,
         "texttemplate": "%{text}" if len(table.columns) <= 12 else "",
-        "textfont": {"size": 11},
-        "zmin": -limit,
-        "zmax": limit,
+        "textfont": {"size": 11, "color": colour("ink")},
+        "zmin": -PALE * limit,
+        "zmax": PALE * limit,
         "xgap": 1 if len(table.columns) <= 32 else 0,
         "ygap": 1,
         "colorscale": [[0, colour("data")], [0.5, colour("grid")], [1, colour("compute")]],

@@ -45,7 +45,7 @@ def span(sources: Sequence[str], events: pd.DataFrame) -> tuple[Moment, Moment] 
     moments = [*known, *(m._replace(at=m.at.tz_localize(zone)) for m in found)]
     if not moments:
         return None
-    return min(moments, key=lambda m: m.at), max(moments, key=lambda m: m.at)
+    return min(moments, key=lambda m: m.at), max(reversed(moments), key=lambda m: m.at)
 
 
 def _moment(row: pd.Series[Any]) -> Moment:
@@ -54,6 +54,8 @@ def _moment(row: pd.Series[Any]) -> Moment:
 
 def _ends(source: str) -> Iterable[Moment]:
     """The first stamp near the start of a source, and the last one near its end."""
+    if source.endswith(".dsprof"):  # rows tell their times
+        return
     try:
         head, tail, before = _head_and_tail(source)
     except (DsprofError, OSError):

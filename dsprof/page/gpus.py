@@ -10,7 +10,7 @@ import pandas as pd
 from dsprof.charts import measured, over_steps
 from dsprof.events import Kind
 from dsprof.page import words
-from dsprof.page.model import Cell, Chart, Place, Section, Table, without_empty
+from dsprof.page.model import Cell, Chart, Place, Section, Table, without, without_empty
 from dsprof.page.proofs import among, recorded
 from dsprof.run.table import of_kind
 from dsprof.units import format_bandwidth, format_bytes, format_share
@@ -101,7 +101,7 @@ def _timed_on(events: pd.DataFrame) -> str:
         clock: sorted({int(r) for r in part["rank"].dropna()})
         for clock, part in told.groupby("text")
     }
-    where = {"gpu": "on the GPU's own stream", "host": "on the host that feeds it"}
+    where = {"gpu": "on the GPU's own stream", "host": "on the host"}
     if len(ranks) == 1:
         (clock,) = ranks
         return f"Phases of all ranks are timed {where.get(str(clock), str(clock))}."
@@ -138,7 +138,14 @@ def _counters(gpu: pd.DataFrame) -> Table:
     left = len(rows) - ROWS
     more = f"{left:,} more rows are not shown." if left > 0 else ""
     table = Table("Counters of each GPU", head, rows[:ROWS], frozenset({3, 4, 5, 6}), more)
-    return without_empty(table)
+    return _of_hosts(table)
+
+
+def _of_hosts(table: Table) -> Table:
+    """The table without the column of hosts where there is one."""
+    return without_empty(
+        table if len({row[2].text for row in table.rows}) > 1 else without(table, 2)
+    )
 
 
 def _name(name: str, part: pd.DataFrame) -> str:
@@ -175,7 +182,7 @@ def _held_down(gpu: pd.DataFrame) -> Table | None:
     ]
     head = ["clock held down by", "GPU", "host", "rank", "of its samples", "samples"]
     numeric = frozenset({3, 4, 5})
-    return without_empty(Table("Clocks held down", head, rows, numeric)) if rows else None
+    return _of_hosts(Table("Clocks held down", head, rows, numeric)) if rows else None
 
 
 def _never_held(gpu: pd.DataFrame) -> str:

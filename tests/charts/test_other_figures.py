@@ -231,3 +231,44 @@ def test_calls_of_unknown_size_keep_their_lines() -> None:
     )
     sizes = comm_sizes(comm, steps=1)
     assert [list(rows) for rows in sizes["rows"]] == [[0, 2], [1]]
+
+
+def test_launches_stand_behind_each_other_in_series() -> None:
+    row: dict[str, Any] = {"kind": "memory", "name": "allocated", "rank": 0}
+    told = [
+        row | {"bytes": (step + 9 * launch) << 30, "step": step, "segment": launch}
+        for launch in range(2)
+        for step in range(1, 5)
+    ]
+    memory = with_rows(made(5), *told).memory
+    figure = over_steps(memory, {"allocated": ("allocated, GiB", float(1 << 30))})
+    assert figure
+    (line,) = figure["data"]
+    assert line["x"] == sorted(set(line["x"]))
+    assert line["y"] == [1, 2, 3, 4, 10, 11, 12, 13]
+    assert line["customdata"][4] == "step 1 of launch 2"
+    assert len(figure["layout"]["shapes"]) == 1
+    assert figure["layout"]["xaxis"]["ticktext"][-1] == "4"
+
+
+def test_engines_have_a_line_each() -> None:
+    steps = pd.concat([made(4).steps, made(4).steps.assign(engine=1)], ignore_index=True)
+    figure = training(steps)
+    assert figure
+    assert [(t["name"], t["x"]) for t in figure["data"]] == [
+        ("engine 0", [1, 2, 3, 4]),
+        ("engine 1", [1, 2, 3, 4]),
+    ]
+
+
+def test_ranks_of_problems_count_from_the_top_and_launches_are_marked() -> None:
+    problem = {"kind": "problem", "name": "oom", "text": "x"}
+    rows = [problem | {"rank": rank, "line": 7 + rank} for rank in (10, 2)]
+    run = with_rows(made(5), *rows, problem | {"line": 30})
+    figure = problem_line(run.problems.assign(at=pd.NaT), {}, [20])
+    assert figure
+    assert figure["layout"]["yaxis"]["categoryarray"] == ["no rank told", "rank 10", "rank  2"]
+    assert [shape["x0"] for shape in figure["layout"]["shapes"]] == [20]
+    low, high = figure["layout"]["xaxis"]["range"]
+    assert low < 9
+    assert high > 30

@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from dsprof.charts import LABEL, bound_by, step_axis, timeline
+from dsprof.charts import LABEL, bound_by, held, step_axis, timeline
 from dsprof.charts.columns import COLUMNS, columns
 from tests.page.runs import made
 
@@ -30,7 +30,7 @@ def test_communication_bound_steps_are_marked_and_no_others() -> None:
     steps = made(30, slow={7: 4.0, 8: 4.0}).steps
     figure = timeline(steps)
     assert figure
-    marked = np.flatnonzero(bars(figure, "bound-communication"))
+    marked = np.flatnonzero(np.nan_to_num(bars(figure, "bound-communication")))
     assert list(marked) == list(np.flatnonzero(bound_by(steps, "communication")))
     assert {6, 7} <= set(marked)
 
@@ -120,3 +120,49 @@ def test_a_tooltip_says_of_which_steps_its_numbers_are() -> None:
 
 def test_time_that_no_timer_covers_is_not_called_timed() -> None:
     assert LABEL["other"] == "other or not timed"
+
+
+def test_a_mark_is_as_high_as_the_part_of_the_step_it_stands_for() -> None:
+    steps = made(30, slow={7: 4.0, 8: 1.2}).steps
+    figure = timeline(steps)
+    assert figure
+    marks = next(t for t in figure["data"] if t.get("meta") == "bound-communication")
+    share = steps["communication_share"].to_numpy(dtype=float)
+    assert marks["y"][6:8] == pytest.approx(share[6:8], abs=1e-3)
+    assert marks["y"][6] > marks["y"][7]
+    assert marks["customdata"][6] == "78 %"
+    assert figure["layout"]["yaxis2"]["ticktext"] == ["0", "50 %", "100 %"]
+
+
+def test_the_mark_of_many_steps_says_how_many_and_how_far() -> None:
+    steps = made(2000, slow={8: 4.0, 9: 4.0}).steps
+    steps["bound"] = "compute"
+    steps.loc[[7, 8], "bound"] = "communication"
+    figure = timeline(steps)
+    assert figure
+    marks = next(t for t in figure["data"] if t.get("meta") == "bound-communication")
+    assert marks["customdata"][1] == "2 of 7 steps, 78 % of their time"
+    assert marks["y"][1] == pytest.approx(
+        2 / 7 * np.nanmean(held(steps, "communication")), abs=1e-3
+    )
+    assert marks["y"][0] is None
+
+
+def test_times_are_drawn_in_the_unit_that_the_chart_names() -> None:
+    steps = made(5).steps
+    for column in ("seconds", "compute", "communication", "optimizer"):
+        steps[column] /= 100
+    figure = timeline(steps)
+    assert figure
+    assert figure["layout"]["meta"]["unit"] == 1e-3
+    assert figure["layout"]["annotations"][0]["text"] == "time of one step, ms"
+    assert bars(figure, "compute") == pytest.approx(1e3 * steps["compute"].to_numpy(dtype=float))
+    compute = next(t for t in figure["data"] if t.get("meta") == "compute")
+    assert compute["hovertemplate"].startswith("%{y:,.3r} ms<")
+
+
+def test_records_of_unknown_steps_are_not_called_steps() -> None:
+    figure = timeline(made(3).steps, "record")
+    assert figure
+    assert figure["data"][0]["customdata"] == ["record 1", "record 2", "record 3"]
+    assert figure["layout"]["xaxis"]["title"]["text"] == "record, as printed"

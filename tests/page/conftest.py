@@ -12,7 +12,7 @@ import pytest
 
 import dsprof
 from dsprof.page import render_page
-from tests.page.runs import huge, made, with_rows
+from tests.page.runs import gpus, huge, made, with_rows
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 CHROMIUM = shutil.which("chromium")
@@ -155,4 +155,5 @@ RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
     "recorded": _recorded,
     "csv": _csv,
     "huge": lambda _: huge(),
+    "gpus": lambda folder: gpus(folder / "gpus"),
 }

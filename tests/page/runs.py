@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dsprof.run import Run, from_events
+from dsprof.recording import Unit, Writer
+from dsprof.run import Run, from_events, load
+from tests.recording.recorded import header, write_steps
 
 FLAVOUR = "zero"
 
@@ -60,6 +63,36 @@ def with_rows(run: Run, *rows: dict[str, Any]) -> Run:
     extra = pd.DataFrame([base | row for row in rows])
     together = pd.concat([run.recorded.astype(object), extra], ignore_index=True)
     return from_events(together.drop(columns="record"), meta={"sources": ["made.log"]})
+
+
+def gpus(folder: Path, steps: int = 40) -> Run:
+    """A recording of two ranks on a node of three GPUs; heat holds the second after step 30."""
+    for rank in range(2):
+        writer = Writer.create(folder, header(rank))
+        writer.config("gpu", f"GPU-{rank}5d1a2b3c")
+        writer.config("phases_on", "gpu")
+        writer.config("gpu_memory_bytes", 141 << 30)
+        write_steps(writer, 1, steps)
+        for step in range(1, steps + 1):
+            writer.memory(writer.name("max_allocated"), (60 + step / 4) * 2**30, step)
+            writer.memory(writer.name("host_process"), (4 + step / 40) * 2**30, step)
+        for step in range(1, steps + 1 if rank == 0 else 0):
+            for gpu in range(3):
+                _sample(writer, step, gpu)
+        writer.close()
+    return load(folder)
+
+
+def _sample(writer: Writer, step: int, gpu: int) -> None:
+    hot = gpu == 1 and step > 30
+    uuid, at = writer.name(f"GPU-{gpu}5d1a2b3c"), step * 350_000_000
+    counters = {
+        "utilization": 90 + step % 3, "power": 600 + step % 7, "temperature": 50 + step // 4,
+        "clock_sm": 1780 if hot else 1980, "throttled_thermal": float(hot), "throttled_power": 0,
+    }  # fmt: skip
+    for name, value in counters.items():
+        writer.gpu(writer.name(name), value, step, 0, uuid, at)
+    writer.gpu(writer.name("memory_used"), (70 + gpu) * 2**30, step, int(Unit.BYTES), uuid, at)
 
 
 def huge(steps: int = 100_000, ranks: int = 64) -> Run:

@@ -63,7 +63,7 @@ def test_every_chart_of_the_page_is_drawn(opened: Open, name: str) -> None:
     assert empty == []
 
 
-@pytest.mark.parametrize("name", ["seed", "zero3", "failure", "comms"])
+@pytest.mark.parametrize("name", [*FIVE, "comms", "gpus"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_has_no_serious_accessibility_fault(opened: Open, name: str, scheme: str) -> None:
     page = opened(name, scheme=scheme)
@@ -92,6 +92,154 @@ def test_communication_bound_steps_are_marked_below_their_columns(opened: Open) 
     said = page.locator("#steps-0 figcaption").inner_text()
     assert sum(1 for share in marked if share) == 29
     assert "communication-bound: 29 steps" in said
+
+
+#: What the caption of the chart of steps says of the marks on each of the five pages.
+MARKED = {
+    "seed": "pipeline-bound: 3 steps (20 to 40), 76 %.",
+    "megatron": "No step is known to be held back by communication.",
+    "failure": "communication-bound: 16 records (1 to 9, 11 to 13, 15 to 17, 19), 41 % to 79 %.",
+    "zero3": "No step is known to be held back by communication.",
+    "huge": "communication-bound: 49,699 steps in 9,511 stretches, 35 % to 96 %.",
+}
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_steps_that_communication_holds_back_are_told_and_marked(opened: Open, name: str) -> None:
+    page = opened(name)
+    said = page.locator("#steps-0 figcaption").inner_text().replace("\u00a0", " ")
+    assert said.endswith(MARKED[name])
+    marks = "page.figures['steps-0'].data.filter(t => t.yaxis === 'y2').length"
+    assert bool(page.evaluate(marks)) == (not said.startswith("No step"))
+
+
+def test_a_mark_is_as_high_as_communication_takes_of_its_step(opened: Open) -> None:
+    page = opened("comms")
+    heights = page.evaluate(
+        """() => {
+             const plot = document.querySelector('.plot-steps');
+             const nth = plot.data.filter(t => t.type === 'bar').findIndex(t => t.yaxis === 'y2');
+             const bars = plot.querySelectorAll('.barlayer .trace')[nth].querySelectorAll('.point');
+             return [...bars].map(bar => bar.getBoundingClientRect().height);
+           }"""
+    )
+    low, none, high = heights[11], heights[15], heights[29]  # 35 %, optimizer-bound, 71 %
+    assert none == 0
+    assert high / low == pytest.approx(0.7087 / 0.3451, abs=0.15)
+
+
+def test_the_tooltip_of_a_step_says_its_classes_and_how_far_it_is_held_back(opened: Open) -> None:
+    page = opened("comms")
+    page.locator(".plot-steps").scroll_into_view_if_needed()
+    page.wait_for_timeout(200)
+    point_at(page, 30)
+    said = page.locator(".plot-steps .hoverlayer .legendtext").all_inner_texts()
+    assert "step 30: 19.7 ms" in said
+    assert "communication (collectives) : 14.0 ms" in said
+    assert "communication-bound : 71 %" in said
+    point_at(page, 16)  # held back by the optimizer
+    said = page.locator(".plot-steps .hoverlayer .legendtext").all_inner_texts()
+    assert "step 16: 17.5 ms" in said
+    assert not [words for words in said if "bound" in words]
+
+
+def point_at(page: Page, step: int) -> None:
+    """Moves the mouse over the column of a step."""
+    box = page.locator(".plot-steps .nsewdrag").first.bounding_box()
+    assert box
+    low, high = page.evaluate("document.querySelector('.plot-steps')._fullLayout.xaxis.range")
+    page.mouse.move(
+        box["x"] + box["width"] * (step - low) / (high - low), box["y"] + 0.9 * box["height"]
+    )
+    page.wait_for_timeout(250)
+
+
+#: A step of each of the five pages, and what a line of it says.
+CLICKED = {
+    "seed": (30, "steps: 30 loss:"),
+    "megatron": (7000, "iteration     7000/"),
+    "failure": (16, "fwd:"),
+    "zero3": (20, "CurrSamplesPerSec"),
+    "huge": (60_000, "sed -n"),  # its log was never written: the way to its lines is shown
+}
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_a_click_leads_to_the_lines_of_the_step(opened: Open, name: str) -> None:
+    page = opened(name)
+    step, words = CLICKED[name]
+    click_column(page, step)
+    drawer = page.locator("#drawer-body")
+    expect(drawer).to_contain_text(words)
+    expect(page.locator("#drawer h2")).to_have_text(re.compile(r"^(Step|Record) [\d,]+$"))
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_steps_are_chosen_opened_and_left_by_keyboard(opened: Open, name: str) -> None:
+    page = opened(name)
+    page.locator("[data-steps]").focus()
+    for key in ("End", "ArrowLeft", "Enter"):
+        page.keyboard.press(key)
+    expect(page.locator("#drawer")).to_be_visible()
+    last, before = page.evaluate(
+        "[...timelines.values()][0].track.step.slice(-2).reverse()"
+    ).values()
+    assert last > before
+    expect(page.locator("#drawer h2")).to_have_text(re.compile(f" {before:,}$"))
+    page.keyboard.press("Escape")
+    expect(page.locator("#drawer")).to_be_hidden()
+    page.keyboard.press("+")
+    assert page.evaluate("[...timelines.values()][0].from") > 0
+    page.keyboard.press("0")
+    assert page.evaluate("[...timelines.values()][0].from") == 0
+
+
+def test_a_line_whose_timers_sum_over_steps_says_so(opened: Open) -> None:
+    page = opened("seed")
+    page.locator(".evidence .proof").first.click()
+    expect(page.locator("#drawer-body")).to_contain_text("sums over 10 steps")
+    page.keyboard.press("Escape")
+    page.locator(".headline .proof").click()
+    expect(page.locator("#drawer-body")).to_contain_text("sums over 10 steps")
+    page = opened("comms")
+    page.locator(".evidence .proof").first.click()
+    expect(page.locator("#drawer-body")).not_to_contain_text("sums over")
+
+
+def test_a_step_shows_its_whole_time_beside_the_sum_of_its_timers(opened: Open) -> None:
+    page = opened("comms")
+    page.fill("form.tools input[name=step]", "30")
+    page.keyboard.press("Enter")
+    expect(page.locator("#drawer .pairs")).to_contain_text("sum of its timers19.7 ms")
+    expect(page.locator("#drawer .pairs")).to_contain_text("whole step23.1 ms")
+
+
+def test_a_range_is_of_whole_steps_where_enough_are_told_and_else_says_so(opened: Open) -> None:
+    page = opened("comms")
+    range_, root = page.locator("[data-range]"), "plots.get('phases-0').figure.data[0].text[0]"
+    brush(page, 0.3, 0.6)
+    expect(range_).to_contain_text("a step is what its timers sum to")
+    page.click("form.tools button[name=all]")
+    assert page.evaluate(root).startswith("23.2 ms")
+    brush(page, 0.2, 0.999)
+    expect(range_).to_contain_text("Mean of 3 steps of")
+    assert page.evaluate(root).startswith("23.2 ms")
+
+
+def test_marks_of_communication_do_not_cover_each_other_on_a_narrow_screen(opened: Open) -> None:
+    page = opened("comms", width=400)
+    draw_everything(page)
+    boxes = page.evaluate(
+        """() => [...document.querySelectorAll('.plot-communication .point')].map(mark => {
+             const { left, right, top, bottom } = mark.getBoundingClientRect();
+             return [left, right, top, bottom];
+           })"""
+    )
+    assert len(boxes) == 3
+    for i, (left, right, top, bottom) in enumerate(boxes):
+        for other in boxes[i + 1 :]:
+            apart = right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top
+            assert apart
 
 
 def test_a_click_on_a_column_opens_its_step_with_phases_and_log_lines(opened: Open) -> None:
@@ -275,8 +423,9 @@ def test_a_range_changes_the_icicle_and_its_table(opened: Open) -> None:
     assert page.locator(cell).text_content() == whole
 
 
-def test_the_theme_is_switched_and_the_charts_with_it(opened: Open) -> None:
-    page = opened("seed")
+@pytest.mark.parametrize("name", FIVE)
+def test_the_theme_is_switched_and_the_charts_with_it(opened: Open, name: str) -> None:
+    page = opened(name)
     paper = "getComputedStyle(document.body).backgroundColor"
     ink = "document.querySelector('.plot-steps')._fullLayout.font.color"
     light = page.evaluate(paper), page.evaluate(ink)
@@ -292,8 +441,11 @@ def test_the_page_follows_the_dark_of_the_system(opened: Open) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
 
 
-def test_the_page_prints_with_every_chart_in_light_colours(opened: Open, tmp_path: Path) -> None:
-    page = opened("seed", scheme="dark")
+@pytest.mark.parametrize("name", FIVE)
+def test_the_page_prints_with_every_chart_in_light_colours(
+    opened: Open, tmp_path: Path, name: str
+) -> None:
+    page = opened(name, scheme="dark")
     page.evaluate(
         "addEventListener('beforeprint', () => { seen = [...plots.values()].every(p => p.drawn) })"
     )
@@ -306,7 +458,7 @@ def test_the_page_prints_with_every_chart_in_light_colours(opened: Open, tmp_pat
     assert page.evaluate("seen") is True
 
 
-@pytest.mark.parametrize("name", ["seed", "comms", "huge"])
+@pytest.mark.parametrize("name", [*FIVE, "comms", "gpus", "two_launches"])
 def test_a_narrow_screen_never_scrolls_sideways(opened: Open, name: str) -> None:
     page = opened(name, width=400)
     draw_everything(page)
@@ -464,7 +616,7 @@ def test_no_table_is_cut_at_the_edge_of_printed_paper(opened: Open) -> None:
              .map(t => t.caption.textContent)"""
     )
     assert cut == []
-    assert page.locator("#communication thead th:visible").count() == columns == 8
+    assert page.locator("#communication thead th:visible").count() == columns == 6
 
 
 def test_every_chart_is_visible_on_printed_paper(opened: Open) -> None:

@@ -86,3 +86,10 @@ def test_two_launches_that_repeat_their_steps_cover_twice_as_many() -> None:
     section = comm_section(with_calls(*calls))
     assert "20 steps" in section.words
     assert cells(section)[0][2:4] == ["1", "100 ms"]
+
+
+def test_a_call_behind_the_last_step_adds_no_step() -> None:
+    calls = [{"step": step} for step in range(1, 42)]  # 40 steps ended
+    section = comm_section(with_calls(*calls))
+    assert "over 40 steps" in section.words
+    assert cells(section)[0][2] == "1"

@@ -11,6 +11,7 @@ import dsprof
 from dsprof.charts import icicle, phase_table
 from dsprof.events import PROBLEMS
 from dsprof.page import words
+from dsprof.page.contents import contents
 from dsprof.page.ranks import rank_section
 from dsprof.page.resources import training_section
 from dsprof.page.steps import typical_rows
@@ -127,3 +128,49 @@ def test_what_two_timers_measure_is_drawn_once() -> None:
     drawn = dict(zip(trace["labels"], trace["values"], strict=True))
     whole = sum(totals[i] for i in table.roots)
     assert drawn["one step"] == pytest.approx(whole - totals[table.names.index("comms_in_step")])
+
+
+def test_the_caption_of_problems_says_what_its_marks_and_its_axis_are() -> None:
+    problem = {"kind": "problem", "name": "oom", "text": "x"}
+    run = with_rows(made(3), problem | {"line": 7}, problem | {"name": "restart", "line": 9})
+    (chart,) = problem_section(run).charts
+    assert chart.label == (
+        "Problems over the lines of the source, a row per rank. "
+        "Diamond: critical, triangle: warning, star: first cause."
+    )
+
+
+def test_problems_of_two_launches_are_told_apart() -> None:
+    killed = {"kind": "problem", "name": "killed-by-launcher"}
+    told = [killed | {"text": f"Killing subprocess {n}", "line": n} for n in range(50, 54)]
+    run = with_rows(made(3), *told[:2], *(row | {"segment": 1} for row in told[2:]))
+    section = problem_section(run)
+    assert [(row[2].text, row[4].text) for row in section.tables[0].rows] == [
+        ("2", "launch 1, step 3"),
+        ("2", "launch 2"),
+    ]
+    assert [s["x0"] for s in section.charts[0].figure["layout"]["shapes"]] == [52]
+
+
+def test_one_accumulation_step_is_one() -> None:
+    config = {"kind": "config", "name": "gradient_accumulation_steps"}
+    for value, words_ in ((1, "1 accumulation step"), (4, "4 accumulation steps")):
+        shown = dict(verdict(with_rows(made(3), config | {"value": value})).facts)
+        assert shown["Batch"].text == words_
+
+
+def test_steps_and_times_of_the_facts_lead_to_their_first_and_last_line() -> None:
+    shown = dict(verdict(dsprof.load(SAMPLES / "neox_pipeline_2023.log")).facts)
+    assert [(word, place.line) for word, place in shown["Steps"].among.lines] == [
+        ("first", 1),
+        ("last", 14),
+    ]
+    assert [place.line for _, place in shown["Time"].among.lines] == [1, 20]
+
+
+def test_the_median_of_a_lead_is_a_step_and_leads_to_its_line() -> None:
+    page = contents(dsprof.load(SAMPLES / "neox_pipeline_2023.log"))
+    (steps,) = [section for section in page.sections if section.name == "steps-0"]
+    median = steps.said[1]
+    assert median.text == "5.79 s"  # "iter time (s): 5.792"
+    assert [place.line for place in median.places] == [8]
