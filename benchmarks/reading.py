@@ -43,10 +43,20 @@ def measured(log: Path, processes: int) -> tuple[pa.Table, dict[str, Any]]:
         "wall": time.perf_counter() - start,
         "peak": memory("VmHWM"),
         "imports": before,
-        "frame": table.nbytes,
+        "frame": bytes_of(table),
         "rows": table.num_rows,
     }
     return table, cost
+
+
+def bytes_of(table: pa.Table) -> int:
+    """Memory that a table lies in: what its batches share counts once, as `nbytes` does not."""
+    sizes: dict[int, int] = {}
+    for chunk in (chunk for column in table.columns for chunk in column.chunks):
+        whole = [chunk, chunk.dictionary] if pa.types.is_dictionary(chunk.type) else [chunk]
+        for buffer in (buffer for array in whole for buffer in array.buffers() if buffer):
+            sizes[buffer.address] = max(buffer.size, sizes.get(buffer.address, 0))
+    return sum(sizes.values())
 
 
 def _cpu() -> float:

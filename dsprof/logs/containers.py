@@ -13,7 +13,8 @@ import re
 from typing import Final
 
 _PARTIAL: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\S{8,40}) (stdout|stderr) ([FP]) ")
-_DOCKER: Final = b'{"log":'
+#: With a launcher's label before it, where it collects such files of several hosts.
+_DOCKER: Final = re.compile(rb'([\w.-]{1,64}: )?(?=\{"log":)')
 _LONGEST: Final = 1 << 20
 
 
@@ -34,7 +35,7 @@ class Containers:
             return data
         data = self._rest + data.replace(b"\0", b"")  # what a crash left unwritten
         if not self._kind:
-            if len(data) < len(_DOCKER) or (b"\n" not in data and len(data) < 4096):
+            if b"\n" not in data and len(data) < 4096:
                 self._rest = data
                 return b""
             self._kind = _kind(data)
@@ -83,23 +84,25 @@ def is_plain_text(head: bytes) -> bool:
 
 def _kind(data: bytes) -> str:
     first = data[: data.find(b"\n") + 1 or len(data)]
-    if first.startswith(_DOCKER) and _docker_line(first) is not None:
+    if _DOCKER.match(first) and _docker_line(first) is not None:
         return "docker"
     return "cri" if _PARTIAL.match(first) else "plain"
 
 
 def _docker_line(line: bytes) -> tuple[bytes, bytes, bytes, bool] | None:
+    found = _DOCKER.match(line)
     try:
-        entry = json.loads(line)
+        entry = json.loads(line[found.end() :] if found else line)
     except ValueError:
         return None
     if not isinstance(entry, dict) or not isinstance(entry.get("log"), str):
         return None
     stream = str(entry.get("stream", "stdout")).encode()
     text = entry["log"].encode("utf-8", "surrogatepass")
-    head = b"%s %s F " % (str(entry.get("time", "")).encode(), stream)
+    label = (found and found[1]) or b""
+    head = b"%s%s %s F " % (label, str(entry.get("time", "")).encode(), stream)
     whole = text.endswith(b"\n")
-    return head, stream, text.rstrip(b"\n"), whole
+    return head, label + stream, text.rstrip(b"\n"), whole
 
 
 def _cri_line(line: bytes) -> tuple[bytes, bytes, bytes, bool] | None:

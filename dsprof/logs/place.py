@@ -105,7 +105,7 @@ def _late(real: np.ndarray, own: np.ndarray, source: Source) -> np.ndarray:
 
 def _who(source: Source) -> np.ndarray:
     """A number for each rank and host; -1 for a line that lost both."""
-    who: np.ndarray = (source.host + 2) * 1_000_003 + source.rank
+    who: np.ndarray = (source.host.astype(np.int64) + 2) * 1_000_003 + source.rank
     return np.where((source.rank < 0) & (source.host < 0), NONE, who)
 
 

@@ -58,13 +58,34 @@ def without_cycle_collection() -> Iterator[None]:
             gc.enable()
 
 
+class Column:
+    """An array that grows in one piece: many small ones would leave holes when they go."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = np.dtype(kind)
+        self._bytes = bytearray()
+
+    def extend(self, values: np.ndarray) -> None:
+        self._bytes += np.ascontiguousarray(values, self._kind).data
+
+    def view(self) -> np.ndarray:
+        """All of it; it cannot grow while this is in use."""
+        return np.frombuffer(self._bytes, self._kind)
+
+    def take(self) -> np.ndarray:
+        """All of it, without keeping it."""
+        values = self.view()
+        self._bytes = bytearray()
+        return values
+
+
 class Records:
     """Grows by `add`; `flush` and `settle` leave what was found in order of place in the source.
 
     Attributes:
         new: records that `flush` has not seen yet.
         torn: places of those of them that lost their end.
-        columns: what each record knows, an array a batch.
+        columns: what each record knows.
         rows: the rows of the records, a batch each.
         reader, senders: the words that codes in rows and columns stand for.
         per_pattern: records of each pattern.
@@ -74,10 +95,11 @@ class Records:
     def __init__(self, grammar: Grammar, year: int = 0) -> None:
         self.reader = RowReader(grammar)
         self.senders = Senders(year)
-        self.columns: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
+        self.columns = {name: Column(kind) for name, kind in _COLUMNS.items()}
         self.rows: list[Rows] = []
         self.per_pattern = np.zeros(len(grammar.patterns), np.int64)
         self.count = 0
+        self._sizes: list[int] = []  # of batches
         self.new: list[New] = []
         self.torn: set[int] = set()
         self._patterns = grammar.patterns
@@ -107,10 +129,11 @@ class Records:
             "host": self.senders.hosts.taken_from(later.senders.hosts),
             "signature": self.reader.signatures.taken_from(later.reader.signatures),
         }
-        for name, parts in later.columns.items():
-            if name == "line":
-                parts = [part + lines for part in parts]  # noqa: PLW2901
-            self.columns[name] += [moved[name][part] for part in parts] if name in moved else parts
+        for name, column in later.columns.items():
+            values = column.view()
+            values = values + lines if name == "line" else values
+            self.columns[name].extend(moved[name][values] if name in moved else values)
+        self._sizes += later._sizes
         for rows in later.rows:
             text = None if rows.text is None else texts[rows.text]
             record = (rows.record + self.count).astype(np.int32, copy=False)
@@ -151,8 +174,9 @@ class Records:
         place = np.empty(count, np.int64)
         place[order] = np.arange(count)
         for name, values in columns.items():
-            self.columns[name].append(values[order].astype(_COLUMNS[name], copy=False))
-        if made:
+            self.columns[name].extend(values[order])
+        self._sizes.append(count)
+        if any(len(rows.record) for rows in made):
             self.rows.append(sorted_rows(made, place, self.count))
         self.count += count
 
@@ -201,27 +225,23 @@ class Records:
     def settle(self) -> None:
         """Puts batches in order that overlap in the source: a bar is found when a later
         record asks for it, and a block may end in another range."""
-        lines, base = self.columns["line"], 0
-        for first, last in _overlapping([(int(part[0]), int(part[-1])) for part in lines]):
-            count = sum(map(len, lines[first:last]))
-            if last - first > 1:
-                self._merge(first, last, base, count)
-            base += count
-        for parts in self.columns.values():
-            parts[:] = [part for part in parts if len(part)]
+        lines, bounds = self.columns["line"].view(), [0, *np.cumsum(self._sizes).tolist()]
+        spans = [(int(lines[low]), int(lines[high - 1])) for low, high in pairwise(bounds)]
+        apart = [(bounds[first], bounds[end], end - first) for first, end in _overlapping(spans)]
+        for low, high, batches in apart:
+            if batches > 1:
+                self._merge(low, high)
+        self._sizes = [high - low for low, high, _ in apart]
 
-    def _merge(self, first: int, last: int, base: int, count: int) -> None:
-        """Makes one batch of batches that hold the records from `base` on."""
-        order = np.argsort(np.concatenate(self.columns["line"][first:last]), kind="stable")
-        place = np.empty(count, np.int64)
-        place[order] = np.arange(count)
-        for parts in self.columns.values():
-            empty = parts[first][:0]
-            parts[first:last] = [
-                np.concatenate(parts[first:last])[order],
-                *[empty] * (last - first - 1),
-            ]
-        inside = [base <= int(rows.record[0]) < base + count for rows in self.rows]
+    def _merge(self, base: int, end: int) -> None:
+        """Makes one batch of batches that hold the records from `base` to `end`."""
+        order = np.argsort(self.columns["line"].view()[base:end], kind="stable")
+        place = np.empty(end - base, np.int64)
+        place[order] = np.arange(end - base)
+        for column in self.columns.values():
+            part = column.view()[base:end]
+            part[:] = part[order]
+        inside = [base <= int(rows.record[0]) < end for rows in self.rows]
         if any(inside):
             at = inside.index(True)
             made = [rows for rows, here in zip(self.rows, inside, strict=True) if here]

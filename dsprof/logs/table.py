@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from copy import copy
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dsprof.grammar import Grammar
 from dsprof.logs.arrow import numbers, strings
 from dsprof.logs.clocks import UNKNOWN
+from dsprof.logs.codes import Codes
 from dsprof.logs.place import Placed, Source, place
 from dsprof.logs.records import Records
-from dsprof.logs.rows import MEASURES, Rows
+from dsprof.logs.rows import MEASURES, Key, Rows
 from dsprof.logs.torn import CUT_SHORT, may_lack_timers
 
 SCHEMA: Final = pa.schema(
@@ -42,24 +43,30 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
+_TYPES: Final = {
+    field.name: np.dtype(
+        "i4" if pa.types.is_dictionary(field.type) else f"i{field.type.byte_width}"
+    )
+    for field in SCHEMA
+}
+
 
 class Sheet:
     """One source's records, each column whole.
 
     Args:
-        last: the records are asked for the last time: their memory is given back piece by
-            piece as the table grows.
+        last: the records are asked for the last time: their memory is given back as the
+            table grows.
     """
 
     def __init__(
         self, name: str, rank: int | None, host: str | None, records: Records, *, last: bool = False
     ) -> None:
         self.name, self.records, self.last = name, records, last
-        self.columns = {}
-        for column, parts in records.columns.items():
-            self.columns[column] = np.concatenate(parts) if parts else np.empty(0, np.int64)
-            if last:
-                parts.clear()
+        self.columns = {
+            name: column.take() if last else column.view().copy()
+            for name, column in records.columns.items()
+        }
         self.torn = may_lack_timers(
             self.columns.pop("torn"), self.columns["signature"], records.reader.signatures.values
         )
@@ -72,67 +79,75 @@ class Sheet:
             unknown = self.columns["host"] < 0
             self.columns["host"] = np.where(unknown, code, self.columns["host"]).astype(np.int32)
 
-    def rows(self) -> Iterator[Rows]:
-        """Batches of rows, in order."""
-        if not self.last:
-            yield from self.records.rows
-        while self.last and self.records.rows:
-            yield self.records.rows.pop(0)
+    def rows(self) -> list[Rows]:
+        """Batches of rows, in order, as the caller's own."""
+        batches = [copy(rows) for rows in self.records.rows]
+        if self.last:
+            self.records.rows.clear()
+        return batches
 
     def place(self, grammar: Grammar) -> Placed:
         c = self.columns
         bar, total = self._bars()
-        source = Source(
-            c["pattern"].astype(np.int64),
-            c["step"].astype(np.int64),
-            c["rank"].astype(np.int64),
-            c["host"].astype(np.int64),
-            c["signature"].astype(np.int64),
-            c["at"],
-            bar,
-            total,
-        )
-        for name in ("pattern", "step", "signature"):
-            del c[name]  # nothing asks for them any more
+        own = {name: c.pop(name) for name in ("pattern", "step", "signature")}
+        source = Source(rank=c["rank"], host=c["host"], at=c["at"], bar=bar, total=total, **own)
         return place(source, grammar, self.records.reader.signatures.values)
 
     def _bars(self) -> tuple[np.ndarray, np.ndarray]:
         """Position and length of the progress bar that each record shows, -1 if none."""
-        count = self.records.count
-        found = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+        unknown = np.broadcast_to(np.int64(-1), self.records.count)
         names = [key.name for key in self.records.reader.keys.values]
-        for target, name in zip(found, ("bar_position", "bar_total"), strict=True):
+        found = []
+        for name in ("bar_position", "bar_total"):
             codes = [i for i, other in enumerate(names) if other == name]
+            target = unknown.copy() if codes else unknown
+            found.append(target)
             if not codes:
-                break
+                continue
             for rows in self.records.rows:
                 here = np.flatnonzero(np.isin(rows.key, codes))
                 if len(here):
                     told = np.nan_to_num(rows.measures["value"][here], nan=-1.0)
                     target[rows.record[here]] = told.astype(np.int64)
-        return found
+        return found[0], found[1]
 
 
 def events_table(sheets: Sequence[Sheet], grammar: Grammar) -> tuple[pa.Table, bool]:
     """The events of all sources, in order; and whether steps had to be counted."""
-    batches = []
+    words = _Words(grammar)
+    columns: dict[str, list[pa.Array]] = {name: [] for name in SCHEMA.names}
     base = 0
     counted = False
     several = _several_hosts(sheets)
-    sources = strings([sheet.name for sheet in sheets])
-    for number, sheet in enumerate(sheets):
+    for sheet in sheets:
         placed = sheet.place(grammar)
         counted |= placed.counted
-        known = _of_records(sheet, placed, several, grammar) | {
-            "source": _words(np.full(sheet.records.count, number, np.int32), sources),
-            "record": numbers(np.arange(base, base + sheet.records.count, dtype=np.int32)),
-        }
-        records, keys = pa.record_batch(known), pa.record_batch(_of_keys(sheet, grammar))
-        texts = strings(sheet.records.reader.texts.values)
-        batches += [_batch(rows, sheet, records, keys, texts) for rows in sheet.rows()]
+        for name, parts in _columns_of(sheet, placed, words, base, several=several).items():
+            columns[name] += parts
         base += sheet.records.count
-    table = pa.Table.from_batches(batches, SCHEMA)
-    return table.unify_dictionaries() if len(sheets) > 1 else table, counted
+    return _table(columns, words), counted
+
+
+class _Words:
+    """What the codes of all batches stand for: they share their dictionaries, and none is
+    made anew in the end."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self.of: dict[str, Codes[str]] = {
+            field.name: Codes() for field in SCHEMA if pa.types.is_dictionary(field.type)
+        }
+        for pattern in grammar.patterns:
+            self.of["pattern"](pattern.id)
+        for flavour in grammar.timers:
+            self.of["timers"](flavour)
+
+    def of_keys(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
+        """Columns that are the same for all rows of a key, a code a key."""
+        found = {
+            column: np.array([self.of[column](getattr(key, column)) for key in keys], np.int32)
+            for column in ("kind", "name", "raw")
+        }
+        return found | {"pattern": np.array([key.pattern for key in keys], np.int32)}
 
 
 def _several_hosts(sheets: Sequence[Sheet]) -> bool:
@@ -145,62 +160,68 @@ def _several_hosts(sheets: Sequence[Sheet]) -> bool:
     return len(hosts) > 1
 
 
-def _ranks(sheet: Sheet, *, several: bool) -> np.ndarray:
-    """Global ranks. On one host the local rank is the global one; on several it is not."""
-    rank, local = sheet.columns.pop("rank"), sheet.columns.pop("local")
-    return rank if several else np.where(rank < 0, local, rank).astype(np.int32)
+def _columns_of(
+    sheet: Sheet, placed: Placed, words: _Words, base: int, *, several: bool
+) -> dict[str, list[pa.Array]]:
+    """The rows of a sheet: each column of SCHEMA in batches, words as codes.
+
+    Column by column, and what a column was made of is let go before the next one is made: both
+    never lie side by side as a whole.
+    """
+    texts = words.of["text"].taken_from(sheet.records.reader.texts)
+    keys = words.of_keys(sheet.records.reader.keys.values)
+    batches = sheet.rows()
+    unknown = pa.nulls(max((len(rows.key) for rows in batches), default=0), pa.float64())
+    made = {name: [_measure(rows, name, unknown) for rows in batches] for name in MEASURES}
+    made["text"] = [_known("text", texts[_texts(rows, sheet)]) for rows in batches]
+    key, record = [rows.key for rows in batches], [rows.record for rows in batches]
+    batches.clear()
+    made |= {name: [_taken(name, codes, which) for which in key] for name, codes in keys.items()}
+    key.clear()
+    columns = _of_records(sheet, placed, words, several=several)
+    while columns:
+        name, values = columns.popitem()
+        made[name] = [_taken(name, values, which) for which in record]
+    made["record"] = [numbers(which + base if base else which) for which in record]
+    return made
 
 
 def _of_records(
-    sheet: Sheet, placed: Placed, several: bool, grammar: Grammar
-) -> dict[str, pa.Array]:
+    sheet: Sheet, placed: Placed, words: _Words, *, several: bool
+) -> dict[str, np.ndarray]:
     """Columns that are the same for all rows of a record, a value a record."""
-    columns = sheet.columns
-    hosts = strings(sheet.records.senders.hosts.values)
+    hosts = words.of["host"].taken_from(sheet.records.senders.hosts)
+    source = np.int32(words.of["source"](sheet.name))
     return {
-        "segment": numbers(placed.segment.astype(np.int32, copy=False)),
-        "engine": numbers(placed.engine.astype(np.int16)),
-        "step": _known(placed.step, pa.int64()),
-        "steps": _known(placed.steps, pa.int32()),
-        "rank": _known(_ranks(sheet, several=several), pa.int32()),
-        "host": _words(columns["host"], hosts),
-        "at": _known(columns["at"], pa.timestamp("us"), UNKNOWN),
-        "line": numbers(columns["line"]),
-        "timers": _words(placed.flavour, strings(list(grammar.timers))),
+        "segment": placed.segment,
+        "engine": placed.engine,
+        "step": placed.step,
+        "steps": placed.steps,
+        "rank": _ranks(sheet, several=several),
+        "host": hosts[sheet.columns.pop("host")],
+        "at": sheet.columns.pop("at"),
+        "line": sheet.columns.pop("line"),
+        "timers": placed.flavour,
+        "source": np.broadcast_to(source, sheet.records.count),
     }
 
 
-def _of_keys(sheet: Sheet, grammar: Grammar) -> dict[str, pa.Array]:
-    """Columns that are the same for all rows of a key, a value a key."""
-    keys = sheet.records.reader.keys.values
-    patterns = strings([pattern.id for pattern in grammar.patterns])
-    found = {"pattern": _words(np.array([key.pattern for key in keys], np.int32), patterns)}
-    for column in ("kind", "name", "raw"):
-        words = [getattr(key, column) for key in keys]
-        distinct = list(dict.fromkeys(words))
-        number = {word: i for i, word in enumerate(distinct)}
-        codes = np.array([number[word] for word in words], np.int32)
-        found[column] = _words(codes, strings(distinct))
-    return found
+def _ranks(sheet: Sheet, *, several: bool) -> np.ndarray:
+    """Global ranks. On one host the local rank is the global one; on several it is not."""
+    rank, local = sheet.columns.pop("rank"), sheet.columns.pop("local")
+    return rank if several else np.where(rank < 0, local, rank)
 
 
-def _known(values: np.ndarray, kind: pa.DataType, missing: int = -1) -> pa.Array:
-    return numbers(values, values == missing).cast(kind)
+def _taken(name: str, values: np.ndarray, which: np.ndarray) -> pa.Array:
+    """A value of `values` for each row. By numpy, as arrow's heap would not reuse its holes."""
+    return _known(name, np.take(values, which, mode="clip"))
 
 
-def _words(codes: np.ndarray, words: pa.Array) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(_known(codes, pa.int32()), words)
-
-
-def _batch(
-    rows: Rows, sheet: Sheet, records: pa.RecordBatch, keys: pa.RecordBatch, texts: pa.Array
-) -> pa.RecordBatch:
-    columns = {"text": _words(_texts(rows, sheet), texts)}
-    for known, which in ((records, rows.record), (keys, rows.key)):
-        taken = pc.take(known, numbers(which), boundscheck=False)
-        columns |= dict(zip(known.schema.names, taken.columns, strict=True))
-    columns |= {name: _measure(rows, name) for name in MEASURES}
-    return pa.RecordBatch.from_arrays([columns[field.name] for field in SCHEMA], schema=SCHEMA)
+def _known(name: str, values: np.ndarray) -> pa.Array:
+    """A column, or its codes if it holds words, of the type that SCHEMA says."""
+    values = values.astype(_TYPES[name], copy=False)
+    found = numbers(values, values == (UNKNOWN if name == "at" else -1))
+    return found.cast(SCHEMA.field(name).type) if name == "at" else found
 
 
 def _texts(rows: Rows, sheet: Sheet) -> np.ndarray:
@@ -210,8 +231,19 @@ def _texts(rows: Rows, sheet: Sheet) -> np.ndarray:
     return np.where((text < 0) & sheet.torn[rows.record], sheet.cut_short, text)
 
 
-def _measure(rows: Rows, name: str) -> pa.Array:
+def _measure(rows: Rows, name: str, unknown: pa.Array) -> pa.Array:
     values = rows.measures.get(name)
     if values is None:
-        return pa.nulls(len(rows.record), pa.float64())
+        return unknown[: len(rows.record)]
     return numbers(values, np.isnan(values))
+
+
+def _table(columns: dict[str, list[pa.Array]], words: _Words) -> pa.Table:
+    made = []
+    for field in SCHEMA:
+        parts = columns[field.name]
+        if field.name in words.of:
+            said = strings(words.of[field.name].values)
+            parts = [pa.DictionaryArray.from_arrays(part, said, safe=False) for part in parts]
+        made.append(pa.chunked_array(parts, field.type))
+    return pa.Table.from_arrays(made, schema=SCHEMA)

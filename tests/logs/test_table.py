@@ -1,0 +1,60 @@
+"""The one table of events: what its batches share, and what is let go while it grows."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pyarrow as pa
+
+from dsprof import grammar, logs
+from dsprof.logs import records, table
+from dsprof.logs.scan import Scanner
+from dsprof.logs.source import Source
+from tests.logs.reading import PFX, STEP, TIMERS
+
+
+def _log(steps: int) -> bytes:
+    return b"".join(PFX + STEP % step + b"\n" + PFX + TIMERS + b"\n" for step in range(1, steps))
+
+
+def test_sources_with_words_of_their_own_share_dictionaries(tmp_path: Path) -> None:
+    (tmp_path / "worker-1.log").write_bytes(_log(9))
+    (tmp_path / "worker-2.log").write_bytes(b"steps: 3 loss: 0.5 iter time (s): 1.0\n" + _log(5))
+    events = logs.read([tmp_path]).events
+    for column in (c for c in events.columns if pa.types.is_dictionary(c.type)):
+        first, *others = [chunk.dictionary for chunk in column.chunks]
+        assert others
+        assert all(other.equals(first) for other in others)
+    assert set(events["host"].to_pylist()) == {"worker-1", "worker-2"}
+
+
+def test_what_the_table_is_made_of_is_let_go_as_it_grows() -> None:
+    tracemalloc.start()
+    try:
+        scanner = Scanner(grammar.builtin())
+        scanner.feed(_log(2 * records._BATCH))
+        scanner.finish()
+        scanner.records.settle()
+        sheet = table.Sheet("a.log", None, None, scanner.records, last=True)
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        events, _ = table.events_table([sheet], grammar.builtin())
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    grown = after - before
+    assert events.nbytes > 10 << 20
+    assert grown < events.nbytes  # the numbers that were read are in the table as they lie
+    assert peak - after < events.nbytes / 4
+    assert not scanner.records.rows
+    assert all(len(column.view()) == 0 for column in scanner.records.columns.values())
+
+
+def test_a_source_that_grows_keeps_its_records() -> None:
+    reader = logs.Reader(grammar.builtin(), Source("a.log"))
+    reader.feed(_log(9))
+    first = reader.log().events
+    assert reader.log().events.equals(first)
+    reader.feed(_log(9))
+    assert reader.log().events.num_rows == 2 * first.num_rows
