@@ -137,6 +137,22 @@ def test_docker_json_gives_time_and_text() -> None:
     assert told(docker(RECORD.decode() + "\n")) == {"at": DOCKER_TIME, "host": None, "rank": None}
 
 
+def test_docker_json_that_pdsh_collected_gives_the_host_too() -> None:
+    text = b"worker-1: " + docker(RECORD.decode() + "\n")
+    assert told(text) == {"at": DOCKER_TIME, "host": "worker-1", "rank": None}
+
+
+def test_parts_of_lines_of_two_hosts_are_joined_each_for_itself() -> None:
+    line = RECORD.decode() + "\n"
+    text = b"".join(
+        host + docker(part)
+        for part in (line[:20], line[20:])
+        for host in (b"worker-1: ", b"worker-2: ")
+    )
+    hosts = [row["host"] for row in rows(text, name="skipped")]
+    assert hosts == ["worker-1", "worker-2"]
+
+
 def test_docker_splits_of_16_kib_are_joined_and_lines_keep_their_numbers() -> None:
     keys = " | ".join(f"timer_{i}: {i}.50" for i in range(2000))
     line = f"time (ms) | {keys}\n"
