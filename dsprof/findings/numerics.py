@@ -67,14 +67,23 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def _without_steps(facts: Facts) -> list[Finding] | str:
-    """Overflow lines of a log that numbers no step: how many, but not of how many."""
+def _overflows(facts: Facts) -> pd.DataFrame:
     events = facts.run.told
-    lines = events[(events["kind"] == Kind.METRIC) & (events["name"] == "overflow")]
+    return events[(events["kind"] == Kind.METRIC) & (events["name"] == "overflow")]
+
+
+def _lines(facts: Facts) -> int:
+    """Overflow lines of the rank that prints most of them: each prints its own."""
+    lines = _overflows(facts)
+    return 0 if lines.empty else int(lines.groupby(lines["rank"].fillna(0)).size().max())
+
+
+def _without_steps(facts: Facts) -> list[Finding] | str:
+    """Overflow lines of a log that numbers no step, or few: how many, but not of how many."""
+    lines = _overflows(facts)
     if lines.empty:
         return "no line counts skipped steps"
-    of_one_rank = lines.groupby(lines["rank"].fillna(0), observed=True).size()  # each may print
-    total = int(of_one_rank.max())
+    total = _lines(facts)
     if total < OVERFLOW_STEPS:
         return []
     ends = lines.iloc[[0, -1]]
@@ -83,7 +92,7 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
             rule="overflow-streak",
             severity=Severity.WARNING,
             title=f"{total:,} steps were skipped: gradients overflowed",
-            summary="Of how many this source does not say: it numbers no steps. Medium confidence: "
+            summary="Of how many this source does not say. Medium confidence: "
             "a few skips at the start are normal, many in a row are not.",
             evidence=tuple(
                 row_evidence(row, str(row["text"]) if pd.notna(row["text"]) else "overflow")
@@ -165,8 +174,8 @@ def _skips(facts: Facts) -> Skips | None:
         return _counted(known)
     flags = steps[steps["overflow"].notna()]
     over = flags[flags["overflow"].astype(bool)]
-    if over.empty:
-        return None
+    if over.empty or _overflows(facts)["step"].isna().any():
+        return None  # some of its lines are of steps that nothing numbers
     recent = flags.tail(max(1, len(flags) // 4))
     return Skips(
         total=len(over),

@@ -99,3 +99,13 @@ def test_steps_that_are_not_finite_are_counted_once_and_told_in_words() -> None:
     found = one(run_of([*well[:1], *bad, *well[1:]]), "nan-loss")
     assert found.title == "The gradient norm and loss are not finite at step 20"
     assert "1 of the printed steps" in found.summary
+
+
+def test_overflows_of_which_only_some_have_a_step_are_all_counted() -> None:
+    told = [
+        {"kind": "metric", "name": "overflow", "raw": "overflow", "value": 1.0, "rank": 0}
+        | ({"step": 380} if n == 0 else {})
+        for n in range(5)
+    ]
+    found = one(run_of([metric("loss", 380, 2.0), *told]), "overflow-streak")
+    assert found.title == "5 steps were skipped: gradients overflowed"
