@@ -96,7 +96,7 @@ def coverage_section(coverage: Coverage | None) -> list[RenderableType]:
         share = format_share(coverage.read_lines / coverage.metric_lines)
         told += (
             f"; {coverage.read_lines:,} of {coverage.metric_lines:,} that look like metrics "
-            f"were understood ({share})"
+            f"were read, whole or in part ({share})"
         )
     if coverage.sampled:
         told += ", by a sample"
