@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from dsprof.run.table import positions
+from dsprof.run.table import plain, positions, runs, where
 
 _MEBI = 1 << 20
 
@@ -28,9 +28,17 @@ def trusted(comm: pd.DataFrame) -> pd.DataFrame:
 
     Where single calls are told, summary tables of the same calls are left out.
     """
-    told = comm[comm["seconds"].gt(0) & comm["bytes"].gt(0) & comm["suspect"].isna()]
-    single = told[~told["total"].astype(bool)]
+    told = where(comm, comm["seconds"].gt(0) & comm["bytes"].gt(0) & comm["suspect"].isna())
+    single = where(told, ~told["total"].astype(bool))
     return single if len(single) else told
+
+
+def held_up(comm: pd.DataFrame) -> pd.DataFrame:
+    """The same, with what of each call held its step up as its `seconds`, where that is known.
+
+    A recording on the host knows no other duration. What was hidden altogether is no row.
+    """
+    return trusted(comm.assign(seconds=comm["exposed_seconds"].fillna(comm["seconds"])))
 
 
 def per_operation(comm: pd.DataFrame) -> pd.DataFrame:
@@ -39,7 +47,7 @@ def per_operation(comm: pd.DataFrame) -> pd.DataFrame:
     small = comm["bytes"] < SMALL
     table = pd.DataFrame(
         {
-            "op": comm["op"].astype(str),
+            "op": comm["op"].astype("category"),
             "seconds": comm["seconds"],
             "bytes": comm["bytes"] * count,
             "count": count,
@@ -47,7 +55,8 @@ def per_operation(comm: pd.DataFrame) -> pd.DataFrame:
             "small_count": count.where(small, 0.0),
         }
     )
-    return table.groupby("op").sum().sort_values("seconds", ascending=False)
+    found = table.groupby("op", observed=True).sum().sort_values("seconds", ascending=False)
+    return found.set_axis(found.index.astype("str"))
 
 
 def during_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
@@ -56,14 +65,13 @@ def during_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     A summary table counts those of set-up too: what it says of a step is an upper bound.
     """
     here = positions(steps, comm, "segment", "engine", "step") >= 0
-    found: pd.DataFrame = comm[comm["total"].to_numpy(bool) | here]
-    return found
+    return where(comm, comm["total"].to_numpy(bool) | here)
 
 
 def told_once(comm: pd.DataFrame) -> pd.DataFrame:
     """Rows that count no call twice: single calls where any can be believed, else tables."""
     total = comm["total"].astype(bool)
-    single, tables = comm[~total], comm[total]
+    single, tables = where(comm, ~total), where(comm, total)
     return single if tables.empty or len(trusted(single)) else tables
 
 
@@ -72,9 +80,10 @@ def covered_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> int | None:
 
     Single calls belong to steps; a summary table sums since the start of the process.
     """
-    known = comm[comm["step"].notna()]
+    known = where(comm, comm["step"].notna())
     if len(comm) and not comm["total"].astype(bool).any():
-        covered = len(known[["segment", "step"]].drop_duplicates())
+        stretches = runs(plain(known["segment"]), plain(known["step"]))
+        covered = len(known[["segment", "step"]].iloc[stretches].drop_duplicates())
     elif len(known):
         covered = int(known.groupby("segment")["step"].max().sum())
     else:

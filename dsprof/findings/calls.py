@@ -11,6 +11,7 @@ from dsprof.analysis.collectives import (
     SMALL,
     during_steps,
     gathers,
+    held_up,
     per_operation,
     per_step,
     trusted,
@@ -19,7 +20,9 @@ from dsprof.events import Severity
 from dsprof.findings.advice import change
 from dsprof.findings.facts import NO_COMM, Facts, largest, promise, row_evidence
 from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.ranks import late_seconds
 from dsprof.findings.thresholds import (
+    COMMUNICATION_CRITICAL,
     GATHER_STALL_CRITICAL,
     GATHER_STALL_WARNING,
     LINK_CALLS,
@@ -91,14 +94,16 @@ def small_messages(facts: Facts) -> list[Finding] | str:
 
     Gain: at best all of their time, merged into few, where a bucket's size can still grow.
     """
-    comm = during_steps(trusted(facts.run.comm), facts.steps)
+    comm = during_steps(held_up(facts.run.comm), facts.steps)
     if comm.empty:
         return NO_COMM
-    factor = per_step(comm, facts.run.steps)
+    factor = per_step(_counted(facts, comm), facts.run.steps)
     if factor is None or facts.step_seconds is None:
         return "the calls cannot be set against steps: no step has a time"
     table = per_operation(comm)
-    total, small = float(table["seconds"].sum()), float(table["small_seconds"].sum())
+    late = late_seconds(facts)
+    total = float(table["seconds"].sum()) - late / factor
+    small = max(0.0, float(table["small_seconds"].sum()) - late / factor)
     seconds = small * factor
     share = facts.share(seconds) or 0.0
     if share > 1:
@@ -112,23 +117,62 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     return [
         Finding(
             rule="small-messages",
-            severity=Severity.WARNING,
+            severity=_small_severity(facts, share),
             title=f"{format_share(small / total)} of communication time goes into messages under "
             f"{format_bytes(SMALL)}: latency, not bandwidth",
-            summary=_small_words(calls, seconds, worst, advice, summed=bool(comm["total"].any())),
+            summary=_small_words(
+                calls,
+                seconds,
+                worst,
+                advice,
+                summed=bool(comm["total"].any()),
+                sure=facts.exposure_is_known,
+            ),
             share=share,
             seconds_per_step=seconds,
             phase=worst,
             evidence=_small_evidence(comm, worst),
             advice=advice,
             gain=promise(seconds) if advice else None,
-            confidence="medium",
+            confidence="high" if facts.exposure_is_known else "medium",
         )
     ]
 
 
+def _counted(facts: Facts, held: pd.DataFrame) -> pd.DataFrame:
+    """The calls whose steps count: of a recording also those that held nothing up."""
+    return during_steps(facts.run.comm, facts.steps) if facts.exposure_is_known else held
+
+
+def _small_severity(facts: Facts, share: float) -> Severity:
+    """What a recording measures holds the step up; what a logger times may overlap without it."""
+    known = grade(share, SMALL_MESSAGES_SHARE, COMMUNICATION_CRITICAL)
+    return known if known and facts.exposure_is_known else Severity.WARNING
+
+
+def small_seconds(facts: Facts) -> float:
+    """Seconds per step that `small-messages` accounts for, where they are measured as exposed."""
+    found = small_messages(facts) if facts.exposure_is_known else ""
+    return 0.0 if isinstance(found, str) else sum(one.seconds_per_step or 0.0 for one in found)
+
+
+def stall_seconds(facts: Facts) -> float:
+    """The same of `zero3-gather-stall`, but for small messages: they are told already."""
+    found = zero3_gather_stall(facts) if facts.exposure_is_known else ""
+    if isinstance(found, str):
+        return 0.0
+    told = sum(one.seconds_per_step or 0.0 for one in found)
+    return max(0.0, told - small_seconds(facts))
+
+
 def _small_words(
-    calls: float, seconds: float, worst: str, advice: tuple[Advice, ...], *, summed: bool
+    calls: float,
+    seconds: float,
+    worst: str,
+    advice: tuple[Advice, ...],
+    *,
+    summed: bool,
+    sure: bool,
 ) -> str:
     many, most = format_count(round(calls)), "at most " if summed else ""
     serial = "timed one by one, they cannot hide behind compute as they might without the log"
@@ -137,7 +181,7 @@ def _small_words(
         "The table they stand in counts those of set-up too." if summed else "",
         "Small messages cost their start, whatever the link's speed.",
         "" if advice else "No bucket is too small for them: what is sent is.",
-        f"Medium confidence: {serial}.",
+        "" if sure else f"Medium confidence: {serial}.",
     ]
     return " ".join(filter(None, said))
 
@@ -208,14 +252,14 @@ def _gather_seconds(facts: Facts) -> tuple[float | None, bool]:
         fetch = fetch[fetch.index.str.endswith("fetch_wait")]
         if len(fetch):
             return float(fetch["seconds"].sum()), True
-    comm = gathers(during_steps(trusted(facts.run.comm), facts.steps))
-    factor = per_step(comm, facts.run.steps)
+    held = during_steps(held_up(facts.run.comm), facts.steps)
+    comm, factor = gathers(held), per_step(_counted(facts, held), facts.run.steps)
     if comm.empty or factor is None or facts.layout.zero_stage != 3:
         return None, False
-    exposed = comm["exposed_seconds"].dropna()
-    if len(exposed):
-        return float(exposed.sum()) * factor, True
-    return float(comm["seconds"].sum()) * factor, False
+    seconds = float(comm["seconds"].sum()) * factor
+    if facts.exposure_is_known:
+        return max(0.0, seconds - late_seconds(facts, "gather")), True
+    return seconds, False
 
 
 def _gather_finding(
@@ -260,7 +304,7 @@ def _gather_finding(
 
 
 def _gather_evidence(facts: Facts) -> tuple[Evidence, ...]:
-    comm = gathers(during_steps(trusted(facts.run.comm), facts.steps))
+    comm = gathers(during_steps(held_up(facts.run.comm), facts.steps))
     longest = comm.sort_values("seconds").tail(2)
     return tuple(row_evidence(row, _call(row)) for _, row in longest.iterrows())
 

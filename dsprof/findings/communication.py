@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dsprof.analysis.collectives import during_steps, per_operation, per_step, trusted
+from dsprof.analysis.collectives import during_steps, held_up, per_operation, per_step, trusted
 from dsprof.events import Severity
 from dsprof.findings.advice import record
+from dsprof.findings.calls import small_seconds, stall_seconds
 from dsprof.findings.causes import cause_of, overlap_advice
 from dsprof.findings.facts import (
     COLLECTING,
@@ -15,7 +16,7 @@ from dsprof.findings.facts import (
     row_evidence,
 )
 from dsprof.findings.finding import Evidence, Finding
-from dsprof.findings.ranks import straggler_rank
+from dsprof.findings.ranks import late_seconds
 from dsprof.findings.thresholds import (
     COMMUNICATION_CRITICAL,
     COMMUNICATION_WARNING,
@@ -41,7 +42,8 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
     seconds = facts.seconds_of("communication")
     if seconds is None:
         return NO_TIMERS if facts.breakdown is None else "no timer of this run times collectives"
-    waited = _waited(facts)
+    named = _named_elsewhere(facts)
+    waited = sum(named.values())
     seconds = max(seconds - waited, 0.0)
     share = facts.share(seconds) or 0.0
     severity = grade(share, COMMUNICATION_WARNING, COMMUNICATION_CRITICAL)
@@ -50,7 +52,7 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
     table = facts.phases_of("communication")
     cause = cause_of(facts, seconds)
     largest = f", most of it {table.index[0]}" if len(table) > 1 and not cause.title else ""
-    apart = f", apart from {format_seconds(waited)} of waiting for a late rank" if waited else ""
+    apart = "".join(f", apart from {format_seconds(part)} {what}" for what, part in named.items())
     return [
         Finding(
             rule="communication-bound",
@@ -77,7 +79,7 @@ def _timed_or_logged(facts: Facts, seconds: float) -> tuple[Evidence, ...]:
     table = facts.phases_of("communication")
     if float(table["seconds"].sum()) >= 0.99 * seconds:
         return phase_evidence(table)
-    comm = during_steps(trusted(facts.run.comm), facts.steps)
+    comm = during_steps(held_up(facts.run.comm), facts.steps)
     factor = per_step(comm, facts.run.steps) or 0.0
     calls = tuple(
         row_evidence(
@@ -114,10 +116,14 @@ def _at_least(facts: Facts, seconds: float) -> list[Finding]:
     ]
 
 
-def _waited(facts: Facts) -> float:
-    """Seconds per step that `straggler-rank` accounts for."""
-    late = straggler_rank(facts)
-    return 0.0 if isinstance(late, str) else sum(f.seconds_per_step or 0.0 for f in late)
+def _named_elsewhere(facts: Facts) -> dict[str, float]:
+    """Seconds per step of communication whose cause another finding names."""
+    parts = {
+        "of waiting for a late rank": late_seconds(facts),
+        "in small messages": small_seconds(facts),
+        "of gathering parameters": stall_seconds(facts),
+    }
+    return {what: seconds for what, seconds in parts.items() if seconds}
 
 
 def no_overlap(facts: Facts) -> list[Finding] | str:

@@ -96,6 +96,11 @@ class Facts:
         return self.setting("comms_logger.enabled") is True or bool(printed.any())
 
     @cached_property
+    def exposure_is_known(self) -> bool:
+        """A recording says of each call how long it held its step up."""
+        return bool(self.run.comm["exposed_seconds"].notna().any())
+
+    @cached_property
     def collecting(self) -> float:
         """Seconds of a step that `memory_breakdown` may spend on its own account.
 

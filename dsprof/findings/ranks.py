@@ -75,6 +75,14 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
     ]
 
 
+def late_seconds(facts: Facts, operation: str = "") -> float:
+    """Seconds per step that `straggler-rank` accounts for, if the others wait in `operation`."""
+    late = straggler_rank(facts)
+    if isinstance(late, str) or (facts.straggler and operation not in facts.straggler.meeting):
+        return 0.0
+    return sum(found.seconds_per_step or 0.0 for found in late)
+
+
 def _from_table(facts: Facts) -> list[Finding] | str:
     """The rank that prints DeepSpeed's straggler table says how long it waited for others."""
     told = stated_wait(facts)

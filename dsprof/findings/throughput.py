@@ -82,12 +82,12 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     steps = facts.series
     if len(steps) < EVIDENCE_STEPS:
         return _too_few(steps)
-    seconds = steps["seconds"].to_numpy(dtype=float)
+    seconds = steps["seconds"].to_numpy(dtype=float) - _saving(steps)
     rows = spikes(seconds, SPIKE_RATIO)
     if not len(rows):
         return []
     over = excess(seconds, rows)
-    share = float(over.sum() / seconds.sum())
+    share = float(over.sum() / steps["seconds"].sum())
     severity = grade(share, SPIKES_WARNING, SPIKES_CRITICAL)
     if severity is None:
         return []
@@ -121,6 +121,12 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             gain=(0.0, cost),
         )
     ]
+
+
+def _saving(steps: pd.DataFrame) -> np.ndarray:
+    """What saving takes of each step: `checkpoint-stall` judges that."""
+    saving: np.ndarray = steps["checkpoint"].fillna(0.0).to_numpy(dtype=float)
+    return saving
 
 
 _SHORT = " One of the two levels is short, hence medium confidence."

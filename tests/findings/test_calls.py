@@ -132,3 +132,28 @@ def test_one_rank_gathers_from_nobody() -> None:
 def test_zero_3_without_comm_lines_is_not_judged_but_says_what_would_show_it() -> None:
     run = run_of([*steps(10, WELL), phase("step", 3, 0.1)], zero_stage=3, world_size=2)
     assert "comms_logger" in (why(run, "zero3-gather-stall") or "")
+
+
+def recorded(op: str, step: int, size: float, exposed: float) -> dict[str, object]:
+    """A call as a recording on the host has it: what it held up, and no duration."""
+    return call(op, step, size, float("nan"), value=exposed, timers="hook")
+
+
+def test_a_recording_tells_of_small_messages_by_what_they_hold_up() -> None:
+    timed = WELL | {"forward": 0.1, "backward_inner": 0.2, "backward_allreduce": 0.6}
+    rows = [recorded("all_reduce", step, 4096, 0.03) for step in range(1, 11) for _ in range(20)]
+    run = run_of(steps(10, timed) + rows, world_size=2, zero_stage=1)
+    found = one(run, "small-messages")
+    assert (found.seconds_per_step, found.confidence) == (pytest.approx(0.6), "high")
+    assert found.severity is Severity.CRITICAL  # exposed, not merely timed one by one
+    assert run.findings[0].rule == "small-messages"
+    assert silent(run, "communication-bound")  # 4 % are left, and the cause is named already
+
+
+def test_a_recording_tells_of_gathers_that_were_not_fetched_ahead() -> None:
+    timed = WELL | {"forward": 0.1, "backward_inner": 0.5, "optimizer_allgather": 0.3}
+    rows = [recorded("all_gather_into_tensor", step, 4 << 20, 0.1) for step in range(1, 11)] * 3
+    run = run_of(steps(10, timed) + rows, world_size=2, zero_stage=3)
+    found = one(run, "zero3-gather-stall")
+    assert (found.seconds_per_step, found.confidence) == (pytest.approx(0.3), "high")
+    assert silent(run, "communication-bound")

@@ -15,7 +15,7 @@ from dsprof.findings import Finding, findings_of
 from dsprof.findings.facts import Facts
 from dsprof.findings.throughput import slowdown, step_spikes
 from dsprof.run import Run, from_events
-from tests.findings.plants import one, run_of, silent, steps, why
+from tests.findings.plants import WELL, metric, one, phase, run_of, silent, steps, why
 
 
 def run_with(seconds: np.ndarray) -> Run:
@@ -148,3 +148,14 @@ def judged(steps: int) -> tuple[float, list[Finding]]:
     began = time.process_time()
     found = findings_of(run)
     return time.process_time() - began, found
+
+
+def test_steps_that_save_stick_out_for_that_and_are_no_spikes() -> None:
+    rows = steps(40, WELL, None)
+    for step in range(1, 41):
+        saves = step % 10 == 5
+        rows.append(metric("step_seconds", step, 3.0 if saves else 1.0))
+        rows += [phase("save_checkpoint", step, 2.0)] if saves else []
+    run = run_of(rows)
+    assert silent(run, "step-spikes")
+    assert one(run, "checkpoint-stall").seconds_per_step == pytest.approx(0.2)

@@ -1,0 +1,184 @@
+"""One rank of the bench: `python -m benchmarks.truth.job OUT CASE...` under torchrun.
+
+Trains the cases one after another. Each has a folder of its own, with the recording, what
+the engine printed (log.txt) and what each rank knows of itself (rank-N.json).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import dsprof
+from benchmarks.truth.books import Books
+from benchmarks.truth.cases import CASES, Case, Fault
+from benchmarks.truth.trainers import Trainer, make, silence
+
+TWIN_STEPS = 15
+WARM = 2
+#: `dsprof attach -- COMMAND` records by itself.
+ATTACHED = "DSPROF_LAUNCH" in os.environ
+#: TraceML looks at the job instead.
+RIVAL = "TRUTH_RIVAL" in os.environ
+#: A rank that waits longer for the others gives up.
+PATIENCE = timedelta(seconds=float(os.environ.get("TRUTH_PATIENCE", "60")))
+
+
+def start() -> None:
+    """Join the process group over gloo."""
+    if RIVAL:
+        import traceml_ai
+
+        traceml_ai.init(mode="auto")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=PATIENCE)
+    import deepspeed
+
+    # Else DeepSpeed compiles a shared-memory collective: half a minute of g++ at the first run.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed(dist_backend="gloo", timeout=PATIENCE)
+
+
+def run(case: Case, folder: Path) -> None:
+    """Twin, the case itself, twin again: what drifts on this machine, drifts in both."""
+    folder.mkdir(parents=True, exist_ok=True)
+    books = Books(case.plant, dist.get_rank())
+    if not RIVAL:
+        books.twins += twin(case, folder)
+    with contextlib.nullcontext() if ATTACHED else streams_to(folder / "log.txt"):
+        train(case, books, folder)
+    if not RIVAL:
+        books.twins += twin(case, folder)
+    books.write(folder)
+    gc.collect()
+
+
+def train(case: Case, books: Books, folder: Path) -> None:
+    trainer = make(case.job, books)
+    with contextlib.ExitStack() as stack:
+        if not ATTACHED and not RIVAL:
+            recording = dsprof.attach(
+                trainer.target, optimizer=trainer.optimizer, out=folder / "recording"
+            )
+            stack.enter_context(recording)
+        plant(trainer, books)
+        dist.barrier()
+        books.start()
+        kept: list[Any] = []
+        for _ in range(case.steps):
+            books.point("loop")
+            happen(books, kept)
+            batch = trainer.fetch()
+            with watched(trainer):
+                trainer.step(batch)
+            save(trainer, books, folder)
+            books.close_step()
+
+
+def watched(trainer: Trainer) -> contextlib.AbstractContextManager[Any]:
+    """A step, as the rival wants it marked: batches are fetched before it."""
+    if not RIVAL:
+        return contextlib.nullcontext()
+    import traceml_ai
+
+    return traceml_ai.trace_step(trainer.target)  # type: ignore[no-any-return]
+
+
+def plant(trainer: Trainer, books: Books) -> None:
+    """The place "optimizer"; set up behind the hook, so that it lies inside its phase."""
+    trainer.inner.register_step_pre_hook(lambda *_: books.point("optimizer"))
+
+
+def happen(books: Books, kept: list[Any]) -> None:
+    """Faults that are no delay."""
+    if books.due("leak"):
+        kept.append(torch.ones(int(books.fault.amount) // 4))
+    first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+    if books.due("kill") and first:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if books.due("stop"):
+        time.sleep(3600)
+
+
+def save(trainer: Trainer, books: Books, folder: Path) -> None:
+    """A checkpoint on a slow disk; all of it is the loss."""
+    if not books.due("save"):
+        return
+    begin = time.perf_counter()
+    checkpoint = trainer.target.checkpoint_engine
+    raw = checkpoint.save
+
+    def slowly(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(books.fault.seconds)
+        return raw(*args, **kwargs)
+
+    checkpoint.save = slowly
+    trainer.target.save_checkpoint(str(folder / "checkpoint"))
+    checkpoint.save = raw
+    books.charge(time.perf_counter() - begin)
+
+
+def twin(case: Case, folder: Path) -> list[list[float]]:
+    """Seconds of steps of the same job without its fault, unrecorded."""
+    if case.twin is None:
+        return []
+    job = replace(case.job, **case.twin)
+    books = Books(Fault(), dist.get_rank())
+    with streams_to(folder / "twin.txt"):
+        trainer = make(job, books)
+        with silence(job.silent):
+            for step in range(WARM + TWIN_STEPS):
+                if step == WARM:
+                    books.start()
+                trainer.step(trainer.fetch())
+                if step >= WARM:
+                    books.close_step()
+        dist.barrier()
+    return [books.steps]
+
+
+@contextlib.contextmanager
+def streams_to(path: Path) -> Iterator[None]:
+    """Both streams of all ranks into one file, as a launcher would."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, stream in enumerate(kept, 1):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.close(file)
+
+
+def main() -> None:
+    out, names = Path(sys.argv[1]), sys.argv[2:]
+    start()
+    for name in names:
+        run(CASES[name], out / name)
+        if dist.get_rank() == 0:
+            print(name, flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

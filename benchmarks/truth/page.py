@@ -1,0 +1,108 @@
+"""The tables of docs/truth.md, between the marks that stand there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.truth.launch import ROOT
+from benchmarks.truth.rival import ABSTAINS, Opinion
+from benchmarks.truth.score import Score
+
+DOCUMENT: Final = ROOT / "docs" / "truth.md"
+_NOTHING: Final = "no warning"
+
+
+def write(tables: dict[str, str], document: Path = DOCUMENT) -> None:
+    """Put each table between its marks, `<!-- NAME -->` and `<!-- end -->`."""
+    text = document.read_text(encoding="utf-8")
+    for name, table in tables.items():
+        begin, end = f"<!-- {name} -->\n", "<!-- end -->"
+        pattern = re.escape(begin) + ".*?" + re.escape(end)
+        text = re.sub(pattern, lambda _: f"{begin}{table}\n{end}", text, flags=re.DOTALL)  # noqa: B023
+    document.write_text(text, encoding="utf-8")
+
+
+def summary(scores: Sequence[Score], opinions: Sequence[Opinion]) -> str:
+    """What the bars of the bench are about, counted."""
+    recorded = [one for one in scores if one.source == "recording"]
+    faulty = [one for one in recorded if not one.case.healthy]
+    logs = [one for one in scores if one.source == "log" and not one.case.healthy]
+    sized = [one.sized for one in recorded if one.sized is not None]
+    rows = [
+        ("faulty recordings: first finding right (rule, rank, phase)", _of(_right(faulty))),
+        ("healthy recordings without a warning", _of(_right(r for r in recorded if r.case.healthy))),
+        ("size of the loss within 15 % or 2 ms", _of(sized)),
+        ("logs that can tell: first finding right", _of(_right(x for x in logs if x.tells))),
+        ("logs that cannot: nothing claimed beyond them", _of(_right(x for x in logs if not x.tells))),
+        ("healthy logs without a wrong claim",
+         _of(_right(x for x in scores if x.source == "log" and x.case.healthy))),
+    ]  # fmt: skip
+    if opinions:
+        bad = [one for one in opinions if not one.case.healthy]
+        well = [one for one in opinions if one.case.healthy]
+        rows += [
+            ("TraceML 0.5.0, faulty runs: verdict right (rule, rank)", _of(o.right for o in bad)),
+            ("TraceML 0.5.0, healthy runs without a warning", _of(o.right for o in well)),
+        ]
+    return table(("", "right"), rows)
+
+
+def verdicts(scores: Sequence[Score], opinions: Sequence[Opinion]) -> str:
+    """One row a case."""
+    said = {one.case.name: one for one in opinions}
+    logged = {one.case.name: one for one in scores if one.source == "log"}
+    rows = []
+    for one in scores:
+        if one.source == "recording":
+            name = one.case.name
+            log, rival = logged.get(name), said.get(name)
+            rows.append((
+                f"`{name}`", one.case.fault, verdict(one), size(one),
+                verdict(log) if log else "", opinion(rival) if rival else "",
+            ))  # fmt: skip
+    return table(("case", "planted", "recording", "its size", "log", "TraceML"), rows)
+
+
+def verdict(one: Score) -> str:
+    said = one.said or _NOTHING
+    if one.rank is not None:
+        said += f", rank {one.rank}"
+    if one.phase and one.case.right.phase:
+        said += f", {one.phase}"
+    return said if one.right else f"**wrong:** {said}"
+
+
+def opinion(one: Opinion) -> str:
+    if one.said in ABSTAINS:
+        return "cannot judge"
+    said = one.said + ("" if one.rank is None else f", rank {one.rank}")
+    return said if one.right else f"**wrong:** {said}"
+
+
+def size(one: Score) -> str:
+    if one.truth is None or not one.right:
+        return ""
+    truth = f"{one.truth.seconds * 1e3:.1f} ms"
+    if not one.truth.resolved:
+        return f"truth not resolved ({truth} ± {2e3 * one.truth.error:.1f})"
+    said = "none" if one.seconds is None else f"{one.seconds * 1e3:.1f}"
+    return f"{said} of {truth}" if one.sized else f"**off:** {said} of {truth}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _right(scores: Iterable[Score]) -> list[bool]:
+    return [one.right for one in scores]
+
+
+def _of(answers: Iterable[bool | None]) -> str:
+    found = [bool(answer) for answer in answers]
+    if not found:
+        return "none run"
+    return f"{sum(found)} of {len(found)} ({sum(found) / len(found):.0%})"
