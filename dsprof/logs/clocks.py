@@ -18,6 +18,7 @@ _MARKS: Final = np.frombuffer(b"--::", np.uint8)
 _BETWEEN: Final = np.frombuffer(b" T_", np.uint8)
 _POINT: Final = np.frombuffer(b",.", np.uint8)
 
+_LONG: Final = (len("1:22:01"), len("16:10:00"))
 _CLOCK = re.compile(r"(?:(\d+) days?, )?(?:(\d+):)?(\d{1,2}):(\d\d)")
 
 
@@ -100,9 +101,13 @@ def with_year(clock: bytes, year: int) -> bytes | None:
 def seconds_of_clock(text: str) -> float | None:
     """Seconds of `16:10`, `1:22:01`, `2 days, 3:04:05`; None if it is no clock."""
     if len(text) == 5 and text[2] == ":" and text[:2].isdecimal() and text[3:].isdecimal():
-        return float(int(text[:2]) * 60 + int(text[3:]))  # nearly all of them
+        return float(int(text[:2]) * 60 + int(text[3:]))
+    if len(text) in _LONG and text[-6] == text[-3] == ":":  # with these, nearly all of them
+        hours, minutes, seconds = text[:-6], text[-5:-3], text[-2:]
+        if hours.isdecimal() and minutes.isdecimal() and seconds.isdecimal():
+            return float((int(hours) * 60 + int(minutes)) * 60 + int(seconds))
     match = _CLOCK.fullmatch(text.strip())
     if match is None:
         return None
-    days, hours, minutes, seconds = match.groups("0")
-    return float(((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds))
+    days, *rest = map(int, match.groups("0"))
+    return float(((days * 24 + rest[0]) * 60 + rest[1]) * 60 + rest[2])
