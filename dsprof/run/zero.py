@@ -19,7 +19,7 @@ from dsprof.events import Class, Kind
 from dsprof.recording.table import FLAVOUR
 from dsprof.run.classes import SEEN
 from dsprof.run.phases import Flavour, words_of
-from dsprof.run.table import numbers, of_kind
+from dsprof.run.table import among, numbers, of_kind, where
 
 #: Flavours of DeepSpeed's own forward, backward and step, and those of ZeRO-3 alone.
 ENGINE_TIMERS: Final = frozenset({"zero", "zero-micro"})
@@ -112,10 +112,11 @@ def blind_timers(events: pd.DataFrame, flavours: Mapping[str, Flavour]) -> froze
 
     A pipeline's engine communicates between its compute timers, not inside them.
     """
-    rows = of_kind(events, Kind.PHASE)
-    rows = rows[rows["step"].notna() & rows["timers"].notna() & (rows["timers"] != FLAVOUR)]
-    if any(str(name).startswith(PIPELINES) for name in rows["timers"].unique()):
+    rows = of_kind(events[["kind", "step", "timers", "name", "seconds"]], Kind.PHASE)
+    if any(name.startswith(PIPELINES) for name in timers_of(where(rows, rows["step"].notna()))):
         return frozenset()
+    flavoured = timers_of(rows)
+    rows = where(rows, among(rows["timers"], flavoured) & rows["step"].notna().to_numpy())
     words, which = words_of(rows, flavours)
     classes = np.array([str(word.class_) for word in words], dtype=object)[which]
     seconds = np.nan_to_num(numbers(rows["seconds"]))
@@ -127,9 +128,14 @@ def blind_timers(events: pd.DataFrame, flavours: Mapping[str, Flavour]) -> froze
 
 def timers_of(events: pd.DataFrame) -> frozenset[str]:
     """Flavours of the timer lines of a log; those of a recording are of another kind."""
-    return frozenset(str(name) for name in events["timers"].dropna().unique()) - {FLAVOUR}
+    return _words(events["timers"]) - {FLAVOUR}
+
+
+def _words(column: pd.Series[Any]) -> frozenset[str]:
+    """The categories that a column holds."""
+    held = np.bincount(column.cat.codes.to_numpy() + np.int64(1), minlength=1)[1:]
+    return frozenset(str(column.cat.categories[code]) for code in np.flatnonzero(held).tolist())
 
 
 def _optimizer_timers(events: pd.DataFrame) -> frozenset[str]:
-    rows = events[events["timers"] == "zero-optimizer"]
-    return frozenset(str(name) for name in rows["name"].unique())
+    return _words(where(events[["name"]], among(events["timers"], ["zero-optimizer"]))["name"])
