@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dsprof.charts.figure import Figure, Floats, layout, numbers, plain
-from dsprof.charts.palette import LABEL, PATTERN, SHORT, colour, text_on
+from dsprof.charts.palette import LABEL, MIXED, PATTERN, SHORT, colour, text_on
 from dsprof.charts.phase_table import PhaseTable
 from dsprof.units import format_seconds, format_share
 
@@ -92,7 +92,7 @@ def _marker(roles: list[str]) -> dict[str, Any]:
             "fillmode": "replace",  # overlay takes the list of colours for one colour, and warns
             "size": 6,
             "solidity": 0.12,
-            "fgcolor": [colour("paper") for _ in roles],
+            "fgcolor": [colour("communication" if role == MIXED else "paper") for role in roles],
             "bgcolor": [colour(role) for role in roles],
         },
     }

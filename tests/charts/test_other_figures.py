@@ -265,7 +265,7 @@ def test_ranks_of_problems_count_from_the_top_and_launches_are_marked() -> None:
     problem = {"kind": "problem", "name": "oom", "text": "x"}
     rows = [problem | {"rank": rank, "line": 7 + rank} for rank in (10, 2)]
     run = with_rows(made(5), *rows, problem | {"line": 30})
-    figure = problem_line(run.problems.assign(at=pd.NaT), {}, [20])
+    figure = problem_line(run.problems.assign(at=pd.Series([pd.NaT] * 3)), {}, [20])
     assert figure
     assert figure["layout"]["yaxis"]["categoryarray"] == ["no rank told", "rank 10", "rank  2"]
     assert [shape["x0"] for shape in figure["layout"]["shapes"]] == [20]

@@ -161,11 +161,8 @@ def test_one_accumulation_step_is_one() -> None:
 
 def test_steps_and_times_of_the_facts_lead_to_their_first_and_last_line() -> None:
     shown = dict(verdict(dsprof.load(SAMPLES / "neox_pipeline_2023.log")).facts)
-    assert [(word, place.line) for word, place in shown["Steps"].among.lines] == [
-        ("first", 1),
-        ("last", 14),
-    ]
-    assert [place.line for _, place in shown["Time"].among.lines] == [1, 20]
+    assert [place.line for place in shown["Steps"].places] == [1, 14]
+    assert [place.line for place in shown["Time"].places] == [1, 20]
 
 
 def test_the_median_of_a_lead_is_a_step_and_leads_to_its_line() -> None:
