@@ -11,6 +11,7 @@ from dsprof.events import Class
 from dsprof.run.table import (
     Codes,
     Numbers,
+    among,
     keys,
     known_rank,
     numbers,
@@ -46,9 +47,10 @@ def class_seconds(
     run = keys(table, "segment", "engine")
     seconds = {}
     for word in Class:
-        mine = (phases["class"] == word).to_numpy()
-        known = (ranks > 0) & np.isin(run, run[place[mine]])
-        seconds[str(word)] = np.where(known, _sum(place[mine], own[mine], ranks), np.nan)
+        mine = among(phases["class"], [word])
+        total, where = (_sum(place[mine], values, ranks) for values in (own[mine], None))
+        known = (ranks > 0) & np.isin(run, run[where > 0])
+        seconds[str(word)] = np.where(known, total, np.nan)
     found = pd.DataFrame(seconds, index=table.index)
     broken = place[np.isnan(own)]  # a timer is missing: where its time went is unknown as well
     found.iloc[broken] = np.nan
@@ -107,7 +109,7 @@ def ranks_of(place: Codes, rows: pd.DataFrame, size: int) -> Numbers:
     return np.bincount(visits(place, plain(rows["rank"])), minlength=size).astype(float)
 
 
-def _sum(place: Codes, seconds: Numbers, ranks: Numbers) -> Numbers:
+def _sum(place: Codes, seconds: Numbers | None, ranks: Numbers) -> Numbers:
     return np.bincount(place, seconds, len(ranks)) / np.maximum(ranks, 1.0)
 
 

@@ -18,7 +18,9 @@ from dsprof.run.table import (
     known_rank,
     numbers,
     of_kind,
+    plain,
     positions,
+    runs,
     whole,
 )
 
@@ -112,11 +114,16 @@ def _as_marks(times: pd.DataFrame) -> pd.DataFrame:
 def _index(marks: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
     """The steps in order, each with the first line that marks it and its last time stamp."""
     wanted = [*STEP, "source", "line"]
-    lines = pd.concat([rows[wanted] for rows in (marks, *more)], ignore_index=True)
+    lines = pd.concat([_firsts(rows[wanted]) for rows in (marks, *more)], ignore_index=True)
     table = lines.drop_duplicates(list(STEP)).sort_values(list(STEP), ignore_index=True)
     latest = marks["at"].groupby(positions(table, marks, *STEP)).max()
     table["at"] = latest.reindex(table.index)
     return table
+
+
+def _firsts(rows: pd.DataFrame) -> pd.DataFrame:
+    """The first row of each stretch of rows of one step."""
+    return rows.iloc[runs(*(plain(rows[name]) for name in STEP))]
 
 
 def _values(marks: pd.DataFrame, table: pd.DataFrame) -> dict[str, Numbers]:

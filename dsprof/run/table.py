@@ -116,14 +116,32 @@ def positions(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> Codes:
 
     `columns` are whole numbers.
     """
-    names = list(columns)
-    heads = runs(*(plain(rows[name]) for name in names))
-    code = keys(pd.concat([table[names], rows[names].iloc[heads]]), *columns)
-    there, sought = code[: len(table)], code[len(table) :]
-    if not len(there):
+    if not len(table):
         return np.full(len(rows), -1, np.int64)
+    arrays = [plain(rows[name]) for name in columns]
+    heads = runs(*arrays)
+    there, sought = _codes([whole(table[name]) for name in columns], [a[heads] for a in arrays])
     at = np.minimum(np.searchsorted(there, sought), len(there) - 1)
     return np.repeat(np.where(there[at] == sought, at, -1), np.diff(heads, append=len(rows)))
+
+
+def _codes(table: Sequence[Codes], rows: Sequence[npt.NDArray[Any]]) -> tuple[Codes, Codes]:
+    """One number a row of both, ordered as the columns are; -1 for rows of no row of `table`."""
+    there = np.zeros(len(table[0]), np.int64)
+    sought = np.zeros(len(rows[0]), np.int64)
+    outside = np.zeros(len(sought), bool)
+    for one, other in zip(table, rows, strict=True):
+        known = np.unique(one)
+        dense = bool(known[-1] - known[0] < 2 * len(known) + 1000)
+        base = np.arange(known[0], known[-1] + 1) if dense else known
+        there = there * len(base) + np.searchsorted(base, one)
+        outside |= (other < base[0]) | (other > base[-1])
+        place = other.astype(np.int64) - base[0] if dense else np.searchsorted(base, other)
+        if not dense:
+            outside |= base[np.minimum(place, len(base) - 1)] != other
+        sought = sought * len(base) + place
+    sought[outside] = -1
+    return there, sought
 
 
 def plain(column: pd.Series[Any]) -> npt.NDArray[Any]:
