@@ -95,8 +95,8 @@ def coverage_section(coverage: Coverage | None) -> list[RenderableType]:
     if coverage.metric_lines:
         share = format_share(coverage.read_lines / coverage.metric_lines)
         told += (
-            f"; {coverage.read_lines:,} of {coverage.metric_lines:,} that look like metrics "
-            f"were read, whole or in part ({share})"
+            f"; {coverage.read_lines:,} of {coverage.metric_lines:,} metric-like ones "
+            f"read, at least partly ({share})"
         )
     if coverage.sampled:
         told += ", by a sample"
