@@ -8,11 +8,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from dsprof.analysis.breakdown import breakdown_of, main_steps
+from dsprof.analysis.breakdown import CLASSES, breakdown_of, main_steps
 from dsprof.errors import DsprofError
 from dsprof.findings import Advice, Finding, findings_of
 from dsprof.run import Run, load
+from dsprof.text.overview import overview
+from dsprof.text.summary import summary
 from dsprof.units import format_seconds
 
 ROOT = Path(__file__).parents[2]
@@ -152,3 +155,27 @@ def test_the_mean_step_lies_among_the_steps(run: Run) -> None:
     if len(steps):
         assert steps.min() <= steps.mean() * 1.001
         assert steps.mean() <= steps.max() * 1.001
+
+
+def test_median_and_percentile_lie_among_the_steps_in_order(run: Run) -> None:
+    seen = overview(run)
+    steps = main_steps(run.steps)["seconds"]
+    if seen.median is not None and seen.p95 is not None:
+        assert steps.min() <= seen.median <= seen.p95 <= steps.max()
+
+
+def test_the_summary_prints_no_missing_value_as_a_figure(run: Run) -> None:
+    lines = Console(width=400, no_color=True)
+    with lines.capture() as told:
+        lines.print(summary(run))
+    figures = re.findall(r"\b(?:nan|inf|None|NaT|<NA>) (?:%|s|ms|µs|per step)", told.get())
+    assert not figures
+
+
+def test_parts_of_a_step_add_up_to_it(run: Run) -> None:
+    steps = run.steps
+    whole = steps[list(CLASSES)].sum(axis=1)
+    told = steps["seconds"].notna() & steps["other"].notna()
+    assert ((whole - steps["seconds"]).abs() <= 1e-6 + 1e-6 * steps["seconds"])[told].all()
+    shares = steps["communication_share"].dropna()
+    assert shares.between(0, 1.000001).all()
