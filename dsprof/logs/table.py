@@ -176,12 +176,13 @@ def _columns_of(
     made["text"] = [_known("text", texts[_texts(rows, sheet)]) for rows in batches]
     key, record = [rows.key for rows in batches], [rows.record for rows in batches]
     batches.clear()
-    made |= {name: [_taken(name, codes, which) for which in key] for name, codes in keys.items()}
+    made |= {name: [_known(name, codes[which]) for which in key] for name, codes in keys.items()}
     key.clear()
+    spans = [(which[0], np.bincount(which - which[0])) for which in record]
     columns = _of_records(sheet, placed, words, several=several)
     while columns:
         name, values = columns.popitem()
-        made[name] = [_taken(name, values, which) for which in record]
+        made[name] = [_repeated(name, values[first:], times) for first, times in spans]
     made["record"] = [numbers(which + base if base else which) for which in record]
     return made
 
@@ -212,9 +213,10 @@ def _ranks(sheet: Sheet, *, several: bool) -> np.ndarray:
     return rank if several else np.where(rank < 0, local, rank)
 
 
-def _taken(name: str, values: np.ndarray, which: np.ndarray) -> pa.Array:
-    """A value of `values` for each row. By numpy, as arrow's heap would not reuse its holes."""
-    return _known(name, np.take(values, which, mode="clip"))
+def _repeated(name: str, values: np.ndarray, times: np.ndarray) -> pa.Array:
+    """The values of the first records, each as often as its record has rows. Made by numpy, as
+    arrow's heap would not reuse the holes in this one."""
+    return _known(name, np.repeat(values[: len(times)], times))
 
 
 def _known(name: str, values: np.ndarray) -> pa.Array:
