@@ -29,7 +29,6 @@ SIZE = (48, 160)
 RATE = 2.0  # steps per second of each rank
 KEEP = 4 << 20  # bytes of a rank's recording: the ring turns in the first minutes
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 Result = tuple[str, str, str, bool]
 
@@ -47,6 +46,7 @@ class Program:
         )  # fmt: skip
         os.close(slave)
         self.seen = bytearray()
+        self.drawn = 0
 
     def draw(self, seconds: float) -> bool:
         """Take what it draws for so long; whether there was anything."""
@@ -55,7 +55,9 @@ class Program:
         while (left := until - time.monotonic()) > 0 and select.select(
             [self._master], [], [], left
         )[0]:
-            self.seen += os.read(self._master, 1 << 16)
+            data = os.read(self._master, 1 << 16)
+            self.drawn += len(data)
+            self.seen += data
             del self.seen[: -(1 << 20)]
             drew = True
         return drew
@@ -77,21 +79,45 @@ class Program:
         select.select([self._master], [], [], 5.0)
         return time.monotonic() - begun
 
+    def bytes_in(self, seconds: float) -> int:
+        """Bytes that it draws in so long, of itself."""
+        before, self.drawn = self.drawn, 0
+        self.draw(seconds)
+        drawn, self.drawn = self.drawn, before
+        return drawn
+
+    @property
+    def processes(self) -> list[int]:
+        """The one that draws and the one that watches."""
+        task = f"/proc/{self.process.pid}/task"
+        children = [Path(f"{task}/{one}/children").read_text() for one in os.listdir(task)]
+        return [self.process.pid, *map(int, " ".join(children).split())]
+
     @property
     def cpu(self) -> float:
-        """CPU seconds so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        """CPU seconds of both so far."""
+        return sum(cpu_of(pid) for pid in self.processes)
 
     @property
     def memory(self) -> int:
-        """Resident bytes."""
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE
+        """Bytes of both: what they share counts once."""
+        return sum(memory_of(pid) for pid in self.processes)
 
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
         os.close(self._master)
+
+
+def cpu_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def memory_of(pid: int) -> int:
+    """Resident bytes; of pages shared with others, this process's part."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
 
 
 class Ranks:

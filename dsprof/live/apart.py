@@ -142,13 +142,23 @@ def main() -> None:
 def _show(watch: Watch, pictures: Connection[Any, Any], every: float) -> None:
     from dsprof.live.headless import pause
 
+    new = _read(watch, pictures)
+    pictures.send(watch.glance())
+    pictures.send(watch.look(new))
+    cost = 0.0
     while True:
+        time.sleep(max(every, pause(cost)))
         begun = time.process_time()
-        pictures.send(time.monotonic())
-        new = watch.read()
-        pictures.send(0.0)
-        pictures.send(watch.look(new))
-        time.sleep(max(every, pause(time.process_time() - begun)))
+        pictures.send(watch.look(_read(watch, pictures)))
+        cost = time.process_time() - begun
+
+
+def _read(watch: Watch, pictures: Connection[Any, Any]) -> bool:
+    """Whether there is anything new; a file that does not answer is seen from there."""
+    pictures.send(time.monotonic())
+    new = watch.read()
+    pictures.send(0.0)
+    return new
 
 
 def _answer(watch: Watch, line: Connection[Any, Any]) -> None:

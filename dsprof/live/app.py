@@ -17,7 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer
+from textual.widgets import ContentSwitcher
 
 from dsprof.errors import DsprofError
 from dsprof.findings import Evidence
@@ -25,7 +25,7 @@ from dsprof.live import panes
 from dsprof.live.chart import Chart
 from dsprof.live.dialogs import Dialog, FindingDialog, HelpDialog, RankDialog, SearchDialog
 from dsprof.live.grid import Grid
-from dsprof.live.head import Head, Legend, Sentence, Tabs
+from dsprof.live.head import Foot, Head, Legend, Sentence, Tabs
 from dsprof.live.logview import LogView
 from dsprof.live.look import DARK, LIGHT, Look, theme
 from dsprof.live.picture import Bar, Lines, Picture, Tail
@@ -83,9 +83,8 @@ class Live(App[None]):
     Screen { layout: vertical; background: $background; }
     ContentSwitcher { height: 1fr; }
     ContentSwitcher > Vertical { height: 1fr; }
-    #overview Chart { height: 1fr; min-height: 6; max-height: 16; }
+    #overview Chart { height: 1fr; min-height: 6; max-height: 24; }
     #overview Grid { height: 1fr; min-height: 4; }
-    Footer { background: $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
@@ -150,7 +149,7 @@ class Live(App[None]):
             with Vertical(id="problems"):
                 yield Grid("nothing went wrong so far", id="problem-grid", sticky=True)
             yield LogView(id="log")
-        yield Footer(show_command_palette=False)
+        yield Foot()
 
     def on_mount(self) -> None:
         self.register_theme(theme(dark=True))
@@ -225,6 +224,7 @@ class Live(App[None]):
         self.look = Look(dark=dark, colour=self.look.colour)
         self.theme = DARK if dark else LIGHT
         self.draw()
+        self.query(Chart).refresh()  # the same bars in other colours
 
     def action_help(self) -> None:
         self.push_screen(HelpDialog())

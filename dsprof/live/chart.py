@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dsprof.live.app import Live
 
 _AXIS: Final = 9  # cells at the left
+_WIDEST: Final = 4  # cells of a bar
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _CLASSES: Final = tuple(str(word) for word in Class)
 _HELD: Final = ("communication", "pipeline")  # bounds that are marked
@@ -36,14 +37,15 @@ class Chart(Widget):
         self._bars: Sequence[Bar] = ()
 
     def show(self, bars: Sequence[Bar]) -> None:
-        self._bars = bars
-        self.refresh()
+        if bars != self._bars:
+            self._bars = bars
+            self.refresh()
 
     def render_line(self, y: int) -> Strip:
         app: Live = self.app  # type: ignore[assignment]
         look = app.look
         room = max(0, self.size.width - _AXIS - 1)
-        wide = 2 if len(self._bars) * 2 <= room else 1
+        wide = max(1, min(_WIDEST, room // max(1, len(self._bars))))
         bars = self._bars[-(room // wide) :] if room else ()
         if not bars:
             words = "  no step has a time yet" if y == self.size.height // 2 else ""

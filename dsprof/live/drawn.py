@@ -3,56 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from dsprof.findings import Finding
 from dsprof.findings.failures import first_failure
 from dsprof.live import tables
-from dsprof.live.picture import (
-    Bar,
-    CommRow,
-    Figures,
-    GpuRow,
-    MemoryRow,
-    ProblemRow,
-    RankTable,
-    Verdict,
-)
+from dsprof.live.judged import Recent, Whole
+from dsprof.live.picture import Figures, Verdict
 from dsprof.live.processes import Process
-from dsprof.live.tables import Place, RankBars
 from dsprof.run import Run
 from dsprof.text.overview import Overview, overview
 from dsprof.text.words import known, number
-
-
-@dataclass(frozen=True, slots=True)
-class Recent:
-    """What follows from the last steps; `step` is -1 before the first."""
-
-    framework: str | None = None
-    world: int | None = None
-    step: int = -1
-    failure: str = ""
-    figures: Figures = field(default_factory=Figures)
-    verdict: Verdict | None = None
-    findings: tuple[Finding, ...] = ()
-    bars: tuple[tuple[Place, Bar], ...] = ()
-    own: RankBars = field(default_factory=RankBars)
-    ranks: RankTable = field(default_factory=RankTable)
-    comm: tuple[CommRow, ...] = ()
-    memory: tuple[MemoryRow, ...] = ()
-    gpus: tuple[GpuRow, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """What follows from all that is kept of the run."""
-
-    segments: frozenset[int] = frozenset()
-    verdict: Verdict | None = None
-    findings: tuple[Finding, ...] = ()
-    problems: tuple[ProblemRow, ...] = ()
 
 
 def recent_of(run: Run, processes: Sequence[Process]) -> Recent:

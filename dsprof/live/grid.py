@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -93,19 +93,33 @@ class Grid(ScrollView, can_focus=True):
         self.rows: Sequence[Row] = ()
         self.empty = empty
         self.sticky = sticky  # at the last row it stays there when more come
+        self._drawn_in: Look | None = None
 
     def fill(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
-        """Show these rows; the cursor stays on what it stood on."""
-        key = self.chosen
-        last = self.sticky and self.cursor >= len(self.rows) - 1
-        self.columns, self.rows = columns, rows
+        """Show these rows; the cursor stays on what it stood on. Only what changed is drawn."""
+        key, before = self.chosen, self.rows
+        last = self.sticky and self.cursor >= len(before) - 1
+        same = columns == self.columns and self._look() is self._drawn_in
+        self.columns, self.rows, self._drawn_in = columns, rows, self._look()
         self._measure()
         at = next((i for i, row in enumerate(rows) if row.key == key), None)
         if last:
             at = len(rows) - 1
         self.cursor = min(self.cursor if at is None else at, max(0, len(rows) - 1))
-        self.call_after_refresh(self._reveal)
-        self.refresh()
+        if not same or len(rows) != len(before):
+            self.refresh()
+        else:
+            self._redraw(at for at in range(len(rows)) if rows[at] != before[at])
+        if not self._in_view(self.cursor):
+            self.call_after_refresh(self._reveal)  # once the new size is known
+
+    def _redraw(self, rows: Iterable[int]) -> None:
+        for at in filter(self._in_view, rows):
+            self.refresh_line(at + 1)
+
+    def _in_view(self, at: int) -> bool:
+        top = int(self.scroll_offset.y)
+        return top <= at < top + max(1, self.scrollable_content_region.height - 1)
 
     @property
     def chosen(self) -> object:
@@ -132,9 +146,9 @@ class Grid(ScrollView, can_focus=True):
     def validate_cursor(self, value: int) -> int:
         return max(0, min(value, len(self.rows) - 1))
 
-    def watch_cursor(self) -> None:
+    def watch_cursor(self, old: int, new: int) -> None:
+        self._redraw((old, new))
         self._reveal()
-        self.refresh()
 
     def _reveal(self) -> None:
         height = max(1, self.scrollable_content_region.height - 1)

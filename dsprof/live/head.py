@@ -29,7 +29,18 @@ def look_of(widget: Static) -> Look:
     return app.look
 
 
-class Head(Static):
+class Line(Static):
+    """Words of a fixed height: drawn only when they change, and never laid out anew."""
+
+    def say(self, words: Text | str) -> None:
+        if words != self._said:
+            self._said = words
+            self.update(words, layout=False)
+
+    _said: Text | str | None = None
+
+
+class Head(Line):
     """Two lines: what the job does, and a word about it."""
 
     DEFAULT_CSS = "Head { height: 2; padding: 0 1; background: $panel; }"
@@ -57,7 +68,7 @@ class Head(Static):
         picture, look = self._picture, look_of(self)
         if picture is None:
             waited = f"for {format_seconds(round(self._waited))}" if self._waited else "…"
-            self.update(Text(f"reading {waited}"))
+            self.say(Text(f"reading {waited}"))
             return
         state = picture.state.upper()
         line = Text(state, look.style(_ROLES[picture.state], on="raised", bold=True))
@@ -67,7 +78,7 @@ class Head(Static):
             if room >= 0:
                 line.append(" · ", look.style("muted", on="raised"))
                 line.append(fact, look.style(on="raised"))
-        self.update(Text("\n").join([line, self._note(picture, look)]))
+        self.say(Text("\n").join([line, self._note(picture, look)]))
 
     def _note(self, picture: Picture, look: Look) -> Text:
         parts = []
@@ -88,7 +99,7 @@ class Head(Static):
         return words
 
 
-class Tabs(Static):
+class Tabs(Line):
     """The names of the screens; a click shows one."""
 
     DEFAULT_CSS = """
@@ -117,7 +128,27 @@ class Tabs(Static):
             word = f"{number} {each.title() if wide or each == name else each.title()[:4]}"
             link = "b $accent" if each == name else f"@click=app.show('{each}')"
             parts.append(f"[{link}]{word}[/]")
-        self.update("  ".join(parts))
+        self.say("  ".join(parts))
+
+
+class Foot(Line):
+    """The keys one needs most; a click is as good."""
+
+    DEFAULT_CSS = """
+    Foot {
+        height: 1; padding: 0 1; background: $panel;
+        link-style: none; link-color: $foreground 70%; link-style-hover: underline;
+    }
+    """
+
+    def on_mount(self) -> None:
+        self.say("  ".join(f"[@click=app.{act}][b $accent]{key}[/] {word}[/]"
+                           for key, word, act in _KEYS))  # fmt: skip
+
+
+_KEYS: Final = (("q", "Quit", "quit"), ("?", "Help", "help"), ("tab", "Next", "turn(1)"),
+                ("p", "Freeze", "freeze"), ("e", "Report", "report"),
+                ("/", "Search", "search"))  # fmt: skip
 
 
 class Sentence(Static):
@@ -134,11 +165,16 @@ class Sentence(Static):
     def say(self, words: str, role: str = "", label: str = "") -> None:
         look = look_of(self)
         label = f"{label}: " if label else ""
-        self.display = bool(words)
-        self.update(Text(label, look.style("muted")).append(plain(words), look.style(role)))
+        line = Text(label, look.style("muted")).append(plain(words), look.style(role))
+        if line != self._said:
+            self._said = line
+            self.display = bool(words)
+            self.update(line)
+
+    _said: Text | None = None
 
 
-class Legend(Static):
+class Legend(Line):
     """The classes of the last steps, in the bars' colours."""
 
     DEFAULT_CSS = "Legend { height: 1; padding: 0 1; }"
@@ -153,4 +189,4 @@ class Legend(Static):
             mark = "■" if look.colour else GLYPH[str(name)]
             line.append(f"{mark} ", look.style(str(name)))
             line.append(f"{name} {format_share(seconds / verdict.seconds)}   ", look.style("muted"))
-        self.update(line)
+        self.say(line)

@@ -6,12 +6,14 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dsprof.errors import DsprofError
 from dsprof.live.picture import Picture
 from dsprof.live.text import document, lines
-from dsprof.live.watch import Watch
+
+if TYPE_CHECKING:
+    from dsprof.live.watch import Watch
 
 _LONGEST: Final = 30.0  # seconds that reading what is there already may take
 

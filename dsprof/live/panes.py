@@ -93,7 +93,7 @@ def _heat(seconds: float | None, median: float, usual: float) -> float:
 def _seconds(seconds: float | None, *, signed: bool = False) -> str:
     if seconds is None:
         return "-"
-    sign = "" if not signed else "+" if seconds >= 0 else "-"
+    sign = "" if not signed or not seconds else "+" if seconds > 0 else "-"
     return sign + format_seconds(abs(seconds) if signed else seconds)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from dsprof.analysis.collectives import told_once
 from dsprof.analysis.memory import capacity
 from dsprof.analysis.ranks import straggler
 from dsprof.events import Class
+from dsprof.live.judged import CLASSES, Place, RankBars
 from dsprof.live.picture import Bar, CommRow, GpuRow, MemoryRow, ProblemRow, RankRow, RankTable
 from dsprof.live.processes import Process
 from dsprof.live.status import rank_words
@@ -30,11 +30,7 @@ _CALLS: Final = 200
 #: Of the last so many steps, the part of the step time by which a rank must lag to be named.
 _LATE: Final = 0.05
 
-_CLASSES: Final = tuple(str(word) for word in Class)
-
 Frame = pd.DataFrame
-Numbers = np.ndarray[Any, Any]
-Place = tuple[int, int, int]  # segment, step, engine
 
 
 def ranks_of(run: Run, processes: Sequence[Process]) -> RankTable:
@@ -163,32 +159,15 @@ def bars_of(run: Run) -> Iterator[tuple[Place, Bar]]:
     """The steps that have a time, with their classes."""
     for row in run.steps[run.steps["seconds"].notna()].to_dict("records"):
         place = int(row["segment"]), int(row["step"]), int(row["engine"])
-        classes = tuple(number(row[name]) for name in _CLASSES)
+        classes = tuple(number(row[name]) for name in CLASSES)
         yield place, Bar(place[1], float(row["seconds"]), classes, str(row["bound"]))
-
-
-@dataclass(frozen=True, slots=True)
-class RankBars:
-    """Every rank's own last steps: `seconds` has a row for each rank and step, a column a class."""
-
-    ranks: Numbers = field(default_factory=lambda: np.empty(0))
-    steps: Numbers = field(default_factory=lambda: np.empty(0))
-    seconds: Numbers = field(default_factory=lambda: np.empty((0, len(_CLASSES))))
-
-    def of(self, rank: int) -> list[Bar]:
-        """The bars of one rank; what holds it back is not judged."""
-        own = self.ranks == rank
-        return [
-            Bar(int(step), sum(row), tuple(row), "")
-            for step, row in zip(self.steps[own], self.seconds[own].tolist(), strict=True)
-        ]
 
 
 def rank_bars(run: Run) -> RankBars:
     rows = run.phases[run.phases["rank"].notna() & run.phases["self_seconds"].notna()]
     table = rows.assign(**{"class": rows["class"].astype("str")})
     sums = table.groupby(["rank", "step", "class"])["self_seconds"].sum().unstack(fill_value=0)  # noqa: PD010
-    told = sums.reindex(columns=list(_CLASSES), fill_value=0.0)
+    told = sums.reindex(columns=list(CLASSES), fill_value=0.0)
     return RankBars(
         ranks=told.index.get_level_values("rank").to_numpy(np.int64),
         steps=told.index.get_level_values("step").to_numpy(np.int64),

@@ -1,6 +1,7 @@
 """Looks at a run again and again: reads on, judges, and draws the picture of it.
 
-`refresh` costs what is new. The run's last steps are judged whenever there is something
+`refresh` costs what is new. What judges is imported when it is first needed: how far the job
+is can be shown before. The run's last steps are judged whenever there is something
 new; the whole of it more rarely the more that costs.
 """
 
@@ -10,26 +11,27 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from dsprof import grammar as dialects
 from dsprof.findings import Finding
-from dsprof.live.drawn import Recent, Whole, recent_of, whole_of
 from dsprof.live.feed import Feed
+from dsprof.live.judged import Place, Recent, Whole
 from dsprof.live.log import LogFollower
 from dsprof.live.picture import Bar, Lines, Picture, Sighting, Tail
 from dsprof.live.status import Sources, status_of
-from dsprof.live.store import Store
-from dsprof.live.tables import Place
+from dsprof.live.store import Store, steps_of
 from dsprof.live.tail import excerpt, tail_of
-from dsprof.run import Run
-from dsprof.run.table import frame_of
 from dsprof.units import bandwidth
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
 
 _BARS: Final = 400
 _SHARE: Final = 0.1  # of the time that judging the whole run may take
+_FIRST: Final = "the last steps are being judged"
 _REMEMBERED: Final = 600.0  # seconds that a finding is shown after it has gone
 
 
@@ -80,8 +82,10 @@ class Watch:
         """The picture of what has been read."""
         at = time.time()
         died = sum(process.state == "died" for process in self.feed.processes)
-        if new or died != self._deaths or not self._judged:
-            self._deaths = died
+        if died != self._deaths:
+            self._deaths, self._judging_took = died, 0.0  # it is worth judging everything anew
+            new = True
+        if new or not self._judged:
             self._judge()
             self._remember_findings(at)
         elif self.stale and self._whole_is_due():
@@ -90,6 +94,14 @@ class Watch:
         pa.default_memory_pool().release_unused()
         self._tails = {n: self._tail_of(n, log) for n, log in self.feed.logs.items()}
         return self._picture(at)
+
+    def glance(self) -> Picture:
+        """The picture before anything is judged: how far the job is, and the end of its logs."""
+        with self._lock:
+            steps = steps_of(self._store.recent())
+        self._recent = Recent(step=int(steps.max(initial=-1)))
+        self._tails = {n: self._tail_of(n, log) for n, log in self.feed.logs.items()}
+        return self._picture(time.time())
 
     def report(self, path: Path) -> None:
         """Write the HTML report of all that is kept of the run.
@@ -125,10 +137,15 @@ class Watch:
         self.feed.close()
 
     def _run(self, table: pa.Table) -> Run:
+        from dsprof.run import Run
+        from dsprof.run.table import frame_of
+
         return Run(frame_of(table), meta={**self.feed.facts, **self._facts}, grammar=self.grammar)
 
     def _judge(self) -> None:
         """The last steps, and the whole run where it is due; no `Run` outlives its judging."""
+        from dsprof.live.drawn import recent_of, whole_of
+
         with self._lock:
             table = self._store.recent()
             everything = self._store.holds_only(table)
@@ -145,6 +162,8 @@ class Watch:
 
     def _judge_whole(self) -> None:
         """All that is kept of the run."""
+        from dsprof.live.drawn import whole_of
+
         begun = time.monotonic()
         self._whole = whole_of(self.run(), self.feed.processes)
         self._judged_at = time.monotonic()
@@ -197,7 +216,7 @@ class Watch:
         return Picture(
             at=at,
             state=state,
-            note=note,
+            note=note if self._judged else _FIRST,
             idle=idle,
             sources=tuple(feed.paths),
             logs=tuple(feed.logs),

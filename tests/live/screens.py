@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import cache
@@ -89,6 +90,13 @@ async def settle(pilot: Pilot[None]) -> None:
     await pilot.pause()
     await pilot.app.workers.wait_for_complete()
     await pilot.pause(0.05)
+
+
+def svg_of(app: Live) -> str:
+    """The screen as a picture: colours and letters, without fonts from elsewhere."""
+    drawn = app.export_screenshot(title="dsprof live")
+    drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
+    return re.sub(r"terminal-\d+", "screen", drawn).replace("Fira Code", "monospace")
 
 
 def text_of(app: Live) -> str:

@@ -14,7 +14,7 @@ from dsprof.live.grid import Grid
 from dsprof.live.logview import LogView
 from dsprof.live.watch import Watch
 from tests.live.jobs import ROOT
-from tests.live.screens import app_of, drive, picture, settle, text_of
+from tests.live.screens import app_of, drive, picture, settle, svg_of, text_of
 from tests.live.test_log import step_line
 
 KEPT = Path(__file__).parent / "kept"
@@ -27,7 +27,10 @@ SIZES = ((80, 24), (160, 48))
 def test_every_screen_looks_as_it_was_agreed(
     name: str, size: tuple[int, int], colour: bool
 ) -> None:
-    """`DSPROF_KEEP=1` writes what is seen as agreed: look at it before you commit it."""
+    """As a picture, and letter by letter where there is no colour.
+
+    `DSPROF_KEEP=1` writes what is seen as agreed: look at it before you commit it.
+    """
     app = app_of(colour=colour)
     seen = ""
 
@@ -35,14 +38,14 @@ def test_every_screen_looks_as_it_was_agreed(
         nonlocal seen
         await pilot.press(str(SCREENS.index(name) + 1))
         await settle(pilot)
-        seen = text_of(app).replace(str(ROOT), "")
+        seen = (svg_of(app) if colour else text_of(app) + "\n").replace(str(ROOT), "")
 
     drive(app, keys, size)
-    file = KEPT / f"{name}-{size[0]}x{size[1]}{'' if colour else '-plain'}.txt"
+    file = KEPT / f"{name}-{size[0]}x{size[1]}.{'svg' if colour else 'txt'}"
     if os.environ.get("DSPROF_KEEP"):
         KEPT.mkdir(exist_ok=True)
-        file.write_text(seen + "\n", encoding="utf-8")
-    assert seen + "\n" == file.read_text(encoding="utf-8")
+        file.write_text(seen, encoding="utf-8")
+    assert seen == file.read_text(encoding="utf-8")
 
 
 def test_tab_goes_round_the_screens_and_back() -> None:

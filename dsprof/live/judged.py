@@ -1,0 +1,72 @@
+"""What the events say of the last steps and of the whole run, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from dsprof.events import Class
+from dsprof.findings import Finding
+from dsprof.live.picture import (
+    Bar,
+    CommRow,
+    Figures,
+    GpuRow,
+    MemoryRow,
+    ProblemRow,
+    RankTable,
+    Verdict,
+)
+
+CLASSES: Final = tuple(str(word) for word in Class)
+
+Numbers = np.ndarray[Any, Any]
+Place = tuple[int, int, int]  # segment, step, engine
+
+
+@dataclass(frozen=True, slots=True)
+class RankBars:
+    """Every rank's own last steps: `seconds` has a row for each rank and step, a column a class."""
+
+    ranks: Numbers = field(default_factory=lambda: np.empty(0))
+    steps: Numbers = field(default_factory=lambda: np.empty(0))
+    seconds: Numbers = field(default_factory=lambda: np.empty((0, len(CLASSES))))
+
+    def of(self, rank: int) -> list[Bar]:
+        """The bars of one rank; what holds it back is not judged."""
+        own = self.ranks == rank
+        return [
+            Bar(int(step), sum(row), tuple(row), "")
+            for step, row in zip(self.steps[own], self.seconds[own].tolist(), strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What follows from the last steps; `step` is -1 before the first."""
+
+    framework: str | None = None
+    world: int | None = None
+    step: int = -1
+    failure: str = ""
+    figures: Figures = field(default_factory=Figures)
+    verdict: Verdict | None = None
+    findings: tuple[Finding, ...] = ()
+    bars: tuple[tuple[Place, Bar], ...] = ()
+    own: RankBars = field(default_factory=RankBars)
+    ranks: RankTable = field(default_factory=RankTable)
+    comm: tuple[CommRow, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
+    gpus: tuple[GpuRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What follows from all that is kept of the run."""
+
+    segments: frozenset[int] = frozenset()
+    verdict: Verdict | None = None
+    findings: tuple[Finding, ...] = ()
+    problems: tuple[ProblemRow, ...] = ()
