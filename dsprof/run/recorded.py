@@ -144,7 +144,7 @@ class Recorded:
 
     @cached_property
     def calls(self) -> pd.DataFrame:
-        """Calls inside steps, a process after the other, in the columns that `comm` begins with."""
+        """Calls inside steps in order of step and rank, in the columns that `comm` begins with."""
         parts = [one.calls for one in self.processes]
         sizes = [len(one["step"]) for one in parts]
 
@@ -159,23 +159,24 @@ class Recorded:
         ranks = np.array([-1 if one.rank is None else one.rank for one in self.processes], np.int32)
         segments = np.array([one.segment for one in self.processes], np.int16)
         file = np.concatenate([self._file(one, one.calls["file"]) for one in self.processes])
-        return pd.DataFrame(
-            {
-                "segment": np.repeat(segments, sizes),
-                "engine": column("engine").astype(np.int16),
-                "step": column("step"),
-                "rank": _ranks(np.repeat(ranks, sizes)),
-                "op": _words(word, [one.name for one in self._words]),
-                "group": _words(np.concatenate(group), groups.words),
-                "bytes": column("size").astype(np.float64),
-                "count": column("count"),
-                "seconds": _seconds(column("duration")),
-                "exposed_seconds": _seconds(column("blocked")),
-                "source": _words(file, self.files),
-                "line": column("line"),
-            },
-            copy=False,
-        )
+        columns = {
+            "segment": np.repeat(segments, sizes),
+            "engine": column("engine").astype(np.int16),
+            "step": column("step"),
+            "rank": _ranks(np.repeat(ranks, sizes)),
+            "op": _words(word, [one.name for one in self._words]),
+            "group": _words(np.concatenate(group), groups.words),
+            "bytes": column("size").astype(np.float64),
+            "count": column("count"),
+            "seconds": _seconds(column("duration")),
+            "exposed_seconds": _seconds(column("blocked")),
+            "source": _words(file, self.files),
+            "line": column("line"),
+        }
+        place = columns["segment"].astype(np.int64) << 40
+        place |= columns["engine"].astype(np.int64) << 32 | columns["step"]
+        order = np.argsort(place, kind="stable")
+        return pd.DataFrame({name: one[order] for name, one in columns.items()}, copy=False)
 
     @cached_property
     def times(self) -> pd.DataFrame:
