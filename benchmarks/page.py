@@ -3,9 +3,11 @@
 A synthetic run of 100,000 steps and 64 ranks. Making the page is CPU time of this process;
 opening it is time of the clock, the best of several, beside the load of the machine while it
 was taken: on a busy machine it says what the machine did, not what the page does.
-`--whole` also writes that run twice, as 64 recordings (about 2 GB), the form that tells of every
-rank, and as 64 log files (about 0.7 GB), and reads each with `dsprof report`; `--steps` makes
-both shorter where memory is short.
+`--whole` also writes that run twice and reads each with `dsprof report`: as 64 recordings (about
+4 GB), the form that tells of every rank, and as 64 log files (about 0.7 GB). The recordings are
+the hook's own `Writer`'s, one write a step: in each step and rank four spans (data, forward,
+backward, step), a collective blocked in backward, loss, learning rate and the hook's own cost,
+and the step itself: nine rows. They hold no samples of memory. `--steps` makes both shorter.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ MAKING, OPENING, REPORTING = 5.0, 3.0, 15.0  #: seconds
 SIZE = 10_000_000  #: bytes
 ROUNDS = 3
 CORES = 2
+DATA = 1_000_000  #: ns until the first batch is there
 
 
 def made(page: Path) -> Iterator[Result]:
@@ -107,22 +110,26 @@ def _times(rank: int, steps: int) -> np.ndarray:
 
 
 def _record(folder: Path, rank: int, steps: int) -> None:
-    """Phases and the collective of every step, as a hook records them; rank 0 also the loss."""
+    """Nine rows a step, as a hook records them, each step handed over as it ends."""
     about = {"rank": rank, "host": f"node{rank // 8}", "world": RANKS}
     writer = Writer.create(str(folder), about)
+    data = writer.name("data", 0, "data")
     forward, backward = (writer.name(word, 0, "compute") for word in ("forward", "backward"))
     reduce_, update = writer.name("all_reduce", backward), writer.name("step", 0, "optimizer")
-    group, loss = writer.name("world"), writer.name("loss")
+    group, loss, lr = (writer.name(word) for word in ("world", "loss", "lr"))
     begin = time.perf_counter_ns()
     for step, times in enumerate((_times(rank, steps) * 1e9).astype(np.int64).tolist(), 1):
         there, back, told, end = (begin + sum(times[:n]) for n in range(1, 5))
-        writer.span(forward, begin, there, step, 0)
+        writer.span(data, begin, begin + DATA, step, 0)
+        writer.span(forward, begin + DATA, there, step, 0)
         writer.span(backward, there, told, step, 0)
         writer.collective(reduce_, group, back, back, times[2], step, 0, 1 << 20, 1, step)
         writer.span(update, told, end, step, 0)
-        if rank == 0:
-            writer.metric(loss, 1.0, step, 0, 0, end)
+        writer.metric(loss, 1.0 + 1.0 / step, step, 0, 0, end)
+        writer.metric(lr, 1e-4, step, 0, 0, end)
+        writer.overhead(2e-5, step)
         writer.step(step, begin, end)
+        writer.flush()
         begin = end
     writer.close()
 
