@@ -300,6 +300,7 @@ def _layout(
         barmode="stack",
         bargap=0,
         hovermode="x unified",
+        hoversubplots="axis",  # one tooltip for all panels
         dragmode="zoom",
         meta={"unit": unit, "noun": noun},
         xaxis=bottom | step_ticks(steps, x) | {"range": _reach(x)} | heading,

@@ -30,6 +30,7 @@ _MEMORY: Final = {
     "host_process": ("resident memory of the process, GiB", _GIB),
     "swap_percent": ("swap space, %", 1.0),
     "cache_flushes": ("allocator cache flushes", 1.0),
+    "refused": ("asked for and refused, GiB", _GIB),
 }
 _ON_GPU: Final = frozenset(_MEMORY[name][0] for name in list(_MEMORY)[:4])
 

@@ -37,6 +37,7 @@ PROBLEM = {
     "root-cause": "failure that the launcher names as the first",
     "watchdog": "collective timed out",
     "desync": "ranks at different collectives",
+    "absent": "did not come to a collective",
     "connection": "connection to a peer broke",
     "rendezvous": "workers did not find each other",
     "port-in-use": "launcher's port is taken",
