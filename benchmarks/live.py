@@ -1,18 +1,25 @@
-"""What watching costs: `python -m benchmarks.live [--ranks 512] [--seconds 120] [--log-gb 5]`.
+"""What watching costs: `python -m benchmarks.live [--ranks 512] [--seconds 120] [--minutes 30]
+[--log-gb 5] [--torch PYTHON]`; 0 leaves a part out.
 
 A simulator writes real recordings, `--ranks` of them at two steps per second each, while the
 real program draws on a terminal of 160 x 48 that this process holds. CPU time and memory are
-the kernel's figures of that program; a key's answer is the time from writing it to the first
-byte drawn. The log is text that repeats itself, larger than what is read at once.
+the kernel's figures of its two processes; a key's answer is the time from writing it to the
+first byte drawn, a refresh what it draws of itself on 80 x 24. Then the same ranks write
+`--minutes` of steps as fast as they are read. The log is text that repeats itself, larger than
+what is read at once. `--torch` names an interpreter with torch: a late rank and a death are
+planted in a real job of two ranks, and the time until they are on the screen is taken.
+Needs 4 GB of disk for 512 ranks, and that of the log.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
+import multiprocessing
 import os
 import pty
 import select
+import signal
 import statistics
 import struct
 import subprocess
@@ -20,9 +27,13 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from itertools import chain
+from multiprocessing.connection import Connection
 from pathlib import Path
 
+from dsprof.live.watch import Watch
 from dsprof.recording import Writer
 
 SIZE = (48, 160)
@@ -36,9 +47,9 @@ Result = tuple[str, str, str, bool]
 class Program:
     """`dsprof live` on a pseudo terminal."""
 
-    def __init__(self, *paths: str) -> None:
+    def __init__(self, *paths: str, size: tuple[int, int] = SIZE) -> None:
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.begun = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "dsprof", "live", *paths],
@@ -70,6 +81,19 @@ class Program:
                 return time.monotonic() - self.begun
         return None
 
+    def shows(self, words: bytes, seconds: float) -> float | None:
+        """Seconds from now until it draws `words`."""
+        self.seen.clear()
+        begun = time.monotonic()
+        while time.monotonic() - begun < seconds:
+            self.draw(0.02)
+            if words in self.seen:
+                return time.monotonic() - begun
+        return None
+
+    def press(self, key: bytes) -> None:
+        os.write(self._master, key)
+
     def answer(self, key: bytes) -> float:
         """Seconds until a key changes the screen."""
         while self.draw(0.05):
@@ -89,8 +113,8 @@ class Program:
     @property
     def processes(self) -> list[int]:
         """The one that draws and the one that watches."""
-        task = f"/proc/{self.process.pid}/task"
-        children = [Path(f"{task}/{one}/children").read_text() for one in os.listdir(task)]
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        children = [(task / "children").read_text() for task in tasks]
         return [self.process.pid, *map(int, " ".join(children).split())]
 
     @property
@@ -169,29 +193,32 @@ def simulate(folder: str, count: int) -> None:
         time.sleep(max(0.0, due - time.monotonic()))
 
 
-def many_ranks(count: int, seconds: float) -> Iterator[Result]:
+@contextmanager
+def simulated(count: int) -> Iterator[str]:
+    """The folder of a job of so many ranks that goes on."""
     with tempfile.TemporaryDirectory() as folder:
         writer = subprocess.Popen([sys.executable, "-m", "benchmarks.live", "--simulate", folder,
                                    "--ranks", str(count)])  # fmt: skip
         time.sleep(2)
-        program = Program(folder)
-        answers: list[float] = []
-        memory: list[int] = []
         try:
-            program.wait_for(b"RUNNING", 60)
-            program.draw(20)  # settle
-            cpu, begun = program.cpu, time.monotonic()
-            while time.monotonic() - begun < seconds:
-                program.draw(2.0)
-                answers.append(program.answer(b"21"[len(answers) % 2 :][:1]))
-                memory.append(program.memory)
-            share = (program.cpu - cpu) / (time.monotonic() - begun)
+            yield folder
         finally:
-            program.close()
             writer.kill()
             writer.wait()
-    third = max(1, len(memory) // 3)
-    grown = statistics.median(memory[-third:]) / statistics.median(memory[:third])
+
+
+def many_ranks(count: int, seconds: float) -> Iterator[Result]:
+    answers: list[float] = []
+    memory: list[int] = []
+    with simulated(count) as folder, closing(Program(folder)) as program:
+        program.wait_for(b"RUNNING", 60)
+        program.draw(20)  # settle
+        cpu, begun = program.cpu, time.monotonic()
+        while time.monotonic() - begun < seconds:
+            program.draw(2.0)
+            answers.append(program.answer(b"21"[len(answers) % 2 :][:1]))
+            memory.append(program.memory)
+        share = (program.cpu - cpu) / (time.monotonic() - begun)
     what = f"{count} ranks, {seconds:.0f} s"
     yield f"{what}: CPU of one core", f"{share:.0%}", "< 50 %", share < 0.5
     slow = statistics.quantiles(answers, n=20)[-1] if len(answers) > 1 else answers[0]
@@ -199,26 +226,99 @@ def many_ranks(count: int, seconds: float) -> Iterator[Result]:
     yield (f"{what}: a key's answer, median and p95", f"{middle * 1e3:.0f} ms, {slow * 1e3:.0f} ms",
            "p95 < 200 ms", slow < 0.2)  # fmt: skip
     most = max(memory)
-    yield f"{what}: memory at most", f"{most / 2**20:.0f} MiB", "< 400 MB", most < 400e6
-    yield f"{what}: last third over first", f"{grown:.2f}", "<= 1.1", grown <= 1.1
+    yield f"{what}: memory at most", f"{most / 1e6:.0f} MB", "< 400 MB", most < 400e6
+
+
+def slow_line(count: int, seconds: float = 30) -> Iterator[Result]:
+    """What a line must carry while nobody presses a key."""
+    with simulated(count) as folder, closing(Program(folder, size=(24, 80))) as program:
+        program.wait_for(b"per step", 60)
+        program.draw(10)
+        drawn = program.bytes_in(seconds) / seconds
+    yield f"{count} ranks, 80 x 24: drawn a second", f"{drawn:,.0f} B", "< 4 KB", drawn < 4096
+
+
+def long_run(count: int, minutes: float) -> Iterator[Result]:
+    """The memory of whoever watches `minutes` of steps, written as fast as they are read."""
+    here, there = multiprocessing.Pipe()
+    memory = []
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = Ranks(folder, count)
+        reader = multiprocessing.get_context("spawn").Process(
+            target=_refresh_when_asked, args=(folder, there), daemon=True
+        )
+        reader.start()
+        while ranks.step < minutes * 60 * RATE:
+            for _ in range(_AT_ONCE):
+                ranks.write()
+            here.send(True)
+            memory.append(here.recv())
+        here.send(False)
+        reader.join()
+    third = max(1, len(memory) // 3)
+    grown = statistics.median(memory[-third:]) / statistics.median(memory[third : 2 * third])
+    what = f"{count} ranks, {minutes:.0f} simulated min"
+    most = max(memory) / 1e6
+    yield f"{what}: memory at most", f"{most:.0f} MB", "< 400 MB", most < 400
+    yield f"{what}: last third over the one before", f"{grown:.2f}", "<= 1.05", grown <= 1.05
+
+
+_AT_ONCE = 10  # steps between two refreshes
+
+
+def _refresh_when_asked(folder: str, asked: Connection[int, bool]) -> None:
+    watch = Watch([folder])
+    while asked.recv():
+        while watch.read(10.0):
+            watch.look(new=True)
+        asked.send(memory_of(os.getpid()))
+
+
+def real_job(python: str) -> Iterator[Result]:
+    """How soon a late rank and a death in a job of two ranks are on the screen."""
+    train = Path(__file__).parents[1] / "tests/live/train.py"
+    with tempfile.TemporaryDirectory() as place:
+        run = Path(place) / "run"
+        job = subprocess.Popen(
+            [python, "-m", "dsprof.hook.launch", run, python, "-m", "torch.distributed.run",
+             "--standalone", "--nproc_per_node", "2", train, place],
+            env=os.environ | {"PYTHONPATH": str(train.parents[2]), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            with closing(Program(str(run))) as program:
+                program.shows(b"per step", 120)
+                program.press(b"2")
+                program.draw(15)
+                (Path(place) / "plan").write_text("slow")
+                late = program.shows(b"for rank 1: ", 60)
+                (file,) = run.glob("rank-00001.*.dsprof")
+                os.kill(int(file.name.split(".")[1]), signal.SIGKILL)
+                died = program.shows(b"rank 1 died", 60)
+        finally:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    for what, seconds, bar in (("late", late, 5.0), ("killed", died, 10.0)):
+        yield (f"two real ranks: one is {what}, until it shows",
+               "never" if seconds is None else f"{seconds:.1f} s", f"< {bar:.0f} s",
+               seconds is not None and seconds < bar)  # fmt: skip
 
 
 def large_log(size: int) -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "run.log"
-        _write_log(log, size)
-        program = Program(str(log))
-        try:
-            seconds = program.wait_for(b"per step", 60)
-        finally:
-            program.close()
-    said = "never" if seconds is None else f"{seconds:.2f} s"
-    yield (f"a log of {size / 1e9:.1f} GB: first figures on the screen", said, "< 2 s",
-           seconds is not None and seconds < 2)  # fmt: skip
+        steps = _write_log(log, size)
+        with closing(Program(str(log))) as program:
+            tail = program.wait_for(f"step {steps:,}".encode(), 60)
+            judged = program.wait_for(b"per step", 60)
+    for what, seconds in (("its last step", tail), ("figures and verdict", judged)):
+        said = "never" if seconds is None else f"{seconds:.2f} s"
+        yield (f"a log of {size / 1e9:.1f} GB: {what} on the screen", said, "< 2 s",
+               seconds is not None and seconds < 2)  # fmt: skip
 
 
-def _write_log(path: Path, size: int) -> None:
-    """Steps with timers between lines that say nothing."""
+def _write_log(path: Path, size: int) -> int:
+    """Steps with timers between lines that say nothing; how many."""
     filler = b"".join(b"[2026-01-02 03:04:05] worker %d: nothing to see\n" % n for n in range(200))
     step = 0
     with path.open("wb", buffering=1 << 20) as file:
@@ -230,22 +330,34 @@ def _write_log(path: Path, size: int) -> None:
                 b"skipped=0, lr=[0.001], mom=[(0.9, 0.999)]\nsteps: %d loss: 1.0000 "
                 b"iter time (s): 0.500 samples/sec: 16.000\n" % (step, step)
             )
+    return step
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=512)
     parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--torch", help="an interpreter that has it")
     parser.add_argument("--log-gb", type=float, default=5.0)
     parser.add_argument("--simulate", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     if wanted.simulate:
         simulate(wanted.simulate, wanted.ranks)
-    results = [*many_ranks(wanted.ranks, wanted.seconds)] if wanted.ranks else []
-    results += large_log(int(wanted.log_gb * 1e9)) if wanted.log_gb else []
-    for what, measured, bar, ok in results:
-        print(f"{what:<52} {measured:>18}   {bar:<14} {'ok' if ok else 'MISS'}")
-    sys.exit(not all(ok for *_, ok in results))
+    parts: list[Iterable[Result]] = [
+        many_ranks(wanted.ranks, wanted.seconds) if wanted.ranks and wanted.seconds else (),
+        slow_line(2) if wanted.seconds else (),
+        large_log(int(wanted.log_gb * 1e9)) if wanted.log_gb else (),
+        real_job(wanted.torch) if wanted.torch else (),
+        long_run(wanted.ranks, wanted.minutes) if wanted.ranks and wanted.minutes else (),
+    ]
+    print("load", *(f"{load:.1f}" for load in os.getloadavg()))
+    missed = False
+    for what, measured, bar, ok in chain.from_iterable(parts):
+        print(f"{what:<54} {measured:>18}   {bar:<14} {'ok' if ok else 'MISS'}", flush=True)
+        missed |= not ok
+    print("load", *(f"{load:.1f}" for load in os.getloadavg()))
+    sys.exit(missed)
 
 
 if __name__ == "__main__":
