@@ -208,13 +208,15 @@ def launched(name: str, way: str, pairs: int, steps: int) -> tuple[list[Any], di
 
 
 def own_account(folder: Path) -> dict[str, float]:
-    """Of rank 0's recordings: seconds per step, and per span or collective."""
+    """Of both ranks' recordings: rows per step, and the seconds that each step says it cost."""
     from dsprof.recording import RowKind, read_rows
 
     kinds = (RowKind.SPAN, RowKind.COLLECTIVE, RowKind.STEP)
     rows = sum(len(read_rows(kind, folder)["step"]) for kind in kinds[:2])
     steps = len(read_rows(RowKind.STEP, folder)["step"])
-    return {"rows": rows / steps}
+    metrics = read_rows(RowKind.METRIC, folder).to_pandas()
+    cost = metrics[metrics["name"] == "overhead"]["value"]
+    return {"rows": rows / steps, "cost": float(cost.median())}
 
 
 def interval(values: list[float]) -> tuple[float, float, float]:
@@ -233,7 +235,17 @@ def row(name: str, way: str, pairs: int, steps: int) -> str:
         more = [(pair["measured"][clock] - pair["plain"][clock]) * 1e3 for pair in found]
         middle, low, high = interval(more)
         cells.append(f"{middle:+8.3f} [{low:+.3f}, {high:+.3f}]".rjust(28))
-    return "".join(cells) + (f"   {own['rows']:.1f} rows a step" if own else "")
+    return "".join(cells) + _told(own)
+
+
+def _told(own: dict[str, float]) -> str:
+    if not own:
+        return ""
+    each = own["cost"] / (own["rows"] + 1)  # the step has a row of its own
+    return (
+        f"   {own['rows']:.1f} spans and calls a step; by its own account, median "
+        f"{own['cost'] * 1e3:.3f} ms a step, {each * 1e6:.1f} us each"
+    )
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import atexit
 import os
 import socket
 import sys
+import uuid
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -172,7 +173,7 @@ def _header() -> dict[str, Any]:
         "host": socket.gethostname(),
         "rank": rank,
         "world": world,
-        "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
+        "local_rank": _local_rank(),
         "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         "launch": _launch(),
         "versions": _versions(),
@@ -180,9 +181,27 @@ def _header() -> dict[str, Any]:
 
 
 def _launch() -> str:
+    """A word for this launch: that of the first rank to say one, where ranks can agree.
+
+    Each node may have been given its own: `torchrun` by hand on every one of them.
+    """
+    import torch.distributed as dist
+
     names = ("DSPROF_LAUNCH", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
     words = [os.environ[name] for name in names if os.environ.get(name, "none") != "none"]
-    return words[0] if words else ""
+    word = words[0] if words else ""
+    if not (dist.is_available() and dist.is_initialized()):
+        return word
+    store = dist.distributed_c10d._get_default_store()  # noqa: SLF001
+    try:  # where ranks found each other: no collective, and nobody waits for anybody
+        return str(store.compare_set("dsprof/launch", "", word or uuid.uuid4().hex).decode())
+    except RuntimeError:  # a store that cannot, or is gone already
+        return word
+
+
+def _local_rank() -> int:
+    """Number among the ranks of this host; `srun` has its own name for it."""
+    return int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
 
 
 def _rank() -> tuple[int, int]:

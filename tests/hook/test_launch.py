@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,19 @@ from tests.hook.rows import Rows, folder
 
 STEPS = 4
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-DEEPSPEED = ("-m", "deepspeed.launcher.runner", "--num_accelerators", "2", "--no_local_rank")
+LAUNCHERS = {
+    "torchrun": TORCHRUN,
+    "deepspeed": (
+        "-m", "deepspeed.launcher.runner", "--num_accelerators", "2", "--no_local_rank",
+    ),
+    "accelerate": (
+        "-m", "accelerate.commands.launch", "--use_deepspeed", "--num_processes", "2",
+        "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
+    ),
+}  # fmt: skip
+
+#: Beginnings of the variables that DeepSpeed's launcher forwards to other nodes.
+FORWARDED = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL")
 
 
 def free_port() -> str:
@@ -31,20 +44,38 @@ def free_port() -> str:
 
 def attach(out: Path, kind: str, launcher: tuple[str, ...] = TORCHRUN) -> list[Rows]:
     """The recordings of `jobs/bare.py`, run with `launcher` under `dsprof attach`."""
-    python = interpreter()
-    done = subprocess.run(
-        [python, "-m", "dsprof.hook.launch", out / "run", python, *launcher,
-         JOBS / "bare.py", out, kind],
-        env=os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(user_startup(out))]),
-            "OMP_NUM_THREADS": "1",
-            "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
-        },
-        capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "dsprof:" not in done.stderr
+    startup = os.pathsep.join([str(ROOT), str(user_startup(out))])
+    ended([start(out, kind, launcher, {"PYTHONPATH": startup})])
     return folder(out / "run")
+
+
+def start(
+    out: Path, kind: str, launcher: tuple[str, ...], more: dict[str, str]
+) -> subprocess.Popen[str]:
+    python = interpreter()
+    command = [python, "-m", "dsprof.hook.launch", out / "run", python, *launcher,
+               JOBS / "bare.py", out, kind]  # fmt: skip
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
+        **more,
+    }
+    return process(command, environment)
+
+
+def process(command: list[Any], environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        list(map(str, command)), env=environment, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def ended(processes: list[subprocess.Popen[str]]) -> None:
+    """All of them well, and without a word of ours."""
+    said = [one.communicate(timeout=240)[1] for one in processes]
+    assert [one.returncode for one in processes] == [0] * len(processes), said[-1][-3000:]
+    assert not any("dsprof:" in text for text in said)
 
 
 def user_startup(out: Path) -> Path:
@@ -56,10 +87,13 @@ def user_startup(out: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize("launcher", [TORCHRUN, DEEPSPEED], ids=["torchrun", "deepspeed"])
-def test_an_engine_is_found_under_each_launcher(tmp_path: Path, launcher: tuple[str, ...]) -> None:
-    port = ("--master_port", free_port()) if launcher is DEEPSPEED else ()
-    ranks = attach(tmp_path, "engine", (*launcher, *port))
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_an_engine_is_found_under_each_launcher(tmp_path: Path, launcher: str) -> None:
+    if launcher == "accelerate":
+        interpreter("accelerate")
+    port = {"torchrun": [], "deepspeed": ["--master_port"], "accelerate": ["--main_process_port"]}
+    named = (*port[launcher], free_port()) if port[launcher] else ()
+    ranks = attach(tmp_path, "engine", (*LAUNCHERS[launcher], *named))
     assert [rank.header["rank"] for rank in ranks] == [0, 1]
     for number, rank in enumerate(ranks):
         assert [row.step for row in rank.steps] == list(range(1, STEPS + 1))
@@ -67,6 +101,76 @@ def test_an_engine_is_found_under_each_launcher(tmp_path: Path, launcher: tuple[
         result = json.loads((tmp_path / f"result-{number}.json").read_text(encoding="utf-8"))
         assert result == {"imported": [], "chained": "yes"}
     assert ranks[0].header["launch"] == ranks[1].header["launch"] != ""
+
+
+def whole(ranks: list[Rows]) -> bool:
+    """Both ranks of one launch; DDP's model is found at the end of the first step."""
+    steps = [[row.step for row in rank.steps] for rank in ranks]
+    return (
+        [rank.header["rank"] for rank in ranks] == [0, 1]
+        and steps == [list(range(1, STEPS))] * 2
+        and ranks[0].header["launch"] == ranks[1].header["launch"]
+    )
+
+
+def test_two_nodes_that_were_started_by_hand_are_one_launch(tmp_path: Path) -> None:
+    """Each with a `dsprof attach` of its own, which knows nothing of the other's."""
+    port = free_port()
+    nodes = [
+        start(
+            tmp_path,
+            "ddp",
+            ("-m", "torch.distributed.run", "--nnodes", "2", "--node_rank", str(node),
+             "--master_addr", "127.0.0.1", "--master_port", port, "--nproc_per_node", "1"),
+            {"DSPROF_LAUNCH": f"of node {node}"},
+        )
+        for node in range(2)
+    ]  # fmt: skip
+    ended(nodes)
+    assert whole(folder(tmp_path / "run"))
+
+
+def test_processes_that_a_script_spawns_are_recorded(tmp_path: Path) -> None:
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    ended([start(tmp_path, "spawn", (), where)])
+    assert whole(folder(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("names", ["pdsh", "srun"])
+def test_pythonpath_is_all_that_must_reach_a_rank(tmp_path: Path, names: str) -> None:
+    """As DeepSpeed's launcher starts ranks on other nodes; and with the names that srun gives."""
+    prepared = prepare(tmp_path / "run", {"PYTHONPATH": str(ROOT)})
+    given = {name: text for name, text in prepared.items() if name.startswith(FORWARDED)}
+    given |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "PATH": os.environ["PATH"]}
+    ours = {
+        "pdsh": ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+        "srun": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+    }[names]
+    command = [interpreter(), JOBS / "bare.py", tmp_path, "ddp"]
+    ended(
+        [
+            process(command, given | dict(zip(ours, (str(n), str(n), "2"), strict=True)))
+            for n in (0, 1)
+        ]
+    )
+    ranks = folder(tmp_path / "run")
+    assert whole(ranks)
+    assert [rank.header["local_rank"] for rank in ranks] == [0, 1]
+
+
+def test_an_elastic_restart_is_another_launch(tmp_path: Path) -> None:
+    """Rank 1 is killed in its third step; the agent starts both ranks again.
+
+    More than once, where a busy machine lets them not find each other in time.
+    """
+    ended([start(tmp_path, "dying", (*TORCHRUN, "--max_restarts", "3"), {})])
+    run = dsprof.load(str(tmp_path / "run"))
+    steps = run.steps.groupby("segment", observed=True)["step"].max()
+    assert steps.index[0] == 0 < steps.index[-1]
+    assert steps.iloc[0] < steps.iloc[-1] == STEPS - 1
+    recorded = run.events[run.events["step"].notna()]
+    for segment in (0, steps.index[-1]):
+        assert set(recorded[recorded["segment"] == segment]["rank"].dropna()) == {0, 1}
 
 
 def test_several_engines_of_one_process_keep_their_steps_apart(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.hook.jobs import job
 
-STEPS = 4
+STEPS, DIES = 4, 2
 
 
 def engines(count: int) -> None:
@@ -25,8 +26,18 @@ def engines(count: int) -> None:
             engine.step()
 
 
+def join() -> None:
+    """As scripts do under `srun`, which has its own names for ranks; else as torch does."""
+    rank = os.environ.get("SLURM_PROCID")
+    if rank is None or "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    else:
+        size = int(os.environ["SLURM_NTASKS"])
+        dist.init_process_group("gloo", rank=int(rank), world_size=size)
+
+
 def models(kind: str) -> None:
-    dist.init_process_group("gloo")
+    join()
     net: Any = job.model()
     if kind == "ddp":
         net = DistributedDataParallel(net)
@@ -38,16 +49,33 @@ def models(kind: str) -> None:
         net(job.batch(step)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
+        if sys.argv[2] == "dying" and step == DIES and dist.get_rank() == 1:
+            die_once()
+
+
+def die_once() -> None:
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def spawned(rank: int) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
+    models("ddp")
+    dist.barrier()
 
 
 def main() -> None:
     kind = sys.argv[2]
-    if kind in {"ddp", "fsdp2"}:
-        models(kind)
+    if kind == "spawn":
+        torch.multiprocessing.spawn(spawned, nprocs=2)
+        return
+    if kind in {"ddp", "fsdp2", "dying"}:
+        models("fsdp2" if kind == "fsdp2" else "ddp")
     else:
         engines({"engine": 1, "engines": 2}[kind])
     imported = sorted({"pandas", "plotly", "textual", "pyarrow"} & set(sys.modules))
     job.finish({"imported": imported, "chained": os.environ.get("CHAINED", "")})
 
 
-main()
+if __name__ == "__main__":
+    main()
