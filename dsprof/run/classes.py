@@ -18,6 +18,7 @@ from dsprof.run.table import (
     plain,
     positions,
     visits,
+    where,
     whole,
 )
 
@@ -48,8 +49,8 @@ def class_seconds(
     seconds = {}
     for word in Class:
         mine = among(phases["class"], [word])
-        total, where = (_sum(place[mine], values, ranks) for values in (own[mine], None))
-        known = (ranks > 0) & np.isin(run, run[where > 0])
+        total, rows = (_sum(place[mine], values, ranks) for values in (own[mine], None))
+        known = (ranks > 0) & np.isin(run, run[rows > 0])
         seconds[str(word)] = np.where(known, total, np.nan)
     found = pd.DataFrame(seconds, index=table.index)
     broken = place[np.isnan(own)]  # a timer is missing: where its time went is unknown as well
@@ -181,7 +182,7 @@ def excess_of(table: pd.DataFrame, phases: pd.DataFrame) -> Numbers:
 
     NaN for a step with timers of fewer than two ranks.
     """
-    local = phases[phases["class"].isin(LOCAL)]
+    local = where(phases[[*STEP, "rank", "self_seconds"]], among(phases["class"], LOCAL))
     by = [positions(table, local, *STEP), whole(known_rank(local)["rank"])]
     work = local["self_seconds"].groupby(by).sum().groupby(level=0)
     gap = (work.max() - work.median()).where(work.size() > 1)
