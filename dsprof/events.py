@@ -159,6 +159,7 @@ PROBLEMS: Final = {
     "root-cause": "what the launcher itself names as the first failure",
     "watchdog": "a collective timed out",
     "desync": "ranks stand at different collectives",
+    "absent": "a rank did not come to the collective the others waited in",
     "connection": "a peer's connection broke",
     "rendezvous": "workers did not find each other",
     "port-in-use": "the launcher's port is taken",

@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).parents[2]
 RANKS: Final = 2
 LIMIT: Final = 900  # seconds a launch may take
 #: A job that hangs is ended by then, as its user would; some ranks give up before.
-HANGING: Final = 30
+HANGING: Final = 60
 #: The rate of a throttled network, and how much may pass at once.
 RATE, BURST = "1gbit", "256kb"
 NAMESPACE: Final = "dsprof-truth"

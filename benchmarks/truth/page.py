@@ -30,24 +30,27 @@ def summary(scores: Sequence[Score], opinions: Sequence[Opinion]) -> str:
     recorded = [one for one in scores if one.source == "recording"]
     faulty = [one for one in recorded if not one.case.healthy]
     logs = [one for one in scores if one.source == "log" and not one.case.healthy]
-    sized = [one.sized for one in recorded if one.sized is not None]
-    rows = [
-        ("faulty recordings: first finding right (rule, rank, phase)", _of(_right(faulty))),
-        ("healthy recordings without a warning", _of(_right(r for r in recorded if r.case.healthy))),
-        ("size of the loss within 15 % or 2 ms", _of(sized)),
-        ("logs that can tell: first finding right", _of(_right(x for x in logs if x.tells))),
-        ("logs that cannot: nothing claimed beyond them", _of(_right(x for x in logs if not x.tells))),
-        ("healthy logs without a wrong claim",
-         _of(_right(x for x in scores if x.source == "log" and x.case.healthy))),
-    ]  # fmt: skip
+    sized: list[bool | None] = [one.sized for one in recorded if one.sized is not None]
+    well = [one for one in scores if one.case.healthy]
+    rows: list[tuple[str, list[bool | None]]] = [
+        ("faulty recordings: first finding right (rule, rank, phase)", _right(faulty)),
+        (
+            "healthy recordings without a warning",
+            _right(o for o in well if o.source == "recording"),
+        ),
+        ("size of the loss within 15 % or 2 ms", sized),
+        ("logs that can tell: first finding right", _right(one for one in logs if one.tells)),
+        ("logs that cannot: nothing more is claimed", _right(one for one in logs if not one.tells)),
+        ("healthy logs without a wrong claim", _right(o for o in well if o.source == "log")),
+    ]
     if opinions:
-        bad = [one for one in opinions if not one.case.healthy]
-        well = [one for one in opinions if one.case.healthy]
         rows += [
-            ("TraceML 0.5.0, faulty runs: verdict right (rule, rank)", _of(o.right for o in bad)),
-            ("TraceML 0.5.0, healthy runs without a warning", _of(o.right for o in well)),
-        ]
-    return table(("", "right"), rows)
+            ("TraceML 0.5.0, faulty runs: verdict right (rule, rank)",
+             [one.right for one in opinions if not one.case.healthy]),
+            ("TraceML 0.5.0, healthy runs without a warning",
+             [one.right for one in opinions if one.case.healthy]),
+        ]  # fmt: skip
+    return table(("", "right"), [(what, _of(answers)) for what, answers in rows])
 
 
 def verdicts(scores: Sequence[Score], opinions: Sequence[Opinion]) -> str:
@@ -97,7 +100,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _right(scores: Iterable[Score]) -> list[bool]:
+def _right(scores: Iterable[Score]) -> list[bool | None]:
     return [one.right for one in scores]
 
 

@@ -20,6 +20,7 @@ SMALL = _MEBI
 #: Metrics of the straggler table: this rank beyond the fastest one, and the fastest one.
 _LATE, _FASTEST = "comm_straggler", "comm_fastest_rank"
 
+_RECEIVE = re.compile(r"recv|send", re.ASCII)
 _GATHER = re.compile(r"all_?gather", re.ASCII)
 
 
@@ -36,9 +37,12 @@ def trusted(comm: pd.DataFrame) -> pd.DataFrame:
 def held_up(comm: pd.DataFrame) -> pd.DataFrame:
     """The same, with what of each call held its step up as its `seconds`, where that is known.
 
-    A recording on the host knows no other duration. What was hidden altogether is no row.
+    A recording on the host knows no other duration. What was hidden altogether is no row, nor
+    is a call from one rank to another: it waits for that rank's work, however little is sent.
     """
-    return trusted(comm.assign(seconds=comm["exposed_seconds"].fillna(comm["seconds"])))
+    exposed = comm["exposed_seconds"]
+    receives = exposed.notna() & comm["op"].astype(str).str.contains(_RECEIVE)
+    return trusted(comm.assign(seconds=exposed.fillna(comm["seconds"]))[~receives])
 
 
 def per_operation(comm: pd.DataFrame) -> pd.DataFrame:

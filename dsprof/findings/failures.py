@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dsprof.run import Run
 
 _OOM = ("oom", "host-oom")
-_HANG = ("watchdog", "desync")
+_HANG = ("absent", "watchdog", "desync")
 _LAST_ENQUEUED = re.compile(r"last enqueued(?: NCCL)? work: (\d{1,12})")
 _OF_NCCL = re.compile(r"Cuda failure|Failed to CUDA")
 _SEQUENCE = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
@@ -202,23 +202,33 @@ def hang(facts: Facts) -> list[Finding] | str:
         return []
     rows = last_launch(facts.run)
     rows = rows[rows["kind"].isin(_HANG)]
-    behind = _behind(rows)
+    absent = rows[rows["kind"] == "absent"]
+    behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else _behind(rows)
+    waiting = tuple(sorted({int(rank) for rank in rows["rank"].dropna()}))
+    missing = _missing(facts, waiting) if behind is None else None
     operation = _SEQUENCE.search(" ".join(str(text) for text in rows["text"].dropna()))
     inside = f" in {operation[2]}, call {int(operation[1]):,}" if operation else ""
     blame = (
-        f"Rank {behind} had started the fewest collectives: it is the one that did not come."
+        f"Rank {missing} alone reports none: it never arrived. Medium confidence: it may have "
+        "been ended before it could."
+        if missing is not None
+        else f"Rank {behind} had started the fewest collectives: it is the one that did not come."
         if behind is not None
         else "The rank that does not report a timeout is the one to look at: it never arrived. "
         "Medium confidence: which one that is cannot be read off these lines."
     )
-    waiting = tuple(sorted({int(rank) for rank in rows["rank"].dropna()}))
+    sure = behind is not None
+    behind = missing if behind is None else behind
     return [
         Finding(
             rule="hang",
             severity=Severity.CRITICAL,
-            title=f"A collective timed out{inside}{_when(row)}"
+            title=(f"A collective timed out{inside}" if absent.empty else "Training hung")
+            + _when(row)
             + (f": rank {behind} did not arrive" if behind is not None else ""),
-            summary=f"{_report(len(waiting) or len(rows))} a timeout. {blame}",
+            summary=f"{_report(len(waiting) or len(rows))} a timeout. {blame}"
+            if absent.empty
+            else f"{_ABSENT} Its own stack (py-spy dump --pid) says where it is, if it still runs.",
             ranks=(behind,) if behind is not None else waiting,
             steps=_steps(row),
             evidence=tuple(
@@ -238,12 +248,24 @@ def hang(facts: Facts) -> list[Finding] | str:
                     "a rank that skips one leaves the others waiting",
                 ),
             ),
-            confidence="high" if behind is not None else "medium",
+            confidence="high" if sure else "medium",
         )
     ]
 
 
+def _missing(facts: Facts, waiting: tuple[int, ...]) -> int | None:
+    """The one rank of the job that does not report a timeout, if all others do."""
+    told = last_launch(facts.run)["rank"].dropna()
+    size = facts.layout.world_size
+    ranks = set(range(size)) if size else {int(rank) for rank in told}
+    left = ranks - set(waiting)
+    return left.pop() if waiting and len(left) == 1 else None
+
+
 _SIGKILL = " Signal 9 without an error of its own is mostly the kernel's out-of-memory killer."
+
+
+_ABSENT = "The others waited in a collective; its recording ends before that one, without a word."
 
 
 def _report(ranks: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -97,6 +98,8 @@ class Recording:
             "source": self.path,
             "segment": self.segment,
             "ended": self.ended,
+            "ended_at": self.clock.last if self.ended else None,
+            "idle": time.time() - Path(self.path).stat().st_mtime,
             "in_flight": self.in_flight(),
         }
 

@@ -141,6 +141,11 @@ class Clock:
                 self._offset.append(wall - perf)
             at = kinds.find(RowKind.CLOCK, at + 1)
 
+    @property
+    def last(self) -> int:
+        """The last reading, nanoseconds since 1970: of a recording that ended, its end."""
+        return self._perf[-1] + self._offset[-1]
+
     def utc(self, perf: Array) -> Array:
         """Nanoseconds since 1970 (int64) of `perf`."""
         first = self._offset[0]

@@ -21,6 +21,7 @@ from dsprof.run.defects import DEFECTS, long_pauses, phases_exceed_step, timers_
 from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
+from dsprof.run.unclosed import with_unclosed
 from dsprof.run.unread import faults
 from dsprof.run.versions import versions
 from dsprof.run.zero import Mixture, Zero, blind_timers, mixture_of, timers_of, zero_of
@@ -216,7 +217,8 @@ class Run:
     def problems(self) -> pd.DataFrame:
         """Failures and warnings; `root_cause` marks what came first."""
         severities = {p.id: p.severity for p in self.grammar.patterns if p.severity}
-        found = problems.problems(self.told, severities)
+        told = with_unclosed(self.told, self._facts.get("recordings", ()))
+        found = problems.problems(told, severities)
         return (
             found.assign(step=found["step"].mask(found["step"].notna())) if self.counted else found
         )

@@ -7,7 +7,7 @@ where the launcher restarts its workers) in this order:
 1. what only a fault by itself prints (out of memory, an exception, a full disk, a port in
    use, the scheduler), the earliest first; a rank the launcher names as root cause wins;
 2. a process that went without a word: a signal or exit code that is not the launcher's
-   own SIGTERM, or the launcher's root cause alone;
+   own SIGTERM, or the launcher's root cause alone, unless that rank had told of a timeout;
 3. a collective that timed out: the rank that had enqueued least is the one waited for;
 4. a broken connection, if nothing else is there.
 
@@ -42,7 +42,7 @@ _OWN_FAULT: Final = (
     "checkpoint-failed", "build-failed",
 )  # fmt: skip
 _SILENT: Final = ("exit", "signal", "root-cause")
-_STUCK: Final = ("watchdog", "desync", "network-error", "rendezvous")
+_STUCK: Final = ("absent", "watchdog", "desync", "network-error", "rendezvous")
 _BROKEN: Final = ("connection",)
 
 #: What an exception says when a peer died first.
@@ -199,8 +199,10 @@ def _cause(rows: pd.DataFrame, suspicion: Numbers) -> int | None:
     """Index of the row that came first among the likeliest causes of one failure."""
     if np.isnan(suspicion).all() or not (rows["severity"] == Severity.CRITICAL).any():
         return None
-    likeliest = rows[suspicion == np.nanmin(suspicion)]
     named = rows.loc[rows["kind"] == "root-cause", "rank"].dropna()
+    if named.isin(rows.loc[rows["kind"].isin(_STUCK), "rank"].dropna()).any():
+        suspicion = np.where(rows["kind"].isin(_SILENT), np.nan, suspicion)  # it did say a word
+    likeliest = rows[suspicion == np.nanmin(suspicion)]
     of_named = likeliest[likeliest["rank"].isin(named)]
     likeliest = of_named if len(of_named) else likeliest
     waited_for = likeliest[(likeliest["kind"] == "watchdog") & likeliest["value"].notna()]

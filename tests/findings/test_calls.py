@@ -157,3 +157,9 @@ def test_a_recording_tells_of_gathers_that_were_not_fetched_ahead() -> None:
     found = one(run, "zero3-gather-stall")
     assert (found.seconds_per_step, found.confidence) == (pytest.approx(0.3), "high")
     assert silent(run, "communication-bound")
+
+
+def test_waiting_for_a_pipelines_neighbour_is_no_small_message() -> None:
+    timed = WELL | {"forward": 0.1, "pipe_recv_grad": 0.6}
+    rows = [recorded("recv", step, 4096, 0.03) for step in range(1, 11) for _ in range(20)]
+    assert why(run_of(steps(10, timed) + rows, world_size=2), "small-messages")

@@ -157,3 +157,12 @@ def test_a_model_that_is_not_saved_on_purpose_is_no_cause() -> None:
     rows = [problem("checkpoint-failed", "Did not save", pattern="x.y"), problem("exit", value=1)]
     found = from_events(events(rows), grammar=own).problems
     assert found["root_cause"].tolist() == [False, True]
+
+
+def test_a_rank_that_timed_out_before_it_exited_did_not_go_without_a_word() -> None:
+    rows = (
+        problem("watchdog", "Timed out waiting 8000ms", rank=0),
+        problem("exit", "exitcode 1, local rank 0", value=1.0),
+        problem("root-cause", "exitcode 1", rank=0, value=1.0),
+    )
+    assert causes(*rows) == [0]

@@ -1,0 +1,96 @@
+"""Recorded processes that did not end as the others of their launch did.
+
+A process that ends, by an exception too, closes its recording. One that is killed does not, nor
+one that never comes out of what it is in. It is not over with a launch because a recording is
+open: training may go on. It is once another process has closed its own, or a later launch has
+begun, or nobody has written for `IDLE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.run.table import tidy
+
+#: Seconds without a row after which a launch is over, or stuck.
+IDLE: Final = 60.0
+#: So long the others waited for a process that hung, at least: they lose one that died at once.
+#: (On NCCL they wait for that, too; then both are told as what they have in common.)
+WAITED: Final = 5.0
+
+Process = Mapping[str, Any]
+
+
+def with_unclosed(events: pd.DataFrame, processes: Sequence[Process]) -> pd.DataFrame:
+    """`events`, and a problem for each of `processes` that died or hangs.
+
+    Args:
+        events: tidy events, among them the last one of each process.
+        processes: `Recording.facts` of each.
+    """
+    found = [
+        _problem(events, process, kind)
+        for segment, launch in _launches(processes)
+        for process, kind in _missing(list(launch), events, _follows(processes, segment))
+    ]
+    return tidy(pd.concat([events, pd.DataFrame(found)], ignore_index=True)) if found else events
+
+
+def _launches(processes: Sequence[Process]) -> Any:
+    return groupby(sorted(processes, key=_segment), _segment)
+
+
+def _segment(process: Process) -> int:
+    return int(process["segment"])
+
+
+def _follows(processes: Sequence[Process], segment: int) -> bool:
+    return any(_segment(process) > segment for process in processes)
+
+
+def _missing(
+    launch: list[Process], events: pd.DataFrame, followed: bool
+) -> list[tuple[Process, str]]:
+    """The processes of a launch that went without a word ("exit"), or that others waited for."""
+    still = [process for process in launch if not process["ended"]]
+    ends = [process["ended_at"] for process in launch if process["ended"]]
+    if ends:
+        return [(one, _way(one, events, max(ends))) for one in still]
+    if not followed and any(process["idle"] < IDLE for process in still):
+        return []
+    waiting = [process for process in still if process["in_flight"]]
+    absent = [process for process in still if not process["in_flight"]]
+    return [(one, "absent") for one in absent] if waiting else []
+
+
+def _way(process: Process, events: pd.DataFrame, end: int) -> str:
+    """How it went, told by how long the others still went on: `end`, ns since 1970."""
+    last = _rows_of(events, process)["at"].max()
+    waited = (end - last.value) * 1e-9 if pd.notna(last) else 0.0
+    return "absent" if waited >= WAITED else "exit"
+
+
+def _rows_of(events: pd.DataFrame, process: Process) -> pd.DataFrame:
+    rows: pd.DataFrame = events[(events["source"] == process["source"]).fillna(value=False)]
+    return rows
+
+
+def _problem(events: pd.DataFrame, process: Process, kind: str) -> dict[str, Any]:
+    rows = _rows_of(events, process)
+    last = rows.sort_values("line").iloc[-1] if len(rows) else pd.Series(dtype="object")
+    text = {
+        "exit": f"process {process['pid']} went without closing its recording",
+        "absent": f"process {process['pid']} did not come to the collective the others waited in",
+    }[kind]
+    return {
+        "segment": process["segment"], "engine": 0, "rank": process["rank"],
+        "host": process["host"], "kind": str(Kind.PROBLEM), "name": kind, "raw": kind,
+        "text": text, "source": process["source"],
+        "line": last.get("line", 0) + 1,  # where its next row would be
+        "at": last.get("at", pd.NaT), "step": rows["step"].max() if len(rows) else pd.NA,
+    }  # fmt: skip

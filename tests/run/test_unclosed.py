@@ -1,0 +1,76 @@
+"""Recorded processes that did not end as the others of their launch did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from dsprof.run import Run, from_events
+
+START = pd.Timestamp("2026-01-01 12:00:00")
+LATER = int((START + pd.Timedelta(seconds=40)).value)
+
+
+def process(rank: int, **more: Any) -> dict[str, Any]:
+    """A process whose last row was written 10 s after the start."""
+    return {
+        "rank": rank, "host": "w0", "pid": 100 + rank, "segment": 0, "source": f"rank-{rank}",
+        "ended": False, "ended_at": None, "in_flight": None, "idle": 1000.0,
+    } | more  # fmt: skip
+
+
+def ended(rank: int, seconds: float = 10.5, **more: Any) -> dict[str, Any]:
+    at = int((START + pd.Timedelta(seconds=seconds)).value)
+    return process(rank, ended=True, ended_at=at, **more)
+
+
+def run_of(*processes: dict[str, Any]) -> Run:
+    """Each process has recorded ten steps of a second."""
+    rows = [
+        {"kind": "metric", "name": "step_seconds", "seconds": 1.0, "step": step, "steps": 1,
+         "rank": one["rank"], "segment": one["segment"], "engine": 0, "line": step,
+         "record": step, "source": one["source"], "at": START + pd.Timedelta(seconds=step)}
+        for one in processes
+        for step in range(1, 11)
+    ]  # fmt: skip
+    return from_events(pd.DataFrame(rows), meta={"recordings": list(processes)})
+
+
+def problems(run: Run) -> list[tuple[str, int, int]]:
+    rows = run.problems
+    return [(str(r.kind), int(r["rank"]), int(r.step)) for _, r in rows.iterrows()]
+
+
+def test_a_process_that_others_outlived_for_a_moment_has_died() -> None:
+    run = run_of(ended(0), process(1))
+    assert problems(run) == [("exit", 1, 10)]
+    first = run.findings[0]
+    assert (first.rule, first.ranks, first.steps) == ("rank-died", (1,), (10, 10))
+
+
+def test_a_process_that_others_waited_for_hung() -> None:
+    run = run_of(ended(0, seconds=40.0), process(1))
+    assert problems(run) == [("absent", 1, 10)]
+    first = run.findings[0]
+    assert (first.rule, first.ranks) == ("hang", (1,))
+    assert "rank 1 did not arrive" in first.title
+
+
+def test_where_all_were_killed_who_was_in_no_collective_is_to_blame() -> None:
+    waiting = {"name": "all_reduce", "seq": 57, "at": LATER}
+    run = run_of(process(0, in_flight=waiting), process(1), process(2, in_flight=waiting))
+    assert problems(run) == [("absent", 1, 10)]
+
+
+def test_training_that_goes_on_has_no_problem() -> None:
+    waiting = {"name": "all_reduce", "seq": 57, "at": LATER}
+    assert run_of(process(0, idle=0.5), process(1, idle=0.5)).problems.empty
+    assert run_of(process(0, in_flight=waiting, idle=0.5), process(1, idle=0.5)).problems.empty
+    assert run_of(ended(0), ended(1)).problems.empty
+
+
+def test_what_died_before_a_restart_is_an_earlier_failure() -> None:
+    again = {"segment": 1, "source": "again"}
+    run = run_of(ended(0), process(1), ended(0, **again))
+    assert "earlier-failure" in [one.rule for one in run.findings]
