@@ -6,6 +6,7 @@
 #   make check    lint, format, types
 #   make fmt      format
 #   make bench    speed and exactness on generated logs with known truth
+#   make truth    train jobs with planted faults and score what is said of them, 40 minutes
 #   make corpus   read every real log that is at hand and compare with its truth
 #
 # Everything lives in .venv; nothing here needs a GPU or a compiler. Tests of the hook run real
@@ -19,7 +20,7 @@ JOBS      ?= deepspeed==0.19.8 transformers accelerate lightning
 BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: demo test attach check fmt bench corpus
+.PHONY: demo test attach check fmt bench truth corpus
 
 demo: .venv/installed
 	$(BIN)/dsprof report sample_logs/neox_pipeline_2023.log -o report.html
@@ -45,6 +46,10 @@ fmt: .venv/installed-check
 
 bench: .venv/installed-bench
 	$(BIN)/python -m benchmarks.bench
+
+truth: .venv/installed-jobs
+	$(PIP) traceml-ai==0.5.0
+	$(BIN)/python -m benchmarks.truth --rival --write
 
 corpus: .venv/installed
 	$(BIN)/python -m benchmarks.corpus $(CORPUS)

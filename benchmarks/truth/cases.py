@@ -300,7 +300,8 @@ def numbers() -> list[Case]:
     return [
         Case("overflow-every-3", "every third step overflows", half, skips,
              Fault("inf", every=3, start=4), measure="skipped"),
-        Case("overflow-every-6", "every sixth step overflows, and where the scale has grown too far", half, skips,
+        Case("overflow-every-6", "every sixth step overflows, and where the scale grew too far",
+             half, skips,
              Fault("inf", every=6, start=4), measure="skipped"),
         Case("nan-zero1", "the loss is NaN from step 20 on", zero(1), nan, Fault("nan", start=20),
              measure="none"),
@@ -325,7 +326,8 @@ def ends() -> list[Case]:
              Fault("stop", rank=1, start=20), "none", launch="alone"),
         Case("restarted-zero1", "rank 1 is killed at step 15 and all start again", zero(1), again,
              Fault("kill", rank=1, start=15), "none", launch="restarted"),
-        Case("restarted-ddp", "rank 1 is killed at step 25 and all start again", Job("ddp"), printless,
+        Case("restarted-ddp", "rank 1 is killed at step 25 and all start again", Job("ddp"),
+             printless,
              Fault("kill", rank=1, start=25), "none", launch="restarted"),
     ]  # fmt: skip
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.truth.launch import ROOT
-from benchmarks.truth.rival import ABSTAINS, Opinion
+from benchmarks.truth.rival import ABSTAINS, MEANING, Opinion
 from benchmarks.truth.score import Score
 
 DOCUMENT: Final = ROOT / "docs" / "truth.md"
@@ -93,6 +93,15 @@ def size(one: Score) -> str:
         return f"truth not resolved ({truth} ± {2e3 * one.truth.error:.1f})"
     said = "none" if one.seconds is None else f"{one.seconds * 1e3:.1f}"
     return f"{said} of {truth}" if one.sized else f"**off:** {said} of {truth}"
+
+
+def translation() -> str:
+    """What each of TraceML's words is taken for."""
+    rows = [
+        (f"`{word}`", ", ".join(f"`{rule}`" if rule else "no warning" for rule in meant))
+        for word, meant in MEANING.items()
+    ]
+    return table(("TraceML says", "right where the fault is"), rows)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -85,6 +85,11 @@ def _run(case: Case, out: Path, inside: list[str], more: dict[str, str]) -> None
         )  # fmt: skip
 
 
+def opinions(cases: Sequence[Case], out: Path) -> list[Opinion]:
+    """Of the cases that it was run on."""
+    return [opinion(case, out) for case in cases if (out / case.name).exists()]
+
+
 def opinion(case: Case, out: Path) -> Opinion:
     found = sorted((out / case.name).rglob("final_summary.json"))
     if not found:

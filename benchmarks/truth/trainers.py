@@ -191,7 +191,11 @@ def _pipeline(job: Job, books: Books) -> Trainer:
         model=net, model_parameters=net.parameters(), config=ds_config(job)
     )[0]
     loader = batches(job, books)
-    return Trainer(engine, lambda: loader, engine.train_batch, engine.basic_optimizer)
+
+    def step(batches: Any) -> None:
+        engine.train_batch(batches)  # by name: a recorder may have put its own there
+
+    return Trainer(engine, lambda: loader, step, engine.basic_optimizer)
 
 
 def _model(job: Job, books: Books) -> Trainer:

@@ -1,0 +1,138 @@
+"""The bench of planted faults: its table, its scores, and a few of its cases on real ranks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.truth import launch, page, rival, score
+from benchmarks.truth.cases import CASES, HEALTHY, TABLE, UNKNOWN, Case, Fault, Job, Right
+from benchmarks.truth.score import Score, Truth
+from dsprof.events import Severity
+from dsprof.findings import RULES, Finding
+from dsprof.run import load
+from tests.hook.jobs_of import interpreter
+
+CASE = Case("x", "rank 1 is late", Job("zero1"), Right(("straggler-rank",), 1, ("forward",)),
+            Fault("forward", 0.02, 1))  # fmt: skip
+
+
+def test_every_case_has_a_name_of_its_own_and_expects_a_rule_that_there_is() -> None:
+    assert len(CASES) == len(TABLE)
+    assert sum(case.healthy for case in TABLE) >= 10
+    assert sum(not case.healthy for case in TABLE) >= 30
+    rules = {*RULES, "healthy", *HEALTHY}
+    assert {
+        rule for case in TABLE for rule in (*case.right.rules, *(case.right.log or ()))
+    } <= rules
+    assert {rule for meant in rival.MEANING.values() for rule in meant} <= rules
+
+
+def test_cases_share_a_launch_unless_they_end_their_process_or_leave_their_layout() -> None:
+    together = launch.launches(TABLE)
+    assert sorted(case.name for cases in together for case in cases) == sorted(CASES)
+    for cases in together:
+        assert len({case.launch for case in cases}) == 1
+        assert len(cases) == 1 or cases[0].launch not in {"alone", "restarted"}
+        assert len({case.job.kind == "pipe" for case in cases}) == 1
+
+
+def test_a_fault_happens_at_its_steps_and_grows() -> None:
+    fault = Fault("loop", 0.1, every=10, start=5, growth=0.01)
+    assert [step for step in range(1, 30) if fault.at(step)] == [5, 15, 25]
+    assert fault.delay(15) == pytest.approx(0.2)
+
+
+def books(folder: Path, **more: Any) -> Path:
+    """Two ranks, of which one was delayed by 20 ms in each step but the first."""
+    for rank in range(2):
+        told = {
+            "steps": [1.0] + [0.1] * 10,
+            "planted": [9.0] + [0.02 * rank] * 10,
+            "device": [0.0] + [0.06] * 10,
+            "skipped": 5,
+            "twins": [[0.07] * 5, [0.08] * 5],
+        }
+        (folder / f"rank-{rank}.json").write_text(json.dumps(told | more))  # fmt: skip
+    return folder
+
+
+def test_the_size_of_a_loss_is_what_was_planted_on_its_rank(tmp_path: Path) -> None:
+    truth = score.true_loss(CASE, books(tmp_path))
+    assert truth is not None
+    assert truth.seconds == pytest.approx(0.02)
+
+
+def test_the_size_of_a_loss_against_its_twin_is_known_as_well_as_both_are(tmp_path: Path) -> None:
+    case = Case("x", "", Job("ddp"), CASE.right, measure="twin")
+    truth = score.true_loss(case, books(tmp_path))
+    assert truth is not None
+    assert truth.seconds == pytest.approx(0.025)
+    assert truth.resolved
+    truth = score.true_loss(case, books(tmp_path, twins=[[0.01, 0.2, 0.01, 0.2]]))
+    assert truth is not None
+    assert not truth.resolved
+
+
+@pytest.mark.parametrize(
+    ("rule", "ranks", "phase", "right"),
+    [
+        ("straggler-rank", (1,), "forward", True),
+        ("straggler-rank", (0,), "forward", False),
+        ("straggler-rank", (1,), "backward", False),
+        ("communication-bound", (), None, False),
+    ],
+)
+def test_a_verdict_needs_rule_rank_and_phase(
+    rule: str, ranks: tuple[int, ...], phase: str | None, right: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    said = Finding(rule, Severity.WARNING, "", "", None, 0.021, ranks, phase)
+    monkeypatch.setattr(score, "load", lambda *_, **__: SimpleNamespace(findings=[said]))
+    found = score.score(CASE, books(tmp_path), "recording")
+    assert (found.right, found.sized) == (right, True if right else None)
+
+
+def test_a_log_may_say_that_it_cannot_tell_where_that_is_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = Finding(UNKNOWN[0], Severity.INFO, "", "")
+    monkeypatch.setattr(score, "load", lambda *_, **__: SimpleNamespace(findings=[unknown]))
+    case = Case("x", "", CASE.job, Right(("data-bound",), log=UNKNOWN))
+    assert score.score(case, tmp_path, "log").right
+    assert not score.score(case, tmp_path, "recording").right
+
+
+def test_tables_are_written_between_their_marks_and_nowhere_else(tmp_path: Path) -> None:
+    document = tmp_path / "truth.md"
+    document.write_text("# a\n<!-- summary -->\nold\n<!-- end -->\nb\n")
+    found = Score(CASE, "recording", "straggler-rank", 1, "forward", True, True, 0.021,
+                  Truth(0.02), ())  # fmt: skip
+    page.write({"summary": page.summary([found], [])}, document)
+    text = document.read_text()
+    assert text.startswith("# a\n<!-- summary -->\n|")
+    assert text.endswith("<!-- end -->\nb\n")
+    assert "1 of 1 (100%)" in text
+    assert "old" not in text
+
+
+def test_planted_faults_are_found_on_real_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faults so large that a busy machine does not hide them; `make truth` judges the rest."""
+    monkeypatch.setenv("DSPROF_TORCH_PYTHON", interpreter())
+    names = ("slow-forward-zero1-30ms", "slow-loader-zero1-40ms", "overflow-every-3")
+    cases = [CASES[name] for name in names]
+    launch.run(cases, tmp_path)
+    for case in cases:
+        said = {one.rule: one for one in load(tmp_path / case.name / "recording").findings}
+        assert set(case.right.rules) & set(said), case.name
+        truth = score.true_loss(case, tmp_path / case.name)
+        assert truth is not None
+        assert truth.seconds > 0.01
+    blamed = load(tmp_path / names[0] / "recording").findings
+    assert {one.ranks for one in blamed if one.rule == "straggler-rank"} == {(1,)}
