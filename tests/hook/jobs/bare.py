@@ -49,7 +49,7 @@ def models(kind: str) -> None:
         net(job.batch(step)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-        if sys.argv[2] == "dying" and step == DIES and dist.get_rank() == 1:
+        if sys.argv[2] == "dying" and step == DIES:
             die_once()
 
 

@@ -49,7 +49,7 @@ def start_deepspeed() -> None:
     deepspeed.init_distributed(dist_backend="gloo")
 
 
-def engine(stage: int, accumulation: int, net: Any = None, **more: Any) -> Any:
+def engine(stage: int, accumulation: int, net: Any = None, groups: Any = None, **more: Any) -> Any:
     import deepspeed
 
     net = net or model()
@@ -62,7 +62,9 @@ def engine(stage: int, accumulation: int, net: Any = None, **more: Any) -> Any:
         "steps_per_print": 1_000_000,
         **more,
     }
-    return deepspeed.initialize(model=net, model_parameters=net.parameters(), config=config)[0]
+    return deepspeed.initialize(
+        model=net, model_parameters=groups or net.parameters(), config=config
+    )[0]
 
 
 def finish(result: dict[str, Any]) -> None:

@@ -1,0 +1,58 @@
+"""Engines beyond the plain one: bf16, fp16 that overflows, CPU offload, experts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hook.jobs_of import run
+from tests.hook.rows import Rows, folder
+
+STEPS = 5
+KINDS = ("bf16", "offload", "fp16", "moe")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kinds")
+
+
+@pytest.fixture(scope="module")
+def results(out: Path) -> list[dict[str, Any]]:
+    return run("kinds", out, *KINDS)
+
+
+@pytest.fixture(params=KINDS)
+def ranks(
+    request: pytest.FixtureRequest, results: list[dict[str, Any]], out: Path
+) -> list[tuple[str, dict[str, Any], Rows]]:
+    kind = request.param
+    recorded = folder(out / kind)
+    return [(kind, result[kind], rows) for result, rows in zip(results, recorded, strict=True)]
+
+
+def test_losses_and_weights_are_the_same_to_the_last_bit(
+    ranks: list[tuple[str, dict[str, Any], Rows]],
+) -> None:
+    for _, result, _ in ranks:
+        assert result["watched"] == result["plain"]
+        assert result["left"] == []
+
+
+def test_every_step_and_collective_is_recorded(
+    ranks: list[tuple[str, dict[str, Any], Rows]],
+) -> None:
+    for kind, result, rows in ranks:
+        assert [row.step for row in rows.steps] == list(range(1, STEPS + 1))
+        assert sum(row.calls for row in rows.collectives) == result["issued"] > 0
+        ops = {row.op for row in rows.collectives}
+        assert ("all_to_all_single" in ops) == (kind == "moe")
+
+
+def test_skipped_steps_and_the_scale_are_recorded(out: Path, results: list[dict[str, Any]]) -> None:
+    for result, rows in zip(results, folder(out / "fp16"), strict=True):
+        assert result["fp16"]["skipped"] > 0
+        assert max(rows.metric("skipped").values()) == result["fp16"]["skipped"]
+        assert sorted(rows.metric("loss_scale")) == list(range(1, STEPS + 1))
