@@ -140,17 +140,20 @@ def main() -> None:
 
 
 def _show(watch: Watch, pictures: Connection[Any, Any], every: float) -> None:
+    """How far the job is and who died is seen at each look, what it means more rarely."""
     from dsprof.live.headless import pause
 
-    new = _read(watch, pictures)
-    pictures.send(watch.glance())
-    pictures.send(watch.look(new))
-    cost = 0.0
+    new, due = False, 0.0
     while True:
-        time.sleep(max(every, pause(cost)))
         begun = time.process_time()
-        pictures.send(watch.look(_read(watch, pictures)))
-        cost = time.process_time() - begun
+        new |= _read(watch, pictures)
+        pictures.send(watch.glance())
+        read = time.process_time()
+        if time.monotonic() >= due:
+            pictures.send(watch.look(new))
+            cost = time.process_time() - read if due else 0.0  # what is imported comes once
+            new, due = False, time.monotonic() + pause(cost)
+        time.sleep(max(every, pause(read - begun)))
 
 
 def _read(watch: Watch, pictures: Connection[Any, Any]) -> bool:

@@ -333,8 +333,8 @@ def _coloured() -> bool:
 
 def _overview(app: Live, picture: Picture) -> None:
     now, since = app.query_one("#now", Sentence), app.query_one("#since", Sentence)
-    if picture.now and picture.since and picture.now.title == picture.since.title:
-        now.show(picture.now, "Now and since the start")
+    if (picture.now and picture.now.title) == (picture.since and picture.since.title):
+        now.show(picture.now, "Now and since the start" if picture.now else "")
         since.say("")
     else:
         now.show(picture.now, "Now")

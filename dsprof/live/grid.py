@@ -96,7 +96,7 @@ class Grid(ScrollView, can_focus=True):
         self._drawn_in: Look | None = None
 
     def fill(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
-        """Show these rows; the cursor stays on what it stood on. Only what changed is drawn."""
+        """Show these rows; the cursor stays on what it was moved to. Only what changed is drawn."""
         key, before = self.chosen, self.rows
         last = self.sticky and self.cursor >= len(before) - 1
         same = columns == self.columns and self._look() is self._drawn_in
@@ -105,6 +105,8 @@ class Grid(ScrollView, can_focus=True):
         at = next((i for i, row in enumerate(rows) if row.key == key), None)
         if last:
             at = len(rows) - 1
+        elif self.cursor == 0:
+            at = 0  # nobody has chosen a row: what comes first stays chosen
         self.cursor = min(self.cursor if at is None else at, max(0, len(rows) - 1))
         if not same or len(rows) != len(before):
             self.refresh()

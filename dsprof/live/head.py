@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dsprof.live.app import Live
     from dsprof.live.look import Look
 
+_WORTH_TELLING: Final = 1 << 20  # bytes: less is read by the next refresh
 _ROLES: Final = {"running": "checkpoint", "waiting": "muted", "silent": "communication",
                  "died": "communication", "ended": "compute"}  # fmt: skip
 
@@ -88,7 +89,7 @@ class Head(Line):
             parts.append(f"the files have not answered for {format_seconds(round(self._waited))}")
         if picture.note:
             parts.append(plain(picture.note))
-        if picture.behind:
+        if picture.behind >= _WORTH_TELLING:
             parts.append(f"{format_bytes(picture.behind)} of earlier log still to read")
         calm = picture.state in {"running", "ended"} and not self._frozen and not self._waited
         sources = ", ".join(map(plain, picture.sources))
@@ -158,7 +159,7 @@ class Sentence(Static):
 
     def show(self, verdict: Verdict | None, label: str) -> None:
         if verdict is None:
-            self.say("no verdict yet: it takes a step with a time", label=label)
+            self.say("no verdict yet: it takes a step with a time", "muted", label)
         else:
             self.say(verdict.title, verdict.severity, label)
 

@@ -101,14 +101,21 @@ def process_of(recording: Recording) -> Process:
 
 
 def look_at(processes: Iterable[Process], now: float) -> None:
-    """Find out what became of each; who dies after another one of its launch is a victim."""
+    """Find out what became of each, and who of the dead is another one's victim.
+
+    That is who dies after another one of its launch; of those found dead at one look, who was
+    in an operation while another was in none: it waited for that one.
+    """
     every = list(processes)
-    before = {p.segment for p in every if p.state == "died"}
-    for process in every:
-        known = process.state
+    gone = {p.segment for p in every if p.state == "died"}
+    alive = [p for p in every if p.state != "died"]
+    for process in alive:
         process.look(now)
-        if process.state == "died" != known:
-            process.victim = process.segment in before
+    died = [p for p in alive if p.state == "died"]
+    idle = {p.segment for p in died if not p.operation}
+    for process in died:
+        waited = bool(process.operation) and process.segment in idle
+        process.victim = waited or process.segment in gone
 
 
 def deaths(processes: Iterable[Process]) -> pa.Table:

@@ -47,7 +47,8 @@ def status_of(
     if found.failure:
         return "died", found.failure
     ended = bool(found.processes) and all(p.state == "ended" for p in found.processes)
-    if (ended or not found.processes) and (found.closed or not found.logs) and step is not None:
+    over = found.closed or not found.logs or (ended and (found.idle or 0.0) >= _QUIET)
+    if (ended or not found.processes) and over and step is not None:
         return "ended", "every rank closed its recording" if ended else "nothing more will come"
     if step is None:
         return "waiting", _waiting(found, world)

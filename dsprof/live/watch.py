@@ -96,10 +96,11 @@ class Watch:
         return self._picture(at)
 
     def glance(self) -> Picture:
-        """The picture before anything is judged: how far the job is, and the end of its logs."""
-        with self._lock:
-            steps = steps_of(self._store.recent())
-        self._recent = Recent(step=int(steps.max(initial=-1)))
+        """The picture before what is new is judged: how far the job is, and who died."""
+        if not self._judged:
+            with self._lock:
+                steps = steps_of(self._store.recent())
+            self._recent = Recent(step=int(steps.max(initial=-1)))
         self._tails = {n: self._tail_of(n, log) for n, log in self.feed.logs.items()}
         return self._picture(time.time())
 

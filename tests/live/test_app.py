@@ -107,6 +107,23 @@ def test_a_finding_leads_to_the_line_that_proves_it_and_back() -> None:
     assert seen[4] == "overview"
 
 
+def test_the_first_finding_stays_chosen_until_another_is() -> None:
+    app = app_of()
+    chosen: list[object] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        grid = app.query_one("#findings", Grid)
+        for press in ("home", "down"):
+            await pilot.press(press)
+            rows = grid.rows
+            grid.fill(grid.columns, [rows[-1], *rows[:-1]])
+            chosen.extend([rows[grid.cursor - 1].key, grid.chosen])
+
+    drive(app, keys)
+    assert chosen[0] == chosen[1]
+    assert chosen[2] == chosen[3]
+
+
 def test_a_search_goes_up_from_the_end_and_on() -> None:
     app = app_of()
     found: list[object] = []

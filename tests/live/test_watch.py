@@ -95,6 +95,21 @@ def test_a_job_that_closes_its_recordings_has_ended(tmp_path: Path) -> None:
     assert Watch([str(tmp_path)]).refresh().state == "ended"
 
 
+def test_a_job_has_ended_although_its_log_could_go_on(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run", 2)
+    job.run(3)
+    log = tmp_path / "job.log"
+    log.write_bytes(step_line(3))
+    watch = Watch([str(tmp_path / "run"), str(log)])
+    job.close()
+    assert watch.refresh(10).state == "running"  # the launcher may still have something to say
+    watch.feed.grown -= 60
+    for process in watch.feed.processes:
+        process.grown -= 60
+    os.utime(log, (time.time() - 60,) * 2)
+    assert watch.refresh(10).state == "ended"
+
+
 def test_a_killed_rank_is_named_and_the_others_are_its_victims(tmp_path: Path) -> None:
     processes = [alone(tmp_path, rank, 2) for rank in range(2)]
     try:
@@ -115,6 +130,18 @@ def test_a_killed_rank_is_named_and_the_others_are_its_victims(tmp_path: Path) -
         for process in processes:
             process.kill()
             process.wait()
+
+
+def test_of_two_found_dead_at_one_look_who_waited_is_the_victim(tmp_path: Path) -> None:
+    Job(tmp_path, 2).run(3)
+    watch = Watch([str(tmp_path)])
+    watch.refresh()
+    for process in watch.feed.processes:
+        process.met, process.host, process.grown = True, "elsewhere", 0.0
+    waiting = watch.feed.processes[0].recording
+    waiting.in_flight = lambda: {"name": "all_reduce", "seq": 1, "at": None}  # type: ignore[method-assign]
+    picture = watch.refresh()
+    assert picture.note == "rank 1 died after step 3, then 1 other rank"
 
 
 def test_a_process_of_another_machine_is_silent_not_dead(tmp_path: Path) -> None:
