@@ -21,6 +21,7 @@ from dsprof.analysis.breakdown import (
 )
 from dsprof.analysis.layout import Layout, ds_config, layout_of, setting
 from dsprof.analysis.ranks import Straggler, straggler
+from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import Class, Kind
 from dsprof.findings.finding import Evidence
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, GAIN_LOW, UNACCOUNTED_WARNING
@@ -185,6 +186,13 @@ class Facts:
     def straggler(self) -> Straggler | None:
         """The slowest rank; None if ranks cannot be compared (stages of a pipeline cannot)."""
         return None if self.is_pipeline else straggler(main_phases(self.series, self.run.phases))
+
+    @cached_property
+    def replay(self) -> tuple[Seconds, Ranks] | None:
+        """Seconds of steps x ranks x classes and the ranks; None where several cannot be told."""
+        if self.is_pipeline or self.straggler is None:
+            return None
+        return parts(main_phases(self.series, self.run.phases))
 
     @cached_property
     def has_config(self) -> bool:

@@ -47,6 +47,7 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     advice: tuple[Advice, ...] = ()
     gain: tuple[float, float] | None = None  # low and high, seconds per step
+    what_if: str = ""  # what `gain` was replayed for, "no rank were late"; "" if it is reckoned
     confidence: Confidence = "high"
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.collectives import Waiting, waiting
 from dsprof.analysis.gpus import Throttling, throttled
 from dsprof.analysis.ranks import Straggler
+from dsprof.analysis.whatif import no_straggler
 from dsprof.findings.advice import WHO_IS_LATE, record
 from dsprof.findings.facts import COLLECTING, Facts, largest, promise, row_evidence
 from dsprof.findings.finding import Advice, Evidence, Finding
@@ -70,9 +72,19 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
                     "a throttled or other GPU, a busy CPU or disk, or a larger share of the data",
                 ),
             ),
-            gain=promise(late.delay),
+            gain=_gain(facts, late),
+            what_if="no rank were late" if facts.replay else "",
         )
     ]
+
+
+def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:
+    """The steps replayed with the rank as quick as the others."""
+    if facts.replay is None:
+        return promise(late.delay)
+    table, ranks = facts.replay
+    gain = no_straggler(table, int(np.searchsorted(ranks, late.rank)))
+    return gain.low, gain.high
 
 
 def late_seconds(facts: Facts, operation: str = "") -> float:

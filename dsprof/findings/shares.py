@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from dsprof.analysis.checkpoints import saves
+from dsprof.analysis.whatif import data_ready
 from dsprof.events import Severity
 from dsprof.findings.advice import change, fused_optimizer, more_micro_batches
 from dsprof.findings.facts import (
@@ -45,7 +47,7 @@ class Limit(NamedTuple):
 
 def data_bound(facts: Facts) -> list[Finding] | str:
     """The step waits for its input. Gain: at best all of it, loaded while the GPU computes."""
-    return _too_large(
+    found = _too_large(
         facts,
         Limit("data-bound", ("data",), DATA_WARNING, DATA_CRITICAL),
         "waiting for input data",
@@ -61,6 +63,13 @@ def data_bound(facts: Facts) -> list[Finding] | str:
             ),
         ),
     )
+    if isinstance(found, str) or facts.replay is None:
+        return found
+    gain = data_ready(facts.replay[0])
+    return [replace(one, gain=(gain.low, gain.high), what_if=_READY) for one in found]
+
+
+_READY: Final = "batches were always ready"
 
 
 def optimizer_bound(facts: Facts) -> list[Finding] | str:

@@ -118,7 +118,7 @@ def verdict(
         number=number,
         proves=proves,
         among=_proof(found, mean),
-        gain=words.gain(found.gain, step) if found else "",
+        gain=words.what_if(found, step, run.meta.get("world_size")) if found else "",
         sure=words.CONFIDENCE.get(found.confidence, "") if found else "",
         judged=_judged(run.steps, main),
         step=Cell(

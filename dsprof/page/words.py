@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dsprof.text.words import count_of, gain, known, ranges, span
+from dsprof.text.words import count_of, gain, known, ranges, span, what_if
 from dsprof.units import format_seconds, format_share
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "seconds",
     "share",
     "span",
+    "what_if",
 ]
 
 SEVERITY = {"critical": "critical", "warning": "warning", "info": "note"}

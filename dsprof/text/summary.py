@@ -42,7 +42,7 @@ def summary(run: Run, *, blocks: bool = True) -> Group:
     sections = [
         section
         for section in (
-            verdict_section(run.findings, seen),
+            verdict_section(run.findings, seen, run.meta.get("world_size")),
             _step(seen, blocks=blocks),
             reason_section(run.findings),
             other_section(run.findings),

@@ -26,7 +26,9 @@ _NEXT_TIME: Final = (
 )
 
 
-def verdict_section(findings: list[Finding], seen: Overview) -> list[RenderableType]:
+def verdict_section(
+    findings: list[Finding], seen: Overview, ranks: int | None = None
+) -> list[RenderableType]:
     """What holds the job back, what that costs, what to change and what it gains."""
     if not findings:
         return [say(_no_verdict(seen), STRONG), say(_NEXT_TIME)]
@@ -43,7 +45,7 @@ def verdict_section(findings: list[Finding], seen: Overview) -> list[RenderableT
     for index, advice in enumerate(found.advice[:_ADVICE]):
         rows.add_row(say("" if index else "Change", QUIET), _change(advice))
     if cost not in {"", _UNKNOWN} and found.advice:
-        rows.add_row(say("Gain", QUIET), say(words.gain(found.gain, seen.seconds) or _UNKNOWN))
+        rows.add_row(say("Gain", QUIET), say(words.what_if(found, seen.seconds, ranks) or _UNKNOWN))
     return [say(found.title, STRONG), Text(), rows]
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dsprof.units import format_seconds, format_share
+
+if TYPE_CHECKING:
+    from dsprof.findings import Finding
 
 #: Strings (title, link, device), then CSI, then the short ones; each part excludes what ends it.
 _ESCAPE: Final = re.compile(
@@ -78,6 +81,22 @@ def ranges(numbers: Iterable[int], most: int = 8) -> str:
             spans.append([value, value])
     said = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in spans[:most]]
     return ", ".join(said) + (f" and {len(spans) - most:,} more" if len(spans) > most else "")
+
+
+def what_if(found: Finding, step: float | None, ranks: int | None) -> str:
+    """The step replayed: `if no rank were late: 412 ms → 301 ms to 318 ms, 12 GPU hours a day`.
+
+    What `gain` says where nothing could be replayed.
+    """
+    if not (found.what_if and found.gain and step):
+        return gain(found.gain, step)
+    low, high = found.gain
+    times = [format_seconds(max(0.0, step - more)) for more in (high, low)]
+    hours = 24 * (ranks or 1) * (low + high) / 2 / step
+    return (
+        f"if {found.what_if}: {format_seconds(step)} → {' to '.join(dict.fromkeys(times))} per step"
+        + (f", {hours:,.0f} GPU hours a day" if ranks and hours >= 1 else "")
+    )
 
 
 def gain(span_: tuple[float, float] | None, step: float | None) -> str:

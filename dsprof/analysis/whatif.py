@@ -1,0 +1,110 @@
+"""The recorded steps once more, without one of their faults.
+
+Each rank works as long as its own phases take, and then meets the others: a step is as long as
+the last rank's work and what all of them then exchange. Taking a fault away changes the parts of
+every step and rank; the step becomes shorter by what that changes at the meeting. Replayed are
+means of steps (as in "Understanding Stragglers in Large Model Training", arXiv 2505.05713), so
+jitter that is nobody's fault stays in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dsprof.analysis.breakdown import CLASSES
+from dsprof.events import Class
+from dsprof.run.table import numbers, whole
+
+Seconds = npt.NDArray[np.float64]
+Ranks = npt.NDArray[np.int64]
+
+_MEETING: Final = [CLASSES.index(Class.COMMUNICATION), CLASSES.index(Class.WAIT)]
+_ALONE: Final = [index for index in range(len(CLASSES)) if index not in _MEETING]
+_COMMUNICATION, _COMPUTE, _DATA = (
+    CLASSES.index(name) for name in (Class.COMMUNICATION, Class.COMPUTE, Class.DATA)
+)
+#: Half of a 95 % interval, in standard errors.
+_ERRORS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a step would be shorter by, seconds: at least and at most."""
+
+    low: float
+    high: float
+
+    def after(self, seconds: float) -> tuple[float, float]:
+        """How long a step of `seconds` would then be, from the shortest on."""
+        return max(0.0, seconds - self.high), max(0.0, seconds - self.low)
+
+
+def parts(phases: pd.DataFrame) -> tuple[Seconds, Ranks] | None:
+    """Self seconds, steps x ranks x classes, of the steps that all ranks tell; and the ranks.
+
+    None unless at least two steps can be told.
+    """
+    rows = phases[phases["step"].notna() & phases["rank"].notna() & phases["self_seconds"].notna()]
+    if rows.empty:
+        return None
+    steps, step = np.unique(whole(rows["step"]), return_inverse=True)
+    ranks, rank = np.unique(whole(rows["rank"]), return_inverse=True)
+    class_ = pd.Categorical(rows["class"].astype("str"), categories=list(CLASSES)).codes
+    table = np.zeros((len(steps), len(ranks), len(CLASSES)))
+    np.add.at(table, (step, rank, class_), numbers(rows["self_seconds"]))
+    told = np.zeros(table.shape[:2], bool)
+    told[step, rank] = True
+    table = table[told.all(axis=1)]
+    return (table, ranks) if len(table) > 1 else None
+
+
+def no_straggler(table: Seconds, rank: int) -> Gain:
+    """If the rank at index `rank` worked as long as the median of the others.
+
+    Told twice: by how much longer it works, and by how much longer the others wait. Where the
+    two differ the truth lies between them.
+    """
+    others = np.delete(table, rank, axis=1)
+    works = table[:, :, _ALONE].sum(axis=2)
+    waits = table[:, :, _MEETING].sum(axis=2)
+    longer = works[:, rank] - np.median(others[:, :, _ALONE].sum(axis=2), axis=1)
+    waiting = np.median(others[:, :, _MEETING].sum(axis=2), axis=1) - waits[:, rank]
+    return _between(longer, waiting)
+
+
+def data_ready(table: Seconds) -> Gain:
+    """If no rank waited for its input: ranks load side by side, and the last one counts."""
+    return _between(table[:, :, _DATA].min(axis=1), table[:, :, _DATA].max(axis=1))
+
+
+def faster_network(table: Seconds, times: float) -> Gain:
+    """If the network were `times` as fast: who comes last to a collective waits for nobody, so
+    what it spends there is transfer. At least none of it, where it is latency."""
+    transfer = table[:, :, _COMMUNICATION].min(axis=1) * (1 - 1 / times)
+    return Gain(0.0, _interval(transfer)[1])
+
+
+def overlapped(table: Seconds) -> Gain:
+    """If transfers ran beside computation: at most all that fits behind it.
+
+    At least half of that: a reduction can begin only when the first gradients are there.
+    """
+    fits = np.minimum(table[:, :, _COMMUNICATION].min(axis=1), table[:, :, _COMPUTE].min(axis=1))
+    low, high = _interval(fits)
+    return Gain(low / 2, high)
+
+
+def _between(one: Seconds, other: Seconds) -> Gain:
+    ends = [*_interval(one), *_interval(other)]
+    return Gain(max(0.0, min(ends)), max(0.0, *ends))
+
+
+def _interval(values: Seconds) -> tuple[float, float]:
+    """The mean's 95 % interval."""
+    error = _ERRORS * float(values.std(ddof=1)) / np.sqrt(len(values))
+    return float(values.mean()) - error, float(values.mean()) + error

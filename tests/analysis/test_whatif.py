@@ -1,0 +1,72 @@
+"""Replayed steps: what is left when a planted fault goes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dsprof.analysis.whatif import data_ready, faster_network, no_straggler, overlapped, parts
+
+
+def phases(late: float, load: float = 0.0, jitter: float = 0.0) -> pd.DataFrame:
+    """40 steps of 2 ranks: 60 ms of compute, 10 ms of transfer; rank 1 is late by `late`."""
+    noise = np.random.default_rng(0).normal(0, jitter, (40, 2))
+    rows = []
+    for step in range(40):
+        for rank in range(2):
+            own = 0.06 + (late if rank == 1 else 0.0) + noise[step, rank]
+            last = max(0.06 + noise[step, 0], 0.06 + late + noise[step, 1])
+            told = {"compute": own, "communication": 0.01 + last - own, "data": load}
+            rows += [
+                {"step": step, "rank": rank, "class": name, "self_seconds": seconds}
+                for name, seconds in told.items()
+            ]
+    return pd.DataFrame(rows).astype({"step": "Int64", "rank": "Int32"})
+
+
+def table(late: float, load: float = 0.0, jitter: float = 0.0) -> np.ndarray:
+    found = parts(phases(late, load, jitter))
+    assert found is not None
+    return found[0]
+
+
+def test_without_its_late_rank_a_step_is_as_short_as_the_others_work() -> None:
+    gain = no_straggler(table(0.03), 1)
+    assert (gain.low, gain.high) == pytest.approx((0.03, 0.03))
+    assert gain.after(0.1) == pytest.approx((0.07, 0.07))
+
+
+def test_jitter_widens_the_interval_around_the_truth() -> None:
+    gain = no_straggler(table(0.03, jitter=0.005), 1)
+    assert 0.025 < gain.low < 0.03 < gain.high < 0.035
+
+
+def test_nothing_is_gained_from_a_rank_that_is_not_late() -> None:
+    gain = no_straggler(table(0.0, jitter=0.005), 1)
+    assert gain.low == 0
+    assert gain.high < 0.005
+
+
+def test_batches_that_are_ready_save_what_all_ranks_wait_for_them() -> None:
+    gain = data_ready(table(0.0, load=0.02))
+    assert (gain.low, gain.high) == pytest.approx((0.02, 0.02))
+
+
+def test_a_faster_network_saves_transfer_and_no_waiting() -> None:
+    gain = faster_network(table(0.03), 2)
+    assert (gain.low, gain.high) == pytest.approx((0, 0.005))
+
+
+def test_what_overlaps_is_transfer_as_far_as_computation_hides_it() -> None:
+    gain = overlapped(table(0.03))
+    assert (gain.low, gain.high) == pytest.approx((0.005, 0.01))
+
+
+def test_steps_that_a_rank_does_not_tell_are_left_out() -> None:
+    rows = phases(0.03)
+    assert len(table(0.03)) == 40
+    found = parts(rows[~((rows["step"] == 7) & (rows["rank"] == 1))])
+    assert found is not None
+    assert found[0].shape[:2] == (39, 2)
+    assert parts(rows[rows["step"] == 1]) is None
