@@ -475,7 +475,7 @@ def test_frameworks_and_layouts_are_written_as_people_write_them(tmp_path: Path)
     banner = "  Gradient Accumulation steps = 1\n"
     (tmp_path / "run.log").write_text(banner + TRAINER, encoding="utf-8")
     facts = rows_of(shown(load(tmp_path / "run.log")), "Run")
-    assert " ".join(facts[1].split()) == "Job Hugging Face Trainer's log format"
+    assert " ".join(facts[1].split()) == "Job Hugging Face Trainer (by its log lines)"
     assert " ".join(facts[2].split()) == "Layout 1 micro-batch a step"
 
 

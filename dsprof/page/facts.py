@@ -77,15 +77,6 @@ def _where(rows: pd.DataFrame, value: Any) -> Place | None:
     return Place.of(str(rows["source"].iloc[-1]), rows["line"].iloc[-1]) if len(rows) else None
 
 
-_NAMED: Final = {
-    "deepspeed": "DeepSpeed",
-    "megatron": "Megatron",
-    "gpt-neox": "GPT-NeoX",
-    "huggingface": "Hugging Face Trainer's log format",
-    "deepspeed-chat": "DeepSpeed-Chat",
-}
-
-
 def _framework(known: dict[str, Any], patterns: pd.Series[Any]) -> str:
     """Versions and the framework; that lines look like the Trainer's does not say it ran."""
     versions = {
@@ -94,7 +85,7 @@ def _framework(known: dict[str, Any], patterns: pd.Series[Any]) -> str:
         "NCCL": known.get("nccl_version"),
     }
     said = [f"{name} {value}" for name, value in versions.items() if value]
-    framework = _NAMED.get(str(known.get("framework")), known.get("framework"))
+    framework = words.FRAMEWORK.get(str(known.get("framework")), known.get("framework"))
     if framework and not (framework == "DeepSpeed" and versions["DeepSpeed"]):
         said.insert(0, str(framework))
     own = known.get("framework") == "huggingface" and not versions["DeepSpeed"]

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dsprof.text.words import count_of, gain, known, ranges, span, what_if
+from dsprof.text.words import FRAMEWORK, count_of, gain, known, ranges, span, what_if
 from dsprof.units import format_seconds, format_share
 
 __all__ = [
     "CONFIDENCE",
+    "FRAMEWORK",
     "PROBLEM",
     "SEVERITY",
     "byte_column",

@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 
 _PRODUCT: Final = {"deepspeed": "DeepSpeed", "torch": "PyTorch", "nccl": "NCCL"}
 
-#: As people write them; that lines look like the Trainer's does not say that it ran.
-_FRAMEWORK: Final = {
-    "deepspeed": "DeepSpeed",
-    "megatron": "Megatron",
-    "gpt-neox": "GPT-NeoX",
-    "huggingface": "Hugging Face Trainer's log format",
-    "deepspeed-chat": "DeepSpeed-Chat",
-}
-
 
 def summary(run: Run, *, blocks: bool = True) -> Group:
     """What a run suffers from, for a terminal of 80 columns or more.
@@ -106,7 +97,7 @@ def _job(run: Run) -> str:
     spans = str(run.meta.get("version_range") or "").partition(" (")[0]
     if "deepspeed" not in versions and spans[:1].isdigit():
         said.insert(0, f"DeepSpeed {spans}")
-    named = [] if framework == "deepspeed" and said else [_FRAMEWORK.get(framework, framework)]
+    named = [] if framework == "deepspeed" and said else [words.FRAMEWORK.get(framework, framework)]
     return ", ".join(filter(None, [*named, *said]))
 
 

@@ -50,6 +50,15 @@ def count_of(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+#: Frameworks as people write them; others may print lines like the Trainer's.
+FRAMEWORK: Final = {
+    "deepspeed": "DeepSpeed",
+    "megatron": "Megatron",
+    "gpt-neox": "GPT-NeoX",
+    "huggingface": "Hugging Face Trainer (by its log lines)",
+    "deepspeed-chat": "DeepSpeed-Chat",
+}
+
 #: How seconds of a step may be known, by the words of `Run.steps.seconds_from`.
 MEASURES: Final = {
     "logged": "logged times",

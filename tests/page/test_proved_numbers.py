@@ -180,7 +180,7 @@ def test_the_batch_leads_to_a_line_for_each_of_its_numbers() -> None:
 def test_lines_like_the_trainers_do_not_name_the_framework() -> None:
     loss = {"kind": "metric", "name": "loss", "value": 1.0, "pattern": "huggingface.dict"}
     run = with_rows(made(3), loss | {"step": 1, "steps": 1, "rank": 0})
-    assert dict(verdict(run).facts)["Framework"].text == "Hugging Face Trainer's log format"
+    assert dict(verdict(run).facts)["Framework"].text == "Hugging Face Trainer (by its log lines)"
 
 
 def test_calls_of_a_step_are_those_inside_steps_and_not_the_loggers_own() -> None:
