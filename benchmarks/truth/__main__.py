@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.truth import launch, page, rival
 from benchmarks.truth.cases import TABLE, Case
-from benchmarks.truth.score import Score, score
+from benchmarks.truth.score import Score, advised, score
 
 
 def train(cases: Sequence[Case], out: Path) -> None:
@@ -70,11 +70,14 @@ def main() -> None:
         print(line(one))
     for said in opinions:
         print(f"{said.case.name:<30}TraceML   {page.opinion(said)}")
-    print(page.summary(found, opinions))
+    tested = [told for case in cases if (told := advised(case, out / case.name))]
+    print(page.advice(tested))
+    print(page.summary(found, opinions, tested))
     if args.write:
         page.write({
-            "summary": page.summary(found, opinions),
+            "summary": page.summary(found, opinions, tested),
             "verdicts": page.verdicts(found, opinions),
+            "advice": page.advice(tested),
             "translation": page.translation(),
         })  # fmt: skip
 

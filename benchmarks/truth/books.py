@@ -21,6 +21,7 @@ class Books:
         self.device: dict[int, float] = defaultdict(float)  # blocks' computing
         self.skipped = 0
         self.twins: list[list[float]] = []
+        self.mended: list[list[float]] = []
         self._begun = time.perf_counter()
 
     def due(self, place: str) -> bool:
@@ -54,6 +55,7 @@ class Books:
             "device": [self.device[step] for step in numbers],
             "skipped": self.skipped,
             "twins": self.twins,
+            "mended": self.mended,
         }
         (folder / f"rank-{self.rank}.json").write_text(json.dumps(told), encoding="utf-8")
 

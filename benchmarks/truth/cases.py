@@ -337,3 +337,17 @@ TABLE: Final = (
     *numbers(), *ends(),
 )  # fmt: skip
 CASES: Final = {case.name: case for case in TABLE}
+
+#: Cases whose advice is followed, and what of the job that changes; {} where a delay is all.
+ADVISED: Final[Mapping[str, Mapping[str, Any]]] = {
+    "slow-forward-zero1-30ms": {},
+    "slow-backward-ddp-30ms": {},
+    "slow-optimizer-zero1-30ms": {},
+    "slow-loader-zero1-40ms": {},
+    "slow-loader-ddp-20ms": {},
+    "checkpoints-zero2": {},
+    "offloaded-optimizer-zero2": {"settings": {}},
+    "small-messages-zero1": {"settings": {}},
+    "no-prefetch-zero3-8MB": {"settings": PREFETCH},
+    "few-micro-batches-2": {"micro": 8},
+}

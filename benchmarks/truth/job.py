@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 import dsprof
 from benchmarks.truth.books import Books
-from benchmarks.truth.cases import CASES, Case, Fault
+from benchmarks.truth.cases import ADVISED, CASES, Case, Fault
 from benchmarks.truth.trainers import Trainer, make, silence
 
 TWIN_STEPS = 15
@@ -55,12 +55,10 @@ def run(case: Case, folder: Path) -> None:
     """Twin, the case itself, twin again: what drifts on this machine, drifts in both."""
     folder.mkdir(parents=True, exist_ok=True)
     books = Books(case.plant, dist.get_rank())
-    if not RIVAL:
-        books.twins += twin(case, folder)
+    twins(case, books, folder)
     with contextlib.nullcontext() if ATTACHED else streams_to(folder / "log.txt"):
         train(case, books, folder)
-    if not RIVAL:
-        books.twins += twin(case, folder)
+    twins(case, books, folder)
     books.write(folder)
     gc.collect()
 
@@ -130,11 +128,19 @@ def save(trainer: Trainer, books: Books, folder: Path) -> None:
     books.charge(time.perf_counter() - begin)
 
 
-def twin(case: Case, folder: Path) -> list[list[float]]:
-    """Seconds of steps of the same job without its fault, unrecorded."""
-    if case.twin is None:
+def twins(case: Case, books: Books, folder: Path) -> None:
+    """What is measured beside the case: the job without its loss, and as it was advised."""
+    if RIVAL:
+        return
+    books.twins += twin(case, case.twin, folder)
+    books.mended += twin(case, ADVISED.get(case.name), folder)
+
+
+def twin(case: Case, changes: Mapping[str, Any] | None, folder: Path) -> list[list[float]]:
+    """Seconds of steps of the job with `changes` and without its fault, unrecorded."""
+    if changes is None:
         return []
-    job = replace(case.job, **case.twin)
+    job = replace(case.job, **changes)
     books = Books(Fault(), dist.get_rank())
     with streams_to(folder / "twin.txt"):
         trainer = make(job, books)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from benchmarks.truth.launch import ROOT
 from benchmarks.truth.rival import ABSTAINS, MEANING, Opinion
-from benchmarks.truth.score import Score
+from benchmarks.truth.score import Advised, Score
 
 DOCUMENT: Final = ROOT / "docs" / "truth.md"
 _NOTHING: Final = "no warning"
@@ -25,7 +26,9 @@ def write(tables: dict[str, str], document: Path = DOCUMENT) -> None:
     document.write_text(text, encoding="utf-8")
 
 
-def summary(scores: Sequence[Score], opinions: Sequence[Opinion]) -> str:
+def summary(
+    scores: Sequence[Score], opinions: Sequence[Opinion], tested: Sequence[Advised] = ()
+) -> str:
     """What the bars of the bench are about, counted."""
     recorded = [one for one in scores if one.source == "recording"]
     faulty = [one for one in recorded if not one.case.healthy]
@@ -43,14 +46,20 @@ def summary(scores: Sequence[Score], opinions: Sequence[Opinion]) -> str:
         ("logs that cannot: nothing more is claimed", _right(one for one in logs if not one.tells)),
         ("healthy logs without a wrong claim", _right(o for o in well if o.source == "log")),
     ]
+    if tested:
+        rows.append(("advice: measured gain inside the predicted", [one.inside for one in tested]))
     if opinions:
         rows += [
             ("TraceML 0.5.0, faulty runs: verdict right (rule, rank)",
              [one.right for one in opinions if not one.case.healthy]),
             ("TraceML 0.5.0, healthy runs without a warning",
-             [one.right for one in opinions if one.case.healthy]),
+             [one.right or one.said in ABSTAINS for one in opinions if one.case.healthy]),
         ]  # fmt: skip
-    return table(("", "right"), [(what, _of(answers)) for what, answers in rows])
+    cells = [(what, _of(answers)) for what, answers in rows]
+    off = [one.off for one in tested if one.off is not None]
+    if off:
+        cells.append(("advice: median error of the middle", f"{median(off):.0%}"))
+    return table(("", "right"), cells)
 
 
 def verdicts(scores: Sequence[Score], opinions: Sequence[Opinion]) -> str:
@@ -93,6 +102,25 @@ def size(one: Score) -> str:
         return f"truth not resolved ({truth} ± {2e3 * one.truth.error:.1f})"
     said = "none" if one.seconds is None else f"{one.seconds * 1e3:.1f}"
     return f"{said} of {truth}" if one.sized else f"**off:** {said} of {truth}"
+
+
+def advice(found: Sequence[Advised]) -> str:
+    """Predicted against measured gain."""
+    rows = [
+        (f"`{one.case.name}`", one.setting, _milliseconds(one.predicted),
+         f"{one.gained.seconds * 1e3:.1f} ± {2e3 * one.gained.error:.1f} ms",
+         "inside" if one.inside else "**outside**",
+         "" if one.off is None else f"{one.off:.0%}")
+        for one in found
+    ]  # fmt: skip
+    head = ("case", "advised", "predicted gain", "measured gain", "", "middle off by")
+    return table(head, rows)
+
+
+def _milliseconds(interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return "none"
+    return f"{interval[0] * 1e3:.1f} to {interval[1] * 1e3:.1f} ms"
 
 
 def translation() -> str:

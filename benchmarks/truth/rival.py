@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,7 +75,8 @@ def _run(case: Case, out: Path, inside: list[str], more: dict[str, str]) -> None
     folder.mkdir(parents=True, exist_ok=True)
     command = [
         *inside, str(Path(interpreter()).with_name("traceml")), "run", "--nproc-per-node",
-        str(RANKS), "--logs-dir", str(folder), "--run-name", "traceml",
+        str(RANKS), "--master-port", str(free_port()), "--logs-dir", str(folder),
+        "--run-name", "traceml",
         str(Path(__file__).with_name("job.py")), "--args", str(folder / "job"), case.name,
     ]  # fmt: skip
     environment = os.environ | VARIABLES | {"TRUTH_RIVAL": "1"} | more
@@ -83,6 +85,11 @@ def _run(case: Case, out: Path, inside: list[str], more: dict[str, str]) -> None
             command, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False,
             timeout=LIMIT, cwd=ROOT,
         )  # fmt: skip
+
+
+def free_port() -> int:
+    with socket.create_server(("", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def opinions(cases: Sequence[Case], out: Path) -> list[Opinion]:

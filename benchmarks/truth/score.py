@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, pvariance
 from typing import Any, Final, Literal
 
-from benchmarks.truth.cases import UNKNOWN, Case
+from benchmarks.truth.cases import ADVISED, UNKNOWN, Case
 from benchmarks.truth.launch import RANKS
 from dsprof.errors import DsprofError
 from dsprof.events import Severity
@@ -152,9 +152,57 @@ _OF_RANK: Final = {"planted": _planted, "bubble": _bubble, "skipped": _skipped}
 
 def _against_twin(books: list[dict[str, Any]]) -> Truth:
     """What a step takes longer than that of the twin, mean of the ranks."""
+    return _longer_than([book["twins"] for book in books], books, 1.0)
+
+
+def _longer_than(
+    others: list[list[list[float]]], books: list[dict[str, Any]], scale: float
+) -> Truth:
+    """By how much steps are longer than those of other blocks, times `scale`; mean of ranks."""
     more, errors = [], []
-    for book in books:
-        steps, twins = book["steps"][1:], [s for block in book["twins"] for s in block]
-        more.append(fmean(steps) - fmean(twins))
-        errors.append(math.sqrt(pvariance(steps) / len(steps) + pvariance(twins) / len(twins)))
+    for book, blocks in zip(books, others, strict=True):
+        steps = book["steps"][1:]
+        other = [scale * seconds for block in blocks for seconds in block]
+        more.append(fmean(steps) - fmean(other))
+        errors.append(math.sqrt(pvariance(steps) / len(steps) + pvariance(other) / len(other)))
     return Truth(max(fmean(more), 0.0), fmean(errors))
+
+
+@dataclass(frozen=True)
+class Advised:
+    """Advice that was followed: what it should have gained, and what it did, seconds per step."""
+
+    case: Case
+    setting: str
+    predicted: tuple[float, float] | None
+    gained: Truth
+
+    @property
+    def inside(self) -> bool:
+        """Within the printed interval, as far as the gain is known."""
+        if self.predicted is None:
+            return False
+        low, high = self.predicted
+        error = ERRORS * self.gained.error
+        return low - error <= self.gained.seconds <= high + error
+
+    @property
+    def off(self) -> float | None:
+        """By how much the middle of the interval is off, as a part of the gain."""
+        if self.predicted is None or not self.gained.seconds:
+            return None
+        return abs(sum(self.predicted) / 2 - self.gained.seconds) / self.gained.seconds
+
+
+def advised(case: Case, folder: Path) -> Advised | None:
+    """The advice of the right finding against the job that followed it; per the same samples."""
+    changes, books = ADVISED.get(case.name), books_of(folder)
+    if changes is None or len(books) < RANKS or not books[0].get("mended"):
+        return None
+    scale = case.job.micro / changes.get("micro", case.job.micro)
+    gained = _longer_than([book["mended"] for book in books], books, scale)
+    found = findings_of(folder / "recording", case.link)
+    one = next((one for one in found if one.rule in case.right.rules), None)
+    if one is None:
+        return Advised(case, "", None, gained)
+    return Advised(case, one.advice[0].setting if one.advice else "", one.gain, gained)

@@ -136,3 +136,26 @@ def test_planted_faults_are_found_on_real_ranks(
         assert truth.seconds > 0.01
     blamed = load(tmp_path / names[0] / "recording").findings
     assert {one.ranks for one in blamed if one.rule == "straggler-rank"} == {(1,)}
+
+
+def test_advice_is_held_against_what_following_it_gained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 100 ms a step to 80: the interval 15 to 24 ms holds it, its middle is 2.5 % off."""
+    said = Finding("straggler-rank", Severity.WARNING, "", "", gain=(0.015, 0.024))
+    monkeypatch.setattr(score, "load", lambda *_, **__: SimpleNamespace(findings=[said]))
+    case = CASES["slow-forward-zero1-30ms"]
+    told = score.advised(case, books(tmp_path, mended=[[0.08] * 5, [0.08] * 5]))
+    assert told is not None
+    assert told.gained.seconds == pytest.approx(0.02)
+    assert told.inside
+    assert told.off == pytest.approx(0.025)
+    assert score.advised(case, books(tmp_path, mended=[])) is None
+
+
+def test_more_micro_batches_are_compared_by_the_same_samples(tmp_path: Path) -> None:
+    """A step of 2 micro-batches takes 100 ms, one of 8 takes 200: a quarter of that is 50."""
+    told = score.advised(CASES["few-micro-batches-2"], books(tmp_path, mended=[[0.2] * 5]))
+    assert told is not None
+    assert told.gained.seconds == pytest.approx(0.05)
+    assert not told.inside  # nothing was recorded, so nothing was predicted
