@@ -14,9 +14,10 @@ from dsprof.run.table import numbers, plain, positions, visits, where, whole
 CLASSES = tuple(str(member) for member in Class)
 
 #: Prefixes and suffixes of point-to-point timers: DeepSpeed's and DeeperSpeed's
-#: pipeline engine, Megatron's schedules.
+#: pipeline engine, Megatron's schedules; and calls that a recording saw inside them.
 _PIPELINE = (
-    r"^pipe_(?:send|recv)|(?:forward|backward)-(?:send|recv)|(?:forward|backward)_(?:send|recv)"
+    r"(?:^|_in_)pipe_(?:send|recv)|(?:forward|backward)-(?:send|recv)"
+    r"|(?:forward|backward)_(?:send|recv)"
 )
 
 #: Rows left out at the start of a launch once there are that many: the first

@@ -101,6 +101,7 @@ def config(engine: Any) -> dict[str, Any]:
         if callable(value):
             found[name] = value()
     found["dtype"] = _dtype(engine)
+    found["pipeline_parallel_size"] = getattr(engine, "num_stages", None)
     found |= costly_defaults(engine, _comms_logger(), waits=_device_waits())
     raw = getattr(engine.config, "_param_dict", None) or getattr(engine, "config", None)
     if isinstance(raw, Mapping):

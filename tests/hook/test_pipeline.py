@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dsprof.run import load
 from tests.hook.jobs_of import run
 from tests.hook.rows import Rows, folder
 
@@ -69,3 +70,8 @@ def test_the_first_stage_waits_for_the_slow_one(rows: list[Rows]) -> None:
         assert last.classes[compute] > MICROS * SLEEP
         assert first.classes[wait] > MICROS * SLEEP / 2
         assert first.classes[wait] > first.classes[compute] - last.classes[wait]
+
+
+def test_the_number_of_stages_is_recorded(rows: list[Rows], out: Path) -> None:
+    assert rows
+    assert load(out / "pipe").config["pipeline_parallel_size"] == 2
