@@ -27,6 +27,15 @@ _RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a m
 #: Metric whose line proves the seconds of a step, by how they are known.
 _STATED: Final = {"logged": "step_seconds", "throughput": "samples_per_second"}
 _EVERY_PHASE = "times every phase of every rank"
+#: What a recording has no phase for is code of the script.
+_BETWEEN_PHASES: Final = (
+    Advice(
+        "py-spy record",
+        "",
+        "a minute of one rank",
+        "shows which code of the script runs between the recorded phases",
+    ),
+)
 
 
 def unaccounted_time(facts: Facts) -> list[Finding] | str:
@@ -82,9 +91,9 @@ def _no_timer(facts: Facts) -> list[Finding]:
             + " Medium confidence: what it is can only be guessed.",
             share=share,
             seconds_per_step=seconds,
-            phase=first_of(known),
+            phase=first_of(known) if within else "",
             evidence=(phase_evidence(known) if within else ()) or _step_line(facts),
-            advice=(record(_EVERY_PHASE),),
+            advice=record(facts, _EVERY_PHASE) or _BETWEEN_PHASES,
             confidence="medium",
         )
     ]
@@ -98,16 +107,18 @@ def _no_timers(facts: Facts) -> Finding:
         rule="unaccounted-time",
         severity=Severity.INFO,
         title=f"Where the time of a step goes is unknown: {_lacking(facts)}",
-        summary=f"{known} says on what." + ("" if _doubted(facts) else _PRINTS_TIMERS),
+        summary=f"{known} says on what." + ("" if _spoilt(facts) else _for_timers(facts)[0]),
         evidence=(row_evidence(line, f"step {line['step']}"),),
-        advice=(*_ask_for_timers(facts), record(_EVERY_PHASE)),
+        advice=(*_ask_for_timers(facts), *record(facts, _EVERY_PHASE)),
     )
 
 
-#: Doubt about timers that leaves no step's to judge → why.
-_DOUBTED = {
+#: Defect of timers that leaves no step's to judge → why.
+_DEFECTS: Final = {
     "window-unknown": "its timers sum over an unknown number of steps",
     "timers-contradict": "its timers contradict each other",
+    "cut-head": "the log begins within the only step that it times",
+    "cut-short": "its timer lines lost their end",
 }
 
 
@@ -117,15 +128,27 @@ _PRINTS_TIMERS = (
 )
 
 
-def _doubted(facts: Facts) -> str | None:
-    """Why the timers that there are cannot be believed; None if nothing says so."""
-    return next((why for doubt, why in _DOUBTED.items() if doubt in facts.doubts), None)
+def _spoilt(facts: Facts) -> str | None:
+    """Why the timers that there are tell nothing; None if nothing says so."""
+    met = set(facts.run.repairs["name"])
+    return next((why for defect, why in _DEFECTS.items() if defect in met), None)
 
 
 def _ask_for_timers(facts: Facts) -> tuple[Advice, ...]:
-    if _doubted(facts):
+    if _spoilt(facts):
         return ()
-    return change(facts, "wall_clock_breakdown", "true", "prints timers")
+    return _for_timers(facts)[1]
+
+
+def _for_timers(facts: Facts) -> tuple[str, tuple[Advice, ...]]:
+    """What would make the source print timers, as a sentence and as advice."""
+    if facts.run.is_recording:
+        return "", ()
+    if facts.is_megatron_alone:
+        why = "prints what Megatron's own timers measure"
+        said = f" Megatron's --timing-log-level 2 {why}."
+        return said, (Advice("--timing-log-level", "", "2", why),)
+    return _PRINTS_TIMERS, change(facts, "wall_clock_breakdown", "true", "prints timers")
 
 
 def _lacking(facts: Facts) -> str:
@@ -136,12 +159,12 @@ def _lacking(facts: Facts) -> str:
     beside = [one.name for one in flavours if one.sums == "once" or _only_checkpoints(one)]
     of_steps = timed[~timed["timers"].isin(beside)]
     if timed.empty:
-        return "this log has no timers"
+        return f"this {_source(facts)} has no timers"
     if of_steps.empty:
         return "its timers are of set-up and checkpoints, not of steps"
     if not of_steps["seconds"].gt(0).any():
         return "its timers of steps all read 0"
-    return _doubted(facts) or "no step can be told for its timer lines"
+    return _spoilt(facts) or "no step can be told for its timer lines"
 
 
 def _only_checkpoints(flavour: TimerFlavour) -> bool:
@@ -151,6 +174,8 @@ def _only_checkpoints(flavour: TimerFlavour) -> bool:
 def _no_steps(facts: Facts) -> list[Finding] | str:
     if first_failure(facts.run) is not None:
         return "the source shows no optimizer step, only how the run failed"
+    if facts.run.is_recording:
+        return [_NO_STEPS_RECORDED]
     said, timed = _said_of_speed(facts), _has_timers(facts)
     left = "only what is stated" if said else "nothing"
     return [
@@ -172,13 +197,23 @@ def _no_steps(facts: Facts) -> list[Finding] | str:
     ]
 
 
+_NO_STEPS_RECORDED: Final = Finding(
+    rule="unaccounted-time",
+    severity=Severity.INFO,
+    title="This recording shows no optimizer step: nothing can be said about speed",
+    summary="It was stopped before the first step ended, or the optimizer that steps is none that "
+    "dsprof.attach found or was given.",
+)
+
+
 def _said_of_speed(facts: Facts) -> str:
     """The last rate that is stated of steps nobody numbers."""
     events = facts.run.told
     for name, words in _RATES.items():
         told = events.loc[events["name"] == name, "value"].dropna()
         if len(told):
-            return f"It states {words} of {told.iloc[-1]:,.1f} samples/s, last of {len(told):,}. "
+            rate = format_count(told.iloc[-1])
+            return f"It states {words} of {rate} samples/s, last of {len(told):,}. "
     return ""
 
 
@@ -225,16 +260,25 @@ def _mixed(facts: Facts, reason: str) -> Finding | None:
         rule="unaccounted-time",
         severity=Severity.INFO,
         title=f"{format_share(facts.share(seconds) or 0.0)} of a step {_together(reason)}: "
-        "this log cannot tell how much of each" + _at_least(facts),
+        f"this {_source(facts)} cannot tell how much of each" + _at_least(facts),
         summary=f"{', '.join(table.index[:3])} take {format_seconds(seconds)} per step "
         f"({facts.windows}), and {reason}: "
-        "whether the run is bound by compute or communication is unknown. The communication "
-        "logger times every call, at the price of serialising it; a recording (dsprof attach) "
-        "measures what is exposed.",
+        "whether the run is bound by compute or communication is unknown."
+        + ("" if facts.run.is_recording else _WOULD_TELL),
         phase=first_of(table),
         evidence=phase_evidence(table),
-        advice=(*_comms_logger(facts), record(_EVERY_PHASE)),
+        advice=(*_comms_logger(facts), *record(facts, _EVERY_PHASE)),
     )
+
+
+_WOULD_TELL: Final = (
+    " The communication logger times every call, at the price of serialising it; a recording "
+    "(dsprof attach) measures what is exposed."
+)
+
+
+def _source(facts: Facts) -> str:
+    return "recording" if facts.run.is_recording else "log"
 
 
 def _together(reason: str) -> str:
@@ -263,6 +307,8 @@ def _comms_logger(facts: Facts) -> tuple[Advice, ...]:
 
 
 def _suspects(facts: Facts) -> str:
+    if facts.run.is_recording:
+        return " What the script does between the recorded phases has no time of its own."
     if facts.is_pipeline:
         return " DeepSpeed's pipeline engine does not time gradient reduction: it may be in here."
     if facts.steps["seconds_from"].isin(["logged", "throughput"]).any():

@@ -15,7 +15,7 @@ from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers
 from dsprof.run.phases import CLOSING, words_of
 from dsprof.run.repairs import Defect, Repair, Source, met
 from dsprof.run.table import among, keys, known_rank, numbers, of_kind, where
-from dsprof.run.unread import cut_short
+from dsprof.run.unread import cut_head, cut_short
 from dsprof.run.windows import lone_print
 from dsprof.run.zero import ENGINE_TIMERS
 
@@ -407,6 +407,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     impossible_seconds,
     impossible_rates,
     cut_short,
+    cut_head,
     initial_step_zero,
     zero_global_timers,
     all_zero_timers,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.logs.torn import CUT_SHORT
+from dsprof.run.phases import of_finished_steps, words_of
 from dsprof.run.repairs import Repair, Source, met
-from dsprof.run.table import keys, known_rank, where
+from dsprof.run.table import among, keys, known_rank, positions, where
+
+_LINE: Final = ("segment", "engine", "step", "rank")
 
 
 def cut_short(events: pd.DataFrame, _: Source) -> tuple[pd.DataFrame, Repair | None]:
@@ -28,6 +32,63 @@ def cut_short(events: pd.DataFrame, _: Source) -> tuple[pd.DataFrame, Repair | N
     )
     fixed = events.assign(seconds=events["seconds"].mask(lost | events.index.isin(rows.index)))
     return fixed, met("cut-short", "repair", text, rows)
+
+
+def cut_head(events: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, Repair | None]:
+    """A step within which a log begins lacks the timers printed before: they would read 0."""
+    first = _first_steps(events)
+    timed = (events["kind"] == Kind.PHASE) & events["seconds"].notna()
+    rows = where(events, timed & among(events["timers"], source.flavours))
+    if not len(first) or not len(rows):
+        return events, None
+    rows = of_finished_steps(_in_words(rows, source), events, source.flavours)
+    lacking = pd.concat([_lacking(rows, *one) for one in first.itertuples(index=False)])
+    lost = timed & (positions(_distinct(lacking, *_LINE), known_rank(events), *_LINE) >= 0)
+    text = (
+        f"the log begins within this step: timers of it that all later ones have, too "
+        f"({', '.join(sorted(set(lacking['name'])))}), were printed before; what it holds of the "
+        "step's timers is not the whole and was left out"
+    )
+    fixed = events.assign(seconds=events["seconds"].mask(lost))
+    return fixed, met("cut-head", "repair", text, events[lost])
+
+
+def _first_steps(events: pd.DataFrame) -> pd.DataFrame:
+    """Segment, engine and step that a source begins with, no line of its launch before them."""
+    measured = among(events["kind"], [Kind.METRIC, Kind.PHASE])
+    first = where(events, ~measured | events["step"].notna()).drop_duplicates("source")
+    return _distinct(first[among(first["kind"], [Kind.METRIC, Kind.PHASE])], *_LINE[:3])
+
+
+def _in_words(rows: pd.DataFrame, source: Source) -> pd.DataFrame:
+    """Timers under the one name of all their spellings, without those that say nothing."""
+    words, which = words_of(rows, source.flavours)
+    names = np.array([word.name for word in words], dtype=object)[which]
+    kept = np.array([not word.dropped for word in words], bool)[which]
+    return known_rank(rows)[[*_LINE, "timers"]].assign(name=names)[kept]
+
+
+def _lacking(rows: pd.DataFrame, segment: int, engine: int, step: int) -> pd.DataFrame:
+    """The timers that a first step lacks and all later ones have, a row each and rank.
+
+    Where no later one is whole: that stand behind it, of a step that is not.
+    """
+    rows = rows[(rows["segment"] == segment) & (rows["engine"] == engine)]
+    later = rows[(rows["step"] > step).fillna(value=False)]
+    later = later if len(later) else rows[rows["step"].isna()].assign(step=step + 1)
+    one = ["rank", "name"]
+    held = pd.MultiIndex.from_frame(rows.loc[rows["step"].eq(step).fillna(value=False), one])
+    steps = later.groupby("rank")["step"].nunique()
+    later = later[later["rank"].isin(held.unique("rank"))]
+    later = _distinct(later[~pd.MultiIndex.from_frame(later[one]).isin(held)], *one, "step")
+    times = later.groupby(one)["step"].size()
+    always = times[times == steps.reindex(times.index, level="rank")].reset_index()
+    return always.assign(segment=segment, engine=engine, step=step)
+
+
+def _distinct(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    table = rows[list(columns)].dropna().drop_duplicates()
+    return table.sort_values(list(columns), ignore_index=True)
 
 
 def faults(events: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[Repair]:

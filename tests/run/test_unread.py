@@ -50,6 +50,57 @@ def test_a_line_that_lost_its_end_is_told_with_its_place(tmp_path: Path) -> None
     assert (row["line"], row["rows"]) == (13, 4)
 
 
+OPTIMIZER = (
+    b"time (ms) | optimizer_allgather: 0.40 | optimizer_gradients: 0.10 | optimizer_step: 0.50"
+)
+
+
+def _of_step(step: int, *, optimizer: bool = True) -> bytes:
+    inside = [PFX + OPTIMIZER] if optimizer else []
+    return b"\n".join([*inside, PFX + STEP % step, PFX + TIMERS, b""])
+
+
+def test_a_first_step_whose_lines_lie_before_the_log_is_no_whole_step(tmp_path: Path) -> None:
+    run = _run(tmp_path, _of_step(7, optimizer=False) + b"".join(map(_of_step, range(8, 12))))
+    assert run.steps["communication"].isna().tolist() == [True, False, False, False, False]
+    (row,) = run.repairs[run.repairs["name"] == "cut-head"].to_dict("records")
+    assert (row["kind"], row["line"], row["rows"]) == ("repair", 2, 5)
+    assert "optimizer_allgather" in row["text"]
+
+
+def test_a_first_step_that_holds_what_all_later_ones_do_is_whole(tmp_path: Path) -> None:
+    later = [_of_step(8), _of_step(9, optimizer=False), _of_step(10)]  # one was skipped
+    run = _run(tmp_path, _of_step(7, optimizer=False) + b"".join(later))
+    assert run.steps["communication"].notna().all()
+    assert "cut-head" not in set(run.repairs["name"])
+
+
+def test_a_first_step_with_lines_of_the_launch_before_it_is_whole(tmp_path: Path) -> None:
+    steps = _of_step(1, optimizer=False) + b"".join(map(_of_step, range(2, 6)))
+    run = _run(tmp_path, STAGE + steps)
+    assert run.steps["communication"].notna().all()
+    assert "cut-head" not in set(run.repairs["name"])
+
+
+PIPELINE = b"steps: %d loss: 4.6 iter time (s): 0.994 samples/sec: 257.6\n"
+P2P = PFX + b"rank=0 time (ms) | pipe_send_output: 41.71 | pipe_recv_grad: 1725.64\n"
+MICRO = (
+    PFX + b"rank=0 time (ms) | batch_input: 9.0 | forward_microstep: 2785.8 | "
+    b"backward_microstep: 5153.2 | step_microstep: 12.5\n"
+)
+
+
+def test_an_excerpt_between_two_prints_of_a_pipeline_holds_no_whole_step(tmp_path: Path) -> None:
+    run = _run(tmp_path, PIPELINE % 20 + P2P + PFX + STEP % 30 + b"\n" + MICRO)
+    first = run.steps.iloc[0]
+    assert first["seconds"] == 0.994
+    assert first[["wait", "compute", "other"]].isna().all()
+    assert "cut-head" in set(run.repairs["name"])
+    why = "the log begins within the only step that it times"
+    assert run.findings[0].title == f"Where the time of a step goes is unknown: {why}"
+    assert [advice.setting for advice in run.findings[0].advice] == ["dsprof attach"]
+
+
 def test_a_source_that_could_not_be_read_to_its_end_is_a_doubt(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_bytes(_text(6))
     packed = gzip.compress(_text(3000))
