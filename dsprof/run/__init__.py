@@ -277,7 +277,7 @@ def load(
     processes = processes or os.cpu_count() or 1
     read = events_of(names, grammar, processes, progress)
     if not read.events.num_rows:
-        raise _nothing_read(names, read.coverage)
+        raise _nothing_read(names, read.coverage, read.facts.get("faults", ()))
     return Run(
         frame_of(read.events),
         coverage=read.coverage,
@@ -295,13 +295,21 @@ def _speed(link: str | float) -> float:
     return speed
 
 
-def _nothing_read(paths: Sequence[str], coverage: Coverage | None) -> DsprofError:
+def _nothing_read(
+    paths: Sequence[str], coverage: Coverage | None, faults: Sequence[tuple[str, int, str]]
+) -> DsprofError:
     where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     if coverage is None:
         return DsprofError("nothing is recorded yet", where, "wait for the first step")
     if not coverage.bytes:
         where = "standard input" if where == "-" else where
         return DsprofError("is empty", where, "name the file that the job's output goes to")
+    for source, line, why in faults:
+        return DsprofError(
+            f"{why} (line {line:,}), and nothing before it is a metric, timer or failure",
+            source,
+            "fetch it again, whole",
+        )
     lines = "its only line" if coverage.lines < 2 else f"its {coverage.lines:,} lines"
     if not coverage.metric_lines:
         return DsprofError(

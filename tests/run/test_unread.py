@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from dsprof.errors import DsprofError
 from dsprof.run import Run, load
 from dsprof.text.trust import repair_section
 from tests.logs.reading import PFX, STEP, TIMERS
@@ -112,6 +113,18 @@ def test_a_source_that_could_not_be_read_to_its_end_is_a_doubt(tmp_path: Path) -
     assert row["line"] > 1000
     assert "the archive is cut short" in row["text"]
     assert set(run.events["source"].dropna().astype(str)) == set(run.meta["sources"])
+
+
+def test_an_archive_that_is_cut_before_its_first_metric_is_said_to_be_cut(tmp_path: Path) -> None:
+    path = tmp_path / "run.log.gz"
+    noise = bytes(10 + byte % 97 + byte % 7 for byte in range(9999))
+    packed = gzip.compress(noise + b"\n" + _text(50), compresslevel=0)
+    path.write_bytes(packed[:9000])
+    with pytest.raises(DsprofError) as told:
+        load(path)
+    assert told.value.where == str(path)
+    assert "the archive is cut short" in told.value.what
+    assert "whole" in told.value.todo
 
 
 def test_the_terminal_shows_the_doubt(tmp_path: Path) -> None:
