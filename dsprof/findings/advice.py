@@ -30,9 +30,11 @@ WHO_IS_LATE: Final = "names the rank and the phase in which it falls behind"
 _FUSED: Final = ("fusedadam", "fusedlamb", "fusedlion", "deepspeedcpuadam")
 
 
-def record(why: str) -> Advice:
-    """One restart under the recorder."""
-    return Advice("dsprof attach", "", "one recorded restart", why)
+def record(facts: Facts, why: str) -> tuple[Advice, ...]:
+    """One restart under the recorder; empty for what was recorded already."""
+    if facts.run.is_recording:
+        return ()
+    return (Advice("dsprof attach", "", "one recorded restart", why),)
 
 
 def change(

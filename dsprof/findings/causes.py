@@ -44,7 +44,7 @@ def cause_of(facts: Facts, seconds: float) -> Cause:
     return Cause(
         "Bandwidth, many small messages and waiting for a slower peer cannot be told apart: "
         f"{_missing(facts)}, hence medium confidence about the cure.",
-        advice=_less_traffic(facts) or (record("tells waiting from transfer"),),
+        advice=_less_traffic(facts) or record(facts, "tells waiting from transfer"),
         known=False,
     )
 
@@ -83,7 +83,7 @@ def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:
         f"takes {format_seconds(float(reduce))}. At least {format_seconds(lost)} of it is waiting "
         "for a slower rank, hence medium confidence: which one this log does not say.",
         title=f", and at least {format_share(lost / seconds)} of that is waiting for a slower rank",
-        advice=(record(WHO_IS_LATE),),
+        advice=record(facts, WHO_IS_LATE),
         gain=promise(lost),
         known=False,
     )
@@ -134,7 +134,7 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
         title=f", {times:.0f} times what the link needs",
         advice=(
             Advice("NCCL_DEBUG", "", "INFO", "says which path each pair of ranks uses"),
-            record("tells waiting from transfer"),
+            *record(facts, "tells waiting from transfer"),
             *overlap_advice(facts),
         ),
         gain=promise(seconds - least),

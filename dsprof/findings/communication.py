@@ -110,7 +110,7 @@ def _at_least(facts: Facts, seconds: float) -> list[Finding]:
             seconds_per_step=seconds,
             phase=str(table.index[0]),
             evidence=phase_evidence(table),
-            advice=(record("times every gather and what of it is exposed"),),
+            advice=record(facts, "times every gather and what of it is exposed"),
             confidence="medium",
         )
     ]

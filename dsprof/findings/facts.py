@@ -160,12 +160,10 @@ class Facts:
     def windows(self) -> str:
         """How much an average rests on: `mean of 3 printed steps, 20 to 40`."""
         assert self.breakdown is not None
-        many = self.breakdown
+        many, how = self.breakdown, "recorded" if self.run.is_recording else "printed"
         if many.windows == 1:
-            return f"one printed step, {many.last}{self._apart}"
-        return (
-            f"mean of {many.windows:,} printed steps, {many.first:,} to {many.last:,}{self._apart}"
-        )
+            return f"one {how} step, {many.last:,}{self._apart}"
+        return f"mean of {many.windows:,} {how} steps, {many.first:,} to {many.last:,}{self._apart}"
 
     @property
     def _apart(self) -> str:
@@ -193,6 +191,14 @@ class Facts:
         if self.is_pipeline or self.straggler is None:
             return None
         return parts(main_phases(self.series, self.run.phases))
+
+    @cached_property
+    def is_megatron_alone(self) -> bool:
+        """Megatron without a line of DeepSpeed, whose settings would do nothing then."""
+        patterns = self.run.told["pattern"].dropna().unique()
+        return self.run.meta.get("framework") == "megatron" and not any(
+            str(pattern).startswith("deepspeed") for pattern in patterns
+        )
 
     @cached_property
     def has_config(self) -> bool:

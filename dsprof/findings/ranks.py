@@ -133,7 +133,7 @@ def _from_table(facts: Facts) -> list[Finding] | str:
                     f"{format_seconds(row['seconds'])} of waiting in {int(row['count'])} calls",
                 ),
             ),
-            advice=(record(WHO_IS_LATE),),
+            advice=record(facts, WHO_IS_LATE),
             gain=promise(lost),
             confidence="high" if late else "medium",
         )

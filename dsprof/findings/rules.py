@@ -101,7 +101,7 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
         _file(name, bounded(rule(facts), facts), found, silent)
     last = trust.healthy(facts, found, [s.rule for s in silent])
     if isinstance(last, str) and all(one.rule == _PAST for one in found):
-        found.append(trust.no_verdict(last))
+        found.append(trust.no_verdict(facts, last))
     _file("healthy", last, found, silent)
     said = [unnumbered(one) for one in found] if run.counted else found
     return sorted(said, key=_cost), silent

@@ -243,14 +243,14 @@ def healthy(
     return [_healthy(facts, abstained)]
 
 
-def no_verdict(reason: str) -> Finding:
+def no_verdict(facts: Facts, reason: str) -> Finding:
     """What to say where no rule found anything and none can say that all is well."""
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
         title="Nothing was found, but whether this run is healthy is unknown",
         summary=f"The rules that could judge found nothing; the others had too little: {reason}.",
-        advice=(record("times every phase of every rank"),),
+        advice=record(facts, "times every phase of every rank"),
     )
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from dsprof import grammar as dialects
 from dsprof import units
 from dsprof.errors import DsprofError
+from dsprof.recording.layout import SUFFIX
 from dsprof.run import comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
 from dsprof.run.defects import DEFECTS, long_pauses, phases_exceed_step, timers_contradict
@@ -92,6 +93,12 @@ class Run:
     def _recorded(self) -> bool:
         """Whether any of it was recorded from inside the job."""
         return self._bulk is not None or bool(spans.recorded(self.told).any())
+
+    @cached_property
+    def is_recording(self) -> bool:
+        """All that is known was recorded from inside the job: no log was read."""
+        sources = self.told["source"].dropna().unique()
+        return len(sources) > 0 and all(str(source).endswith(SUFFIX) for source in sources)
 
     @property
     def counted(self) -> bool:

@@ -77,7 +77,7 @@ def _facts(run: Run, seen: Overview) -> list[RenderableType]:
         ("Job", _job(run)),
         ("Layout", _layout(run)),
         ("Ranks", _ranks(run)),
-        ("Steps", _steps(seen)),
+        ("Steps", _steps(seen, "recorded" if run.is_recording else "printed")),
         ("Engines", _engines(run)),
         ("Speed", _speed(seen)),
         ("Loss", _loss(seen)),
@@ -136,10 +136,10 @@ def _ranks(run: Run) -> str:
     )
 
 
-def _steps(seen: Overview) -> str:
+def _steps(seen: Overview, how: str) -> str:
     if not seen.rows:
         return ""
-    said = [_which(seen)]
+    said = [_which(seen, how)]
     if seen.launches > 1:
         said.append(f"in {seen.launches:,} launches")
     if seen.median is not None and seen.p95 is not None and seen.averaged > 1:
@@ -164,11 +164,11 @@ def _engines(run: Run) -> str:
     )
 
 
-def _which(seen: Overview) -> str:
+def _which(seen: Overview, how: str) -> str:
     if seen.first is None:
         return f"{words.count_of(seen.rows, 'record')}, of which steps is unknown"
     which = f"{seen.first:,}" if seen.first == seen.last else f"{seen.first:,} to {seen.last:,}"
-    return f"{which}, {seen.rows:,} of them printed"
+    return f"{which}, {seen.rows:,} of them {how}"
 
 
 def _speed(seen: Overview) -> str:

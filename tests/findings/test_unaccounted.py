@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dsprof.events import Severity
-from dsprof.findings import findings_of
+from dsprof.findings import Finding, findings_of
+from dsprof.run import Run
 from tests.findings.plants import (
     WELL,
+    Row,
     metric,
     one,
     phase,
@@ -83,7 +85,7 @@ def test_timers_and_a_rate_without_steps_are_told_and_not_asked_for() -> None:
     timer = phase("forward", 1, 0.25) | {"step": None, "timers": None}
     rate = metric("samples_per_second_mean", None, 4365.0)
     found = one(run_of([timer, rate]), "unaccounted-time")
-    assert "4,365.0 samples/s" in found.summary
+    assert "4,365 samples/s" in found.summary
     assert "timer lines" in found.summary
     assert "wall_clock_breakdown" not in [advice.setting for advice in found.advice]
 
@@ -120,3 +122,47 @@ def test_timers_that_only_read_zero_are_told_as_such() -> None:
     zero = {"kind": "phase", "name": "forward", "seconds": 0.0, "step": 30, "timers": "flat"}
     found = one(run_of([zero, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
     assert found.title.endswith("its timers of steps all read 0")
+
+
+def recorded(rows: list[Row]) -> Run:
+    """The same as a recording tells it."""
+    return run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+
+
+def words_of(found: Finding) -> str:
+    return " ".join([found.title, found.summary, *(str(advice) for advice in found.advice)])
+
+
+@pytest.mark.parametrize("seconds", [1.25, 1.6])
+def test_a_recording_is_not_told_to_record_nor_to_mind_deepspeed_s_timers(seconds: float) -> None:
+    run = recorded(steps(40, WELL, seconds))
+    found = one(run, "unaccounted-time")
+    assert "39 recorded steps, 2 to 40" in found.summary
+    assert "between the recorded phases" in found.summary
+    assert [advice.setting for advice in found.advice] == ["py-spy record"]
+    for unfit in ("dsprof attach", "DeepSpeed's timers", "printed", "log"):
+        assert unfit not in words_of(found)
+
+
+@pytest.mark.parametrize("rows", [steps(3, {}), [metric("lr", None, 0.1)]])
+def test_a_recording_without_phases_or_steps_is_not_asked_for_settings_of_logs(
+    rows: list[Row],
+) -> None:
+    found = one(recorded(rows), "unaccounted-time")
+    assert "this recording" in found.title.lower()
+    assert not found.advice
+    assert "breakdown" not in words_of(found)
+
+
+def test_megatron_alone_is_told_its_own_option_for_timers() -> None:
+    run = run_of([row | {"pattern": "megatron.iteration"} for row in steps(3, {})])
+    found = one(run, "unaccounted-time")
+    assert [advice.setting for advice in found.advice] == ["--timing-log-level", "dsprof attach"]
+    assert "DeepSpeed" not in words_of(found)
+
+
+def test_megatron_on_deepspeed_is_told_deepspeed_s_setting() -> None:
+    engine = metric("lr", 3, 0.1) | {"pattern": "deepspeed.step"}
+    rows = [row | {"pattern": "megatron.iteration"} for row in steps(3, {})]
+    found = one(run_of([*rows, engine]), "unaccounted-time")
+    assert found.advice[0].setting == "wall_clock_breakdown"
