@@ -114,12 +114,15 @@ def _mark(x: list[Any], where: list[str], cause: list[bool]) -> list[dict[str, A
     if True not in cause:
         return []
     at = cause.index(True)
+    last = x[at] == max(x)  # words in the middle would leave the chart
     return [
         {
             "x": x[at],
             "y": where[at],
             "text": "first cause",
             "showarrow": False,
+            "xanchor": "right" if last else "left" if x[at] == min(x) else "center",
+            "xshift": 8 if last else -8 if x[at] == min(x) else 0,
             "yshift": 15,
             "font": {"size": 11, "color": colour("ink")},
         }

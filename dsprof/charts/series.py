@@ -20,7 +20,7 @@ _TRAINING = {
     "lr": "learning rate",
     "loss_scale": "loss scale",
     "grad_norm": "gradient norm",
-    "skipped": "skipped steps, total",
+    "skipped": "skipped steps in all",
 }
 
 

@@ -69,7 +69,7 @@ def timeline(steps: pd.DataFrame, noun: str = "step") -> Figure | None:
         traces.append(_line("loss", x, steps, "loss", "y4"))
     titles = {
         "time": f"time of one {noun}, {unit[1]}",
-        "bound": f"communication and waiting in the {noun}s they hold back",
+        "bound": "held back by communication or waiting",
         "rate": rate[1] if rate else "",
         "loss": "loss",
     }

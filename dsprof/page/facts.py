@@ -11,7 +11,7 @@ from dsprof.analysis.breakdown import main_steps
 from dsprof.page import words
 from dsprof.page.clock import Moment, span
 from dsprof.page.model import Among, Cell, Place
-from dsprof.page.proofs import among, ends_of, rate_lines, recorded
+from dsprof.page.proofs import among, ends_of, rate_lines
 from dsprof.units import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def facts(run: Run) -> list[tuple[str, Cell]]:
     """What is known of the run, each with the lines that tell it where some do."""
-    known, own = {**run.config, **run.meta}, recorded(run.told)
+    known, own = {**run.config, **run.meta}, run.is_recording
     said = {
         "Framework": _framework(known, run.told["pattern"]),
         "Ranks": _ranks(known),

@@ -11,7 +11,7 @@ from dsprof.charts import measured, over_steps
 from dsprof.events import Kind
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Place, Section, Table, without, without_empty
-from dsprof.page.proofs import among, recorded
+from dsprof.page.proofs import among
 from dsprof.run.table import of_kind
 from dsprof.units import format_bandwidth, format_bytes, format_share
 
@@ -63,7 +63,7 @@ def gpu_section(run: Run) -> Section:
     """Use, power, temperature and clocks of each GPU, and how long its clock was held down."""
     gpu = run.gpu
     if gpu.empty:
-        return Section("gpu", _TITLE, why=_why(run.told))
+        return Section("gpu", _TITLE, why=_why(run))
     figure = over_steps(gpu, _DRAWN)
     charts = [Chart("gpu", figure, "GPU counters over optimizer steps.")] if figure else []
     held = _held_down(gpu)
@@ -72,12 +72,12 @@ def gpu_section(run: Run) -> Section:
     return Section("gpu", _TITLE, lead=lead, charts=charts, tables=tables)
 
 
-def _why(events: pd.DataFrame) -> str:
-    told = _config(events, "gpu_counters")["text"].dropna()
+def _why(run: Run) -> str:
+    told = _config(run.told, "gpu_counters")["text"].dropna()
     if len(told):
         return f"The recording has none. It says why: {told.iloc[0]}."
-    if recorded(events):
-        return f"The recording has no sample of a GPU. {_timed_on(events)}".rstrip()
+    if run.is_recording:
+        return f"The recording has no sample of a GPU. {_timed_on(run.told)}".rstrip()
     return "Logs have no GPU counters (clocks, temperature, power, use). A recording has them."
 
 

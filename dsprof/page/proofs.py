@@ -65,12 +65,6 @@ def windows(
     return found
 
 
-def recorded(events: pd.DataFrame) -> bool:
-    """Whether all that is known comes from recordings."""
-    sources = events["source"].dropna().unique()
-    return len(sources) > 0 and all(str(source).endswith(".dsprof") for source in sources)
-
-
 def ends_of(places: Mapping[str, Place | None], of: int = 0) -> Among | None:
     """Some lines by what each is, those that are known; as many numbers as there are, or `of`."""
     lines = tuple((word, place) for word, place in places.items() if place)

@@ -125,9 +125,16 @@ def training_section(run: Run) -> Section:
     lead: list[str | Cell] = []
     for name, (label, value) in flat.items():
         lines = among(_told(run.told, name), "value")
-        lead += [f"{label.capitalize()}: ", Cell(f"{value:,.10g}", among=lines), " throughout. "]
-    charts = [Chart("training", figure, title + " over optimizer steps.")] if figure else []
+        so_far = "from the first count on" if name == "skipped" and value else "throughout"
+        lead += [f"{label.capitalize()}: ", Cell(f"{value:,.10g}", among=lines), f" {so_far}. "]
+    charts = [Chart("training", figure, _drawn(figure))] if figure else []
     return Section("training", title, lead=lead, charts=charts)
+
+
+def _drawn(figure: Figure) -> str:
+    """What a chart shows, by the titles of its panels."""
+    titles = [note["text"] for note in figure["layout"]["annotations"]]
+    return f"{', '.join(titles).capitalize()} over optimizer steps."
 
 
 def _told(events: pd.DataFrame, name: str) -> pd.DataFrame:

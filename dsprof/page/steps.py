@@ -43,10 +43,8 @@ class Typical(NamedTuple):
 
 
 NO_STEPS = "No line of the source says that an optimizer step ended."
-NO_PHASES = (
-    "No line of the source breaks a step into phases. DeepSpeed prints them with "
-    '"wall_clock_breakdown": true.'
-)
+NO_PHASES = "No line of the source breaks a step into phases. The advice says what prints them."
+NO_PHASES_RECORDED = "The recording has no phases."
 
 
 def engines(steps: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
@@ -207,7 +205,7 @@ def phase_section(
     name = f"phases-{engine}"
     title = f"Where a step of engine {engine} goes" if many else "Where a step goes"
     if table is None:
-        return Section(name, title, why=NO_PHASES)
+        return Section(name, title, why=NO_PHASES_RECORDED if run.is_recording else NO_PHASES)
     rows = typical_rows(steps)
     totals = table.mean(rows)
     step = _mean_seconds(main_steps(steps))
@@ -290,16 +288,19 @@ def _change(run: Run, engine: int, steps: pd.DataFrame, table: PhaseTable) -> li
     if not 0 < at < len(steps):
         return []
     before, after = table.mean(slice(0, at)), table.mean(slice(at, None))
-    halves = {"before": (before, steps[:at]), "after": (after, steps[at:])}
     number = f"{int(steps['step'][at]):,}"
-    longest = max(_mean_seconds(part) or 0.0 for _, part in halves.values()) or None
+    halves = {
+        "before": (before, steps[:at], f"before step {number}"),
+        "after": (after, steps[at:], f"from step {number} on"),
+    }
+    longest = max(_mean_seconds(part) or 0.0 for _, part, _ in halves.values()) or None
     charts = [
         Chart(
             f"phases-{engine}-{word}",
             icicle(table, values, _mean_seconds(part), longest),
-            f"A mean step {word} step {number}, on one scale.",
+            f"The mean step {when}; before and after are on one scale.",
         )
-        for word, (values, part) in halves.items()
+        for word, (values, part, when) in halves.items()
     ]
     compared = _compared(table, before, after, at, number)
     return [charts[0], Chart(charts[1].name, charts[1].figure, charts[1].label, table=compared)]

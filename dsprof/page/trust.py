@@ -163,18 +163,23 @@ def _repairs(repairs: pd.DataFrame) -> Table | None:
 
 
 def _abstained(abstentions: list[Any]) -> Table | None:
-    rows = [[Cell(str(a.rule)), Cell(str(a.why))] for a in abstentions]
-    return Table("Questions this source cannot answer", ["rule", "why"], rows) if rows else None
+    """What is lacking, and the rules that need it."""
+    lacking: dict[str, list[str]] = {}
+    for one in abstentions:
+        lacking.setdefault(str(one.why), []).append(str(one.rule))
+    rows = [[Cell(why), Cell(", ".join(rules))] for why, rules in lacking.items()]
+    head = ["why", "rules that cannot judge"]
+    return Table("Questions this source cannot answer", head, rows) if rows else None
 
 
 def _coverage(coverage: Coverage | None) -> list[Table]:
     if coverage is None:
         return []
     read = [
-        ("lines read", format_count(coverage.lines)),
-        ("bytes read", format_bytes(coverage.bytes)),
-        ("lines that look like metrics", format_count(coverage.metric_lines)),
-        ("of them understood", format_count(coverage.read_lines)),
+        ("lines", format_count(coverage.lines)),
+        ("bytes", format_bytes(coverage.bytes)),
+        ("metric-like lines", format_count(coverage.metric_lines)),
+        ("of them read, at least partly", format_count(coverage.read_lines)),
     ]
     if coverage.sampled:
         read.append(("how they were counted", "in a sample of the lines"))
@@ -187,7 +192,7 @@ def _patterns(coverage: Coverage) -> Table | None:
     rows = [[Cell(name), Cell(f"{count:,}")] for name, count in coverage.patterns.items()]
     return (
         Table(
-            "Lines understood, by dialect and pattern",
+            "Records read, by dialect and pattern",
             ["pattern", "records"],
             rows,
             numeric=frozenset({1}),
@@ -204,7 +209,7 @@ def _shapes(coverage: Coverage) -> Table | None:
     ]
     left = len(coverage.shapes) - len(rows)
     more = f"{left:,} rarer shapes are not shown." if left > 0 else ""
-    caption = "Lines that look like metrics and were not understood (# stands for a number)"
+    caption = "Metric-like lines that were not understood (# stands for a number)"
     return (
         Table(caption, ["lines", "shape"], rows, numeric=frozenset({0}), more=more)
         if rows

@@ -124,7 +124,7 @@ def verdict(
         step=Cell(
             format_seconds(step) if step else "", among=step_lines(main, run.told, run.phases)
         ),
-        bound=_bound(run.steps),
+        bound=_bound(run.steps, "record" if run.counted else "step"),
         parts=_parts(drawn_classes(run.steps, run.phases) if drawn is None else drawn, run, mean),
         facts=facts(run),
     )
@@ -192,7 +192,7 @@ def _launch(steps: pd.DataFrame, main: pd.DataFrame) -> str:
     )
 
 
-def _bound(steps: pd.DataFrame) -> str:
+def _bound(steps: pd.DataFrame, noun: str = "step") -> str:
     """How many steps each class holds back, in words; empty where no step is known."""
     counts = steps["bound"].astype("object").fillna("unknown").value_counts()
     unknown = int(counts.get("unknown", 0))
@@ -200,10 +200,10 @@ def _bound(steps: pd.DataFrame) -> str:
     if not said:
         return ""
     if len(said) == 1 and not unknown:
-        which = "The step is" if len(steps) == 1 else f"All {len(steps):,} steps are"
+        which = f"The {noun} is" if len(steps) == 1 else f"All {len(steps):,} {noun}s are"
         return f"{which} {said[0].split()[1]}."
     said += [f"{unknown:,} unknown"] if unknown else []
-    return f"Of {words.count_of(len(steps), 'step')}: {', '.join(said)}."
+    return f"Of {words.count_of(len(steps), noun)}: {', '.join(said)}."
 
 
 def _lines_of(role: str, typical: Typical | None) -> Among | None:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import dsprof
 from dsprof.charts import icicle, phase_table
 from dsprof.events import PROBLEMS
+from dsprof.findings import Abstention
 from dsprof.page import words
 from dsprof.page.contents import contents
 from dsprof.page.ranks import rank_section
 from dsprof.page.resources import training_section
 from dsprof.page.steps import typical_rows
-from dsprof.page.trust import problem_section
+from dsprof.page.trust import doubt_section, problem_section
 from dsprof.page.verdict import verdict
 from dsprof.run import from_events
 from tests.page.runs import events_of, made, with_rows
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
+WHY = ("no timer", "no memory", "no timer")
 
 
 def sampled() -> dsprof.Run:
@@ -171,3 +174,38 @@ def test_the_median_of_a_lead_is_a_step_and_leads_to_its_line() -> None:
     median = steps.said[1]
     assert median.text == "5.79 s"  # "iter time (s): 5.792"
     assert [place.line for place in median.places] == [8]
+
+
+def test_questions_without_an_answer_are_grouped_by_what_they_lack() -> None:
+    lacking = [Abstention(rule, why) for rule, why in zip("abc", WHY, strict=True)]
+    (table,) = [t for t in doubt_section(made(3), lacking).tables if "Questions" in t.caption]
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["no timer", "a, c"],
+        ["no memory", "b"],
+    ]
+
+
+@pytest.mark.parametrize(("line", "side"), [(2, "left"), (7, "center"), (9, "right")])
+def test_the_words_of_the_first_cause_stay_inside_the_chart(line: int, side: str) -> None:
+    problem = {"kind": "problem", "name": "exception", "text": "x", "rank": 1}
+    run = with_rows(made(3), *(problem | {"line": n} for n in (2, 7, 9)))
+    found = run.problems
+    run.__dict__["problems"] = found.assign(root_cause=found["line"] == line)
+    (chart,) = problem_section(run).charts
+    assert chart.figure["layout"]["annotations"][0]["xanchor"] == side
+
+
+def test_the_caption_of_training_names_what_is_drawn() -> None:
+    run = made(10)
+    run.__dict__["steps"] = run.steps.assign(
+        lr=np.linspace(1, 0, len(run.steps)), skipped=3, loss_scale=np.nan, grad_norm=np.nan
+    )
+    section = training_section(run)
+    assert [chart.label for chart in section.charts] == ["Learning rate over optimizer steps."]
+    assert "Skipped steps in all: 3 from the first count on." in section.words
+
+
+def test_records_are_not_called_steps_in_the_verdict() -> None:
+    run = made(20)
+    run.meta["counted_steps"] = True
+    assert verdict(run).bound.startswith(("Of 20 records: ", "All 20 records are "))
