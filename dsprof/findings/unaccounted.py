@@ -108,7 +108,7 @@ def _no_timers(facts: Facts) -> Finding:
         severity=Severity.INFO,
         title=f"Where the time of a step goes is unknown: {_lacking(facts)}",
         summary=f"{known} says on what." + ("" if _spoilt(facts) else _for_timers(facts)[0]),
-        evidence=(row_evidence(line, f"step {line['step']}"),),
+        evidence=_step_line(facts) if seconds else (row_evidence(line, f"step {line['step']}"),),
         advice=(*_ask_for_timers(facts), *record(facts, _EVERY_PHASE)),
     )
 

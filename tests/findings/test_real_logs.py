@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ LOGS = sorted(
     for path in (*folder.glob("*.log"), *folder.glob("csv_monitor_*"))
     if path.suffix != ".json"
 )
+
+SAMPLES = [path for path in LOGS if path.parent.name == "sample_logs"]
 
 #: A title names this much of a finding's cost; rules whose first evidence is a failure's own line.
 _OF_A_STEP = re.compile(r"^(?:At least )?([\d.]+) % of a step")
@@ -121,9 +124,33 @@ def test_the_evidence_shows_the_number_that_the_finding_claims(findings: list[Fi
 
 def _larger(text: str, found: Finding) -> bool:
     """A finding may claim a part of what its phase takes, never more."""
+    return max(_seconds_in(text), default=-1.0) >= 0.99 * (found.seconds_per_step or 0.0)
+
+
+def _seconds_in(text: str) -> list[float]:
     units = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
-    seconds = [float(n) * units[u] for n, u in re.findall(r"([\d.]+) (ns|µs|ms|s|min)\b", text)]
-    return bool(seconds) and max(seconds) >= 0.99 * (found.seconds_per_step or 0.0)
+    told = re.findall(r"(\d[\d,]*(?:\.\d+)?) (ns|µs|ms|s|min)\b", text)
+    return [float(number.replace(",", "")) * units[unit] for number, unit in told]
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_the_seconds_that_the_verdict_claims_are_proved_or_stand_in_the_step(path: Path) -> None:
+    run, (verdict, *_) = judged(path)
+    proofs = [second for proof in verdict.evidence for second in _seconds_in(proof.text)][:12]
+    told = [sum(some) for n in (1, 2, 3) for some in combinations(proofs, n)]
+    mean = breakdown_of(main_steps(run.steps), run.phases)
+    told += [mean.seconds, *mean.classes.values()] if mean else []
+    # What no line says: what is left of a step, and what many lines add up to.
+    if verdict.rule in ("unaccounted-time", "small-messages"):
+        told += [verdict.seconds_per_step or 0.0]
+    first_sentence = verdict.summary.split(". ")[0]
+    for claimed in _seconds_in(f"{verdict.title}. {first_sentence}"):
+        assert any(math.isclose(claimed, one, rel_tol=0.011) for one in told), (claimed, told)
+
+
+def test_what_costs_time_has_something_to_change(findings: list[Finding]) -> None:
+    dear = [f for f in findings if f.seconds_per_step and f.share and not f.advice]
+    assert all("No bucket is too small" in f.summary for f in dear), [f.title for f in dear]
 
 
 def test_no_text_shows_a_missing_value(findings: list[Finding]) -> None:
