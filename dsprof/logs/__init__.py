@@ -246,7 +246,7 @@ def _log(
             fingerprints[header.decode("ascii", "replace")] += count
     meta = {
         "sources": [*(r.source.name for r in readers), *scalar_files],
-        "fingerprints": dict(fingerprints),
+        "fingerprints": dict(sorted(fingerprints.items())),
         "counted_steps": counted,
         "grammar": grammar,
         "faults": tuple(

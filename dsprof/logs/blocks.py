@@ -9,7 +9,7 @@ from typing import Final
 
 from dsprof.grammar.model import Block
 from dsprof.logs import wrappers
-from dsprof.logs.records import Records
+from dsprof.logs.records import Records, shape_of_record
 from dsprof.logs.senders import Sender
 from dsprof.logs.torn import whole_groups
 
@@ -113,7 +113,8 @@ class Blocks:
     and tracebacks side by side."""
 
     def __init__(self, records: Records) -> None:
-        self._open: list[OpenBlock] = []
+        self._open: list[OpenBlock] = []  # in the order they were opened in
+        self._rivals: list[OpenBlock] = []  # those of them that no other opening ended
         self._records = records
 
     def __len__(self) -> int:
@@ -121,17 +122,17 @@ class Blocks:
 
     def open(self, block: OpenBlock, low: int) -> None:
         """Whoever opens a block again, on the line at `low`, has ended the one before."""
-        rivals = [b for b in self._open if b.until < 0]
-        same = [b for b in rivals if (b.pattern, b.sender[0]) == (block.pattern, block.sender[0])]
-        for ended in same or rivals[:-_MOST_OPEN]:
+        who = (block.pattern, block.sender[0])
+        same = [b for b in self._rivals if (b.pattern, b.sender[0]) == who]
+        for ended in same or self._rivals[:-_MOST_OPEN]:
             ended.until = low
-        # One that was opened on the same line has no line of its own.
-        self._open = [b for b in self._open if b.until < 0 or b.until > b.opened_at]
+        self._rivals = [b for b in self._rivals if b.until < 0]
+        self._rivals.append(block)
         self._open.append(block)
 
     def close(self) -> None:
         """Nothing more will come."""
-        self._open = []
+        self._open, self._rivals = [], []
 
     def feed(
         self, piece: bytes, offset: int, before: int, taken: set[int], *, unended: bool = False
@@ -145,10 +146,14 @@ class Blocks:
             unended: it is a last line without its end.
         """
         texts: dict[int, tuple[int, bytes]] = {}  # several blocks read the same line
+        counted, first = 0, before + 1
         for block in self._open:
             low = block.opened_at + 1
-            number = before + 1 + piece.count(b"\n", 0, low)
             until = len(piece) if block.until < 0 else block.until
+            if low >= until:
+                continue  # the next opening stands on the same line, or on the one behind it
+            first += piece.count(b"\n", counted, low)
+            counted, number = low, first
             while low < until and not block.done:
                 high = piece.find(b"\n", low)
                 high = len(piece) if high < 0 else high
@@ -159,14 +164,15 @@ class Blocks:
                     taken.add(low)  # understood, whether or not it says anything
                 if found is not None:
                     line, groups = found
-                    self._records.add(
-                        block.pattern, offset + low, number, block.sender, groups, line
-                    )
+                    alike = self._records.new[shape_of_record(block.pattern, line)]
+                    alike.add(offset + low, number, block.sender, groups, None)
                 elif low in taken and block.missed > missed:
                     block.missed -= 1  # another pattern's line is no gap
                 low, number = high + 1, number + 1
-            block.opened_at = -1
         self._open = [block for block in self._open if not block.done and block.until < 0]
+        for block in self._open:
+            block.opened_at = -1
+        self._rivals = self._open.copy()
 
     def _read_line(
         self,

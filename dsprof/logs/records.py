@@ -7,9 +7,11 @@ record knows (line, rank, host, time, its own step) is kept once per record.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
@@ -23,8 +25,6 @@ from dsprof.logs.torn import ends_in_a_key
 
 _BATCH: Final = 16_384
 
-#: Shape, offset, line, sender or the prefix that tells, groups, text of its pairs.
-New = tuple[int, int, int, Sender | bytes, Groups, bytes | None]
 _SHAPES: Final = 1024  # more than a block has kinds of lines
 
 _COLUMNS: Final = {
@@ -79,11 +79,37 @@ class Column:
         return values
 
 
+@dataclass(slots=True)
+class Alike:
+    """Records of one shape that were found since the last flush: parallel lists.
+
+    `senders` holds what is known of each, or the prefix that tells; `bodies` the text of
+    their pairs, and nothing if records of this shape have none.
+    """
+
+    offsets: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    senders: list[Sender | bytes] = field(default_factory=list)
+    groups: list[Groups] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+
+    def add(
+        self, offset: int, line: int, sender: Sender | bytes, groups: Groups, body: bytes | None
+    ) -> None:
+        """One record; `body` is the text of its pairs."""
+        self.offsets.append(offset)
+        self.lines.append(line)
+        self.senders.append(sender)
+        self.groups.append(groups)
+        if body is not None:
+            self.bodies.append(body)
+
+
 class Records:
-    """Grows by `add`; `flush` and `settle` leave what was found in order of place in the source.
+    """Grows by `new`; `flush` and `settle` leave what was found in order of place in the source.
 
     Attributes:
-        new: records that `flush` has not seen yet.
+        new: records that `flush` has not seen yet, by their shape.
         torn: places of those of them that lost their end.
         columns: what each record knows.
         rows: the rows of the records, a batch each.
@@ -100,26 +126,13 @@ class Records:
         self.per_pattern = np.zeros(len(grammar.patterns), np.int64)
         self.count = 0
         self._sizes: list[int] = []  # of batches
-        self.new: list[New] = []
+        self.new: defaultdict[int, Alike] = defaultdict(Alike)
         self.torn: set[int] = set()
         self._patterns = grammar.patterns
 
     def __getstate__(self) -> dict[str, object]:
         """What another process needs: what was found, not the means of finding."""
-        return vars(self) | {"new": [], "_patterns": ()}
-
-    def add(  # noqa: PLR0917  # parallel to the columns
-        self,
-        pattern: int,
-        offset: int,
-        line: int,
-        sender: Sender,
-        groups: Groups,
-        block_line: int = -1,
-    ) -> None:
-        """One record without pairs."""
-        shape = shape_of_record(pattern, block_line)
-        self.new.append((shape, offset, line, sender, groups, None))
+        return vars(self) | {"new": {}, "_patterns": ()}
 
     def join(self, later: Records, lines: int) -> None:
         """Adds the records of the range right behind, which begins after `lines` lines."""
@@ -143,32 +156,31 @@ class Records:
         self.count += later.count
 
     def flush_if_full(self) -> None:
-        if len(self.new) >= _BATCH:
+        if sum(len(alike.offsets) for alike in self.new.values()) >= _BATCH:
             self.flush()
 
     def flush(self) -> None:
         """Turns what was added since the last time into columns."""
         if not self.new:
             return
-        count = len(self.new)
-        shapes, offsets, lines, senders, groups, bodies = zip(*self.new, strict=True)
+        new = sorted(self.new.items())
         self.new.clear()
-        shape, offset = np.array(shapes, np.int64), np.array(offsets, np.int64)
+        sizes = [len(alike.offsets) for _, alike in new]
+        count = sum(sizes)
+        offset = _joined(alike.offsets for _, alike in new)
         columns = {
-            "line": np.array(lines, np.int64),
-            "pattern": shape // _SHAPES,
-            **self.senders.read_all(senders, offset),
+            "line": _joined(alike.lines for _, alike in new),
+            "pattern": np.repeat(np.array([shape // _SHAPES for shape, _ in new]), sizes),
+            **self.senders.read_all([s for _, alike in new for s in alike.senders], offset),
             "step": np.full(count, -1, np.int64),
             "signature": np.full(count, -1, np.int32),
             "torn": np.isin(offset, list(self.torn)) if self.torn else np.zeros(count, bool),
         }
         self.torn.clear()
         made: list[Rows] = []
-        for records in _alike(shape):
-            at_records = records.tolist()
-            told = [body for i in at_records if (body := bodies[i]) is not None]
-            texts = [groups[i] for i in at_records]
-            made += self._read(shape[records[0]], records, texts, told, columns)
+        for (shape, alike), end in zip(new, np.cumsum(sizes).tolist(), strict=True):
+            records = np.arange(end - len(alike.offsets), end)
+            made += self._read(shape, records, alike.groups, alike.bodies, columns)
         self.per_pattern += np.bincount(columns["pattern"], minlength=len(self.per_pattern))
         order = np.argsort(offset, kind="stable")
         place = np.empty(count, np.int64)
@@ -190,7 +202,7 @@ class Records:
     ) -> list[Rows]:
         """Rows of all records of one pattern, or of one kind of line of its block; what
         belongs to the records themselves goes into `columns`."""
-        number, block_line = divmod(int(shape), _SHAPES)
+        number, block_line = divmod(shape, _SHAPES)
         pattern = self._patterns[number]
         index, rows = layout_of(pattern, block_line - 1)
         texts = columns_of(groups, index)
@@ -250,10 +262,8 @@ class Records:
             self.rows[at : at + len(made)] = [sorted_rows(made, place, base)]
 
 
-def _alike(shape: np.ndarray) -> list[np.ndarray]:
-    """Which records share a shape, for each shape."""
-    order = np.argsort(shape, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(shape[order])) + 1)
+def _joined(parts: Iterable[list[int]]) -> np.ndarray:
+    return np.array([*chain.from_iterable(parts)], np.int64)
 
 
 def _overlapping(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -8,35 +8,33 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import compress
 from typing import Final
 
 import numpy as np
 
-from dsprof.grammar import Grammar, Pairs, Pattern
+from dsprof.grammar import Grammar, Pattern
 from dsprof.logs import wrappers
 from dsprof.logs.bars import Bars
 from dsprof.logs.blocks import Blocks, OpenBlock
+from dsprof.logs.bodies import body_of, tells, tells_of, whole_body
 from dsprof.logs.coverage import Unread
 from dsprof.logs.find import Hit
+from dsprof.logs.hits import Hits, One, Places, groups_of
 from dsprof.logs.lines import Lines
 from dsprof.logs.measures import Groups
-from dsprof.logs.pairs import end_of_pairs
 from dsprof.logs.records import Records, shape_of_record
 from dsprof.logs.search import Candidate, search_of
 from dsprof.logs.senders import NOBODY, Sender
-from dsprof.logs.torn import whole_groups, whole_pairs
+from dsprof.logs.torn import whole_groups
 
 _LINE_ENDS: Final = b"\n\r"
 _LEAD: Final = 64  # bytes before a needle that a pattern's lead may reach back
 _LONGEST_WRAPPED: Final = 4096
-_LONGEST_RECORD: Final = 1 << 14
 _MOST_ON_A_LINE: Final = 256  # needles looked at for the end of one record's pairs
 _NEWLINE, _RETURN = b"\n\r"
-_COMMA_NUMBER: Final = re.compile(rb"[:=] ?[-+]?\d[\d.]{0,20},\d{1,9}(?: *\||\s*$)")
-_NUMBER: Final = re.compile(
-    rb"[:=] ?'?[-+]?(?:\d[\d.]{0,60}(?:[eE][-+]?\d{1,9})?|nan|inf)(?![\d,.])"
-)
+_FEW: Final = 256  # hits in a piece that cost less one by one than in columns
 
 
 class Scanner:
@@ -58,10 +56,12 @@ class Scanner:
         self._shapes = [shape_of_record(number) for number in range(len(grammar.patterns))]
         self._bars = Bars(grammar)
         self._pieces = Lines()
+        self._places = Places()
         self._offset = 0  # of the next piece in the source
         self._blocks = Blocks(self.records)
         self._unended = False  # what is read now is a last line without its end
         self._followed = 0  # lines read behind the end, for blocks only
+        self._numbered: list[tuple[int, int, int]] = []  # by bars: where, line number, who
 
     @property
     def year(self) -> int:
@@ -109,7 +109,7 @@ class Scanner:
         """
         text = wrappers.without_colours(before)
         self._offset = -len(text)
-        self._read_hits(text, self._search.find(text), _ends_of(text))
+        self._read_hits(text, self._search.find(text), self._places.of(_NEWLINE, text))
         self._bars.remember(text)
         self._offset = 0
         self.records = Records(self._grammar, self.records.senders.year)
@@ -153,7 +153,7 @@ class Scanner:
     def _scan(self, piece: bytes) -> None:
         piece = wrappers.without_colours(piece)
         hits = self._search.find(piece)
-        ends = _ends_of(piece)
+        ends = self._places.of(_NEWLINE, piece)
         taken = self._read_hits(piece, hits, ends)
         if self._blocks:
             self._blocks.feed(piece, self._offset, self.lines, taken, unended=self._unended)
@@ -164,75 +164,207 @@ class Scanner:
         self._bars.remember(piece)
         self.records.flush_if_full()
 
-    def _read_hits(  # noqa: C901, PLR0912, PLR0915  # a call a hit costs more than all branches
-        self, piece: bytes, hits: list[Hit], ends: np.ndarray
-    ) -> set[int]:
+    def _read_hits(self, piece: bytes, found: list[Hit], ends: np.ndarray) -> set[int]:
         """Records of a piece whose lines end at `ends`; gives where the lines begin that
-        hold one. The hot loop of dsprof: one round a hit."""
+        hold one."""
         taken: set[int] = set()
-        if not hits:
-            return taken
-        of_needle, more, around = self._search.of_needle, self._search.more, self._search.around
-        add, shapes, offset = self.records.new.append, self._shapes, self._offset
-        blanks, returns, last = self._search.blanks, b"\r" in piece, len(hits) - 1
-        open_end = len(piece) if self._unended else -1
+        if found:
+            returns = self._places.of(_RETURN, piece) if b"\r" in piece else None
+            hits = Hits.of(piece, found, ends, returns, self.lines)
+            left = np.ones(len(found), bool)
+            if len(found) >= _FEW and not self._unended:
+                left = ~self._read_alike(piece, hits, taken)
+            self._read_each(piece, hits, np.flatnonzero(left), found, taken)
+            for begin, number, who in sorted(self._numbered):
+                self._add_bar(piece, begin, number, who)
+            self._numbered.clear()
+        return taken
+
+    def _read_alike(self, piece: bytes, hits: Hits, taken: set[int]) -> np.ndarray:
+        """Reads the hits of each needle at once, where what they are depends on no other record.
+
+        Returns:
+            Mask of the hits that need no other look.
+        """
+        first, last = hits.segments()
+        settled = np.zeros(len(first), bool)
+        for alike in groups_of(hits.needle[first]):
+            needle = int(hits.needle[first[alike[0]]])
+            if self._search.apart[needle]:
+                continue
+            left = alike
+            for p, regex in self._search.of_needle[needle]:
+                at = first[left]
+                bounds = zip(hits.start[at].tolist(), hits.high[at].tolist(), strict=True)
+                matches = [regex.match(piece, start, high) for start, high in bounds]
+                fits = np.array([match is not None for match in matches])
+                if fits.any():
+                    some = [match for match in matches if match is not None]
+                    read = left[fits]
+                    whole = self._read_matches(p, some, piece, hits, first[read], last[read], taken)
+                    settled[read[whole]] = True
+                left = left[~fits]
+                if not len(left):
+                    break
+        mask: np.ndarray = np.repeat(settled, last - first + 1)
+        return mask
+
+    def _read_matches(  # noqa: PLR0917  # parallel
+        self,
+        p: int,
+        matches: list[re.Match[bytes]],
+        piece: bytes,
+        hits: Hits,
+        at: np.ndarray,
+        last: np.ndarray,
+        taken: set[int],
+    ) -> np.ndarray:
+        """Adds the records of one pattern whose text holds all hits up to the `last` one.
+
+        Returns:
+            Mask of the matches that were read.
+        """
+        ends = [match.end() for match in matches]
+        pairs = self._patterns[p].pairs
+        whole: np.ndarray = at == last
+        if pairs is None:
+            whole |= hits.start[last] < np.maximum(hits.stop[at], ends)
+        kept = np.flatnonzero(whole)
+        bodies: list[bytes] = []
+        if pairs is not None:
+            bounds = zip(
+                (ends[i] for i in kept.tolist()), hits.high[at[kept]].tolist(), strict=True
+            )
+            bodies = [body_of(pairs, piece, end, high, alone=True)[0] for end, high in bounds]
+            told = tells_of(bodies, self._patterns[p])
+            bodies = [body.strip(self._search.blanks[p]) for body in compress(bodies, told)]
+            kept = kept[told]
+        if not len(kept):
+            return whole
+        begins = hits.start[at[kept]]
+        alike = self.records.new[self._shapes[p]]
+        alike.offsets += (begins + self._offset).tolist()
+        alike.lines += hits.number[at[kept]].tolist()
+        alike.senders += self._senders_of(p, piece, hits, at[kept])
+        alike.groups += [matches[i].groups() for i in kept.tolist()]
+        alike.bodies += bodies
+        taken.update(hits.low[at[kept]].tolist())
+        return whole
+
+    def _senders_of(
+        self, p: int, piece: bytes, hits: Hits, at: np.ndarray
+    ) -> Sequence[Sender | bytes]:
+        """Who printed the records of one pattern, or the prefixes that tell."""
+        starts = hits.start[at].tolist()
+        bounds = zip(hits.low[at].tolist(), starts, strict=True)
+        senders: list[Sender | bytes] = [piece[low:start] for low, start in bounds]
+        began: dict[bytes, Sender] = {}
+        for i in np.flatnonzero(hits.behind_bar[at]).tolist():
+            before = self._who_began(piece, int(hits.line[at[i]]), began)
+            prefix = piece[hits.low[at[i]] : starts[i]]
+            senders[i] = self.records.senders.read(prefix, before)
+        if self._search.looks_back[p]:
+            known = [self._known(sender) for sender in senders]
+            whos = [who for who, _ in known]
+            self._numbered += zip(starts, hits.number[at].tolist(), whos, strict=True)
+            return known
+        return senders
+
+    def _known(self, sender: Sender | bytes) -> Sender:
+        return self.records.senders.read(sender) if isinstance(sender, bytes) else sender
+
+    def _read_each(
+        self, piece: bytes, hits: Hits, which: np.ndarray, found: list[Hit], taken: set[int]
+    ) -> None:
+        """Reads hits one by one: what each is may depend on the record in front of it."""
         here, reached = -1, 0  # line of the record before, and where that record ends
         sender: Sender | bytes = b""
-        lines = _lines_of(hits, ends, self.lines, len(piece))
-        for i, ((needle, start, stop), line, high, number) in enumerate(lines):
-            low = line
-            if returns and piece.find(b"\r", line, high) >= 0:  # a bar's ends lines too
-                low = piece.rfind(b"\r", line, start) + 1 or line
-                cut = piece.find(b"\r", stop, high)
-                high = cut if cut >= 0 else high  # noqa: PLW2901
+        for one in hits.each(which):
+            _, _, start, _, _, low, _, _, _ = one
             if low == here and start < reached:
                 continue  # inside the record before
-            for p, regex in of_needle[needle]:  # noqa: B007  # p is the pattern found
-                match = regex.match(piece, start, high)
-                if match is not None:
-                    groups, end = match.groups(), match.end()
-                    break
-            else:
-                found = self._rejoined(of_needle[needle], piece, start, high)
-                if found is None:
-                    continue
-                p, groups, end = *found, high
-            glued, begin, body, torn = low == here, start, None, False
-            if end == open_end and match is not None:
-                whole = whole_groups(match, self._patterns[p].rows)
-                if whole is None:
-                    continue
-                groups, torn = whole, whole != groups
-            behind = reached if glued else low  # where the record's prefix begins
-            if more[p]:
-                pattern = self._patterns[p]
-                if pattern.lead is not None:
-                    begin, groups = _with_lead(pattern.lead, groups, piece, behind, start)
-                if pattern.pairs is not None:
-                    alone = not glued and (i == last or hits[i + 1][1] >= high)
-                    stop_at = high if alone else self._next_record(hits, i + 1, piece, end, high)
-                    body, end = _body_of(pattern.pairs, piece, end, stop_at, alone=alone)
-                    if pattern.pairs.assign not in body and _is_bare(pattern):
-                        continue  # a head that was torn off, or prose
-                    if b"," in body and _has_foreign_numbers(body):
-                        continue
-                    if end == open_end or not (alone or end == high):
-                        kept = _whole_body(body, pattern.pairs, piece[end:stop_at])
-                        body, torn = kept, torn or pattern.pairs.timers or len(kept) < len(body)
-                    body = body.strip(blanks[p])
-            if glued or (low != line and piece[line] != _RETURN):
-                before = sender if glued else self._who_began(piece, line)
-                sender = self.records.senders.read(piece[behind:begin], before)
-            else:
-                sender = piece[behind:begin]
-            if around[p]:
-                sender = self._look_around(p, piece, sender, (low, begin, end, high), number)
-            add((shapes[p], offset + begin, number, sender, groups, body))
-            if torn:
-                self.records.torn.add(offset + begin)
-            taken.add(low)
-            here, reached = low, max(stop, end)
-        return taken
+            behind, before = (reached, sender) if low == here else (low, None)
+            read = self._read_one(piece, one, found, behind, before)
+            if read is not None:
+                sender, reached = read
+                here = low
+                taken.add(low)
+
+    def _read_one(
+        self,
+        piece: bytes,
+        one: One,
+        found: list[Hit],
+        behind: int,
+        before: Sender | bytes | None,
+    ) -> tuple[Sender | bytes, int] | None:
+        """Adds the record of one hit, if there is one; gives its sender and where it ends.
+
+        Args:
+            behind: where the record's prefix begins.
+            before: sender of the record in front on the line, None if there is none.
+        """
+        i, needle, start, stop, line, low, high, number, behind_bar = one
+        matched = self._match(needle, piece, start, high)
+        if matched is None:
+            return None
+        p, groups, end, torn = matched
+        begin, body = start, None
+        if self._search.more[p]:
+            pattern = self._patterns[p]
+            if pattern.lead is not None:
+                begin, groups = _with_lead(pattern.lead, groups, piece, behind, start)
+            if pattern.pairs is not None:
+                alone = before is None and (i + 1 == len(found) or found[i + 1][1] >= high)
+                stop_at = high if alone else self._next_record(found, i + 1, piece, end, high)
+                told = self._body(pattern, piece, end, stop_at, high, alone=alone)
+                if told is None:
+                    return None
+                body, end, cut = told
+                body, torn = body.strip(self._search.blanks[p]), torn or cut
+        sender: Sender | bytes = piece[behind:begin]
+        if before is not None or behind_bar:
+            before = before if before is not None else self._who_began(piece, line, {})
+            sender = self.records.senders.read(piece[behind:begin], before)
+        if self._search.around[p]:
+            sender = self._look_around(p, piece, sender, (low, begin, end, high), number)
+        offset = self._offset + begin
+        self.records.new[self._shapes[p]].add(offset, number, sender, groups, body)
+        if torn:
+            self.records.torn.add(offset)
+        return sender, max(stop, end)
+
+    def _match(
+        self, needle: int, piece: bytes, start: int, high: int
+    ) -> tuple[int, Groups, int, bool] | None:
+        """Pattern, groups and end of the record at a needle, and whether it lost some groups."""
+        for p, regex in self._search.of_needle[needle]:
+            match = regex.match(piece, start, high)
+            if match is None:
+                continue
+            groups, end = match.groups(), match.end()
+            if not self._unended or end < len(piece):
+                return p, groups, end, False
+            whole = whole_groups(match, self._patterns[p].rows)
+            return None if whole is None else (p, whole, end, whole != groups)
+        found = self._rejoined(self._search.of_needle[needle], piece, start, high)
+        return None if found is None else (*found, high, False)
+
+    def _body(
+        self, pattern: Pattern, piece: bytes, start: int, stop: int, high: int, *, alone: bool
+    ) -> tuple[bytes, int, bool] | None:
+        """Text of the pairs that begin at `start`, where they end, and whether they lost some;
+        None if they make no record."""
+        pairs = pattern.pairs
+        assert pairs is not None
+        body, end = body_of(pairs, piece, start, stop, alone=alone)
+        if not tells(body, pattern):
+            return None
+        open_end = self._unended and end == len(piece)
+        if not open_end and (alone or end == high):
+            return body, end, False
+        kept = whole_body(body, pairs, piece[end:stop])
+        return kept, end, pairs.timers or len(kept) < len(body)
 
     def _look_around(
         self,
@@ -242,7 +374,7 @@ class Scanner:
         bounds: tuple[int, int, int, int],
         number: int,
     ) -> Sender:
-        """Reads the progress bar that numbers a record, and opens its block.
+        """Notes that a progress bar numbers a record, and opens its block.
 
         Args:
             bounds: where its line begins, itself begins and ends, and where its line ends.
@@ -251,7 +383,7 @@ class Scanner:
             sender = self.records.senders.read(sender)
         low, begin, end, high = bounds
         if self._search.looks_back[p]:
-            self._add_bar(piece, begin, number, sender[0])
+            self._numbered.append((begin, number, sender[0]))
         block = self._patterns[p].block
         if block is not None:
             opening = piece[end:high][:_LONGEST_WRAPPED]
@@ -291,20 +423,19 @@ class Scanner:
         found = self._bars.before(piece, begin, self._offset)
         if found is not None:
             p, groups, offset, lines_back = found
-            record = self._shapes[p], offset, number - lines_back, (who, None), groups, None
-            self.records.new.append(record)
+            alike = self.records.new[self._shapes[p]]
+            alike.add(offset, number - lines_back, (who, None), groups, None)
 
-    def _who_began(self, piece: bytes, line: int) -> Sender:
-        r"""A `\r` segment belongs to whoever began its line, at another time."""
-        first = piece[line : piece.find(b"\r", line)]
-        return self.records.senders.known(first[:_LONGEST_WRAPPED])[0], None
+    def _who_began(self, piece: bytes, line: int, kept: dict[bytes, Sender]) -> Sender:
+        r"""A `\r` segment belongs to whoever began its line, at another time.
 
-
-def _has_foreign_numbers(body: bytes) -> bool:
-    """Whether pairs write their numbers another way, `12,3`: none of them would be read."""
-    if body.count(b",") == body.count(b", "):  # none stands before a digit: much the quickest
-        return False
-    return _COMMA_NUMBER.search(body) is not None and _NUMBER.search(body) is None
+        Args:
+            kept: those who began lines like it.
+        """
+        first = piece[line : piece.find(b"\r", line)][:_LONGEST_WRAPPED]
+        if first not in kept:
+            kept[first] = self.records.senders.known(first)[0], None
+        return kept[first]
 
 
 def _with_lead(
@@ -315,44 +446,3 @@ def _with_lead(
     if match is None:
         return start, (None,) * lead.groups + groups
     return match.start(), match.groups() + groups
-
-
-def _body_of(
-    pairs: Pairs, piece: bytes, start: int, high: int, *, alone: bool
-) -> tuple[bytes, int]:
-    """The text of a record's pairs and where it ends; another record may follow on the line,
-    unless it is alone there."""
-    if alone and not pairs.end:
-        return piece[start:high], high
-    body = piece[start : min(high, start + _LONGEST_RECORD)]
-    if not pairs.end:
-        body = body[: wrappers.header_start(body, 0, len(body))]
-    body = body[: end_of_pairs(body, pairs)]
-    return body, start + len(body)
-
-
-def _whole_body(body: bytes, pairs: Pairs, behind: bytes) -> bytes:
-    """What is whole of pairs that may have lost their end."""
-    return body if pairs.end and behind.startswith(pairs.end) else whole_pairs(body, pairs)
-
-
-def _ends_of(piece: bytes) -> np.ndarray:
-    """Where the lines of a piece end."""
-    return np.flatnonzero(np.frombuffer(piece, np.uint8) == _NEWLINE)
-
-
-def _lines_of(
-    hits: list[Hit], ends: np.ndarray, before: int, size: int
-) -> Iterable[tuple[Hit, int, int, int]]:
-    """Each hit with its line: where it begins and ends, and its number; `before` lines
-    went before the piece."""
-    index = np.searchsorted(ends, np.array([start for _, start, _ in hits]))
-    bounds = np.concatenate([[-1], ends, [size]])
-    numbers = (index + before + 1).tolist()
-    return zip(hits, (bounds[index] + 1).tolist(), bounds[index + 1].tolist(), numbers, strict=True)
-
-
-def _is_bare(pattern: Pattern) -> bool:
-    """Whether a record of the pattern says nothing without its pairs."""
-    assert pattern.pairs is not None
-    return not pattern.pairs.end and pattern.place in ("own", "timer")

@@ -21,6 +21,7 @@ class Search:
         of_needle: candidates, those with the longest own needle first.
         looks_back: a record of the pattern is numbered by the bar in front of it.
         more: a record reaches beyond its match, to a lead or to pairs.
+        apart: needles that must be read one by one, in their order.
         around: its sender is wanted at once, for a bar or a block.
         blanks: what stands around the pairs of a record and says nothing.
     """
@@ -31,6 +32,10 @@ class Search:
         self.find = finder(needles)
         self.longest = max(map(len, needles), default=0)
         self.of_needle = [_candidates(patterns, needle) for needle in needles]
+        self.apart = [
+            any(patterns[p].lead is not None or patterns[p].block is not None for p, _ in some)
+            for some in self.of_needle
+        ]
         self.looks_back = [_looks_back(pattern) for pattern in patterns]
         self.more = [p.lead is not None or p.pairs is not None for p in patterns]
         self.around = [p.block is not None or _looks_back(p) for p in patterns]

@@ -48,8 +48,8 @@ def is_slow(regex: re.Pattern[bytes], head: bytes, filler: bytes) -> bool:
     text = head + filler * (LONG // len(filler))
     if seconds(regex, text) < LIMIT:
         return False
-    longer = min(seconds(regex, text) for _ in range(3))
-    shorter = min(seconds(regex, text[: len(text) // 4]) for _ in range(3))
+    longer = min(seconds(regex, text) for _ in range(5))
+    shorter = min(seconds(regex, text[: len(text) // 4]) for _ in range(5))
     return longer > LIMIT or longer > 8 * max(shorter, 1e-3)
 
 
@@ -90,20 +90,27 @@ def test_needles_without_end_are_read_in_linear_time(end: bytes) -> None:
     slow = []
     for needle in dict.fromkeys(NEEDLES):
         unit = needle + end
-        if reading(unit * (20_000 // len(unit))) < 0.2:
-            continue
-        shorter = min(reading(unit * (20_000 // len(unit))) for _ in range(2))
-        longer = min(reading(unit * (80_000 // len(unit))) for _ in range(2))
-        if longer > 8 * shorter:
-            slow.append((needle, shorter, longer))
+        if reading(unit * (40_000 // len(unit))) > 0.15 and grows(unit, 10_000, 40_000):
+            slow.append(needle)
     assert slow == []
+
+
+def grows(unit: bytes, size: int, larger: int) -> bool:
+    """Whether reading takes three times as long as the size says, each time it is tried:
+    what else the machine does makes it so now and then."""
+    for _ in range(4):
+        shorter, longer = (
+            min(reading(unit * (n // len(unit))) for _ in range(3)) for n in (size, larger)
+        )
+        if longer < 3 * larger / size * shorter:
+            return False
+    return True
 
 
 @pytest.mark.parametrize("filler", FILLERS, ids=repr)
 def test_needles_with_much_behind_them_are_read_in_linear_time(filler: bytes) -> None:
     text = b"".join(needle + filler * (3000 // len(filler)) for needle in dict.fromkeys(NEEDLES))
-    shorter, longer = (min(reading(text * n) for _ in range(2)) for n in (1, 4))
-    assert longer < 2 or longer < 8 * shorter
+    assert reading(text * 4) < 2 or not grows(text, len(text), 4 * len(text))
 
 
 def pieces() -> st.SearchStrategy[bytes]:

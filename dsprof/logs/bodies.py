@@ -1,0 +1,63 @@
+"""The text of a record's pairs: where it ends, and whether it tells anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from dsprof.grammar import Pairs, Pattern
+from dsprof.logs import wrappers
+from dsprof.logs.pairs import end_of_pairs
+from dsprof.logs.torn import whole_pairs
+
+_LONGEST_RECORD: Final = 1 << 14
+_COMMA_NUMBER: Final = re.compile(rb"[:=] ?[-+]?\d[\d.]{0,20},\d{1,9}(?: *\||\s*$)")
+_NUMBER: Final = re.compile(
+    rb"[:=] ?'?[-+]?(?:\d[\d.]{0,60}(?:[eE][-+]?\d{1,9})?|nan|inf)(?![\d,.])"
+)
+
+
+def body_of(pairs: Pairs, piece: bytes, start: int, high: int, *, alone: bool) -> tuple[bytes, int]:
+    """The text of a record's pairs and where it ends; another record may follow on the line,
+    unless it is alone there."""
+    if alone and not pairs.end:
+        return piece[start:high], high
+    body = piece[start : min(high, start + _LONGEST_RECORD)]
+    if not pairs.end:
+        body = body[: wrappers.header_start(body, 0, len(body))]
+    body = body[: end_of_pairs(body, pairs)]
+    return body, start + len(body)
+
+
+def whole_body(body: bytes, pairs: Pairs, behind: bytes) -> bytes:
+    """What is whole of pairs that may have lost their end."""
+    return body if pairs.end and behind.startswith(pairs.end) else whole_pairs(body, pairs)
+
+
+def tells(body: bytes, pattern: Pattern) -> bool:
+    """Whether a record's pairs make it one: a head may have been torn off, or be prose."""
+    assert pattern.pairs is not None
+    if pattern.pairs.assign not in body and _is_bare(pattern):
+        return False
+    return b"," not in body or not _has_foreign_numbers(body)
+
+
+def tells_of(bodies: Sequence[bytes], pattern: Pattern) -> np.ndarray:
+    """`tells` of many."""
+    return np.fromiter((tells(body, pattern) for body in bodies), bool, len(bodies))
+
+
+def _has_foreign_numbers(body: bytes) -> bool:
+    """Whether pairs write their numbers another way, `12,3`: none of them would be read."""
+    if body.count(b",") == body.count(b", "):  # none stands before a digit: much the quickest
+        return False
+    return _COMMA_NUMBER.search(body) is not None and _NUMBER.search(body) is None
+
+
+def _is_bare(pattern: Pattern) -> bool:
+    """Whether a record of the pattern says nothing without its pairs."""
+    assert pattern.pairs is not None
+    return not pattern.pairs.end and pattern.place in ("own", "timer")
