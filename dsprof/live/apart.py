@@ -95,7 +95,6 @@ class Apart:
     def close(self) -> None:
         """End it, even where a file system holds it: nobody waits for it."""
         self._process.kill()
-        self._words.close()
 
     def _last_words(self) -> str:
         self._words.seek(0)

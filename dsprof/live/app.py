@@ -168,6 +168,8 @@ class Live(App[None]):
             try:
                 self._newest = self.job.refresh()
             except (DsprofError, RuntimeError) as error:
+                if self._over.is_set():  # it was closed because the screens have gone
+                    return
                 self._fault = error
                 self.call_from_thread(self.exit)
                 return

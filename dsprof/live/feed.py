@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import resource
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from dsprof.errors import DsprofError
 from dsprof.grammar import Grammar
+from dsprof.live.launches import Beside
 from dsprof.live.log import LogFollower
 from dsprof.live.processes import Process, deaths, look_at, process_of
 from dsprof.live.store import Store
@@ -27,7 +29,7 @@ LARGE: Final = 32 << 20  # bytes of a log from which on its end is read first
 TAIL: Final = 2 << 20
 _SLICE: Final = 1 << 20  # bytes read at once
 _LOOK_EVERY: Final = 2.0  # seconds between two looks for new files
-_AHEAD: Final = 1_000  # launches that a log's past may hold
+_AHEAD: Final = 1_000  # launches that a log's past may hold: later ones are counted from here
 
 
 class Feed:
@@ -51,6 +53,8 @@ class Feed:
         self._grammar, self._store, self._pipe = grammar, store, pipe
         self._folders: dict[str, Recordings] = {}
         self._pasts: dict[str, _Past] = {}
+        self._grown: defaultdict[str, float] = defaultdict(float)  # log → last written
+        self._beside: defaultdict[str, Beside] = defaultdict(Beside)
         self._looked = -_LOOK_EVERY
         _open_many_files()
 
@@ -64,7 +68,7 @@ class Feed:
         new |= self._read_logs(until)
         self.grown = max([self.grown, *(process.grown for process in self.processes)])
         look_at(self.processes, time.time())
-        fresh = [log.fresh() for log in self.logs.values()]
+        fresh = [self._placed(name, log.fresh()) for name, log in self.logs.items()]
         self._store.show([*fresh, deaths(self.processes)])
         return new
 
@@ -118,7 +122,10 @@ class Feed:
         with self._told(f"{name} (recordings)"):
             folder.discover()
         known = {id(process.recording) for process in self.processes}
-        self.processes += [process_of(r) for r in folder.recordings if id(r) not in known]
+        for recording in folder.recordings:
+            if id(recording) not in known:
+                recording.launched(_AHEAD + recording.segment)
+                self.processes.append(process_of(recording))
         with suppress(DsprofError):  # it holds no logs
             for source in sources_of([name]) if Path(name).is_dir() else []:
                 if source.name not in self.logs and not is_scalar_file(source.name):
@@ -161,23 +168,27 @@ class Feed:
             with self._told(name):
                 while log.poll(_SLICE):
                     new = True
-                    self.grown = max(self.grown, _written(name))
+                    self._grown[name] = _written(name)
+                    self.grown = max(self.grown, self._grown[name])
                     if time.monotonic() > until:
                         break
-            self._take(log)
+            for table in log.settled:
+                self._store.add(self._placed(name, table))
+            log.settled.clear()
         for name, past in list(self._pasts.items()):
             with self._told(name):
                 new |= past.read(until, self.logs[name])
-            self._take(past.log, past=True)
+            for table in past.log.settled:
+                self._store.add(table, past=True)
+            past.log.settled.clear()
             if past.done:
                 self._store.add(past.log.fresh(), past=True)
                 del self._pasts[name]
         return new
 
-    def _take(self, log: LogFollower, *, past: bool = False) -> None:
-        for table in log.settled:
-            self._store.add(table, past=past)
-        log.settled.clear()
+    def _placed(self, name: str, table: pa.Table) -> pa.Table:
+        """A log's rows in the launches of the recordings, if there are any."""
+        return self._beside[name].placed(table, self.processes, self._grown[name])
 
 
 class _Told:

@@ -129,12 +129,13 @@ class LogFollower:
             self._marks.append((self._number - (self.base or 0), reached))
 
     def _anew(self) -> None:
-        """Another file stands under the name: the same launch goes on, unless it says not."""
+        """Other text stands under the name: of the same launch if the file was rotated, of another
+        one if it was cut, unless it says not."""
         self._reader.finish()
         last = self._mine(self._reader.log())
         self.settled.append(self._numbered(last))
         top, self._above = _tops(last, self._border)
-        self._border = Border(segment=top)
+        self._border = Border(segment=top + self.stream.cut)
         self._begin(Scanner(self._grammar))
         self.base = 0
         self.lines.clear()
@@ -165,8 +166,8 @@ class LogFollower:
         if self._border.line:
             table = table.filter(pc.greater(table["line"], self._border.line))
         self._judge_turn(table, counted=counted)
-        table = _added(table, "segment", self._border.segment)
-        return _added(table, "step", self._border.step) if counted else table
+        table = added(table, "segment", self._border.segment)
+        return added(table, "step", self._border.step) if counted else table
 
     def _judge_turn(self, table: pa.Table, *, counted: bool) -> None:
         """Whether the file that began anew goes on with the launch of the old one.
@@ -179,13 +180,13 @@ class LogFollower:
             return
         again = counted or steps[0].as_py() <= self._above
         self._above = -1
-        if again:
-            self._border = replace(self._border, segment=self._border.segment + 1)
+        more = again - self.stream.cut  # that of a cut file was another one until now
+        self._border = replace(self._border, segment=self._border.segment + more)
 
     def _numbered(self, table: pa.Table) -> pa.Table:
         """Lines counted from the beginning of the file; missing while that is not known."""
         if self.base is not None:
-            return _added(table, "line", self.base)
+            return added(table, "line", self.base)
         place = table.schema.get_field_index("line")
         return table.set_column(place, table.schema.field(place), pa.nulls(len(table), pa.int64()))
 
@@ -214,7 +215,8 @@ def _last(table: pa.Table, column: str) -> int:
     return int(known[-1].as_py()) if len(known) else 0
 
 
-def _added(table: pa.Table, column: str, more: int) -> pa.Table:
+def added(table: pa.Table, column: str, more: int) -> pa.Table:
+    """`more` on top of every number of a column."""
     if not more or not len(table):
         return table
     place = table.schema.get_field_index(column)

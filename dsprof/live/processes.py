@@ -73,7 +73,7 @@ class Process:
         self.operation = flight["name"] if flight else None
         idle = now - self.grown
         here = self.host == _hostname() and self.pid is not None
-        there = here and self.pid is not None and _runs(self.pid, self._begun())
+        there = here and self.pid is not None and _runs(self.pid, self.begun)
         self.met |= there
         if self.met and not there and idle >= _GONE:
             self.state = "died"
@@ -82,7 +82,8 @@ class Process:
         else:
             self.state = "running"
 
-    def _begun(self) -> float:
+    @property
+    def begun(self) -> float:
         """Seconds since 1970 at which it surely ran."""
         clock = self.recording.header.get("clock")
         return float(clock["wall_ns"]) * 1e-9 if isinstance(clock, dict) else 0.0

@@ -21,13 +21,15 @@ class Stream(Protocol):
     Attributes:
         name: as the user typed it.
         offset: bytes read of the file that is there now.
-        turned: how often another file began under the name.
+        turned: how often another file began under the name; `cut`: the last time, the same file
+            was cut or written anew.
         ended: nothing more will come.
     """
 
     name: str
     offset: int
     turned: int
+    cut: bool
     ended: bool
 
     def read(self, most: int) -> bytes:
@@ -48,6 +50,7 @@ class File:
         self.name = name
         self.offset = begin
         self.turned = 0
+        self.cut = False
         self.ended = False
         self._fd = -1
         self._witness = b""
@@ -58,7 +61,7 @@ class File:
         data = self._next(most)
         if data or not self._is_another():
             return data
-        self._turn()
+        self._turn(cut=False)
         return self._next(most) if self._open() else b""
 
     def close(self) -> None:
@@ -80,7 +83,7 @@ class File:
 
     def _next(self, most: int) -> bytes:
         if self._is_rewritten():
-            self._turn()
+            self._turn(cut=not self._is_another())
             if not self._open():
                 return b""
         parts = []
@@ -106,8 +109,9 @@ class File:
         mine = os.fstat(self._fd)
         return (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino)
 
-    def _turn(self) -> None:
+    def _turn(self, *, cut: bool) -> None:
         self.close()
+        self.cut = cut
         self.offset, self._witness = 0, b""
         self.turned += 1
 
@@ -132,6 +136,7 @@ class Pipe:
         self.name = name
         self.offset = 0
         self.turned = 0
+        self.cut = False
         self.ended = False
         self._fd = fd
         self._waiting: deque[bytes] = deque()

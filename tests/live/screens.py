@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from collections.abc import Awaitable, Callable
+from contextlib import chdir
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -33,17 +35,18 @@ class Still(Watch):
 
 @cache
 def watched() -> Still:
-    """The run of `folder` and a log beside it, read once."""
-    watch = Still([folder().name, str(ROOT / LOG)])
-    settled(watch)
+    """The run and the log of `folder`, read once under names that are the same everywhere."""
+    with chdir(folder().name):
+        watch = Still(["a", "run.log"])
+        settled(watch)
     return watch
 
 
 @cache
 def folder() -> TemporaryDirectory[str]:
-    """A finished run: 16 ranks on two nodes, rank 5 late, steps 41 on longer."""
+    """A finished run: 16 ranks on two nodes, rank 5 late, steps 41 on longer; and a log."""
     place = TemporaryDirectory(prefix="dsprof-")
-    job = Job(Path(place.name), 16)
+    job = Job(Path(place.name) / "a", 16)
     job.run(40, slow={5: 60})
     job.run(10, slow={5: 60}, ms=150)
     for rank, writer in enumerate(job.writers):
@@ -51,6 +54,7 @@ def folder() -> TemporaryDirectory[str]:
         for step in range(1, 51):
             writer.memory(name, (20 << 30) + step * rank * (1 << 20), step)
     job.close()
+    shutil.copyfile(ROOT / LOG, Path(place.name) / "run.log")
     return place
 
 
@@ -58,7 +62,8 @@ def folder() -> TemporaryDirectory[str]:
 def picture() -> Picture:
     """Of that run and a log beside it, at a fixed moment and from fixed places."""
     watched().still = None
-    seen = settled(watched())
+    with chdir(folder().name):
+        seen = settled(watched())
     fixed = [replace(one, since=seen.at - 75.0 * n) for n, one in enumerate(seen.findings)]
     return replace(
         seen, at=1.8e9, sources=("runs/a", "run.log"), idle=3.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,11 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from dsprof.live.apart import Apart
 from dsprof.live.app import SCREENS, Live
 from dsprof.live.grid import Grid
 from dsprof.live.logview import LogView
 from dsprof.live.watch import Watch
-from tests.live.jobs import ROOT
 from tests.live.screens import app_of, drive, picture, settle, svg_of, text_of
 from tests.live.test_log import step_line
 
@@ -38,7 +39,7 @@ def test_every_screen_looks_as_it_was_agreed(
         nonlocal seen
         await pilot.press(str(SCREENS.index(name) + 1))
         await settle(pilot)
-        seen = (svg_of(app) if colour else text_of(app) + "\n").replace(str(ROOT), "")
+        seen = svg_of(app) if colour else text_of(app) + "\n"
 
     drive(app, keys, size)
     file = KEPT / f"{name}-{size[0]}x{size[1]}.{'svg' if colour else 'txt'}"
@@ -217,6 +218,58 @@ def test_no_size_breaks_a_screen(size: tuple[int, int]) -> None:
             assert "running" in text_of(app).lower() or "died" in text_of(app).lower()
 
     drive(app, keys, size)
+
+
+def test_a_click_on_a_tab_shows_its_screen() -> None:
+    app = app_of()
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.click("Tabs", offset=(14, 0))
+        await settle(pilot)
+        assert app.screen_name == "ranks"
+
+    drive(app, keys)
+
+
+def test_a_terminal_that_grows_is_filled() -> None:
+    app = app_of()
+    seen: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.resize_terminal(200, 60)
+        await settle(pilot)
+        seen.append(text_of(app))
+
+    drive(app, keys, (40, 10))
+    lines = seen[0].splitlines()
+    assert len(lines) == 60
+    assert "6 Log" in lines[2]
+    assert "Search" in lines[-1]
+
+
+def test_a_key_is_answered_while_a_file_does_not_answer(tmp_path: Path) -> None:
+    """A fifo that nobody writes to holds whoever opens it."""
+    os.mkfifo(tmp_path / "run.log")
+    job = Apart([str(tmp_path / "run.log")], 0.1)
+    app = Live(job, every=0.1)
+    seen: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        while not job.asked:
+            await pilot.pause(0.05)
+        await pilot.press("2")
+        await settle(pilot)
+        seen.append(app.screen_name)
+
+    async def run() -> None:
+        async with app.run_test(size=(80, 24)) as pilot:
+            await keys(pilot)
+
+    try:
+        asyncio.run(run())
+    finally:
+        job.close()
+    assert seen == ["ranks"]
 
 
 def test_a_stalled_file_system_is_told() -> None:

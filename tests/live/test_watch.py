@@ -171,6 +171,55 @@ def test_a_restart_with_other_ranks_begins_anew(tmp_path: Path) -> None:
     assert (picture.launches, picture.step, len(picture.ranks.rows)) == (2, 2, 2)
 
 
+OOM = b"[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+
+
+def test_the_log_of_a_second_launch_alone_is_of_that_launch(tmp_path: Path) -> None:
+    for launch in "ab":
+        job = Job(tmp_path / "run", 2, launch=launch)
+        job.run(6)
+        job.close()
+    log = tmp_path / "job.log"
+    log.write_bytes(b"".join(map(step_line, range(1, 7))) + OOM)
+    picture = Watch([str(tmp_path / "run"), str(log)]).refresh(10)
+    assert (picture.state, picture.launches) == ("died", 2)
+    assert "earlier-failure" not in rules(picture) | rules(picture, now=False)
+
+
+def test_a_log_cut_by_a_restart_is_of_the_new_launch_though_it_prints_no_step(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "job.log"
+    log.write_bytes(b"a launcher says hello\n")
+    watch = Watch([str(tmp_path / "run"), str(log)])
+    first = Job(tmp_path / "run", 2, launch="a")
+    first.run(6)
+    first.close()
+    watch.refresh(10)
+    with log.open("r+b") as file:
+        file.truncate()
+        file.write(b"an")
+    watch.refresh(10)
+    second = Job(tmp_path / "run", 2, launch="b")
+    second.run(6)
+    with log.open("ab") as file:
+        file.write(b"other launcher\n" + OOM)
+    watch.feed._looked = -10
+    picture = watch.refresh(10)
+    assert (picture.state, picture.launches) == ("died", 2)
+    assert "earlier-failure" not in rules(picture) | rules(picture, now=False)
+
+
+def test_a_log_that_tells_of_an_older_launch_too_hides_no_recording(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_bytes(b"".join(map(step_line, [*range(1, 31), *range(1, 7)])))
+    Job(tmp_path / "run", 2).run(6)
+    os.utime(log)
+    picture = until(Watch([str(tmp_path / "run"), str(log)]), lambda seen: seen.launches == 2, 60)
+    assert (picture.step, len(picture.ranks.rows)) == (6, 2)
+    assert picture.ranks.rows[0].seconds is not None
+
+
 @pytest.mark.parametrize("name", ["neox_pipeline_2023", "straggler_0.19.8", "zero3_0.19.8"])
 def test_the_verdict_is_that_of_the_report(tmp_path: Path, name: str) -> None:
     path = tmp_path / "run.log"
