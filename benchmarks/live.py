@@ -4,10 +4,11 @@
 A simulator writes real recordings, `--ranks` of them at two steps per second each, while the
 real program draws on a terminal of 160 x 48 that this process holds. CPU time and memory are
 the kernel's figures of its two processes; a key's answer is the time from writing it to the
-first byte drawn, a refresh what it draws of itself on 80 x 24. Then `--long-ranks` write
-`--minutes` of steps as fast as they are read: what is kept is bounded by rows, not by ranks.
-The log is text that repeats itself, larger than what is read at once. `--torch` names an interpreter with torch: a late rank and a death are
-planted in a real job of two ranks, and the time until they are on the screen is taken.
+first byte drawn, a refresh what it draws of itself on 80 x 24. Then `--long-ranks`
+write `--minutes` of steps as fast as they are read: what is kept is bounded by rows, not by
+ranks. The log is text that repeats itself, larger than what is read at once. `--torch` names
+an interpreter with torch: a late rank and a death are planted in a real job
+of two ranks, and the time until they are on the screen is taken.
 Needs 4 GB of disk for 512 ranks, and that of the log.
 """
 
