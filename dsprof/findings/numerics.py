@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,13 @@ from dsprof.events import Kind, Severity
 from dsprof.findings.advice import bf16, change
 from dsprof.findings.facts import Facts, row_evidence, whole
 from dsprof.findings.finding import Advice, Evidence, Finding
-from dsprof.findings.thresholds import OVERFLOW_CRITICAL, OVERFLOW_STEPS, OVERFLOW_WARNING, grade
+from dsprof.findings.thresholds import (
+    OVERFLOW_CRITICAL,
+    OVERFLOW_STEPS,
+    OVERFLOW_STREAK,
+    OVERFLOW_WARNING,
+    grade,
+)
 from dsprof.units import format_count, format_seconds, format_share
 
 
@@ -25,7 +31,9 @@ class Skips:
     of: int  # steps they were counted over
     recent: int  # in the last part that the source counts
     recent_of: int
-    last: int | None  # step after which none is known
+    last: int | None  # later printed steps show no more of them; None if no later step is printed
+    streak: int  # steps up to the last one, all of them skipped
+    at_start: bool | None  # they came before any update that went well, and are over
     evidence: tuple[Evidence, ...]
 
 
@@ -38,33 +46,39 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     if skips is None:
         return _without_steps(facts)
     share = skips.total / skips.of
-    severity = grade(share, OVERFLOW_WARNING, math.inf)
-    if skips.total < OVERFLOW_STEPS or severity is None:
+    endless = skips.streak >= OVERFLOW_STREAK
+    many = skips.total >= OVERFLOW_STEPS and grade(share, OVERFLOW_WARNING, math.inf) is not None
+    if not (many or endless):
         return []
-    going_on = skips.recent / max(1, skips.recent_of) >= OVERFLOW_CRITICAL
+    going_on = endless or skips.recent / max(1, skips.recent_of) >= OVERFLOW_CRITICAL
     seconds = share * facts.step_seconds if facts.step_seconds else None
-    now = (
-        f"{skips.recent} of the last {skips.recent_of} were skipped too: it goes on."
-        if skips.recent
-        else f"No more since step {skips.last:,}: the loss scaler has found its scale."
-        if skips.last
-        else ""
-    )
+    last = f", the last {skips.streak:,} all" if 0 < skips.streak < skips.total and endless else ""
     return [
         Finding(
             rule="overflow-streak",
             severity=Severity.CRITICAL if going_on else Severity.WARNING,
-            title=f"{skips.total:,} of {skips.of:,} steps were skipped: gradients overflowed",
+            title=f"{skips.total:,} of {skips.of:,} steps were skipped{last}: gradients overflowed",
             summary=f"{format_share(share)} of the steps so far taught the model nothing"
             + (f", {format_seconds(seconds)} of each step's time on average. " if seconds else ". ")
-            + now,
+            + _since_then(skips),
             share=share if seconds else None,
             seconds_per_step=seconds,
             evidence=skips.evidence,
-            advice=_scale_advice(facts),
+            advice=_scale_advice(facts, skips.at_start),
             gain=(0.0, seconds) if seconds and going_on else None,
         )
     ]
+
+
+def _since_then(skips: Skips) -> str:
+    """Whether it goes on, as far as the printed steps tell."""
+    if skips.streak >= OVERFLOW_STREAK:
+        return f"The last {skips.streak:,} steps were all skipped: the model learns no more."
+    if skips.recent:
+        return f"{skips.recent} of the last {skips.recent_of} were skipped too: it goes on."
+    if skips.last is not None:
+        return f"No more since step {skips.last:,}: the loss scaler has found its scale."
+    return "Whether it goes on is unknown: no later step is printed."
 
 
 def _overflows(facts: Facts) -> pd.DataFrame:
@@ -72,10 +86,18 @@ def _overflows(facts: Facts) -> pd.DataFrame:
     return events[(events["kind"] == Kind.METRIC) & (events["name"] == "overflow")]
 
 
-def _lines(facts: Facts) -> int:
-    """Overflow lines of the rank that prints most of them: each prints its own."""
-    lines = _overflows(facts)
-    return 0 if lines.empty else int(lines.groupby(lines["rank"].fillna(0)).size().max())
+def _lines(lines: pd.DataFrame) -> int:
+    """Skips told by overflow lines: each rank prints its own, fused optimizers two for a skip.
+
+    Lines without a rank are one skip where they name the same iteration, or the same moment.
+    """
+    lines = lines.assign(counts=lines["text"].astype("string").str.startswith("Grad overflow on"))
+    lines["counts"] = lines["counts"].fillna(False).astype(bool)
+    again = lines.duplicated(["segment", "engine", "text", "at"])
+    again = again.where(~lines["counts"], lines.duplicated(["segment", "engine", "text"]))
+    known = lines["counts"] | lines["at"].notna()
+    apart = lines[lines["rank"].notna() | ~known | ~again]
+    return int(apart.groupby([apart["rank"].fillna(-1), "counts"]).size().max())
 
 
 def _without_steps(facts: Facts) -> list[Finding] | str:
@@ -83,7 +105,7 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
     lines = _overflows(facts)
     if lines.empty:
         return "no line counts skipped steps"
-    total = _lines(facts)
+    total = _lines(lines)
     if total < OVERFLOW_STEPS:
         return []
     ends = lines.iloc[[0, -1]]
@@ -98,10 +120,15 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
                 row_evidence(row, str(row["text"]) if pd.notna(row["text"]) else "overflow")
                 for _, row in ends.iterrows()
             ),
-            advice=_scale_advice(facts),
+            advice=_scale_advice(facts, _could_be_start(lines, total)),
             confidence="medium",
         )
     ]
+
+
+def _could_be_start(lines: pd.DataFrame, total: int) -> bool | None:
+    """False where a numbered one of the skips comes later than skips of the start can."""
+    return False if lines["step"].gt(total).any() else None
 
 
 def nan_loss(facts: Facts) -> list[Finding] | str:
@@ -177,12 +204,15 @@ def _skips(facts: Facts) -> Skips | None:
     if over.empty or _overflows(facts)["step"].isna().any():
         return None  # some of its lines are of steps that nothing numbers
     recent = flags.tail(max(1, len(flags) // 4))
+    last = int(over["step"].iloc[-1])
     return Skips(
         total=len(over),
         of=len(steps),
         recent=int(recent["overflow"].sum()),
         recent_of=len(recent),
-        last=int(over["step"].iloc[-1]),
+        last=last if last < int(flags["step"].iloc[-1]) else None,
+        streak=_streak(flags),
+        at_start=last <= len(over),  # each from the first step on
         evidence=tuple(
             row_evidence(row, f"overflow at step {int(row['step'])}")
             for _, row in over.head(3).iterrows()
@@ -202,16 +232,19 @@ def _counted(known: pd.DataFrame) -> Skips:
     middle = part[part["step"] >= (part["step"].iloc[0] + last["step"]) / 2].iloc[0]
     here, steps_here = _since(part.iloc[0], last)
     total, of = int(last["skipped"]), max(int(last["step"]), int(last["skipped"]), 1)
-    if steps_here and here / steps_here > total / of:
+    if _joins_late(part) and steps_here and here / steps_here > total / of:
         total, of = here, steps_here
     recent, recent_of = _since(middle, last)
-    shown = [quiet, last] if quiet["step"] != last["step"] else [last]
+    still = bool(quiet["step"] < last["step"])
+    shown = [quiet, last] if still else [last]
     return Skips(
         total=total,
         of=of,
         recent=recent,
         recent_of=recent_of,
-        last=int(quiet["step"]),
+        last=int(quiet["step"]) if still else None,
+        streak=_all_skipped(part),
+        at_start=_at_start(part, still=still),
         evidence=tuple(
             row_evidence(row, f"step {int(row['step'])}: {int(row['skipped'])} skipped so far")
             for row in shown
@@ -224,15 +257,65 @@ def _since(before: pd.Series[Any], after: pd.Series[Any]) -> tuple[int, int]:
     return int(after["skipped"] - before["skipped"]), int(after["step"] - before["step"])
 
 
-def _scale_advice(facts: Facts) -> tuple[Advice, ...]:
+def _joins_late(part: pd.DataFrame) -> bool:
+    """Whether the first row of the counter stands further from step 0 than from the next row."""
+    step = part["step"].to_numpy(dtype=float)
+    return len(step) > 1 and step[0] > step[1] - step[0]
+
+
+def _all_skipped(part: pd.DataFrame) -> int:
+    """Steps up to the last row that were skipped without exception, by the counter."""
+    step, well = part["step"].to_numpy(dtype=int), (part["step"] - part["skipped"]).to_numpy(int)
+    if well[-1] == 0:
+        return int(step[-1])
+    differs = np.flatnonzero(well != well[-1])
+    return int(step[-1] - step[differs[-1] + 1 if len(differs) else 0])
+
+
+def _at_start(part: pd.DataFrame, *, still: bool) -> bool | None:
+    """Whether all skips come before the first update that is known to go well; None: unknown."""
+    counts = part["skipped"].to_numpy(dtype=int)
+    rising = counts[: int(counts.argmax()) + 1]
+    if (np.diff([0, *rising]) <= 0).any():
+        return False
+    if still:
+        return True
+    return False if len(part) > 1 and counts[-1] < int(part["step"].iloc[-1]) else None
+
+
+def _streak(flags: pd.DataFrame) -> int:
+    """Steps up to the last one that are printed one by one, each as skipped."""
+    over = flags.drop_duplicates("step", keep="last").iloc[::-1]
+    row = np.arange(len(over))
+    unbroken = over["overflow"].astype(bool) & (over["step"].iloc[0] - over["step"]).eq(row)
+    return int(np.cumprod(unbroken.to_numpy(dtype=bool)).sum())
+
+
+def _scale_advice(facts: Facts, at_start: bool | None) -> tuple[Advice, ...]:
+    other = bf16(facts, "bf16 needs no loss scale and skips nothing")
+    if at_start is False:
+        return (*_look_at_training(facts), *other)
     scale = facts.run.steps["loss_scale"].dropna()
-    power = int(math.log2(scale.iloc[-1])) if len(scale) and scale.iloc[-1] >= 1 else None
+    known = at_start and len(scale) and scale.iloc[-1] >= 1
+    why = "each skip at the start only halves the scale once"
     return (
         *change(
             facts,
             "fp16.initial_scale_power",
-            str(power) if power is not None else "lower by the number of skips at the start",
-            "each skip at the start only halves the scale once",
+            str(int(math.log2(scale.iloc[-1]))) if known else _BY_SKIPS,
+            why if at_start else f"if they were at the start: {why}",
         ),
-        *bf16(facts, "bf16 needs no loss scale and skips nothing"),
+        *other,
+    )
+
+
+_BY_SKIPS: Final = "lower by the number of skips at the start"
+
+
+def _look_at_training(facts: Facts) -> tuple[Advice, ...]:
+    """Skips of a scale that had held: no other scale at the start would spare them."""
+    why = "gradients grew after a scale that had held: look at the loss just before"
+    return (
+        Advice("learning rate, warm-up", "", "lower, longer", why),
+        *change(facts, "gradient_clipping", "1.0", "keeps a single batch from throwing it off"),
     )

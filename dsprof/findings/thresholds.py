@@ -94,6 +94,8 @@ THRASH_CRITICAL: Final = 0.10
 OVERFLOW_STEPS: Final = 3
 OVERFLOW_WARNING: Final = 0.05
 OVERFLOW_CRITICAL: Final = 0.25
+#: Steps up to the last one, all skipped: no scale is found any more.
+OVERFLOW_STREAK: Final = 10
 
 SPIKE_RATIO: Final = 1.5
 SPIKES_WARNING: Final = 0.05

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pandas as pd
 import pytest
 
 from dsprof.events import Severity
@@ -109,3 +110,56 @@ def test_overflows_of_which_only_some_have_a_step_are_all_counted() -> None:
     ]
     found = one(run_of([metric("loss", 380, 2.0), *told]), "overflow-streak")
     assert found.title == "5 steps were skipped: gradients overflowed"
+
+
+def test_one_row_of_the_counter_does_not_say_that_it_is_over() -> None:
+    found = one(run_of(skipped((30, 20))), "overflow-streak")
+    assert "No more" not in found.summary
+    assert "Whether it goes on is unknown" in found.summary
+    assert found.advice[0].why.startswith("if they were at the start")
+
+
+def test_one_overflow_told_by_four_ranks_and_the_engine_is_one_skip() -> None:
+    common = {"kind": "metric", "name": "overflow", "raw": "overflow", "value": 1.0}
+    told = [common | {"text": "Grad overflow on iteration 13"} for _ in range(4)]
+    assert silent(run_of([*told, common | {"rank": 0, "text": "Attempted"}]), "overflow-streak")
+
+
+def test_lines_without_a_rank_of_one_moment_are_one_skip() -> None:
+    common = {"kind": "metric", "name": "overflow", "raw": "overflow", "value": 1.0}
+    told = [
+        common
+        | {"text": f"Attempted {moment}", "at": pd.Timestamp("2022-07-05") + moment * _SECOND}
+        for moment in range(3)
+        for _ in range(4)
+    ]
+    found = one(run_of(told), "overflow-streak")
+    assert found.title == "3 steps were skipped: gradients overflowed"
+
+
+_SECOND = pd.Timedelta(seconds=1)
+
+
+def test_a_storm_up_to_the_last_step_is_critical_and_no_matter_of_the_first_scale() -> None:
+    rows = skipped(*((step, max(0, step - 960)) for step in range(10, 1001, 10)))
+    found = one(run_of([*rows, metric("loss_scale", 1000, 2.0)]), "overflow-streak")
+    assert found.severity is Severity.CRITICAL
+    assert found.title.startswith("40 of 1,000 steps were skipped")
+    assert "The last 40 steps were all skipped" in found.summary
+    assert not any(advice.setting == "fp16.initial_scale_power" for advice in found.advice)
+    assert found.advice[0].setting == "learning rate, warm-up"
+
+
+def test_steps_are_counted_from_the_first_one_where_the_log_begins_with_them() -> None:
+    rows = skipped(*((step, max(0, step - 10)) for step in range(1, 61)))
+    assert one(run_of(rows), "overflow-streak").title.startswith("50 of 60 steps")
+
+
+def test_skips_without_a_number_long_after_the_start_are_no_matter_of_the_first_scale() -> None:
+    told = [
+        {"kind": "metric", "name": "overflow", "raw": "overflow", "value": 1.0, "rank": 0}
+        | ({"step": 380} if n == 0 else {})
+        for n in range(5)
+    ]
+    found = one(run_of([metric("loss", 380, 2.0), *told]), "overflow-streak")
+    assert not any(advice.setting == "fp16.initial_scale_power" for advice in found.advice)
