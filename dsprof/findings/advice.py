@@ -44,7 +44,7 @@ def change(
 
     With `least` a larger number than `to` is as good.
     """
-    value = facts.setting(path)
+    value = _stated(facts, path)
     if value is None and facts.has_config:
         value = DEFAULTS.get(path)
     if _is(value, to, least=least):
@@ -54,12 +54,18 @@ def change(
 
 def shown(facts: Facts, path: str) -> str:
     """What a key is now: its value, `unset (default)`, or "" where the JSON is not known."""
-    value = facts.setting(path)
+    value = _stated(facts, path)
     if value is not None:
         return _text(value)
     if not facts.has_config:
         return ""
     return f"unset ({_text(DEFAULTS[path])})" if path in DEFAULTS else "unset"
+
+
+def _stated(facts: Facts, path: str) -> Any:
+    """What the job's JSON says of a key, or else the engine's own dump of its settings."""
+    value = facts.setting(path)
+    return facts.run.config.get(path) if value is None else value
 
 
 def more_micro_batches(facts: Facts, why: str) -> Advice:

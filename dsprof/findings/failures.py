@@ -149,7 +149,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             ranks=_ranks(row),
             steps=_steps(row),
             evidence=_evidence(facts, row),
-            advice=cause.advice + (_host_memory() if killed == "SIGKILL" else ()),
+            advice=cause.advice + (_host_memory(_alone(facts)) if killed == "SIGKILL" else ()),
             confidence=_sure(facts, row),
         )
     ]
@@ -355,16 +355,24 @@ def _behind(rows: pd.DataFrame) -> int | None:
     return ranks[0] if len(ranks) == 1 else None
 
 
-def _host_memory() -> tuple[Advice, ...]:
+def _host_memory(facts: Facts) -> tuple[Advice, ...]:
     return (
         Advice(
             "dmesg on that host", "", "look for 'Out of memory: Killed process'", "names the victim"
         ),
         Advice("DataLoader(num_workers=...)", "", "fewer", "each worker holds its own batches"),
-        Advice(
-            "zero_optimization.offload_optimizer.device", "", "none or nvme", "frees host memory"
-        ),
+        *_offload_less(facts),
     )
+
+
+def _offload_less(facts: Facts) -> tuple[Advice, ...]:
+    """Nothing where no optimizer lies in the host's memory: ZeRO 0 has no offloading."""
+    key = "zero_optimization.offload_optimizer"
+    device = facts.run.config.get("offload_optimizer") or facts.setting(f"{key}.device")
+    unset = device is None and (facts.has_config or facts.layout.zero_stage == 0)
+    if unset or device in ("none", "nvme"):
+        return ()
+    return (Advice(f"{key}.device", str(device or ""), "none or nvme", "frees host memory"),)
 
 
 def _alone(facts: Facts) -> Facts:
@@ -378,7 +386,7 @@ def _alone(facts: Facts) -> Facts:
 
 def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
     if row["kind"] == "host-oom":
-        return _host_memory()
+        return _host_memory(facts)
     return _other_process() if _full_before(facts, row) else _gpu_memory(facts)
 
 

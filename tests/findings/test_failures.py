@@ -289,3 +289,10 @@ def test_a_launch_of_which_one_process_ended_well_may_have_failed(
     text = "".join([*ENDED.splitlines(keepends=True)[:-1], other, "\n"])
     (tmp_path / "run.log").write_text(text, encoding="utf-8")
     assert findings_of(load(tmp_path / "run.log"))[0].rule == "rank-died"
+
+
+@pytest.mark.parametrize(("stage", "advised"), [(0, False), (2, True)])
+def test_less_offloading_is_advised_only_where_there_may_be_some(stage: int, advised: bool) -> None:
+    run = run_of([problem("signal", "Signal 9 (SIGKILL)", value=9, rank=1)], zero_stage=stage)
+    found = one(run, "rank-died")
+    assert any("offload_optimizer" in advice.setting for advice in found.advice) is advised

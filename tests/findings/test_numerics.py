@@ -163,3 +163,9 @@ def test_skips_without_a_number_long_after_the_start_are_no_matter_of_the_first_
     ]
     found = one(run_of([metric("loss", 380, 2.0), *told]), "overflow-streak")
     assert not any(advice.setting == "fp16.initial_scale_power" for advice in found.advice)
+
+
+def test_clipping_that_the_engine_prints_as_set_is_not_advised() -> None:
+    rows = [metric("loss", step, math.nan) for step in range(1, 5)]
+    found = one(run_of(rows, gradient_clipping="1.0"), "nan-loss")
+    assert not any(advice.setting == "gradient_clipping" for advice in found.advice)
