@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class
-from dsprof.run.steps import whole_steps
+from dsprof.run.steps import ENOUGH, whole_steps
 from dsprof.run.table import numbers, plain, positions, visits, where, whole
 
 CLASSES = tuple(str(member) for member in Class)
@@ -58,10 +58,6 @@ class Breakdown:
         return sum(known) if known else None
 
 
-#: Steps whose whole duration a source must tell before timers are left aside.
-_ENOUGH = 3
-
-
 def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """The rows of the (segment, engine) that took most time, without its first step.
 
@@ -71,7 +67,7 @@ def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """
     part = _warm(_longest_part(steps))
     whole = whole_steps(part)
-    return whole if len(whole) >= _ENOUGH else part
+    return whole if len(whole) >= ENOUGH else part
 
 
 def regular_steps(steps: pd.DataFrame) -> pd.DataFrame:

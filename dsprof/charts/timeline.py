@@ -21,6 +21,7 @@ from dsprof.charts.figure import (
 )
 from dsprof.charts.palette import LABEL, STACK, colour, fill
 from dsprof.events import Bound, Class
+from dsprof.run.steps import all_seconds
 from dsprof.units import format_seconds, format_share
 
 #: Rows from top to bottom: name, share of the height.
@@ -83,7 +84,7 @@ def held(steps: pd.DataFrame, bound: str) -> Floats:
     NaN for all other steps.
     """
     moved = sum((np.nan_to_num(_values(steps, c)) for c in HELD.values()), np.zeros(len(steps)))
-    share = np.clip(moved / _values(steps, "seconds"), 0.0, 1.0)
+    share = np.clip(moved / all_seconds(steps).to_numpy(dtype=float), 0.0, 1.0)
     return np.where(bound_by(steps, bound), share, np.nan)
 
 

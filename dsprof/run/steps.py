@@ -48,6 +48,9 @@ RARE: Final = 10.0
 #: Timers may exceed their step by rounding and by what the logged time leaves out.
 TOLERATED: Final = 1.05
 
+#: Steps whose whole duration a source must tell before timers are left aside.
+ENOUGH: Final = 3
+
 
 def steps(
     events: pd.DataFrame,
@@ -99,10 +102,11 @@ def steps(
             **{Class.COMMUNICATION: classes[Class.COMMUNICATION].mask(silent, 0.0)}
         )
     table[list(CLASSES)] = classes
-    shares = classes.div(table["seconds"], axis=0)
+    shares = shares_of(table)
     moving = shares[Class.COMMUNICATION] + shares[Class.WAIT].fillna(0.0)
     table["communication_share"] = moving.where(shares[Class.COMMUNICATION].notna())
-    table["bound"] = bound_of(shares, excess_of(table, phases))
+    excess = excess_of(table, phases) * numbers(table["seconds"] / all_seconds(table))
+    table["bound"] = bound_of(shares, excess)
     _skips(table, rows[rows["name"] == "overflow"])
     return table[list(COLUMNS)]
 
@@ -281,6 +285,29 @@ def reduce_untimed(classes: pd.DataFrame, replicas: int | None) -> pd.DataFrame:
     return classes.assign(**{Class.COMMUNICATION: communication, Class.OTHER: other})
 
 
+def shares_of(steps_: pd.DataFrame) -> pd.DataFrame:
+    """Parts of all that each step takes, by class; what its timers leave of it is `other`."""
+    beyond = (all_seconds(steps_) - steps_["seconds"]).clip(lower=0.0)
+    classes = steps_[list(CLASSES)]
+    other = classes[Class.OTHER].where(~(beyond > 0), classes[Class.OTHER].fillna(0.0) + beyond)
+    told = classes.notna().any(axis=1)
+    return classes.assign(**{Class.OTHER: other.where(told)}).div(all_seconds(steps_), axis=0)
+
+
+def all_seconds(steps_: pd.DataFrame) -> pd.Series[float]:
+    """How long all of each step took: as told, else the `seconds`.
+
+    Unknown where the whole of enough other steps is told and timers leave something out of it.
+    """
+    told = steps_["whole_seconds"].notna()
+    parts = [steps_["segment"], steps_["engine"]]
+    sums = steps_[["whole_seconds", "seconds"]].where(told).groupby(parts).transform("sum")
+    enough = told.groupby(parts).transform("sum") >= ENOUGH
+    short = enough & (sums["whole_seconds"] > TOLERATED * sums["seconds"])
+    whole = steps_["seconds"].where(told | ~short)
+    return whole.mask(told & (steps_["whole_seconds"] > whole), steps_["whole_seconds"])
+
+
 def whole_steps(steps_: pd.DataFrame) -> pd.DataFrame:
     """The steps of which the source says the whole duration, in terms of that.
 
@@ -293,16 +320,12 @@ def whole_steps(steps_: pd.DataFrame) -> pd.DataFrame:
     scale = (rows["whole_seconds"] / rows["seconds"]).clip(upper=1.0)  # as `settle` does
     classes = rows[list(CLASSES)].mul(scale, axis=0)
     classes[Class.OTHER] = classes[Class.OTHER] + untimed
-    rows = rows.assign(
+    return rows.assign(
         seconds=rows["whole_seconds"],
         seconds_from=rows["whole_from"],
-        communication_share=rows["communication_share"] * rows["seconds"] / rows["whole_seconds"],
         mixed=rows["mixed"] * scale,
         **classes,
     )
-    changed = rows["seconds"] != steps_.loc[rows.index, "seconds"]
-    bound = bound_of(classes.div(rows["seconds"], axis=0), np.full(len(rows), np.nan))
-    return rows.assign(bound=rows["bound"].astype("str").mask(changed, bound.astype("str")))
 
 
 def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:

@@ -80,7 +80,6 @@ def test_all_steps_of_a_run_are_measured_in_one_way() -> None:
     run = rated(every=10, count=40)
     assert run.steps["seconds"].tolist() == [pytest.approx(0.8)] * 40
     assert set(run.steps["seconds_from"]) == {"timers"}
-    assert run.steps["communication_share"].tolist() == [pytest.approx(0.25)] * 40
     often = rated(every=2, count=40).steps
     assert often["seconds"].dropna().tolist() == [2.0] * 20
     assert set(often["seconds_from"].dropna()) == {"throughput"}
@@ -94,8 +93,14 @@ def test_the_whole_step_is_known_where_a_line_says_it_and_the_untimed_rest_is_ot
     assert set(whole["seconds_from"]) == {"throughput"}
     assert whole[list(CLASSES)].sum(axis=1).tolist() == [pytest.approx(2.0)] * 4
     assert whole["communication_share"].tolist() == [pytest.approx(0.1)] * 4
-    assert set(steps["bound"]) == {"compute"}
-    assert set(whole["bound"]) == {"unknown"}  # 1.2 of 2 s nobody timed
+    assert set(steps["bound"]) == {"unknown"}  # 1.2 of 2 s nobody timed
+
+
+def test_what_moves_data_is_a_share_of_the_whole_step_and_unknown_where_that_is() -> None:
+    share = rated(every=10, count=40).steps["communication_share"]
+    assert share.dropna().to_dict() == pytest.approx(dict.fromkeys([9, 19, 29, 39], 0.1))
+    seldom = rated(every=20, count=40).steps["communication_share"]
+    assert seldom.tolist() == pytest.approx(([0.25] * 19 + [0.1]) * 2)
 
 
 def test_the_clock_speaks_where_a_run_says_nothing_else() -> None:
