@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from dsprof.run.table import plain, positions, runs, where
+from dsprof.run.table import among, numbers, plain, positions, runs, where, whole
 
 _MEBI = 1 << 20
 
@@ -41,26 +42,36 @@ def held_up(comm: pd.DataFrame) -> pd.DataFrame:
     is a call from one rank to another: it waits for that rank's work, however little is sent.
     """
     exposed = comm["exposed_seconds"]
-    receives = exposed.notna() & comm["op"].astype(str).str.contains(_RECEIVE)
-    return trusted(comm.assign(seconds=exposed.fillna(comm["seconds"]))[~receives])
+    receives = exposed.notna().to_numpy() & operations(comm, _RECEIVE)
+    return trusted(where(comm.assign(seconds=exposed.fillna(comm["seconds"])), ~receives))
+
+
+def operations(comm: pd.DataFrame, wanted: re.Pattern[str]) -> np.ndarray:
+    """Which rows are of an operation that a pattern is found in: its words are few."""
+    op = comm["op"].astype("category")
+    return among(op, [word for word in op.cat.categories if wanted.search(str(word))])
 
 
 def per_operation(comm: pd.DataFrame) -> pd.DataFrame:
     """`op` -> `seconds`, `bytes`, `count`, `small_seconds`, `small_count`, costliest first."""
-    count = comm["count"].fillna(1).astype(float)
-    small = comm["bytes"] < SMALL
-    table = pd.DataFrame(
-        {
-            "op": comm["op"].astype("category"),
-            "seconds": comm["seconds"],
-            "bytes": comm["bytes"] * count,
-            "count": count,
-            "small_seconds": comm["seconds"].where(small, 0.0),
-            "small_count": count.where(small, 0.0),
-        }
-    )
-    found = table.groupby("op", observed=True).sum().sort_values("seconds", ascending=False)
-    return found.set_axis(found.index.astype("str"))
+    op = comm["op"].astype("category")
+    code, words = whole(op) + 1, ["", *op.cat.categories.astype("str")]
+    seconds, count = numbers(comm["seconds"]), numbers(comm["count"].fillna(1))
+    small = numbers(comm["bytes"]) < SMALL
+    columns = {
+        "seconds": seconds,
+        "bytes": numbers(comm["bytes"]) * count,
+        "count": count,
+        "small_seconds": np.where(small, seconds, 0.0),
+        "small_count": np.where(small, count, 0.0),
+    }
+    sums = {
+        name: np.bincount(code, np.where(np.isnan(values), 0.0, values), len(words))
+        for name, values in columns.items()
+    }
+    found = pd.DataFrame(sums, index=pd.Index(words, dtype="str", name="op"))
+    found = found[np.bincount(code, minlength=len(words)) > 0].drop(index="", errors="ignore")
+    return found.sort_values("seconds", ascending=False)
 
 
 def during_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
@@ -129,6 +140,4 @@ def waiting(events: pd.DataFrame) -> Waiting | None:
 
 def gathers(comm: pd.DataFrame) -> pd.DataFrame:
     """The all-gather calls of a `Run.comm` table, whatever the backend calls them."""
-    names = comm["op"].drop_duplicates().astype(str)
-    found: pd.DataFrame = comm[comm["op"].isin(names[names.str.contains(_GATHER)])]
-    return found
+    return where(comm, operations(comm, _GATHER))

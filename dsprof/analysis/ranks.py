@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class
-from dsprof.run.table import numbers, plain, runs, visits, where, whole
+from dsprof.run.table import numbers, places, plain, runs, visits, where
 
 #: Where ranks meet: who comes last waits least there. A table of phases keeps no order in
 #: time, so a rank's own work is put first and what waits for others last.
@@ -159,9 +159,8 @@ def _cube(
     """
     told = phases["rank"].notna() & phases["step"].notna() & phases["self_seconds"].notna()
     rows = compared_steps(where(phases, told))
-    steps, step = np.unique(whole(rows["step"]), return_inverse=True)
-    ranks, rank = np.unique(whole(rows["rank"]), return_inverse=True)
-    phase, names = pd.factorize(rows["name"].astype("str"))
+    (steps, step), (ranks, rank) = (places(plain(rows[name])) for name in ("step", "rank"))
+    phase, names = pd.factorize(rows["name"])
     shape = (len(steps), len(ranks), len(names))
     visit = step * shape[1] + rank
     full = np.bincount(visit, minlength=shape[0] * shape[1]).reshape(shape[:2]).all(axis=1)

@@ -9,6 +9,7 @@ jitter that is nobody's fault stays in.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +19,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import CLASSES
 from dsprof.events import Class
-from dsprof.run.table import numbers, whole
+from dsprof.run.table import numbers, places, plain, where
 
 Seconds = npt.NDArray[np.float64]
 Ranks = npt.NDArray[np.int64]
@@ -49,17 +50,22 @@ def parts(phases: pd.DataFrame) -> tuple[Seconds, Ranks] | None:
 
     None unless at least two steps can be told.
     """
-    rows = phases[phases["step"].notna() & phases["rank"].notna() & phases["self_seconds"].notna()]
+    known = phases["step"].notna() & phases["rank"].notna() & phases["self_seconds"].notna()
+    rows = where(phases, known)
     if rows.empty:
         return None
-    steps, step = np.unique(whole(rows["step"]), return_inverse=True)
-    ranks, rank = np.unique(whole(rows["rank"]), return_inverse=True)
-    class_ = pd.Categorical(rows["class"].astype("str"), categories=list(CLASSES)).codes
-    table = np.zeros((len(steps), len(ranks), len(CLASSES)))
-    np.add.at(table, (step, rank, class_), numbers(rows["self_seconds"]))
-    told = np.zeros(table.shape[:2], bool)
-    told[step, rank] = True
-    table = table[told.all(axis=1)]
+    (steps, visit), (ranks, rank) = (places(plain(rows[name])) for name in ("step", "rank"))
+    class_ = pd.Categorical(rows["class"], categories=list(CLASSES)).codes
+    visit *= len(ranks)
+    visit += rank
+    told = np.zeros(len(steps) * len(ranks), bool)
+    told[visit] = True
+    visit *= len(CLASSES)
+    visit += class_
+    shape = len(steps), len(ranks), len(CLASSES)
+    seconds = np.bincount(visit, numbers(rows["self_seconds"]), math.prod(shape))
+    table = np.asarray(seconds, np.float64).reshape(shape)
+    table = table[told.reshape(shape[:2]).all(axis=1)]
     return (table, ranks) if len(table) > 1 else None
 
 

@@ -9,16 +9,13 @@ import pandas as pd
 from dsprof.analysis.collectives import (
     LARGE,
     SMALL,
-    during_steps,
     gathers,
-    held_up,
     per_operation,
-    per_step,
     trusted,
 )
 from dsprof.events import Severity
 from dsprof.findings.advice import change
-from dsprof.findings.facts import NO_COMM, Facts, largest, promise, row_evidence
+from dsprof.findings.facts import NO_COMM, Facts, largest, once, promise, row_evidence
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.thresholds import (
@@ -89,15 +86,15 @@ def slow_link(facts: Facts) -> list[Finding] | str:
     ]
 
 
+@once
 def small_messages(facts: Facts) -> list[Finding] | str:
     """Communication time goes into messages too small to use the link.
 
     Gain: at best all of their time, merged into few, where a bucket's size can still grow.
     """
-    comm = during_steps(held_up(facts.run.comm), facts.steps)
+    comm, factor = facts.held_up, facts.per_step
     if comm.empty:
         return NO_COMM
-    factor = per_step(_counted(facts, comm), facts.run.steps)
     if factor is None or facts.step_seconds is None:
         return "the calls cannot be set against steps: no step has a time"
     table = per_operation(comm)
@@ -137,11 +134,6 @@ def small_messages(facts: Facts) -> list[Finding] | str:
             confidence="high" if facts.exposure_is_known else "medium",
         )
     ]
-
-
-def _counted(facts: Facts, held: pd.DataFrame) -> pd.DataFrame:
-    """The calls whose steps count: of a recording also those that held nothing up."""
-    return during_steps(facts.run.comm, facts.steps) if facts.exposure_is_known else held
 
 
 def _small_severity(facts: Facts, share: float) -> Severity:
@@ -187,7 +179,7 @@ def _small_words(
 
 
 def _small_evidence(comm: pd.DataFrame, operation: str) -> tuple[Evidence, ...]:
-    rows = comm[(comm["op"].astype(str) == operation) & (comm["bytes"] < SMALL)]
+    rows = comm[(comm["op"] == operation) & (comm["bytes"] < SMALL)]
     row = largest(rows, "seconds")
     return (row_evidence(row, _call(row)),)
 
@@ -211,6 +203,7 @@ def _zero(facts: Facts, key: str, to: str, why: str) -> tuple[Advice, ...]:
     return change(facts, f"zero_optimization.{key}", to, why, least=True)
 
 
+@once
 def zero3_gather_stall(facts: Facts) -> list[Finding] | str:
     """ZeRO-3 stops to fetch parameters that should have been prefetched.
 
@@ -252,8 +245,7 @@ def _gather_seconds(facts: Facts) -> tuple[float | None, bool]:
         fetch = fetch[fetch.index.str.endswith("fetch_wait")]
         if len(fetch):
             return float(fetch["seconds"].sum()), True
-    held = during_steps(held_up(facts.run.comm), facts.steps)
-    comm, factor = gathers(held), per_step(_counted(facts, held), facts.run.steps)
+    comm, factor = gathers(facts.held_up), facts.per_step
     if comm.empty or factor is None or facts.layout.zero_stage != 3:
         return None, False
     seconds = float(comm["seconds"].sum()) * factor
@@ -304,7 +296,7 @@ def _gather_finding(
 
 
 def _gather_evidence(facts: Facts) -> tuple[Evidence, ...]:
-    comm = gathers(during_steps(held_up(facts.run.comm), facts.steps))
+    comm = gathers(facts.held_up)
     longest = comm.sort_values("seconds").tail(2)
     return tuple(row_evidence(row, _call(row)) for _, row in longest.iterrows())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsprof.analysis.collectives import during_steps, held_up, per_operation, per_step, trusted
+from dsprof.analysis.collectives import per_operation, per_step, trusted
 from dsprof.events import Severity
 from dsprof.findings.advice import record
 from dsprof.findings.calls import small_seconds, stall_seconds
@@ -79,11 +79,11 @@ def _timed_or_logged(facts: Facts, seconds: float) -> tuple[Evidence, ...]:
     table = facts.phases_of("communication")
     if float(table["seconds"].sum()) >= 0.99 * seconds:
         return phase_evidence(table)
-    comm = during_steps(held_up(facts.run.comm), facts.steps)
+    comm = facts.held_up
     factor = per_step(comm, facts.run.steps) or 0.0
     calls = tuple(
         row_evidence(
-            comm[comm["op"].astype(str) == op].iloc[-1],
+            comm[comm["op"] == op].iloc[-1],
             f"{op}: {format_seconds(row['seconds'] * factor)} per step in logged calls",
         )
         for op, row in per_operation(comm).head(2).iterrows()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from dsprof.analysis.breakdown import (
     pipeline_phases,
     regular_steps,
 )
+from dsprof.analysis.collectives import during_steps, held_up, per_step
 from dsprof.analysis.layout import Layout, ds_config, layout_of, setting
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.whatif import Ranks, Seconds, parts
@@ -40,9 +42,13 @@ NO_COMM = "no line tells of single communication calls (comms_logger, or a recor
 
 @dataclass(frozen=True)
 class Facts:
-    """A run with its average step, its layout and its configuration at hand."""
+    """A run with its average step, its layout and its configuration at hand.
+
+    `answers` holds what the rules marked `once` have said.
+    """
 
     run: Run
+    answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -95,6 +101,22 @@ class Facts:
         comm = self.run.told
         printed = (comm["kind"] == Kind.COMM) & comm["pattern"].notna()
         return self.setting("comms_logger.enabled") is True or bool(printed.any())
+
+    @cached_property
+    def held_up(self) -> pd.DataFrame:
+        """Trustworthy calls of these steps, with what held their step up as `seconds`."""
+        return during_steps(held_up(self.run.comm), self.steps)
+
+    @cached_property
+    def per_step(self) -> float | None:
+        """What turns a sum over `held_up` into one rank's optimizer step; None if unknown.
+
+        Of a recording the steps count in which calls held nothing up, too.
+        """
+        calls = self.held_up
+        if self.exposure_is_known:
+            calls = during_steps(self.run.comm, self.steps)
+        return per_step(calls, self.run.steps)
 
     @cached_property
     def exposure_is_known(self) -> bool:
@@ -204,6 +226,22 @@ class Facts:
     def has_config(self) -> bool:
         """Whether the job's whole DeepSpeed JSON is known, so that an absent key is unset."""
         return bool(ds_config(self.run.config))
+
+
+Answer = TypeVar("Answer")
+
+
+def once(rule: Callable[[Facts], Answer]) -> Callable[[Facts], Answer]:
+    """A rule that others ask as well answers the same facts once."""
+
+    @wraps(rule)
+    def asked(facts: Facts) -> Answer:
+        if rule.__name__ not in facts.answers:
+            facts.answers[rule.__name__] = rule(facts)
+        answer: Answer = facts.answers[rule.__name__]
+        return answer
+
+    return asked
 
 
 def phase_evidence(table: pd.DataFrame, most: int = 3) -> tuple[Evidence, ...]:

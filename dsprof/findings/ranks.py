@@ -13,7 +13,7 @@ from dsprof.analysis.gpus import Throttling, throttled
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.whatif import no_straggler
 from dsprof.findings.advice import WHO_IS_LATE, record
-from dsprof.findings.facts import COLLECTING, Facts, largest, promise, row_evidence
+from dsprof.findings.facts import COLLECTING, Facts, largest, once, promise, row_evidence
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
@@ -25,9 +25,11 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
     grade,
 )
+from dsprof.run.table import plain, runs
 from dsprof.units import format_bytes, format_seconds, format_share
 
 
+@once
 def straggler_rank(facts: Facts) -> list[Finding] | str:
     """One rank is the last one at the point where the others wait.
 
@@ -142,7 +144,9 @@ def _from_table(facts: Facts) -> list[Finding] | str:
 
 def _ranks_meet(facts: Facts) -> bool:
     """Whether some step is timed by several ranks."""
-    visits = facts.run.phases[["segment", "engine", "step", "rank"]].drop_duplicates()
+    columns = ["segment", "engine", "step", "rank"]
+    visits = facts.run.phases[columns]
+    visits = visits.iloc[runs(*(plain(visits[name]) for name in columns))].drop_duplicates()
     return bool(visits.duplicated(["segment", "engine", "step"]).any())
 
 

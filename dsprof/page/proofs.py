@@ -150,15 +150,23 @@ def among_at(
 def chosen_of(size: Floats, largest: str = "longest") -> dict[int, str]:
     """Which of some numbers to show, in their order, and what is to be said of each."""
     count = len(size)
-    falling = np.argsort(-size, kind="stable")
+    falling = _largest(size, _ENDS)
     shown = np.arange(count)
     if count > SHOWN:
-        shown = np.unique(np.concatenate([shown[:_ENDS], falling[:_ENDS], shown[-_ENDS:]]))
+        shown = np.unique(np.concatenate([shown[:_ENDS], falling, shown[-_ENDS:]]))
     words = dict.fromkeys(shown.tolist(), "")
     if count == 1:
         return words
     words |= {0: "first", count - 1: "last"}
     top = int(falling[0])
-    if size[top] > size[falling[-1]]:
+    if size[top] > size.min():
         words[top] = ", ".join(filter(None, [words[top], largest]))
     return words
+
+
+def _largest(size: Floats, most: int) -> Whole:
+    """Positions of the largest numbers, falling; of equal ones the first comes first."""
+    near = np.arange(len(size))
+    if len(size) > most:
+        near = np.flatnonzero(-size <= np.partition(-size, most - 1)[most - 1])
+    return near[np.argsort(-size[near], kind="stable")][:most]

@@ -130,11 +130,12 @@ class Spans:
 
     def of(self, row: int) -> list[tuple[int, int, int]]:
         """Source, first and last line of all that is known of a step."""
-        found = [(int(self.source[row]), int(self.first[row]), int(self.last[row]))]
-        for source, first, last in zip(
-            self.elsewhere, self.firsts[:, row], self.lasts[:, row], strict=True
-        ):
-            found.append((source, int(first), int(last)))
+        own = (int(self.source[row]), int(self.first[row]), int(self.last[row]))
+        others = (
+            (self.elsewhere[i], int(self.firsts[i, row]), int(self.lasts[i, row]))
+            for i in np.flatnonzero(self.firsts[:, row] > 0)
+        )
+        found = [own, *others]
         return [(source, first, last) for source, first, last in found if source >= 0 and first > 0]
 
 

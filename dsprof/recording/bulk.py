@@ -20,7 +20,7 @@ import pyarrow as pa
 from dsprof.recording.layout import CLASSES, NAME_BITS, ROW, RowKind
 from dsprof.recording.read import Recording, Recordings, numbered
 from dsprof.recording.stream import Portion
-from dsprof.recording.table import DTYPES, SCHEMA, Array, is_event
+from dsprof.recording.table import DTYPES, SCHEMA, Array, distinct, is_event
 
 #: Ids from here on are classes: phases of steps whose spans are forgotten.
 FORGOTTEN: Final = 1 << NAME_BITS
@@ -250,17 +250,17 @@ class _Said:
         code = rows["engine"].astype(np.int64)
         if _has_names(rows):
             code |= rows["name"].astype(np.int64) << 8
-        for one in np.unique(code[~new]):
+        for one in distinct(code[~new]):
             where = np.flatnonzero((code == one) & ~new)
             key = segment, int(one & 255), names.get(int(one >> 8), "")
             steps = rows["step"][where]
             known = self._steps.get(key)
             if known is None:
                 new[where] = True
-                self._steps[key] = np.unique(steps)
+                self._steps[key] = distinct(steps)
             elif not np.array_equal(known, steps):
                 new[where] = ~np.isin(steps, known)
-                self._steps[key] = np.union1d(known, steps)
+                self._steps[key] = distinct(np.concatenate([known, steps]))
         return np.asarray(new)
 
 

@@ -84,6 +84,17 @@ _COLUMNS: Final = {Unit.VALUE: "value", Unit.SECONDS: "seconds", Unit.BYTES: "by
                    Unit.COUNT: "count"}  # fmt: skip
 
 
+def distinct(values: Array) -> Array:
+    """Each whole number once, in order; quicker than `np.unique` where they lie close together."""
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if high - low > 4 * len(values) + 1000:
+        return np.asarray(np.unique(values))
+    met = np.zeros(high - low + 1, bool)
+    met[values.astype(np.int64) - low] = True
+    found = np.flatnonzero(met) + low
+    return found.astype(values.dtype)
+
+
 def is_event(kinds: Array) -> Array:
     """Which kinds of rows are events."""
     return np.asarray(_IS_EVENT[kinds])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -46,13 +47,18 @@ def class_seconds(
     own = numbers(phases["self_seconds"])
     ranks = ranks_of(place, phases, len(table))
     run = keys(table, "segment", "engine")
-    seconds = {}
-    for word in Class:
-        mine = among(phases["class"], [word])
-        total, rows = (_sum(place[mine], values, ranks) for values in (own[mine], None))
-        known = (ranks > 0) & np.isin(run, run[rows > 0])
-        seconds[str(word)] = np.where(known, total, np.nan)
-    found = pd.DataFrame(seconds, index=table.index)
+    words = [str(word) for word in Class]
+    class_ = pd.Categorical(phases["class"], categories=words).codes
+    shape, cell = (len(table), len(words) + 1), place * (len(words) + 1) + class_ + 1
+    total, rows = (
+        np.bincount(cell, values, math.prod(shape)).reshape(shape)[:, 1:] for values in (own, None)
+    )
+    mean = total / np.maximum(ranks, 1.0)[:, None]
+    known = {
+        word: (ranks > 0) & np.isin(run, run[count > 0])
+        for word, count in zip(words, rows.T, strict=True)
+    }
+    found = pd.DataFrame(mean, table.index, words).where(pd.DataFrame(known, table.index))
     broken = place[np.isnan(own)]  # a timer is missing: where its time went is unknown as well
     found.iloc[broken] = np.nan
     if recorded:

@@ -19,6 +19,7 @@ import pandas as pd
 from dsprof.events import Class, Kind
 from dsprof.recording.bulk import FORGOTTEN, LONGEST, Bulk, Columns, Process
 from dsprof.recording.layout import CLASSES
+from dsprof.recording.table import distinct
 from dsprof.run import spans
 from dsprof.run.classes import P2P
 from dsprof.run.phases import CLOSING, COLUMNS, first_present
@@ -190,7 +191,7 @@ class Recorded:
 
     def _times(self, processes: Sequence[Process], segment: int) -> pd.DataFrame:
         each = [_visits(one.steps) for one in processes]
-        visits = np.unique(np.concatenate(each))
+        visits = distinct(np.concatenate(each))
         total, known, at = (np.zeros(len(visits), kind) for kind in (float, int, np.int64))
         file, line = (np.full(len(visits), -1) for _ in range(2))
         for process, visit in reversed(list(zip(processes, each, strict=True))):
@@ -316,7 +317,7 @@ def _seconds(nanoseconds: Array) -> Numbers:
 
 
 def _last_steps(columns: Columns) -> Iterator[tuple[int, int]]:
-    for engine in np.unique(columns["engine"]):
+    for engine in distinct(columns["engine"]):
         yield int(engine), int(columns["step"][columns["engine"] == engine].max())
 
 
@@ -385,7 +386,7 @@ def _woven(processes: Sequence[Process], parts: Sequence[_Part]) -> Columns:
 
 
 def _of_segment(processes: Sequence[Process], parts: Sequence[_Part]) -> Columns:
-    visits = np.unique(np.concatenate([part.visits for part in parts]))
+    visits = distinct(np.concatenate([part.visits for part in parts]))
     width = len(parts)
     lengths = np.zeros((len(visits), width), np.int32)
     for n, part in enumerate(parts):

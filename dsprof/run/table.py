@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dsprof.events import COLUMNS
+from dsprof.recording.table import distinct
 
 WORDS: Final = ("kind", "name", "raw", "host", "source", "pattern", "timers")
 SURE: Final = ("segment", "engine", "record")  # never missing
@@ -111,6 +112,14 @@ def runs(*columns: npt.ArrayLike) -> Codes:
     return np.flatnonzero(new)
 
 
+def places(column: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:
+    """Each whole number once, in order, and which of them every row is."""
+    heads = runs(column)
+    known = distinct(column[heads])
+    codes = np.searchsorted(known, column[heads])
+    return known, np.repeat(codes, np.diff(heads, append=len(column)))
+
+
 def positions(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> Codes:
     """Row of `table` (sorted by `columns`, each key once) that each of `rows` belongs to, or -1.
 
@@ -131,7 +140,7 @@ def _codes(table: Sequence[Codes], rows: Sequence[npt.NDArray[Any]]) -> tuple[Co
     sought = np.zeros(len(rows[0]), np.int64)
     outside = np.zeros(len(sought), bool)
     for one, other in zip(table, rows, strict=True):
-        known = np.unique(one)
+        known = distinct(one)
         dense = bool(known[-1] - known[0] < 2 * len(known) + 1000)
         base = np.arange(known[0], known[-1] + 1) if dense else known
         there = there * len(base) + np.searchsorted(base, one)
