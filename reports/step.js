@@ -86,7 +86,7 @@ function icicleOf(track, figure, totals, step) {
   const real = [all, ...totals, rest];
   const notes = ["all of it", ...[...own].map((value, i) => `self ${seconds(value)} · ${theme.labels[classes[i]] ?? classes[i]}`), "no timer covers it"];
   for (const [timer, phase] of shared) notes[timer + 1] += `<br>${seconds(totals[phase])} of it drawn as ${escaped(names[phase])}`;
-  const words = ["", ...classes.map((word) => ` · ${theme.short[word] ?? word}`), ""];
+  const words = ["", ...classes.map((word, i) => (parents.includes(i) ? "" : ` · ${theme.short[word] ?? word}`)), ""];
   const trace = figure.data[0];
   return {
     ...figure,
@@ -177,7 +177,7 @@ function pairsOf(track, row) {
   const list = element("dl", "", { class: "pairs" });
   const said = [["held back by", track.bounds[track.bound[row]]]];
   for (const name of [...track.measures, ...track.classes])
-    if (Number.isFinite(track[name][row])) said.push([measureWords(track, name), cellOf(name, track[name][row])]);
+    if (Number.isFinite(track[name][row])) said.push([measureWords(track, name), cellOf(name, partOf(track, name, row))]);
   if (track.loss_broken?.[row]) said.push(["loss", Number.isNaN(track.loss?.[row] ?? NaN) ? "nan" : "inf"]);
   for (const [label, value] of said) {
     const pair = element("div");
@@ -185,6 +185,12 @@ function pairsOf(track, row) {
     list.append(pair);
   }
   return list;
+}
+
+/* A number of one step; what its timers leave of the whole step is other time. */
+function partOf(track, name, row) {
+  const left = name === "other" ? (track.whole_seconds?.[row] ?? NaN) - track.seconds[row] : NaN;
+  return track[name][row] + (left > 0 ? left : 0);
 }
 
 function phasesOf(track, row) {

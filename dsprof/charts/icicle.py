@@ -37,6 +37,8 @@ def icicle(
     seconds = np.concatenate([[whole], values, [rest]])
     drawn = np.concatenate([[whole], _fit(table, once, whole), [rest]])
     notes = _notes(table, values)
+    above = set(parents)  # what lies in these may be of other classes
+    words = ["unknown" if i in above else role for i, role in zip(ids, roles, strict=True)]
     shown = [i for i, s in enumerate(drawn) if s > 1e-3 * whole or i == 0]
     trace = {
         "type": "icicle",
@@ -44,7 +46,7 @@ def icicle(
         "labels": [labels[i] for i in shown],
         "parents": [parents[i] for i in shown],
         "values": numbers(drawn[shown], 7),
-        "text": [_text(float(seconds[i]), whole, roles[i]) for i in shown],
+        "text": [_text(float(seconds[i]), whole, words[i]) for i in shown],
         "customdata": [notes[i] for i in shown],
         "branchvalues": "total",
         "sort": False,
@@ -59,10 +61,10 @@ def icicle(
         "meta": shown,
     }
     room = {"l": 0, "r": 0, "t": 4, "b": 4}
-    words = {"minsize": SMALLEST, "mode": "hide"}  # smaller ones are in the tooltip and the table
+    fitting = {"minsize": SMALLEST, "mode": "hide"}  # smaller ones are in the tooltip and the table
     return {
         "data": [trace],
-        "layout": layout(_height(table, shown), margin=room, uniformtext=words),
+        "layout": layout(_height(table, shown), margin=room, uniformtext=fitting),
     }
 
 

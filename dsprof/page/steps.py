@@ -123,21 +123,29 @@ def _lead(steps: pd.DataFrame, noun: str, lines: Lines) -> list[str | Cell]:
         return [f"The source tells no {noun} times."]
 
     def at(percent: int) -> Cell:
-        row = _nearest(main["seconds"], percent)
-        return Cell(format_seconds(main["seconds"].iloc[row]), among=lines(main.iloc[[row]]))
+        rows = main.iloc[_nearest(main["seconds"], percent)]
+        return Cell(format_seconds(rows["seconds"].mean()), among=lines(rows))
 
     ends = [at(percent) for percent in (5, 50, 95)]
     if len(main) >= 20 and len({end.text for end in ends}) == 1:
         return [f"9 of 10 {noun}s take ", ends[1], ".", _two_times(steps, main, noun)]
-    said: list[str | Cell] = [f"Half of the {noun}s take ", ends[1], " or less"]
+    said: list[str | Cell] = [f"Half of the {_which(steps, main, noun)} take ", ends[1], " or less"]
     said += [", 9 of 10 between ", ends[0], " and ", ends[2], "."] if len(main) >= 20 else ["."]
     return [*said, _two_times(steps, main, noun)]
 
 
-def _nearest(seconds: pd.Series, percent: int) -> int:
-    """Position of the number that so many percent of all numbers do not exceed."""
+def _which(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
+    """The steps that a median is of: all, or those alone whose whole time is told."""
+    if (main["seconds"] == steps.loc[main.index, "seconds"]).all():
+        return f"{noun}s"
+    return f"{words.count_of(len(main), noun)} whose whole time is told"
+
+
+def _nearest(seconds: pd.Series, percent: int) -> np.ndarray:
+    """Positions of the numbers that so many percent do not exceed; two in the middle of many."""
     order = np.argsort(seconds.to_numpy(dtype=float), kind="stable")
-    return int(order[max(0, -(-len(order) * percent // 100) - 1)])
+    at = max(0, -(-len(order) * percent // 100) - 1)
+    return order[at : at + (2 if percent == 50 and len(order) % 2 == 0 else 1)]
 
 
 def _two_times(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:

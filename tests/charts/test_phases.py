@@ -154,3 +154,12 @@ def test_ranks_that_differ_by_nothing_show_no_pattern() -> None:
     trace = rank_map(table)["data"][0]
     assert trace["zmax"] >= 0.02 * table.to_numpy().max()
     assert np.abs(np.array(trace["z"])).max() < 1e-9
+
+
+def test_what_holds_other_phases_is_not_called_by_the_class_of_its_own_time() -> None:
+    table = phase_table(made(3).phases, made(3).steps)
+    assert table
+    (trace,) = icicle(table, table.mean(), None)["data"]
+    said = dict(zip(trace["labels"], trace["text"], strict=True))
+    assert said["backward"].count("·") == 1
+    assert said["backward_inner"].endswith("· compute")

@@ -181,6 +181,7 @@ def test_the_median_of_the_page_is_that_of_the_terminal() -> None:
     steps = run.steps.assign(
         seconds=[900.0] * 3 + [float(n) for n in range(4, 12)],
         seconds_from=["clock"] * 3 + ["logged"] * 8,  # the slow ones are of another source
+        whole_seconds=float("nan"),
     )
     run.__dict__["steps"] = steps
     median = overview(run).median
@@ -188,6 +189,20 @@ def test_the_median_of_the_page_is_that_of_the_terminal() -> None:
     assert median < 100  # the slow steps are not of its kind
     lead = time_section(0, steps, many=False).words
     assert lead == f"Half of the steps take {format_seconds(median)} or less."
+
+
+def test_a_median_of_few_whole_steps_says_of_how_many_and_is_that_of_the_terminal() -> None:
+    from dsprof.text.overview import overview
+    from dsprof.units import format_seconds
+
+    run = made(12)
+    whole = [float("nan")] * 8 + [20.0, 10.0, 40.0, 31.0]
+    run.__dict__["steps"] = run.steps.assign(whole_seconds=whole, whole_from="throughput")
+    median = overview(run).median
+    assert median == pytest.approx(25.5)
+    lead = time_section(0, run.steps, many=False).words
+    told = f"the 4 steps whose whole time is told take {format_seconds(median)} or less."
+    assert lead.startswith(f"Half of {told}")
 
 
 def test_a_loss_that_is_told_and_no_number_is_known_as_such() -> None:

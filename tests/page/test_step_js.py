@@ -50,3 +50,9 @@ def test_phases_are_fitted_into_the_step_as_in_python() -> None:
     values = table.mean()
     drawn = said(f"fit({json.dumps(table.parents)}, {json.dumps(values.tolist())}, 1.5)")
     assert drawn == pytest.approx(_fit(table, values, 1.5))
+
+
+def test_what_the_timers_leave_of_a_whole_step_is_other_time() -> None:
+    track = "{ seconds: [2, 2], whole_seconds: [5, NaN], other: [0.5, 0.5] }"
+    assert said(f"[0, 1].map((row) => partOf({track}, 'other', row))") == [3.5, 0.5]
+    assert said(f"[partOf({track}, 'seconds', 0)]") == [2.0]
