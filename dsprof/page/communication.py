@@ -40,7 +40,9 @@ def comm_section(run: Run) -> Section:
     best = ceiling(sizes, run.meta.get("link_bytes_per_second"))
     table = _comm_table(comm, sizes, best[0] if best else None, unit)
     figure = bandwidths(sizes, best, unit)
-    lead: list[str | Cell] = [f"{_covers(comm, steps)} Bus bandwidth as nccl-tests defines it."]
+    lead: list[str | Cell] = [
+        f"{_covers(comm, steps, run.steps)} Bus bandwidth as nccl-tests defines it."
+    ]
     if left:
         lead.append(
             f" {words.count_of(left, 'call')} before the first step or behind the last: left out."
@@ -85,13 +87,16 @@ def _inside(comm: pd.DataFrame, steps: pd.DataFrame) -> tuple[pd.DataFrame, int 
     return comm, None
 
 
-def _covers(comm: pd.DataFrame, steps: int | None) -> str:
+def _covers(comm: pd.DataFrame, steps: int | None, known: pd.DataFrame) -> str:
     """What the numbers are sums or means of."""
     tables = bool(comm["total"].any())
     what = "summary tables, which count from the start" if tables else "single calls"
     if steps is None:
         return f"Sums of one rank since the start, from {what}: no step tells what one step takes."
-    return f"Mean of one rank and one step, over {words.count_of(steps, 'step')}, from {what}."
+    first = len(known) and (tables or (comm["step"] == known["step"].iloc[0]).any())
+    which = ", the first one, which also warms up, among them" if steps > 1 and first else ""
+    count = words.count_of(steps, "step")
+    return f"Mean of one rank and one step, over {count}{which}, from {what}."
 
 
 def _comm_table(comm: pd.DataFrame, sizes: pd.DataFrame, best: float | None, unit: str) -> Table:

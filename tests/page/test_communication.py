@@ -93,3 +93,8 @@ def test_a_call_behind_the_last_step_adds_no_step() -> None:
     section = comm_section(with_calls(*calls))
     assert "over 40 steps" in section.words
     assert cells(section)[0][2] == "1"
+
+
+def test_a_mean_over_the_warm_up_says_that_it_is_among_its_steps() -> None:
+    section = comm_section(dsprof.load(SAMPLES / "comms_verbose_0.19.8.log"))
+    assert "the first one, which also warms up, among them" in section.words
