@@ -214,8 +214,8 @@ def hang(facts: Facts) -> list[Finding] | str:
         if missing is not None
         else f"Rank {behind} had started the fewest collectives: it is the one that did not come."
         if behind is not None
-        else "The rank that does not report a timeout is the one to look at: it never arrived. "
-        "Medium confidence: which one that is cannot be read off these lines."
+        else "A rank that never arrived may be one of those that report none, or of those that "
+        "this source does not show. Medium confidence: which one cannot be read off these lines."
     )
     sure = behind is not None
     behind = missing if behind is None else behind

@@ -35,6 +35,7 @@ class Skips:
     streak: int  # steps up to the last one, all of them skipped
     at_start: bool | None  # they came before any update that went well, and are over
     evidence: tuple[Evidence, ...]
+    engine: int | None = None  # None: not told apart
 
 
 def overflow_streak(facts: Facts) -> list[Finding] | str:
@@ -51,14 +52,18 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     if not (many or endless):
         return []
     going_on = endless or skips.recent / max(1, skips.recent_of) >= OVERFLOW_CRITICAL
-    seconds = share * facts.step_seconds if facts.step_seconds else None
+    apart = skips.engine is not None and len(facts.run.steps["engine"].unique()) > 1
+    judged = not apart or skips.engine in facts.steps["engine"].to_numpy()
+    seconds = share * facts.step_seconds if facts.step_seconds and judged else None
+    whose = f" of engine {skips.engine}" if apart else ""
     last = f", the last {skips.streak:,} all" if 0 < skips.streak < skips.total and endless else ""
     return [
         Finding(
             rule="overflow-streak",
             severity=Severity.CRITICAL if going_on else Severity.WARNING,
-            title=f"{skips.total:,} of {skips.of:,} steps were skipped{last}: gradients overflowed",
-            summary=f"{format_share(share)} of the steps so far taught the model nothing"
+            title=f"{skips.total:,} of {skips.of:,} steps{whose} were skipped{last}: "
+            "gradients overflowed",
+            summary=f"{format_share(share)} of the steps{whose} so far taught the model nothing"
             + (f", {format_seconds(seconds)} of each step's time on average. " if seconds else ". ")
             + _since_then(skips),
             share=share if seconds else None,
@@ -198,7 +203,9 @@ def _skips(facts: Facts) -> Skips | None:
     steps = facts.run.steps
     known = steps[steps["skipped"].notna()]
     if len(known):
-        return _counted(known)
+        launch = known[known["segment"] == known["segment"].iloc[-1]]
+        of_engines = [_counted(part) for _, part in launch.groupby("engine", sort=True)]
+        return max(of_engines, key=lambda skips: skips.total / skips.of)
     flags = steps[steps["overflow"].notna()]
     over = flags[flags["overflow"].astype(bool)]
     if over.empty or _overflows(facts)["step"].isna().any():
@@ -220,13 +227,12 @@ def _skips(facts: Facts) -> Skips | None:
     )
 
 
-def _counted(known: pd.DataFrame) -> Skips:
-    """From the cumulative counter: since step 0, or since the first row if that is worse.
+def _counted(part: pd.DataFrame) -> Skips:
+    """From the cumulative counter of one engine, since step 0.
 
-    (A resumed job may count from its restart, though its steps do not.)
+    Since the first row where the log joins late and that is worse: a resumed job may count
+    from its restart, though its steps do not.
     """
-    part = known[known["segment"] == known["segment"].iloc[-1]]
-    part = part[part["engine"] == part["engine"].iloc[0]]
     last = part.iloc[-1]
     quiet = part[part["skipped"] == last["skipped"]].iloc[0]
     middle = part[part["step"] >= (part["step"].iloc[0] + last["step"]) / 2].iloc[0]
@@ -245,6 +251,7 @@ def _counted(known: pd.DataFrame) -> Skips:
         last=int(quiet["step"]) if still else None,
         streak=_all_skipped(part),
         at_start=_at_start(part, still=still),
+        engine=int(last["engine"]),
         evidence=tuple(
             row_evidence(row, f"step {int(row['step'])}: {int(row['skipped'])} skipped so far")
             for row in shown

@@ -81,7 +81,7 @@ def optimizer_bound(facts: Facts) -> list[Finding] | str:
     if facts.run.config.get("offload_optimizer") in ("cpu", "nvme"):
         return "the optimizer is offloaded: offload-bound judges it"
     shard = _shard_optimizer(facts)
-    return _too_large(
+    found = _too_large(
         facts,
         Limit(
             "optimizer-bound",
@@ -97,6 +97,35 @@ def optimizer_bound(facts: Facts) -> list[Finding] | str:
             *shard,
             *fused_optimizer(facts),
         ),
+    )
+    untimed = _untimed_step(facts)
+    if isinstance(found, str) or not untimed:
+        return found
+    return [_of_step(one, untimed) for one in found]
+
+
+def _untimed_step(facts: Facts) -> float:
+    """Seconds of step() in none of the timers inside it, where they are most of its class."""
+    if facts.breakdown is None:
+        return 0.0
+    rows = facts.phases_of("optimizer")
+    outer = rows[(rows.index == "step") & (rows["shown"] < rows["held"])]
+    seconds = float(outer["seconds"].sum())
+    return seconds if 2 * seconds > float(rows["seconds"].sum()) else 0.0
+
+
+def _of_step(found: Finding, untimed: float) -> Finding:
+    """The finding, where most of it is no update of parameters that a timer shows."""
+    return replace(
+        found,
+        title=f"{format_share(found.share or 0.0)} of a step is step(), most of it in none of its "
+        "timers",
+        summary=f"{found.summary} {format_seconds(untimed)} lie beside the timers inside step(): "
+        "looking for overflows, the gradient norm and the all-reduces of both are there. Medium "
+        "confidence: nothing times them apart.",
+        advice=found.advice[:1],  # what halves the calls of step(), whatever they do
+        gain=promise(0.5 * (found.seconds_per_step or 0.0)),
+        confidence="medium",
     )
 
 

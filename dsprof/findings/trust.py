@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from dsprof.analysis.breakdown import breakdown_of, engines, main_steps
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import record
 from dsprof.findings.facts import (
@@ -278,16 +279,40 @@ def _healthy(facts: Facts, abstained: Sequence[str]) -> Finding:
     )
     few = len(facts.steps) < FEW_STEPS
     silent = f" Not judged: {', '.join(abstained)}." if abstained else ""
+    judged, others = _engines(facts)
+    why = " Low confidence: the rules judge one engine." if others else ""
+    why = why or (" Medium confidence: few steps." if few else "")
     return Finding(
         rule="healthy",
         severity=Severity.INFO,
-        title=f"Nothing holds this run back: compute is {format_share(share)} of a step{said}",
+        title=f"Nothing holds {judged} back: compute is {format_share(share)} of a step{said}",
         summary=f"A step takes {format_seconds(facts.breakdown.seconds)} ({facts.windows}): "
         f"{', '.join(parts)}. All but {format_share(UNACCOUNTED_WARNING)} at most is accounted "
-        f"for, and no other rule found anything to mend.{silent}"
-        + (" Medium confidence: few steps." if few else ""),
+        f"for, and no other rule found anything to mend.{others}{silent}{why}",
         evidence=phase_evidence(facts.breakdown.phases),
-        confidence="medium" if few else "high",
+        confidence="low" if others else "medium" if few else "high",
+    )
+
+
+def _engines(facts: Facts) -> tuple[str, str]:
+    """What is judged, and what the steps of the engines that are not take, class by class."""
+    known = list(engines(facts.run.steps))
+    told = [f" Engine {engine} is not judged: {_taken_by(facts, engine)}." for engine in known[1:]]
+    return (f"engine {known[0]}" if known else "this run"), "".join(told)
+
+
+def _taken_by(facts: Facts, engine: int) -> str:
+    steps = facts.run.steps
+    part = breakdown_of(main_steps(steps[steps["engine"] == engine]), facts.run.phases)
+    if part is None or not part.seconds:
+        return "nothing says how long its steps take"
+    shares = [
+        f"{name} {format_share(seconds / part.seconds)}"
+        for name, seconds in part.classes.items()
+        if seconds
+    ]
+    return f"its step takes {format_seconds(part.seconds)}, " + (
+        ", ".join(shares) or "no timer says for what"
     )
 
 

@@ -169,3 +169,11 @@ def test_clipping_that_the_engine_prints_as_set_is_not_advised() -> None:
     rows = [metric("loss", step, math.nan) for step in range(1, 5)]
     found = one(run_of(rows, gradient_clipping="1.0"), "nan-loss")
     assert not any(advice.setting == "gradient_clipping" for advice in found.advice)
+
+
+def test_of_several_engines_the_one_that_skips_most_is_told() -> None:
+    rows = skipped((10, 0), (20, 0)) + [
+        row | {"engine": 1} for row in skipped((10, 5), (15, 7), (20, 10))
+    ]
+    found = one(run_of(rows), "overflow-streak")
+    assert found.title == "10 of 20 steps of engine 1 were skipped: gradients overflowed"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from dsprof.events import Severity
+from dsprof.run import load
 from tests.findings.plants import WELL, metric, one, phase, run_of, silent, steps, why
 
 
@@ -118,3 +121,20 @@ def test_a_timer_of_saving_is_believed_before_time_stamps() -> None:
 
 def test_without_checkpoint_lines_nothing_is_said() -> None:
     assert "checkpoint" in (why(run_of(steps(20, WELL)), "checkpoint-stall") or "")
+
+
+_AT = "[2024-05-01 12:00:{:02},000] [INFO] [logging.py:96:log_dist] [Rank 0] time (ms) | "
+_INSIDE = "optimizer_allgather: 1.00 | optimizer_gradients: 1.00 | optimizer_step: {}.00"
+_WHOLE = "fwd: 300.00 | bwd: 201.00 | bwd_inner: 200.00 | bwd_allreduce: 1.00 | step: 400.00"
+
+
+@pytest.mark.parametrize(("update", "own"), [(20, False), (390, True)])
+def test_what_step_holds_beside_its_timers_is_not_called_the_optimizer(
+    tmp_path: Path, update: int, own: bool
+) -> None:
+    log = tmp_path / "run.log"
+    lines = [_AT.format(n) + said for n in range(9) for said in (_INSIDE.format(update), _WHOLE)]
+    log.write_text("\n".join(lines) + "\n")
+    found = one(load([log]), "optimizer-bound")
+    assert ("own work" in found.title) is own
+    assert ("378 ms lie beside the timers" in found.summary) is not own

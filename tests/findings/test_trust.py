@@ -191,3 +191,13 @@ def test_the_rules_are_those_of_the_contract() -> None:
         "untrustworthy-timers",
     ]
     assert set(RULES) == set(contract)  # healthy is asked after all of them
+
+
+def test_of_two_engines_only_the_judged_one_is_called_well_and_with_low_confidence() -> None:
+    other = WELL | {"forward": 0.04, "backward_inner": 0.06, "backward_allreduce": 0.56}
+    rows = steps(40, WELL) + [row | {"engine": 1} for row in steps(40, other, seconds=0.8)]
+    found = one(run_of(rows), "healthy")
+    assert found.title.startswith("Nothing holds engine 0 back")
+    assert found.confidence == "low"
+    assert "Engine 1 is not judged: its step takes 800 ms" in found.summary
+    assert "communication 75 %" in found.summary
