@@ -12,7 +12,7 @@ import pandas as pd
 from dsprof.page.model import Place
 
 if TYPE_CHECKING:
-    from dsprof.findings import Finding
+    from dsprof.findings import Advice, Finding
     from dsprof.run import Run
 
 SETTINGS: Final = 2000  #: keys shown
@@ -49,11 +49,14 @@ def settings(run: Run) -> list[Setting]:
     job = list(_of_job(rows, run.config.get("ds_config")))
     own = {setting.key for setting in job}
     printed = [s for s in _printed(rows) if s.key not in own]
-    found = [s._replace(advised=advice.get(s.key, "")) for s in (job + printed)[:SETTINGS]]
+    found = [
+        s._replace(advised=advice[s.key].to if s.key in advice else "")
+        for s in (job + printed)[:SETTINGS]
+    ]
     named = {setting.key for setting in found}
     unset = [
-        Setting(key, "not set, as far as the source tells", to, None)
-        for key, to in advice.items()
+        Setting(key, _unset(change), change.to, None)
+        for key, change in advice.items()
         if key not in named and _KEY.fullmatch(key)
     ]
     return sorted(found + unset, key=lambda s: (not s.advised, s.told != _JOB, s.key))
@@ -77,8 +80,13 @@ def _real(setting: Setting, lines: Mapping[int, str]) -> Place | None:
     return Place(source, next(above, setting.until))
 
 
-def _advised(findings: list[Finding]) -> dict[str, str]:
-    return {a.setting: a.to for f in reversed(findings) for a in f.advice if a.setting}
+def _unset(change: Advice) -> str:
+    """The value of a key that no line sets, as the finding knows it from what the run did."""
+    return f"{change.now}; no line sets it" if change.now else "not set, as far as the source tells"
+
+
+def _advised(findings: list[Finding]) -> dict[str, Advice]:
+    return {a.setting: a for f in reversed(findings) for a in f.advice if a.setting}
 
 
 def _printed(rows: pd.DataFrame) -> Iterator[Setting]:

@@ -304,6 +304,13 @@ def test_advice_for_a_key_that_is_not_set_is_shown_as_such() -> None:
     assert settings(run)[0].value == "not set, as far as the source tells"
 
 
+def test_a_key_whose_value_a_finding_knows_is_not_said_to_be_unset() -> None:
+    run = made(5)
+    advice = (Advice("comms_logger.enabled", "true", "false", "it waits for each call"),)
+    run.__dict__["findings"] = [finding(advice=advice)]
+    assert settings(run)[0][1:3] == ("true; no line sets it", "false")
+
+
 def test_the_chart_of_steps_is_left_out_where_no_step_ended() -> None:
     section = time_section(0, made(3).steps.iloc[:0], many=False)
     assert section.why
