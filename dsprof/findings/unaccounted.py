@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -81,6 +81,8 @@ def _no_timer(facts: Facts) -> list[Finding]:
             + (
                 f"inside {known.index[0]}, but in no part of it that is timed"
                 if within
+                else "in no timer, by the time stamps of the lines"
+                if _by_the_clock(facts)
                 else "explained by no timer"
             ),
             summary=f"{format_seconds(seconds)} of "
@@ -306,9 +308,21 @@ def _comms_logger(facts: Facts) -> tuple[Advice, ...]:
     )
 
 
+_BETWEEN_STEPS: Final = (
+    " Loading data, saving, evaluating, logging, a host that stalls, or a phase whose timer is "
+    "missing: the log cannot say which."
+)
+
+
+def _by_the_clock(facts: Facts) -> bool:
+    return bool(facts.steps["seconds_from"].eq("clock").any())
+
+
 def _suspects(facts: Facts) -> str:
     if facts.run.is_recording:
         return " What the script does between the recorded phases has no time of its own."
+    if _by_the_clock(facts):
+        return _BETWEEN_STEPS
     if facts.is_pipeline:
         return " DeepSpeed's pipeline engine does not time gradient reduction: it may be in here."
     if facts.steps["seconds_from"].isin(["logged", "throughput"]).any():
@@ -320,7 +334,13 @@ def _suspects(facts: Facts) -> str:
 
 
 def _step_line(facts: Facts) -> tuple[Evidence, ...]:
-    """The line that states the time of the last step, or the rate that it follows from."""
+    """The line that states the time of the last step, or the rate that it follows from.
+
+    By the clock: the first and the last line of those whose time stamps are compared.
+    """
+    if _by_the_clock(facts):
+        ends = facts.steps.iloc[[0, -1]]
+        return tuple(row_evidence(row, _stamped(row)) for _, row in ends.iterrows())
     row = facts.steps.iloc[-1]
     step, takes = f"step {whole(row['step']):,}", format_seconds(row["seconds"])
     metric = _STATED.get(str(row["seconds_from"]), "")
@@ -333,6 +353,11 @@ def _step_line(facts: Facts) -> tuple[Evidence, ...]:
     rate = last["value"]
     batch = format_count(round(rate * row["seconds"]))
     return (row_evidence(last, f"{step}: {format_count(rate)} samples/s, so {batch} take {takes}"),)
+
+
+def _stamped(row: pd.Series[Any]) -> str:
+    at = "" if pd.isna(row["at"]) else f" is stamped {row['at']:%H:%M:%S}"
+    return f"step {whole(row['step']):,}{at}"
 
 
 def _lines_of(facts: Facts, row: pd.Series, metric: str) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.run.bars import bar_seconds
+from dsprof.run.between import untimed
 from dsprof.run.bound import bound_of
 from dsprof.run.classes import class_seconds, excess_of, mixed_seconds, timed_steps
 from dsprof.run.table import (
@@ -93,6 +94,8 @@ def steps(
     clock = pd.Series(np.nan, table.index) if counted else _clock(table)
     sums = classes.where(timed_steps(table, phases))
     _rates(table, sums, clock, _batch_sizes(events, table, config), config)
+    if not (counted or recorded):
+        _by_the_clock(table, events)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
     if config.get("world_size") == 1:
@@ -195,6 +198,18 @@ def _rates(
     per_gpu = table["tokens_per_second_gpu"] * _number(config, "world_size")
     per_sample = table["samples_per_second"] * _number(config, "seq_length")
     table["tokens_per_second"] = table["tokens_per_second"].fillna(per_gpu).fillna(per_sample)
+
+
+def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
+    """Where timers alone tell, `whole_seconds` by the clock, where it is sure of more than them."""
+    parts = [table["segment"], table["engine"]]
+    stated = table["whole_seconds"].notna().groupby(parts).transform("any")
+    alone = table["seconds_from"].eq("timers").fillna(False) & ~stated
+    known = table["seconds"].where(alone)
+    whole_ = known + untimed(events, table.assign(known=known))
+    table["whole_seconds"] = table["whole_seconds"].fillna(whole_)
+    way = table["whole_from"].astype("str").mask(whole_.notna(), "clock")
+    table["whole_from"] = way.astype("category")
 
 
 def _in_one_way(
@@ -313,7 +328,8 @@ def whole_steps(steps_: pd.DataFrame) -> pd.DataFrame:
 
     Timers leave out what nobody timed, such as loading data: where a source prints them for
     every step and a rate for some, `seconds` of `Run.steps` is the sum of the timers. Here it
-    is the whole step, and what the timers leave of it is `other`.
+    is the whole step, and what the timers leave of it is `other`. Where the clock shows more time
+    than both, that too belongs to the whole (see `dsprof.run.between`).
     """
     rows = steps_[steps_["whole_seconds"].notna()]
     untimed = (rows["whole_seconds"] - rows["seconds"]).clip(lower=0.0)

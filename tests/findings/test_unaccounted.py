@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from dsprof.events import Severity
@@ -166,3 +167,19 @@ def test_megatron_on_deepspeed_is_told_deepspeed_s_setting() -> None:
     rows = [row | {"pattern": "megatron.iteration"} for row in steps(3, {})]
     found = one(run_of([*rows, engine]), "unaccounted-time")
     assert found.advice[0].setting == "wall_clock_breakdown"
+
+
+def test_time_between_the_steps_is_never_healthy_and_shown_by_two_stamped_lines() -> None:
+    rows = steps(20, WELL)
+    lines = [metric("lr", step, 0.1) for step in range(1, 21)]
+    for step, line in enumerate(lines, 1):
+        line["at"] = pd.Timestamp("2024-05-01", tz="UTC") + pd.Timedelta(seconds=4 * step)
+    timed = [row for row in rows if row.get("name") not in ("step_seconds", "samples_per_second")]
+    run = run_of(timed + lines, world_size=2, zero_stage=1)
+    found = findings_of(run)[0]
+    assert found.title == "75 % of a step is in no timer, by the time stamps of the lines"
+    assert [proof.text for proof in found.evidence] == [
+        "step 2 is stamped 00:00:08",
+        "step 20 is stamped 00:01:20",
+    ]
+    assert "healthy" not in rules(run)

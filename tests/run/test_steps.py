@@ -411,3 +411,65 @@ def test_classes_always_add_up_to_the_step(parts: list[float], seconds: float) -
     if step[list(CLASSES)].notna().any():
         assert step[list(CLASSES)].sum() == pytest.approx(seconds)
         assert (step[list(CLASSES)].dropna() >= 0).all()
+
+
+def stamped(step: int, second: float) -> dict[str, Any]:
+    at = pd.Timestamp("2024-05-01", tz="UTC") + pd.Timedelta(seconds=second)
+    return metric("lr", step, 0.1, at=at)
+
+
+def paced(seconds: float, *, count: int = 12, more: tuple[dict[str, Any], ...] = ()) -> Run:
+    """Steps of 0.8 s of timers, each line stamped `seconds` after the one before."""
+    rows = [
+        row
+        for step in range(1, count + 1)
+        for row in (*timers("zero", step, **ENGINE, step=0.1), stamped(step, step * seconds))
+    ]
+    return run_of(*rows, *more)
+
+
+def test_time_between_the_steps_that_no_timer_holds_is_told_by_the_clock() -> None:
+    steps = paced(4.0).steps
+    assert (steps["seconds"] - 0.8).abs().max() < 1e-9
+    told = whole_steps(steps)
+    assert told["seconds"].to_list() == pytest.approx([4.0] * 12)
+    assert told["other"].to_list() == pytest.approx([3.2] * 12)
+    assert set(told["seconds_from"]) == {"clock"}
+
+
+def test_time_stamps_that_agree_with_the_timers_change_nothing() -> None:
+    assert paced(0.85).steps["whole_seconds"].isna().all()
+
+
+def test_a_few_time_stamps_of_whole_seconds_prove_nothing() -> None:
+    assert paced(1.0, count=5).steps["whole_seconds"].isna().all()
+
+
+def test_two_engines_that_take_turns_leave_nothing_untimed() -> None:
+    other = tuple({**row, "engine": 1} for row in timers("zero", 1, **ENGINE, step=0.1))
+    assert paced(4.0, more=other).steps["whole_seconds"].isna().all()
+
+
+def test_one_long_gap_belongs_to_no_average_step() -> None:
+    rows = [
+        row
+        for step in range(1, 21)
+        for row in (
+            *timers("zero", step, **ENGINE, step=0.1),
+            stamped(step, 0.8 * step + 60 * (step > 10)),
+        )
+    ]
+    assert run_of(*rows).steps["whole_seconds"].isna().all()
+
+
+def test_a_stretch_in_which_a_checkpoint_was_saved_does_not_count() -> None:
+    rows = [
+        row
+        for step in range(1, 21)
+        for row in (
+            *timers("zero", step, **ENGINE, step=0.1),
+            *([metric("checkpoint_begin", step, 0.0)] if step % 5 == 0 else []),
+            stamped(step, 0.8 * step + 60 * (step // 5)),
+        )
+    ]
+    assert run_of(*rows).steps["whole_seconds"].isna().all()
