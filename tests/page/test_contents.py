@@ -199,6 +199,7 @@ def test_a_median_of_few_whole_steps_says_of_how_many_and_is_that_of_the_termina
     whole = [float("nan")] * 8 + [20.0, 10.0, 40.0, 31.0]
     run.__dict__["steps"] = run.steps.assign(whole_seconds=whole, whole_from="throughput")
     median = overview(run).median
+    assert median is not None
     assert median == pytest.approx(25.5)
     lead = time_section(0, run.steps, many=False).words
     told = f"the 4 steps whose whole time is told take {format_seconds(median)} or less."

@@ -71,6 +71,6 @@ def test_training_that_goes_on_has_no_problem() -> None:
 
 
 def test_what_died_before_a_restart_is_an_earlier_failure() -> None:
-    again = {"segment": 1, "source": "again"}
+    again: dict[str, Any] = {"segment": 1, "source": "again"}
     run = run_of(ended(0), process(1), ended(0, **again))
     assert "earlier-failure" in [one.rule for one in run.findings]
