@@ -15,7 +15,7 @@ from dsprof.live.app import SCREENS, Live
 from dsprof.live.grid import Grid
 from dsprof.live.logview import LogView
 from dsprof.live.watch import Watch
-from tests.live.screens import app_of, drive, picture, settle, svg_of, text_of
+from tests.live.screens import app_of, drive, folder, picture, settle, svg_of, text_of
 from tests.live.test_log import step_line
 
 KEPT = Path(__file__).parent / "kept"
@@ -172,12 +172,13 @@ def test_frozen_means_frozen(tmp_path: Path) -> None:
     assert shown == [3, 4]
 
 
-def test_the_report_of_now_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_of_now_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     app = app_of()
-    monkeypatch.chdir(tmp_path)
+    here = Path(folder().name)  # what is watched has names relative to it
+    monkeypatch.chdir(here)
 
     def written() -> str:
-        return "".join(p.read_text(encoding="utf-8") for p in tmp_path.glob("dsprof-live-*.html"))
+        return "".join(p.read_text(encoding="utf-8") for p in here.glob("dsprof-live-*.html"))
 
     async def keys(pilot: Pilot[None]) -> None:
         await pilot.press("e")
