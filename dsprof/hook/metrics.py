@@ -23,6 +23,7 @@ class Metrics:
         self.scaled = scaled  # fp16: the loss is scaled, and steps can be skipped
         self.losses: list[float] = []
         self.given = False  # backward passes through us, so outputs need no look
+        self.returned = False  # the model returns its loss
         writer = timeline.writer
         self._values = writer.values
         self._loss, self._lr, self._grad_norm, self._loss_scale, self._skipped = map(
@@ -33,7 +34,15 @@ class Metrics:
         """A model that returns its loss; used where backward does not pass through us."""
         loss = loss_in(result)
         if getattr(loss, "requires_grad", False):  # else it is evaluation
+            before = len(self.losses)
             self.add(loss)
+            self.returned = self.returned or len(self.losses) > before
+
+    def backward_of(self, start: Any) -> None:
+        """What `backward` begins at is the loss, unless the model returned one: it may be
+        divided by the micro-batches by then."""
+        if not self.returned:
+            self.add(start)
 
     def loss(self, loss: Any) -> None:
         """The loss of one micro-batch, as given to backward."""

@@ -36,10 +36,11 @@ def _patch_backward(parts: Parts) -> None:
     timeline = parts.timeline
     phase = timeline.phase("backward", Class.COMPUTE)
 
-    def begin(*_: Any) -> Any:
+    def begin(args: Any, _: Any) -> Any:
         track = timeline.current
         if track is not parts.track or any(frame.phase == phase for frame in timeline.stack):
             return None
+        parts.metrics.backward_of(args[0])
         return timeline.enter(track, phase)
 
     def end(frame: Any) -> None:

@@ -46,6 +46,15 @@ def test_losses_are_the_same_to_the_last_bit(results: list[dict[str, Any]], kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_loss_that_the_model_does_not_return_is_what_backward_begins_at(
+    results: list[dict[str, Any]], rows: list[Rows], kind: str
+) -> None:
+    for result, rank in zip(results, rows, strict=True):
+        told = [float.fromhex(loss) for loss in result[kind]["watched"]]
+        assert list(rank.metric("loss").values()) == told
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_optimizer_step_closes_a_step_of_its_phases(rows: list[Rows], kind: str) -> None:
     for rank in rows:
         assert [row.step for row in rank.steps] == list(range(1, STEPS + 1)), kind
