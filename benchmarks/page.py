@@ -3,11 +3,13 @@
 A synthetic run of 100,000 steps and 64 ranks. Making the page is CPU time of this process;
 opening it is time of the clock, the best of several, beside the load of the machine while it
 was taken: on a busy machine it says what the machine did, not what the page does.
-`--whole` also writes that run twice and reads each with `dsprof report`: as 64 recordings (about
-4 GB), the form that tells of every rank, and as 64 log files (about 0.7 GB). The recordings are
-the hook's own `Writer`'s, one write a step: in each step and rank four spans (data, forward,
-backward, step), a collective blocked in backward, loss, learning rate and the hook's own cost,
-and the step itself: nine rows. They hold no samples of memory. `--steps` makes both shorter.
+`--whole` also writes that run and reads it with `dsprof report`: as 64 recordings (about 4 GB),
+the form that tells of every rank; as the one log (about 0.1 GB) that such a job leaves, in which
+rank 0 and the last rank print every step, with the least and the greatest time of all ranks; and as
+64 log files (about 0.7 GB), one a rank, which is more than a job prints. The recordings are the
+hook's own `Writer`'s, one write a step: in each step and rank four spans (data, forward, backward,
+step), a collective blocked in backward, loss, learning rate and the hook's own cost, and the step
+itself: nine rows. They hold no samples of memory. `--steps` makes all shorter, `--form` chooses.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -79,21 +81,18 @@ def _open(browser: object, page: Path) -> tuple[float, float]:
     return clock, float(told["TaskDuration"])
 
 
-def reported(
-    folder: Path, form: str, steps: int, write: Callable[[Path, int, int], None]
-) -> Iterator[Result]:
-    """`dsprof report` of one file a rank, to the page, in a fresh process."""
+def reported(folder: Path, form: str, steps: int) -> Iterator[Result]:
+    """`dsprof report` of the run, to the page, in a fresh process."""
     files = folder / f"{form}-{steps}"
     if not (files / "whole").exists():
         files.mkdir(parents=True, exist_ok=True)
-        for rank in range(RANKS):
-            write(files, rank, steps)
+        FORMS[form](files, steps)
         (files / "whole").touch()
     size = sum(file.stat().st_size for file in files.iterdir())
     page = folder / "whole.html"
     command = [sys.executable, "-m", "dsprof", "report", str(files), "-o", str(page)]
     one = cost.run(command)
-    told = f"{RANKS} {form}, {steps:,} steps, {size / 1e9:.2f} GB"
+    told = f"{form}, {RANKS} ranks, {steps:,} steps, {size / 1e9:.2f} GB"
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     yield _within(f"report of {told}, clock ({load})", one.wall, REPORTING)
     yield _within(f"the same, CPU time over {CORES} cores", one.cpu / CORES, REPORTING)
@@ -107,6 +106,11 @@ def _times(rank: int, steps: int) -> np.ndarray:
     slow = 1.3 if rank == RANKS // 4 else 1.0
     times: np.ndarray = made_of.gamma(40, 1 / 40, (steps, 4)) * [0.1, 0.2, 0.15, 0.05] * slow
     return times
+
+
+def _recordings(folder: Path, steps: int) -> None:
+    for rank in range(RANKS):
+        _record(folder, rank, steps)
 
 
 def _record(folder: Path, rank: int, steps: int) -> None:
@@ -134,7 +138,56 @@ def _record(folder: Path, rank: int, steps: int) -> None:
     writer.close()
 
 
-def _log(folder: Path, rank: int, steps: int) -> None:
+_SETUP = """\
+[2026-11-21 08:00:00,000] [INFO] [comm.py:753:mpi_discovery] Discovered MPI settings of \
+world_rank=0, local_rank=0, world_size={ranks}, master_addr=10.0.0.1, master_port=29500
+[2026-11-21 08:00:01,000] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed info: \
+version=0.14.4, git-hash=unknown, git-branch=unknown
+"""
+_STEP = """\
+{now},101] [INFO] [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.0001], \
+mom=[[0.9, 0.95]]
+{now},102] [INFO] [logging.py:96:log_dist] [Rank 0] time (ms) | fwd_microstep: {fwd:.2f} | \
+bwd_microstep: {bwd:.2f} | bwd_inner_microstep: {inner:.2f} | \
+bwd_allreduce_microstep: {reduce:.2f} | step_microstep: {update:.2f}
+{now},102] [INFO] [logging.py:96:log_dist] [Rank 0] time (ms) | fwd: {fwd:.2f} | bwd: {bwd:.2f} | \
+bwd_inner: {inner:.2f} | bwd_allreduce: {reduce:.2f} | step: {update:.2f}
+ iteration {step:8d}/{steps:8d} | consumed samples: {samples:12d} | \
+elapsed time per iteration (ms): {all:.1f} | learning rate: 1.000E-04 | global batch size:   512 | \
+lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: 0.900 | \
+number of skipped iterations:   0 | number of nan iterations:   0 | \
+samples per second: {rate:.3f} | TFLOPs: 55.00 |
+(min, max) time across ranks (ms):
+    forward-backward ...............................: ({least:.2f}, {most:.2f})
+    batch-generator ................................: (0.40, 0.90)
+    optimizer ......................................: ({update:.2f}, {slow:.2f})
+"""
+
+
+def _log(folder: Path, steps: int) -> None:
+    """What Megatron-DeepSpeed prints in every step: DeepSpeed on rank 0, Megatron on the last."""
+    begin = np.datetime64("2026-11-21T08:01:00")
+    with (folder / "job.log").open("w") as file:
+        file.write(_SETUP.format(ranks=RANKS))
+        for step, times in enumerate((_times(0, steps) * 1e3).tolist(), 1):
+            fwd, inner, reduce_, update = times
+            now = str(begin + step // 2).replace("T", " ")
+            both = fwd + inner + reduce_
+            told = {
+                "now": f"[{now}", "step": step, "steps": steps, "samples": 512 * step,
+                "fwd": fwd, "inner": inner, "bwd": inner + reduce_, "reduce": reduce_,
+                "update": update, "slow": 1.01 * update, "least": 0.99 * both, "most": 1.02 * both,
+                "all": both + update + 1, "rate": 512e3 / (both + update + 1), "loss": 3 + 5 / step,
+            }  # fmt: skip
+            file.write(_STEP.format(**told))
+
+
+def _logs(folder: Path, steps: int) -> None:
+    for rank in range(RANKS):
+        _log_of(folder, rank, steps)
+
+
+def _log_of(folder: Path, rank: int, steps: int) -> None:
     """Timers of every step as DeepSpeed prints them; rank 0 also prints the steps."""
     with (folder / f"rank{rank}.log").open("w") as file:
         for step, times in enumerate((_times(rank, steps) * 1e3).tolist(), 1):
@@ -147,6 +200,9 @@ def _log(folder: Path, rank: int, steps: int) -> None:
                 file.write(f"[Rank 0] step={step}, skipped=0, lr=[0.001], mom=[[0.9, 0.999]]\n")
 
 
+FORMS = {"recordings": _recordings, "log": _log, "logs": _logs}
+
+
 def _within(what: str, seconds: float, bar: float) -> Result:
     return Result(what, f"{seconds:.2f} s", f"< {bar:g} s", seconds < bar)
 
@@ -154,8 +210,9 @@ def _within(what: str, seconds: float, bar: float) -> Result:
 def main() -> int:
     """Prints every result; exit code 1 if one misses its bar."""
     choice = argparse.ArgumentParser(description=__doc__)
-    choice.add_argument("--whole", action="store_true", help="also the report of 64 files")
-    choice.add_argument("--steps", type=int, default=STEPS, help="of those files")
+    choice.add_argument("--whole", action="store_true", help="also the report of the whole run")
+    choice.add_argument("--form", choices=FORMS, help="only the report of this form of it")
+    choice.add_argument("--steps", type=int, default=STEPS, help="of that run")
     choice.add_argument("--folder", type=Path, help="where files are made and kept")
     asked = choice.parse_args()
     with tempfile.TemporaryDirectory() as passing:
@@ -163,12 +220,9 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         page = folder / "page.html"
         missed = 0
-        parts = [made(page), opened(page)]
-        if asked.whole:
-            parts += [
-                reported(folder, "recordings", asked.steps, _record),
-                reported(folder, "logs", asked.steps, _log),
-            ]
+        parts = [] if asked.form else [made(page), opened(page)]
+        forms = [asked.form] if asked.form else list(FORMS) if asked.whole else []
+        parts += [reported(folder, form, asked.steps) for form in forms]
         for part in parts:
             for result in part:
                 print(result, flush=True)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,13 +21,14 @@ import pyarrow as pa
 from dsprof.recording.layout import CLASSES, NAME_BITS, ROW, RowKind
 from dsprof.recording.read import Recording, Recordings, numbered
 from dsprof.recording.stream import Portion
-from dsprof.recording.table import DTYPES, SCHEMA, Array, distinct, is_event
+from dsprof.recording.table import DTYPES, SCHEMA, Array, is_event
+from dsprof.recording.told import Columns, Kept, Said, around_problems, told
 
 #: Ids from here on are classes: phases of steps whose spans are forgotten.
 FORGOTTEN: Final = 1 << NAME_BITS
 LONGEST: Final = 10**17  #: ns; what lasts longer (or is negative) is no time, and is told
-NEAR: Final = 100  #: steps before and behind a problem that are told
 _HEAD: Final = 32  # bytes of a row of a value that are not zero
+_METRIC: Final = ("kind", "engine", "name", "step", "value")
 _FIELDS: Final = {
     RowKind.SPAN: ("engine", "name", "step", "duration", "gpu"),
     RowKind.COLLECTIVE: (
@@ -34,8 +36,8 @@ _FIELDS: Final = {
     ),
     RowKind.STEP: ("engine", "step", "begin", "duration"),
 }  # fmt: skip
-
-Columns = dict[str, Array]
+#: Nanoseconds that are a time, at the least: that of a call may be unknown, a step takes some.
+_LEAST: Final = {RowKind.SPAN: 0, RowKind.COLLECTIVE: -1, RowKind.STEP: 1}
 
 
 @dataclass(frozen=True)
@@ -82,105 +84,80 @@ class Bulk:
     rows: int
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """Rows of one file that may be told."""
-
-    path: str
-    forgotten: bool
-    lines: Array
-    rows: Array  # whole rows, or the heads of values
-
-
 class _Reader:
-    """Takes the rows of one process apart."""
+    """Takes the rows of one process apart.
 
-    def __init__(self, recording: Recording) -> None:
+    `said`: metrics that are told of lower ranks already are not kept.
+    """
+
+    def __init__(self, recording: Recording, said: Said) -> None:
         self.recording = recording
         self.files: list[str] = []
-        self.kept: list[_Kept] = []
-        self._columns: dict[RowKind, list[Columns]] = {kind: [] for kind in _FIELDS}
-        self._last: _Kept | None = None
+        self.kept: list[Kept] = []
         self.events = 0
+        self._said = said
+        self._columns: dict[RowKind, list[Columns]] = {kind: [] for kind in _FIELDS}
+        self._last: Kept | None = None
         for portion in recording.portions():
             self._take(portion)
         if self._last is not None:
             self.kept.append(self._last)
         self.process = self._process()
-        self._around_problems()
+        self.kept += around_problems(self.kept, self.files, self.process.steps)
 
     def _process(self) -> Process:
-        spans, calls, steps = (_together(self._columns[kind], kind) for kind in _FIELDS)
+        spans, calls, steps = (_together(self._columns.pop(kind), kind) for kind in _FIELDS)
         if (spans["gpu"] < 0).all():
             del spans["gpu"]
         return Process(self.recording, self.files, spans, calls, steps)
 
-    def _around_problems(self) -> None:
-        """What was survived shows in the steps behind it."""
-        steps = self.process.steps
-        for number, path in enumerate(self.files):
-            of_file = [one for one in self.kept if one.path == path]
-            problems = [one.lines[one.rows[:, 0] == RowKind.PROBLEM] for one in of_file]
-            lines = np.concatenate([np.empty(0, np.int64), *problems])
-            here = np.flatnonzero(steps["file"] == number) if len(lines) else lines
-            at = np.searchsorted(steps["line"][here], lines)
-            near = np.unique(np.clip(at[:, None] + np.arange(-NEAR, NEAR), 0, len(here) - 1))
-            if len(here):
-                self.kept.append(_Kept(path, False, *_step_rows(steps, here[near])))
-
     def _take(self, portion: Portion) -> None:
         if portion.path not in self.files:
             self.files.append(portion.path)
-        raw = np.frombuffer(portion.rows, np.uint8).reshape(-1, ROW)
-        kind = raw[:, 0].copy()
-        self._edges(portion, raw, kind)
+        kind = np.frombuffer(portion.rows, np.uint8)[::ROW].copy()
+        self._edges(portion, kind)
         for one in _FIELDS:
-            self._rows(portion, raw, kind, one)
-        values = np.flatnonzero((kind >= RowKind.METRIC) & (kind <= RowKind.CONFIG))
-        self._keep(portion, values, raw[values, :_HEAD])
+            self._rows(portion, kind, one)
+        self._values(portion, kind)
 
-    def _edges(self, portion: Portion, raw: Array, kind: Array) -> None:
+    def _edges(self, portion: Portion, kind: Array) -> None:
         """The first and the last row of a process are told, of what kind they may be."""
         events = np.flatnonzero(is_event(kind))
         self.events += len(events)
         if not len(events):
             return
         if self._last is None:
-            self._keep(portion, events[:1], raw[events[:1]])
-        last = events[-1:]
-        self._last = _Kept(portion.path, portion.kept, last + portion.first, raw[last].copy())
+            self.kept.append(_kept(portion, events[:1]))
+        self._last = _kept(portion, events[-1:])
 
-    def _rows(self, portion: Portion, raw: Array, kind: Array, wanted: RowKind) -> None:
+    def _rows(self, portion: Portion, kind: Array, wanted: RowKind) -> None:
+        rows = np.frombuffer(portion.rows, DTYPES[wanted])
         where = np.flatnonzero(kind == wanted)
-        rows = raw[where].reshape(-1).view(DTYPES[wanted])
-        odd = rows["step"] <= 0
-        odd |= (rows["duration"] > LONGEST) | (rows["duration"] < -(wanted == RowKind.COLLECTIVE))
-        if wanted == RowKind.STEP:
-            odd |= rows["duration"] == 0
+        found = {name: rows[name][where] for name in _FIELDS[wanted]}
+        inside, duration = found["step"] > 0, found["duration"]
+        odd = ~inside | (duration > LONGEST) | (duration < _LEAST[wanted])
         if odd.any():
-            self._keep(portion, where[odd], raw[where[odd]])
-        inside = rows["step"] > 0
+            self.kept.append(_kept(portion, where[odd]))
         if not inside.all():
-            where, rows = where[inside], rows[inside]
-        file = np.full(len(rows), self.files.index(portion.path), np.int16)
+            where, found = where[inside], {name: one[inside] for name, one in found.items()}
+        file = np.full(len(where), self.files.index(portion.path), np.int16)
         line = (where + portion.first).astype(np.int64 if portion.first >> 30 else np.int32)
-        found = {name: np.ascontiguousarray(rows[name]) for name in _FIELDS[wanted]}
         self._columns[wanted].append(found | {"line": line, "file": file})
         if wanted == RowKind.STEP and portion.kept:
-            self._columns[RowKind.SPAN].append(_classes(rows, line, file))
+            self._columns[RowKind.SPAN].append(_classes(rows[where], line, file))
 
-    def _keep(self, portion: Portion, where: Array, rows: Array) -> None:
+    def _values(self, portion: Portion, kind: Array) -> None:
+        rows = np.frombuffer(portion.rows, DTYPES[RowKind.METRIC])
+        where = np.flatnonzero((kind >= RowKind.METRIC) & (kind <= RowKind.CONFIG))
+        found = {name: rows[name][where] for name in _METRIC}
+        where = where[self._said.wanted(self.recording, found)]
         if len(where):
-            self.kept.append(_Kept(portion.path, portion.kept, where + portion.first, rows.copy()))
+            self.kept.append(_kept(portion, where, _HEAD))
 
 
-def _step_rows(steps: Columns, where: Array) -> tuple[Array, Array]:
-    """Numbers and bytes of STEP rows, without their classes."""
-    rows = np.zeros(len(where), DTYPES[RowKind.STEP])
-    rows["kind"] = RowKind.STEP
-    for name in _FIELDS[RowKind.STEP]:
-        rows[name] = steps[name][where]
-    return steps["line"][where].astype(np.int64), rows.view(np.uint8).reshape(-1, ROW)
+def _kept(portion: Portion, where: Array, size: int = ROW) -> Kept:
+    rows = np.frombuffer(portion.rows, np.uint8).reshape(-1, ROW)[where, :size]
+    return Kept(portion.path, portion.kept, where + portion.first, rows)
 
 
 def _classes(rows: Array, line: Array, file: Array) -> Columns:
@@ -218,95 +195,24 @@ def read_bulk(paths: Iterable[str | os.PathLike[str]], threads: int = 2) -> Bulk
     """
     recordings = Recordings([Path(path) for path in paths])
     recordings.discover()
+    order = sorted(recordings.recordings, key=lambda one: (one.segment, _rank(one)))
+    lowest = {one.segment: one for one in reversed(order)}
+    said, processes, tables, events = Said(), {}, {}, 0
     with ThreadPoolExecutor(threads) as pool:
-        readers = list(pool.map(_Reader, recordings.recordings))
-    readers.sort(key=lambda reader: (reader.recording.segment, _rank(reader)))
-    said = _Said()
-    tables = [_told(reader, said) for reader in readers]
+        # The lowest ranks first: what they say the others need not keep.
+        for group in (list(lowest.values()), [one for one in order if lowest[one.segment] != one]):
+            for reader in list(pool.map(partial(_Reader, said=said), group)):
+                one = reader.recording
+                processes[id(one)] = reader.process
+                tables[id(one)] = told(one, reader.files, reader.process.steps, reader.kept, said)
+                events += reader.events
     facts = recordings.facts()
     recordings.close()
-    table = pa.concat_tables([SCHEMA.empty_table(), *tables]).unify_dictionaries()
-    events = sum(reader.events for reader in readers)
-    return Bulk([reader.process for reader in readers], numbered(table), facts, events)
+    table = pa.concat_tables([SCHEMA.empty_table(), *(tables[id(one)] for one in order)])
+    table = numbered(table.unify_dictionaries())
+    return Bulk([processes[id(one)] for one in order], table, facts, events)
 
 
-def _rank(reader: _Reader) -> int:
-    rank = reader.recording.header.get("rank")
+def _rank(recording: Recording) -> int:
+    rank = recording.header.get("rank")
     return rank if isinstance(rank, int) else 0
-
-
-class _Said:
-    """Which metrics of which steps lower ranks have told already."""
-
-    def __init__(self) -> None:
-        self._steps: dict[tuple[int, int, str], Array] = {}
-
-    def news(self, segment: int, names: dict[int, str], rows: Array | Columns) -> Array:
-        """Of rows of metrics, those that tell of a step first; they are then told.
-
-        Rows without a name are step times.
-        """
-        new = rows["step"] < 0
-        code = rows["engine"].astype(np.int64)
-        if _has_names(rows):
-            code |= rows["name"].astype(np.int64) << 8
-        for one in distinct(code[~new]):
-            where = np.flatnonzero((code == one) & ~new)
-            key = segment, int(one & 255), names.get(int(one >> 8), "")
-            steps = rows["step"][where]
-            known = self._steps.get(key)
-            if known is None:
-                new[where] = True
-                self._steps[key] = distinct(steps)
-            elif not np.array_equal(known, steps):
-                new[where] = ~np.isin(steps, known)
-                self._steps[key] = distinct(np.concatenate([known, steps]))
-        return np.asarray(new)
-
-
-def _has_names(rows: Array | Columns) -> bool:
-    return "name" in (rows if isinstance(rows, dict) else rows.dtype.names or ())
-
-
-def _told(reader: _Reader, said: _Said) -> pa.Table:
-    """Events of the rows that are told, and the settings of the header."""
-    recording = reader.recording
-    tables = [recording.settings()]
-    steps = reader.process.steps
-    new = said.news(recording.segment, {}, steps)
-    for number, path in enumerate(reader.files):
-        first = _Kept(
-            path, False, *_step_rows(steps, np.flatnonzero(new & (steps["file"] == number)))
-        )
-        reader.kept.append(first)
-        for forgotten in (False, True):
-            kept = [one for one in reader.kept if (one.path, one.forgotten) == (path, forgotten)]
-            if not kept:
-                continue
-            lines, rows = _in_order(kept)
-            chosen = _chosen(rows, said, recording)
-            rows, lines = rows[chosen], lines[chosen]
-            portion = Portion(path, 1, rows.tobytes(), kept=False)
-            tables.append(recording.events(portion, lines))
-    return pa.concat_tables(tables)
-
-
-def _in_order(kept: Sequence[_Kept]) -> tuple[Array, Array]:
-    """Each row once, at its full size."""
-    lines, first = np.unique(np.concatenate([one.lines for one in kept]), return_index=True)
-    rows = np.zeros((sum(len(one.rows) for one in kept), ROW), np.uint8)
-    at = 0
-    for one in kept:
-        rows[at : at + len(one.rows), : one.rows.shape[1]] = one.rows
-        at += len(one.rows)
-    return lines, rows[first]
-
-
-def _chosen(rows: Array, said: _Said, recording: Recording) -> Array:
-    """All rows but metrics that a lower rank has told."""
-    chosen = np.ones(len(rows), bool)
-    where = np.flatnonzero(rows[:, 0] == RowKind.METRIC)
-    metrics = rows[where].reshape(-1).view(DTYPES[RowKind.METRIC])
-    news = said.news(recording.segment, recording.names.text, metrics)
-    chosen[where] = news | ~np.isfinite(metrics["value"])
-    return chosen

@@ -87,6 +87,8 @@ _COLUMNS: Final = {Unit.VALUE: "value", Unit.SECONDS: "seconds", Unit.BYTES: "by
 def distinct(values: Array) -> Array:
     """Each whole number once, in order; quicker than `np.unique` where they lie close together."""
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if low == high:
+        return values[:1].copy()
     if high - low > 4 * len(values) + 1000:
         return np.asarray(np.unique(values))
     met = np.zeros(high - low + 1, bool)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from dsprof.events import Class
+from dsprof.run.stretches import steps_of
 from dsprof.run.table import (
     Codes,
     Numbers,
     among,
     keys,
-    known_rank,
     numbers,
+    places,
     plain,
     positions,
+    stretches,
     visits,
-    where,
-    whole,
 )
 
 STEP: Final = ("segment", "engine", "step")
@@ -43,35 +42,33 @@ def class_seconds(
     unknown, unless the collectives of the step were logged one by one.
     What little communication a recording (`recorded`) shows is all there was.
     """
-    place = positions(table, phases, *STEP)
+    at = steps_of(table, phases)
     own = numbers(phases["self_seconds"])
-    ranks = ranks_of(place, phases, len(table))
+    ranks = at.ranks(phases["rank"])
     run = keys(table, "segment", "engine")
     words = [str(word) for word in Class]
-    class_ = pd.Categorical(phases["class"], categories=words).codes
-    shape, cell = (len(table), len(words) + 1), place * (len(words) + 1) + class_ + 1
-    total, rows = (
-        np.bincount(cell, values, math.prod(shape)).reshape(shape)[:, 1:] for values in (own, None)
-    )
+    (class_,) = at.once(pd.Categorical(phases["class"], categories=words).codes)
+    total, rows = (at.sums(class_, len(words), values) for values in (own, None))
     mean = total / np.maximum(ranks, 1.0)[:, None]
     known = {
         word: (ranks > 0) & np.isin(run, run[count > 0])
         for word, count in zip(words, rows.T, strict=True)
     }
     found = pd.DataFrame(mean, table.index, words).where(pd.DataFrame(known, table.index))
-    broken = place[np.isnan(own)]  # a timer is missing: where its time went is unknown as well
+    unknown = np.isnan(own)  # a timer is missing: where its time went is unknown as well
+    broken = at.of_rows[unknown] if unknown.any() else np.zeros(0, np.int64)
     found.iloc[broken] = np.nan
     if recorded:
         return found
     found = _seen(found, run)
-    found = _with_calls(table, found, phases, place, comm)
+    found = _with_calls(table, found, phases, at.of_rows, comm)
     found.iloc[broken] = np.nan
     return found
 
 
 def timed_steps(table: pd.DataFrame, phases: pd.DataFrame) -> pd.Series[bool]:
     """The steps that have timers: logged calls alone are no whole step."""
-    timed = np.bincount(positions(table, phases, *STEP), minlength=len(table)) > 0
+    timed = np.isin(np.arange(len(table)), stretches(table, phases, *STEP)[1])
     return pd.Series(timed, table.index, dtype="bool")
 
 
@@ -145,6 +142,8 @@ def mixed_seconds(table: pd.DataFrame, phases: pd.DataFrame, classes: pd.DataFra
 
     Logged calls split what forward and backward hold (`classes` then know), not what step does.
     """
+    if not phases["mixed"].any():
+        return np.zeros(len(table))
     place = positions(table, phases, *STEP)
     own = numbers(phases["self_seconds"])
     split = classes[Class.COMPUTE].notna().to_numpy()[place]
@@ -188,8 +187,21 @@ def excess_of(table: pd.DataFrame, phases: pd.DataFrame) -> Numbers:
 
     NaN for a step with timers of fewer than two ranks.
     """
-    local = where(phases[[*STEP, "rank", "self_seconds"]], among(phases["class"], LOCAL))
-    by = [positions(table, local, *STEP), whole(known_rank(local)["rank"])]
-    work = local["self_seconds"].groupby(by).sum().groupby(level=0)
-    gap = (work.max() - work.median()).where(work.size() > 1)
-    return numbers(gap.reindex(table.index) / table["seconds"])
+    work = np.sort(_own_work(table, phases), axis=1)
+    told = np.isfinite(work).sum(axis=1)
+    step = np.arange(len(table))
+    median = (work[step, (told - 1) // 2] + work[step, told // 2 - (told == 0)]) / 2
+    gap = np.where(told > 1, work[step, told - 1], np.nan) - median
+    excess: Numbers = gap / numbers(table["seconds"])
+    return excess
+
+
+def _own_work(table: pd.DataFrame, phases: pd.DataFrame) -> Numbers:
+    """Seconds that each rank works by itself; infinite where it does not tell. [steps, ranks]"""
+    at = steps_of(table, phases)
+    local, rank = at.once(among(phases["class"], LOCAL), plain(phases["rank"]))
+    known, whose = places(np.maximum(rank, 0))  # who is not named is rank 0
+    whose[~local] = -1
+    own, width = numbers(phases["self_seconds"]), max(1, len(known))
+    own = own if np.isfinite(own.sum()) else np.nan_to_num(own)
+    return np.where(at.sums(whose, width) > 0, at.sums(whose, width, own), np.inf)

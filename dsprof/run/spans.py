@@ -159,6 +159,8 @@ def _nest(found: pd.DataFrame, place: Codes) -> pd.DataFrame:
 
 def joined(found: pd.DataFrame, logged: pd.DataFrame) -> pd.DataFrame:
     """`found`, and of `logged` what is of other runs: of no (segment, engine) of `found`."""
+    if not len(logged):
+        return found
     rest = logged[~_among(logged, found)]
     if not len(rest):
         return found

@@ -125,13 +125,19 @@ def positions(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> Codes:
 
     `columns` are whole numbers.
     """
-    if not len(table):
-        return np.full(len(rows), -1, np.int64)
+    heads, place = stretches(table, rows, *columns)
+    return np.repeat(place, np.diff(heads, append=len(rows)))
+
+
+def stretches(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> tuple[Codes, Codes]:
+    """Where stretches of `rows` of one key begin, and the row of `table` of each, or -1."""
     arrays = [plain(rows[name]) for name in columns]
     heads = runs(*arrays)
+    if not len(table):
+        return heads, np.full(len(heads), -1, np.int64)
     there, sought = _codes([whole(table[name]) for name in columns], [a[heads] for a in arrays])
     at = np.minimum(np.searchsorted(there, sought), len(there) - 1)
-    return np.repeat(np.where(there[at] == sought, at, -1), np.diff(heads, append=len(rows)))
+    return heads, np.where(there[at] == sought, at, -1)
 
 
 def _codes(table: Sequence[Codes], rows: Sequence[npt.NDArray[Any]]) -> tuple[Codes, Codes]:
