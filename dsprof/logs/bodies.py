@@ -23,11 +23,15 @@ _NUMBER: Final = re.compile(
 def body_of(pairs: Pairs, piece: bytes, start: int, high: int, *, alone: bool) -> tuple[bytes, int]:
     """The text of a record's pairs and where it ends; another record may follow on the line,
     unless it is alone there."""
-    if alone and not pairs.end:
+    limit = min(high, start + _LONGEST_RECORD)
+    if pairs.end:
+        stop = piece.find(pairs.end, start, limit)
+        stop = stop if stop >= 0 else limit
+        return piece[start:stop], stop
+    if alone:
         return piece[start:high], high
-    body = piece[start : min(high, start + _LONGEST_RECORD)]
-    if not pairs.end:
-        body = body[: wrappers.header_start(body, 0, len(body))]
+    body = piece[start:limit]
+    body = body[: wrappers.header_start(body, 0, len(body))]
     body = body[: end_of_pairs(body, pairs)]
     return body, start + len(body)
 
@@ -47,7 +51,13 @@ def tells(body: bytes, pattern: Pattern) -> bool:
 
 def tells_of(bodies: Sequence[bytes], pattern: Pattern) -> np.ndarray:
     """`tells` of many."""
-    return np.fromiter((tells(body, pattern) for body in bodies), bool, len(bodies))
+    assert pattern.pairs is not None
+    assign, text = pattern.pairs.assign, b"\n".join(bodies)
+    if text.count(b",") != text.count(b", "):
+        return np.fromiter((tells(body, pattern) for body in bodies), bool, len(bodies))
+    if not _is_bare(pattern):
+        return np.ones(len(bodies), bool)
+    return np.fromiter((assign in body for body in bodies), bool, len(bodies))
 
 
 def _has_foreign_numbers(body: bytes) -> bool:

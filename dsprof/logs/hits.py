@@ -7,7 +7,7 @@ the record in front of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -21,17 +21,18 @@ from dsprof.logs.find import Hit
 One = tuple[int, int, int, int, int, int, int, int, bool]
 
 
-class Places:
-    """Where a byte stands. Keeps the mask it makes: fresh memory costs more than filling it."""
+class Mask:
+    """Where a byte stands. Keeps its memory: fresh memory costs more than filling it."""
 
     def __init__(self) -> None:
         self._mask = np.empty(0, bool)
 
     def of(self, byte: int, piece: bytes) -> np.ndarray:
+        """A mask of the piece; the next one lies in the same memory."""
         if len(self._mask) < len(piece):
             self._mask = np.empty(len(piece), bool)
         mask = self._mask[: len(piece)]
-        return np.flatnonzero(np.equal(np.frombuffer(piece, np.uint8), byte, out=mask))
+        return np.equal(np.frombuffer(piece, np.uint8), byte, out=mask)
 
 
 @dataclass(slots=True)
@@ -95,6 +96,35 @@ class Hits:
         names = ("needle", "start", "stop", "line", "low", "high", "number", "behind_bar")
         columns = [getattr(self, name)[which].tolist() for name in names]
         return zip(which.tolist(), *columns, strict=True)
+
+
+def each_of(piece: bytes, found: Sequence[Hit], newline: np.ndarray, before: int) -> Iterator[One]:
+    """All hits of a piece as `Hits.each` gives them: quicker where they are few.
+
+    Args:
+        newline: mask of its line ends.
+        before: lines that went before it.
+    """
+    returns = b"\r" in piece
+    number, line, end, low, high = before + 1, 0, -1, 0, -1
+    for i, (needle, start, stop) in enumerate(found):
+        if start >= end:
+            counted, line = line, piece.rfind(b"\n", max(end, 0), start) + 1
+            number += int(np.count_nonzero(newline[counted:line]))
+            end = _find(piece, b"\n", start, len(piece))
+        if start >= high:
+            low, high = line, end
+            if returns:
+                low = max(piece.rfind(b"\r", line, start) + 1, line)
+                high = _find(piece, b"\r", start, end)
+        behind_bar = low != line and piece[line] != _RETURN
+        yield i, needle, start, stop, line, low, high, number, behind_bar
+
+
+def _find(piece: bytes, byte: bytes, start: int, end: int) -> int:
+    """Where it stands next; `end` if it does not."""
+    at = piece.find(byte, start, end)
+    return at if at >= 0 else end
 
 
 def groups_of(values: np.ndarray) -> list[np.ndarray]:

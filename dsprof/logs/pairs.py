@@ -141,13 +141,10 @@ def _trim(flat: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[np.ndar
 
 
 def end_of_pairs(text: bytes, pairs: Pairs) -> int:
-    """Where the pairs in `text` end, if something else may follow on the line.
+    """Where pairs without a closing mark end in `text`, if something else may follow on the line.
 
     Behind the last separator a value is a number; what follows it is another record's.
     """
-    if pairs.end:
-        stop = text.find(pairs.end)
-        return stop if stop >= 0 else len(text)
     last = text.rfind(pairs.separator) + 1
     assign = text.find(pairs.assign, last)
     if assign < 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import Final
 
@@ -21,7 +21,7 @@ from dsprof.logs.blocks import Blocks, OpenBlock
 from dsprof.logs.bodies import body_of, tells, tells_of, whole_body
 from dsprof.logs.coverage import Unread
 from dsprof.logs.find import Hit
-from dsprof.logs.hits import Hits, One, Places, groups_of
+from dsprof.logs.hits import Hits, Mask, One, each_of, groups_of
 from dsprof.logs.lines import Lines
 from dsprof.logs.measures import Groups
 from dsprof.logs.records import Records, shape_of_record
@@ -56,7 +56,7 @@ class Scanner:
         self._shapes = [shape_of_record(number) for number in range(len(grammar.patterns))]
         self._bars = Bars(grammar)
         self._pieces = Lines()
-        self._places = Places()
+        self._mask = Mask()
         self._offset = 0  # of the next piece in the source
         self._blocks = Blocks(self.records)
         self._unended = False  # what is read now is a last line without its end
@@ -109,7 +109,7 @@ class Scanner:
         """
         text = wrappers.without_colours(before)
         self._offset = -len(text)
-        self._read_hits(text, self._search.find(text), self._places.of(_NEWLINE, text))
+        self._read_hits(text, self._search.find(text), self._mask.of(_NEWLINE, text))
         self._bars.remember(text)
         self._offset = 0
         self.records = Records(self._grammar, self.records.senders.year)
@@ -153,31 +153,33 @@ class Scanner:
     def _scan(self, piece: bytes) -> None:
         piece = wrappers.without_colours(piece)
         hits = self._search.find(piece)
-        ends = self._places.of(_NEWLINE, piece)
-        taken = self._read_hits(piece, hits, ends)
+        newline = self._mask.of(_NEWLINE, piece)
+        lines = int(np.count_nonzero(newline))
+        taken = self._read_hits(piece, hits, newline)
         if self._blocks:
             self._blocks.feed(piece, self._offset, self.lines, taken, unended=self._unended)
         if self.unread.wants(piece):
             self.unread.look(piece, taken, self.lines)
-        self.lines += len(ends)
+        self.lines += lines
         self._offset += len(piece)
         self._bars.remember(piece)
         self.records.flush_if_full()
 
-    def _read_hits(self, piece: bytes, found: list[Hit], ends: np.ndarray) -> set[int]:
-        """Records of a piece whose lines end at `ends`; gives where the lines begin that
+    def _read_hits(self, piece: bytes, found: list[Hit], newline: np.ndarray) -> set[int]:
+        """Records of a piece whose line ends `newline` masks; gives where the lines begin that
         hold one."""
         taken: set[int] = set()
-        if found:
-            returns = self._places.of(_RETURN, piece) if b"\r" in piece else None
+        if len(found) < _FEW or self._unended:
+            each = each_of(piece, found, newline, self.lines)
+        else:
+            ends = np.flatnonzero(newline)
+            returns = np.flatnonzero(self._mask.of(_RETURN, piece)) if b"\r" in piece else None
             hits = Hits.of(piece, found, ends, returns, self.lines)
-            left = np.ones(len(found), bool)
-            if len(found) >= _FEW and not self._unended:
-                left = ~self._read_alike(piece, hits, taken)
-            self._read_each(piece, hits, np.flatnonzero(left), found, taken)
-            for begin, number, who in sorted(self._numbered):
-                self._add_bar(piece, begin, number, who)
-            self._numbered.clear()
+            each = hits.each(np.flatnonzero(~self._read_alike(piece, hits, taken)))
+        self._read_each(piece, each, found, taken)
+        for begin, number, who in sorted(self._numbered):
+            self._add_bar(piece, begin, number, who)
+        self._numbered.clear()
         return taken
 
     def _read_alike(self, piece: bytes, hits: Hits, taken: set[int]) -> np.ndarray:
@@ -194,14 +196,11 @@ class Scanner:
                 continue
             left = alike
             for p, regex in self._search.of_needle[needle]:
-                at = first[left]
-                bounds = zip(hits.start[at].tolist(), hits.high[at].tolist(), strict=True)
-                matches = [regex.match(piece, start, high) for start, high in bounds]
-                fits = np.array([match is not None for match in matches])
-                if fits.any():
-                    some = [match for match in matches if match is not None]
+                fits, ends, groups = self._match_all(needle, regex, piece, hits, first[left])
+                if len(ends):
                     read = left[fits]
-                    whole = self._read_matches(p, some, piece, hits, first[read], last[read], taken)
+                    at = first[read], last[read]
+                    whole = self._read_matches(p, ends, groups, piece, hits, *at, taken)
                     settled[read[whole]] = True
                 left = left[~fits]
                 if not len(left):
@@ -209,10 +208,23 @@ class Scanner:
         mask: np.ndarray = np.repeat(settled, last - first + 1)
         return mask
 
+    def _match_all(
+        self, needle: int, regex: re.Pattern[bytes], piece: bytes, hits: Hits, at: np.ndarray
+    ) -> tuple[np.ndarray, list[int], list[Groups]]:
+        """Which hits of a needle begin a match, and where those end and what they hold."""
+        if regex == self._search.sure[needle]:
+            return np.ones(len(at), bool), hits.stop[at].tolist(), [()] * len(at)
+        bounds = zip(hits.start[at].tolist(), hits.high[at].tolist(), strict=True)
+        matches = [regex.match(piece, start, high) for start, high in bounds]
+        some = [match for match in matches if match is not None]
+        fits = np.fromiter((match is not None for match in matches), bool, len(at))
+        return fits, [match.end() for match in some], [match.groups() for match in some]
+
     def _read_matches(  # noqa: PLR0917  # parallel
         self,
         p: int,
-        matches: list[re.Match[bytes]],
+        ends: list[int],
+        groups: list[Groups],
         piece: bytes,
         hits: Hits,
         at: np.ndarray,
@@ -224,7 +236,6 @@ class Scanner:
         Returns:
             Mask of the matches that were read.
         """
-        ends = [match.end() for match in matches]
         pairs = self._patterns[p].pairs
         whole: np.ndarray = at == last
         if pairs is None:
@@ -246,7 +257,7 @@ class Scanner:
         alike.offsets += (begins + self._offset).tolist()
         alike.lines += hits.number[at[kept]].tolist()
         alike.senders += self._senders_of(p, piece, hits, at[kept])
-        alike.groups += [matches[i].groups() for i in kept.tolist()]
+        alike.groups += [groups[i] for i in kept.tolist()]
         alike.bodies += bodies
         taken.update(hits.low[at[kept]].tolist())
         return whole
@@ -257,12 +268,14 @@ class Scanner:
         """Who printed the records of one pattern, or the prefixes that tell."""
         starts = hits.start[at].tolist()
         bounds = zip(hits.low[at].tolist(), starts, strict=True)
-        senders: list[Sender | bytes] = [piece[low:start] for low, start in bounds]
+        prefixes = [piece[low:start] for low, start in bounds]
+        senders: list[Sender | bytes] = [*prefixes]
         began: dict[bytes, Sender] = {}
-        for i in np.flatnonzero(hits.behind_bar[at]).tolist():
-            before = self._who_began(piece, int(hits.line[at[i]]), began)
-            prefix = piece[hits.low[at[i]] : starts[i]]
-            senders[i] = self.records.senders.read(prefix, before)
+        behind = np.flatnonzero(hits.behind_bar[at])
+        for i, line in zip(behind.tolist(), hits.line[at[behind]].tolist(), strict=True):
+            before = self._who_began(piece, line, began)
+            prefix = prefixes[i]
+            senders[i] = self.records.senders.read(prefix, before) if prefix else before
         if self._search.looks_back[p]:
             known = [self._known(sender) for sender in senders]
             whos = [who for who, _ in known]
@@ -274,12 +287,12 @@ class Scanner:
         return self.records.senders.read(sender) if isinstance(sender, bytes) else sender
 
     def _read_each(
-        self, piece: bytes, hits: Hits, which: np.ndarray, found: list[Hit], taken: set[int]
+        self, piece: bytes, each: Iterator[One], found: list[Hit], taken: set[int]
     ) -> None:
         """Reads hits one by one: what each is may depend on the record in front of it."""
         here, reached = -1, 0  # line of the record before, and where that record ends
         sender: Sender | bytes = b""
-        for one in hits.each(which):
+        for one in each:
             _, _, start, _, _, low, _, _, _ = one
             if low == here and start < reached:
                 continue  # inside the record before

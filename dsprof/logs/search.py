@@ -19,6 +19,7 @@ class Search:
         find: all hits of all needles.
         longest: bytes of the longest needle.
         of_needle: candidates, those with the longest own needle first.
+        sure: the regex that matches wherever the needle stands.
         looks_back: a record of the pattern is numbered by the bar in front of it.
         more: a record reaches beyond its match, to a lead or to pairs.
         apart: needles that must be read one by one, in their order.
@@ -32,6 +33,7 @@ class Search:
         self.find = finder(needles)
         self.longest = max(map(len, needles), default=0)
         self.of_needle = [_candidates(patterns, needle) for needle in needles]
+        self.sure = [re.compile(re.escape(needle)) for needle in needles]
         self.apart = [
             any(patterns[p].lead is not None or patterns[p].block is not None for p, _ in some)
             for some in self.of_needle
