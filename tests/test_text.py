@@ -504,3 +504,31 @@ def test_a_bar_is_drawn_for_long_reads_on_a_terminal_only(
         for _ in range(pieces):
             progress(1 << 20)
     assert ("reading" in errors.getvalue()) is drawn
+
+
+_STEP_LINE = (
+    "[2023-04-21 19:36:50,423] [INFO] [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, "
+    "lr=[1e-05], mom=[(0.9, 0.95)]\n"
+)
+
+
+_CURRENT = (
+    "[2023-04-21 19:36:50,424] [INFO] [timer.py:199:stop] epoch=0/micro_step=9/global_step={step}, "
+    "RunningAvgSamplesPerSec=4.5, CurrSamplesPerSec=4.75, MemAllocated=31.36GB, "
+    "MaxMemAllocated=36.97GB\n"
+)
+_SO_FAR = (
+    "[2022-03-11 02:06:58,985] [INFO] [timer.py:189:stop] 0/{step}, SamplesPerSec=83.5, "
+    "MemAllocated=0.26GB, MaxMemAllocated=9.02GB\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [(_CURRENT, "4.75 samples/s"), (_SO_FAR, "83.5 samples/s since the start")],
+)
+def test_a_rate_is_told_where_no_step_can_be_timed(tmp_path: Path, line: str, told: str) -> None:
+    text = "".join((_STEP_LINE + line).format(step=step) for step in (40, 50))
+    (tmp_path / "run.log").write_text(text, encoding="utf-8")
+    said = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert f"Speed {told}" in said

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from dsprof.events import Severity
+from dsprof.findings.ends import first_failure, first_of, launch, said_of
 from dsprof.findings.facts import Facts, row_evidence, whole
-from dsprof.findings.failures import first_failure, first_of, launch, said_of
 from dsprof.findings.finding import Evidence, Finding
 
 if TYPE_CHECKING:

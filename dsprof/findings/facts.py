@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
@@ -13,7 +14,6 @@ import pandas as pd
 from dsprof.analysis.breakdown import (
     Breakdown,
     breakdown_of,
-    engines,
     leaves_out_first,
     main_phases,
     main_steps,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 NO_TIMERS = "no timer tells where the time of a step goes"
 NO_COMMUNICATION = UNSEEN
+RANKS_UNTOLD = "no timer shows communication, and how many ranks there are is not told"
 #: The doubt that memory_breakdown's lines raise.
 COLLECTING = "memory-breakdown-inflates-backward"
 NO_COMM = "no line tells of single communication calls (comms_logger, or a recording)"
@@ -44,21 +45,29 @@ NO_COMM = "no line tells of single communication calls (comms_logger, or a recor
 class Facts:
     """A run with its average step, its layout and its configuration at hand.
 
-    `answers` holds what the rules marked `once` have said.
+    `engine` is the one that is judged, where several share the run. `answers` holds what the
+    rules marked `once` have said.
     """
 
     run: Run
+    engine: int | None = None
     answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """Rows of `run.steps` that statistics use."""
-        return main_steps(self.run.steps)
+        return main_steps(self.own_steps)
 
     @cached_property
     def series(self) -> pd.DataFrame:
         """Rows of `run.steps` whose seconds can be followed over time."""
-        return regular_steps(self.run.steps)
+        return regular_steps(self.own_steps)
+
+    @cached_property
+    def own_steps(self) -> pd.DataFrame:
+        """Rows of `run.steps` of the judged engine."""
+        steps = self.run.steps
+        return steps if self.engine is None else steps[steps["engine"] == self.engine]
 
     @cached_property
     def doubts(self) -> dict[str, str]:
@@ -76,13 +85,15 @@ class Facts:
     @cached_property
     def hidden_communication(self) -> str | None:
         """Why communication may hide inside the compute timers; None if it is known not to."""
-        if self.breakdown is None or self.layout.world_size == 1:
+        ranks = self.layout.world_size
+        if self.breakdown is None or ranks == 1:
             return None
+        unseen = NO_COMMUNICATION if ranks else RANKS_UNTOLD
         if self.run.mixed and self.seconds_of("communication") is None:
-            return self.run.mixed
+            return unseen if self.run.mixed == UNSEEN else self.run.mixed
         moving = self.seconds_of("communication", "wait")
         if moving is None or moving < COMMUNICATION_SEEN * self.breakdown.seconds:
-            return NO_COMMUNICATION
+            return unseen
         return None
 
     @cached_property
@@ -190,9 +201,8 @@ class Facts:
     @property
     def _apart(self) -> str:
         """What of the run is left aside: other engines, a first step that warms up."""
-        judged = next(iter(engines(self.run.steps)), None)
-        of = "" if judged is None else f", of engine {judged} alone"
-        warm = leaves_out_first(self.run.steps)
+        of = "" if self.engine is None else f", of engine {self.engine} alone"
+        warm = leaves_out_first(self.own_steps)
         return of + (", without the first step (warm-up)" if warm else "")
 
     @cached_property
@@ -216,10 +226,19 @@ class Facts:
 
     @cached_property
     def is_megatron_alone(self) -> bool:
-        """Megatron without a line of DeepSpeed, whose settings would do nothing then."""
-        patterns = self.run.told["pattern"].dropna().unique()
-        return self.run.meta.get("framework") == "megatron" and not any(
-            str(pattern).startswith("deepspeed") for pattern in patterns
+        """Megatron without a line of DeepSpeed's engine, whose settings would do nothing then.
+
+        DeepSpeed's reports of memory are called by Megatron's own code, too, and the timers that
+        Megatron prints look like DeepSpeed's.
+        """
+        told = self.run.told
+        patterns = {str(pattern) for pattern in told["pattern"].dropna().unique()}
+        engine = {one for one in patterns if one.startswith("deepspeed")} - {"deepspeed.timers"}
+        timers = [str(name) for name in told["timers"].dropna().unique()]
+        return (
+            self.run.meta.get("framework") == "megatron"
+            and all(one.startswith("deepspeed_memory.") for one in engine)
+            and all(name.startswith("megatron") for name in timers)
         )
 
     @cached_property
@@ -257,8 +276,13 @@ def _mean_and_last(row: pd.Series[Any]) -> str:
     mean, last = format_seconds(row["seconds"]), format_seconds(row["shown"])
     at = f"{mean} per step, at step {int(row['step']):,}"
     if _has_inside(row):
-        return f"{at} {last} of {format_seconds(row['held'])}"
-    return at if mean == last else f"{at} {last}"
+        return f"{at}: {last} of {format_seconds(row['held'])}"
+    return at if _alike(row["seconds"], row["shown"]) else f"{at}: {last}"
+
+
+def _alike(one: float, other: float) -> bool:
+    """Whether two durations would be told by the same three digits, or nearly."""
+    return math.isclose(one, other, rel_tol=0.005)
 
 
 def _own(name: str, row: pd.Series[Any]) -> str:
@@ -270,7 +294,7 @@ def _own(name: str, row: pd.Series[Any]) -> str:
 
 
 def _has_inside(row: pd.Series[Any]) -> bool:
-    return format_seconds(row["shown"]) != format_seconds(row["held"])
+    return not _alike(row["shown"], row["held"])
 
 
 def row_evidence(row: pd.Series[Any], text: str) -> Evidence:

@@ -44,6 +44,7 @@ class Finding:
     ranks: tuple[int, ...] = ()
     phase: str | None = None
     steps: tuple[int, int] | None = None  # first and last optimizer step it speaks of
+    engine: int | None = None  # the one whose step it is of; None: the job has only one, or all
     evidence: tuple[Evidence, ...] = ()
     advice: tuple[Advice, ...] = ()
     gain: tuple[float, float] | None = None  # low and high, seconds per step

@@ -53,8 +53,8 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
         return []
     going_on = endless or skips.recent / max(1, skips.recent_of) >= OVERFLOW_CRITICAL
     apart = skips.engine is not None and len(facts.run.steps["engine"].unique()) > 1
-    judged = not apart or skips.engine in facts.steps["engine"].to_numpy()
-    seconds = share * facts.step_seconds if facts.step_seconds and judged else None
+    step = Facts(facts.run, skips.engine if apart else None).step_seconds
+    seconds = share * step if step else None
     whose = f" of engine {skips.engine}" if apart else ""
     last = f", the last {skips.streak:,} all" if 0 < skips.streak < skips.total and endless else ""
     return [
@@ -68,6 +68,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             + _since_then(skips),
             share=share if seconds else None,
             seconds_per_step=seconds,
+            engine=skips.engine if apart else None,
             evidence=skips.evidence,
             advice=_scale_advice(facts, skips.at_start),
             gain=(0.0, seconds) if seconds and going_on else None,
@@ -210,7 +211,7 @@ def _skips(facts: Facts) -> Skips | None:
     over = flags[flags["overflow"].astype(bool)]
     if over.empty or _overflows(facts)["step"].isna().any():
         return None  # some of its lines are of steps that nothing numbers
-    recent = flags.tail(max(1, len(flags) // 4))
+    recent = flags.tail(max(1, len(flags) // 2))  # as by the counter
     last = int(over["step"].iloc[-1])
     return Skips(
         total=len(over),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from dsprof.analysis.breakdown import engines
 from dsprof.events import Severity
 from dsprof.findings import (
     calls,
     communication,
     earlier,
     failures,
+    hangs,
     memory,
     network,
     numerics,
@@ -25,6 +28,7 @@ from dsprof.findings import (
 from dsprof.findings.bounds import bounded
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Abstention, Finding
+from dsprof.findings.megatron import for_megatron
 from dsprof.findings.unnumbered import unnumbered
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ Rule = Callable[[Facts], list[Finding] | str]
 RULES: Final[Mapping[str, Rule]] = {
     "oom": failures.oom,
     "rank-died": failures.rank_died,
-    "hang": failures.hang,
+    "hang": hangs.hang,
     "earlier-failure": earlier.earlier_failure,
     "network-fallback": network.network_fallback,
     "communication-bound": communication.communication_bound,
@@ -65,6 +69,22 @@ RULES: Final[Mapping[str, Rule]] = {
     "gpu-throttled": ranks.gpu_throttled,
     "untrustworthy-timers": trust.untrustworthy_timers,
 }
+
+#: Rules about a step's time: where engines take turns, each has its own.
+_OF_A_STEP: Final = (
+    "communication-bound",
+    "pipeline-bubble",
+    "pipeline-imbalance",
+    "straggler-rank",
+    "no-overlap",
+    "data-bound",
+    "compute-bound",
+    "optimizer-bound",
+    "offload-bound",
+    "unaccounted-time",
+    "step-spikes",
+    "slowdown",
+)
 
 #: Findings that ended the run come before all that only slowed it.
 _ENDED: Final = ("oom", "rank-died", "hang")
@@ -94,17 +114,33 @@ def _judge(run: Run) -> tuple[list[Finding], list[Abstention]]:
 
 
 def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
-    facts = Facts(run)
+    judged, *others = each = [Facts(run, one) for one in engines(run.steps)] or [Facts(run)]
     found: list[Finding] = []
     silent: list[Abstention] = []
-    for name, rule in RULES.items():
-        _file(name, bounded(rule(facts), facts), found, silent)
-    last = trust.healthy(facts, found, [s.rule for s in silent])
+    for name in RULES:
+        _file(name, _asked(name, judged), found, silent)
+    for facts in others:
+        for name in _OF_A_STEP:
+            answer = _asked(name, facts)
+            found += answer if isinstance(answer, list) else []
+    last = trust.healthy(each, found, [one.rule for one in silent])
     if isinstance(last, str) and all(one.rule == _PAST for one in found):
-        found.append(trust.no_verdict(facts, last))
+        found.append(trust.no_verdict(judged, last))
+    for facts in each:
+        last = bounded(last, facts)
     _file("healthy", last, found, silent)
     said = [unnumbered(one) for one in found] if run.counted else found
+    said = [for_megatron(one) for one in said] if judged.is_megatron_alone else said
     return sorted(said, key=_cost), silent
+
+
+def _asked(name: str, facts: Facts) -> list[Finding] | str:
+    """What a rule says of a run, or of one of its engines, which its findings then name."""
+    answer = bounded(RULES[name](facts), facts)
+    if isinstance(answer, str) or facts.engine is None or name not in _OF_A_STEP:
+        return answer
+    whose = f"Engine {facts.engine}: "
+    return [replace(one, title=whose + one.title, engine=facts.engine) for one in answer]
 
 
 def _file(

@@ -105,6 +105,12 @@ SLOWDOWN_CRITICAL: Final = 0.25
 #: Above the old level by less than this part of the rise: the slowdown is over.
 SLOWDOWN_RECOVERED: Final = 0.50
 
+#: Seconds of waiting for a process that DeepSpeed's launcher ends: up to the first it was dead
+#: already, from the second on it was not.
+DEAD_WAIT: Final = 0.005
+ENDING_WAIT: Final = 0.01
+
+
 
 def grade(measure: float, warning: float, critical: float) -> Severity | None:
     """The severity of a measure that is bad when large; None below `warning`."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import CLASSES
 from dsprof.analysis.trends import Level, excess, levels, period, spikes
-from dsprof.findings.facts import Facts, row_evidence
-from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.launches import slower_launch
+from dsprof.findings.proofs import step_proof
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
     SLOWDOWN_CRITICAL,
@@ -26,7 +27,13 @@ from dsprof.units import format_seconds, format_share
 
 
 def slowdown(facts: Facts) -> list[Finding] | str:
-    """From some step on, steps take longer than before.
+    """From some step on, or in a later launch, steps take longer than before."""
+    within, between = _within(facts), slower_launch(facts)
+    return between or within if isinstance(within, str) else [*within, *between]
+
+
+def _within(facts: Facts) -> list[Finding] | str:
+    """Of one launch.
 
     Gain: up to all of it. Nothing, where the new work is wanted (a curriculum, longer texts).
     """
@@ -58,7 +65,9 @@ def slowdown(facts: Facts) -> list[Finding] | str:
             share=cost / float(steps["seconds"].mean()),
             seconds_per_step=cost,
             steps=(int(first["step"]), int(last["step"])),
-            evidence=(_step(steps.iloc[after.start - 1]), _step(first)),
+            evidence=tuple(
+                step_proof(facts, steps.iloc[row]) for row in (after.start - 1, after.start)
+            ),
             advice=(
                 Advice(
                     "GPU clocks and neighbours at that time",
@@ -108,7 +117,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             share=share,
             seconds_per_step=cost,
             steps=(int(steps["step"].iloc[rows[0]]), int(steps["step"].iloc[rows[-1]])),
-            evidence=tuple(_step(row) for row in worst),
+            evidence=tuple(step_proof(facts, row) for row in worst),
             advice=(
                 Advice(
                     "what happens at these steps",
@@ -187,7 +196,3 @@ def _rhythm(distance: int | None) -> str:
     if distance is None:
         return " They keep to no rhythm."
     return f" They come every {distance:,} steps: look for what the job does at that interval."
-
-
-def _step(row: pd.Series[Any]) -> Evidence:
-    return row_evidence(row, f"step {int(row['step']):,}: {format_seconds(row['seconds'])}")

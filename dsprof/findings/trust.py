@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import breakdown_of, engines, main_steps
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import record
 from dsprof.findings.facts import (
@@ -21,7 +20,6 @@ from dsprof.findings.facts import (
 )
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
-    FEW_STEPS,
     SYNC_CRITICAL,
     SYNC_WARNING,
     UNACCOUNTED_CRITICAL,
@@ -231,17 +229,17 @@ def untrustworthy_timers(facts: Facts) -> list[Finding] | str:
 
 
 def healthy(
-    facts: Facts, others: Sequence[Finding], abstained: Sequence[str]
+    engines: Sequence[Facts], others: Sequence[Finding], abstained: Sequence[str]
 ) -> list[Finding] | str:
-    """Nothing found, by rules that had what they need. Asked last."""
+    """Nothing found, by rules that had what they need. Asked last, of all engines at once."""
     if any(finding.severity is not Severity.INFO for finding in others):
         return []
-    unknown = _unknown(facts)
+    unknown = next(filter(None, map(_unknown, engines)), None)
     if unknown is not None:
         return unknown
     if any(finding.rule == "unaccounted-time" for finding in others):
         return "part of the step is unknown"
-    return [_healthy(facts, abstained)]
+    return [_healthy(engines, abstained)]
 
 
 def no_verdict(facts: Facts, reason: str) -> Finding:
@@ -264,56 +262,42 @@ def _unknown(facts: Facts) -> str | None:
     return facts.hidden_communication
 
 
-def _healthy(facts: Facts, abstained: Sequence[str]) -> Finding:
-    assert facts.breakdown is not None
-    compute = facts.seconds_of("compute") or 0.0
-    moving = facts.seconds_of("communication", "wait")
-    share = facts.share(compute) or 0.0
-    parts = [
-        f"{name} {format_share(seconds / facts.breakdown.seconds)}"
-        for name, seconds in facts.breakdown.classes.items()
-        if seconds
-    ]
-    said = (
-        f", communication {format_share(facts.share(moving) or 0.0)}" if moving is not None else ""
-    )
-    few = len(facts.steps) < FEW_STEPS
+def _healthy(engines: Sequence[Facts], abstained: Sequence[str]) -> Finding:
     silent = f" Not judged: {', '.join(abstained)}." if abstained else ""
-    judged, others = _engines(facts)
-    why = " Low confidence: the rules judge one engine." if others else ""
-    why = why or (" Medium confidence: few steps." if few else "")
     return Finding(
         rule="healthy",
         severity=Severity.INFO,
-        title=f"Nothing holds {judged} back: compute is {format_share(share)} of a step{said}",
-        summary=f"A step takes {format_seconds(facts.breakdown.seconds)} ({facts.windows}): "
-        f"{', '.join(parts)}. All but {format_share(UNACCOUNTED_WARNING)} at most is accounted "
-        f"for, and no other rule found anything to mend.{others}{silent}{why}",
-        evidence=phase_evidence(facts.breakdown.phases),
-        confidence="low" if others else "medium" if few else "high",
+        title=f"Nothing holds this run back: {'; '.join(map(_busy, engines))}",
+        summary=f"{' '.join(map(_parts, engines))} All but {format_share(UNACCOUNTED_WARNING)} at "
+        f"most is accounted for, and no other rule found anything to mend.{silent}",
+        evidence=tuple(
+            proof
+            for facts in engines
+            if facts.breakdown is not None
+            for proof in phase_evidence(facts.breakdown.phases)
+        ),
     )
 
 
-def _engines(facts: Facts) -> tuple[str, str]:
-    """What is judged, and what the steps of the engines that are not take, class by class."""
-    known = list(engines(facts.run.steps))
-    told = [f" Engine {engine} is not judged: {_taken_by(facts, engine)}." for engine in known[1:]]
-    return (f"engine {known[0]}" if known else "this run"), "".join(told)
+def _busy(facts: Facts) -> str:
+    """`compute is 85 % of a step, communication 10 %`."""
+    compute, moving = facts.seconds_of("compute"), facts.seconds_of("communication", "wait")
+    of = "" if facts.engine is None else f" of engine {facts.engine}"
+    said = f"compute is {format_share(facts.share(compute) or 0.0)} of a step{of}"
+    if moving is None:
+        return said
+    return f"{said}, communication {format_share(facts.share(moving) or 0.0)}"
 
 
-def _taken_by(facts: Facts, engine: int) -> str:
-    steps = facts.run.steps
-    part = breakdown_of(main_steps(steps[steps["engine"] == engine]), facts.run.phases)
-    if part is None or not part.seconds:
-        return "nothing says how long its steps take"
-    shares = [
-        f"{name} {format_share(seconds / part.seconds)}"
-        for name, seconds in part.classes.items()
+def _parts(facts: Facts) -> str:
+    """What a step takes, class by class."""
+    assert facts.breakdown is not None
+    parts = ", ".join(
+        f"{name} {format_share(seconds / facts.breakdown.seconds)}"
+        for name, seconds in facts.breakdown.classes.items()
         if seconds
-    ]
-    return f"its step takes {format_seconds(part.seconds)}, " + (
-        ", ".join(shares) or "no timer says for what"
     )
+    return f"A step takes {format_seconds(facts.breakdown.seconds)} ({facts.windows}): {parts}."
 
 
 def _printed(facts: Facts) -> dict[str, Evidence]:

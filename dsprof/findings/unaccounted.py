@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
 from dsprof.events import Class, Kind, Severity
 from dsprof.findings.advice import change, record, shown
+from dsprof.findings.ends import first_failure
 from dsprof.findings.facts import (
     NO_COMMUNICATION,
+    RANKS_UNTOLD,
     Facts,
     first_of,
     phase_evidence,
     row_evidence,
-    whole,
 )
-from dsprof.findings.failures import first_failure
-from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.proofs import average_proof, by_the_clock
 from dsprof.findings.thresholds import UNACCOUNTED_CRITICAL, UNACCOUNTED_WARNING, grade
 from dsprof.grammar import TimerFlavour
 from dsprof.run.versions import parse
 from dsprof.units import format_count, format_seconds, format_share
 
 _RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
-#: Metric whose line proves the seconds of a step, by how they are known.
-_STATED: Final = {"logged": "step_seconds", "throughput": "samples_per_second"}
 _EVERY_PHASE = "times every phase of every rank"
 #: What a recording has no phase for is code of the script.
 _BETWEEN_PHASES: Final = (
@@ -82,7 +81,7 @@ def _no_timer(facts: Facts) -> list[Finding]:
                 f"inside {known.index[0]}, but in no part of it that is timed"
                 if within
                 else "in no timer, by the time stamps of the lines"
-                if _by_the_clock(facts)
+                if by_the_clock(facts)
                 else "explained by no timer"
             ),
             summary=f"{format_seconds(seconds)} of "
@@ -94,7 +93,7 @@ def _no_timer(facts: Facts) -> list[Finding]:
             share=share,
             seconds_per_step=seconds,
             phase=first_of(known) if within else "",
-            evidence=(phase_evidence(known) if within else ()) or _step_line(facts),
+            evidence=(phase_evidence(known) if within else ()) or average_proof(facts),
             advice=record(facts, _EVERY_PHASE) or _BETWEEN_PHASES,
             confidence="medium",
         )
@@ -104,13 +103,17 @@ def _no_timer(facts: Facts) -> list[Finding]:
 def _no_timers(facts: Facts) -> Finding:
     seconds = facts.step_seconds
     line = facts.run.steps.iloc[-1]
-    known = f"A step takes {format_seconds(seconds)}, but nothing" if seconds else "Nothing"
+    known = (
+        f"A step takes {format_seconds(seconds)}, but nothing says on what."
+        if seconds
+        else f"Nor does this {_source(facts)} say how long a step takes."
+    )
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
         title=f"Where the time of a step goes is unknown: {_lacking(facts)}",
-        summary=f"{known} says on what." + ("" if _spoilt(facts) else _for_timers(facts)[0]),
-        evidence=_step_line(facts) if seconds else (row_evidence(line, f"step {line['step']}"),),
+        summary=known + ("" if _spoilt(facts) else _for_timers(facts)[0]),
+        evidence=average_proof(facts) if seconds else (row_evidence(line, f"step {line['step']}"),),
         advice=(*_ask_for_timers(facts), *record(facts, _EVERY_PHASE)),
     )
 
@@ -187,8 +190,7 @@ def _no_steps(facts: Facts) -> list[Finding] | str:
             title=f"This source shows no optimizer step: {left} can be said about speed",
             summary=said
             + ("It has timer lines, but none that closes a step whole. " if timed else "")
-            + "DeepSpeed 0.15.2 and later prints steps only with steps_per_print set, 0.17.6 "
-            "and later only where its log level lets them through"
+            + _why_none(facts)
             + ("." if timed else "; timers need wall_clock_breakdown."),
             advice=(
                 *change(facts, "steps_per_print", "10", "prints steps"),
@@ -197,6 +199,27 @@ def _no_steps(facts: Facts) -> list[Finding] | str:
             ),
         )
     ]
+
+
+def _why_none(facts: Facts) -> str:
+    """Why DeepSpeed printed no step, as far as its settings and version tell."""
+    every = facts.setting("steps_per_print") or facts.run.config.get("steps_per_print")
+    if isinstance(every, int | float):
+        return f"DeepSpeed prints a step every {format_count(every)} (steps_per_print)"
+    if _is_before(facts, (0, 15, 2)):
+        return "DeepSpeed of this version prints every tenth step unless steps_per_print is set"
+    return (
+        "DeepSpeed 0.15.2 and later prints steps only with steps_per_print set, 0.17.6 and later "
+        "only where its log level lets them through"
+    )
+
+
+def _is_before(facts: Facts, version: tuple[int, ...]) -> bool:
+    """Whether DeepSpeed is known to be older than a version."""
+    told = facts.run.meta.get("versions", {}).get("deepspeed")
+    spans = str(facts.run.meta.get("version_range", "")).partition(" (")[0]
+    latest = told or ("" if spans.endswith("later") else spans.rpartition(" to ")[2])
+    return (0, 0, 0) < parse(str(latest)) < version
 
 
 _NO_STEPS_RECORDED: Final = Finding(
@@ -248,7 +271,7 @@ def _mixed_phases(facts: Facts) -> pd.DataFrame:
     """Timers that hold compute and communication together."""
     assert facts.breakdown is not None
     table = facts.breakdown.phases
-    if facts.hidden_communication == NO_COMMUNICATION:
+    if facts.hidden_communication in (NO_COMMUNICATION, RANKS_UNTOLD):
         return table[table["mixed"] | (table["class"] == Class.COMPUTE)]
     return table[table["mixed"]]
 
@@ -286,6 +309,11 @@ def _source(facts: Facts) -> str:
 def _together(reason: str) -> str:
     if reason == NO_COMMUNICATION:
         return "is inside compute timers, and no timer shows the communication of several ranks"
+    if reason == RANKS_UNTOLD:
+        return (
+            "is inside compute timers, which hold the communication, too, if there are several "
+            "ranks"
+        )
     return "is computation and communication together"
 
 
@@ -314,15 +342,13 @@ _BETWEEN_STEPS: Final = (
 )
 
 
-def _by_the_clock(facts: Facts) -> bool:
-    return bool(facts.steps["seconds_from"].eq("clock").any())
-
-
 def _suspects(facts: Facts) -> str:
     if facts.run.is_recording:
         return " What the script does between the recorded phases has no time of its own."
-    if _by_the_clock(facts):
+    if by_the_clock(facts):
         return _BETWEEN_STEPS
+    if facts.is_megatron_alone:
+        return ""
     if facts.is_pipeline:
         return " DeepSpeed's pipeline engine does not time gradient reduction: it may be in here."
     if facts.steps["seconds_from"].isin(["logged", "throughput"]).any():
@@ -331,39 +357,3 @@ def _suspects(facts: Facts) -> str:
             "logging and evaluation lie outside."
         )
     return ""
-
-
-def _step_line(facts: Facts) -> tuple[Evidence, ...]:
-    """The line that states the time of the last step, or the rate that it follows from.
-
-    By the clock: the first and the last line of those whose time stamps are compared.
-    """
-    if _by_the_clock(facts):
-        ends = facts.steps.iloc[[0, -1]]
-        return tuple(row_evidence(row, _stamped(row)) for _, row in ends.iterrows())
-    row = facts.steps.iloc[-1]
-    step, takes = f"step {whole(row['step']):,}", format_seconds(row["seconds"])
-    metric = _STATED.get(str(row["seconds_from"]), "")
-    told = _lines_of(facts, row, metric)
-    if told.empty:
-        return (row_evidence(row, f"{step} takes {takes}"),)
-    last = told.iloc[-1]
-    if metric == "step_seconds":
-        return (row_evidence(last, f"{step} takes {takes}"),)
-    rate = last["value"]
-    batch = format_count(round(rate * row["seconds"]))
-    return (row_evidence(last, f"{step}: {format_count(rate)} samples/s, so {batch} take {takes}"),)
-
-
-def _stamped(row: pd.Series[Any]) -> str:
-    at = "" if pd.isna(row["at"]) else f" is stamped {row['at']:%H:%M:%S}"
-    return f"step {whole(row['step']):,}{at}"
-
-
-def _lines_of(facts: Facts, row: pd.Series, metric: str) -> pd.DataFrame:
-    """Rows of a metric in the step of `row`."""
-    events = facts.run.told
-    mine = events[(events["name"] == metric).to_numpy(dtype=bool)]
-    for key in ("segment", "engine", "step"):
-        mine = mine[(mine[key] == row[key]).to_numpy(dtype=bool, na_value=False)]
-    return mine

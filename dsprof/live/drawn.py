@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dsprof.findings import Finding
-from dsprof.findings.failures import first_failure
+from dsprof.findings.ends import first_failure
 from dsprof.live import tables
 from dsprof.live.judged import Recent, Whole
 from dsprof.live.picture import Figures, Verdict

@@ -112,13 +112,14 @@ def verdict(
     main = main_steps(run.steps)
     mean = (phases or {}).get(int(main["engine"].iloc[0])) if len(main) else None
     step = float(main["seconds"].mean()) if len(main) else None
-    number, proves = _number(found, step)
+    own = words.step_of(found, step) if found else step
+    number, proves = _number(found, own)
     return Verdict(
         finding=found,
         number=number,
         proves=proves,
-        among=_proof(found, mean),
-        gain=words.what_if(found, step, run.meta.get("world_size")) if found else "",
+        among=_proof(found, _of_engine(found, phases or {}, mean)),
+        gain=words.what_if(found, own, run.meta.get("world_size")) if found else "",
         sure=words.CONFIDENCE.get(found.confidence, "") if found else "",
         judged=_judged(run.steps, main),
         step=Cell(
@@ -148,6 +149,15 @@ def _number(found: Finding | None, step: float | None) -> tuple[str, str]:
 def _tells_nothing(found: Finding) -> bool:
     """All of the step is unaccounted for: a large 100 % would look like a measurement."""
     return found.rule == "unaccounted-time" and found.share == 1
+
+
+def _of_engine(
+    found: Finding | None, phases: Mapping[int, Typical], judged: Typical | None
+) -> Typical | None:
+    """The phases of the engine that a finding speaks of."""
+    if found is None or found.engine is None:
+        return judged
+    return phases.get(found.engine)
 
 
 def _proof(found: Finding | None, mean: Typical | None) -> Among | None:

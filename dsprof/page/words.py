@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dsprof.text.words import FRAMEWORK, count_of, gain, known, ranges, span, what_if
+from dsprof.text.words import FRAMEWORK, count_of, gain, known, ranges, span, step_of, what_if
 from dsprof.units import format_seconds, format_share
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "seconds",
     "share",
     "span",
+    "step_of",
     "what_if",
 ]
 
@@ -35,7 +36,7 @@ PROBLEM = {
     "exception": "Python exception",
     "exit": "process ended with an error code",
     "signal": "process killed by a signal",
-    "killed-by-launcher": "ended by the launcher after another failure",
+    "killed-by-launcher": "ended by the launcher",
     "root-cause": "failure that the launcher names as the first",
     "watchdog": "collective timed out",
     "desync": "ranks at different collectives",

@@ -44,7 +44,10 @@ def clock_runs_backwards(events: pd.DataFrame, _: Source) -> Outcome:
             "its lines cannot be believed, and what lies between two of them is unknown"
         )
         return fixed, met("clock-runs-backwards", "doubt", text, rows)
-    text = "these lines are older than the one before them, printed late: their times are left out"
+    text = (
+        "these lines are older than the one before them, printed late or behind a clock that was "
+        "set back: their times are left out"
+    )
     return fixed, met("late-lines", "repair", text, rows)
 
 

@@ -45,10 +45,11 @@ class Overview:
     communication_share: float | None
     bound: dict[str, int]  # rows held back by each cause
     loss: tuple[float, float] | None  # first and last
-    samples_per_second: float | None
+    samples_per_second: float | None  # of the last launch where no step is timed, as the next two
     tokens_per_second: float | None
     tflops: float | None
     skipped: int | None
+    samples_per_second_mean: float | None = None  # the last that the source states of all so far
     training: Training | None = None  # what the source states of the whole training
     bar: Bar | None = None  # how far the last bar came, where no step is timed
     warm_up: bool = False  # the means leave a first step out
@@ -57,6 +58,7 @@ class Overview:
 def overview(run: Run) -> Overview:
     steps = run.steps
     main = main_steps(steps)
+    rates = _rated(steps, main)
     mean = breakdown_of(main, run.phases)
     seconds = main["seconds"]
     return Overview(
@@ -71,14 +73,15 @@ def overview(run: Run) -> Overview:
         p95=number(seconds.quantile(0.95)),
         classes=dict(mean.classes) if mean else {},
         phases=_phases(mean.phases) if mean else [],
-        parts=_parts(mean, run) if mean else [],
+        parts=_parts(mean, run, int(main["engine"].iloc[0])) if mean else [],
         communication_share=number(main["communication_share"].mean()),
         bound={str(word): int(n) for word, n in steps["bound"].value_counts().items() if n},
         loss=_ends(_of_one_engine(steps, main)["loss"]),
-        samples_per_second=number(main["samples_per_second"].mean()),
-        tokens_per_second=number(main["tokens_per_second"].mean()),
-        tflops=number(main["tflops"].mean()),
+        samples_per_second=number(rates["samples_per_second"].mean()),
+        tokens_per_second=number(rates["tokens_per_second"].mean()),
+        tflops=number(rates["tflops"].mean()),
         skipped=_skipped(steps),
+        samples_per_second_mean=_so_far(run),
         training=training(run),
         bar=bar(run),
         warm_up=leaves_out_first(steps),
@@ -90,14 +93,26 @@ def _measure(steps: pd.DataFrame) -> str | None:
     return str(steps["seconds_from"].iloc[0]) if len(steps) else None
 
 
-def _parts(mean: Breakdown, run: Run) -> list[Part]:
+def _rated(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose rates are meant: those averaged, else all of the last launch's one engine."""
+    last = steps[steps["segment"] == steps["segment"].max()]
+    return last if main.empty and len(last["engine"].unique()) == 1 else main
+
+
+def _so_far(run: Run) -> float | None:
+    """The mean rate since the start that the source states last."""
+    told = run.told.loc[run.told["name"] == "samples_per_second_mean", "value"].dropna()
+    return number(told.iloc[-1]) if len(told) else None
+
+
+def _parts(mean: Breakdown, run: Run, engine: int) -> list[Part]:
     phases = run.phases
     return parts_of(
         mean.seconds,
         mean.classes,
         _phases(mean.phases),
         blent=set(phases.loc[phases["mixed"], "name"]) if "mixed" in phases else (),
-        named={found.phase for found in run.findings if found.phase},
+        named={one.phase for one in run.findings if one.phase and one.engine in (None, engine)},
         alone=run.config.get("world_size") == 1,
     )
 

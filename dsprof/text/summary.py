@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dsprof.analysis.breakdown import engines
+from dsprof.analysis.breakdown import breakdown_of, engines, main_steps
+from dsprof.events import Class
 from dsprof.text import words
 from dsprof.text.layout import QUIET, columns, say, section
 from dsprof.text.overview import Overview, overview
@@ -152,16 +153,25 @@ def _steps(seen: Overview, how: str) -> str:
 
 
 def _engines(run: Run) -> str:
-    """Several engines that share a log (actor, critic): which one the figures are of."""
-    known = engines(run.steps)
+    """Several engines that share a log (actor, critic): the step of each, and whose figures
+    these are."""
+    known = list(engines(run.steps))
     if not known:
         return ""
-    (judged, seconds), *others = known.items()
-    left = ", ".join(f"engine {n} takes {format_seconds(other)}" for n, other in others)
-    return (
-        f"{len(known)} in turns: the figures are of engine {judged}, "
-        f"{format_seconds(seconds)} per step; {left}"
-    )
+    each = "; ".join(f"engine {engine} {_step_of(run, engine)}" for engine in known)
+    return f"{len(known)} in turns: {each}. These figures are of engine {known[0]}"
+
+
+def _step_of(run: Run, engine: int) -> str:
+    """`takes 617 ms per step, 68 % of it communication`."""
+    steps = main_steps(run.steps[run.steps["engine"] == engine])
+    said = f"takes {format_seconds(float(steps['seconds'].mean()))} per step"
+    mean = breakdown_of(steps, run.phases)
+    if mean is None or not mean.classes:
+        return said
+    name, seconds = max(mean.classes.items(), key=lambda part: part[1])
+    what = "in no timer" if name == Class.OTHER else name
+    return f"{said}, {format_share(seconds / mean.seconds)} of it {what}"
 
 
 def _which(seen: Overview, how: str) -> str:
@@ -177,7 +187,10 @@ def _speed(seen: Overview) -> str:
         "tokens/s": seen.tokens_per_second,
         "TFLOP/s a GPU": seen.tflops,
     }
-    return ", ".join(f"{format_count(rate)} {unit}" for unit, rate in rates.items() if rate)
+    said = [f"{format_count(rate)} {unit}" for unit, rate in rates.items() if rate]
+    if not seen.samples_per_second and seen.samples_per_second_mean and not seen.training:
+        said.insert(0, f"{format_count(seen.samples_per_second_mean)} samples/s since the start")
+    return ", ".join(said)
 
 
 def _loss(seen: Overview) -> str:

@@ -45,7 +45,8 @@ def verdict_section(
     for index, advice in enumerate(found.advice[:_ADVICE]):
         rows.add_row(say("" if index else "Change", QUIET), _change(advice))
     if cost not in {"", _UNKNOWN} and found.advice:
-        rows.add_row(say("Gain", QUIET), say(words.what_if(found, seen.seconds, ranks) or _UNKNOWN))
+        gain = words.what_if(found, words.step_of(found, seen.seconds), ranks)
+        rows.add_row(say("Gain", QUIET), say(gain or _UNKNOWN))
     return [say(found.title, STRONG), Text(), rows]
 
 
@@ -55,7 +56,7 @@ def _cost(found: Finding, seen: Overview) -> str:
         return ""
     if found.rule == "unaccounted-time" and not seen.parts:
         return _UNKNOWN  # that nobody timed the step says nothing of what is lost in it
-    return words.cost(found.seconds_per_step, found.share, seen.seconds)
+    return words.cost(found.seconds_per_step, found.share, words.step_of(found, seen.seconds))
 
 
 def _no_verdict(seen: Overview) -> str:

@@ -92,6 +92,13 @@ def ranges(numbers: Iterable[int], most: int = 8) -> str:
     return ", ".join(said) + (f" and {len(spans) - most:,} more" if len(spans) > most else "")
 
 
+def step_of(found: Finding, step: float | None) -> float | None:
+    """Seconds of the step that a finding is a part of: of `step` where it does not say."""
+    if found.share and found.seconds_per_step:
+        return found.seconds_per_step / found.share
+    return step
+
+
 def what_if(found: Finding, step: float | None, ranks: int | None) -> str:
     """The step replayed: `if no rank were late: 412 ms → 301 ms to 318 ms, 12 GPU hours a day`.
 

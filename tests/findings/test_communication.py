@@ -127,7 +127,7 @@ def test_what_zero_3_times_of_its_communication_is_a_lower_bound() -> None:
 
 
 def test_garbage_collected_inside_the_reduction_is_not_called_communication() -> None:
-    slow = EXPOSED | {"backward": 1.5}  # beside its parts
+    slow = EXPOSED | {"backward": 1.5, "step": 1e-9}  # beside its parts
     looks = [row for step in (1, 2, 3) for row in memory_breakdown(step)]
     run = run_of([*looks, *steps(3, slow, None)], world_size=5, zero_stage=1)
     assert "cannot be told" in (why(run, "communication-bound") or "")

@@ -95,17 +95,17 @@ def test_a_taken_port_advises_another() -> None:
     assert found.advice[0].setting == "--master_port"
 
 
-def watchdog(rank: int, last: int) -> Row:
-    text = (
-        f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=880, "
-        f"OpType=ALLREDUCE, Timeout(ms)=600000) last enqueued NCCL work: {last}, "
-        "last completed NCCL work: 879."
-    )
-    return problem("watchdog", text, rank=rank, step=12)
+def watchdog(rank: int, last: int) -> list[Row]:
+    """What a rank's watchdog says, as the parsers read it."""
+    text = "OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000"
+    return [
+        problem("watchdog", text, rank=rank, step=12, count=880),
+        metric("last_enqueued_work", None, last, rank=rank),
+    ]
 
 
 def test_the_rank_that_started_fewest_collectives_is_the_one_that_did_not_come() -> None:
-    rows = [watchdog(0, 882), watchdog(1, 880), watchdog(2, 882)]
+    rows = [*watchdog(0, 882), *watchdog(1, 880), *watchdog(2, 882)]
     found = one(run_of([*steps(12, WELL), *rows]), "hang")
     assert found.ranks == (1,)
     assert "in ALLREDUCE, call 880" in found.title
@@ -113,14 +113,33 @@ def test_the_rank_that_started_fewest_collectives_is_the_one_that_did_not_come()
 
 
 def test_equal_ranks_blame_nobody() -> None:
-    found = one(run_of([*steps(12, WELL), watchdog(0, 882), watchdog(2, 882)]), "hang")
+    found = one(run_of([*steps(12, WELL), *watchdog(0, 882), *watchdog(2, 882)]), "hang")
     assert found.ranks == (0, 2)
     assert "never arrived" in found.summary
     assert found.confidence == "medium"
 
 
+_WATCHDOG = (
+    "10.0.0.{rank}: [rank{rank}]:[E122 07:47:07.196 ProcessGroupNCCL.cpp:616] [Rank {rank}] "
+    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={call}, OpType=ALLREDUCE, "
+    "NumelIn=8, NumelOut=8, Timeout(ms)=1800000) ran for 1800003 milliseconds before timing out.\n"
+    "10.0.0.{rank}: [rank{rank}]:[E122 07:47:07.197 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID "
+    "0(default_pg) Rank {rank}] Exception (either an error or timeout) detected by watchdog at "
+    "work: {call}, last enqueued NCCL work: {last}, last completed NCCL work: 70.\n"
+)
+
+
+def test_what_watchdogs_print_names_the_call_and_the_rank_that_did_not_come(tmp_path: Path) -> None:
+    told = [(0, 77, 79), (1, 74, 74), (2, 77, 79)]
+    text = "".join(_WATCHDOG.format(rank=rank, call=call, last=last) for rank, call, last in told)
+    (tmp_path / "run.log").write_text(text, encoding="utf-8")
+    found = findings_of(load(tmp_path / "run.log"))[0]
+    assert found.title == "A collective timed out in ALLREDUCE, call 77: rank 1 did not arrive"
+    assert found.ranks == (1,)
+
+
 def test_one_rank_that_waits_is_told_as_one() -> None:
-    assert one(run_of([*steps(12, WELL), watchdog(2, 882)]), "hang").summary.startswith(
+    assert one(run_of([*steps(12, WELL), *watchdog(2, 882)]), "hang").summary.startswith(
         "One rank reports a timeout."
     )
 
@@ -175,7 +194,7 @@ def test_each_launch_has_its_own_failure_and_its_own_victims() -> None:
     failed = [problem("exception", "RuntimeError: x", rank=1), problem("exit", "1", value=1)]
     run = run_of([*failed, *of_launch(1, failed), *of_launch(2, failed)])
     assert one(run, "rank-died").summary == (
-        "It was the first failure of the last of 3 launches; 1 more message follows from it."
+        "It was the first failure of the last of 3 launches; 1 more message comes after it."
     )
     found = one(run, "earlier-failure")
     assert found.title == "2 earlier launches failed too"

@@ -131,6 +131,7 @@ def test_the_rank_that_logs_its_memory_is_not_called_slow() -> None:
                 phase("backward", step, 0.5 + own, rank),
                 phase("backward_inner", step, 0.4, rank),
                 phase("backward_allreduce", step, 0.4 - own, rank),
+                phase("step", step, 0.01, rank),
             ]
     run = run_of(rows, world_size=2)
     assert "late by its own logging" in (why(run, "straggler-rank") or "")

@@ -84,13 +84,19 @@ def test_zero_3_is_not_called_compute_bound_or_healthy(log: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("log", "rank"), [("killed_rank_0.19.8.log", None), ("killed_rank_torchrun_0.19.8.log", 1)]
+    ("log", "rank"),
+    [
+        ("killed_rank_0.19.8.log", 1),
+        ("killed_rank_zero_0.19.8.log", 0),
+        ("killed_rank_torchrun_0.19.8.log", 1),
+    ],
 )
-def test_a_killed_rank_is_the_verdict(log: str, rank: int | None) -> None:
+def test_a_killed_rank_is_the_verdict_and_is_named(log: str, rank: int) -> None:
     verdict = findings(log)[0]
     assert verdict.rule == "rank-died"
+    assert verdict.title.startswith(f"Rank {rank} ")
     assert "SIGKILL" in verdict.title
-    assert rank is None or verdict.ranks == (rank,)
+    assert verdict.ranks == (rank,)
 
 
 def test_a_taken_port_is_the_verdict() -> None:

@@ -138,3 +138,17 @@ def test_what_step_holds_beside_its_timers_is_not_called_the_optimizer(
     found = one(load([log]), "optimizer-bound")
     assert ("own work" in found.title) is own
     assert ("378 ms lie beside the timers" in found.summary) is not own
+
+
+@pytest.mark.parametrize(
+    ("last", "told"), [(0.2502, ""), (0.3, ": 300 ms")], ids=["nearly the mean", "another number"]
+)
+def test_a_proof_tells_the_last_number_only_where_it_is_another(last: float, told: str) -> None:
+    rows = [
+        *steps(99, {"data": 0.25, "forward": 0.75}),
+        phase("data", 100, last),
+        phase("forward", 100, 0.75),
+        metric("step_seconds", 100, 0.75 + last),
+    ]
+    found = one(run_of(rows, world_size=1), "data-bound")
+    assert found.evidence[0].text.split("per step")[1] == f", at step 100{told}"

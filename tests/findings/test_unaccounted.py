@@ -183,3 +183,32 @@ def test_time_between_the_steps_is_never_healthy_and_shown_by_two_stamped_lines(
         "step 20 is stamped 00:01:20",
     ]
     assert "healthy" not in rules(run)
+
+
+def test_a_log_that_times_nothing_at_all_says_so() -> None:
+    found = one(run_of([metric("loss", step, 1.0) for step in range(1, 9)]), "unaccounted-time")
+    assert found.summary.startswith("Nor does this log say how long a step takes.")
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"deepspeed_version": "0.9.5"}, "of this version prints every tenth step unless"),
+        ({"deepspeed_version": "0.16.0"}, "0.15.2 and later prints steps only with"),
+        ({"steps_per_print": 2000}, "DeepSpeed prints a step every 2,000 (steps_per_print)"),
+    ],
+)
+def test_why_no_step_is_printed_is_told_by_setting_and_version(
+    told: dict[str, float | str], said: str
+) -> None:
+    found = one(run_of([metric("elapsed", None, 1.0)], **told), "unaccounted-time")
+    assert said in found.summary
+
+
+def test_several_ranks_are_spoken_of_only_where_they_are_told() -> None:
+    alike = {"forward": 0.4, "backward": 0.0, "step": 0.1}
+    one_rank = run_of(steps(9, alike, 0.5))
+    several = run_of(steps(9, alike, 0.5), world_size=4)
+    assert "if there are several ranks" in one(one_rank, "unaccounted-time").title
+    assert "how many ranks there are is not told" in one(one_rank, "unaccounted-time").summary
+    assert "the communication of several ranks" in one(several, "unaccounted-time").title

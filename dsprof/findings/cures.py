@@ -1,0 +1,63 @@
+"""What helps against a failure: by its kind, and by what an exception says."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dsprof.findings.finding import Advice
+
+_BY_KIND: Final = {
+    "rendezvous": (
+        Advice("MASTER_ADDR, MASTER_PORT, NCCL_SOCKET_IFNAME", "", "reachable from every host", ""),
+    ),
+    "port-in-use": (
+        Advice("--master_port", "", "a free port", "a job still running may hold the old one"),
+    ),
+    "cancelled": (Advice("time limit of the job", "", "longer, or resume from a checkpoint", ""),),
+    "overflow-limit": (
+        Advice("bf16.enabled", "", "true", "same range as fp32: no loss scale needed"),
+        Advice("learning rate", "", "lower", "a diverged model overflows at any scale"),
+    ),
+    "checkpoint-failed": (Advice("storage", "", "space and rights", ""),),
+    "build-failed": (
+        Advice("TORCH_EXTENSIONS_DIR, CUDA_HOME", "", "writable; the toolkit of torch's CUDA", ""),
+    ),
+}
+
+#: An exception that says itself which variable it wants, and how.
+_VARIABLE: Final = re.compile(r"environment variable ([A-Z][A-Z0-9_]{1,60}) to (\S{1,60})")
+
+#: What is in an exception's text -> what helps.
+_BY_TEXT: Final = {
+    "timer has already been started": Advice(
+        "wall_clock_breakdown",
+        "true",
+        "false",
+        "since 0.18.3 DeepSpeed cannot time its pipeline engine (0.19.8 still cannot)",
+    ),
+    "'numactl'": Advice(
+        "--bind_cores_to_rank", "", "left out, or numactl installed", "it needs that program"
+    ),
+    "No space left on device": Advice("storage", "", "space", "a full disk, quota or /dev/shm"),
+    "DataLoader worker": Advice(
+        "DataLoader(num_workers=...)",
+        "",
+        "fewer, or a larger /dev/shm (docker --shm-size)",
+        "its workers hand their batches over in shared memory",
+    ),
+    "device-side assert": Advice(
+        "CUDA_LAUNCH_BLOCKING", "", "1, for one run", "the traceback then ends where it failed"
+    ),
+    "NCCL error": Advice("NCCL_DEBUG", "", "INFO", "says which call failed, and between whom"),
+}
+
+
+def cures(kind: str, text: str) -> tuple[Advice, ...]:
+    """What to change; empty where nothing but the code that failed is at fault."""
+    if kind != "exception":
+        return _BY_KIND.get(kind, ())
+    wanted = _VARIABLE.search(text)
+    if wanted:
+        return (Advice(wanted[1], "", wanted[2].rstrip("."), "the exception asks for it"),)
+    return tuple(advice for words, advice in _BY_TEXT.items() if words in text)[:1]

@@ -1,0 +1,109 @@
+"""Which failure ended a launch, and how that is said.
+
+What was survived, and how earlier launches ended, is told by `dsprof.findings.earlier`.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from dsprof.events import Severity
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+OOM: Final = ("oom", "host-oom")
+HANG: Final = ("absent", "watchdog", "desync")
+
+#: What any other kind of failure does to its process.
+ENDED: Final = {
+    "exception": "ended with an exception",
+    "root-cause": "is what the launcher names as the first failure",
+    "exit": "exited with an error",
+    "signal": "was killed by a signal",
+    "connection": "lost its connection to a peer",
+    "rendezvous": "did not find the other workers",
+    "port-in-use": "could not open the launcher's port: it is taken",
+    "cancelled": "was ended by the scheduler",
+    "overflow-limit": "ended because the loss scale cannot shrink any further",
+    "checkpoint-failed": "could not write a checkpoint",
+    "build-failed": "could not build an extension",
+}
+
+#: Ends of a run; other problems are warnings of other rules.
+_FATAL: Final = (*OOM, *HANG, *(kind for kind in ENDED if kind != "checkpoint-failed"))
+
+
+def last_launch(run: Run) -> pd.DataFrame:
+    """Problems of the last launch, without those that training went on behind."""
+    segments = run.told["segment"]
+    return launch(run, int(segments.max()) if len(segments) else 0)
+
+
+def launch(run: Run, segment: int) -> pd.DataFrame:
+    """Problems of one launch, without those that training went on behind."""
+    rows = run.problems
+    return rows.loc[(rows["segment"] == segment) & ~rows["survived"]]
+
+
+def first_failure(run: Run) -> pd.Series[Any] | None:
+    """What ended the last launch: the root cause, else the first fatal row; None if nothing."""
+    return first_of(last_launch(run))
+
+
+def first_of(problems: pd.DataFrame) -> pd.Series[Any] | None:
+    """The root cause among the problems of one launch, else the first fatal one."""
+    cause = problems["root_cause"].fillna(False).astype(bool)
+    fatal = problems["kind"].isin(_FATAL) & (problems["severity"] != Severity.INFO)
+    named = problems[cause & (fatal | problems["kind"].isin(list(ENDED)))]
+    rows = named if len(named) else problems[fatal]
+    return None if rows.empty else rows.iloc[0]
+
+
+def said_of(row: pd.Series[Any]) -> str:
+    """A failure as a sentence: `Rank 1 on w0 ran out of GPU memory after step 7`."""
+    kind = str(row["kind"])
+    if kind in OOM:
+        said = f"ran out of {'host' if kind == 'host-oom' else 'GPU'} memory{_device(row)}"
+    elif kind in HANG:
+        said = "waited for a collective until it timed out"
+    else:
+        killed = signal_of(row)
+        said = f"was killed by {killed}" if killed else ENDED[kind]
+    return f"{_who(row)} {said}{when(row)}"
+
+
+def _device(row: pd.Series[Any]) -> str:
+    """` (GPU 1)`: the device as its process counts them, where NCCL names it."""
+    known = row["kind"] == "oom" and pd.notna(row["value"])
+    return f" (GPU {int(row['value'])})" if known else ""
+
+
+def _who(row: pd.Series[Any]) -> str:
+    rank = f"Rank {int(row['rank'])}" if pd.notna(row["rank"]) else "A process"
+    return rank + (f" on {row['host']}" if pd.notna(row["host"]) else "")
+
+
+def when(row: pd.Series[Any]) -> str:
+    """` after step 7`: the last step that was complete before; "" if the source prints none."""
+    return f" after step {int(row['step']):,}" if pd.notna(row["step"]) else ""
+
+
+def step_span(row: pd.Series[Any]) -> tuple[int, int] | None:
+    """The same step as a finding's first and last one."""
+    return None if pd.isna(row["step"]) else (int(row["step"]), int(row["step"]))
+
+
+def signal_of(row: pd.Series[Any]) -> str | None:
+    """The signal that ended a process, by its name; None where its exit code tells of none."""
+    if row["kind"] not in ("exit", "signal", "root-cause") or pd.isna(row["value"]):
+        return None
+    code = int(row["value"])
+    number = code if row["kind"] == "signal" else -code
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None

@@ -1,0 +1,121 @@
+"""Collectives that timed out: who waited, and for whom."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pandas as pd
+
+from dsprof.events import Kind, Severity
+from dsprof.findings.ends import HANG, first_failure, last_launch, step_span, when
+from dsprof.findings.facts import Facts, row_evidence, whole
+from dsprof.findings.finding import Advice, Finding
+
+_OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
+
+
+def hang(facts: Facts) -> list[Finding] | str:
+    """Ranks waited in a collective until the watchdog ended them."""
+    row = first_failure(facts.run)
+    if row is None or row["kind"] not in HANG:
+        return []
+    rows = last_launch(facts.run)
+    rows = rows[rows["kind"].isin(HANG)]
+    absent = rows[rows["kind"] == "absent"]
+    behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else _behind(facts, rows)
+    waiting = tuple(sorted({int(rank) for rank in rows["rank"].dropna()}))
+    missing = _missing(facts, waiting) if behind is None else None
+    inside = _operation(facts, rows)
+    blame = (
+        f"Rank {missing} alone reports none: it never arrived. Medium confidence: it may have "
+        "been ended before it could."
+        if missing is not None
+        else f"Rank {behind} had started the fewest collectives: it is the one that did not come."
+        if behind is not None
+        else "A rank that never arrived may be one of those that report none, or of those that "
+        "this source does not show. Medium confidence: which one cannot be read off these lines."
+    )
+    sure = behind is not None
+    behind = missing if behind is None else behind
+    return [
+        Finding(
+            rule="hang",
+            severity=Severity.CRITICAL,
+            title=(f"A collective timed out{inside}" if absent.empty else "Training hung")
+            + when(row)
+            + (f": rank {behind} did not arrive" if behind is not None else ""),
+            summary=f"{_report(len(waiting) or len(rows))} a timeout. {blame}"
+            if absent.empty
+            else f"{_ABSENT} Its own stack (py-spy dump --pid) says where it is, if it still runs.",
+            ranks=(behind,) if behind is not None else waiting,
+            steps=step_span(row),
+            evidence=tuple(
+                row_evidence(r, str(r["text"])[:200]) for _, r in rows.head(4).iterrows()
+            ),
+            advice=(
+                Advice(
+                    "TORCH_NCCL_TRACE_BUFFER_SIZE",
+                    "",
+                    "2000",
+                    "PyTorch's flight recorder then writes where each rank stood",
+                ),
+                Advice(
+                    "branches that depend on data or rank",
+                    "",
+                    "the same collectives on every rank",
+                    "a rank that skips one leaves the others waiting",
+                ),
+            ),
+            confidence="high" if sure else "medium",
+        )
+    ]
+
+
+def _missing(facts: Facts, waiting: tuple[int, ...]) -> int | None:
+    """The one rank of the job that does not report a timeout, if all others do."""
+    told = last_launch(facts.run)["rank"].dropna()
+    size = facts.layout.world_size
+    ranks = set(range(size)) if size else {int(rank) for rank in told}
+    left = ranks - set(waiting)
+    return left.pop() if waiting and len(left) == 1 else None
+
+
+_ABSENT = "The others waited in a collective; its recording ends before that one, without a word."
+
+
+def _report(ranks: int) -> str:
+    return "One rank reports" if ranks == 1 else f"{ranks:,} ranks report"
+
+
+def _calls(facts: Facts, rows: pd.DataFrame) -> pd.DataFrame:
+    """The events of these problems: their `count` is the number of the collective."""
+    told = facts.run.told
+    told = told[(told["kind"] == Kind.PROBLEM).to_numpy(dtype=bool)]
+    mine = told.set_index(["source", "line"]).index.isin(rows.set_index(["source", "line"]).index)
+    return told[mine]
+
+
+def _operation(facts: Facts, rows: pd.DataFrame) -> str:
+    """` in ALLREDUCE, call 880`: what the first of them waited in."""
+    for _, call in _calls(facts, rows).iterrows():
+        found = _OPERATION.search(str(call["text"]))
+        if found:
+            number = "" if pd.isna(call["count"]) else f", call {int(call['count']):,}"
+            return f" in {found[1]}{number}"
+    return ""
+
+
+def _behind(facts: Facts, rows: pd.DataFrame) -> int | None:
+    """The rank whose last enqueued collective is lowest, if one is below all others.
+
+    Where no line says which was the last: the rank that waited in the lowest.
+    """
+    told = facts.run.told
+    last = told[(told["name"] == "last_enqueued_work").to_numpy(dtype=bool)]
+    last = last[last["segment"] == rows["segment"].iloc[0]]
+    reached = last.groupby("rank")["value"].max()
+    if len(reached) < 2:
+        reached = _calls(facts, rows).groupby("rank")["count"].max().dropna()
+    lowest = reached[reached == reached.min()]
+    return int(lowest.index[0]) if len(reached) > 1 and len(lowest) == 1 else None

@@ -1,0 +1,62 @@
+"""Advice for Megatron without DeepSpeed: its own options in the place of DeepSpeed's keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from dsprof.findings.finding import Advice, Finding
+
+
+class Option(NamedTuple):
+    """What Megatron calls a setting; `to` and `why` only where DeepSpeed's words do not fit."""
+
+    name: str
+    to: str = ""
+    why: str = ""
+
+
+_OPTIONS: Final = {
+    "bf16.enabled": Option("--bf16", "instead of --fp16"),
+    "fp16.initial_scale_power": Option("--initial-loss-scale", "lower"),
+    "gradient_clipping": Option("--clip-grad"),
+    "train_micro_batch_size_per_gpu": Option(
+        "--micro-batch-size", why="at the same --global-batch-size there are more micro-batches"
+    ),
+    "gradient_accumulation_steps": Option(
+        "micro-batches of a step (--micro-batch-size, --global-batch-size)",
+        why="the bubble is (p-1)/(m+p-1) of the time; a smaller micro-batch makes more of them at "
+        "the same batch",
+    ),
+    "number of pipeline stages": Option(
+        "--pipeline-model-parallel-size",
+        why="each stage less is a micro-batch time less of bubble; "
+        "--num-layers-per-virtual-pipeline-stage makes the bubble smaller at as many stages",
+    ),
+    "PipelineModule(partition_method=...)": Option("layers of each pipeline stage"),
+    "zero_optimization.stage": Option(
+        "--use-distributed-optimizer",
+        "on",
+        "shards the optimizer's states over the data-parallel ranks",
+    ),
+    "zero_optimization.overlap_comm": Option("--overlap-grad-reduce", "on"),
+}
+
+#: Settings of DeepSpeed that have no like in Megatron.
+_DEEPSPEED: Final = (
+    "zero_optimization.", "checkpoint.", "comms_logger.", "optimizer.", "steps_per_print",
+    "wall_clock_breakdown", "log_level",
+)  # fmt: skip
+
+
+def for_megatron(found: Finding) -> Finding:
+    """The same finding with Megatron's own options; no gain where nothing is left to change."""
+    advice = tuple(filter(None, map(_own, found.advice)))
+    return replace(found, advice=advice, gain=found.gain if advice else None)
+
+
+def _own(advice: Advice) -> Advice | None:
+    option = _OPTIONS.get(advice.setting)
+    if option is not None:
+        return Advice(option.name, advice.now, option.to or advice.to, option.why or advice.why)
+    return None if advice.setting.startswith(_DEEPSPEED) else advice

@@ -1,0 +1,67 @@
+"""Which line proves how long a step took, by how that is known."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pandas as pd
+
+from dsprof.findings.facts import Facts, largest, row_evidence, whole
+from dsprof.findings.finding import Evidence
+from dsprof.units import format_count, format_seconds
+
+#: Metric whose line proves the seconds of a step, by how they are known.
+_STATED: Final = {"logged": "step_seconds", "throughput": "samples_per_second"}
+
+
+def average_proof(facts: Facts) -> tuple[Evidence, ...]:
+    """A line that the mean step rests on: that of the last step.
+
+    By the clock: the first and the last line of those whose time stamps are compared, or the
+    last two where it was set back.
+    """
+    if by_the_clock(facts):
+        runs_on = facts.steps["at"].dropna().is_monotonic_increasing
+        ends = facts.steps.iloc[[0, -1] if runs_on else [-2, -1]]
+        return tuple(row_evidence(row, _stamped(row)) for _, row in ends.iterrows())
+    return (step_proof(facts, facts.steps.iloc[-1]),)
+
+
+def by_the_clock(facts: Facts) -> bool:
+    """Whether time stamps tell how long the judged steps took."""
+    return bool(facts.steps["seconds_from"].eq("clock").any())
+
+
+def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
+    """The line that says how long one step took, or how fast it was, or has its timers."""
+    step, takes = f"step {whole(row['step']):,}", format_seconds(row["seconds"])
+    if row["seconds_from"] == "timers":
+        return _by_timers(facts, row, f"{step}: {takes}, the sum of its timers")
+    metric = _STATED.get(str(row["seconds_from"]), "")
+    told = _of_step(facts.run.told, row)
+    told = told[(told["name"] == metric).to_numpy(dtype=bool)]
+    if told.empty or metric == "step_seconds":
+        return row_evidence(row if told.empty else told.iloc[-1], f"{step}: {takes}")
+    rate = told["value"].iloc[-1]
+    batch = format_count(round(rate * row["seconds"]))
+    said = f"{step}: {format_count(rate)} samples/s, so {batch} take {takes}"
+    return row_evidence(told.iloc[-1], said)
+
+
+def _by_timers(facts: Facts, row: pd.Series[Any], text: str) -> Evidence:
+    """The line of the step's largest timer, which mostly has the others, too."""
+    phases = _of_step(facts.run.phases, row)
+    outer = phases[phases["parent"].isna().to_numpy(dtype=bool)]
+    return row_evidence(largest(outer, "seconds") if len(outer) else row, text)
+
+
+def _stamped(row: pd.Series[Any]) -> str:
+    at = "" if pd.isna(row["at"]) else f" is stamped {row['at']:%H:%M:%S}"
+    return f"step {whole(row['step']):,}{at}"
+
+
+def _of_step(rows: pd.DataFrame, row: pd.Series[Any]) -> pd.DataFrame:
+    """Rows of the step of `row`."""
+    for key in ("step", "segment", "engine"):
+        rows = rows[(rows[key] == row[key]).to_numpy(dtype=bool, na_value=False)]
+    return rows

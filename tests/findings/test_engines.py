@@ -1,0 +1,71 @@
+"""Engines that take turns, an actor and a critic, are judged each by its own step."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from dsprof.events import Severity
+from dsprof.findings import Finding, findings_of
+from dsprof.run import Run
+from dsprof.text.summary import summary
+from tests.findings.plants import WELL, one, rules, run_of, steps
+
+#: 560 ms of communication in a step of 800 ms.
+SLOW = WELL | {"forward": 0.06, "backward_inner": 0.08, "backward_allreduce": 0.52}
+
+
+def two(second: dict[str, float] = SLOW, seconds: float = 0.8) -> Run:
+    """Engine 0 is well and takes more time, engine 1 is `second`."""
+    rows = [row | {"engine": 1} for row in steps(40, second, seconds)]
+    return run_of([*steps(40, WELL), *rows])
+
+
+def shown(run: Run) -> str:
+    file = StringIO()
+    Console(file=file, width=80, highlight=False).print(summary(run))
+    return " ".join(file.getvalue().split())
+
+
+def bound(run: Run) -> Finding:
+    return one(run, "communication-bound")
+
+
+def test_what_holds_an_engine_back_is_told_of_it_though_another_takes_more_time() -> None:
+    found = bound(two())
+    assert found.title.startswith("Engine 1: 70 % of a step is communication")
+    assert found.engine == 1
+    assert found.share == pytest.approx(0.7)
+    assert found.severity is Severity.CRITICAL
+    assert "39 printed steps, 2 to 40, of engine 1 alone" in found.summary
+
+
+def test_its_proof_is_a_line_of_its_own() -> None:
+    run = two()
+    lines = run.told.set_index("line")["engine"]
+    assert {lines[proof.line] for proof in bound(run).evidence} == {1}
+
+
+def test_its_cost_is_a_part_of_its_own_step() -> None:
+    said = shown(two())
+    assert "560 ms of 800 ms per step (70 %)" in said
+    assert "engine 0 takes 1.00 s per step, 85 % of it compute" in said
+    assert "engine 1 takes 800 ms per step, 70 % of it communication" in said
+
+
+def test_the_run_is_well_only_where_every_engine_is() -> None:
+    assert "healthy" not in rules(two())
+    small = {name: seconds / 2 for name, seconds in WELL.items()}
+    found = one(two(small, 0.5), "healthy")
+    assert found.title == (
+        "Nothing holds this run back: compute is 85 % of a step of engine 0, communication 10 %; "
+        "compute is 85 % of a step of engine 1, communication 10 %"
+    )
+
+
+def test_one_engine_needs_no_name() -> None:
+    found = findings_of(run_of(steps(40, SLOW, 0.8)))[0]
+    assert found.engine is None
+    assert found.title.startswith("70 % of a step")

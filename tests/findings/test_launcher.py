@@ -1,0 +1,70 @@
+"""Which rank was dead when DeepSpeed's launcher ended the others: its clock alone tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dsprof.findings import Finding, findings_of
+from dsprof.run import load
+
+_HEAD = """[2026-11-21 05:49:21,956] [INFO] [launch.py:158:main] nnodes={nodes}, \
+num_local_procs={ranks}, node_rank=0
+[2026-11-21 05:49:21,956] [INFO] [launch.py:170:main] dist_world_size={world}
+[2026-11-21 05:49:22,000] [INFO] [logging.py:107:log_dist] [Rank 0] step=10, skipped=0, \
+lr=[0.1], mom=[0.9]
+"""
+_STAMP = "[2026-11-21 05:50:{:06.3f}] [{}] [launch.py:253:sigkill_handler] "
+
+
+def ended(
+    folder: Path, waits: Sequence[float], nodes: int = 1, world: int | None = None
+) -> Finding:
+    """The verdict on a log in which the launcher waits so long for each rank."""
+    text = _HEAD.format(nodes=nodes, ranks=len(waits), world=world or len(waits))
+    now = 10.0
+    for rank, wait in enumerate(waits):
+        text += _line(now, "INFO", f"Killing subprocess {700 + rank}")
+        now += wait
+    text += _line(now, "ERROR", "['python', '--local_rank=3'] exits with return code = -9")
+    (folder / "run.log").write_text(text, encoding="utf-8")
+    return findings_of(load(folder / "run.log"))[0]
+
+
+def _line(now: float, level: str, said: str) -> str:
+    return _STAMP.format(now, level).replace(".", ",", 1) + said + "\n"
+
+
+@pytest.mark.parametrize("dead", [0, 1, 3])
+def test_the_rank_that_is_not_waited_for_was_dead(tmp_path: Path, dead: int) -> None:
+    waits = [0.024, 0.9, 0.3, 0.022]
+    waits[dead] = 0.001
+    found = ended(tmp_path, waits)
+    assert found.rule == "rank-died"
+    assert found.title.startswith(f"Rank {dead} was killed by SIGKILL after step 10")
+    assert found.ranks == (dead,)
+    assert found.confidence == "medium"
+    assert f"not for that of rank {dead}: it was dead already" in found.summary
+    assert found.evidence[-1].text == f"Killing subprocess {700 + dead}"
+    assert found.evidence[-1].line == 4 + dead
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        [0.001, 0.001, 0.9],  # two did not have to be waited for
+        [0.001, 0.007, 0.9],  # one ended nearly at once
+        [0.3, 0.9, 0.2],  # all were alive: the job was stopped
+        [0.001],
+    ],
+)
+def test_a_clock_that_leaves_doubt_names_nobody(tmp_path: Path, waits: list[float]) -> None:
+    found = ended(tmp_path, waits)
+    assert found.title.startswith("A process ")
+    assert not found.ranks
+
+
+def test_of_several_nodes_local_ranks_are_not_taken_for_ranks(tmp_path: Path) -> None:
+    assert not ended(tmp_path, [0.001, 0.5], nodes=2, world=4).ranks

@@ -1,0 +1,56 @@
+"""A launch that is slower than the one before it, at the same settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsprof.events import Severity
+from tests.findings.plants import WELL, Row, config, metric, one, rules, run_of, steps
+
+SLOW = WELL | {"backward_allreduce": 0.56}
+
+
+def launched(segment: int, rows: list[Row], *settings: Row, samples: float = 64) -> list[Row]:
+    seconds = {row["step"]: row["seconds"] for row in rows if row["name"] == "step_seconds"}
+    rates = [
+        metric("samples_per_second", step, samples / took)
+        for step, took in seconds.items()
+        if samples
+    ]
+    return [row | {"segment": segment} for row in (*settings, *rows, *rates)]
+
+
+def test_a_slower_launch_of_the_same_layout_is_told_with_what_grew() -> None:
+    run = run_of(launched(0, steps(40, WELL)) + launched(1, steps(40, SLOW, 1.5)))
+    found = one(run, "slowdown")
+    assert found.title == (
+        "A step of launch 2 takes 50 % longer than one of launch 1, which was laid out alike"
+    )
+    assert found.severity is Severity.WARNING
+    assert "1.00 s per step became 1.50 s" in found.summary
+    assert "Of what was added, 100 % is communication." in found.summary
+    assert (found.share, found.seconds_per_step, found.gain) == (None, None, None)
+    told = run.told.set_index("line")
+    assert [told["segment"][proof.line] for proof in found.evidence] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        launched(0, steps(40, WELL)) + launched(1, steps(40, WELL, 1.05)),  # as quick, nearly
+        launched(0, steps(40, SLOW, 1.5)) + launched(1, steps(40, WELL)),  # quicker
+        launched(0, steps(40, WELL)) + launched(1, steps(40, SLOW, 1.5), samples=128),
+        launched(0, steps(40, WELL), samples=0) + launched(1, steps(40, SLOW, 1.5), samples=0),
+        launched(0, steps(40, WELL)) + launched(1, steps(40, SLOW, 1.5), config("world_size", 8)),
+        launched(0, steps(10, WELL)) + launched(1, steps(40, SLOW, 1.5)),  # too few
+    ],
+)
+def test_other_launches_are_not_compared(rows: list[Row]) -> None:
+    assert "slowdown" not in rules(run_of(rows))
+
+
+def test_settings_that_both_are_told_make_them_alike() -> None:
+    settings = (config("world_size", 8), config("train_batch_size", 64))
+    rows = launched(0, steps(40, WELL), *settings, samples=0)
+    rows += launched(1, steps(40, SLOW, 1.5), *settings, samples=0)
+    assert "slowdown" in rules(run_of(rows))

@@ -1,0 +1,73 @@
+"""Megatron without DeepSpeed is told its own options, never a key of DeepSpeed's JSON."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import dsprof.findings
+from dsprof.findings import Advice, Finding
+from dsprof.findings.finding import Evidence
+from dsprof.findings.megatron import for_megatron
+from tests.findings.plants import Row, one, problem, run_of, steps
+
+STAGE_0 = {"forward": 0.5, "pipe_recv_grad": 0.4, "pipe_send_output": 0.02}
+MEGATRON = {"forward-compute": 0.2, "backward-compute": 0.3, "backward-recv": 0.4}
+
+
+def megatron(rows: list[Row]) -> list[Row]:
+    """As Megatron prints them: its timer lines look like DeepSpeed's."""
+    timer = {"pattern": "deepspeed.timers", "timers": "megatron"}
+    other = {"pattern": "megatron.iteration"}
+    return [row | (timer if row["kind"] == "phase" else other) for row in rows]
+
+
+def test_the_bubble_of_megatron_alone_is_told_with_its_options() -> None:
+    found = one(run_of(megatron(steps(9, MEGATRON, 0.92))), "pipeline-bubble")
+    assert [advice.setting for advice in found.advice] == [
+        "micro-batches of a step (--micro-batch-size, --global-batch-size)",
+        "--pipeline-model-parallel-size",
+    ]
+
+
+def test_on_deepspeed_the_same_is_told_with_its_keys() -> None:
+    found = one(run_of(steps(9, STAGE_0, 0.92)), "pipeline-bubble")
+    assert found.advice[0].setting == "gradient_accumulation_steps"
+
+
+def test_out_of_memory_names_the_options_that_spare_it() -> None:
+    rows = [*steps(9, MEGATRON, 0.92), problem("oom", "CUDA out of memory", rank=0)]
+    found = one(run_of(megatron(rows)), "oom")
+    told = [advice.setting for advice in found.advice]
+    assert told[0] == "--micro-batch-size"
+    assert "--use-distributed-optimizer" in told
+    assert not [setting for setting in told if "zero_optimization" in setting]
+
+
+def settings() -> list[str]:
+    """Every key of DeepSpeed's JSON that some rule advises."""
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in Path(str(dsprof.findings.__file__)).parent.glob("*.py")
+        if path.name != "megatron.py"
+    )
+    keys = set(re.findall(r'"((?:zero_optimization|fp16|bf16|checkpoint)\.[a-z_.]+)"', code))
+    return sorted({*keys, "gradient_clipping", "train_micro_batch_size_per_gpu"})
+
+
+@pytest.mark.parametrize("setting", settings())
+def test_no_key_of_deepspeed_is_left(setting: str) -> None:
+    found = Finding(
+        "r",
+        "warning",  # type: ignore[arg-type]
+        "t",
+        "s",
+        evidence=(Evidence("", None, ""),),
+        advice=(Advice(setting, "1", "2", "why"),),
+        gain=(0.0, 1.0),
+    )
+    said = for_megatron(found)
+    assert all(advice.setting.startswith("--") for advice in said.advice)
+    assert (said.gain is None) == (not said.advice)
