@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class
-from dsprof.run.table import numbers, places, plain, runs, visits, where
+from dsprof.run.stretches import Stretches
+from dsprof.run.table import numbers, places, plain, runs, where
 
 #: Where ranks meet: who comes last waits least there. A table of phases keeps no order in
 #: time, so a rank's own work is put first and what waits for others last.
@@ -177,9 +178,10 @@ def _cube(
 def compared_steps(phases: pd.DataFrame) -> pd.DataFrame:
     """Phases of the steps that most ranks tell, evenly spread over the run."""
     step = plain(phases["step"])
-    steps, ranks = np.unique(visits(step, plain(phases["rank"])), return_counts=True)
+    heads = runs(step)
+    steps, place = np.unique(step[heads], return_inverse=True)
+    ranks = Stretches(heads, place, len(step), len(steps)).ranks(phases["rank"])
     told = steps[ranks == ranks.max(initial=0)]
     told = told[:: max(1, -(-len(told) // _MOST_STEPS))]
-    heads = runs(step)
     chosen = np.repeat(np.isin(step[heads], told), np.diff(heads, append=len(step)))
     return where(phases, chosen)

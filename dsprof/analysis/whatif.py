@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.analysis.breakdown import CLASSES
+from dsprof.analysis.ranks import compared_steps
 from dsprof.events import Class
 from dsprof.run.table import numbers, places, plain, where
 
@@ -48,10 +49,11 @@ class Gain:
 def parts(phases: pd.DataFrame) -> tuple[Seconds, Ranks] | None:
     """Self seconds, steps x ranks x classes, of the steps that all ranks tell; and the ranks.
 
-    None unless at least two steps can be told.
+    Of many steps those that are compared (see `ranks.compared_steps`). None unless at least two
+    can be told.
     """
     known = phases["step"].notna() & phases["rank"].notna() & phases["self_seconds"].notna()
-    rows = where(phases, known)
+    rows = compared_steps(where(phases, known))
     if rows.empty:
         return None
     (steps, visit), (ranks, rank) = (places(plain(rows[name])) for name in ("step", "rank"))

@@ -36,7 +36,7 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     suspect = doubted(comm["suspect"])
     seconds, speed = comm["seconds"].mask(suspect), comm["busbw"].mask(suspect)
     rows = comm.assign(
-        op=comm["op"].astype(str),
+        op=comm["op"].astype("category"),
         suspect=suspect,
         seconds=seconds,
         exposed=comm["exposed_seconds"].mask(suspect),
@@ -58,7 +58,8 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
 
 def doubted(suspect: pd.Series) -> pd.Series[bool]:
     """Whether the source's numbers are doubted: the column holds the reason, or nothing."""
-    return suspect.notna() & suspect.ne(False)
+    told = suspect.notna()
+    return told & suspect.ne(False) if told.any() else told
 
 
 def _skew(rows: pd.DataFrame) -> pd.DataFrame:

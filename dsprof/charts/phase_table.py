@@ -11,7 +11,8 @@ import pandas as pd
 from dsprof.charts.figure import Floats, Whole, ratio
 from dsprof.charts.palette import MIXED
 from dsprof.events import Class
-from dsprof.run.table import numbers, positions, whole
+from dsprof.run.stretches import steps_of
+from dsprof.run.table import numbers, where, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,46 +116,52 @@ def phase_table(
 
     `slowest`: whether the slowest rank of every phase and step is wanted as well.
     """
-    row = positions(steps, phases, "segment", "engine", "step")
-    told = (row >= 0) & phases["seconds"].notna().to_numpy()
-    if not told.any():
+    phases = where(phases, phases["seconds"].notna())
+    at = steps_of(steps, phases)
+    if (at.place < 0).any():
+        phases = where(phases, at.of_rows >= 0)
+        at = steps_of(steps, phases)
+    if not len(phases):
         return None
-    code, names, parents, last = _tree(phases)
-    shape = (len(steps), len(names))
-    if not told.all():
-        phases, row, code = phases[told], row[told], code[told]
-    cell, seconds = row * shape[1] + code, numbers(phases["seconds"])
+    name, parent = _narrow(phases["name"]), _narrow(phases["parent"])
+    name_code, parent_code = at.once(name[0], parent[0])
+    code, names, parents, last = _tree(name_code, name[1], parent_code, parent[1])
+    shape, seconds = (len(steps), len(names)), numbers(phases["seconds"])
     longest, whose = np.full(shape, np.nan), np.full(shape, -1, dtype=np.int64)
     if slowest:
+        of_rows = np.resize(code, len(phases))
+        cell = at.of_rows * shape[1] + of_rows
         longest, whose = _longest(cell, seconds, whole(phases["rank"]), shape)
-    count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
-    total = np.bincount(cell, weights=seconds, minlength=count.size).reshape(shape)
-    mean = ratio(total.ravel(), count.ravel()).reshape(shape)
-    of_cell = np.full(shape, -1, dtype=np.int64)
-    of_cell.ravel()[cell] = np.arange(
-        len(cell), dtype=np.int32
-    )  # of the rows of a cell the last one stays
-    return PhaseTable(names, parents, last, mean, whose, longest, phases, of_cell, count)
+    count = at.sums(code, len(names)).astype(np.int64)
+    mean = ratio(at.sums(code, len(names), seconds).ravel(), count.ravel()).reshape(shape)
+    rows = phases.iloc[len(phases) - len(code) + last]
+    of_cell = at.lasts(code, len(names))
+    return PhaseTable(names, parents, rows, mean, whose, longest, phases, of_cell, count)
 
 
 def codes_of(column: pd.Series[Any]) -> tuple[Whole, list[str]]:
     """Words of a column and which of them each row is, -1 for none."""
+    codes, words = _narrow(column)
+    return codes.astype(np.int64), words
+
+
+def _narrow(column: pd.Series[Any]) -> tuple[np.ndarray[Any, np.dtype[Any]], list[str]]:
+    """The same, in as few bytes as the column has."""
     if isinstance(column.dtype, pd.CategoricalDtype):
-        codes = np.asarray(column.cat.codes, dtype=np.int64)
-        return codes, [str(w) for w in column.cat.categories]
+        return column.cat.codes.to_numpy(), [str(w) for w in column.cat.categories]
     found, words = pd.factorize(column)
-    return np.asarray(found, dtype=np.int64), [str(w) for w in words]
+    return np.asarray(found), [str(w) for w in words]
 
 
-def _tree(phases: pd.DataFrame) -> tuple[Whole, list[str], list[int], pd.DataFrame]:
+def _tree(
+    name_code: Whole, name_words: list[str], parent_code: Whole, parent_words: list[str]
+) -> tuple[Whole, list[str], list[int], Whole]:
     """Code of every row; names, parents and last rows of the phases, parents first.
 
     A phase is a name below a parent: the same word may stand below two of them.
     """
-    name_code, name_words = codes_of(phases["name"])
-    parent_code, parent_words = codes_of(phases["parent"])
     width = len(parent_words) + 1
-    pair = name_code * width + parent_code + 1
+    pair = name_code.astype(np.int64) * width + parent_code + 1
     last = np.full(len(name_words) * width, -1, dtype=np.int64)
     last[pair] = np.arange(len(pair), dtype=np.int32)  # of the rows of a phase the last one stays
     distinct = np.flatnonzero(last >= 0)
@@ -168,7 +175,7 @@ def _tree(phases: pd.DataFrame) -> tuple[Whole, list[str], list[int], pd.DataFra
     code = np.zeros(len(last), dtype=np.int64)
     code[distinct] = position
     parents = [int(position[parent_of[i]]) if parent_of[i] >= 0 else -1 for i in order]
-    return code[pair], [names[i] for i in order], parents, phases.iloc[last[distinct[order]]]
+    return code[pair], [names[i] for i in order], parents, last[distinct[order]]
 
 
 def _parents_first(parents: list[int]) -> list[int]:

@@ -70,6 +70,17 @@ class Stretches:
             found = np.bincount(cell, values, found.size).reshape(found.shape).astype(float)
         return found[:-1, :-1]
 
+    def lasts(self, code: npt.NDArray[Any], width: int) -> Codes:
+        """Position of the last row by row of the table and code, -1 for none. [size, width]"""
+        found = np.full((self.size + 1, width + 1), -1)
+        if 0 < len(code) == self._even:
+            last = np.full(width + 1, -1)
+            last[code] = np.arange(len(code))
+            found[self.place] = np.where(last < 0, -1, self.heads[:, None] + last)
+        else:
+            found[self.of_rows, code] = np.arange(self.rows)  # of the rows of a cell the last stays
+        return found[:-1, :-1]
+
     def ranks(self, column: pd.Series[Any]) -> Numbers:
         """How many ranks the rows of each row of the table are of. [size]"""
         (rank,) = self.once(plain(column))

@@ -49,6 +49,7 @@ def test_sums_counts_and_ranks_are_those_of_each_step(table: pd.DataFrame) -> No
     (code,) = at.once(table["code"].to_numpy())
     sums = at.sums(code, WIDTH, table["seconds"].to_numpy())
     counts, ranks = at.sums(code, WIDTH), at.ranks(table["rank"])
+    lasts = at.lasts(code, WIDTH)
     for number, step in enumerate(steps["step"]):
         mine = table[table["step"] == step]
         named = set(mine["rank"]) - {-1}
@@ -56,5 +57,6 @@ def test_sums_counts_and_ranks_are_those_of_each_step(table: pd.DataFrame) -> No
         for word in range(WIDTH):
             some = mine.loc[mine["code"] == word, "seconds"]
             assert counts[number, word] == len(some)
+            assert lasts[number, word] == (some.index[-1] if len(some) else -1)
             expected = some.sum(skipna=False)
             assert sums[number, word] == pytest.approx(expected, nan_ok=True)
