@@ -46,10 +46,20 @@ def start() -> None:
 
     torch.set_num_threads(1)
     go_first()
-    dist.init_process_group("gloo", timeout=PATIENCE)
+    dist.init_process_group(
+        "gloo", store=meeting_place(), rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]), timeout=PATIENCE,
+    )  # fmt: skip
     # Else DeepSpeed compiles a shared-memory collective: half a minute of g++ at the first run.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(dist_backend="gloo", timeout=PATIENCE)
+
+
+def meeting_place() -> Any:
+    """Of this launch alone: else ranks that are started again may find those that are gone."""
+    where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"launch-{again}", dist.TCPStore(*where, is_master=False))
 
 
 def go_first() -> None:

@@ -231,11 +231,12 @@ class _Done:
         return True
 
 
-#: Where all collectives of Python pass through.
+#: Where all collectives of Python pass through, by their names of torch 2.4 to 2.13.
 _COLLECTIVES = (
     "allreduce", "allreduce_coalesced", "allgather", "_allgather_base", "reduce", "broadcast",
-    "allgather_into_tensor_coalesced", "reduce_scatter", "_reduce_scatter_base",
-    "reduce_scatter_tensor_coalesced",
+    "all_gather_single", "all_gather_single_coalesced", "allgather_into_tensor_coalesced",
+    "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single",
+    "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced",
 )  # fmt: skip
 
 

@@ -56,7 +56,11 @@ def _follows(processes: Sequence[Process], segment: int) -> bool:
 def _missing(
     launch: list[Process], events: pd.DataFrame, followed: bool
 ) -> list[tuple[Process, str]]:
-    """The processes of a launch that went without a word ("exit"), or that others waited for."""
+    """The processes of a launch that went without a word ("exit"), or that others waited for.
+
+    Where all went, none waited and another launch followed, who was first is not known: the
+    one that wrote last stands for all of them ("ended").
+    """
     still = [process for process in launch if not process["ended"]]
     ends = [process["ended_at"] for process in launch if process["ended"]]
     if ends:
@@ -65,7 +69,9 @@ def _missing(
         return []
     waiting = [process for process in still if process["in_flight"]]
     absent = [process for process in still if not process["in_flight"]]
-    return [(one, "absent") for one in absent] if waiting else []
+    if waiting or not followed:
+        return [(one, "absent") for one in absent] if waiting else []
+    return [(min(still, key=lambda one: float(one["idle"])), "ended")]
 
 
 def _way(process: Process, events: pd.DataFrame, end: int) -> str:
@@ -84,11 +90,13 @@ def _problem(events: pd.DataFrame, process: Process, kind: str) -> dict[str, Any
     rows = _rows_of(events, process)
     last = rows.sort_values("line").iloc[-1] if len(rows) else pd.Series(dtype="object")
     text = {
+        "ended": "no process of this launch closed its recording, and another launch followed",
         "exit": f"process {process['pid']} went without closing its recording",
         "absent": f"process {process['pid']} did not come to the collective the others waited in",
     }[kind]
+    known, kind = kind != "ended", "exit" if kind == "ended" else kind
     return {
-        "segment": process["segment"], "engine": 0, "rank": process["rank"],
+        "segment": process["segment"], "engine": 0, "rank": process["rank"] if known else pd.NA,
         "host": process["host"], "kind": str(Kind.PROBLEM), "name": kind, "raw": kind,
         "text": text, "source": process["source"],
         "line": last.get("line", 0) + 1,  # where its next row would be

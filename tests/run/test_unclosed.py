@@ -74,3 +74,13 @@ def test_what_died_before_a_restart_is_an_earlier_failure() -> None:
     again: dict[str, Any] = {"segment": 1, "source": "again"}
     run = run_of(ended(0), process(1), ended(0, **again))
     assert "earlier-failure" in [one.rule for one in run.findings]
+
+
+def test_a_launch_that_none_closed_and_another_followed_is_an_earlier_failure_of_no_rank() -> None:
+    """As where the launcher ends all of them, once one was killed."""
+    again: dict[str, Any] = {"segment": 1, "source": "again"}
+    found = run_of(process(0), process(1), ended(0, **again)).findings
+    past = next(one for one in found if one.rule == "earlier-failure")
+    assert "no process of this launch closed its recording" in past.summary
+    assert "Rank" not in past.summary
+    assert run_of(process(0, idle=0.5), process(1, idle=0.5)).problems.empty
