@@ -102,6 +102,8 @@ SPIKES_WARNING: Final = 0.05
 SPIKES_CRITICAL: Final = 0.15
 SLOWDOWN_WARNING: Final = 0.10
 SLOWDOWN_CRITICAL: Final = 0.25
+#: The noise of a run makes no such rise more often than that, when its steps are shuffled.
+SLOWDOWN_CHANCE: Final = 0.05
 #: Above the old level by less than this part of the rise: the slowdown is over.
 SLOWDOWN_RECOVERED: Final = 0.50
 
@@ -109,7 +111,6 @@ SLOWDOWN_RECOVERED: Final = 0.50
 #: already, from the second on it was not.
 DEAD_WAIT: Final = 0.005
 ENDING_WAIT: Final = 0.01
-
 
 
 def grade(measure: float, warning: float, critical: float) -> Severity | None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import CLASSES
-from dsprof.analysis.trends import Level, excess, levels, period, spikes
+from dsprof.analysis.chance import chance
+from dsprof.analysis.trends import Floats, Level, excess, levels, period, spikes
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.launches import slower_launch
 from dsprof.findings.proofs import step_proof
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
+    SLOWDOWN_CHANCE,
     SLOWDOWN_CRITICAL,
     SLOWDOWN_RECOVERED,
     SLOWDOWN_WARNING,
@@ -40,29 +40,36 @@ def _within(facts: Facts) -> list[Finding] | str:
     steps = _comparable(facts)
     if len(steps) < EVIDENCE_STEPS:
         return _too_few(steps)
-    found = levels(steps["seconds"].to_numpy(dtype=float))
+    seconds = steps["seconds"].to_numpy(dtype=float)
+    found = levels(seconds)
     rise = _worst_rise(found)
-    if rise is None:
+    if rise is None or _by_chance(seconds, found, rise):
         return []
     before, after, stop = rise
     ratio = after.median / before.median - 1
-    severity = grade(ratio, SLOWDOWN_WARNING, SLOWDOWN_CRITICAL)
+    first, last = steps.iloc[after.start], steps.iloc[stop - 1]
+    cost = float((seconds[after.start : stop] - before.median).sum()) / len(steps)
+    share, lasts = cost / float(seconds.mean()), stop == len(steps)
+    climbs = any(after.start < level.start < after.stop for level in found)
+    severity = (
+        grade(ratio, SLOWDOWN_WARNING, SLOWDOWN_CRITICAL)
+        if lasts
+        else grade(share, SPIKES_WARNING, SPIKES_CRITICAL)
+    )
     if severity is None:
         return []
-    first, last = steps.iloc[after.start], steps.iloc[stop - 1]
-    lost = steps["seconds"].to_numpy()[after.start : stop] - before.median
-    cost = float(lost.sum()) / len(steps)
-    lasting = "to the end" if stop == len(steps) else f"until step {int(last['step']):,}"
+    lasting = "to the end" if lasts else f"until step {int(last['step']):,}"
     return [
         Finding(
             rule="slowdown",
             severity=severity,
-            title=f"From step {int(first['step']):,} on, a step takes {format_share(ratio)} longer",
+            title=f"From step {int(first['step']):,} on, a step takes "
+            f"{'up to ' if climbs else ''}{format_share(ratio)} longer",
             summary=f"{format_seconds(before.median)} per step became "
-            f"{format_seconds(after.median)}, {lasting} ({stop - after.start:,} of "
-            f"{len(steps):,} printed steps).{_grown(steps, before, after)}"
+            f"{format_seconds(after.median)}{' little by little' if climbs else ''}, {lasting} "
+            f"({stop - after.start:,} of {len(steps):,} printed steps).{_grown(steps, before, after)}"
             + ("" if _clear(before, stop - after.start) else _SHORT),
-            share=cost / float(steps["seconds"].mean()),
+            share=share,
             seconds_per_step=cost,
             steps=(int(first["step"]), int(last["step"])),
             evidence=tuple(
@@ -157,17 +164,32 @@ def _too_few(steps: pd.DataFrame) -> str:
 
 
 def _worst_rise(found: list[Level]) -> tuple[Level, Level, int] | None:
-    """The rise that cost most: level before, level after, and the row at which it is over."""
+    """The rise that cost most: level before, highest after, and the row at which it is over.
+
+    Several levels that rise one after the other are one: a drift climbs in stairs.
+    """
     worst, most = None, 0.0
-    for place, (before, after) in enumerate(pairwise(found)):
-        height = after.median - before.median
+    for place, before in enumerate(found[:-1]):
+        top = place + 1
+        while top + 1 < len(found) and found[top + 1].median > found[top].median:
+            top += 1
+        height = found[top].median - before.median
         over = before.median + SLOWDOWN_RECOVERED * height
-        lasting = found[place + 1 :]
-        calm = next((level.start for level in lasting if level.median < over), lasting[-1].stop)
-        cost = height * (calm - after.start)
+        behind = found[top:]
+        calm = next((level.start for level in behind if level.median < over), behind[-1].stop)
+        climb = [level for level in found[place + 1 :] if level.stop <= calm]
+        cost = sum((level.median - before.median) * (level.stop - level.start) for level in climb)
         if cost > most and height >= SLOWDOWN_WARNING * before.median:
+            after = Level(climb[0].start, found[top].stop, found[top].median)
             worst, most = (before, after, calm), cost
     return worst
+
+
+def _by_chance(seconds: Floats, found: list[Level], rise: tuple[Level, Level, int]) -> bool:
+    """Whether the run's own noise makes such rises."""
+    own = np.concatenate([np.full(level.stop - level.start, level.median) for level in found])
+    _, after, stop = rise
+    return chance(seconds, seconds / own - 1, after.start, stop) > SLOWDOWN_CHANCE
 
 
 def _grown(steps: pd.DataFrame, before: Level, after: Level) -> str:

@@ -72,6 +72,33 @@ def test_a_slowdown_that_ends_says_when() -> None:
     assert "until step" in found.summary
 
 
+def test_a_drift_climbs_in_stairs_none_of_which_would_be_a_finding() -> None:
+    seconds = noisy(60, seed=3, spread=0.01)
+    seconds[20:] += np.arange(40) * 0.015
+    found = one(run_with(seconds), "slowdown")
+    assert found.steps is not None
+    assert abs(found.steps[0] - 24) <= 4
+    assert found.steps[1] == 60
+    assert "up to" in found.title
+    assert "little by little" in found.summary
+    assert found.seconds_per_step == pytest.approx(0.3 * 40 / 59, rel=0.15)
+
+
+def test_noise_that_comes_in_bouts_is_no_slowdown() -> None:
+    """Steps take longer for five in a row, again and again: the last bout is no news."""
+    seconds = noisy(40, seed=10, spread=0.01)
+    for bout in (8, 20, 35):
+        seconds[bout : bout + 5] *= 1.4
+    assert silent(run_with(seconds), "slowdown")
+
+
+def test_a_slow_stretch_that_is_over_is_judged_by_what_it_cost() -> None:
+    """8 of 39 steps at 1.2 times: 4 % of the time."""
+    seconds = noisy(40, seed=11, spread=0.01)
+    seconds[15:23] *= 1.2
+    assert silent(run_with(seconds), "slowdown")
+
+
 def test_a_run_that_becomes_faster_is_no_slowdown() -> None:
     seconds = noisy(1_000, seed=4)
     seconds[:200] *= 1.5
