@@ -7,6 +7,7 @@ from typing import Final
 
 from dsprof.grammar import Grammar, Pattern
 from dsprof.logs.find import finder, shortest
+from dsprof.logs.records import shape_of_record
 
 #: Number of a pattern and the regex that tells whether it begins at a needle.
 Candidate = tuple[int, re.Pattern[bytes]]
@@ -20,6 +21,7 @@ class Search:
         longest: bytes of the longest needle.
         of_needle: candidates, those with the longest own needle first.
         sure: the regex that matches wherever the needle stands.
+        shapes: of the pattern's records.
         looks_back: a record of the pattern is numbered by the bar in front of it.
         more: a record reaches beyond its match, to a lead or to pairs.
         apart: needles that must be read one by one, in their order.
@@ -38,10 +40,15 @@ class Search:
             any(patterns[p].lead is not None or patterns[p].block is not None for p, _ in some)
             for some in self.of_needle
         ]
+        self.shapes = [shape_of_record(number) for number in range(len(patterns))]
         self.looks_back = [_looks_back(pattern) for pattern in patterns]
         self.more = [p.lead is not None or p.pairs is not None for p in patterns]
         self.around = [p.block is not None or _looks_back(p) for p in patterns]
         self.blanks = [b" |\t" + p.pairs.separator if p.pairs else b"" for p in patterns]
+
+    def begins_record(self, needle: int, text: bytes, start: int, high: int) -> bool:
+        """Whether a record stands at a needle: a needle alone may be part of a key."""
+        return any(regex.match(text, start, high) for _, regex in self.of_needle[needle])
 
 
 _MADE: Final[dict[int, tuple[Grammar, Search]]] = {}  # a grammar that is kept keeps its id

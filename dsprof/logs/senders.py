@@ -24,6 +24,7 @@ NOBODY: Final = 0  # code of (-1, -1, -1)
 #: Code of who, time stamp as printed.
 Sender = tuple[int, bytes | None]
 _KEPT_WHO: Final = 4096
+_LONGEST_FIRST: Final = 4096
 
 
 class Senders:
@@ -69,6 +70,18 @@ class Senders:
     def known(self, prefix: bytes) -> Sender:
         """The sender of a record that is counted elsewhere."""
         return self.read(prefix, times=0)
+
+    def who_began(self, text: bytes, line: int, kept: dict[bytes, Sender]) -> Sender:
+        r"""A `\r` segment belongs to whoever began its line, at another time.
+
+        Args:
+            line: where the line begins in the text.
+            kept: those who began lines like it.
+        """
+        first = text[line : text.find(b"\r", line)][:_LONGEST_FIRST]
+        if first not in kept:
+            kept[first] = self.known(first)[0], None
+        return kept[first]
 
     def read_all(
         self, senders: Sequence[Sender | bytes], offset: np.ndarray

@@ -1,0 +1,191 @@
+"""Hits read one by one: what each is may depend on the record in front of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from dsprof.grammar import Grammar, Pattern
+from dsprof.logs import wrappers
+from dsprof.logs.blocks import Blocks, OpenBlock
+from dsprof.logs.bodies import body_of, tells, whole_body
+from dsprof.logs.find import Hit
+from dsprof.logs.hits import One
+from dsprof.logs.measures import Groups
+from dsprof.logs.piece import Piece
+from dsprof.logs.records import Records
+from dsprof.logs.search import Candidate, Search
+from dsprof.logs.senders import Sender
+from dsprof.logs.torn import whole_groups
+
+_LEAD: Final = 64  # bytes before a needle that a pattern's lead may reach back
+_LONGEST_WRAPPED: Final = 4096
+_MOST_ON_A_LINE: Final = 256  # needles looked at for the end of one record's pairs
+
+
+class Singly:
+    """Adds the records of hits, in their order, to `records`, and opens their blocks."""
+
+    def __init__(self, grammar: Grammar, search: Search, records: Records, blocks: Blocks) -> None:
+        self._patterns = grammar.patterns
+        self._search = search
+        self._records = records
+        self._blocks = blocks
+
+    def read(self, piece: Piece, which: Iterable[One], found: Sequence[Hit]) -> None:
+        """Reads some of the hits that were found in a piece."""
+        here, reached = -1, 0  # line of the record before, and where that record ends
+        sender: Sender | bytes = b""
+        for one in which:
+            _, _, start, _, _, low, _, _, _ = one
+            if low == here and start < reached:
+                continue  # inside the record before
+            behind, before = (reached, sender) if low == here else (low, None)
+            read = self._read_one(piece, one, found, behind, before)
+            if read is not None:
+                sender, reached = read
+                here = low
+                piece.taken.add(low)
+
+    def _read_one(
+        self,
+        piece: Piece,
+        one: One,
+        found: Sequence[Hit],
+        behind: int,
+        before: Sender | bytes | None,
+    ) -> tuple[Sender | bytes, int] | None:
+        """Adds the record of one hit, if there is one; gives its sender and where it ends.
+
+        Args:
+            behind: where the record's prefix begins.
+            before: sender of the record in front on the line, None if there is none.
+        """
+        i, needle, start, stop, line, low, high, number, behind_bar = one
+        text = piece.text
+        matched = self._match(needle, piece, start, high)
+        if matched is None:
+            return None
+        p, groups, end, torn = matched
+        begin, body = start, None
+        if self._search.more[p]:
+            pattern = self._patterns[p]
+            if pattern.lead is not None:
+                begin, groups = _with_lead(pattern.lead, groups, text, behind, start)
+            if pattern.pairs is not None:
+                alone = before is None and (i + 1 == len(found) or found[i + 1][1] >= high)
+                stop_at = high if alone else self._next_record(found, i + 1, text, end, high)
+                told = self._body(pattern, piece, end, stop_at, high, alone=alone)
+                if told is None:
+                    return None
+                body, end, cut = told
+                body, torn = body.strip(self._search.blanks[p]), torn or cut
+        sender: Sender | bytes = text[behind:begin]
+        if before is not None or behind_bar:
+            senders = self._records.senders
+            before = before if before is not None else senders.who_began(text, line, {})
+            sender = senders.read(text[behind:begin], before)
+        if self._search.around[p]:
+            sender = self._look_around(p, piece, sender, (low, begin, end, high), number)
+        offset = piece.offset + begin
+        self._records.new[self._search.shapes[p]].add(offset, number, sender, groups, body)
+        if torn:
+            self._records.torn.add(offset)
+        return sender, max(stop, end)
+
+    def _match(
+        self, needle: int, piece: Piece, start: int, high: int
+    ) -> tuple[int, Groups, int, bool] | None:
+        """Pattern, groups and end of the record at a needle, and whether it lost some groups."""
+        for p, regex in self._search.of_needle[needle]:
+            match = regex.match(piece.text, start, high)
+            if match is None:
+                continue
+            groups, end = match.groups(), match.end()
+            if not piece.unended or end < len(piece.text):
+                return p, groups, end, False
+            whole = whole_groups(match, self._patterns[p].rows)
+            return None if whole is None else (p, whole, end, whole != groups)
+        found = self._rejoined(self._search.of_needle[needle], piece.text, start, high)
+        return None if found is None else (*found, high, False)
+
+    def _body(
+        self, pattern: Pattern, piece: Piece, start: int, stop: int, high: int, *, alone: bool
+    ) -> tuple[bytes, int, bool] | None:
+        """Text of the pairs that begin at `start`, where they end, and whether they lost some;
+        None if they make no record."""
+        pairs = pattern.pairs
+        assert pairs is not None
+        body, end = body_of(pairs, piece.text, start, stop, alone=alone)
+        if not tells(body, pattern):
+            return None
+        open_end = piece.unended and end == len(piece.text)
+        if not open_end and (alone or end == high):
+            return body, end, False
+        kept = whole_body(body, pairs, piece.text[end:stop])
+        return kept, end, pairs.timers or len(kept) < len(body)
+
+    def _look_around(
+        self,
+        p: int,
+        piece: Piece,
+        sender: Sender | bytes,
+        bounds: tuple[int, int, int, int],
+        number: int,
+    ) -> Sender:
+        """Notes that a progress bar numbers a record, and opens its block.
+
+        Args:
+            bounds: where its line begins, itself begins and ends, and where its line ends.
+        """
+        if isinstance(sender, bytes):
+            sender = self._records.senders.read(sender)
+        low, begin, end, high = bounds
+        if self._search.looks_back[p]:
+            piece.numbered.append((begin, number, sender[0]))
+        block = self._patterns[p].block
+        if block is not None:
+            opening = piece.text[end:high][:_LONGEST_WRAPPED]
+            margin = wrappers.margin_of(piece.text[low:begin])
+            self._blocks.open(OpenBlock(p, block, high, begin > low, margin, sender, opening), low)
+        return sender
+
+    def _next_record(
+        self, hits: Sequence[Hit], first: int, text: bytes, begin: int, high: int
+    ) -> int:
+        """Where, behind `begin`, the next record on the line starts: a needle alone may be
+        part of a key."""
+        for needle, start, _ in hits[first : first + _MOST_ON_A_LINE]:
+            if start >= high:
+                break
+            if start >= begin and self._search.begins_record(needle, text, start, high):
+                return start
+        return high
+
+    def _rejoined(
+        self, candidates: list[Candidate], text: bytes, start: int, high: int
+    ) -> tuple[int, Groups] | None:
+        """A record that a hard line wrap went through: tried again with the next line glued on."""
+        if high + 1 >= len(text) or high - start > _LONGEST_WRAPPED:
+            return None
+        line = text[start:high]
+        if line.count(b"[") == line.count(b"]"):
+            return None
+        stop = text.find(b"\n", high + 1)
+        glued = line.rstrip(b"\r") + text[high + 1 : stop if stop >= 0 else len(text)]
+        for p, regex in candidates:
+            match = regex.match(glued[:_LONGEST_WRAPPED])
+            if match is not None and self._patterns[p].pairs is None:
+                return p, match.groups()
+        return None
+
+
+def _with_lead(
+    lead: re.Pattern[bytes], groups: Groups, text: bytes, behind: int, start: int
+) -> tuple[int, Groups]:
+    """Where a record begins whose first word no needle can hold, and its groups."""
+    match = lead.search(text, max(behind, start - _LEAD), start)
+    if match is None:
+        return start, (None,) * lead.groups + groups
+    return match.start(), match.groups() + groups
