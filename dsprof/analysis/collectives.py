@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.run.table import among, numbers, plain, positions, runs, where, whole
+from dsprof.run.table import among, numbers, plain, positions, runs, where, whole, within
 
 _MEBI = 1 << 20
 
@@ -79,8 +79,10 @@ def during_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
     A summary table counts those of set-up too: what it says of a step is an upper bound.
     """
-    here = positions(steps, comm, "segment", "engine", "step") >= 0
-    return where(comm, comm["total"].to_numpy(bool) | here)
+    total = comm["total"].to_numpy(bool)
+    if not total.any():
+        return within(steps, comm, "segment", "engine", "step")
+    return where(comm, total | (positions(steps, comm, "segment", "engine", "step") >= 0))
 
 
 def told_once(comm: pd.DataFrame) -> pd.DataFrame:

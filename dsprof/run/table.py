@@ -140,6 +140,15 @@ def stretches(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> tuple[C
     return heads, np.where(there[at] == sought, at, -1)
 
 
+def within(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """Those of `rows` whose key `table` has; no copy of them is made where they stand together."""
+    heads, place = stretches(table, rows, *columns)
+    there = np.flatnonzero(place >= 0)
+    if len(there) and there[-1] - there[0] == len(there) - 1:
+        return rows.iloc[heads[there[0]] : np.append(heads, len(rows))[there[-1] + 1]]
+    return rows[np.repeat(place >= 0, np.diff(heads, append=len(rows)))]
+
+
 def _codes(table: Sequence[Codes], rows: Sequence[npt.NDArray[Any]]) -> tuple[Codes, Codes]:
     """One number a row of both, ordered as the columns are; -1 for rows of no row of `table`."""
     there = np.zeros(len(table[0]), np.int64)

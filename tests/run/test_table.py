@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pytest
 
 from dsprof.events import COLUMNS
-from dsprof.run.table import frame_of, keys, positions, tidy
+from dsprof.run.table import frame_of, keys, positions, tidy, within
 
 
 def test_columns_that_are_not_there_are_missing() -> None:
@@ -48,6 +49,13 @@ def test_rows_that_agree_share_a_key_and_missing_agrees_with_missing() -> None:
     frame = tidy(pd.DataFrame({"step": [5, None, 5, None], "rank": [0, 1, 0, 1]}))
     code = keys(frame, "step", "rank")
     assert code[0] == code[2] != code[1] == code[3]
+
+
+@pytest.mark.parametrize("steps", [[2], [1, 3], [2, 3, 9], [], [9]])
+def test_rows_within_a_table_are_those_whose_key_it_has(steps: list[int]) -> None:
+    rows = tidy(pd.DataFrame({"step": [1, 1, 2, 2, 3, None]}))
+    found = within(tidy(pd.DataFrame({"step": steps})), rows, "segment", "step")
+    pd.testing.assert_frame_equal(found, rows[rows["step"].isin(steps)])
 
 
 def test_positions_are_those_of_the_table_or_minus_one() -> None:
