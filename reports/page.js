@@ -61,11 +61,14 @@ function wireContents() {
   mark();
 }
 
+const SHORT = 840; // px: a table that is not much higher than its box is shown whole
+
 /* A table that is wider than its place says so; a shade alone is easily missed. */
 function watchTables() {
   const seen = new ResizeObserver((entries) => {
     for (const { target } of entries) {
       target.classList.toggle("wide", target.scrollWidth > target.clientWidth + 1);
+      if (target.clientHeight) target.classList.toggle("short", target.firstElementChild?.offsetHeight < SHORT);
       countBelow(target);
     }
   });
@@ -102,6 +105,8 @@ async function startTimeline(name, track) {
   loaded.phaseColumns = loaded.phases ? loaded.phaseSeconds : null;
   const timeline = new Timeline(loaded, figure);
   timelines.set(name, timeline);
+  const note = document.querySelector(`[data-range="${name}"]`);
+  if (note) note.textContent = hint(timeline.noun);
   await timeline.listen();
 }
 

@@ -161,6 +161,6 @@ function watchPlots(figures) {
     watchPlots.later = setTimeout(redrawDrawn, 120);
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawDrawn);
-  addEventListener("beforeprint", () => drawAll({ dark: false, width: 700, low: 0.8 }));
+  addEventListener("beforeprint", () => drawAll({ dark: false, width: 700, low: 0.65 }));
   addEventListener("afterprint", redrawDrawn);
 }

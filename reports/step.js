@@ -45,7 +45,8 @@ function showRange(track, from, to) {
   plot.whole ??= plot.figure;
   const { noun } = timelines.get(track.name);
   const range = rangeOf(track, from, to);
-  note.textContent = all ? "" : rangeWords(track, range, noun, from, to);
+  note.textContent = all ? hint(noun) : rangeWords(track, range, noun, from, to);
+  note.classList.toggle("hint", all);
   const totals = phaseTotals(track, track.phaseColumns, range.rows);
   track.range = range;
   const step = meanAt(range.seconds ?? [], range.rows);
@@ -61,6 +62,8 @@ function rangeOf(track, from, to) {
   const told = track.whole_seconds ? rows.filter((row) => Number.isFinite(track.whole_seconds[row])) : [];
   return told.length >= 3 ? { rows: told, seconds: track.whole_seconds, told: true } : { rows, seconds: track.seconds, told: false };
 }
+
+const hint = (noun) => `Zoom the chart of ${noun}s to see the mean of another range here.`;
 
 function rangeWords(track, { rows, told }, noun, from, to) {
   const ends = `${whole(track.step[from])} to ${whole(track.step[to - 1])}, the range chosen above`;
@@ -179,6 +182,7 @@ function pairsOf(track, row) {
   for (const name of [...track.measures, ...track.classes])
     if (Number.isFinite(track[name][row])) said.push([measureWords(track, name), cellOf(name, partOf(track, name, row))]);
   if (track.loss_broken?.[row]) said.push(["loss", Number.isNaN(track.loss?.[row] ?? NaN) ? "nan" : "inf"]);
+  if (track.validated?.[row]) said.push(["follows", "a validation"]);
   for (const [label, value] of said) {
     const pair = element("div");
     pair.append(element("dt", label), element("dd", value));

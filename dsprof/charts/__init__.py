@@ -7,9 +7,9 @@ from dsprof.charts.icicle import icicle
 from dsprof.charts.palette import LABEL, MIXED, PALETTE, PATTERN, SHORT, STACK
 from dsprof.charts.phase_table import PhaseTable, codes_of, phase_table
 from dsprof.charts.problems import SYMBOL, on_time, problem_line
-from dsprof.charts.ranks import beyond_median, rank_map, rank_phases
+from dsprof.charts.ranks import beyond_median, has_words, rank_map, rank_phases
 from dsprof.charts.series import measured, over_steps, training, unchanged
-from dsprof.charts.timeline import HELD, bound_by, held, timeline
+from dsprof.charts.timeline import HELD, bound_by, held, highest, timeline
 
 __all__ = [
     "HELD",
@@ -28,7 +28,9 @@ __all__ = [
     "ceiling",
     "codes_of",
     "comm_sizes",
+    "has_words",
     "held",
+    "highest",
     "icicle",
     "limit_of",
     "measured",

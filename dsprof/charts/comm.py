@@ -26,15 +26,16 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     """One row per operation and message size, costliest first; doubted times are never added.
 
     Columns: `op`, `bytes`, `suspect`, `count` and `seconds`, `exposed` per step and rank,
-    `busbw` (bytes/s, weighted by time), `rows` (positions in `comm`). The times of a suspect row
-    are NaN.
+    `busbw` (bytes/s, weighted by time), `algbw` (the same, where no bus bandwidth is known),
+    `rows` (positions in `comm`). The times of a suspect row are NaN.
 
     Args:
         comm: rows of `Run.comm` that count no call twice.
         steps: optimizer steps they sum over; 1 for the sums themselves.
     """
     suspect = doubted(comm["suspect"])
-    seconds, speed = comm["seconds"].mask(suspect), comm["busbw"].mask(suspect)
+    known = "busbw" if comm["busbw"].notna().any() else "algbw"
+    seconds, speed = comm["seconds"].mask(suspect), comm[known].mask(suspect)
     rows = comm.assign(
         op=comm["op"].astype("category"),
         suspect=suspect,
@@ -49,7 +50,8 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     places = rows.groupby(grouped.ngroup().to_numpy()).indices  # a key of NaN finds no group
     found: list[Any] = [np.asarray(places[number]) for number in range(len(sums))]
     table = sums.assign(rows=pd.Series(found, sums.index, dtype="object"))
-    table["busbw"] = (table["moved"] / table["timed"]).where(table["timed"] > 0)
+    table[["busbw", "algbw"]] = np.nan
+    table[known] = (table["moved"] / table["timed"]).where(table["timed"] > 0)
     table[["count", "seconds", "exposed"]] /= max(1, steps) * max(1, comm["rank"].nunique())
     table = table.drop(columns=["moved", "timed"]).reset_index()
     table = table.merge(_skew(rows), on=["op", "bytes"], how="left")

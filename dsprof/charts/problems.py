@@ -12,6 +12,7 @@ from dsprof.charts.figure import Figure, axis, layout, plain, whole_ticks
 from dsprof.charts.palette import colour
 
 SHOWN = 2000  #: marks on the line; the list below it is complete to its own limit
+EDGE = 0.25  #: of the axis, on either side
 NO_RANK = "no rank told"
 SYMBOL = {"critical": "diamond", "warning": "triangle-up", "info": "circle-open"}
 
@@ -68,12 +69,18 @@ def problem_line(
         "data": [trace],
         "layout": layout(
             70 + 22 * min(rows, 24),
-            xaxis=axis("" if timed else "line of the source (no times are told)", **more),
+            xaxis=axis("" if timed else _untimed(shown), **more),
             yaxis=axis("", type="category", categoryorder="array", categoryarray=_rows(where)),
             annotations=_mark(x, where, cause),
             shapes=[] if timed else [launch_line(line) for line in launches],
         ),
     }
+
+
+def _untimed(shown: pd.DataFrame) -> str:
+    """The axis of lines, and why it is none of times."""
+    some = bool(shown["at"].notna().any())
+    return f"line of the source ({'not all have a time' if some else 'no times are told'})"
 
 
 def on_time(problems: pd.DataFrame) -> bool:
@@ -114,16 +121,23 @@ def _mark(x: list[Any], where: list[str], cause: list[bool]) -> list[dict[str, A
     if True not in cause:
         return []
     at = cause.index(True)
-    last = x[at] == max(x)  # words in the middle would leave the chart
+    side = _side(x, at)
     return [
         {
             "x": x[at],
             "y": where[at],
             "text": "first cause",
             "showarrow": False,
-            "xanchor": "right" if last else "left" if x[at] == min(x) else "center",
-            "xshift": 8 if last else -8 if x[at] == min(x) else 0,
+            "xanchor": side,
+            "xshift": {"left": -8, "center": 0, "right": 8}[side],
             "yshift": 15,
             "font": {"size": 11, "color": colour("ink")},
         }
     ]
+
+
+def _side(x: list[Any], at: int) -> str:
+    """Which end of words at a mark stays with it: near an edge they would leave the chart."""
+    places = pd.Series(pd.to_datetime(x) if isinstance(x[0], str) else x).astype("int64")
+    part = (places[at] - places.min()) / max(1, places.max() - places.min())
+    return "left" if part < EDGE else "right" if part > 1 - EDGE else "center"

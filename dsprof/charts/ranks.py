@@ -12,7 +12,8 @@ from dsprof.charts.palette import colour
 from dsprof.charts.phase_table import codes_of
 from dsprof.units import NOTHING, format_seconds
 
-PALE = 2.0  #: colours go no further than half of the way, so that words upon them are read
+PALE = 2.0  #: below words colours go no further than half of the way, so that they are read
+WORDED = 12  #: ranks whose cells have room for words
 MARGINS = {"l": 62, "r": 12, "t": 8, "b": 46}  #: px
 
 
@@ -46,6 +47,7 @@ def rank_map(table: pd.DataFrame) -> Figure:
     """Heat map of seconds beyond the median rank; slower and faster have a colour each."""
     values = table.to_numpy(dtype=float)
     beyond, limit = beyond_median(table)
+    limit *= PALE if has_words(table) else 1.0
     hover = [[format_seconds(v) if np.isfinite(v) else "not told" for v in row] for row in values]
     trace = {
         "type": "heatmap",
@@ -53,10 +55,10 @@ def rank_map(table: pd.DataFrame) -> Figure:
         "y": [plain(name) for name in table.index],
         "z": [numbers(row, 4) for row in beyond],
         "text": hover,
-        "texttemplate": "%{text}" if len(table.columns) <= 12 else "",
+        "texttemplate": "%{text}" if has_words(table) else "",
         "textfont": {"size": 11, "color": colour("ink")},
-        "zmin": -PALE * limit,
-        "zmax": PALE * limit,
+        "zmin": -limit,
+        "zmax": limit,
         "xgap": 1 if len(table.columns) <= 32 else 0,
         "ygap": 1,
         "colorscale": [[0, colour("data")], [0.5, colour("grid")], [1, colour("compute")]],
@@ -74,6 +76,11 @@ def rank_map(table: pd.DataFrame) -> Figure:
             yaxis=axis("", autorange="reversed", showgrid=False, ticks=""),
         ),
     }
+
+
+def has_words(table: pd.DataFrame) -> bool:
+    """Whether every cell of the map says its time."""
+    return len(table.columns) <= WORDED
 
 
 def beyond_median(table: pd.DataFrame) -> tuple[Floats, float]:

@@ -112,6 +112,7 @@ def _panels(
 ) -> Figure:
     """Panels over each other; from zero on where rounding would else look like a cliff."""
     traces, axes, titles = [], {}, []
+    named = any(name for lines in panels.values() for name, _, _ in lines)
     gap = 0.3 / len(panels) if len(panels) > 1 else 0.0
     share = (1 - gap * (len(panels) - 1)) / len(panels)
     for row, (title, lines) in enumerate(panels.items()):
@@ -129,7 +130,8 @@ def _panels(
         )
         titles.append(panel_title(title, round(top, 4)))
         shape = "hv" if title in stairs else "linear"
-        traces += [_trace(line, i, f"y{number}", shape, place) for i, line in enumerate(lines)]
+        drawn = [_trace(line, i, f"y{number}", shape, place) for i, line in enumerate(lines)]
+        traces += [trace | {"showlegend": named and row == 0} for trace in drawn]
     last = "y" if len(panels) == 1 else f"y{len(panels)}"
     ticks = step_ticks(place.steps, place.x)
     one = {} if place.launches == 1 else {"unifiedhovertitle": {"text": " "}}
@@ -142,6 +144,8 @@ def _panels(
             shapes=launch_lines(place.steps, place.x),
             hovermode="x unified",
             dragmode="zoom",
+            showlegend=named,
+            legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom"},
             xaxis=axis("optimizer step", anchor=last, showgrid=False, **ticks, **one),
             **axes,
         ),

@@ -28,6 +28,7 @@ from dsprof.units import format_seconds, format_share
 _ROWS = {"time": 0.56, "bound": 0.1, "rate": 0.19, "loss": 0.19}
 
 BEYOND = 200  #: slow steps marked at the end of the axis
+FEWEST, MANY = 3, 20  #: steps of which one may be beyond it; and without saying much
 
 LEAST = 1e-3  #: of the highest column; what takes less is neither drawn nor named
 
@@ -241,10 +242,11 @@ def _with_gaps(kept: Whole, broken: np.ndarray[Any, np.dtype[np.bool_]]) -> Whol
 def highest(seconds: Floats) -> float | None:
     """Where the axis of step times ends so that a few slow steps do not flatten the others."""
     known = seconds[np.isfinite(seconds)]
-    if len(known) < 20:
+    if len(known) < FEWEST:
         return None
-    usual = 1.4 * float(np.percentile(known, 98))
-    return usual if float(known.max()) > 1.5 * usual else None
+    usual = 1.4 * float(np.percentile(known, 98, method="lower"))
+    much = 1.5 if len(known) >= MANY else 2.2  # of few steps the longest still shows the others
+    return usual if float(known.max()) > much * usual else None
 
 
 def _beyond(x: Floats, steps: pd.DataFrame, unit: float) -> list[dict[str, Any]]:
@@ -255,6 +257,9 @@ def _beyond(x: Floats, steps: pd.DataFrame, unit: float) -> list[dict[str, Any]]
         return []
     over = np.flatnonzero(np.nan_to_num(seconds) > end)
     over = np.sort(over[np.argsort(-seconds[over])[:BEYOND]])
+    number = steps["step"].to_numpy(dtype=np.int64)[over]
+    follows = steps["validated"].to_numpy(dtype=bool)[over] if "validated" in steps else over < 0
+    after = np.where(follows, " after a validation", "")
     return [
         {
             "type": "scatter",
@@ -264,11 +269,11 @@ def _beyond(x: Floats, steps: pd.DataFrame, unit: float) -> list[dict[str, Any]]
             "x": numbers(x[over], 9),
             "y": numbers(np.full(len(over), 0.97 * end / unit)),
             "text": [format_seconds(s) for s in seconds[over]],
-            "customdata": [f"{n:,}" for n in steps["step"].to_numpy(dtype=np.int64)[over]],
+            "customdata": [f"step {n:,}{more}" for n, more in zip(number, after, strict=True)],
             "textposition": "middle right",
             "textfont": {"size": 11, "color": colour("ink")},
             "marker": {"symbol": "triangle-up", "size": 9, "color": colour("ink")},
-            "hovertemplate": "%{text}<extra>step %{customdata}, beyond the axis</extra>",
+            "hovertemplate": "%{text}<extra>%{customdata}, beyond the axis</extra>",
         }
     ]
 

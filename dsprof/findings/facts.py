@@ -20,6 +20,7 @@ from dsprof.analysis.breakdown import (
     pipeline_phases,
     regular_steps,
 )
+from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.collectives import during_steps, held_up, per_step
 from dsprof.analysis.layout import Layout, ds_config, layout_of, setting
 from dsprof.analysis.ranks import Straggler, straggler
@@ -215,7 +216,9 @@ class Facts:
     @cached_property
     def straggler(self) -> Straggler | None:
         """The slowest rank; None if ranks cannot be compared (stages of a pipeline cannot)."""
-        return None if self.is_pipeline else straggler(main_phases(self.series, self.run.phases))
+        if self.is_pipeline:
+            return None
+        return straggler(apart_from_saves(main_phases(self.series, self.run.phases)))
 
     @cached_property
     def replay(self) -> tuple[Seconds, Ranks] | None:
@@ -277,7 +280,7 @@ def _mean_and_last(row: pd.Series[Any]) -> str:
     at = f"{mean} per step, at step {int(row['step']):,}"
     if _has_inside(row):
         return f"{at}: {last} of {format_seconds(row['held'])}"
-    return at if _alike(row["seconds"], row["shown"]) else f"{at}: {last}"
+    return at if mean == last else f"{at}: {last}"
 
 
 def _alike(one: float, other: float) -> bool:

@@ -225,7 +225,7 @@ def _lines(facts: Facts, late: Straggler) -> tuple[Evidence, ...]:
     return tuple(
         row_evidence(
             row,
-            f"rank {int(row['rank'])}, step {int(row['step'])}, {row['name']}: "
+            f"rank {int(row['rank']):,}, step {int(row['step']):,}, {row['name']}: "
             f"{format_seconds(row['self_seconds'])}",
         )
         for row in (worst, *(row for _, row in beside.head(1).iterrows()))

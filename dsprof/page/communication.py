@@ -2,64 +2,113 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from dsprof.analysis.collectives import covered_steps, told_once, trusted
+from dsprof.analysis.breakdown import leaves_out_first, regular_steps
+from dsprof.analysis.collectives import covered_steps, during_steps, told_once, trusted
 from dsprof.charts import bandwidths, ceiling, comm_sizes, limit_of
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table, without_empty
 from dsprof.page.proofs import among
+from dsprof.run.table import where
 from dsprof.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from dsprof.run import Run
 
 ROWS = 200  #: of the table
-_OPTIONAL = (4, 6)  #: columns that most sources have nothing for: exposed, of the ceiling
+_OPTIONAL = (4, 5, 6)  #: columns that some sources have nothing for: exposed, speed, of the ceiling
 _OWN = "log_summary_barrier"  #: what DeepSpeed's logger of calls adds for its own summary
+_TITLE = "Communication by operation and size"
+_CAPTION = "Communication by operation and message size"
+_SUMMARY = "The communication logger's own summary"
+_IN_ALL = "since the start"
+_SPEEDS = {"busbw": "bus bandwidth", "algbw": "algorithm bandwidth"}
 
 
 def comm_section(run: Run) -> Section:
     """Operations by message size."""
-    title = "Communication by operation and size"
     if run.comm.empty:
         why = (
             "No line tells of single communication calls. DeepSpeed prints them with "
             '"comms_logger": {"enabled": true}; a recording has them always.'
         )
-        return Section("communication", title, why=why)
-    comm = told_once(run.comm)
-    comm = comm[comm["op"] != _OWN].reset_index(drop=True)
-    every = len(comm)
-    comm, steps = _inside(comm, run.steps)
-    left = every - len(comm)
-    unit = "per step" if steps else "since the start"
-    sizes = comm_sizes(comm, steps or 1)
+        return Section("communication", _TITLE, why=why)
+    comm = where(run.comm, run.comm["op"] != _OWN).reset_index(drop=True)
+    once = told_once(comm)
+    told = _judged(once, run.steps)
+    sizes = comm_sizes(told.calls, told.steps or 1)
     best = ceiling(sizes, run.meta.get("link_bytes_per_second"))
-    table = _comm_table(comm, sizes, best[0] if best else None, unit)
-    figure = bandwidths(sizes, best, unit)
-    lead: list[str | Cell] = [
-        f"{_covers(comm, steps, run.steps)} Bus bandwidth as nccl-tests defines it."
-    ]
-    if left:
-        lead.append(
-            f" {words.count_of(left, 'call')} before the first step or behind the last: left out."
-        )
+    unit = "per step" if told.steps else _IN_ALL
+    tables = [_comm_table(_CAPTION, told.calls, sizes, best, unit)]
+    lead: list[str | Cell] = [f"{told.words(len(once))} {_speed_of(sizes)}".rstrip()]
     if best:
-        told = words.rate_column([*sizes["busbw"].head(ROWS), best[0]])[-1]  # as in the table
-        lead += [" The link's ceiling is ", _ceiling(comm, sizes, best[0], told), f", {best[1]}."]
-    if figure is None:
-        return Section("communication", title, lead=lead, tables=[table])
+        said = words.rate_column([*sizes["busbw"].head(ROWS), best[0]])[-1]  # as in the table
+        lead += [" The link's ceiling is ", _ceiling(told.calls, sizes, best[0], said)]
+        lead += [f", {best[1]}."]
+    if len(once) < len(comm) and not once["total"].any():
+        summary = where(comm, comm["total"])
+        tables.append(_comm_table(_SUMMARY, summary, comm_sizes(summary, 1), best, _IN_ALL))
+        lead += [" The logger's own summary, below, counts the calls once more."]
+    figure = bandwidths(sizes, best, unit)
     label = "Bus bandwidth of each operation over message size; larger marks cost more time."
-    return Section(
-        "communication",
-        title,
-        lead=lead,
-        charts=[Chart("communication", figure, label)],
-        tables=[table],
-    )
+    charts = [Chart("communication", figure, label)] if figure else []
+    return Section("communication", _TITLE, lead=lead, charts=charts, tables=tables)
+
+
+class Judged(NamedTuple):
+    """The calls that the numbers are of, and how many steps made them, None if no step is known.
+
+    `warm`: a first step, which warms up, is left out.
+    """
+
+    calls: pd.DataFrame
+    steps: int | None
+    warm: bool = False
+
+    def words(self, every: int) -> str:
+        """What the numbers are sums or means of; `every` call that is told may be more."""
+        tables = bool(self.calls["total"].any())
+        what = "summary tables, which count from the start" if tables else "single calls"
+        if self.steps is None:
+            said = f"Sums of one rank since the start, from {what}"
+            return f"{said}: no step tells what one step takes."
+        said = f"Mean of one rank and one step, over {words.count_of(self.steps, 'step')}"
+        if tables:
+            return f"{said}, from {what}: calls of set-up and of the first step are among them."
+        said += ", without the first one (warm-up)" if self.warm else ""
+        left = words.count_of(every - len(self.calls), "call")
+        return f"{said}, from {what}." + (
+            "" if left[0] == "0" else f" {left} of no such step: left out."
+        )
+
+
+def _judged(comm: pd.DataFrame, steps: pd.DataFrame) -> Judged:
+    """Calls of the steps that means are of; of all steps where none of those has any.
+
+    Those of set-up are none of a step, nor are those behind the last one. Tables sum up all.
+    """
+    tables = bool(comm["total"].any())
+    judged = [(regular_steps(steps), leaves_out_first(steps)), (steps, False)]
+    for part, warm in [] if tables else judged:
+        calls = during_steps(comm, part).reset_index(drop=True)
+        if len(calls):
+            return Judged(calls, covered_steps(calls, part), warm)
+    sure = trusted(comm)
+    return Judged(comm, covered_steps(sure if len(sure) else comm, steps))
+
+
+def _speed_of(sizes: pd.DataFrame) -> str:
+    """Which bandwidth the table has, and why."""
+    if sizes["busbw"].notna().any():
+        return "Bus bandwidth as nccl-tests defines it."
+    if sizes["algbw"].notna().any():
+        return (
+            "Bus bandwidth is unknown without the number of ranks: algorithm bandwidth stands here."
+        )
+    return ""
 
 
 def _ceiling(comm: pd.DataFrame, sizes: pd.DataFrame, best: float, told: str) -> Cell:
@@ -70,41 +119,20 @@ def _ceiling(comm: pd.DataFrame, sizes: pd.DataFrame, best: float, told: str) ->
     return Cell(told, among=among(comm.iloc[reached.iloc[0]].fillna({"seconds": 0.0})))
 
 
-def _inside(comm: pd.DataFrame, steps: pd.DataFrame) -> tuple[pd.DataFrame, int | None]:
-    """Calls that steps made, and how many steps; all calls where no step is known.
-
-    None of set-up is among them, and none behind the last step. Tables are sums of all.
-    """
-    number = comm["step"].astype("float64")
-    last = float(steps["step"].max()) if len(steps) else float("inf")
-    kept = comm["total"].astype(bool) | (number <= last)
-    inside = comm[kept.to_numpy(dtype=bool)].reset_index(drop=True)
-    for calls in (inside, comm):
-        sure = trusted(calls)
-        count = covered_steps(sure if len(sure) else calls, steps)
-        if count:
-            return (inside if len(inside) else comm), count
-    return comm, None
-
-
-def _covers(comm: pd.DataFrame, steps: int | None, known: pd.DataFrame) -> str:
-    """What the numbers are sums or means of."""
-    tables = bool(comm["total"].any())
-    what = "summary tables, which count from the start" if tables else "single calls"
-    if steps is None:
-        return f"Sums of one rank since the start, from {what}: no step tells what one step takes."
-    first = len(known) and (tables or (comm["step"] == known["step"].iloc[0]).any())
-    which = ", the first one, which also warms up, among them" if steps > 1 and first else ""
-    count = words.count_of(steps, "step")
-    return f"Mean of one rank and one step, over {count}{which}, from {what}."
-
-
-def _comm_table(comm: pd.DataFrame, sizes: pd.DataFrame, best: float | None, unit: str) -> Table:
+def _comm_table(
+    caption: str,
+    comm: pd.DataFrame,
+    sizes: pd.DataFrame,
+    best: tuple[float, str] | None,
+    unit: str,
+) -> Table:
+    """Operations and sizes, costliest first; `comm` holds the rows that `sizes` sums up."""
     widest = float(sizes["seconds"].fillna(0).max()) or 1.0
     shown, rows = sizes.head(ROWS), []
+    speed = "busbw" if sizes["busbw"].notna().any() else "algbw"
     times = words.column([*shown["seconds"], *shown["exposed"]])
-    speeds = words.rate_column(shown["busbw"])
-    for (_, row), time, exposed, speed in zip(
+    speeds = words.rate_column(shown[speed])
+    for (_, row), time, exposed, said in zip(
         shown.iterrows(), times[: len(shown)], times[len(shown) :], speeds, strict=True
     ):
         lines = among(comm.iloc[row["rows"]].fillna({"seconds": 0.0}))
@@ -115,31 +143,17 @@ def _comm_table(comm: pd.DataFrame, sizes: pd.DataFrame, best: float | None, uni
                 Cell(format_count(round(row["count"], 4)), among=lines),
                 _cost(row, time, widest, lines),
                 _proved(exposed, lines),
-                _proved(speed, lines),
-                Cell(words.share(row["busbw"] / best) if best else "–"),
-                Cell(limit_of(row, best)),
+                _proved(said, lines),
+                Cell(words.share(row["busbw"] / best[0]) if best else "–"),
+                Cell(limit_of(row, best[0] if best else None)),
             ]
         )
-    head = [
-        "operation",
-        "message",
-        f"calls {unit}",
-        f"total {unit}",
-        "exposed",
-        "bus bandwidth",
-        "of the ceiling",
-        "limited by",
-    ]
+    head = ["operation", "message", f"calls {unit}", f"total {unit}", "exposed"]
+    head += [_SPEEDS[speed], "of the ceiling", "limited by"]
     left = len(sizes) - len(rows)
+    more = f"{left:,} cheaper rows are not shown." if left > 0 else ""
     return without_empty(
-        Table(
-            "Communication by operation and message size",
-            head,
-            rows,
-            numeric=frozenset({1, 2, 3, 4, 5, 6}),
-            more=f"{left:,} cheaper rows are not shown." if left > 0 else "",
-        ),
-        *_OPTIONAL,
+        Table(caption, head, rows, frozenset({1, 2, 3, 4, 5, 6}), more), *_OPTIONAL
     )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SETTINGS: Final = 2000  #: keys shown
 _KEY: Final = re.compile(r"[a-z][a-z0-9_.]*")  #: of a configuration, not a call or a command
 _JOB: Final = "the job's JSON"
+_READ: Final = frozenset({"dtype"})  #: its value is read out of a line, under another word for it
 _PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:\n]', re.DOTALL)
 
 
@@ -97,7 +98,7 @@ def _printed(rows: pd.DataFrame) -> Iterator[Setting]:
     ):
         said = f"{value:.15g}" if pd.notna(value) else text
         if name != "ds_config" and pd.notna(said):
-            key = str(raw) if pd.notna(raw) else str(name)
+            key = str(raw) if pd.notna(raw) and name not in _READ else str(name)
             teller = str(pattern).partition(".")[0] if pd.notna(pattern) else ""
             yield Setting(key, str(said), "", Place.of(str(source), line), teller)
 

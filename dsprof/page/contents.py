@@ -31,6 +31,7 @@ from dsprof.page.steps import (
 )
 from dsprof.page.tracks import SPACIOUS, Spans, line_spans, thinned, track, with_broken_losses
 from dsprof.page.trust import doubt_section, problem_section
+from dsprof.page.validations import with_validations
 from dsprof.page.verdict import Told, Verdict, told, verdict
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _engines(steps: pd.DataFrame) -> list[tuple[int, pd.DataFrame]]:
 
 
 def _engine(run: Run, number: int, whole: pd.DataFrame, sources: list[str]) -> Engine:
-    steps = with_broken_losses(thinned(whole), run.told)
+    steps = with_validations(with_broken_losses(thinned(whole), run.told), run.told)
     phases = phase_table(run.phases, steps, slowest=len(steps) <= SPACIOUS)
     return Engine(number, len(whole), steps, phases, line_spans(steps, run.told, sources))
 

@@ -64,7 +64,8 @@ def gpu_section(run: Run) -> Section:
     gpu = run.gpu
     if gpu.empty:
         return Section("gpu", _TITLE, why=_why(run))
-    figure = over_steps(gpu, _DRAWN)
+    used = gpu[gpu["rank"].notna()]  # lines are told apart by their ranks
+    figure = over_steps(used if len(used) else gpu, _DRAWN)
     charts = [Chart("gpu", figure, "GPU counters over optimizer steps.")] if figure else []
     held = _held_down(gpu)
     lead = f"{_lead(gpu, run.told)} {_never_held(gpu) if held is None else ''}".rstrip()
@@ -78,7 +79,7 @@ def _why(run: Run) -> str:
         return f"The recording has none. It says why: {told.iloc[0]}."
     if run.is_recording:
         return f"The recording has no sample of a GPU. {_timed_on(run.told)}".rstrip()
-    return "Logs have no GPU counters (clocks, temperature, power, use). A recording has them."
+    return "No counter of a GPU (use, clocks, temperature, power) was read. A recording has them."
 
 
 def _config(events: pd.DataFrame, name: str) -> pd.DataFrame:

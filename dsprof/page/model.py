@@ -85,7 +85,7 @@ def without(table: Table, *columns: int) -> Table:
 class Chart:
     """A figure, what it says in words, and the table behind it.
 
-    `scale` says what its colours mean at their ends.
+    `scale` says what its colours mean at their ends, and whether they are pale or full there.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Chart:
     label: str
     table: Table | None = None
     note: str = ""
-    scale: tuple[str, str] | None = None
+    scale: tuple[str, str, str] | None = None
 
 
 Words = str | list[str | Cell]  #: a sentence, or its pieces, of which numbers lead to their lines

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases, main_steps, pipeline_phases
 from dsprof.analysis.ranks import Straggler, compared_steps, straggler
-from dsprof.charts import beyond_median, rank_map, rank_phases
+from dsprof.charts import beyond_median, has_words, rank_map, rank_phases
 from dsprof.findings.thresholds import STRAGGLER_HELD
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
@@ -44,9 +44,10 @@ def rank_section(run: Run) -> Section:
     return Section("ranks", title, lead=f"{lead} {_compared(told)}", charts=[chart])
 
 
-def _scale(table: pd.DataFrame) -> tuple[str, str]:
+def _scale(table: pd.DataFrame) -> tuple[str, str, str]:
     most = format_seconds(beyond_median(table)[1])
-    return f"{most} faster", f"{most} slower than the median rank"
+    ends = f"{most} faster", f"{most} slower than the median rank"
+    return *ends, "pale" if has_words(table) else "full"
 
 
 def _lonely(phases: pd.DataFrame) -> str:
@@ -76,7 +77,7 @@ def _stages() -> str:
 def _waiting(slow: Straggler | None) -> str:
     """Who the others wait for, in words."""
     if slow is None:
-        return "No step is told by every rank, so nobody can say who waits for whom."
+        return "No rank stands out as the one that the others wait for."
     if slow.held < STRAGGLER_HELD:
         return (
             f"No rank is late steadily: the one that comes last most often, rank {slow.rank:,}, "

@@ -68,6 +68,7 @@ def render_page(run: Run) -> str:
         data=pack_json(_data(page)),
         version=dsprof.__version__,
         severities=words.SEVERITY,
+        short=words.CONTENTS,
         labels=LABEL,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -9,7 +10,7 @@ import pandas as pd
 from dsprof.charts import Figure, over_steps, training, unchanged
 from dsprof.events import Kind
 from dsprof.page import words
-from dsprof.page.model import Cell, Chart, Place, Section, Table, Words, without, without_empty
+from dsprof.page.model import Cell, Chart, Place, Section, Table, without, without_empty
 from dsprof.page.proofs import among
 from dsprof.run.table import of_kind
 from dsprof.units import format_bytes
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from dsprof.run import Run
 
 ROWS = 200  #: of one table
+_UP_TO: Final = "up to "
 _GIB = float(1 << 30)
 
 _MEMORY: Final = {
@@ -41,9 +43,9 @@ def memory_section(run: Run) -> Section:
         why = "No line of the source tells of memory (MemAllocated=, MA, allocator warnings)."
         return Section("memory", "Memory", why=why)
     figure = over_steps(run.memory, _MEMORY)
-    table = _peaks(run.memory)
+    table = _peaks(run.memory, {} if run.is_recording else _firsts(run.steps))
     limit = run.meta.get("gpu_memory_bytes")
-    lead = _limit(run.told, limit)
+    lead = _limit(run.told, limit) + _set_up(table)
     if figure is None:
         return Section("memory", "Memory", lead=lead, tables=[table] if table.rows else [])
     if limit:
@@ -53,9 +55,34 @@ def memory_section(run: Run) -> Section:
     return Section("memory", "Memory", lead=lead, charts=[chart])
 
 
-def _limit(events: pd.DataFrame, limit: float | None) -> Words:
+def _firsts(steps: pd.DataFrame) -> dict[int, pd.Series[Any]]:
+    """The first step of each launch: lines above its own may be of set-up."""
+    return {int(row["segment"]): row for _, row in steps.drop_duplicates("segment").iterrows()}
+
+
+def _at_step(row: pd.Series[Any], firsts: Mapping[int, pd.Series[Any]]) -> str:
+    if not words.known(row["step"]):
+        return "–"
+    first = firsts.get(int(row["segment"]))
+    up_to = first is not None and _above(row, first)
+    return f"{_UP_TO if up_to else ''}{int(row['step']):,}"
+
+
+def _above(row: pd.Series[Any], step: pd.Series[Any]) -> bool:
+    """Whether a line is given to a step and stands above that step's own."""
+    same = (row["step"], row["source"]) == (step["step"], step["source"])
+    return bool(same and words.known(row["line"]) and row["line"] < step["line"])
+
+
+def _set_up(table: Table) -> list[str | Cell]:
+    early = next((row[-1].text for row in table.rows if row[-1].text.startswith(_UP_TO)), "")
+    said = f" Where it says {early}, the line stands above that step's own: it may be of set-up."
+    return [said] if early else []
+
+
+def _limit(events: pd.DataFrame, limit: float | None) -> list[str | Cell]:
     if not limit:
-        return "The source does not say how much memory a GPU has."
+        return ["The source does not say how much memory a GPU has."]
     rows = of_kind(events, Kind.CONFIG)
     told = rows[(rows["name"] == "gpu_memory_bytes").to_numpy(dtype=bool)]
     place = Place.of(str(told["source"].iloc[0]), told["line"].iloc[0]) if len(told) else None
@@ -78,7 +105,7 @@ def _draw_limit(figure: Figure, limit: float) -> None:
         layout["annotations"].append(place | corner | words)
 
 
-def _peaks(memory: pd.DataFrame) -> Table:
+def _peaks(memory: pd.DataFrame, firsts: Mapping[int, pd.Series[Any]]) -> Table:
     told = memory[memory["bytes"].notna()]
     by = ["name", "segment", "rank"]
     parts = list(told.groupby(by, observed=True, dropna=False))[:ROWS]
@@ -91,7 +118,7 @@ def _peaks(memory: pd.DataFrame) -> Table:
             Cell(_rank(rank)),
             Cell(first, Place.of(str(start["source"]), start["line"])),
             Cell(highest, Place.of(str(top["source"]), top["line"])),
-            Cell(f"{int(top['step']):,}" if words.known(top["step"]) else "–"),
+            Cell(_at_step(top, firsts)),
         ]
         for ((name, _segment, rank), _), (start, top), first, highest in zip(
             parts, ends, said[::2], said[1::2], strict=True

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_steps
-from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, held, icicle, timeline
+from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, held, highest, icicle, timeline
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among_at, step_lines
+from dsprof.page.validations import slowed
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ class Typical(NamedTuple):
         return self.lines_of(*(i for i, word in enumerate(self.table.classes) if word == role))
 
 
+DRAWN = 0.01  #: of a step; timers that take less are of set-up and checkpoints
 NO_STEPS = "No line of the source says that an optimizer step ended."
-NO_PHASES = "No line of the source breaks a step into phases. The advice says what prints them."
+NO_PHASES = "No line of the source breaks a step into phases."
 NO_PHASES_RECORDED = "The recording has no phases."
 
 
@@ -78,8 +80,10 @@ def time_section(
     return Section(
         name,
         title,
-        lead=[*_lead(steps, noun, lines), _kept(len(steps), of)],
-        charts=[Chart(name, figure, _label(steps, noun), note=_note(steps, noun))],
+        lead=[*_lead(steps, noun, lines), slowed(steps, noun), _kept(len(steps), of)],
+        charts=[
+            Chart(name, figure, _label(steps, noun), note=_note(steps, noun) + _beyond(steps, noun))
+        ],
     )
 
 
@@ -163,18 +167,30 @@ def _two_times(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
 
 
 def _note(steps: pd.DataFrame, noun: str) -> str:
+    if steps["seconds"].isna().all():
+        return f"What holds a {noun} back is unknown without its time."
     said = [
-        f"{bound}-bound: {where}, {_degree(held(steps, bound))}"
+        f"{_spans(steps, marked, f'{bound}-bound {noun}')}, {_degree(held(steps, bound))}"
         for bound in HELD
-        for where in [_spans(steps, bound_by(steps, bound), noun)]
-        if where
+        for marked in [bound_by(steps, bound)]
+        if marked.any()
     ]
     if not said:
         return f"No {noun} is known to be held back by communication."
     return (
-        f"Marked below the columns, as high as communication and waiting take of the {noun}: "
-        f"{'; '.join(said)}."
+        f"Marked below the columns, higher where communication and waiting take more of the "
+        f"{noun}: {'; '.join(said)}."
     )
+
+
+def _beyond(steps: pd.DataFrame, noun: str) -> str:
+    """How many steps the axis of times cuts off, and how one sees it."""
+    seconds = steps["seconds"].to_numpy(dtype=float, na_value=np.nan)
+    end = highest(seconds)
+    if end is None:
+        return ""
+    count = words.count_of(int((seconds > end).sum()), noun)
+    return f" A triangle at the top: {count} beyond the axis."
 
 
 def _degree(shares: np.ndarray) -> str:
@@ -185,8 +201,6 @@ def _degree(shares: np.ndarray) -> str:
 
 def _spans(steps: pd.DataFrame, marked: np.ndarray, noun: str) -> str:
     """Stretches of marked steps by their numbers."""
-    if not marked.any():
-        return ""
     numbers = steps["step"].to_numpy(dtype=np.int64)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(int), [0]])))
     starts, stops = edges[::2], edges[1::2]
@@ -217,6 +231,10 @@ def phase_section(
     rows = typical_rows(steps)
     totals = table.mean(rows)
     step = _mean_seconds(main_steps(steps))
+    part = float(totals[table.roots].sum()) / step if step else 1.0
+    if part < DRAWN:
+        said = f"What the source times is {format_share(part)} of a {noun}: too little to draw."
+        return Section(name, title, lead=said, tables=[_phase_rows(table, totals, step, rows)])
     chart = Chart(
         name,
         icicle(table, totals, step),
@@ -229,7 +247,7 @@ def phase_section(
         name,
         title,
         lead=f"Mean of {words.count_of(len(rows), noun)}, {numbers[0]:,} to {numbers[-1]:,}, and "
-        f"of all ranks that tell. Zoom the chart of {noun}s to see the mean of another range here.",
+        "of all ranks that tell.",
         charts=[chart, *_change(run, engine, steps, table)],
     )
 

@@ -69,6 +69,8 @@ def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[
             columns["slowest"], columns["longest"] = phases.slowest.T, phases.longest.T
     if "loss_broken" in steps:
         columns["loss_broken"] = steps["loss_broken"].to_numpy(dtype=np.int64)
+    if "validated" in steps and steps["validated"].any():
+        columns["validated"] = steps["validated"].to_numpy(dtype=np.int64)
     data, index = pack_columns(columns, FULL if len(steps) <= SPACIOUS else SHORT)
     return {
         "data": data,

@@ -8,7 +8,7 @@ import pandas as pd
 
 from dsprof.charts import SYMBOL, on_time, problem_line
 from dsprof.page import words
-from dsprof.page.model import Cell, Chart, Place, Section, Table, Words
+from dsprof.page.model import Cell, Chart, Place, Section, Table, Words, without_empty
 from dsprof.page.proofs import among
 from dsprof.units import format_bytes, format_count
 
@@ -62,10 +62,11 @@ def _first_cause(problems: pd.DataFrame) -> Words:
     causes = problems[problems["root_cause"].fillna(False).astype(bool)]
     if len(causes):
         first = causes.iloc[0]
-        where = f" on rank {int(first['rank'])}" if words.known(first["rank"]) else ""
-        said = str(first["text"])[:120] if words.known(first["text"]) else "the line"
+        where = f" on rank {int(first['rank']):,}" if words.known(first["rank"]) else ""
+        said = str(first["text"])[:120] if words.known(first["text"]) else "no words of its own"
         place = Place.of(str(first["source"]), first["line"])
-        return [f"First cause{where}: {_name(first['kind'])} (", Cell(said, place), ")."]
+        line = f"line {place.line:,}" if place else "a line"
+        return [f"First cause{where}: {_name(first['kind'])}: {said}, ", Cell(line, place), "."]
     if set(problems["kind"].astype(str)) == {"killed-by-launcher"}:
         return "These processes were ended by the launcher; why, no line of the source tells."
     if len(problems) == 1:
@@ -92,13 +93,9 @@ def _problem_table(problems: pd.DataFrame) -> Table:
     rows = [_problem(problems.iloc[at], many=many) for _, at in order[:ROWS]]
     left = len(order) - len(rows)
     head = ["severity", "problem", "times", "rank", "when", "what the source says"]
-    return Table(
-        "Problems, the first cause first" if cause.any() else "Problems",
-        head,
-        rows,
-        numeric=frozenset({2}),
-        more=f"{left:,} lesser problems are not shown." if left > 0 else "",
-    )
+    caption = "Problems, the first cause first" if cause.any() else "Problems"
+    more = f"{left:,} lesser problems are not shown." if left > 0 else ""
+    return without_empty(Table(caption, head, rows, frozenset({2}), more), 3, 4)
 
 
 def _problem(alike: pd.DataFrame, *, many: bool) -> list[Cell]:
@@ -113,8 +110,8 @@ def _problem(alike: pd.DataFrame, *, many: bool) -> list[Cell]:
         Cell(f"{severity}, first cause" if first else severity),
         Cell(_name(row["kind"])),
         Cell(f"{len(alike):,}", among=lines),
-        Cell(words.ranges(ranks) if ranks else "not told"),
-        Cell(_when(alike, many=many) or "not told"),
+        Cell(words.ranges(ranks) if ranks else "–"),
+        Cell(_when(alike, many=many) or "–"),
         Cell(said[:400], Place.of(str(row["source"]), row["line"])),
     ]
 

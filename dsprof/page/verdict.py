@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import breakdown_of, main_steps
+from dsprof.analysis.breakdown import breakdown_of, leaves_out_first, main_steps
 from dsprof.charts import LABEL, MIXED, STACK
 from dsprof.events import Class
 from dsprof.page import words
@@ -51,13 +51,21 @@ def told(finding: Finding) -> Told:
     gain = words.gain(finding.gain, None)
     notes = [
         f"Gain {gain}" if gain else "",
+        f"{finding.confidence.capitalize()} confidence",
+        _concerns(finding),
+    ]
+    return Told(finding, cost, " · ".join(filter(None, notes)))
+
+
+def _concerns(finding: Finding) -> str:
+    """Whom and what a finding is about, and the rule that says so."""
+    about = [
         _ranks_of(finding.ranks),
         f"Phase {finding.phase}" if finding.phase else "",
         _span(finding.steps),
-        f"{finding.confidence.capitalize()} confidence",
         f"Rule {finding.rule}",
     ]
-    return Told(finding, cost, " · ".join(filter(None, notes)))
+    return " · ".join(filter(None, about))
 
 
 def _ranks_of(ranks: tuple[int, ...]) -> str:
@@ -93,7 +101,9 @@ class Verdict:
     gain: str
     sure: str
     judged: str
+    concerns: str
     step: Cell
+    mean: str
     bound: str
     parts: list[Part]
     facts: list[tuple[str, Cell]]
@@ -120,11 +130,13 @@ def verdict(
         proves=proves,
         among=_proof(found, _of_engine(found, phases or {}, mean)),
         gain=words.what_if(found, own, run.meta.get("world_size")) if found else "",
-        sure=words.CONFIDENCE.get(found.confidence, "") if found else "",
+        sure=_sure(found) if found else "",
         judged=_judged(run.steps, main),
+        concerns=_concerns(found) if found else "",
         step=Cell(
             format_seconds(step) if step else "", among=step_lines(main, run.told, run.phases)
         ),
+        mean=_mean_of(run, main),
         bound=_bound(run.steps, "record" if run.counted else "step"),
         parts=_parts(drawn_classes(run.steps, run.phases) if drawn is None else drawn, run, mean),
         facts=facts(run),
@@ -144,6 +156,12 @@ def _number(found: Finding | None, step: float | None) -> tuple[str, str]:
     if found.seconds_per_step is not None:
         return format_seconds(found.seconds_per_step), "per step"
     return "", ""
+
+
+def _sure(found: Finding) -> str:
+    """How sure the finding is, where its summary does not say so with its reason."""
+    said = f"{found.confidence} confidence" in found.summary.lower()
+    return "" if said else words.CONFIDENCE.get(found.confidence, "")
 
 
 def _tells_nothing(found: Finding) -> bool:
@@ -202,6 +220,26 @@ def _launch(steps: pd.DataFrame, main: pd.DataFrame) -> str:
     )
 
 
+def _mean_of(run: Run, main: pd.DataFrame) -> str:
+    """Which steps the average one is of, and what of the run is left aside."""
+    if main.empty:
+        return ""
+    how = "record" if run.counted else "recorded step" if run.is_recording else "printed step"
+    first, last = int(main["step"].iloc[0]), int(main["step"].iloc[-1])
+    which = "" if run.counted else f", {first:,}" + ("" if first == last else f" to {last:,}")
+    said = (
+        f"Mean of {words.count_of(len(main), how)}{which}" if len(main) > 1 else f"One {how}{which}"
+    )
+    told = (main["seconds"] != run.steps.loc[main.index, "seconds"]).any()
+    windows = getattr(breakdown_of(main, run.phases.iloc[:0]), "windows", len(main))
+    apart = [
+        "whose whole time is told" if told else "",
+        "without the first one (warm-up)" if leaves_out_first(run.steps) else "",
+        f"its classes of {windows:,} that are timed alike" if windows < len(main) else "",
+    ]
+    return ", ".join(filter(None, [said, *apart])) + "."
+
+
 def _bound(steps: pd.DataFrame, noun: str = "step") -> str:
     """How many steps each class holds back, in words; empty where no step is known."""
     counts = steps["bound"].astype("object").fillna("unknown").value_counts()
@@ -225,7 +263,7 @@ def _parts(drawn: pd.DataFrame, run: Run, typical: Typical | None) -> list[Part]
     """Classes of the average step, as wide as they last."""
     main = main_steps(drawn)
     mean = breakdown_of(main, run.phases.iloc[:0])  # classes are in the steps already
-    if mean is None or not mean.seconds or not mean.classes:
+    if mean is None or not mean.seconds or not any(mean.classes.values()):
         return []
     mixed = {MIXED: float(main[MIXED].fillna(0).mean())}
     seconds = {role: (mean.classes | mixed).get(role, 0.0) for role in STACK}

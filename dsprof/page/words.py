@@ -11,6 +11,7 @@ from dsprof.units import format_seconds, format_share
 
 __all__ = [
     "CONFIDENCE",
+    "CONTENTS",
     "FRAMEWORK",
     "PROBLEM",
     "SEVERITY",
@@ -54,6 +55,12 @@ PROBLEM = {
     "checkpoint-failed": "checkpoint not written",
     "gpu-lost": "GPU does not answer any more",
     "build-failed": "extension not built",
+}
+#: Sections by a shorter name, where all of them stand below each other.
+CONTENTS = {
+    "communication": "Communication",
+    "training": "Training values",
+    "doubts": "Repairs and doubts",
 }
 CONFIDENCE = {
     "high": "High confidence: the source says it directly.",

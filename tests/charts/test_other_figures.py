@@ -225,6 +225,7 @@ def test_calls_of_unknown_size_keep_their_lines() -> None:
             "seconds": [1.0, 0.5, 1.0],
             "exposed_seconds": [np.nan] * 3,
             "busbw": [np.nan] * 3,
+            "algbw": [np.nan] * 3,
             "rank": [0] * 3,
             "step": [1] * 3,
         }
@@ -272,3 +273,19 @@ def test_ranks_of_problems_count_from_the_top_and_launches_are_marked() -> None:
     low, high = figure["layout"]["xaxis"]["range"]
     assert low < 9
     assert high > 30
+
+
+@pytest.mark.parametrize(
+    ("times", "title"),
+    [
+        ([None, None], "line of the source (no times are told)"),
+        (["2026-11-21", None], "line of the source (not all have a time)"),
+        (["2026-11-21", "2026-11-22"], ""),
+    ],
+)
+def test_the_axis_of_lines_says_why_it_is_none_of_times(times: list[str], title: str) -> None:
+    problem = {"kind": "problem", "name": "oom", "text": "x"}
+    run = with_rows(made(5), *(problem | {"line": n} for n in (7, 9)))
+    figure = problem_line(run.problems.assign(at=pd.to_datetime(pd.Series(times))), {})
+    assert figure
+    assert figure["layout"]["xaxis"]["title"]["text"] == title

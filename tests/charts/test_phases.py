@@ -163,3 +163,13 @@ def test_what_holds_other_phases_is_not_called_by_the_class_of_its_own_time() ->
     said = dict(zip(trace["labels"], trace["text"], strict=True))
     assert said["backward"].count("·") == 1
     assert said["backward_inner"].endswith("· compute")
+
+
+@pytest.mark.parametrize(("ranks", "strongest"), [(8, 0.5), (64, 1.0)])
+def test_colours_are_pale_only_where_words_stand_upon_them(ranks: int, strongest: float) -> None:
+    table = rank_phases(made(3, ranks=ranks).phases)
+    assert table is not None
+    (trace,) = rank_map(table)["data"]
+    assert bool(trace["texttemplate"]) == (strongest < 1)
+    most = max(abs(z) for row in trace["z"] for z in row)
+    assert most / trace["zmax"] == pytest.approx(strongest)

@@ -11,6 +11,7 @@ import pytest
 
 from dsprof.charts import LABEL, bound_by, held, step_axis, timeline
 from dsprof.charts.columns import COLUMNS, columns
+from dsprof.units import format_seconds
 from tests.page.runs import made
 
 
@@ -68,7 +69,7 @@ def test_one_very_slow_step_does_not_flatten_the_others() -> None:
     assert end < 5
     assert beyond["x"] == [50.0]
     assert beyond["text"] == ["101 s"]
-    assert beyond["customdata"] == ["50"]
+    assert beyond["customdata"] == ["step 50"]
 
 
 def test_a_run_without_times_rates_and_losses_has_no_chart() -> None:
@@ -166,3 +167,20 @@ def test_records_of_unknown_steps_are_not_called_steps() -> None:
     assert figure
     assert figure["data"][0]["customdata"] == ["record 1", "record 2", "record 3"]
     assert figure["layout"]["xaxis"]["title"]["text"] == "record, as printed"
+
+
+@pytest.mark.parametrize(("steps", "first"), [(3, 9.0), (5, 6.0), (19, 9.0), (30, 9.0)])
+def test_a_slow_first_step_does_not_flatten_a_short_run(steps: int, first: float) -> None:
+    figure = timeline(made(steps, slow={1: first}).steps)
+    assert figure
+    (beyond,) = [t for t in figure["data"] if t.get("meta") == "beyond"]
+    assert beyond["x"] == [1.0]
+    assert beyond["text"] == [format_seconds(1.1 + first)]
+    assert figure["layout"]["yaxis"]["range"][1] == pytest.approx(1.4 * 1.6)
+
+
+@pytest.mark.parametrize("first", [0.5, 3.0])
+def test_steps_of_a_short_run_that_can_be_compared_are_all_within_the_axis(first: float) -> None:
+    figure = timeline(made(5, slow={1: first}).steps)
+    assert figure
+    assert "range" not in figure["layout"]["yaxis"]

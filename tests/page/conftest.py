@@ -12,7 +12,7 @@ import pytest
 
 import dsprof
 from dsprof.page import render_page
-from tests.page.runs import gpus, huge, made, with_rows
+from tests.page.runs import gpus, huge, made, validated, with_rows
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 CHROMIUM = shutil.which("chromium")
@@ -108,6 +108,10 @@ def _hostile(folder: Path) -> dsprof.Run:
     return dsprof.run.from_events(recorded.drop(columns="record"), meta={"sources": [str(path)]})
 
 
+def _validated(folder: Path) -> dsprof.Run:
+    return dsprof.load(validated(folder))
+
+
 def _broken_loss(_: Path) -> dsprof.Run:
     """40 steps; the loss of two of them is printed and is no number."""
     loss = {"kind": "metric", "name": "loss", "steps": 1, "rank": 0}
@@ -148,6 +152,7 @@ RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
     "zero3": _sample("zero3_0.19.8"),
     "comms": _sample("comms_verbose_0.16.9"),
     "megatron": _megatron,
+    "validated": _validated,
     "hostile": _hostile,
     "broken_loss": _broken_loss,
     "turned": _turned,

@@ -13,6 +13,16 @@ from dsprof.run import Run, from_events, load
 from tests.recording.recorded import header, write_steps
 
 FLAVOUR = "zero"
+#: As Megatron prints them.
+_ITERATION = (
+    " iteration {n:8d}/     500 | consumed samples: {samples:12d} | elapsed time per iteration"
+    " (ms): {ms:.1f} | learning rate: 1.000E-05 | global batch size:    16 | lm loss: 7.0E+00 |"
+    " loss scale: 1.0 | grad norm: 2.0 | number of skipped iterations:   0 |"
+    " number of nan iterations:   0 |\n"
+)
+_VALIDATION = (
+    " validation loss at iteration {n} | lm loss value: 7.6E+00 | lm loss PPL: 2.1E+03 | \n"
+)
 
 
 def events_of(steps: int, ranks: int = 1, slow: dict[int, float] | None = None) -> pd.DataFrame:
@@ -23,14 +33,15 @@ def events_of(steps: int, ranks: int = 1, slow: dict[int, float] | None = None) 
     slow = slow or {}
     stage = {"kind": "config", "name": "zero_stage", "value": 2, "source": "made.log", "line": 1}
     rows: list[dict[str, Any]] = [stage]
-    record = 1
+    record, ended = 1, pd.Timestamp("2026-11-21")
     for step in range(1, steps + 1):
+        ended += pd.Timedelta(seconds=1.1 + slow.get(step, 0.5))
         for rank in range(ranks):
             line = (step - 1) * ranks + rank + 1
             shared = {
                 "step": step, "steps": 1, "rank": rank, "source": "made.log", "line": line,
                 "record": record, "segment": 0, "engine": 0,
-                "at": pd.Timestamp("2026-11-21") + pd.Timedelta(seconds=2 * step),
+                "at": ended,
             }  # fmt: skip
             late = 0.1 * (rank == 3)  # it computes longer, so it waits less
             reduce_ = slow.get(step, 0.5) - late
@@ -63,6 +74,18 @@ def with_rows(run: Run, *rows: dict[str, Any]) -> Run:
     extra = pd.DataFrame([base | row for row in rows])
     together = pd.concat([run.recorded.astype(object), extra], ignore_index=True)
     return from_events(together.drop(columns="record"), meta={"sources": ["made.log"]})
+
+
+def validated(folder: Path, every: int = 100) -> Path:
+    """A log of 500 steps; what validates now and then is timed with the step that follows."""
+    path = folder / "validated.log"
+    with path.open("w") as file:
+        for n in range(1, 501):
+            slow = 48_000 if n > 1 and (n - 1) % every == 0 else 0
+            file.write(_ITERATION.format(n=n, samples=16 * n, ms=18_000 + n % 7 + slow))
+            if n % every == 0:
+                file.write(_VALIDATION.format(n=n))
+    return path
 
 
 def gpus(folder: Path, steps: int = 40) -> Run:
@@ -103,15 +126,17 @@ def huge(steps: int = 100_000, ranks: int = 64) -> Run:
     made_of = np.random.default_rng(7)
     parts = {
         "forward": 0.1,
-        "backward_inner": 0.2,
+        "backward": 0.2,
         "backward_allreduce": 0.15,
-        "optimizer_step": 0.05,
+        "step": 0.05,
     }
     noise = made_of.gamma(40, 1 / 40, (steps, len(parts))).astype(np.float32)
     seconds = noise * np.array(list(parts.values()), dtype=np.float32)
     seconds[steps // 2 :, 2] *= 1.6  # a slowdown
     seconds[777, 2] = 9.0  # an outlier
-    small = made(30, 1)
+    end = pd.Timestamp("2026-11-21") + pd.Timedelta(seconds=float(seconds.sum()))
+    last = {"kind": "config", "name": "train_iters", "value": steps, "line": 3 * steps}
+    small = with_rows(made(30), last | {"at": end})
     run = Run(small.recorded, meta={"sources": ["made.log"]})
     run.__dict__["steps"] = _huge_steps(small.steps, seconds, made_of)
     run.__dict__["phases"] = _huge_phases(list(parts), seconds, ranks)
@@ -126,7 +151,7 @@ def _huge_steps(
     number = np.arange(1, count + 1)
     told = {
         "segment": 0, "engine": 0, "step": number, "source": "made.log", "line": number * 3,
-        "at": pd.Timestamp("2026-11-21") + pd.to_timedelta(number / 2, unit="s"),
+        "at": pd.Timestamp("2026-11-21") + pd.to_timedelta(seconds.sum(axis=1).cumsum(), unit="s"),
         "seconds": seconds.sum(axis=1), "compute": seconds[:, :2].sum(axis=1),
         "communication": seconds[:, 2], "optimizer": seconds[:, 3],
         "communication_share": seconds[:, 2] / seconds.sum(axis=1),
@@ -144,7 +169,7 @@ def _huge_phases(names: list[str], seconds: np.ndarray, ranks: int) -> pd.DataFr
     slow = (1 + 0.3 * (np.arange(ranks) == 17)).astype(np.float32)
     each = (seconds[:, None, :] * slow[None, :, None]).ravel()
     words = pd.CategoricalDtype(names)
-    class_of = {"backward_allreduce": "communication", "optimizer_step": "optimizer"}
+    class_of = {"backward_allreduce": "communication", "step": "optimizer"}
     class_ = pd.Categorical([class_of.get(name, "compute") for name in names])
     step = np.repeat(np.arange(1, steps + 1, dtype=np.int32), ranks * phases)
     name = np.tile(np.arange(phases, dtype=np.int8), steps * ranks)

@@ -46,8 +46,14 @@ def cells(section: Section) -> list[list[str]]:
     [
         ("straggler_0.16.9", ["all_reduce", "1.52 MiB", "1", "51.4 ms"]),  # 2054.95 ms of 40
         ("comms_table_zero3_0.16.9", ["reduce_scatter_tensor", "776 KiB", "1", "4.89 ms"]),
-        ("comms_verbose_0.16.9", ["all_reduce", "1.52 MiB", "1", "4.08 ms"]),
-        ("comms_verbose_0.19.8", ["all_reduce", "1.52 MiB", "1", "14.7 ms"]),
+        (
+            "comms_verbose_0.16.9",
+            ["all_reduce", "1.52 MiB", "1", "4.09 ms"],
+        ),
+        (
+            "comms_verbose_0.19.8",
+            ["all_reduce", "1.52 MiB", "1", "3.78 ms"],
+        ),
     ],
 )
 def test_a_step_takes_its_own_part_of_the_communication(name: str, costliest: list[str]) -> None:
@@ -81,20 +87,50 @@ def test_a_table_stands_in_for_single_calls_that_are_all_doubted() -> None:
     assert [row[2:4] for row in rows] == [["1", "100 ms"]]
 
 
-def test_two_launches_that_repeat_their_steps_cover_twice_as_many() -> None:
+def test_calls_are_of_the_launch_that_the_other_means_are_of() -> None:
     calls = [{"segment": launch, "step": step} for launch in (0, 1) for step in range(1, 11)]
-    section = comm_section(with_calls(*calls))
-    assert "20 steps" in section.words
+    section = comm_section(with_calls(*calls))  # of 40 steps in launch 0
+    assert "over 9 steps" in section.words
+    assert "11 calls of no such step: left out" in section.words
     assert cells(section)[0][2:4] == ["1", "100 ms"]
 
 
-def test_a_call_behind_the_last_step_adds_no_step() -> None:
-    calls = [{"step": step} for step in range(1, 42)]  # 40 steps ended
-    section = comm_section(with_calls(*calls))
-    assert "over 40 steps" in section.words
-    assert cells(section)[0][2] == "1"
+def test_calls_of_steps_without_times_are_of_all_steps() -> None:
+    run = with_calls(*[{"step": step} for step in range(1, 41)])
+    run.__dict__["steps"] = run.steps.assign(seconds=float("nan"))
+    section = comm_section(run)
+    assert "over 40 steps, from single calls." in section.words
 
 
-def test_a_mean_over_the_warm_up_says_that_it_is_among_its_steps() -> None:
-    section = comm_section(dsprof.load(SAMPLES / "comms_verbose_0.19.8.log"))
-    assert "the first one, which also warms up, among them" in section.words
+def test_neither_set_up_nor_the_first_step_nor_what_follows_the_last_is_a_step() -> None:
+    calls = [{"step": step} for step in [None, *range(1, 42)]]  # 40 steps ended
+    slow = {"step": 1, "seconds": 50.0}
+    section = comm_section(with_calls(*calls, slow))
+    assert section.words.startswith(
+        "Mean of one rank and one step, over 39 steps, without the first one (warm-up), "
+        "from single calls. 4 calls of no such step: left out."
+    )
+    assert cells(section)[0][2:4] == ["1", "100 ms"]
+
+
+def test_tables_say_that_they_count_set_up_and_the_first_step() -> None:
+    words = section_of("straggler_0.16.9").words
+    assert "from summary tables, which count from the start: calls of set-up and of the" in words
+
+
+def test_the_loggers_own_summary_stands_beside_single_calls_and_is_not_added() -> None:
+    summary = {"total": True, "step": None, "rank": None, "count": 146, "seconds": 3.0}
+    section = comm_section(with_calls(*[{"step": s} for s in range(1, 41)], summary))
+    assert cells(section)[0][2:4] == ["1", "100 ms"]
+    assert "The logger's own summary, below, counts the calls once more." in section.words
+    (row,) = section.tables[1].rows
+    assert [cell.text for cell in row][2:4] == ["146", "3.00 s"]
+    assert section.tables[1].head[2:4] == ["calls since the start", "total since the start"]
+
+
+def test_without_the_number_of_ranks_the_bandwidth_is_said_to_be_the_algorithms() -> None:
+    unknown = {"busbw": float("nan"), "algbw": 2e9}
+    section = comm_section(with_calls(*[unknown | {"step": s} for s in range(1, 41)]))
+    assert "Bus bandwidth is unknown without the number of ranks" in section.words
+    assert section.tables[0].head[4] == "algorithm bandwidth"
+    assert cells(section)[0][4] == "2.00 GB/s"

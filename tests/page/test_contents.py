@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from dsprof.events import Severity
+import dsprof
+from dsprof.charts import phase_table
+from dsprof.events import Class, Severity
 from dsprof.findings import Advice, Evidence, Finding
 from dsprof.page.communication import comm_section
 from dsprof.page.configuration import settings
@@ -30,6 +32,8 @@ from dsprof.page.verdict import told, verdict
 from dsprof.page.words import gain, ranges
 from dsprof.run import from_events
 from tests.page.runs import made, with_rows
+
+SAMPLES = Path(__file__).parents[2] / "sample_logs"
 
 
 def unpacked(packed: str, index: list[dict[str, Any]]) -> dict[str, np.ndarray]:
@@ -149,7 +153,7 @@ def finding(**more: object) -> Finding:
 def test_the_first_screen_has_the_number_that_proves_it_and_its_line() -> None:
     run = made(20)
     proof = (Evidence("", None, "derived"), Evidence("made.log", 7, "text"))
-    run.__dict__["findings"] = [finding(share=0.31, seconds_per_step=0.5, evidence=proof)]
+    run.__dict__["findings"] = [finding(share=0.5 / 1.6, seconds_per_step=0.5, evidence=proof)]
     shown_ = verdict(run)
     assert shown_.number == "31 %"
     assert shown_.proves == "of step time is communication: 500 ms of 1.60 s per step"
@@ -249,8 +253,6 @@ def test_sections_without_data_say_why_in_one_line() -> None:
 def test_before_and_after_a_slowdown_are_drawn_on_one_scale() -> None:
     run = made(60, slow=dict.fromkeys(range(31, 61), 2.0))
     run.__dict__["findings"] = [finding(rule="slowdown", steps=(31, 60))]
-    from dsprof.charts import phase_table
-
     table = phase_table(run.phases, run.steps)
     section = phase_section(run, 0, run.steps, table, many=False)
     before, after = (chart.figure["data"][0] for chart in section.charts[1:])
@@ -338,3 +340,51 @@ def test_lines_are_read_back_from_compressed_sources(tmp_path: Path) -> None:
     assert list(_lines(str(path))) == [b"one", b"two", b"three"]
     assert list(_lines("-")) == []
     assert list(_lines(str(tmp_path / "gone"))) == []
+
+
+@pytest.mark.parametrize("raw", ["fp16_enabled", "torch.float16", "BF16"])
+def test_a_value_that_is_read_out_of_a_line_stands_under_the_word_for_it(raw: str) -> None:
+    row = {"kind": "config", "name": "dtype", "raw": raw, "text": "fp16", "line": 4}
+    assert ("dtype", "fp16") in [s[:2] for s in settings(with_rows(made(5), row))]
+
+
+def test_an_average_says_of_how_many_steps_it_is_and_what_is_left_aside() -> None:
+    assert verdict(made(3)).mean == "Mean of 3 printed steps, 1 to 3."
+    assert verdict(made(1)).mean == "One printed step, 1."
+    said = verdict(made(20)).mean
+    assert said == "Mean of 19 printed steps, 2 to 20, without the first one (warm-up)."
+
+
+def test_an_average_of_whole_steps_says_that_these_are_few() -> None:
+    run = dsprof.load(SAMPLES / "zero3_0.19.8.log")
+    assert verdict(run).mean.startswith(
+        "Mean of 4 printed steps, 10 to 40, whose whole time is told"
+    )
+
+
+def test_a_step_that_nothing_breaks_down_has_no_bar_of_one_colour() -> None:
+    run = made(20)
+    classes = [str(name) for name in Class]
+    run.__dict__["steps"] = run.steps.assign(**dict.fromkeys(classes, np.nan), mixed=np.nan)
+    found = verdict(run)
+    assert found.step.text == "1.60 s"
+    assert found.parts == []
+
+
+def test_timers_that_take_nearly_nothing_of_a_step_are_told_and_not_drawn() -> None:
+    run = made(20)
+    tiny = run.phases.assign(seconds=run.phases["seconds"] / 1000)
+    table = phase_table(tiny, run.steps)
+    section = phase_section(run, 0, run.steps, table, many=False)
+    assert section.words == "What the source times is under 0.1 % of a step: too little to draw."
+    assert not section.charts
+    assert section.tables[0].rows
+
+
+def test_how_sure_a_finding_is_stands_there_once() -> None:
+    run = made(20)
+    run.__dict__["findings"] = [finding(confidence="medium")]
+    assert verdict(run).sure == "Medium confidence: it follows from what the source says."
+    reason = "It may be so. Medium confidence: no line tells."
+    run.__dict__["findings"] = [finding(confidence="medium", summary=reason)]
+    assert verdict(run).sure == ""

@@ -106,3 +106,28 @@ def test_memory_of_each_launch_has_rows_of_its_own() -> None:
         ["allocated", "1"],
         ["allocated", "2"],
     ]
+
+
+def test_memory_printed_before_the_first_step_ended_is_not_said_to_be_at_it() -> None:
+    row = {"kind": "memory", "name": "allocated", "bytes": 1 << 30, "rank": 0, "step": 2}
+    run = with_rows(made(6), row | {"line": 2, "step": 1}, row | {"rank": 1, "line": 2})
+    steps = run.steps
+    run.__dict__["steps"] = steps.assign(line=steps["line"] + 10)
+    section = memory_section(run)
+    assert [r[-1].text for r in section.tables[0].rows] == ["up to 1", "2"]
+    assert section.words.endswith(
+        " Where it says up to 1, the line stands above that step's own: it may be of set-up."
+    )
+
+
+def test_a_log_whose_counters_are_not_read_is_not_said_to_have_none() -> None:
+    assert gpu_section(made(3)).why == (
+        "No counter of a GPU (use, clocks, temperature, power) was read. A recording has them."
+    )
+
+
+def test_lines_of_several_ranks_are_named_beside_the_chart(section: Section) -> None:
+    figure = section.charts[0].figure
+    named = [trace["name"] for trace in figure["data"] if trace["showlegend"]]
+    assert named == ["rank 0", "rank 1"]
+    assert figure["layout"]["showlegend"]

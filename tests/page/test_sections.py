@@ -78,7 +78,7 @@ def test_problems_that_read_alike_share_a_row() -> None:
     assert row[2].text == "40"
     assert row[2].among
     assert row[2].among.of == 40
-    assert row[3].text == "not told"
+    assert "rank" not in section.tables[0].head  # no line tells it
     assert "launcher" not in str(section.charts[0].figure["data"][0]["y"])
     assert (
         section.words
@@ -148,7 +148,7 @@ def test_problems_of_two_launches_are_told_apart() -> None:
     told = [killed | {"text": f"Killing subprocess {n}", "line": n} for n in range(50, 54)]
     run = with_rows(made(3), *told[:2], *(row | {"segment": 1} for row in told[2:]))
     section = problem_section(run)
-    assert [(row[2].text, row[4].text) for row in section.tables[0].rows] == [
+    assert [(row[2].text, row[3].text) for row in section.tables[0].rows] == [
         ("2", "launch 1, step 3"),
         ("2", "launch 2"),
     ]
@@ -209,3 +209,11 @@ def test_records_are_not_called_steps_in_the_verdict() -> None:
     run = made(20)
     run.meta["counted_steps"] = True
     assert verdict(run).bound.startswith(("Of 20 records: ", "All 20 records are "))
+
+
+def test_ranks_of_which_none_is_late_are_not_said_to_be_untold() -> None:
+    lead = rank_section(made(10, ranks=2)).words
+    assert lead == (
+        "No rank stands out as the one that the others wait for. "
+        "Compared: 2 ranks in 9 steps that most of them tell."
+    )

@@ -6,25 +6,62 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from dsprof.charts import phase_table
+from dsprof.analysis.breakdown import main_steps
+from dsprof.charts import (
+    LABEL,
+    SHORT,
+    STACK,
+    Figure,
+    PhaseTable,
+    held,
+    icicle,
+    phase_table,
+    timeline,
+)
 from dsprof.charts.icicle import _fit
 from tests.page.runs import made, with_rows
 
-SCRIPT = Path(__file__).parents[2] / "reports" / "step.js"
+REPORTS = Path(__file__).parents[2] / "reports"
+SCRIPTS = ("format.js", "timeline.js", "step.js")
 NODE = shutil.which("node")
+#: What the scripts take from the others, and the page's words.
+AROUND = f"""
+const theme = {json.dumps({"labels": LABEL, "short": SHORT})};
+const plots = new Map();
+const numbered = (values) => Float64Array.from(values, (v) => v ?? NaN);
+"""
 
 pytestmark = pytest.mark.skipif(NODE is None, reason="needs node")
 
 
+def answer(expression: str) -> Any:
+    """What the scripts of the page say to an expression."""
+    scripts = "\n".join((REPORTS / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    code = f"{AROUND}\n{scripts}\nconsole.log(JSON.stringify({expression}));"
+    done = subprocess.run([str(NODE), "-"], input=code, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
 def said(expression: str) -> list[float]:
-    """What the script says to an expression that gives a list of numbers."""
-    code = f"{SCRIPT.read_text(encoding='utf-8')}\nconsole.log(JSON.stringify([...{expression}]));"
-    done = subprocess.run([str(NODE), "-e", code], capture_output=True, text=True, check=True)
-    return [float(number) for number in json.loads(done.stdout)]
+    """The same of an expression that gives a list of numbers."""
+    return [float(number) for number in answer(f"[...{expression}]")]
+
+
+def script_numbers(values: Any) -> str:
+    """An array as the scripts have it, NaN and all."""
+    array = np.asarray(values, dtype=float)
+    return f"numbered({json.dumps([v if np.isfinite(v) else None for v in array.ravel()])})"
+
+
+def script_tree(table: PhaseTable) -> str:
+    names = ("names", "classes", "parents", "shared")
+    return json.dumps({name: getattr(table, name) for name in names})
 
 
 def test_the_mean_of_a_range_is_that_of_python() -> None:
@@ -56,3 +93,84 @@ def test_what_the_timers_leave_of_a_whole_step_is_other_time() -> None:
     track = "{ seconds: [2, 2], whole_seconds: [5, NaN], other: [0.5, 0.5] }"
     assert said(f"[0, 1].map((row) => partOf({track}, 'other', row))") == [3.5, 0.5]
     assert said(f"[partOf({track}, 'seconds', 0)]") == [2.0]
+
+
+def test_the_icicle_of_a_range_is_that_of_python() -> None:
+    run = made(10, slow={8: 2.0})
+    table = phase_table(run.phases, run.steps)
+    assert table
+    totals, step = table.mean(slice(6, 10)), 2.5
+    whole = json.dumps(icicle(table, table.mean(), 2.0))
+    track = f"{{ phases: {script_tree(table)} }}"
+    (drawn,) = answer(f"icicleOf({track}, {whole}, {script_numbers(totals)}, {step})")["data"]
+    (mine,) = icicle(table, totals, step)["data"]
+    assert drawn["labels"] == mine["labels"]
+    assert drawn["values"] == pytest.approx(mine["values"])
+    assert drawn["text"] == mine["text"]
+    assert drawn["customdata"] == mine["customdata"]
+
+
+def test_what_two_timers_measure_is_drawn_once_in_a_range_too() -> None:
+    shared = "{ parents: [-1, -1, 1], shared: [[0, 2]] }"
+    assert said(f"drawnOnce({shared}, [5, 3, 1])") == [4, 3, 1]
+    assert said(f"selfTimes({shared}, [5, 3, 1])") == [4, 2, 1]
+
+
+@pytest.mark.parametrize("told", [2, 3, 12])
+def test_a_range_is_of_the_steps_that_python_means(told: int) -> None:
+    every = made(13).steps
+    early = every.index <= told  # the first one is left out
+    every["whole_seconds"] = every["seconds"].where(early) * 1.5
+    every["whole_from"] = pd.Series("logged", every.index).where(early)
+    mine, steps = main_steps(every), every.iloc[1:]
+    track = ", ".join(
+        f"{name}: {script_numbers(steps[name])}" for name in ("seconds", "whole_seconds")
+    )
+    range_ = answer(f"rangeOf({{ {track} }}, 0, {len(steps)})")
+    assert range_["rows"] == (mine.index - 1).tolist()
+    chosen = [range_["seconds"][str(row)] for row in range_["rows"]]
+    assert chosen == pytest.approx(mine["seconds"].tolist())
+
+
+def zoomed(steps: pd.DataFrame, figure: Figure, start: int, stop: int) -> list[dict[str, Any]]:
+    """The traces that the script draws of some steps."""
+    shares = ("communication", "pipeline")
+    columns = {
+        name: steps[name] for name in (*STACK, "seconds", "loss", "samples_per_second", "step")
+    }
+    columns["x"] = steps["step"]
+    columns |= {f"bound-{name}": pd.Series(held(steps, name)) for name in shares}
+    track = ", ".join(f"'{name}': {script_numbers(values)}" for name, values in columns.items())
+    known = json.dumps([name for name in STACK if steps[name].notna().any()])
+    fields = (
+        f"{{ track: {{ size: {len(steps)}, classes: {known}, {track} }}, "
+        f"whole: {json.dumps(figure)}, noun: 'step', from: {start}, to: {stop} }}"
+    )
+    part = f"Object.assign(Object.create(Timeline.prototype), {fields}).part()"
+    found: list[dict[str, Any]] = answer(part)["data"]
+    return found
+
+
+@pytest.mark.parametrize("steps", [40, 700])
+def test_the_columns_of_the_script_are_those_of_python(steps: int) -> None:
+    table = made(steps, slow={8: 2.0, 30: 2.0}).steps.assign(mixed=np.nan)
+    figure = timeline(table)
+    assert figure
+    bars = [trace for trace in figure["data"] if trace["type"] == "bar"]
+    drawn = [trace for trace in zoomed(table, figure, 0, steps) if trace["type"] == "bar"]
+    assert [trace["meta"] for trace in drawn] == [trace["meta"] for trace in bars]
+    for mine, its in zip(bars, drawn, strict=True):
+        assert its["x"] == pytest.approx(mine["x"])
+        assert its["width"] == pytest.approx(mine["width"], rel=1e-3)
+        assert [v or 0 for v in its["y"]] == pytest.approx([v or 0 for v in mine["y"]], abs=2e-3)
+        assert its["customdata"] == mine["customdata"]
+
+
+def test_a_range_is_drawn_from_its_own_steps_and_keeps_its_slowest() -> None:
+    table = made(700, slow={603: 2.0}).steps.assign(mixed=np.nan)
+    figure = timeline(table)
+    assert figure
+    traces = {str(trace["meta"]): trace for trace in zoomed(table, figure, 600, 620)}
+    assert traces["communication"]["x"] == list(range(601, 621))
+    assert traces["communication"]["y"][2] == pytest.approx(2.0)
+    assert max(traces["seconds"]["y"]) == pytest.approx(table["seconds"].max())

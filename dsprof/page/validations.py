@@ -1,0 +1,52 @@
+"""Validations between steps: the step that follows one often holds its time as well."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.page import words
+from dsprof.run.table import numbers, of_kind
+
+SLOW: Final = 1.5  #: times the median step
+_NAMED: Final = 6  #: steps that are told by their numbers
+
+
+def with_validations(steps: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
+    """`steps` (of one engine, in order) with `validated`: a validation's result stands before it.
+
+    Between the line of the step before, of the same launch and source, and its own.
+    """
+    rows = of_kind(events, Kind.METRIC)
+    rows = rows[rows["name"].astype("str").str.startswith("eval_").to_numpy(dtype=bool)]
+    told = rows[["source", "segment", "line"]].dropna().drop_duplicates()
+    found = np.zeros(len(steps), dtype=bool)
+    for (source, segment), part in told.groupby(["source", "segment"], observed=True):
+        mine = (steps["source"] == source) & (steps["segment"] == segment) & steps["line"].notna()
+        at = np.flatnonzero(mine.to_numpy(dtype=bool))
+        after = np.searchsorted(numbers(steps["line"])[at], numbers(part["line"]))
+        found[at[after[(after > 0) & (after < len(at))]]] = True
+    return steps.assign(validated=found)
+
+
+def slowed(steps: pd.DataFrame, noun: str) -> str:
+    """Which slow steps follow a validation, in words; empty where none does."""
+    seconds = numbers(steps["seconds"])
+    known = seconds[np.isfinite(seconds)]
+    if not len(known) or "validated" not in steps:
+        return ""
+    slow = steps["validated"].to_numpy(dtype=bool) & (seconds > SLOW * float(np.median(known)))
+    numbers_ = [f"{n:,}" for n in steps["step"][slow]]
+    if not numbers_:
+        return ""
+    if len(numbers_) > _NAMED:
+        which = f"{words.count_of(len(numbers_), noun)} slower than the others follow"
+    else:
+        some = " and ".join([", ".join(numbers_[:-1]), numbers_[-1]] if numbers_[1:] else numbers_)
+        which = f"{noun.capitalize()}{'s' if numbers_[1:] else ''} {some}, slower than the others, "
+        which += "follow" if numbers_[1:] else "follows"
+    whose = "their" if numbers_[1:] else "its"
+    return f" {which} a validation, which seems to be in {whose} time."
