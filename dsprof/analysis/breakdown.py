@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class
+from dsprof.recording.table import distinct
 from dsprof.run.steps import ENOUGH, whole_steps
-from dsprof.run.table import numbers, plain, positions, visits, where, whole
+from dsprof.run.stretches import steps_of
+from dsprof.run.table import numbers, where, within
 
 CLASSES = tuple(str(member) for member in Class)
 
@@ -38,9 +40,10 @@ class Breakdown:
         seconds: of one step.
         classes: seconds per class; only classes the source tells.
         phases: one row per phase, largest first: `name` (index), `class`, `seconds` (self
-            time per step and rank), `mixed` (that is compute and communication unseparated);
-            `step`, `shown` (seconds of its own), `held` (with the timers inside it), `raw` (its
-            name there), `source` and `line` of its last row.
+            time per step and rank, scaled as the classes are where timers exceed their step),
+            `mixed` (that is compute and communication unseparated); `step`, `shown` (seconds of
+            its own), `held` (with the timers inside it), `raw` (its name there), `source` and
+            `line` of its last row.
         windows: printed rows it is the mean of.
         first, last: optimizer steps at which it begins and ends.
     """
@@ -107,7 +110,13 @@ def _longest_part(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _warm(part: pd.DataFrame) -> pd.DataFrame:
-    return part.iloc[1:] if len(part) >= _WARM_UP_FROM or _starts_slowly(part) else part
+    warms_up = len(part) >= _WARM_UP_FROM and bool(part["warm_up"].iloc[0])
+    return part.iloc[1:] if warms_up or _starts_slowly(part) else part
+
+
+def only_warms_up(steps: pd.DataFrame) -> bool:
+    """Whether `steps` (as `main_steps` gives them) are but the first one of a launch."""
+    return len(steps) == 1 and bool(steps["warm_up"].iloc[0])
 
 
 def _starts_slowly(part: pd.DataFrame) -> bool:
@@ -120,16 +129,28 @@ def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
     """The mean step of `steps` (as `main_steps` gives them); None if no step has a time."""
     if steps.empty:
         return None
-    known = [name for name in CLASSES if steps[name].notna().any()]
-    told = steps.loc[steps[known].notna().any(axis=1)] if known else steps
+    told = _told_alike(steps)
+    known = [name for name in CLASSES if told[name].notna().any()]
     return Breakdown(
         seconds=float(told["seconds"].mean()),
-        classes={name: float(told[name].fillna(0).mean()) for name in known},
-        phases=_phase_table(main_phases(told, phases)),
+        classes={name: float(told[name].mean()) for name in known},
+        phases=_phase_table(told, main_phases(told, phases)),
         windows=len(told),
         first=int(told["step"].iloc[0]),
         last=int(told["step"].iloc[-1]),
     )
+
+
+def _told_alike(steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps of which the same classes are known, as of most: a mean over steps that lack a
+    class would count it as nothing there. All steps, if none of them is divided."""
+    known = steps[list(CLASSES)].notna()
+    divided = known.any(axis=1)
+    if not divided.any():
+        return steps
+    kinds = known[divided].groupby(list(CLASSES), sort=False)
+    usual = kinds.ngroup() == kinds.size().to_numpy().argmax()
+    return steps.loc[usual.index[usual]]
 
 
 def pipeline_phases(phases: pd.DataFrame) -> pd.DataFrame:
@@ -139,7 +160,7 @@ def pipeline_phases(phases: pd.DataFrame) -> pd.DataFrame:
 
 def main_phases(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     """The phases of `steps` (as `main_steps` gives them)."""
-    return where(phases, positions(steps, phases, "segment", "engine", "step") >= 0)
+    return within(steps, phases, "segment", "engine", "step")
 
 
 #: What a phase's last row tells, and what that is called in the table.
@@ -147,20 +168,34 @@ _LAST = ("class", "mixed", "step", "self_seconds", "seconds", "raw", "source", "
 _SHOWN = {"self_seconds": "shown", "seconds": "held"}
 
 
-def _phase_table(phases: pd.DataFrame) -> pd.DataFrame:
-    """Self seconds per name, per step and rank, largest first."""
+def _phase_table(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
+    """Self seconds of `steps` per name, step and rank, largest first: where timers sum to more
+    than their class has of a step, so much less of each."""
     phases = where(phases, phases["self_seconds"].notna())
+    at = steps_of(steps, phases)
     name = phases["name"].astype("category")
-    code, words = whole(name), name.cat.categories.astype(str)
-    last = np.full(len(words), -1)
-    last[code] = np.arange(len(phases))  # of the rows of a name the last one stays
+    classes = pd.Categorical(phases["class"], categories=list(CLASSES))
+    code, class_ = at.once(name.cat.codes.to_numpy(), classes.codes)
+    pair = code.astype(np.int64) * (len(CLASSES) + 1) + class_ % (len(CLASSES) + 1)
+    known = distinct(pair)
+    own = numbers(phases["self_seconds"])
+    sums, ranks = at.sums(np.searchsorted(known, pair), len(known), own), at.ranks(phases["rank"])
+    for number, word in enumerate(CLASSES):
+        mine = known % (len(CLASSES) + 1) == number
+        if word == Class.CHECKPOINT or not mine.any():  # what is saved between steps is of none
+            continue
+        timed = sums[:, mine].sum(axis=1) / np.maximum(ranks, 1.0)
+        part = numbers(steps[word]) / np.maximum(timed, np.finfo(float).tiny)
+        sums[:, mine] *= np.fmin(1.0, part)[:, None]
+    words = name.cat.categories.astype(str)
+    last = at.lasts(code, len(words)).max(axis=0, initial=-1)
     found = np.flatnonzero(last >= 0)
     table = phases.iloc[last[found]][list(_LAST)]
     table = table.set_axis(words[found]).rename(columns=_SHOWN)
-    total = np.bincount(code, numbers(phases["self_seconds"]), len(words))[found]
-    told = visits(plain(phases["step"]), plain(phases["rank"]))
-    table.insert(1, "seconds", total / max(1, len(told)))
-    return table.sort_values("seconds", ascending=False, kind="stable")
+    total = np.bincount(known // (len(CLASSES) + 1), sums.sum(axis=0), len(words))[found]
+    table.insert(1, "seconds", total / max(1.0, ranks.sum()))
+    largest_first: pd.DataFrame = table.sort_values("seconds", ascending=False, kind="stable")
+    return largest_first
 
 
 def shares(breakdown: Breakdown) -> dict[str, float]:

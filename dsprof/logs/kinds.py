@@ -20,7 +20,7 @@ class Source:
 
     `pattern` and `signature` are numbers into the grammar's patterns and into the sets of
     timer names; `at` is in microseconds (`clocks.UNKNOWN` if unknown); `bar` and `total` are
-    a progress bar's position and length.
+    a progress bar's position and length; `skipped` counts the steps skipped so far.
     """
 
     pattern: np.ndarray
@@ -31,6 +31,7 @@ class Source:
     at: np.ndarray
     bar: np.ndarray
     total: np.ndarray
+    skipped: np.ndarray
 
 
 @dataclass(slots=True)

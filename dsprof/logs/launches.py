@@ -15,14 +15,15 @@ _REPEATS: Final = 0.3  # of a source's marks: then two engines take turns
 
 
 def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
-    """0 for the first launch; the next number where a launch line, a step=0 line or a falling
-    step number shows that another one began."""
+    """0 for the first launch; the next number where a launch line, a step=0 line, a falling step
+    number or a falling count of skipped steps shows that another one began."""
     before = np.full(len(own), NONE, np.int64)  # the mark that a fallen one fell from
     for pattern in np.unique(source.pattern[own > 0]):
         marks = np.flatnonzero((source.pattern == pattern) & (own > 0))
         marks = marks[~late_marks(own[marks])]
         fallen = np.flatnonzero((np.diff(own[marks]) < 0) & _few(own[marks]))
         fallen = np.union1d(fallen, np.flatnonzero(_back_in_time(source.at[marks])))
+        fallen = np.union1d(fallen, np.flatnonzero(_counts_anew(source.skipped[marks])))
         before[marks[fallen + 1]] = marks[fallen]
     candidates = np.flatnonzero(kinds.starts | (kinds.own & (own == 0)) | (before >= 0))
     stepped = np.cumsum(kinds.stepped & (own != 0))
@@ -66,6 +67,14 @@ def _back_in_time(at: np.ndarray) -> np.ndarray:
     known = (at[1:] != UNKNOWN) & (at[:-1] != UNKNOWN)
     back: np.ndarray = known & (np.maximum(at[1:], then) < at[:-1] - _CLOCKS_DIFFER)
     return back
+
+
+def _counts_anew(skipped: np.ndarray) -> np.ndarray:
+    """Where fewer steps were skipped than by both marks before: one of them may be a quotation.
+    Two engines that take turns count each its own."""
+    before = np.minimum(skipped[:-1], np.concatenate([skipped[:1], skipped[:-2]]))
+    fewer: np.ndarray = (skipped[1:] < before) & (skipped[1:] >= 0) & _few(skipped)
+    return fewer
 
 
 def late_marks(steps: np.ndarray) -> np.ndarray:

@@ -18,6 +18,8 @@ from dsprof.logs.records import Records
 from dsprof.logs.rows import MEASURES, Key, Rows
 from dsprof.logs.torn import CUT_SHORT, may_lack_timers
 
+_COUNTABLE: Final = 2.0**53  # beyond, a float tells no whole numbers apart
+
 SCHEMA: Final = pa.schema(
     [
         ("segment", pa.int32()),
@@ -88,28 +90,28 @@ class Sheet:
 
     def place(self, grammar: Grammar) -> Placed:
         c = self.columns
-        bar, total = self._bars()
+        counts = {
+            "bar": self._counts("bar_position"),
+            "total": self._counts("bar_total"),
+            "skipped": self._counts("skipped"),
+        }
         own = {name: c.pop(name) for name in ("pattern", "step", "signature")}
-        source = Source(rank=c["rank"], host=c["host"], at=c["at"], bar=bar, total=total, **own)
+        source = Source(rank=c["rank"], host=c["host"], at=c["at"], **counts, **own)
         return place(source, grammar, self.records.reader.signatures.values)
 
-    def _bars(self) -> tuple[np.ndarray, np.ndarray]:
-        """Position and length of the progress bar that each record shows, -1 if none."""
+    def _counts(self, name: str) -> np.ndarray:
+        """What each record counts under a name, -1 if it does not."""
         unknown = np.broadcast_to(np.int64(-1), self.records.count)
-        names = [key.name for key in self.records.reader.keys.values]
-        found = []
-        for name in ("bar_position", "bar_total"):
-            codes = [i for i, other in enumerate(names) if other == name]
-            target = unknown.copy() if codes else unknown
-            found.append(target)
-            if not codes:
-                continue
-            for rows in self.records.rows:
-                here = np.flatnonzero(np.isin(rows.key, codes))
-                if len(here):
-                    told = np.nan_to_num(rows.measures["value"][here], nan=-1.0)
-                    target[rows.record[here]] = told.astype(np.int64)
-        return found[0], found[1]
+        codes = [i for i, key in enumerate(self.records.reader.keys.values) if key.name == name]
+        if not codes:
+            return unknown
+        counts = unknown.copy()
+        for rows in self.records.rows:
+            here = np.flatnonzero(np.isin(rows.key, codes))
+            if len(here):
+                told = np.nan_to_num(rows.measures["value"][here], nan=-1.0)
+                counts[rows.record[here]] = told.clip(-1, _COUNTABLE).astype(np.int64)
+        return counts
 
 
 def events_table(sheets: Sequence[Sheet], grammar: Grammar) -> tuple[pa.Table, bool]:

@@ -86,10 +86,14 @@ def whole_pairs(body: bytes, pairs: Pairs) -> bytes:
     return before
 
 
-def ends_in_a_key(body: bytes, pairs: Pairs) -> bool:
-    """Whether a line stops before the value of its last timer, though it has an end."""
+def stops_short(body: bytes, pairs: Pairs) -> bool:
+    """Whether a line of timers, though it has an end, stops before the value of its last one or
+    within it: all timers of a line have decimals, or none has."""
     last = body.rfind(pairs.separator) + 1
-    return body.find(pairs.assign, last) < 0 and bool(body[last:].strip())
+    value = body.find(pairs.assign, last)
+    if value < 0:
+        return bool(body[last:].strip())
+    return body.find(b".", value) < 0 and body[value + 1 :].strip().isdigit() and b"." in body
 
 
 def _is_quoted(pair: bytes, pairs: Pairs) -> bool:

@@ -19,6 +19,7 @@ from dsprof.recording.layout import SUFFIX
 from dsprof.run import comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
 from dsprof.run.defects import DEFECTS, long_pauses, phases_exceed_step, timers_contradict
+from dsprof.run.partial import partial_timers
 from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
@@ -137,7 +138,9 @@ class Run:
         paused = long_pauses(steps.pauses(self.steps))
         unread = faults(self._own, self._facts)
         odd = timers_contradict(phases.contradictions(self.phases))
-        return table_of([*unread, *self._repaired[1], *filter(None, (late, paused, odd))])
+        partial = None if self._recorded else partial_timers(self.steps, self.phases)
+        more = filter(None, (late, paused, odd, partial))
+        return table_of([*unread, *self._repaired[1], *more])
 
     @cached_property
     def config(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ SURPLUS: Final = 0.1
 COARSE: Final = 1.0
 FINE: Final = 0.01
 
-#: Seconds without a line that are a pause of the job and no part of its steps: DeepSpeed's
+#: Seconds beyond the timers that are a pause of the job and no part of its steps: DeepSpeed's
 #: time-out of a collective.
 PAUSE: Final = 1800.0
 
@@ -40,15 +40,17 @@ def untimed(events: pd.DataFrame, table: pd.DataFrame) -> pd.Series[float]:
 
     Args:
         events: tidy events, repaired.
-        table: steps in order, with `known`: seconds as timers or rates tell them.
+        table: steps in order, with `known`: seconds as timers or rates tell them, of some steps
+            for all between them.
 
     One process is asked, the one that stamps most lines. The stretch that exceeds its timers most
     is left out: what happened once belongs to no average step. Engines that take turns are left
     aside: what lies between two steps of one is work of the other.
     """
-    stretches = _stretches(_stamps(events, table).assign(known=table["known"]))
+    stamps = _stamps(events, table).assign(known=table["known"])
+    stretches = _stretches(stamps[table["known"].notna()])
     several = table.groupby("segment")["engine"].transform("nunique") > 1
-    sure = stretches[stretches["usable"] & ~several]
+    sure = stretches[stretches["usable"] & ~several[stretches.index]]
     longest = (sure["elapsed"] - sure["timed"]).groupby([sure[name] for name in _PART]).idxmax()
     sure = sure.drop(longest)
     total = sure.groupby(_PART)[["passed", "elapsed", "timed", "slack"]].sum()
@@ -84,19 +86,19 @@ def _names(events: pd.DataFrame) -> list[str]:
 
 
 def _stretches(steps: pd.DataFrame) -> pd.DataFrame:
-    """What lies between the lines of each step and the one before it."""
+    """What lies between the lines of each step and the one before it, of steps that are timed."""
     by = steps.groupby(_PART)
     passed = by["step"].diff().astype("float64")
     elapsed: pd.Series[float] = by["at"].diff().dt.total_seconds()
-    usable = (passed > 0) & (elapsed >= 0) & (elapsed < PAUSE) & (by["told"].diff() == 0)
-    usable &= steps["known"].notna()
+    timed = steps["known"] * passed
+    usable = (passed > 0) & (elapsed >= 0) & (elapsed - timed < PAUSE) & (by["told"].diff() == 0)
     parts = [steps[name] for name in _PART]
     breaks = usable & ~usable.groupby(parts).shift(fill_value=False)
     whole = pd.to_datetime(steps["at"]).dropna().dt.microsecond.eq(0).all()
     return steps.assign(
         passed=passed,
         elapsed=elapsed,
-        timed=steps["known"] * passed,
+        timed=timed,
         slack=breaks * (COARSE if whole else FINE),
         usable=usable,
     )

@@ -1,31 +1,27 @@
 """Timers that a line lacks although its like hold them: unknown, not zero.
 
 A line that is cut off, or broken by another process, still reads as a timer line, of fewer
-timers. What those measured is then unknown, and so is what is left of their parents.
+timers. What those measured is then unknown, and so is what is left of their parents. The same
+goes for a line that is gone whole (see `dsprof.run.lost`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dsprof.run import lost
+from dsprof.run.lost import USUAL, lost_lines
 from dsprof.run.table import Codes, known_rank, runs, whole
 
-#: Part of a rank's steps, from the first one that shows a timer on, that must show it.
-USUAL: Final = 0.5
 
-
-class Word(Protocol):
+class Word(lost.Word, Protocol):
     """What a gap depends on; `dsprof.run.phases` makes them."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def parents(self) -> tuple[str, ...]: ...
     @property
     def class_(self) -> str: ...
 
@@ -42,7 +38,8 @@ def gaps(
     rank, flavour = whole(known_rank(rows)["rank"]), whole(rows["timers"])
     heads = runs(flavour, span)
     odd = np.flatnonzero(_uneven(flavour, rank, which, heads))
-    place, word = _lacking(flavour, rank, which, span, heads[odd])
+    lacking = _lacking(flavour, rank, which, span, heads[odd]), lost_lines(rows, words, which, span)
+    place, word = (np.concatenate(parts) for parts in zip(*lacking, strict=True))
     timer = span * max(len(words), 1) + names[which]
     near = np.isin(span, span[place])
     there: dict[int, set[tuple[int, int]]] = {}
@@ -54,13 +51,14 @@ def gaps(
     ]
     place, word = place[kept], word[kept]
     found = rows.iloc[place][["segment", "engine", "step", "rank", "raw", "source", "line"]]
-    return found.reset_index(drop=True).assign(
+    found = found.reset_index(drop=True).assign(
         raw=[words[w].name for w in word],
         timer=timer[place] - names[which[place]] + names[word],
         word=word,
         seconds=np.nan,
         count=np.nan,
     )
+    return found.drop_duplicates("timer")  # two lines of a step may lack the same
 
 
 def _uneven(flavour: Codes, rank: Codes, which: Codes, heads: Codes) -> npt.NDArray[np.bool_]:

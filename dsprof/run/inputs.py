@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dsprof.errors import DsprofError
 from dsprof.logs import Coverage, read
@@ -61,13 +61,21 @@ def events_of(
     bulk = read_bulk(recordings)
     if log is None:
         return Read(bulk.told, None, bulk.facts, bulk, partial(read_folder, *recordings))
-    sources = [*log.meta["sources"], *bulk.facts["sources"]]
+    launches = _launches(log.events, bulk.told)
+    for process in bulk.processes:
+        process.recording.launched(process.segment + launches[1])
+    recorded = bulk.facts["recordings"]
+    told = {
+        "sources": [*log.meta["sources"], *bulk.facts["sources"]],
+        "recordings": [{**one, "segment": one["segment"] + launches[1]} for one in recorded],
+        "counted_steps": False,
+    }
     return Read(
-        _joined(log.events, bulk.told),
+        _joined(log.events, bulk.told, launches),
         log.coverage,
-        {**log.meta, **bulk.facts, "sources": sources, "counted_steps": False},
+        {**log.meta, **bulk.facts, **told},
         bulk,
-        lambda: _joined(log.events, read_folder(*recordings)),
+        lambda: _joined(log.events, read_folder(*recordings), launches),
     )
 
 
@@ -92,10 +100,46 @@ def _holds_logs(path: str) -> bool:
         return False
 
 
-def _joined(logged: pa.Table, recorded: pa.Table) -> pa.Table:
-    """One table; records stay apart."""
-    place = recorded.schema.get_field_index("record")
+def _launches(logged: pa.Table, recorded: pa.Table) -> tuple[int, int]:
+    """What is added to the numbers of logged and of recorded launches, for each counts its own:
+    those that ran at the same time are the same; where no clock tells, the last ones are."""
+    log, recording = _times(logged), _times(recorded)
+    if not log or not recording:
+        return 0, 0
+    last = max(recording) - max(log)
+
+    def met(more: int) -> tuple[int, int]:
+        pairs = [(log[one], recording.get(one + more)) for one in log]
+        return sum(_overlap(one, other) for one, other in pairs), -abs(more - last)
+
+    more = max(range(-max(log), max(recording) + 1), key=met)
+    return max(more, 0), max(-more, 0)
+
+
+_Span = tuple[Any, Any]
+
+
+def _times(table: pa.Table) -> dict[int, _Span]:
+    """Launch → its first and last time stamp, None where it has none."""
+    spans = table.group_by("segment").aggregate([("at", "min"), ("at", "max")])
+    return {row["segment"]: (row["at_min"], row["at_max"]) for row in spans.to_pylist()}
+
+
+def _overlap(one: _Span, other: _Span | None) -> bool:
+    if other is None or None in one or None in other:
+        return False
+    return bool(one[0] <= other[1] and other[0] <= one[1])
+
+
+def _joined(logged: pa.Table, recorded: pa.Table, launches: tuple[int, int]) -> pa.Table:
+    """One table; records stay apart, and launches meet."""
     last = int(logged["record"].to_numpy().max(initial=-1))
-    numbers = recorded["record"].to_numpy() + np.int32(last + 1)
-    recorded = recorded.set_column(place, recorded.schema.field(place), pa.array(numbers))
+    logged = _added(logged, "segment", launches[0])
+    recorded = _added(_added(recorded, "segment", launches[1]), "record", last + 1)
     return pa.concat_tables([logged, recorded]).unify_dictionaries()
+
+
+def _added(table: pa.Table, column: str, more: int) -> pa.Table:
+    place = table.schema.get_field_index(column)
+    field = table.schema.field(place)
+    return table.set_column(place, field, pc.add(table[column], pa.scalar(more, field.type)))

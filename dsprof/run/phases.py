@@ -215,6 +215,9 @@ def _per_step(
     calls = np.where(total(told * 1.0) > 0, total(np.where(told, calls, 0.0)), np.nan)
     batches = total(micro * 1.0)
     steps_of_micro = np.maximum(1.0, np.round(batches / (accumulation or np.inf)))
+    steps_of_micro[_lacks_batches(batches, timer[first] // max(len(words), 1), accumulation)] = (
+        np.nan
+    )
     per = np.where(batches > 0, steps_of_micro, total(covered))
     found = rows[list(_KEPT)].take(first)
     return found.reset_index(drop=True).assign(
@@ -223,6 +226,20 @@ def _per_step(
         seconds=total(np.where(mean, seconds * covered, seconds)) / per,
         count=calls / per,
     )
+
+
+def _lacks_batches(
+    batches: Numbers, step: Codes, accumulation: int | None
+) -> npt.NDArray[np.bool_]:
+    """Which timers of micro-batches are of a step that shows fewer batches than steps have:
+    lines of it were lost, and what is left is no whole step."""
+    shown = pd.Series(batches).groupby(step).transform("max").to_numpy()
+    counts = np.bincount(shown[shown > 0].astype(np.int64), minlength=1)
+    usual = len(counts) - 1 - int(counts[::-1].argmax())  # of the equally frequent the most
+    if accumulation is not None and (shown >= accumulation).any():
+        usual = max(usual, accumulation)
+    few: npt.NDArray[np.bool_] = (shown < usual) & (batches > 0)
+    return few
 
 
 def _nest(found: pd.DataFrame, words: list[Word]) -> pd.DataFrame:

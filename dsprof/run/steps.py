@@ -13,6 +13,7 @@ from dsprof.run.bars import bar_seconds
 from dsprof.run.between import untimed
 from dsprof.run.bound import bound_of
 from dsprof.run.classes import class_seconds, excess_of, mixed_seconds, timed_steps
+from dsprof.run.partial import partial_steps
 from dsprof.run.table import (
     Codes,
     Numbers,
@@ -34,7 +35,7 @@ MARKS: Final = (
 CLASSES: Final = tuple(str(word) for word in Class)
 COLUMNS: Final = (
     *STEP, "at", "loss", "lr", "grad_norm", "loss_scale", "skipped", "overflow",
-    "seconds", "seconds_from", "whole_seconds", "whole_from",
+    "seconds", "seconds_from", "whole_seconds", "whole_from", "warm_up",
     "samples_per_second", "tokens_per_second", "tflops",
     *CLASSES, "mixed", "communication_share", "bound", "source", "line",
 )  # fmt: skip
@@ -70,7 +71,8 @@ def steps(
     "throughput"; the training's progress "bar"; the sum of the step's "timers" (forward to
     step, without what nobody timed); or, where a run offers nothing else, the "clock" between
     two lines. The first that knows half of the steps is taken. `whole_seconds` is what the
-    source says of a whole step, however rarely: see `whole_steps`.
+    source says of a whole step, however rarely: see `whole_steps`. `warm_up` marks the first
+    step of a launch, or the window that holds it, where the source shows that a launch began.
     Seconds of a class are the mean over the ranks, and missing where no timer of the run
     measures that class; `mixed` is the part of `other` that is compute and communication
     unseparated. `recorded`: a recording saw every collective. `counted`: steps are counted
@@ -92,9 +94,10 @@ def steps(
     classes = class_seconds(table[list(STEP)], phases, comm, recorded=recorded)
     table["mixed"] = mixed_seconds(table, phases, classes)
     clock = pd.Series(np.nan, table.index) if counted else _clock(table)
-    sums = classes.where(timed_steps(table, phases))
+    timed = timed_steps(table, phases)
+    sums = classes.where(timed if recorded else timed & ~partial_steps(table, phases))
     _rates(table, sums, clock, _batch_sizes(events, table, config), config)
-    if not (counted or recorded):
+    if not (recorded or (counted and marks["steps"].isna().any())):
         _by_the_clock(table, events)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
@@ -111,6 +114,7 @@ def steps(
     excess = excess_of(table, phases) * numbers(table["seconds"] / all_seconds(table))
     table["bound"] = bound_of(shares, excess)
     _skips(table, rows[rows["name"] == "overflow"])
+    table["warm_up"] = _warms_up(table, events, recorded=recorded)
     return table[list(COLUMNS)]
 
 
@@ -201,14 +205,15 @@ def _rates(
 
 
 def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
-    """Where timers alone tell, `whole_seconds` by the clock, where it is sure of more than them."""
-    parts = [table["segment"], table["engine"]]
-    stated = table["whole_seconds"].notna().groupby(parts).transform("any")
-    alone = table["seconds_from"].eq("timers").fillna(False) & ~stated
-    known = table["seconds"].where(alone)
-    whole_ = known + untimed(events, table.assign(known=known))
-    table["whole_seconds"] = table["whole_seconds"].fillna(whole_)
-    way = table["whole_from"].astype("str").mask(whole_.notna(), "clock")
+    """`whole_seconds` by the clock, where it is sure of more than timers or lines tell: rates and
+    times that a framework states may leave out what lies between its steps, too."""
+    stated = table["whole_seconds"].where(table["whole_from"] != "bar")  # that runs with the clock
+    told = stated.notna().groupby([table["segment"], table["engine"]]).transform("sum")
+    by_timers = table["seconds"].where(table["seconds_from"].eq("timers").fillna(False))
+    known = stated.where(told >= ENOUGH, by_timers)
+    longer = known + untimed(events, table.assign(known=known))
+    table["whole_seconds"] = longer.fillna(table["whole_seconds"])
+    way = table["whole_from"].astype("str").mask(longer.notna(), "clock")
     table["whole_from"] = way.astype("category")
 
 
@@ -342,6 +347,18 @@ def whole_steps(steps_: pd.DataFrame) -> pd.DataFrame:
         mixed=rows["mixed"] * scale,
         **classes,
     )
+
+
+def _warms_up(table: pd.DataFrame, events: pd.DataFrame, *, recorded: bool) -> pd.Series[bool]:
+    """First rows of launches that do not begin before their source does: those of step 1, of a
+    later launch, of a recording, and what settings or a launcher's lines stand before."""
+    by = table.groupby(["segment", "engine"])["step"]
+    window = by.transform(lambda step: step.diff().median()).fillna(1.0)
+    settings = of_kind(events, Kind.CONFIG)
+    begun = settings.groupby("segment")["line"].min().reindex(table["segment"]).to_numpy()
+    shown = (table["step"] <= window) | (table["segment"] > 0) | recorded
+    shown |= begun < table["line"].to_numpy(float, na_value=np.nan)
+    return (shown & ~table.duplicated(["segment", "engine"])).astype(bool)
 
 
 def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:

@@ -1,10 +1,25 @@
-"""Which phases are a pipeline's waiting."""
+"""The mean step: of which steps it is, and which phases are a pipeline's waiting."""
 
 from __future__ import annotations
 
-import pandas as pd
+from typing import Any
 
-from dsprof.analysis.breakdown import pipeline_phases
+import pandas as pd
+import pytest
+
+from dsprof.analysis.breakdown import (
+    Breakdown,
+    breakdown_of,
+    main_steps,
+    only_warms_up,
+    pipeline_phases,
+)
+from dsprof.run import Run, from_events
+from tests.run.run_rows import events, grammar_with, metric, timers
+
+ENGINE: dict[str, Any] = {
+    "forward": 0.2, "backward": 0.6, "backward_inner": 0.4, "backward_allreduce": 0.2, "step": 0.2,
+}  # fmt: skip
 
 
 def test_calls_that_a_recording_saw_inside_a_pipelines_instructions_are_its_waiting() -> None:
@@ -14,3 +29,57 @@ def test_calls_that_a_recording_saw_inside_a_pipelines_instructions_are_its_wait
     ]  # fmt: skip
     table = pd.DataFrame({"seconds": 1.0}, index=names)
     assert list(pipeline_phases(table).index) == names[:4]
+
+
+def run_of(*lines: list[dict[str, Any]]) -> Run:
+    stage = {"kind": "config", "name": "zero_stage", "value": 1}
+    rows = [*(row for line in lines for row in line), stage]  # no settings stand before it
+    return from_events(events(rows), grammar=grammar_with())
+
+
+def mean_of(run: Run) -> Breakdown:
+    found = breakdown_of(main_steps(run.steps), run.phases)
+    assert found is not None
+    return found
+
+
+def test_a_class_that_few_steps_tell_counts_as_nothing_in_none_of_them() -> None:
+    """Calls were logged in two of seven steps: what they took of an average step is unknown."""
+    call = {"kind": "comm", "name": "all_reduce", "rank": 0, "seconds": 0.1,
+            "bytes": 1024.0, "count": 1, "pattern": "deepspeed_comms.op"}  # fmt: skip
+    plain: dict[str, Any] = {"forward": 0.2, "backward": 0.6, "step": 0.2}
+    lines = [timers("zero", step, **plain) for step in range(1, 8)]
+    mean = mean_of(run_of(*lines, [call | {"step": step} for step in (3, 4)]))
+    assert "communication" not in mean.classes
+    assert sum(mean.classes.values()) == pytest.approx(mean.seconds)
+    most = mean_of(run_of(*lines, [call | {"step": step} for step in range(2, 8)]))
+    assert most.classes["communication"] == pytest.approx(0.1)
+    assert most.windows == 6
+
+
+def test_phases_that_exceed_their_step_are_no_more_of_it_than_their_classes() -> None:
+    sums = [timers("pipeline", n, forward=0.4, backward=0.4, pipe_recv_grad=0.8, step=0.0)
+            for n in (1, 2)]  # fmt: skip
+    said = [[metric("step_seconds", n, 0.8)] for n in (1, 2)]
+    mean = mean_of(run_of(*sums, *said))
+    assert mean.classes["wait"] == pytest.approx(0.4)
+    assert mean.phases.loc["pipe_recv_grad", "seconds"] == pytest.approx(0.4)
+    assert mean.phases.loc["pipe_recv_grad", "shown"] == 0.8
+
+
+@pytest.mark.parametrize(("first", "rows"), [(1, 7), (201, 8)])
+def test_only_the_first_steps_of_a_launch_warm_up(first: int, rows: int) -> None:
+    run = run_of(*(timers("zero", first + n, **ENGINE) for n in range(8)))
+    assert len(main_steps(run.steps)) == rows
+
+
+def test_the_first_print_of_a_window_holds_the_first_step_and_that_of_a_later_launch_too() -> None:
+    windows = [timers("zero", 10 * n, **ENGINE) for n in range(1, 9)]
+    assert len(main_steps(run_of(*windows).steps)) == 7
+    resumed = [row | {"segment": 1} for n in range(8) for row in timers("zero", 300 + n, **ENGINE)]
+    assert len(main_steps(run_of(resumed).steps)) == 7
+
+
+def test_one_step_alone_warms_up_if_it_is_a_launch_s_first() -> None:
+    assert only_warms_up(main_steps(run_of(timers("zero", 1, **ENGINE)).steps))
+    assert not only_warms_up(main_steps(run_of(timers("zero", 30, **ENGINE)).steps))

@@ -137,6 +137,39 @@ def test_timers_around_a_late_mark_keep_their_steps() -> None:
     assert steps(text, "forward") == [*range(1, 7)]
 
 
+def skips(step: int, skipped: int) -> bytes:
+    return mark(step).replace(b"skipped=0", b"skipped=%d" % skipped)
+
+
+def test_a_falling_count_of_skipped_steps_opens_a_segment() -> None:
+    """The engine counts on for as long as it lives: another one was resumed from its checkpoint."""
+    first, second = (b"".join(skips(n, 15) for n in range(1, 8)), skips(8, 0) + skips(9, 1))
+    assert segments(first + second) == [0] * 7 + [1] * 2
+    assert segments(first + skips(8, 16)) == [0] * 8
+
+
+def test_a_line_that_talks_of_skipped_steps_is_no_launch() -> None:
+    counts = [skips(n, 0) for n in range(1, 8)]
+    assert set(segments(b"".join([*counts[:4], skips(5, 900), *counts[4:]]))) == {0}
+
+
+def test_closing_lines_belong_to_the_mark_nearest_to_them() -> None:
+    """That of step 2 was lost: the one behind step 3 is of step 3."""
+    text = mark(1) + GLOBAL % 1 + mark(2) + mark(3) + GLOBAL % 3 + mark(4) + GLOBAL % 4
+    told = [(row["step"], row["seconds"]) for row in rows(text, raw="fwd")]
+    assert told == [(1, 0.001), (3, 0.003), (4, 0.004)]
+
+
+def test_closing_lines_beyond_the_steps_up_to_the_next_mark_are_of_no_step() -> None:
+    text = mark(1) + GLOBAL % 1 + GLOBAL % 9 + mark(2) + GLOBAL % 2
+    assert steps(text, "forward") == [1, None, 2]
+
+
+def test_two_engines_that_skip_different_steps_are_one_launch() -> None:
+    turns = b"".join(skips(n, 0) + skips(n, n // 2) for n in range(1, 20))
+    assert set(segments(turns)) == {0}
+
+
 def test_a_launch_that_resumes_below_is_one_however_far_it_comes() -> None:
     text = b"".join(mark(n) for n in (10, 20, 30, 40, 50, 60, 45, 50, 55, 60, 65, 70))
     assert segments(text) == [0] * 6 + [1] * 6

@@ -176,3 +176,10 @@ def test_the_last_pair_counts_if_its_line_shows_that_it_is_whole(body: bytes, wh
 
 def test_the_text_of_a_log_is_never_mistaken_for_the_note() -> None:
     assert CUT_SHORT not in read(b"cut short\n" + TIMERS + b"\n").events["text"].to_pylist()
+
+
+def test_a_last_timer_without_the_decimals_of_the_others_is_torn_at_a_line_end_too() -> None:
+    torn = PFX + b"time (ms) | fwd: 300.00 | bwd: 601.00 | bwd_allreduce: 1\n00.00 | step: 85.00\n"
+    assert {row["text"] for row in rows(torn, kind="phase")} == {CUT_SHORT}
+    whole = PFX + b"time (ms) | fwd: 300 | bwd: 601 | bwd_allreduce: 1\n"
+    assert {row["text"] for row in rows(whole, kind="phase")} == {None}

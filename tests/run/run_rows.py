@@ -50,6 +50,7 @@ FLAVOURS = {
         aliases={"forward_microstep": "forward"},
         ignore=["backward_allreduce"],
     ),
+    "pipeline-p2p": flavour("window", {"pipe_recv_grad": "wait"}, place="after"),
     "deeper": flavour(
         "window",
         {

@@ -40,7 +40,7 @@ def test_a_closing_line_with_another_line_inside_still_closes_its_step(tmp_path:
 def test_a_step_with_logged_calls_and_no_timer_is_not_as_long_as_its_calls() -> None:
     call = {"kind": "comm", "name": "all_reduce", "pattern": "deepspeed_comms.op", "rank": 0}
     rows = [
-        *timers("zero", 1, forward=0.5, backward=0.5),
+        *timers("zero", 1, forward=0.5, backward=0.5, step=0.0),
         metric("loss", 1, 1.0),
         metric("loss", 2, 1.0),
         call | {"step": 2, "count": 1, "bytes": 8.0, "seconds": 0.004},

@@ -87,6 +87,42 @@ def test_timers_that_begin_or_are_rare_are_not_missing_elsewhere() -> None:
 
 def test_a_skipped_step_without_its_optimizers_line_lacks_nothing() -> None:
     inner = timers("zero-optimizer", 1, optimizer_step=0.02, optimizer_allgather=0.01)
-    assert run_of(inner, line(1), line(2)).steps["communication"].notna().all()
+    skipped = timers("zero", 2, **LINE | {"step": 0.07})
+    assert run_of(inner, line(1), skipped).steps["communication"].notna().all()
     partly = timers("zero-optimizer", 2, optimizer_allgather=0.01)
     assert run_of(inner, line(1), partly, line(2)).steps["communication"].notna().all()
+
+
+def inside(step: int) -> list[dict[str, Any]]:
+    return timers("zero-optimizer", step, optimizer_step=0.04, optimizer_allgather=0.03)
+
+
+def test_a_line_that_was_lost_whole_leaves_the_parts_of_its_step_unknown() -> None:
+    """Its timers lay in `step`, which took as long as ever: they were not zero."""
+    run = run_of(inside(1), line(1), line(2), inside(3), line(3))
+    assert run.steps["communication"].isna().tolist() == [False, True, False]
+    second = run.phases[run.phases["step"] == 2].set_index("name")
+    assert np.isnan(second["seconds"]["optimizer_allgather"])
+    assert np.isnan(second["self_seconds"]["step"])
+
+
+def test_a_line_of_which_nothing_else_tells_the_timers_was_lost() -> None:
+    """The engine's own line of a pipeline's second print is gone, that of its peers is there."""
+    sums: dict[str, Any] = {"forward": 3.0, "backward": 5.0, "step": 0.1}
+    rows = [
+        row
+        for n in (1, 2, 3)
+        for row in (
+            *([] if n == 2 else timers("pipeline", 10 * n, steps=10, **sums)),
+            *timers("pipeline-p2p", 10 * n, steps=10, pipe_recv_grad=1.0),
+            metric("step_seconds", 10 * n, 1.0),
+        )
+    ]
+    steps = run_of(rows).steps
+    assert steps["seconds"].tolist() == [1.0] * 3
+    assert steps["compute"].isna().tolist() == [False, True, False]
+
+
+def test_a_line_that_few_steps_have_is_lost_in_none() -> None:
+    run = run_of(inside(1), line(1), *(line(step) for step in (2, 3, 4)))
+    assert run.steps["communication"].notna().all()

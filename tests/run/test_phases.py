@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -212,3 +213,18 @@ def test_a_missing_part_is_no_contradiction() -> None:
     run = run_of([*rows, *(metric("loss", step, 1.0) for step in (1, 2, 3))])
     assert pd.isna(run.phases.set_index(["step", "name"])["self_seconds"].loc[(3, "backward")])
     assert "timers-contradict" not in set(run.repairs["name"])
+
+
+def test_a_step_that_shows_fewer_micro_batches_than_the_others_is_unknown() -> None:
+    """Its own line was lost, and one of its micro-batches', too: the rest is not the step."""
+    part: dict[str, Any] = {"forward_microstep": 0.1, "backward_microstep": 0.2}
+    rows = [
+        row
+        for step, batches in ((1, 4), (2, 3), (3, 4))
+        for _ in range(batches)
+        for row in timers("zero-micro", step, None, **part)
+    ]
+    marks = [metric("loss", step, 2.0) for step in (1, 2, 3)]
+    found = from_events(events([*marks, *rows]), grammar=grammar_with()).phases
+    seconds = found[found["name"] == "forward"]["seconds"]
+    assert seconds.isna().tolist() == [False, True, False]

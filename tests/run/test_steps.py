@@ -473,3 +473,50 @@ def test_a_stretch_in_which_a_checkpoint_was_saved_does_not_count() -> None:
         )
     ]
     assert run_of(*rows).steps["whole_seconds"].isna().all()
+
+
+def said(seconds: float, wall: float, *, count: int = 12, every: int = 1) -> Run:
+    """Lines that state a rate, each stamped `wall` seconds a step after the one before."""
+    marks = [
+        row
+        for n in range(every, count + 1, every)
+        for row in (metric("samples_per_second", n, 64 / seconds), stamped(n, n * wall))
+    ]
+    return run_of(config("train_batch_size", 64), *marks)
+
+
+def test_a_rate_is_held_against_the_clock() -> None:
+    """DeepSpeed states what forward to step can do: what lies between two steps is not in it."""
+    steps = said(1.0, 5.0).steps
+    assert set(steps["seconds_from"]) == {"throughput"}
+    assert whole_steps(steps)["seconds"].to_list() == pytest.approx([5.0] * 12)
+    assert set(whole_steps(steps)["seconds_from"]) == {"clock"}
+    assert set(whole_steps(said(1.0, 1.04).steps)["seconds_from"]) == {"throughput"}
+
+
+def test_a_rate_that_every_tenth_step_states_is_that_of_the_ten() -> None:
+    whole = whole_steps(said(1.0, 5.0, count=100, every=10).steps)
+    assert whole["seconds"].to_list() == pytest.approx([5.0] * 10)
+
+
+def test_time_that_a_framework_states_is_held_against_the_clock_too() -> None:
+    marks = [
+        row for n in range(1, 13) for row in (metric("step_seconds", n, 1.0), stamped(n, 5.0 * n))
+    ]
+    assert set(whole_steps(run_of(*marks).steps)["seconds"]) == {5.0}
+
+
+def test_timers_of_counted_steps_are_held_against_the_clock_and_counted_records_are_not() -> None:
+    lines = [
+        row | {"at": pd.Timestamp("2024-05-01") + pd.Timedelta(seconds=4 * n)}
+        for n in range(1, 13)
+        for row in timers("zero", n, **ENGINE, step=0.1)
+    ]
+    rows = [config("zero_stage", 1), *lines]
+    run = from_events(events(rows), grammar=grammar_with(), meta={"counted_steps": True})
+    assert whole_steps(run.steps)["seconds"].to_list() == pytest.approx([4.0] * 12)
+    records = [metric("loss", n, 2.0, steps=None) for n in range(1, 13)]
+    run = from_events(
+        events([*rows, *records]), grammar=grammar_with(), meta={"counted_steps": True}
+    )
+    assert run.steps["whole_seconds"].isna().all()
