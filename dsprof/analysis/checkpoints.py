@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from dsprof.events import Class, Kind
+from dsprof.run.table import among, where
 
 _BEGIN = "checkpoint_begin"
 _END = ("checkpoint_ready", "checkpoint_end")
+#: How calls inside a recorded save are named.
+IN_SAVES = "_in_checkpoint"
 _TIMED = ("save-checkpoint", "save_checkpoint")
 
 
@@ -24,6 +28,21 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     slowest = found[columns].dropna(subset="seconds").sort_values("seconds", kind="stable")
     known = slowest[slowest["step"].notna()].drop_duplicates("step", keep="last")
     return pd.concat([known, slowest[slowest["step"].isna()]]).sort_index()
+
+
+def calls_of_saves(phases: pd.DataFrame) -> pd.DataFrame:
+    """Collectives inside a save: ranks meet there and wait for the one that writes."""
+    return where(phases, _in_saves(phases))
+
+
+def apart_from_saves(phases: pd.DataFrame) -> pd.DataFrame:
+    """Phases of training alone: a rank that writes for the others is not late."""
+    return where(phases, ~_in_saves(phases) & (phases["class"] != Class.CHECKPOINT).to_numpy(bool))
+
+
+def _in_saves(phases: pd.DataFrame) -> np.ndarray:
+    name = phases["name"].astype("category")
+    return among(name, [word for word in name.cat.categories if str(word).endswith(IN_SAVES)])
 
 
 def _between(events: pd.DataFrame) -> pd.DataFrame:

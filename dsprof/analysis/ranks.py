@@ -87,7 +87,11 @@ class _Arrivals:
     before: np.ndarray
 
     def last(self) -> tuple[int, np.ndarray, float] | None:
-        """Who is the only last one most often, in which steps, and by how much per step."""
+        """Who is the only last one most often, in which steps, and by how much per step.
+
+        Steps in which it comes before the others count against it: who is early as often as
+        late costs nothing that another rank would not.
+        """
         late = np.sort(self.at, axis=1)
         alone = late[:, -1] - late[:, -2] > _TIE * np.abs(late[:, -1])
         if not alone.any():
@@ -95,8 +99,8 @@ class _Arrivals:
         who = np.where(alone, self.at.argmax(axis=1), -1)
         slow = int(np.bincount(who[alone], minlength=self.at.shape[1]).argmax())
         behind = who == slow
-        lead = late[:, -1] - _median(self.at)
-        return slow, behind, float(lead[behind].sum() / len(lead))
+        others = _median(np.delete(self.at, slow, axis=1))
+        return slow, behind, float((self.at[:, slow] - others).mean())
 
 
 def _by_work(seconds: np.ndarray) -> _Arrivals:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dsprof.analysis.checkpoints import IN_SAVES
 from dsprof.analysis.collectives import per_operation, per_step, trusted
 from dsprof.events import Severity
 from dsprof.findings.advice import record
-from dsprof.findings.calls import small_seconds, stall_seconds
+from dsprof.findings.calls import call_words, small_seconds, stall_seconds
 from dsprof.findings.causes import cause_of, overlap_advice
 from dsprof.findings.facts import (
     COLLECTING,
@@ -25,6 +26,7 @@ from dsprof.findings.thresholds import (
     OVERLAP_LOW,
     grade,
 )
+from dsprof.run.classes import P2P
 from dsprof.units import format_seconds, format_share
 
 _REDUCTION = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
@@ -79,12 +81,13 @@ def _timed_or_logged(facts: Facts, seconds: float) -> tuple[Evidence, ...]:
     table = facts.phases_of("communication")
     if float(table["seconds"].sum()) >= 0.99 * seconds:
         return phase_evidence(table)
-    comm = facts.held_up
-    factor = per_step(comm, facts.run.steps) or 0.0
+    comm = facts.held_up[~facts.held_up["op"].isin(P2P)]
+    factor = per_step(facts.held_up, facts.run.steps) or 0.0
     calls = tuple(
         row_evidence(
-            comm[comm["op"] == op].iloc[-1],
-            f"{op}: {format_seconds(row['seconds'] * factor)} per step in logged calls",
+            last := comm[comm["op"] == op].iloc[-1],
+            f"{op}: {format_seconds(row['seconds'] * factor)} per step in logged calls, the last: "
+            f"{call_words(last)}",
         )
         for op, row in per_operation(comm).head(2).iterrows()
     )
@@ -122,8 +125,15 @@ def _named_elsewhere(facts: Facts) -> dict[str, float]:
         "of waiting for a late rank": late_seconds(facts),
         "in small messages": small_seconds(facts),
         "of gathering parameters": stall_seconds(facts),
+        "in saves of checkpoints": _in_saves(facts),
     }
     return {what: seconds for what, seconds in parts.items() if seconds}
+
+
+def _in_saves(facts: Facts) -> float:
+    """Seconds per step of collectives inside a save: they are of `checkpoint-stall`."""
+    table = facts.phases_of("communication")
+    return float(table["seconds"][table.index.str.endswith(IN_SAVES)].sum())
 
 
 def no_overlap(facts: Facts) -> list[Finding] | str:

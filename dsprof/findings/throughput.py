@@ -7,6 +7,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import CLASSES
 from dsprof.analysis.chance import chance
+from dsprof.analysis.checkpoints import calls_of_saves
 from dsprof.analysis.trends import Floats, Level, excess, levels, period, spikes
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
@@ -67,7 +68,8 @@ def _within(facts: Facts) -> list[Finding] | str:
             f"{'up to ' if climbs else ''}{format_share(ratio)} longer",
             summary=f"{format_seconds(before.median)} per step became "
             f"{format_seconds(after.median)}{' little by little' if climbs else ''}, {lasting} "
-            f"({stop - after.start:,} of {len(steps):,} printed steps).{_grown(steps, before, after)}"
+            f"({stop - after.start:,} of {len(steps):,} printed steps)."
+            + _grown(steps, before, after)
             + ("" if _clear(before, stop - after.start) else _SHORT),
             share=share,
             seconds_per_step=cost,
@@ -98,7 +100,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     steps = facts.series
     if len(steps) < EVIDENCE_STEPS:
         return _too_few(steps)
-    seconds = steps["seconds"].to_numpy(dtype=float) - _saving(steps)
+    seconds = steps["seconds"].to_numpy(dtype=float) - _saving(facts, steps)
     rows = spikes(seconds, SPIKE_RATIO)
     if not len(rows):
         return []
@@ -139,10 +141,12 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def _saving(steps: pd.DataFrame) -> np.ndarray:
-    """What saving takes of each step: `checkpoint-stall` judges that."""
-    saving: np.ndarray = steps["checkpoint"].fillna(0.0).to_numpy(dtype=float)
-    return saving
+def _saving(facts: Facts, steps: pd.DataFrame) -> Floats:
+    """What saving takes of each step, its collectives too: `checkpoint-stall` judges that."""
+    saving: Floats = steps["checkpoint"].fillna(0.0).to_numpy(dtype=float)
+    calls = calls_of_saves(facts.run.phases)
+    of_step = calls.groupby("step")["self_seconds"].sum() / max(1, calls["rank"].nunique())
+    return saving + steps["step"].map(of_step).fillna(0.0).to_numpy(dtype=float)
 
 
 _SHORT = " One of the two levels is short, hence medium confidence."

@@ -105,3 +105,22 @@ def test_ranks_are_compared_in_the_steps_that_most_of_them_tell() -> None:
 def test_rows_in_any_order_compare_alike() -> None:
     whole = two_ranks(50)
     assert straggler(whole.sample(frac=1, random_state=1)) == straggler(whole)
+
+
+def test_a_rank_that_is_as_often_early_as_late_delays_nobody() -> None:
+    """Ranks wait for each other in turns: by 0.2 s for rank 1 in three steps, as long for it."""
+    rows = [
+        row
+        for step in range(6)
+        for own, other in [(0.2, 0.0) if step % 2 else (0.0, 0.2)]
+        for row in (
+            (step, 0, "forward", "compute", 1.0 + other),
+            (step, 0, "allreduce", "communication", 0.1 + own),
+            (step, 1, "forward", "compute", 1.0 + own),
+            (step, 1, "allreduce", "communication", 0.1 + other),
+        )
+    ]
+    found = straggler(table(*rows))
+    assert found is not None
+    assert found.held == 0.5
+    assert found.delay == pytest.approx(0.0, abs=1e-9)

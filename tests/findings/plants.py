@@ -29,6 +29,7 @@ CLASSES = {
     "pipe_recv_grad": "wait",
     "pipe_recv_input": "wait",
     "save_checkpoint": "checkpoint",
+    "barrier_in_checkpoint": "communication",
     "synchronize": "other",
 }
 

@@ -152,3 +152,15 @@ def test_a_proof_tells_the_last_number_only_where_it_is_another(last: float, tol
     ]
     found = one(run_of(rows, world_size=1), "data-bound")
     assert found.evidence[0].text.split("per step")[1] == f", at step 100{told}"
+
+
+def test_a_rank_that_writes_for_all_is_no_straggler_nor_its_waiting_communication() -> None:
+    """Rank 0 saves for 2 s every other step; rank 1 waits at the barrier behind it."""
+    rows = steps(30, WELL, None, ranks=2)
+    for step in range(1, 31):
+        saves = step % 2 == 0
+        rows.append(metric("step_seconds", step, 3.0 if saves else 1.0))
+        rows += [phase("save_checkpoint", step, 2.0, rank=0)] if saves else []
+        rows += [phase("barrier_in_checkpoint", step, 2.0, rank=1)] if saves else []
+    run = run_of(rows, world_size=2)
+    assert [f.rule for f in run.findings if f.severity != Severity.INFO] == ["checkpoint-stall"]
