@@ -13,7 +13,7 @@ def number_bare(source: Source, kinds: Kinds, inside: np.ndarray, own: np.ndarra
 
     True if it is their own count: they are then records, nobody knows of which steps.
     """
-    bare = inside[kinds.own[inside] & (source.step[inside] < 0)]
+    bare = inside[kinds.bare[inside] & (source.step[inside] < 0)]
     if not len(bare):
         return False
     numbered = inside[kinds.own[inside] & (source.step[inside] > 0)]

@@ -38,7 +38,8 @@ class Source:
 class Kinds:
     """What each record is to its step, as masks over the records."""
 
-    own: np.ndarray  # prints its own step
+    own: np.ndarray  # marks a step
+    bare: np.ndarray  # marks one without its number
     after: np.ndarray  # belongs to the last step printed
     before: np.ndarray  # belongs to the next closing line
     end: np.ndarray  # a timer line that closes a step
@@ -74,6 +75,7 @@ class Kinds:
         homes = {p.id.partition(".")[0] for p in patterns if p.place == "timer"}
         return cls(
             own=own,
+            bare=own & ~per_pattern(lambda p: bool(p.regex and "step" in p.regex.groupindex)),
             after=per_pattern(lambda p: p.place == "after")
             | per_flavour(lambda t: t.place == "after" and t.sums != "once"),
             before=per_pattern(lambda p: p.place == "before")

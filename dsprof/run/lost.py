@@ -99,5 +99,5 @@ class _Rank:
         return None
 
     def _total(self, rows: Flags) -> Numbers:
-        total: Numbers = np.bincount(self.step[rows], self.seconds[rows], len(self.spans))
-        return total
+        total = np.bincount(self.step[rows], self.seconds[rows], len(self.spans))
+        return np.asarray(total, np.float64)

@@ -56,6 +56,9 @@ BLENT: Final = (Class.COMPUTE, Class.OPTIMIZER)
 DIGIT: Final = 1e-5
 INEXACT: Final = 0.01
 
+#: Of the steps of a log, ordered by how many micro-batches they show: that one shows all.
+MOSTLY: Final = 0.9
+
 #: Metrics that are printed when a step is over.
 CLOSING: Final = ("loss", "lr", "skipped", "step_seconds", "samples_per_second")
 
@@ -146,9 +149,10 @@ def phases(
     span = keys(known_rank(rows), "segment", "engine", "step", "rank")
     timer = span * max(len(words), 1) + names[which]
     blank = gaps(rows, words, which, names.astype(np.int64), span)
+    batches = _usual_batches(words, which, timer, accumulation)
     best = _best_spelling(words, which, timer)
     rows, which, timer = where(rows, best), which[best], timer[best]
-    found = _per_step(rows, words, which, timer, accumulation)
+    found = _per_step(rows, words, which, timer, accumulation=accumulation, usual=batches)
     if len(blank):
         found = pd.concat([found[~found["timer"].isin(blank["timer"])], blank])
         found = found.sort_values("timer", ignore_index=True)
@@ -197,15 +201,22 @@ def _per_step(
     words: list[Word],
     which: Codes,
     timer: Codes,
+    *,
     accumulation: int | None,
+    usual: int,
 ) -> pd.DataFrame:
-    """Rows of one timer and step brought to one optimizer step: their mean, weighted by steps."""
+    """Rows of one timer and step brought to one optimizer step: their mean, weighted by steps.
+
+    Of micro-batches, if there are the `usual` number: else lines were lost, and it is unknown.
+    """
     micro, mean = (np.array([w.sums == kind for w in words], bool)[which] for kind in _APART)
     covered = np.where(micro, 0.0, np.maximum(numbers(rows["steps"].fillna(1)), 1.0))
     seconds = numbers(rows["seconds"])
     order = np.argsort(timer, kind="stable")
     heads = runs(timer[order])
     first = order[heads]
+    if len(first) < len(order):  # of several rows the longest one speaks for all
+        first = np.lexsort((-seconds, timer))[heads]
 
     def total(values: Numbers) -> Numbers:
         return np.add.reduceat(values[order], heads) if len(heads) else values
@@ -215,9 +226,8 @@ def _per_step(
     calls = np.where(total(told * 1.0) > 0, total(np.where(told, calls, 0.0)), np.nan)
     batches = total(micro * 1.0)
     steps_of_micro = np.maximum(1.0, np.round(batches / (accumulation or np.inf)))
-    steps_of_micro[_lacks_batches(batches, timer[first] // max(len(words), 1), accumulation)] = (
-        np.nan
-    )
+    shown = pd.Series(batches).groupby(timer[first] // max(len(words), 1)).transform("max")
+    steps_of_micro[shown.to_numpy() < usual] = np.nan
     per = np.where(batches > 0, steps_of_micro, total(covered))
     found = rows[list(_KEPT)].take(first)
     return found.reset_index(drop=True).assign(
@@ -228,18 +238,17 @@ def _per_step(
     )
 
 
-def _lacks_batches(
-    batches: Numbers, step: Codes, accumulation: int | None
-) -> npt.NDArray[np.bool_]:
-    """Which timers of micro-batches are of a step that shows fewer batches than steps have:
-    lines of it were lost, and what is left is no whole step."""
-    shown = pd.Series(batches).groupby(step).transform("max").to_numpy()
-    counts = np.bincount(shown[shown > 0].astype(np.int64), minlength=1)
-    usual = len(counts) - 1 - int(counts[::-1].argmax())  # of the equally frequent the most
-    if accumulation is not None and (shown >= accumulation).any():
-        usual = max(usual, accumulation)
-    few: npt.NDArray[np.bool_] = (shown < usual) & (batches > 0)
-    return few
+def _usual_batches(words: list[Word], which: Codes, timer: Codes, accumulation: int | None) -> int:
+    """Micro-batches of a step, as its lines show where none of them is lost: a tenth of the steps
+    show as many; 0 if there are no such lines."""
+    micro = np.array([word.sums == "micro" for word in words], bool)[which]
+    if not micro.any():
+        return 0
+    counts = pd.Series(timer[micro]).value_counts()
+    shown = counts.groupby(counts.index // max(len(words), 1)).max().to_numpy()
+    usual = int(np.quantile(shown, MOSTLY, method="lower"))
+    told = accumulation is not None and bool((shown >= accumulation).any())
+    return max(usual, accumulation) if told and accumulation else usual
 
 
 def _nest(found: pd.DataFrame, words: list[Word]) -> pd.DataFrame:

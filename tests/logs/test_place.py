@@ -165,6 +165,13 @@ def test_closing_lines_beyond_the_steps_up_to_the_next_mark_are_of_no_step() -> 
     assert steps(text, "forward") == [1, None, 2]
 
 
+def test_a_step_number_that_cannot_be_read_is_not_that_of_its_neighbour() -> None:
+    odd = mark(7).replace(b"step=7", b"step=" + b"9" * 30)
+    told = [(1, 0.001), (2, 0.002), (None, 0.007), (3, 0.003)]
+    text = b"".join(mark(n) + GLOBAL % n for n in (1, 2)) + odd + GLOBAL % 7 + mark(3) + GLOBAL % 3
+    assert [(row["step"], row["seconds"]) for row in rows(text, raw="fwd")] == told
+
+
 def test_two_engines_that_skip_different_steps_are_one_launch() -> None:
     turns = b"".join(skips(n, 0) + skips(n, n // 2) for n in range(1, 20))
     assert set(segments(turns)) == {0}
