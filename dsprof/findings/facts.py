@@ -280,7 +280,7 @@ def _mean_and_last(row: pd.Series[Any]) -> str:
     at = f"{mean} per step, at step {int(row['step']):,}"
     if _has_inside(row):
         return f"{at}: {last} of {format_seconds(row['held'])}"
-    return at if _alike(row["seconds"], row["shown"]) else f"{at}: {last}"
+    return at if mean == last else f"{at}: {last}"
 
 
 def _alike(one: float, other: float) -> bool:
