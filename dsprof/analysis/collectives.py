@@ -143,3 +143,8 @@ def waiting(events: pd.DataFrame) -> Waiting | None:
 def gathers(comm: pd.DataFrame) -> pd.DataFrame:
     """The all-gather calls of a `Run.comm` table, whatever the backend calls them."""
     return where(comm, operations(comm, _GATHER))
+
+
+def apart_from_gathers(comm: pd.DataFrame) -> pd.DataFrame:
+    """All other calls."""
+    return where(comm, ~operations(comm, _GATHER))

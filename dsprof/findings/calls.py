@@ -9,6 +9,7 @@ import pandas as pd
 from dsprof.analysis.collectives import (
     LARGE,
     SMALL,
+    apart_from_gathers,
     gathers,
     per_operation,
     trusted,
@@ -67,7 +68,7 @@ def slow_link(facts: Facts) -> list[Finding] | str:
             "slow (medium confidence: the link's speed is what was stated).",
             phase=str(large["op"].astype(str).mode().iloc[0]),
             evidence=tuple(
-                row_evidence(row, f"{_call(row)}: {format_bandwidth(row['busbw'])}")
+                row_evidence(row, f"{call_words(row)}: {format_bandwidth(row['busbw'])}")
                 for _, row in shown.iterrows()
             ),
             advice=(
@@ -90,6 +91,7 @@ def slow_link(facts: Facts) -> list[Finding] | str:
 def small_messages(facts: Facts) -> list[Finding] | str:
     """Communication time goes into messages too small to use the link.
 
+    ZeRO-3's gathers are left to `zero3-gather-stall`: what is to be changed is when they are made.
     Gain: at best all of their time, merged into few, where a bucket's size can still grow.
     """
     comm, factor = facts.held_up, facts.per_step
@@ -97,6 +99,10 @@ def small_messages(facts: Facts) -> list[Finding] | str:
         return NO_COMM
     if factor is None or facts.step_seconds is None:
         return "the calls cannot be set against steps: no step has a time"
+    if facts.layout.zero_stage == 3 and facts.exposure_is_known:
+        comm = apart_from_gathers(comm)
+        if comm.empty:
+            return []
     table = per_operation(comm)
     late = late_seconds(facts)
     total = float(table["seconds"].sum()) - late / factor
@@ -149,12 +155,9 @@ def small_seconds(facts: Facts) -> float:
 
 
 def stall_seconds(facts: Facts) -> float:
-    """The same of `zero3-gather-stall`, but for small messages: they are told already."""
+    """The same of `zero3-gather-stall`."""
     found = zero3_gather_stall(facts) if facts.exposure_is_known else ""
-    if isinstance(found, str):
-        return 0.0
-    told = sum(one.seconds_per_step or 0.0 for one in found)
-    return max(0.0, told - small_seconds(facts))
+    return 0.0 if isinstance(found, str) else sum(one.seconds_per_step or 0.0 for one in found)
 
 
 def _small_words(
@@ -181,7 +184,7 @@ def _small_words(
 def _small_evidence(comm: pd.DataFrame, operation: str) -> tuple[Evidence, ...]:
     rows = comm[(comm["op"] == operation) & (comm["bytes"] < SMALL)]
     row = largest(rows, "seconds")
-    return (row_evidence(row, _call(row)),)
+    return (row_evidence(row, call_words(row)),)
 
 
 def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
@@ -298,10 +301,10 @@ def _gather_finding(
 def _gather_evidence(facts: Facts) -> tuple[Evidence, ...]:
     comm = gathers(facts.held_up)
     longest = comm.sort_values("seconds").tail(2)
-    return tuple(row_evidence(row, _call(row)) for _, row in longest.iterrows())
+    return tuple(row_evidence(row, call_words(row)) for _, row in longest.iterrows())
 
 
-def _call(row: pd.Series[Any]) -> str:
+def call_words(row: pd.Series[Any]) -> str:
     """`40 times all_reduce of 4.00 KiB in 196 ms, 4.89 ms each`."""
     count, seconds = max(1.0, float(row["count"])), float(row["seconds"])
     said = f"{row['op']} of {format_bytes(row['bytes'])} in {format_seconds(seconds)}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import pipeline_phases
+from dsprof.analysis.breakdown import main_phases, pipeline_phases
 from dsprof.analysis.cost import bubble_seconds, bubble_share
-from dsprof.findings.facts import NO_TIMERS, Facts, phase_evidence, promise
+from dsprof.events import Class
+from dsprof.findings.facts import NO_TIMERS, Facts, first_of, phase_evidence, promise
 from dsprof.findings.finding import Advice, Confidence, Finding
 from dsprof.findings.thresholds import (
     IMBALANCE_CRITICAL,
@@ -67,6 +69,9 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
     waiting = _waiting(facts)
     if isinstance(waiting, str):
         return waiting
+    seen = _slowest_stage(facts)
+    if seen is not None:
+        return _uneven(facts, *seen)
     ideal = _ideal_bubble(facts)
     if ideal is None:
         return (
@@ -93,17 +98,61 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
             seconds_per_step=excess,
             phase=str(waiting.index[0]),
             evidence=phase_evidence(waiting),
-            advice=(
-                Advice(
-                    "PipelineModule(partition_method=...)",
-                    "",
-                    "a split by measured time",
-                    "the slowest stage sets the pace of all; embedding and loss head weigh more "
-                    "than their parameter count says",
-                ),
-            ),
+            advice=(_SPLIT,),
             gain=promise(excess * (1 - 1 / (facts.layout.stages or 2))),
             confidence="medium",
+        )
+    ]
+
+
+_SPLIT: Final = Advice(
+    "PipelineModule(partition_method=...)",
+    "",
+    "a split by measured time",
+    "the slowest stage sets the pace of all; embedding and loss head weigh more than their "
+    "parameter count says",
+)
+
+
+def _slowest_stage(facts: Facts) -> tuple[int, tuple[int, ...], float] | None:
+    """The stage that computes longest, its ranks, and by how much more than the median other.
+
+    None unless every stage is recorded. Ranks of a stage follow each other, as in DeepSpeed.
+    """
+    phases = main_phases(facts.steps, facts.run.phases)
+    own = phases[phases["class"] == Class.COMPUTE].groupby("rank")["self_seconds"].sum()
+    stages, size = facts.layout.stages or 0, facts.layout.world_size
+    if stages < 2 or not size or size % stages or len(own) < size:
+        return None
+    per_step = own.sort_index().to_numpy(float) / max(1, phases["step"].nunique())
+    of_stages = per_step.reshape(stages, -1).mean(axis=1)
+    slow, each = int(of_stages.argmax()), size // stages
+    more = float(of_stages[slow] - np.median(np.delete(of_stages, slow)))
+    return slow, tuple(range(slow * each, (slow + 1) * each)), more
+
+
+def _uneven(facts: Facts, stage: int, ranks: tuple[int, ...], excess: float) -> list[Finding] | str:
+    """What every stage was recorded of: no waiting has to be explained."""
+    share = facts.share(excess) or 0.0
+    severity = grade(share, IMBALANCE_WARNING, IMBALANCE_CRITICAL)
+    if severity is None:
+        return []
+    stages = facts.layout.stages or 2
+    return [
+        Finding(
+            rule="pipeline-imbalance",
+            severity=severity,
+            title=f"Stage {stage} computes {format_seconds(excess)} a step more than the others, "
+            f"{format_share(share)} of it",
+            summary=f"All {stages} stages are recorded: what stage {stage} computes beyond the "
+            f"median of the others, all of them wait for ({facts.windows}).",
+            share=share,
+            seconds_per_step=excess,
+            ranks=ranks,
+            phase=first_of(facts.phases_of("compute")),
+            evidence=phase_evidence(facts.phases_of("compute")),
+            advice=(_SPLIT,),
+            gain=promise(excess * (1 - 1 / stages)),
         )
     ]
 
@@ -275,7 +324,7 @@ def _advice(facts: Facts) -> tuple[Advice, ...]:
         str(micro_batches or ""),
         to,
         "it is the number of micro-batches in the pipeline; the bubble is (p-1)/(m+p-1) of the "
-        "time. Halve train_micro_batch_size_per_gpu in turn to keep the batch",
+        "time (mind the larger batch; smaller micro-batches keep it, if they are as efficient)",
     )
     fewer = Advice(
         "number of pipeline stages",
@@ -289,12 +338,12 @@ def _advice(facts: Facts) -> tuple[Advice, ...]:
 
 
 def _gain(facts: Facts, seconds: float, ideal: float | None) -> tuple[float, float] | None:
-    """What more micro-batches save at the same batch.
+    """What more micro-batches of the same size save per sample.
 
-    The bubble is (p-1)/m of a stage's compute: m' micro-batches leave m/m' of it, if smaller
-    ones run as efficiently. Of an unknown shape: twice as many leave half, or gain nothing
-    where the wait is no bubble. With enough of them already there is no price: a stage less
-    changes each stage's compute, too.
+    The bubble is (p-1)/m of a stage's compute: m' micro-batches leave m/m' of it, and at best
+    as much of what is done once a step (reduction, update). Of an unknown shape: twice as many
+    leave half, or gain nothing where the wait is no bubble. With enough of them already there
+    is no price: a stage less changes each stage's compute, too.
     """
     stages, micro_batches = facts.layout.stages, facts.layout.micro_batches
     if ideal is None or not stages or not micro_batches:
@@ -302,4 +351,6 @@ def _gain(facts: Facts, seconds: float, ideal: float | None) -> tuple[float, flo
     target = MICRO_BATCHES_PER_STAGE * stages
     if micro_batches >= target:
         return None
-    return promise(min(ideal, seconds) * (1 - micro_batches / target))
+    once = facts.seconds_of("communication", "optimizer") or 0.0
+    less = 1 - micro_batches / target
+    return less * min(ideal, seconds), less * (min(ideal, seconds) + once)

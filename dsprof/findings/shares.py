@@ -27,6 +27,7 @@ from dsprof.findings.thresholds import (
     DATA_CRITICAL,
     DATA_WARNING,
     OFFLOAD_CRITICAL,
+    OFFLOAD_SAVED,
     OFFLOAD_WARNING,
     OPTIMIZER_CRITICAL,
     OPTIMIZER_WARNING,
@@ -133,7 +134,7 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
     """States or parameters outside the GPU take a large part of the step.
 
     Gain: at best all of it, if the states fit on the GPUs after all; the update then takes
-    a GPU's time, which this source does not show.
+    a GPU's time, which this source does not show: its memory is at least five times as fast.
     """
     device = facts.run.config.get("offload_optimizer")
     classes = ("offload", "optimizer") if device in ("cpu", "nvme") else ("offload",)
@@ -141,7 +142,7 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
         return "no offload timer, and the configuration is not known to offload"
     where = {"cpu": "to the CPU", "nvme": "to NVMe"}.get(str(device), "off the GPU")
     key = "zero_optimization.offload_optimizer"
-    return _too_large(
+    found = _too_large(
         facts,
         Limit("offload-bound", classes, OFFLOAD_WARNING, OFFLOAD_CRITICAL),
         f"optimizer work offloaded {where}" if device else "moving data off and onto the GPU",
@@ -158,6 +159,10 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
             *change(facts, f"{key}.pin_memory", "true", "pinned memory copies faster"),
         ),
     )
+    if isinstance(found, str):
+        return found
+    lost = [one.seconds_per_step or 0.0 for one in found]
+    return [replace(one, gain=(OFFLOAD_SAVED * s, s)) for one, s in zip(found, lost, strict=True)]
 
 
 def compute_bound(facts: Facts) -> list[Finding] | str:

@@ -73,6 +73,8 @@ OPTIMIZER_WARNING: Final = 0.15
 OPTIMIZER_CRITICAL: Final = 0.30
 OFFLOAD_WARNING: Final = 0.15
 OFFLOAD_CRITICAL: Final = 0.30
+#: Part of an offloaded update that is saved at least where the states fit on the GPU.
+OFFLOAD_SAVED: Final = 0.80
 CHECKPOINT_WARNING: Final = 0.05
 CHECKPOINT_CRITICAL: Final = 0.15
 UNACCOUNTED_WARNING: Final = 0.10

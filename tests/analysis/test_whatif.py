@@ -33,13 +33,13 @@ def table(late: float, load: float = 0.0, jitter: float = 0.0) -> np.ndarray:
 
 def test_without_its_late_rank_a_step_is_as_short_as_the_others_work() -> None:
     gain = no_straggler(table(0.03), 1)
-    assert (gain.low, gain.high) == pytest.approx((0.03, 0.03))
-    assert gain.after(0.1) == pytest.approx((0.07, 0.07))
+    assert (gain.low, gain.high) == pytest.approx((0.0285, 0.0315))  # 5 % to each side
+    assert gain.after(0.1) == pytest.approx((0.0685, 0.0715))
 
 
 def test_jitter_widens_the_interval_around_the_truth() -> None:
     gain = no_straggler(table(0.03, jitter=0.005), 1)
-    assert 0.025 < gain.low < 0.03 < gain.high < 0.035
+    assert 0.0235 < gain.low < 0.0285 < 0.0315 < gain.high < 0.037
 
 
 def test_nothing_is_gained_from_a_rank_that_is_not_late() -> None:
@@ -50,7 +50,7 @@ def test_nothing_is_gained_from_a_rank_that_is_not_late() -> None:
 
 def test_batches_that_are_ready_save_what_all_ranks_wait_for_them() -> None:
     gain = data_ready(table(0.0, load=0.02))
-    assert (gain.low, gain.high) == pytest.approx((0.02, 0.02))
+    assert (gain.low, gain.high) == pytest.approx((0.019, 0.021))  # 5 % to each side
 
 
 def test_a_faster_network_saves_transfer_and_no_waiting() -> None:

@@ -161,6 +161,18 @@ def test_a_recording_tells_of_gathers_that_were_not_fetched_ahead() -> None:
     assert silent(run, "communication-bound")
 
 
+def test_small_gathers_of_zero_3_are_a_gather_stall_and_nothing_else() -> None:
+    timed = WELL | {"forward": 0.1, "backward_inner": 0.2, "optimizer_allgather": 0.6}
+    rows = [
+        recorded("all_gather_into_tensor", step, 4096, 0.03)
+        for step in range(1, 11)
+        for _ in range(20)
+    ]
+    run = run_of(steps(10, timed) + rows, world_size=2, zero_stage=3)
+    assert run.findings[0].rule == "zero3-gather-stall"
+    assert silent(run, "small-messages")
+
+
 def test_waiting_for_a_pipelines_neighbour_is_no_small_message() -> None:
     timed = WELL | {"forward": 0.1, "pipe_recv_grad": 0.6}
     rows = [recorded("recv", step, 4096, 0.03) for step in range(1, 11) for _ in range(20)]

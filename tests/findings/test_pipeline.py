@@ -39,7 +39,8 @@ def test_more_micro_batches_are_advised_with_what_they_save() -> None:
     run = run_of(steps(3, STAGE_0, 2.0), pipeline_parallel_size=5, gradient_accumulation_steps=5)
     found = one(run, "pipeline-bubble")
     assert found.advice[0][:3] == ("gradient_accumulation_steps", "5", "20")
-    assert found.gain == pytest.approx((0.3, 0.6))  # 20 instead of 5: three quarters of 0.8 s
+    # 20 instead of 5 micro-batches: three quarters of 0.8 s, and of the 0.2 s of reduction and step
+    assert found.gain == pytest.approx((0.6, 0.75))
 
 
 def test_what_the_bubble_does_not_explain_is_an_imbalance_of_its_own() -> None:
@@ -108,3 +109,19 @@ def test_a_short_wait_is_no_finding() -> None:
 def test_a_run_without_pipeline_timers_is_not_judged() -> None:
     run = run_of([config("world_size", 2), *steps(3, {"forward": 1.0})])
     assert why(run, "pipeline-bubble") == "no pipeline timers in this run"
+
+
+def test_where_every_stage_is_recorded_the_slow_one_is_named() -> None:
+    """Ranks 2 and 3 are stage 1, which computes 0.5 s more; half of that is saved at best."""
+    rows = steps(3, STAGE_0, 2.0, ranks=2)
+    late = STAGE_0 | {"backward_inner": 1.1, "pipe_recv_grad": 0.25}
+    rows += [
+        row | {"rank": row["rank"] + 2}
+        for row in steps(3, late, None, ranks=2)
+    ]  # fmt: skip
+    run = run_of(rows, world_size=4, pipeline_parallel_size=2, gradient_accumulation_steps=8)
+    found = one(run, "pipeline-imbalance")
+    assert found.seconds_per_step == pytest.approx(0.5)
+    assert (found.ranks, found.confidence) == ((2, 3), "high")
+    assert found.title.startswith("Stage 1 computes 500 ms a step more than the others")
+    assert found.gain == pytest.approx((0.125, 0.25))

@@ -33,7 +33,8 @@ def test_a_class_above_its_threshold_is_found(
     assert found.share == pytest.approx(seconds)
     assert found.phase == name
     saved = seconds / 2 if rule == "optimizer-bound" else seconds  # twice the micro-batches
-    assert found.gain == pytest.approx((saved / 2, saved))
+    least = 0.8 if rule == "offload-bound" else 0.5  # a GPU updates five times as fast
+    assert found.gain == pytest.approx((least * saved, saved))
     assert "3 printed steps, 1 to 3" in found.summary
     assert found.evidence[0].source == "planted.log"
 
