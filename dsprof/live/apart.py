@@ -15,16 +15,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dsprof.errors import DsprofError
 from dsprof.live.picture import Bar, Lines, Picture, Tail
 
 if TYPE_CHECKING:
     from dsprof.live.watch import Watch
+
+_T = TypeVar("_T")
 
 
 class Apart:
@@ -142,25 +144,29 @@ def _show(watch: Watch, pictures: Connection[Any, Any], every: float) -> None:
     """How far the job is and who died is seen at each look, what it means more rarely."""
     from dsprof.live.headless import pause
 
+    pictures.send(_asked(watch.begin, pictures))
     new, due = False, 0.0
     while True:
         begun = time.process_time()
-        new |= _read(watch, pictures)
+        new |= _asked(watch.read, pictures)
         pictures.send(watch.glance())
         read = time.process_time()
         if time.monotonic() >= due:
             pictures.send(watch.look(new))
             cost = time.process_time() - read if due else 0.0  # what is imported comes once
             new, due = False, time.monotonic() + pause(cost)
-        time.sleep(max(every, pause(read - begun)))
+        if watch.is_due:
+            pictures.send(watch.look_back())
+        rest = min(every, max(0.0, due - time.monotonic())) if new else every
+        time.sleep(max(rest, pause(read - begun)))
 
 
-def _read(watch: Watch, pictures: Connection[Any, Any]) -> bool:
-    """Whether there is anything new; a file that does not answer is seen from there."""
+def _asked(files: Callable[[], _T], pictures: Connection[Any, Any]) -> _T:
+    """What they answer; that they do not is seen from there."""
     pictures.send(time.monotonic())
-    new = watch.read()
+    answer = files()
     pictures.send(0.0)
-    return new
+    return answer
 
 
 def _answer(watch: Watch, line: Connection[Any, Any]) -> None:

@@ -8,26 +8,27 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from dsprof.errors import DsprofError
 from dsprof.grammar import Grammar
 from dsprof.live.launches import Beside
-from dsprof.live.log import LogFollower
+from dsprof.live.log import LogFollower, last_of
+from dsprof.live.past import SLICE, LogPast, Parts, Past, end_of, parts_under, process_named
 from dsprof.live.processes import Process, deaths, look_at, process_of
 from dsprof.live.store import Store
-from dsprof.live.streams import File, Part, Pipe
+from dsprof.live.streams import File, Pipe
 from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.logs.source import sources_of
-from dsprof.recording import Recordings, is_recording
+from dsprof.recording import Recording, Recordings, is_recording
 
-LARGE: Final = 32 << 20  # bytes of a log from which on its end is read first
-TAIL: Final = 2 << 20
-_SLICE: Final = 1 << 20  # bytes read at once
+LARGE: Final = 32 << 20  # bytes of a log, or of all recordings, from which on ends are read first
+TAIL: Final = 2 << 20  # of a log: read at once
+_LEAST: Final = 64 << 10  # of a recording, however many there are
 _LOOK_EVERY: Final = 2.0  # seconds between two looks for new files
 _AHEAD: Final = 1_000  # launches that a log's past may hold: later ones are counted from here
 
@@ -52,20 +53,32 @@ class Feed:
         self.grown = 0.0
         self._grammar, self._store, self._pipe = grammar, store, pipe
         self._folders: dict[str, Recordings] = {}
-        self._pasts: dict[str, _Past] = {}
+        self._pasts: dict[str, Past] = {}
         self._grown: defaultdict[str, float] = defaultdict(float)  # log → last written
         self._beside: defaultdict[str, Beside] = defaultdict(Beside)
         self._looked = -_LOOK_EVERY
         _open_many_files()
+
+    def begin(self, seconds: float = 0.25) -> int:
+        """Find what is there, and read ends of logs for about so long; the last step or -1."""
+        until = time.monotonic() + seconds
+        self._look()
+        for name, log in self.logs.items():
+            self._read_log(name, log, 0.0)
+            if time.monotonic() > until:
+                break
+        steps = [last_of(log.fresh(), "step") for log in self.logs.values()]
+        return max([s or -1 for s in (*steps, *(p.step for p in self.processes))], default=-1)
 
     def poll(self, seconds: float) -> bool:
         """Read for about so long; whether there was anything new."""
         until = time.monotonic() + seconds
         if time.monotonic() - self._looked >= _LOOK_EVERY:
             self._look()
-            self._looked = time.monotonic()
         new = self._read_recordings(until)
-        new |= self._read_logs(until)
+        for name, log in self.logs.items():
+            new |= self._read_log(name, log, until)
+        new |= self._read_pasts(until)
         self.grown = max([self.grown, *(process.grown for process in self.processes)])
         look_at(self.processes, time.time())
         fresh = [self._placed(name, log.fresh()) for name, log in self.logs.items()]
@@ -74,7 +87,7 @@ class Feed:
 
     @property
     def behind(self) -> int:
-        """Bytes of logs that are still to be read."""
+        """Bytes that are still to be read."""
         left = sum(past.left for past in self._pasts.values())
         return left + sum(_left(log) for log in self.logs.values())
 
@@ -95,7 +108,7 @@ class Feed:
 
     def _look(self) -> None:
         """Find what has appeared under the paths."""
-        self.missing = []
+        self._looked, self.missing = time.monotonic(), []
         for path in self.paths:
             names = [path] if path == "-" or Path(path).exists() else _matches(path)
             if not names:
@@ -122,14 +135,24 @@ class Feed:
         with self._told(f"{name} (recordings)"):
             folder.discover()
         known = {id(process.recording) for process in self.processes}
-        for recording in folder.recordings:
-            if id(recording) not in known:
-                recording.launched(_AHEAD + recording.segment)
-                self.processes.append(process_of(recording))
+        new = [recording for recording in folder.recordings if id(recording) not in known]
+        self._open_recordings(new, parts_under(name) if new else {})
         with suppress(DsprofError):  # it holds no logs
             for source in sources_of([name]) if Path(name).is_dir() else []:
                 if source.name not in self.logs and not is_scalar_file(source.name):
                     self._open_log(source.name)
+
+    def _open_recordings(self, recordings: Sequence[Recording], there: dict[str, Parts]) -> None:
+        """Of what is too much to be read at once, the ends come first."""
+        large = sum(size for parts in there.values() for *_, size in parts) > LARGE
+        most = max(_LEAST, LARGE // max(1, len(recordings)))
+        for recording in recordings:
+            recording.launched(_AHEAD + recording.segment)
+            parts = there.get(process_named(Path(recording.path)), [])
+            self.processes.append(process_of(recording, parts[-1].file if parts else None))
+            past = end_of(recording, parts, most) if large else None
+            if past:
+                self._pasts[recording.path] = past
 
     def _open_log(self, name: str) -> None:
         size = Path(name).stat().st_size
@@ -138,13 +161,13 @@ class Feed:
             return
         begin = _line_begin(name, size - TAIL)
         self.logs[name] = LogFollower(File(name, begin), self._grammar, _AHEAD, base=None)
-        self._pasts[name] = _Past(name, begin, self._grammar)
+        self._pasts[name] = LogPast(name, begin, self._grammar, self.logs[name])
 
     def _read_recordings(self, until: float) -> bool:
         """Every process in turn, piece by piece: none waits for another's long past."""
         waiting = {id(p): (p, p.recording.tables()) for p in self.processes}
         new = False
-        while waiting:
+        for turn in count():  # the first gives what a header says
             for key, (process, tables) in list(waiting.items()):
                 table = self._next(process, tables)
                 if table is None:
@@ -153,7 +176,7 @@ class Feed:
                 new = True
                 process.took(table)
                 self._store.add(table)
-            if time.monotonic() > until:
+            if not waiting or (turn and time.monotonic() > until):
                 break
         return new
 
@@ -162,27 +185,29 @@ class Feed:
             return next(tables, None)
         return None
 
-    def _read_logs(self, until: float) -> bool:
+    def _read_log(self, name: str, log: LogFollower, until: float) -> bool:
         new = False
-        for name, log in self.logs.items():
-            with self._told(name):
-                while log.poll(_SLICE):
-                    new = True
-                    self._grown[name] = _written(name)
-                    self.grown = max(self.grown, self._grown[name])
-                    if time.monotonic() > until:
-                        break
-            for table in log.settled:
-                self._store.add(self._placed(name, table))
-            log.settled.clear()
+        with self._told(name):
+            while log.poll(SLICE):
+                new = True
+                self._grown[name] = _written(name)
+                self.grown = max(self.grown, self._grown[name])
+                if time.monotonic() > until:
+                    break
+        for table in log.settled:
+            self._store.add(self._placed(name, table))
+        log.settled.clear()
+        return new
+
+    def _read_pasts(self, until: float) -> bool:
+        """One after the other, as long as there is time."""
+        new = False
         for name, past in list(self._pasts.items()):
-            with self._told(name):
-                new |= past.read(until, self.logs[name])
-            for table in past.log.settled:
-                self._store.add(table, past=True)
-            past.log.settled.clear()
+            with self._told(f"{name} (what was before)"):
+                for table in past.read(until):
+                    self._store.add(table, past=True)
+                    new = True
             if past.done:
-                self._store.add(past.log.fresh(), past=True)
                 del self._pasts[name]
         return new
 
@@ -206,39 +231,6 @@ class _Told:
             return True
         self._faults.pop(self._name, None)
         return False
-
-
-class _Past:
-    """What a large log held before its tail: first its lines are counted, then it is read."""
-
-    def __init__(self, name: str, end: int, grammar: Grammar) -> None:
-        self.log = LogFollower(Part(name, end), grammar)
-        self.done = False
-        self._count = Part(name, end)
-        self._lines = 0
-        self._end = end
-
-    @property
-    def left(self) -> int:
-        return self._end - self.log.stream.offset
-
-    def read(self, until: float, tail: LogFollower) -> bool:
-        while time.monotonic() <= until:
-            if not self._count.ended:
-                data = np.frombuffer(self._count.read(8 << 20), np.uint8)
-                self._lines += int(np.count_nonzero(data == _NEWLINE))
-                if self._count.ended:
-                    tail.recount(self._lines)
-                continue
-            self.log.poll(_SLICE)
-            if self.log.stream.ended:
-                self.log.poll(0)
-                self.done = True
-                break
-        return True
-
-
-_NEWLINE: Final = 10
 
 
 def _left(log: LogFollower) -> int:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from dsprof.grammar import Grammar
 from dsprof.live.streams import Stream
 from dsprof.logs import Log, Reader
+from dsprof.logs.arrow import numbers
 from dsprof.logs.scan import Scanner
 from dsprof.logs.source import named
 
@@ -198,18 +199,18 @@ def _border(old: pa.Table, new: Log, line: int, before: Border) -> Border:
     if not len(both) or not len(same):
         top, step = _tops(old, before)
         return Border(line, top, step)
-    segment = _last(both, "segment") - _last(same, "segment")
-    step = _last(both, "step") - _last(same, "step")
+    segment = last_of(both, "segment") - last_of(same, "segment")
+    step = last_of(both, "step") - last_of(same, "step")
     return Border(line, segment, max(step, 0))
 
 
 def _tops(table: pa.Table, border: Border) -> tuple[int, int]:
     """The last launch and step that a table tells of."""
     top = pc.max(table["segment"]).as_py()
-    return (border.segment if top is None else top), _last(table, "step")
+    return (border.segment if top is None else top), last_of(table, "step")
 
 
-def _last(table: pa.Table, column: str) -> int:
+def last_of(table: pa.Table, column: str) -> int:
     """The last known number of a column; 0 if there is none."""
     known = table[column].drop_null()
     return int(known[-1].as_py()) if len(known) else 0
@@ -221,9 +222,10 @@ def added(table: pa.Table, column: str, more: int) -> pa.Table:
         return table
     place = table.schema.get_field_index(column)
     field = table.schema.field(place)
-    return table.set_column(place, field, pc.add(table[column], pa.scalar(more, field.type)))
+    (scalar,) = numbers(np.array([more], field.type.to_pandas_dtype()))
+    return table.set_column(place, field, pc.add(table[column], scalar))
 
 
 def metric_lines(table: pa.Table) -> set[int]:
     """Numbers of the lines that a pattern read."""
-    return set(np.unique(table["line"].drop_null().to_numpy()).tolist())
+    return set(pc.unique(table["line"].drop_null()).to_pylist())

@@ -14,8 +14,9 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dsprof.live.store import SCHEMA
+from dsprof.live.store import EMPTY, SCHEMA
 from dsprof.recording import Recording
+from dsprof.recording.layout import ROW, STEP, RowKind
 
 State = Literal["running", "silent", "ended", "died"]
 
@@ -55,13 +56,13 @@ class Process:
 
     def took(self, table: pa.Table) -> None:
         """Rows that it wrote."""
-        if not self.step and not pc.any(pc.greater(table["line"], 0)).as_py():
+        if not pc.any(pc.greater(table["line"], 0)).as_py():
             return  # its header
         self.grown = time.time()
         self.at = pc.max(table["at"]).as_py() or self.at
         ends = table.filter(pc.equal(table["name"].cast(pa.string()), "step_seconds"))
         if len(ends):
-            self.step = int(ends["step"][-1].as_py() or 0)
+            self.step = max(self.step or 0, int(ends["step"][-1].as_py() or 0))
             self.seconds = float(ends["seconds"][-1].as_py() or 0.0)
 
     def look(self, now: float) -> None:
@@ -89,12 +90,14 @@ class Process:
         return float(clock["wall_ns"]) * 1e-9 if isinstance(clock, dict) else 0.0
 
 
-def process_of(recording: Recording) -> Process:
+def process_of(recording: Recording, file: Path | None = None) -> Process:
+    """A process before it is read; `file` is the last of its parts."""
     facts = recording.header
     rank, host, pid = (facts.get(key) for key in ("rank", "host", "pid"))
     return Process(
         recording,
-        grown=_modified(recording.path),
+        grown=_modified(recording.path if file is None else file),
+        step=None if file is None else last_step(file),
         rank=rank if isinstance(rank, int) else None,
         host=host if isinstance(host, str) else None,
         pid=pid if isinstance(pid, int) else None,
@@ -121,7 +124,8 @@ def look_at(processes: Iterable[Process], now: float) -> None:
 
 def deaths(processes: Iterable[Process]) -> pa.Table:
     """The processes that died, as problems: what no log and no recording can tell."""
-    return pa.Table.from_pylist([_death(p) for p in processes if p.state == "died"], SCHEMA)
+    died = [_death(p) for p in processes if p.state == "died"]
+    return pa.Table.from_pylist(died, SCHEMA) if died else EMPTY
 
 
 def _death(process: Process) -> dict[str, Any]:
@@ -143,7 +147,22 @@ def _death(process: Process) -> dict[str, Any]:
     }
 
 
-def _modified(path: str) -> float:
+def last_step(file: Path) -> int | None:
+    """The step that ended last, as the end of a recording's last file tells without being read."""
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, file.stat().st_size // ROW * ROW - _END))
+            rows = stream.read(_END)
+    except OSError:
+        return None
+    at = rows[::ROW].rfind(RowKind.STEP)
+    return int(STEP.unpack_from(rows, at * ROW)[2]) if at >= 0 else None
+
+
+_END: Final = 64 << 10
+
+
+def _modified(path: str | Path) -> float:
     try:
         return Path(path).stat().st_mtime
     except OSError:

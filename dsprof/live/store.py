@@ -27,7 +27,7 @@ _LOOSE: Final = 20_000  # rows of no step
 
 _RECORD: Final = LOGGED.get_field_index("record")
 SCHEMA: Final = LOGGED.set(_RECORD, pa.field("record", pa.int64()))
-EMPTY: Final = SCHEMA.empty_table()
+EMPTY: Final = pa.Table.from_batches([], SCHEMA)  # `empty_table` would import pandas
 
 Array = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -43,6 +43,7 @@ class Store:
     def __init__(self) -> None:
         self.every = 1
         self._config = self._problems = self._recent = self._sample = EMPTY
+        self._shown: list[pa.Table] = []  # as they came
         self._fresh: list[pa.Table] = []
         self._new: list[pa.Table] = []
         self._old: list[pa.Table] = []
@@ -51,11 +52,11 @@ class Store:
     def add(self, table: pa.Table, *, past: bool = False) -> None:
         """Rows that will not change; `past`: they are older than what is there already."""
         if len(table):
-            (self._old if past else self._new).append(self._counted(table))
+            (self._old if past else self._new).append(table)
 
     def show(self, tables: list[pa.Table]) -> None:
         """Rows that may still change: they count until the next call."""
-        self._fresh = [self._counted(table) for table in tables if len(table)]
+        self._shown = [table for table in tables if len(table)]
 
     def recent(self) -> pa.Table:
         """The last steps of the last launch, with all that configures it."""
@@ -91,10 +92,11 @@ class Store:
 
     def _settle(self) -> None:
         """Put what came in its place and let go of what is too old."""
+        self._fresh = list(map(self._counted, self._shown))
         if not self._new and not self._old:
             return
-        new = pa.concat_tables([EMPTY, *self._new]).unify_dictionaries()
-        came = pa.concat_tables([*self._old, new]).unify_dictionaries()
+        new = pa.concat_tables([EMPTY, *map(self._counted, self._new)]).unify_dictionaries()
+        came = pa.concat_tables([*map(self._counted, self._old), new]).unify_dictionaries()
         self._new, self._old = [], []
         config, problem = _is(came, Kind.CONFIG), _is(came, Kind.PROBLEM)
         self._config = _end(_joined(self._config, came.filter(config)), _CONFIG)

@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_phases, main_steps
 from dsprof.analysis.collectives import told_once
 from dsprof.analysis.memory import capacity
-from dsprof.analysis.ranks import straggler
+from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.events import Class
 from dsprof.live.judged import CLASSES, Place, RankBars
 from dsprof.live.picture import Bar, CommRow, GpuRow, MemoryRow, ProblemRow, RankRow, RankTable
@@ -29,6 +29,10 @@ _PROBLEMS: Final = 500
 _CALLS: Final = 200
 #: Of the last so many steps, the part of the step time by which a rank must lag to be named.
 _LATE: Final = 0.05
+#: A rank that has become late is named at once: last in each of so many steps (one may still be on
+#: its way), by at least this part of them.
+_JUST: Final = 6
+_FAR: Final = 0.2
 
 Frame = pd.DataFrame
 
@@ -139,20 +143,31 @@ def _who_is_late(run: Run, told: Frame, waits: pd.Series[float]) -> tuple[int | 
     """Who waits for whom, in a sentence."""
     if told["name"].astype("str").str.match(r"pipe_|(?:forward|backward)[-_](?:send|recv)").any():
         return None, "the stages of a pipeline do different work: they are not compared"
-    found = straggler(told)
-    if found is None:
+    found, now = straggler(told), straggler(_last_steps(told, _JUST))
+    if found is None or now is None:
         return None, "" if told.empty else "one rank tells of its phases: nothing to compare"
-    seconds = number(main_steps(run.steps)["seconds"].mean())
-    if not seconds or found.delay < _LATE * seconds or found.held < 0.5:
-        return None, f"no rank is late: {count_of(found.ranks, 'rank')} within " + format_seconds(
-            max(found.delay, 0.0)
-        )
-    others = [int(rank) for rank in waits.index if rank != found.rank]
+    steps = main_steps(run.steps)["seconds"]
+    usual, last = number(steps.mean()), number(steps.tail(_JUST).mean())
+    late = usual and found.delay >= _LATE * usual and found.held >= 0.5
+    far = last and now.steps >= _JUST - 1 and now.delay >= _FAR * last and now.held == 1.0
+    if far and not (late and now.rank == found.rank):
+        return now.rank, f"{_waiting(now, waits)}, in the last {now.steps} steps"
+    if late:
+        return found.rank, _waiting(found, waits)
+    within = format_seconds(max(found.delay, 0.0))
+    return None, f"no rank is late: {count_of(found.ranks, 'rank')} within {within}"
+
+
+def _last_steps(told: Frame, count: int) -> Frame:
+    steps = np.unique(told["step"])[-count:]
+    return told[told["step"] >= steps[0]] if len(steps) else told
+
+
+def _waiting(late: Straggler, waits: pd.Series[float]) -> str:
+    others = [int(rank) for rank in waits.index if rank != late.rank]
     who = f"{rank_words(others)} wait{'s' if len(others) == 1 else ''}"
-    return found.rank, (
-        f"{who} for rank {found.rank}: {format_seconds(found.delay)} per step, "
-        f"most of it {found.place}"
-    )
+    lost = f"{format_seconds(late.delay)} per step, most of it {late.place}"
+    return f"{who} for rank {late.rank}: {lost}"
 
 
 def bars_of(run: Run) -> Iterator[tuple[Place, Bar]]:

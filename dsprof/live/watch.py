@@ -22,7 +22,7 @@ from dsprof.live.judged import Place, Recent, Whole
 from dsprof.live.log import LogFollower
 from dsprof.live.picture import Bar, Lines, Picture, Sighting, Tail
 from dsprof.live.status import Sources, status_of
-from dsprof.live.store import Store, steps_of
+from dsprof.live.store import Store
 from dsprof.live.tail import excerpt, tail_of
 from dsprof.units import bandwidth
 
@@ -68,7 +68,16 @@ class Watch:
 
     def refresh(self, seconds: float = 0.25) -> Picture:
         """Read for about so long, then the picture of what is known."""
-        return self.look(self.read(seconds))
+        picture = self.look(self.read(seconds))
+        return self.look_back() if self.is_due else picture
+
+    def begin(self) -> Picture:
+        """The first picture: how far the job is. Nothing is judged, nothing heavy imported."""
+        self.asked = time.monotonic()
+        with self._lock:
+            self._recent = Recent(step=self.feed.begin())
+        self.asked = 0.0
+        return self.glance()
 
     def read(self, seconds: float = 0.25) -> bool:
         """Read for about so long; whether there was anything new."""
@@ -79,28 +88,39 @@ class Watch:
         return new
 
     def look(self, new: bool) -> Picture:
-        """The picture of what has been read."""
-        at = time.time()
+        """The picture of what has been read, its last steps judged."""
         died = sum(process.state == "died" for process in self.feed.processes)
         if died != self._deaths:
             self._deaths, self._judging_took = died, 0.0  # it is worth judging everything anew
             new = True
         if new or not self._judged:
             self._judge()
-            self._remember_findings(at)
-        elif self.stale and self._whole_is_due():
-            self._judge_whole()
-            self._remember_findings(at)
+        return self._judged_picture()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the whole run is to be judged anew."""
+        rested = time.monotonic() - self._judged_at >= self._judging_took / _SHARE
+        return self.stale and rested
+
+    def look_back(self) -> Picture:
+        """The picture with the whole run judged anew."""
+        from dsprof.live.drawn import whole_of
+
+        begun = time.monotonic()
+        self._whole = whole_of(self.run(), self.feed.processes)
+        self._judged_at = time.monotonic()
+        self._judging_took = self._judged_at - begun
+        self.stale = False
+        return self._judged_picture()
+
+    def _judged_picture(self) -> Picture:
+        self._remember_findings(time.time())
         pa.default_memory_pool().release_unused()
-        self._tails = {n: self._tail_of(n, log) for n, log in self.feed.logs.items()}
-        return self._picture(at)
+        return self.glance()
 
     def glance(self) -> Picture:
         """The picture before what is new is judged: how far the job is, and who died."""
-        if not self._judged:
-            with self._lock:
-                steps = steps_of(self._store.recent())
-            self._recent = Recent(step=int(steps.max(initial=-1)))
         self._tails = {n: self._tail_of(n, log) for n, log in self.feed.logs.items()}
         return self._picture(time.time())
 
@@ -156,23 +176,6 @@ class Watch:
         self.stale = not everything
         if everything or not self._judged:  # something is there at once
             self._judged, self._whole = True, whole_of(run, self.feed.processes)
-            return
-        del table, run
-        if self._whole_is_due():
-            self._judge_whole()
-
-    def _judge_whole(self) -> None:
-        """All that is kept of the run."""
-        from dsprof.live.drawn import whole_of
-
-        begun = time.monotonic()
-        self._whole = whole_of(self.run(), self.feed.processes)
-        self._judged_at = time.monotonic()
-        self._judging_took = self._judged_at - begun
-        self.stale = False
-
-    def _whole_is_due(self) -> bool:
-        return time.monotonic() - self._judged_at >= self._judging_took / _SHARE
 
     def _tail_of(self, name: str, log: LogFollower) -> tuple[pa.Table, Tail]:
         known = self._tails.get(name)

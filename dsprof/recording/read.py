@@ -75,6 +75,14 @@ class Recording:
             self.ended |= portion.rows[-ROW] == RowKind.END
             yield portion
 
+    def skip(self, part: int, most: int) -> int:
+        """Go on with the last `most` bytes of a part, of what is before them only what names mean
+        is read; the number of the row that comes next."""
+        for rows in self._stream.skip(part, most):
+            self.names.define(rows)
+            self.clock.define(rows)
+        return self._stream.row
+
     @property
     def segment(self) -> int:
         return self._origin.segment

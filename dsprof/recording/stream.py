@@ -70,13 +70,31 @@ class Stream:
                 continue
             over = self._is_over()  # asked first: what is there now is then all of it
             while rows := self._whole_rows():
-                first = (self._offset - self._rows_at) // ROW + 1
+                first = self.row
                 self._offset += len(rows)
                 yield Portion(self._path, first, rows, kept=False)
             if not over:
                 return
             self.close()
             self._part += 1
+
+    @property
+    def row(self) -> int:
+        """Number of the row of the part that comes next, from 1."""
+        return (self._offset - self._rows_at) // ROW + 1
+
+    def skip(self, part: int, most: int) -> Iterator[bytes]:
+        """Go to the last `most` bytes of a part: its rows before them, in portions."""
+        self.close()
+        self._part = part
+        if not self._open() or self._fd < 0:
+            return
+        size = os.fstat(self._fd).st_size - self._rows_at
+        end = self._rows_at + max(0, size - most) // ROW * ROW
+        while self._offset < end and (rows := self._whole_rows()):
+            rows = rows[: end - self._offset]
+            self._offset += len(rows)
+            yield rows
 
     def in_flight(self) -> tuple[int, int, int]:
         """Name id, sequence number and time (perf_counter, 0 unknown) of what runs now."""

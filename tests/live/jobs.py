@@ -20,11 +20,15 @@ class Job:
     Who is `slow` is that many ms late in its forward; the others wait for it.
     """
 
-    def __init__(self, folder: Path, world: int, **header: Any) -> None:
+    def __init__(
+        self, folder: Path, world: int, *, keep_bytes: int = 256 << 20, **header: Any
+    ) -> None:
         self.step = 0
         self.writers = [
             Writer.create(
-                folder, {"rank": rank, "world": world, "host": f"node-{rank // 8}"} | header
+                folder,
+                {"rank": rank, "world": world, "host": f"node-{rank // 8}"} | header,
+                keep_bytes=keep_bytes,
             )
             for rank in range(world)
         ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +67,19 @@ def test_the_late_rank_is_named_from_the_first_steps(tmp_path: Path) -> None:
     assert picture.ranks.rows[0].rank == 2
     assert picture.ranks.rows[0].excess == pytest.approx(0.060, rel=0.01)
     assert picture.ranks.rows[1].waits == pytest.approx(0.080, rel=0.01)
+
+
+def test_a_rank_that_has_just_become_late_is_named_after_five_steps(tmp_path: Path) -> None:
+    job = Job(tmp_path, 4)
+    job.run(60)
+    watch = Watch([str(tmp_path)])
+    assert watch.refresh().ranks.late is None
+    job.run(3, slow={2: 60})
+    assert watch.refresh().ranks.late is None  # it may be chance
+    job.run(3, slow={2: 60})
+    picture = watch.refresh()
+    assert picture.ranks.late == 2
+    assert picture.ranks.sentence.endswith("in the last 6 steps")
 
 
 def test_a_finding_comes_and_goes(tmp_path: Path) -> None:
@@ -252,6 +267,49 @@ def test_the_end_of_a_large_log_is_there_at_once_and_its_past_later(
     assert watch.run().steps["step"].nunique() == 1_000
     lines = watch.run().events
     assert set(lines.loc[lines["step"] == 1_000, "line"].dropna()) <= {1_999, 2_000}
+
+
+@pytest.mark.parametrize("keep", [256 << 20, 100_000], ids=["one part", "a ring"])
+def test_the_end_of_long_recordings_is_there_at_once_and_their_past_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int
+) -> None:
+    job = Job(tmp_path, 2, keep_bytes=keep)
+    job.run(200)
+    whole = Watch([str(tmp_path)])
+    whole.read(10)
+    monkeypatch.setattr(feed, "LARGE", 40_000)
+    monkeypatch.setattr(feed, "_LEAST", 1_000)
+    watch = Watch([str(tmp_path)])
+    assert watch.begin().step == 200
+    picture = watch.refresh(0.0)
+    assert (picture.step, len(picture.ranks.rows)) == (200, 2)
+    assert 1 < len(picture.bars) < 100
+    assert picture.behind > 0
+    assert set(watch.run().phases["name"]) == set(whole.run().phases["name"])
+    job.run(1)
+    for one in (watch, whole):
+        one.read(10)
+    assert watch.feed.behind == 0
+    assert watch.run().steps["step"].tolist() == list(range(1, 202))
+    assert watch.run().steps["seconds"].tolist() == whole.run().steps["seconds"].tolist()
+
+
+def test_the_first_picture_needs_no_pandas(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_bytes(b"".join(map(step_line, range(1, 30))))
+    Job(tmp_path / "a", 2).run(3)
+    said = subprocess.run(
+        [sys.executable, "-c", _FIRST, tmp_path / "run.log", tmp_path / "a"],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+    )  # fmt: skip
+    assert said.stdout == "29 []\n"
+
+
+_FIRST = """
+import sys
+from dsprof.live.watch import Watch
+step = Watch(sys.argv[1:]).begin().step
+print(step, sorted({"pandas", "plotly", "textual", "rich", "jinja2"} & sys.modules.keys()))
+"""
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
