@@ -19,6 +19,7 @@ class Books:
         self.steps: list[float] = []
         self.planted: dict[int, float] = defaultdict(float)
         self.device: dict[int, float] = defaultdict(float)  # blocks' computing
+        self.update: dict[int, float] = defaultdict(float)  # an offloaded optimizer's whole step
         self.skipped = 0
         self.twins: list[list[float]] = []
         self.mended: list[list[float]] = []
@@ -53,6 +54,7 @@ class Books:
             "steps": self.steps,
             "planted": [self.planted[step] for step in numbers],
             "device": [self.device[step] for step in numbers],
+            "update": [self.update[step] for step in numbers],
             "skipped": self.skipped,
             "twins": self.twins,
             "mended": self.mended,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 #: How the size of a loss is known without dsprof; `score.true_loss` says how each is computed.
-Measure = Literal["planted", "twin", "bubble", "skipped", "none"]
+Measure = Literal["planted", "twin", "bubble", "skipped", "update", "none"]
 #: One process group trains many cases; what ends a process or needs another network is alone.
 Launch = Literal["shared", "alone", "restarted", "throttled"]
 
@@ -270,9 +270,9 @@ def host() -> list[Case]:
     leak = Right(("memory-growth",), log=("memory-growth", ""))
     return [
         Case("offloaded-optimizer-zero1", "the update on the host takes 15 ms",
-             zero(1, settings=offloaded()), offload, Fault("optimizer", 0.015)),
+             zero(1, settings=offloaded()), offload, Fault("optimizer", 0.015), "update"),
         Case("offloaded-optimizer-zero2", "the update on the host takes 40 ms",
-             zero(2, settings=offloaded()), offload, Fault("optimizer", 0.04)),
+             zero(2, settings=offloaded()), offload, Fault("optimizer", 0.04), "update"),
         Case("checkpoints-zero1", "a save of 150 ms every 10 steps", zero(1), saves,
              Fault("save", 0.05, every=10, start=5)),
         Case("checkpoints-zero2", "a save of 400 ms every 10 steps", zero(2), saves,

@@ -92,6 +92,8 @@ def train(case: Case, books: Books, folder: Path) -> None:
             )
             stack.enter_context(recording)
         plant(trainer, books)
+        if case.measure == "update":
+            time_updates(trainer.target.optimizer, books)
         dist.barrier()
         books.start()
         kept: list[Any] = []
@@ -117,6 +119,18 @@ def watched(trainer: Trainer) -> contextlib.AbstractContextManager[Any]:
 def plant(trainer: Trainer, books: Books) -> None:
     """The place "optimizer"; set up behind the hook, so that it lies inside its phase."""
     trainer.inner.register_step_pre_hook(lambda *_: books.point("optimizer"))
+
+
+def time_updates(optimizer: Any, books: Books) -> None:
+    raw = optimizer.step
+
+    def step(*args: Any, **kwargs: Any) -> Any:
+        begin = time.perf_counter()
+        result = raw(*args, **kwargs)
+        books.update[books.step] += time.perf_counter() - begin
+        return result
+
+    optimizer.step = step
 
 
 def happen(books: Books, kept: list[Any]) -> None:
@@ -152,19 +166,25 @@ def twins(case: Case, books: Books, folder: Path) -> None:
     """What is measured beside the case: the job without its loss, and as it was advised."""
     if RIVAL:
         return
-    books.twins += twin(case, case.twin, folder)
-    books.mended += twin(case, ADVISED.get(case.name), folder)
+    for kept, changes in ((books.twins, case.twin), (books.mended, ADVISED.get(case.name))):
+        kept.extend(twin(case, changes, folder, f"twin-{len(books.twins)}-{len(books.mended)}"))
 
 
-def twin(case: Case, changes: Mapping[str, Any] | None, folder: Path) -> list[list[float]]:
-    """Seconds of steps of the job with `changes` and without its fault, unrecorded."""
+def twin(
+    case: Case, changes: Mapping[str, Any] | None, folder: Path, name: str
+) -> list[list[float]]:
+    """Seconds of steps of the job with `changes` and without its fault.
+
+    Recorded as the case is, so that what the recorder costs is in both.
+    """
     if changes is None:
         return []
     job = replace(case.job, **changes)
     books = Books(Fault(), dist.get_rank())
     with streams_to(folder / "twin.txt"):
         trainer = make(job, books)
-        with silence(job.silent):
+        recording = dsprof.attach(trainer.target, optimizer=trainer.optimizer, out=folder / name)
+        with recording, silence(job.silent):
             for step in range(WARM + TWIN_STEPS):
                 if step == WARM:
                     books.start()

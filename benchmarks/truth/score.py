@@ -147,7 +147,15 @@ def _skipped(book: dict[str, Any], case: Case) -> float:
     return float(book["skipped"]) / len(book["steps"]) * fmean(book["steps"][1:])
 
 
-_OF_RANK: Final = {"planted": _planted, "bubble": _bubble, "skipped": _skipped}
+def _update(book: dict[str, Any], case: Case) -> float:
+    """The whole update where it is offloaded: all of it is on the host."""
+    del case
+    return fmean(book["update"][1:])
+
+
+_OF_RANK: Final = {
+    "planted": _planted, "bubble": _bubble, "skipped": _skipped, "update": _update,
+}  # fmt: skip
 
 
 def _against_twin(books: list[dict[str, Any]]) -> Truth:

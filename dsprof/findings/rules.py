@@ -88,6 +88,8 @@ _OF_A_STEP: Final = (
 
 #: Findings that ended the run come before all that only slowed it.
 _ENDED: Final = ("oom", "rank-died", "hang")
+#: What will end it comes before what as severely slows it.
+_WILL_END: Final = ("memory-growth",)
 #: What the run has left behind is no verdict on it.
 _PAST: Final = "earlier-failure"
 _ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
@@ -152,12 +154,13 @@ def _file(
         found.extend(answer)
 
 
-def _cost(finding: Finding) -> tuple[bool, bool, int, bool, float]:
+def _cost(finding: Finding) -> tuple[bool, bool, int, bool, bool, float]:
     """Sorts the dearest first; of several notes, good news before details."""
     return (
         finding.rule == _PAST,
         finding.rule not in _ENDED,
         _ORDER.index(finding.severity),
+        finding.rule not in _WILL_END,
         finding.rule != "healthy",
         -(finding.seconds_per_step or 0.0),
     )

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from dsprof.events import Severity
-from tests.findings.plants import WELL, config, memory, one, problem, run_of, silent, steps, why
+from tests.findings.plants import (
+    WELL,
+    config,
+    memory,
+    metric,
+    one,
+    problem,
+    run_of,
+    silent,
+    steps,
+    why,
+)
 
 GIB = 1 << 30
 #: What a log knows of a card, it knows from the message that it is full.
@@ -56,6 +67,13 @@ def test_a_process_that_grows_is_host_memory_of_its_rank() -> None:
     found = one(run_of(steps(60, WELL) + rows), "memory-growth")
     assert found.title == "Host memory grows by 5.40 GiB between steps 1 and 60"
     assert found.ranks == (0,)
+
+
+def test_memory_that_grows_comes_before_a_step_that_takes_as_badly_longer() -> None:
+    rows = steps(60, WELL, None) + growing(0.1 * GIB)
+    rows += [metric("step_seconds", step, 1.0 if step < 30 else 1.15) for step in range(1, 61)]
+    loud = [one.rule for one in run_of(rows).findings if one.severity is Severity.WARNING]
+    assert loud.index("memory-growth") < loud.index("slowdown")
 
 
 @pytest.mark.parametrize("per_step", [0.0, 0.001 * GIB])
