@@ -175,7 +175,7 @@ def _not_a_number(
         ),
         steps=None if first is None else (first, int(steps.max())),
         evidence=tuple(
-            row_evidence(row, f"{row['name']} at step {row['step']}: {row['value']}")
+            row_evidence(row, f"{row['name']}{_at_step(row)}: {row['value']}")
             for _, row in rows.head(3).iterrows()
         )
         + tuple(row_evidence(row, str(row["text"])) for _, row in problems.head(2).iterrows()),
@@ -187,6 +187,10 @@ def _not_a_number(
             *bf16(facts, "same range as fp32: no overflow of activations"),
         ),
     )
+
+
+def _at_step(row: pd.Series[Any]) -> str:
+    return f" at step {int(row['step']):,}" if pd.notna(row["step"]) else ""
 
 
 def _finite_after(facts: Facts, step: int) -> bool:
@@ -205,7 +209,7 @@ def _skips(facts: Facts) -> Skips | None:
     known = steps[steps["skipped"].notna()]
     if len(known):
         launch = known[known["segment"] == known["segment"].iloc[-1]]
-        of_engines = [_counted(part) for _, part in launch.groupby("engine", sort=True)]
+        of_engines = [_counted(facts, part) for _, part in launch.groupby("engine", sort=True)]
         return max(of_engines, key=lambda skips: skips.total / skips.of)
     flags = steps[steps["overflow"].notna()]
     over = flags[flags["overflow"].astype(bool)]
@@ -221,14 +225,36 @@ def _skips(facts: Facts) -> Skips | None:
         last=last if last < int(flags["step"].iloc[-1]) else None,
         streak=_streak(flags),
         at_start=last <= len(over),  # each from the first step on
-        evidence=tuple(
-            row_evidence(row, f"overflow at step {int(row['step'])}")
-            for _, row in over.head(3).iterrows()
-        ),
+        evidence=_overflow_lines(facts, over.head(3)),
     )
 
 
-def _counted(part: pd.DataFrame) -> Skips:
+def _overflow_lines(facts: Facts, over: pd.DataFrame) -> tuple[Evidence, ...]:
+    """The lines that tell of the overflows of these steps; else those of the steps."""
+    told = _overflows(facts).drop_duplicates(["segment", "engine", "step"])
+    said = over.merge(told, "left", ["segment", "engine", "step"], suffixes=("", "_told"))
+    return tuple(
+        Evidence(
+            str(row["source_told"] if known else row["source"]),
+            whole(row["line_told"] if known else row["line"]),
+            f"overflow at step {int(row['step']):,}" + (f": {row['text']}" if known else ""),
+        )
+        for _, row in said.iterrows()
+        for known in [pd.notna(row["line_told"]) and pd.notna(row["text"])]
+    )
+
+
+def _counter_line(facts: Facts, row: pd.Series[Any]) -> Evidence:
+    """The line that counts the skipped steps up to one; else that of the step."""
+    told = facts.run.told
+    told = told[told["name"].isin(["skipped", "skipped_window"]).to_numpy(dtype=bool)]
+    for key in ("step", "segment", "engine"):
+        told = told[(told[key] == row[key]).to_numpy(dtype=bool, na_value=False)]
+    said = f"step {int(row['step']):,}: {int(row['skipped']):,} skipped so far"
+    return row_evidence(told.iloc[-1] if len(told) else row, said)
+
+
+def _counted(facts: Facts, part: pd.DataFrame) -> Skips:
     """From the cumulative counter of one engine, since step 0.
 
     Since the first row where the log joins late and that is worse: a resumed job may count
@@ -253,10 +279,7 @@ def _counted(part: pd.DataFrame) -> Skips:
         streak=_all_skipped(part),
         at_start=_at_start(part, still=still),
         engine=int(last["engine"]),
-        evidence=tuple(
-            row_evidence(row, f"step {int(row['step'])}: {int(row['skipped'])} skipped so far")
-            for row in shown
-        ),
+        evidence=tuple(_counter_line(facts, row) for row in shown),
     )
 
 

@@ -48,11 +48,25 @@ def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
     return row_evidence(told.iloc[-1], said)
 
 
+def mark_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
+    """The line of a step that nothing times, with its loss where it has one."""
+    told = _of_step(facts.run.told, row)
+    told = told[((told["name"] == "loss") & (told["value"] == row["loss"])).to_numpy(dtype=bool)]
+    if told.empty:
+        return row_evidence(row, f"step {whole(row['step']):,}")
+    return row_evidence(told.iloc[-1], f"step {whole(row['step']):,}: loss {row['loss']:.6g}")
+
+
 def _by_timers(facts: Facts, row: pd.Series[Any], text: str) -> Evidence:
     """The line of the step's largest timer, which mostly has the others, too."""
     phases = _of_step(facts.run.phases, row)
     outer = phases[phases["parent"].isna().to_numpy(dtype=bool)]
-    return row_evidence(largest(outer, "seconds") if len(outer) else row, text)
+    if outer.empty:
+        return row_evidence(row, text)
+    most = largest(outer, "seconds")
+    return row_evidence(
+        most, f"{text}, most of it {most['name']}: {format_seconds(most['seconds'])}"
+    )
 
 
 def _stamped(row: pd.Series[Any]) -> str:

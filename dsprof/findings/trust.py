@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -26,7 +26,7 @@ from dsprof.findings.thresholds import (
     UNACCOUNTED_WARNING,
     grade,
 )
-from dsprof.units import format_seconds, format_share
+from dsprof.units import format_bytes, format_seconds, format_share
 
 
 class Sync(NamedTuple):
@@ -102,7 +102,7 @@ def host_sync(facts: Facts) -> list[Finding] | str:
             seconds_per_step=seconds,
             phase=price.phase if price else None,
             evidence=(price.evidence if price else ())
-            + (tuple(seen.values()) or _config_line(facts)),
+            + (tuple(seen.values()) or _config_lines(facts, on)),
             advice=_switched_off(on) or (_ASK_LESS,),
             gain=promise(seconds) if seconds else None,
             confidence="medium",
@@ -306,32 +306,36 @@ def _printed(facts: Facts) -> dict[str, Evidence]:
     comm = facts.run.told
     comm = comm[(comm["kind"] == Kind.COMM) & comm["pattern"].notna()]
     if len(comm):
-        found["comms_logger.enabled"] = row_evidence(
-            comm.iloc[0], f"{comm.iloc[0]['name']} is logged"
-        )
+        first = comm.iloc[0]
+        size = "" if pd.isna(first["bytes"]) else f" of {format_bytes(float(first['bytes']))}"
+        found["comms_logger.enabled"] = row_evidence(first, f"{first['name']}{size} is logged")
     memory = facts.run.memory
-    rows = facts.run.repairs
-    rows = rows[rows["name"] == COLLECTING]
-    if len(rows):
-        found["memory_breakdown"] = row_evidence(rows.iloc[0], "memory lines inside backward")
-    engine = memory[
-        memory["text"].astype(str).str.contains("Engine (?:before|after) ") & memory["step"].notna()
-    ]
-    if len(engine):
-        found["memory_breakdown"] = row_evidence(engine.iloc[0], str(engine.iloc[0]["text"]))
+    looks = memory[memory["text"].astype(str).str.contains("Engine (?:before|after) ")]
+    looks = looks[looks["step"].notna()]
+    if len(looks):
+        found["memory_breakdown"] = row_evidence(looks.iloc[0], str(looks.iloc[0]["text"]))
+    elif COLLECTING in facts.doubts and memory["step"].notna().any():
+        first = memory[memory["step"].notna()].iloc[0]
+        said = f"{first['name']} within a step: {format_bytes(float(first['bytes']))}"
+        found["memory_breakdown"] = row_evidence(first, said)
     return found
 
 
-def _config_line(facts: Facts) -> tuple[Evidence, ...]:
+def _config_lines(facts: Facts, on: Sequence[Sync]) -> tuple[Evidence, ...]:
+    """The lines of the job's own JSON that switch these on; it ends on the line of its event."""
     events: pd.DataFrame = facts.run.told
     rows = events[(events["kind"] == Kind.CONFIG) & (events["name"] == "ds_config")]
+    if rows.empty:
+        return ()
+    last = rows.iloc[-1]
+    lines, end = str(last["text"]).split("\n"), whole(last["line"])
+    keys = [f'"{sync.path.partition(".")[0]}"' for sync in on]
     return tuple(
-        Evidence(str(row["source"]), _first_line(row), "DeepSpeed configuration, from this line on")
-        for _, row in rows.tail(1).iterrows()
+        Evidence(
+            str(last["source"]),
+            None if end is None else max(1, end - len(lines) + 1 + number),
+            line.strip(),
+        )
+        for number, line in enumerate(lines)
+        if any(key in line for key in keys)
     )
-
-
-def _first_line(row: pd.Series[Any]) -> int | None:
-    """Where a block of lines starts; its event is on its last one."""
-    end = whole(row["line"])
-    return None if end is None else max(1, end - str(row["text"]).count("\n"))

@@ -15,10 +15,9 @@ from dsprof.findings.facts import (
     Facts,
     first_of,
     phase_evidence,
-    row_evidence,
 )
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.proofs import average_proof, by_the_clock
+from dsprof.findings.proofs import average_proof, by_the_clock, mark_proof
 from dsprof.findings.thresholds import UNACCOUNTED_CRITICAL, UNACCOUNTED_WARNING, grade
 from dsprof.grammar import TimerFlavour
 from dsprof.run.versions import parse
@@ -113,7 +112,7 @@ def _no_timers(facts: Facts) -> Finding:
         severity=Severity.INFO,
         title=f"Where the time of a step goes is unknown: {_lacking(facts)}",
         summary=known + ("" if _spoilt(facts) else _for_timers(facts)[0]),
-        evidence=average_proof(facts) if seconds else (row_evidence(line, f"step {line['step']}"),),
+        evidence=average_proof(facts) if seconds else (mark_proof(facts, line),),
         advice=(*_ask_for_timers(facts), *record(facts, _EVERY_PHASE)),
     )
 

@@ -44,8 +44,8 @@ def test_what_holds_an_engine_back_is_told_of_it_though_another_takes_more_time(
 
 def test_its_proof_is_a_line_of_its_own() -> None:
     run = two()
-    lines = run.told.set_index("line")["engine"]
-    assert {lines[proof.line] for proof in bound(run).evidence} == {1}
+    engines = dict(zip(run.told["line"], run.told["engine"], strict=True))
+    assert {engines[proof.line] for proof in bound(run).evidence} == {1}
 
 
 def test_its_cost_is_a_part_of_its_own_step() -> None:

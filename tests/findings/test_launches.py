@@ -30,8 +30,8 @@ def test_a_slower_launch_of_the_same_layout_is_told_with_what_grew() -> None:
     assert "1.00 s per step became 1.50 s" in found.summary
     assert "Of what was added, 100 % is communication." in found.summary
     assert (found.share, found.seconds_per_step, found.gain) == (None, None, None)
-    told = run.told.set_index("line")
-    assert [told["segment"][proof.line] for proof in found.evidence] == [0, 1]
+    segments = dict(zip(run.told["line"], run.told["segment"], strict=True))
+    assert [segments[proof.line] for proof in found.evidence] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from dsprof.run import Run
 from tests.findings.plants import (
     WELL,
     Row,
+    config,
     metric,
     one,
     phase,
@@ -191,17 +192,17 @@ def test_a_log_that_times_nothing_at_all_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("setting", "value", "said"),
     [
-        ({"deepspeed_version": "0.9.5"}, "of this version prints every tenth step unless"),
-        ({"deepspeed_version": "0.16.0"}, "0.15.2 and later prints steps only with"),
-        ({"steps_per_print": 2000}, "DeepSpeed prints a step every 2,000 (steps_per_print)"),
+        ("deepspeed_version", "0.9.5", "of this version prints every tenth step unless"),
+        ("deepspeed_version", "0.16.0", "0.15.2 and later prints steps only with"),
+        ("steps_per_print", 2000, "DeepSpeed prints a step every 2,000 (steps_per_print)"),
     ],
 )
 def test_why_no_step_is_printed_is_told_by_setting_and_version(
-    told: dict[str, float | str], said: str
+    setting: str, value: float | str, said: str
 ) -> None:
-    found = one(run_of([metric("elapsed", None, 1.0)], **told), "unaccounted-time")
+    found = one(run_of([metric("elapsed", None, 1.0), config(setting, value)]), "unaccounted-time")
     assert said in found.summary
 
 
