@@ -37,6 +37,7 @@ class Dialog(ModalScreen[Evidence | None]):
     DEFAULT_CSS = "Dialog {" + _BOX + "}"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss(None)", "Back"),
+        Binding("e", "app.report", "Report"),
     ]
 
     def __init__(self, title: str, *parts: RenderableType) -> None:

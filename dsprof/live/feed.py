@@ -209,7 +209,15 @@ class Feed:
                     new = True
             if past.done:
                 del self._pasts[name]
+                if isinstance(past, LogPast) and past.goes_on is not None:
+                    self._join(name, past.goes_on)
         return new
+
+    def _join(self, name: str, segment: int) -> None:
+        """A log's end goes on with a launch of its past; beside others it counts no launches."""
+        if len(self.logs) == 1 and not self.processes:
+            self._store.relaunched(_AHEAD, _AHEAD - segment)
+            self.logs[name].relaunched(_AHEAD - segment)
 
     def _placed(self, name: str, table: pa.Table) -> pa.Table:
         """A log's rows in the launches of the recordings, if there are any."""

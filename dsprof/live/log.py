@@ -63,6 +63,7 @@ class LogFollower:
         self._source = named(stream.name)
         self._grammar = grammar
         self._turned = stream.turned
+        self.first: int | None = None  # the step that is told of first, if it says its number
         self._border = Border(segment=segment)
         self._above = -1  # steps of a launch that a new file goes on with
         self._begin(Scanner(grammar))
@@ -96,6 +97,11 @@ class LogFollower:
         if self._fresh is None:
             self._fresh = self._numbered(self._mine(self._reader.log()))
         return self._fresh
+
+    def relaunched(self, less: int) -> None:
+        """Its launches are so many lower than it was thought."""
+        self._border = replace(self._border, segment=self._border.segment - less)
+        self._fresh = None
 
     def recount(self, base: int) -> None:
         """Say how many lines stand before the place where reading began."""
@@ -166,6 +172,8 @@ class LogFollower:
         table, counted = log.events, log.meta["counted_steps"]
         if self._border.line:
             table = table.filter(pc.greater(table["line"], self._border.line))
+        if self.first is None and not counted:
+            self.first = next(iter(table["step"].drop_null().slice(0, 1).to_pylist()), None)
         self._judge_turn(table, counted=counted)
         table = added(table, "segment", self._border.segment)
         return added(table, "step", self._border.step) if counted else table

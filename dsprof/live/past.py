@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dsprof.grammar import Grammar
-from dsprof.live.log import LogFollower
+from dsprof.live.log import LogFollower, last_of
 from dsprof.live.streams import Part
 from dsprof.recording import Recording
 from dsprof.recording.layout import ROW, SUFFIX, part_of, stem_of
@@ -47,6 +47,7 @@ class LogPast:
         self._tail = tail
         self._lines = 0
         self._end = end
+        self.goes_on: int | None = None  # the launch that the tail goes on with, once that is known
 
     @property
     def left(self) -> int:
@@ -73,7 +74,17 @@ class LogPast:
         yield from self._log.settled
         self._log.settled.clear()
         if self.done:
-            yield self._log.fresh()
+            last = self._log.fresh()
+            self.goes_on = _goes_on(last, self._tail.first)
+            yield last
+
+
+def _goes_on(past: pa.Table, first: int | None) -> int | None:
+    """The last launch of what was before, unless steps begin again behind it or say nothing."""
+    steps = past["step"].drop_null()
+    if first is None or not len(steps) or first < steps[-1].as_py():
+        return None
+    return last_of(past, "segment")
 
 
 class RecordingPast:

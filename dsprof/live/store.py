@@ -58,6 +58,12 @@ class Store:
         """Rows that may still change: they count until the next call."""
         self._shown = [table for table in tables if len(table)]
 
+    def relaunched(self, segment: int, less: int) -> None:
+        """Rows of the launches from `segment` on are of launches so many lower."""
+        self._settle()
+        for name in ("_config", "_problems", "_recent", "_sample"):
+            setattr(self, name, _lowered(getattr(self, name), segment, less))
+
     def recent(self) -> pa.Table:
         """The last steps of the last launch, with all that configures it."""
         self._settle()
@@ -109,6 +115,13 @@ class Store:
             self.every *= 2
             self._sample = self._sample.filter(_chosen(self._sample, self.every))
         self._sample = _thinned(self._sample)
+
+
+def _lowered(table: pa.Table, segment: int, less: int) -> pa.Table:
+    place = SCHEMA.get_field_index("segment")
+    old = table.column(place)
+    new = pc.if_else(pc.greater_equal(old, segment), pc.subtract(old, less), old)
+    return table.set_column(place, SCHEMA.field(place), new.cast(pa.int32()))
 
 
 def _joined(one: pa.Table, other: pa.Table) -> pa.Table:

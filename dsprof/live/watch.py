@@ -184,6 +184,9 @@ class Watch:
     def _remember_bars(self) -> None:
         """Steps drawn once stay, until there are too many."""
         self._bars |= self._recent.bars
+        last = max((segment for (segment, *_), _ in self._recent.bars), default=0)
+        for key in [key for key in self._bars if key[0] > last]:
+            del self._bars[key]  # of a launch that has turned out to be another one
         for key in sorted(self._bars)[:-_BARS]:
             del self._bars[key]
 

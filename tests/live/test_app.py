@@ -191,6 +191,21 @@ def test_the_report_of_now_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "wait for rank 5" in written()
 
 
+def test_the_report_is_written_from_a_dialog_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = app_of()
+    asked: list[Path] = []
+    monkeypatch.setattr(app.job, "report", asked.append)
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        await settle(pilot)
+        await pilot.press("e")
+        await settle(pilot)
+
+    drive(app, keys)
+    assert [path.suffix for path in asked] == [".html"]
+
+
 def test_help_lists_the_keys_and_light_turns() -> None:
     app = app_of()
     seen: list[str] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -12,10 +14,16 @@ from dsprof.live.store import SCHEMA, WINDOW, Store
 
 def rows(first: int, last: int, *, segment: int = 0, each: int = 3, **more: object) -> pa.Table:
     """`each` metrics of each step."""
+    return of_steps([s for s in range(first, last + 1) for _ in range(each)], segment, **more)
+
+
+def of_steps(steps: Iterable[int], segment: int = 0, **more: object) -> pa.Table:
+    """A metric of each; a text may name the step."""
     told = [
         {"kind": "metric", "name": "loss", "segment": segment, "engine": 0, "step": step,
-         "value": 1.0, "record": number, "line": step} | more
-        for number, step in enumerate(s for s in range(first, last + 1) for _ in range(each))
+         "value": 1.0, "record": number, "line": step}
+        | {name: v.format(step) if isinstance(v, str) else v for name, v in more.items()}
+        for number, step in enumerate(steps)
     ]  # fmt: skip
     return pa.Table.from_pylist(told, SCHEMA)
 
@@ -59,8 +67,8 @@ def test_a_sample_stays_small_and_tells_of_every_part(monkeypatch: pytest.Monkey
 def test_steps_printed_at_odd_numbers_are_sampled_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_store, "SAMPLE_ROWS", 300)
     store = Store()
-    for step in range(5, 10_005, 10):  # never a multiple of two
-        store.add(rows(step, step))
+    for first in range(5, 10_005, 500):  # never a multiple of two
+        store.add(of_steps([step for step in range(first, first + 500, 10) for _ in range(3)]))
     assert 100 < len(store.sample()) <= 300
 
 
@@ -100,9 +108,8 @@ def test_records_of_two_tables_stay_apart() -> None:
 
 def test_words_of_rows_that_went_are_forgotten() -> None:
     store = Store()
-    for step in range(1, 4_001):
-        store.add(rows(step, step, text=f"said once, at {step}"))
-        if step % 100 == 0:
-            store.recent()
+    for first in range(1, 4_001, 100):
+        store.add(rows(first, first + 99, text="said once, at {}"))
+        store.recent()
     words = store.recent()["text"].combine_chunks().dictionary
     assert len(words) < 2_000

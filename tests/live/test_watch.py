@@ -263,7 +263,10 @@ def test_the_end_of_a_large_log_is_there_at_once_and_its_past_later(
     picture = watch.refresh(0.0)
     assert picture.step == 1_000
     assert picture.behind > 0
-    picture = until(watch, lambda p: p.behind == 0)
+    while watch.feed.behind:
+        watch.read()
+    picture = watch.refresh()
+    assert (picture.launches, len({bar.step for bar in picture.bars})) == (1, len(picture.bars))
     assert watch.run().steps["step"].nunique() == 1_000
     lines = watch.run().events
     assert set(lines.loc[lines["step"] == 1_000, "line"].dropna()) <= {1_999, 2_000}
@@ -310,6 +313,22 @@ from dsprof.live.watch import Watch
 step = Watch(sys.argv[1:]).begin().step
 print(step, sorted({"pandas", "plotly", "textual", "rich", "jinja2"} & sys.modules.keys()))
 """
+
+
+def test_a_large_log_whose_end_is_of_a_restart_tells_of_two_launches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "LARGE", 100_000)
+    monkeypatch.setattr(feed, "TAIL", 20_000)
+    path = tmp_path / "run.log"
+    path.write_bytes(b"".join(map(step_line, [*range(1, 1_001), *range(1, 401)])))
+    watch = Watch([str(path)])
+    watch.read(0.0)
+    while watch.feed.behind:
+        watch.read()
+    events = watch.run().events
+    assert sorted(set(events["segment"])) == [0, 1]
+    assert len(events[events["segment"] == 1]["step"].dropna().unique()) == 400
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
