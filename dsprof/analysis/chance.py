@@ -29,7 +29,7 @@ def chance(values: Floats, residuals: Floats, start: int, stop: int) -> float:
     """
     width = max(_BLOCK if _alike(residuals) else 1, -(-len(values) // _MOST_BLOCKS))
     blocks = _medians(values, width)
-    ranks = pd.Series(blocks).rank().to_numpy() - (len(blocks) + 1) / 2
+    ranks = pd.Series(blocks).rank().to_numpy(np.float64)
     first = min(round(start / width), len(ranks) - 1)
     last = max(first + 1, min(round(stop / width), len(ranks)))
     seen = _heights(ranks)[first : last + 1, first : last + 1].max()
@@ -37,7 +37,7 @@ def chance(values: Floats, residuals: Floats, start: int, stop: int) -> float:
     as_high = sum(
         _heights(random.permutation(ranks)).max() >= seen * (1 - 1e-9) for _ in range(_SHUFFLES)
     )
-    return (1 + as_high) / (1 + _SHUFFLES)
+    return (1 + int(as_high)) / (1 + _SHUFFLES)
 
 
 def _alike(residuals: Floats) -> bool:
@@ -55,7 +55,7 @@ def _medians(values: Floats, width: int) -> Floats:
 def _heights(values: Floats) -> Floats:
     """Of each stretch (first x last) its mean less that of the rest, in standard errors."""
     size = len(values)
-    sums = np.concatenate([[0.0], np.cumsum(values)])
+    sums = np.concatenate([[0.0], np.cumsum(values - values.mean())])
     length = np.arange(size + 1)[None, :] - np.arange(size + 1)[:, None]
     inside = np.where((length > 0) & (length < size), length, 1)
     height = (sums[None, :] - sums[:, None]) / np.sqrt(inside * (size - inside) / size)

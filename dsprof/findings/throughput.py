@@ -146,7 +146,8 @@ def _saving(facts: Facts, steps: pd.DataFrame) -> Floats:
     saving: Floats = steps["checkpoint"].fillna(0.0).to_numpy(dtype=float)
     calls = calls_of_saves(facts.run.phases)
     of_step = calls.groupby("step")["self_seconds"].sum() / max(1, calls["rank"].nunique())
-    return saving + steps["step"].map(of_step).fillna(0.0).to_numpy(dtype=float)
+    inside: Floats = steps["step"].map(of_step).fillna(0.0).to_numpy(dtype=float)
+    return saving + inside
 
 
 _SHORT = " One of the two levels is short, hence medium confidence."
