@@ -29,7 +29,7 @@ def chance(values: Floats, residuals: Floats, start: int, stop: int) -> float:
     """
     width = max(_BLOCK if _alike(residuals) else 1, -(-len(values) // _MOST_BLOCKS))
     blocks = _medians(values, width)
-    ranks: Floats = pd.Series(blocks).rank().to_numpy(np.float64)
+    ranks = np.asarray(pd.Series(blocks).rank(), np.float64)
     first = min(round(start / width), len(ranks) - 1)
     last = max(first + 1, min(round(stop / width), len(ranks)))
     seen = _heights(ranks)[first : last + 1, first : last + 1].max()
