@@ -34,7 +34,7 @@ def live(
             not there yet is waited for.
         once: print the picture of now and end.
         as_json: print objects instead, one a refresh.
-        every: seconds between two refreshes, at least: one costs a quarter of a core at most.
+        every: seconds between two refreshes, at least: one costs a fifth of a core at most.
         link: speed of one node's network, "100Gb".
         parsers: folders of dialect files to read with, besides the built-in ones.
 

@@ -55,7 +55,7 @@ def pause(cost: float) -> float:
     return _REST * cost
 
 
-_REST: Final = 3.0  # a quarter of a core at most
+_REST: Final = 4.0  # a fifth of a core at most
 
 
 def say(picture: Picture, *, as_json: bool) -> None:

@@ -97,7 +97,7 @@ class RealJob:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[RealJob]:
-    started = RealJob(tmp_path, interpreter())
+    started = RealJob(tmp_path, interpreter("torch"))
     yield started
     started.end()
 
