@@ -2,7 +2,8 @@
 
 A line that is cut off, or broken by another process, still reads as a timer line, of fewer
 timers. What those measured is then unknown, and so is what is left of their parents. The same
-goes for a line that is gone whole (see `dsprof.run.lost`).
+goes for a line that is gone whole (see `dsprof.run.lost`). Like are the lines of one launch,
+engine and rank: another engine may measure less.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pandas as pd
 
 from dsprof.run import lost
 from dsprof.run.lost import USUAL, lost_lines
-from dsprof.run.table import Codes, known_rank, runs, whole
+from dsprof.run.table import Codes, keys, known_rank, runs, whole
 
 
 class Word(lost.Word, Protocol):
@@ -35,10 +36,11 @@ def gaps(
         rows: timers; `which` of `words` each is, `names` the code of each word's name.
         span: segment, engine, step and rank of each row as one code that rises with the step.
     """
-    rank, flavour = whole(known_rank(rows)["rank"]), whole(rows["timers"])
+    who = keys(known_rank(rows), "segment", "engine", "rank")
+    flavour = whole(rows["timers"])
     heads = runs(flavour, span)
-    odd = np.flatnonzero(_uneven(flavour, rank, which, heads))
-    lacking = _lacking(flavour, rank, which, span, heads[odd]), lost_lines(rows, words, which, span)
+    odd = np.flatnonzero(_uneven(flavour, who, which, heads))
+    lacking = _lacking(flavour, who, which, span, heads[odd]), lost_lines(rows, words, which, span)
     place, word = (np.concatenate(parts) for parts in zip(*lacking, strict=True))
     timer = span * max(len(words), 1) + names[which]
     near = np.isin(span, span[place])
@@ -61,11 +63,10 @@ def gaps(
     return found.drop_duplicates("timer")  # two lines of a step may lack the same
 
 
-def _uneven(flavour: Codes, rank: Codes, which: Codes, heads: Codes) -> npt.NDArray[np.bool_]:
-    """Lines that are not made of whole sets of the timers of their flavour and rank."""
+def _uneven(flavour: Codes, who: Codes, which: Codes, heads: Codes) -> npt.NDArray[np.bool_]:
+    """Lines that are not made of whole sets of the timers of their flavour and printer."""
     width = int(which.max(initial=0)) + 1
-    ranks, _ = pd.factorize(rank)
-    kind = ranks.astype(np.int64) * (int(flavour.max(initial=-1)) + 2) + flavour + 1
+    kind = who * (int(flavour.max(initial=-1)) + 2) + flavour + 1
     seen = np.bincount(kind * width + which, minlength=(kind.max(initial=0) + 1) * width) > 0
     usual = seen.reshape(-1, width).sum(axis=1)[kind[heads]]
     lengths = np.diff(heads, append=len(flavour))
@@ -74,12 +75,12 @@ def _uneven(flavour: Codes, rank: Codes, which: Codes, heads: Codes) -> npt.NDAr
 
 
 def _lacking(
-    flavour: Codes, rank: Codes, which: Codes, span: Codes, heads: Codes
+    flavour: Codes, who: Codes, which: Codes, span: Codes, heads: Codes
 ) -> tuple[Codes, Codes]:
     """Of the lines that begin at `heads`: the timers that such lines usually hold."""
     place, word = [], []
-    for one, of in {(int(flavour[h]), int(rank[h])) for h in heads}:
-        mine = np.flatnonzero((flavour == one) & (rank == of))
+    for one, of in {(int(flavour[h]), int(who[h])) for h in heads}:
+        mine = np.flatnonzero((flavour == one) & (who == of))
         table = pd.crosstab(span[mine], which[mine]) if len(mine) else pd.DataFrame()
         counts = table.to_numpy()
         first = (counts > 0).argmax(axis=0)

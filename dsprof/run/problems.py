@@ -80,6 +80,7 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
     usual = pd.Series(np.where(kind.isin(_SEVERE), Severity.CRITICAL, Severity.WARNING), rows.index)
     said = rows["pattern"].astype("str").map(dict(severities)).astype("object").fillna(usual)
     found = rows.assign(kind=kind, severity=said.astype("str"), root_cause=False)
+    found["reached"] = _reached(events, found)
     step, behind = _progress(events, found)
     failure, suspicion = _failures(found), _suspicion(found)
     survived = _survived(found, failure, suspicion, behind)
@@ -141,6 +142,18 @@ def _among(marks: pd.DataFrame, line: pd.Series[Any], own: Numbers) -> tuple[Num
     first = np.where(own >= steps[0], np.nan, own)  # what lies ahead of all steps is of none
     last = np.where(before > 0, np.fmin(steps[np.maximum(before, 1) - 1], own), first)
     return last, (len(steps) - before).astype(float)
+
+
+def _reached(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[Any]:
+    """How many collectives the rank of each row had started, where its launch says so of several
+    ranks; else the number of the one that it waited in."""
+    told = events.loc[events["name"] == "last_enqueued_work", ["segment", "rank", "value"]].dropna()
+    last = told.groupby(["segment", "rank"])["value"].max()
+    several = last.groupby("segment").transform("size") > 1
+    of_rank = pd.MultiIndex.from_frame(rows[["segment", "rank"]])
+    started = pd.Series(last[several].reindex(of_rank).to_numpy(dtype=float), rows.index)
+    counted = rows["count"].astype("float64")
+    return started.where(rows["segment"].isin(last[several].index.unique("segment")), counted)
 
 
 def _survived(rows: pd.DataFrame, failure: Numbers, suspicion: Numbers, behind: Numbers) -> Flags:
@@ -205,10 +218,9 @@ def _cause(rows: pd.DataFrame, suspicion: Numbers) -> int | None:
     likeliest = rows[suspicion == np.nanmin(suspicion)]
     of_named = likeliest[likeliest["rank"].isin(named)]
     likeliest = of_named if len(of_named) else likeliest
-    waited_for = likeliest[(likeliest["kind"] == "watchdog") & likeliest["value"].notna()]
-    if len(waited_for):
-        return int(waited_for.index.to_numpy()[waited_for["value"].argmin()])
-    return _first(likeliest)
+    waited_for = likeliest[(likeliest["kind"] == "watchdog") & likeliest["reached"].notna()]
+    least = waited_for[waited_for["reached"] == waited_for["reached"].min()]
+    return _first(least if len(least) else likeliest)
 
 
 def _first(rows: pd.DataFrame) -> int:

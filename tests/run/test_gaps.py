@@ -85,6 +85,16 @@ def test_timers_that_begin_or_are_rare_are_not_missing_elsewhere() -> None:
     assert run_of(line(1), line(2), *rare).phases["seconds"].notna().all()
 
 
+@pytest.mark.parametrize("apart", ["engine", "segment"])
+def test_an_engine_or_a_launch_that_measures_less_than_another_lacks_nothing(apart: str) -> None:
+    """A critic that is not trained, say, has no backward all-reduce."""
+    less = [line(step, "backward_allreduce") for step in (1, 2, 3)]
+    other = [[row | {apart: 1} for row in one] for one in less]
+    run = run_of(*(line(step) for step in (1, 2, 3)), *other)
+    assert run.phases["seconds"].notna().all()
+    assert run.steps["compute"].notna().tolist() == [True] * 6
+
+
 def test_a_skipped_step_without_its_optimizers_line_lacks_nothing() -> None:
     inner = timers("zero-optimizer", 1, optimizer_step=0.02, optimizer_allgather=0.01)
     skipped = timers("zero", 2, **LINE | {"step": 0.07})

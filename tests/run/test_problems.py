@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from dsprof.run import from_events
+from dsprof.run import from_events, load
 from tests.run.run_rows import events, grammar_with
 
 START = pd.Timestamp("2024-01-01")
@@ -59,14 +60,50 @@ def test_the_rank_that_the_launcher_names_is_believed() -> None:
 def test_a_fault_long_before_the_watchdog_is_the_cause() -> None:
     assert causes(
         problem("exception", "FileNotFoundError", at=0.0, host="b"),
-        problem("watchdog", at=600.0, rank=3, value=880),
+        problem("watchdog", at=600.0, rank=3, count=880),
     ) == [0]
 
 
 def test_the_rank_that_enqueued_least_is_the_one_waited_for() -> None:
-    assert causes(*[problem("watchdog", rank=r, value=v) for r, v in ((0, 9), (1, 7), (2, 9))]) == [
-        1
+    waited = [problem("watchdog", rank=r, count=n) for r, n in ((0, 9), (1, 7), (2, 9))]
+    assert causes(*waited) == [1]
+
+
+def test_the_last_collective_that_was_enqueued_counts_before_the_one_that_timed_out() -> None:
+    """They all wait in the same one; two of them had come further on their own."""
+    rows = [
+        row
+        for rank, last in ((0, 11), (1, 9), (2, 11))
+        for row in (
+            problem("watchdog", rank=rank, count=9),
+            {"kind": "metric", "name": "last_enqueued_work", "rank": rank, "value": last},
+        )
     ]
+    assert causes(*rows) == [2]
+
+
+def test_of_watchdogs_in_the_same_collective_the_first_spoke_first() -> None:
+    waited = [problem("watchdog", at=at, rank=r, count=9) for r, at in ((0, 3.0), (1, 1.0))]
+    assert causes(*waited) == [1]
+
+
+REAL = Path(__file__).parents[3] / "shared/corpus/50_trl2605_ip_prefix_tqdm_watchdog_2025.log"
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the logs of others are not in the repository")
+@pytest.mark.parametrize(("call", "waited_for"), [(100367, 3), (100369, 2)])
+def test_of_real_watchdogs_the_one_in_the_earlier_call_is_the_cause(
+    tmp_path: Path, call: int, waited_for: int
+) -> None:
+    """The real log is of one rank; a second one's watchdog speaks behind it."""
+    text = REAL.read_text()
+    said = next(line for line in text.splitlines() if "Watchdog caught" in line)
+    other = said.replace("ank2", "ank3").replace("Rank 2", "Rank 3").replace("100368", str(call))
+    log = tmp_path / "run.log"
+    log.write_text("".join(line for line in text.splitlines(keepends=True) if "[PG " not in line))
+    log.write_text(log.read_text() + other + "\n")
+    found = load(log).problems
+    assert found.loc[found["root_cause"], "rank"].tolist() == [waited_for]
 
 
 def test_a_kill_signal_is_a_cause_and_sigterm_is_not() -> None:
