@@ -114,9 +114,9 @@ class RankDialog(Dialog):
             said.append(f"step {row.step:,}")
         if row.operation:
             said.append(f"in {row.operation}")
-        if row.excess is not None:
-            sign = "later" if row.excess >= 0 else "earlier"
-            said.append(f"{format_seconds(abs(row.excess))} {sign} per step than the median rank")
+        if row.late_by is not None:
+            sign = "later" if row.late_by >= 0 else "earlier"
+            said.append(f"{format_seconds(abs(row.late_by))} {sign} per step than the median rank")
         return [say(" · ".join(said)), Text()]
 
     def _phases(self) -> list[RenderableType]:

@@ -72,11 +72,11 @@ _NARROW, _WIDE = 12, 30  # cells of a phase's name
 
 
 def _rank(row: RankRow, medians: Sequence[float], usual: float, *, colour: bool) -> Iterator[Cell]:
-    late = _heat(row.excess, 0.0, usual)
+    late = _heat(row.late_by, 0.0, usual)
     yield Cell(str(row.rank), "strong" if late > 0.3 else "")
     yield Cell(row.host, "muted")
     yield Cell(row.state, row.state if row.state in {"died", "silent"} else "muted")
-    yield Cell(_seconds(row.excess, signed=True), "", late)
+    yield Cell(_seconds(row.late_by, signed=True), "", late)
     yield Cell(row.operation or _seconds(row.waits), "muted")
     for seconds, median in zip(row.phases, medians, strict=True):
         heat = _heat(seconds, median, usual)

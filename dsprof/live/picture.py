@@ -66,7 +66,9 @@ class RankRow:
     step: int | None
     seconds: float | None
     phases: tuple[float | None, ...]  # self time, in the order of `RankTable.phases`
-    excess: float | None  # own work beyond the median rank's
+    #: What the median rank waits more than this one, wherever it loses its time. Where no rank
+    #: tells of waiting: own work beyond the median rank's.
+    late_by: float | None
     waits: float | None  # in collectives and for peers
     operation: str | None  # what it is in, where it is silent or died
 

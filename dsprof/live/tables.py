@@ -104,8 +104,19 @@ class _MeanSteps:
         self.phases = {int(rank): tuple(seconds) for rank, seconds in table}
         self.own = dict(zip(self.phases, own.tolist(), strict=True))
         self.waits = dict(zip(self.phases, waits.tolist(), strict=True))
-        self.usual = float(own.quantile(0.5, interpolation="lower")) if len(own) else 0.0
+        self.late_by = _late_by(own, waits)
         self.nothing = (None,) * shown.shape[1]
+
+
+def _late_by(own: pd.Series[float], waits: pd.Series[float]) -> dict[int, float]:
+    """How much later than the median rank each one comes to where they meet."""
+    if len(own) < 2:
+        return {}
+    if (waits > 0).any():
+        late = waits.quantile(0.5, interpolation="higher") - waits
+    else:
+        late = own - own.quantile(0.5, interpolation="lower")
+    return {int(rank): float(seconds) for rank, seconds in late.items()}
 
 
 def _rank_row(rank: int, host: str, process: Process | None, means: _MeanSteps) -> RankRow:
@@ -118,7 +129,7 @@ def _rank_row(rank: int, host: str, process: Process | None, means: _MeanSteps) 
         step=process.step if process else None,
         seconds=None if own is None or waits is None else own + waits,
         phases=means.phases.get(rank, means.nothing),
-        excess=None if own is None or len(means.own) < 2 else own - means.usual,
+        late_by=means.late_by.get(rank),
         waits=waits,
         operation=process.operation if process is not None and quiet else None,
     )
@@ -128,7 +139,7 @@ def _worst_first(rows: Sequence[RankRow]) -> list[RankRow]:
     """Hosts by their worst rank, and in each host the worst rank first."""
 
     def badness(row: RankRow) -> tuple[int, float]:
-        return _ORDER.get(row.state, 3), -(row.excess or 0.0)
+        return _ORDER.get(row.state, 3), -(row.late_by or 0.0)
 
     worst: dict[str, tuple[int, float]] = {}
     for row in rows:

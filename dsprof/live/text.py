@@ -121,8 +121,8 @@ def _rank(row: RankRow) -> str:
     parts = [f"rank {row.rank:<5,} {row.host:16.16} {row.state:8}"]
     if row.step is not None:
         parts.append(f"step {row.step:,}")
-    if row.excess is not None and row.waits is not None:
-        parts.append(f"own work {_signed(row.excess)}, waits {format_seconds(row.waits)}")
+    if row.late_by is not None and row.waits is not None:
+        parts.append(f"late by {_signed(row.late_by)}, waits {format_seconds(row.waits)}")
     if row.operation:
         parts.append(f"in {row.operation}")
     return "  ".join(parts)

@@ -17,7 +17,8 @@ MS = 1_000_000
 class Job:
     """Ranks whose steps take `step` ms: forward and backward, then an all-reduce.
 
-    Who is `slow` is that many ms late in its forward; the others wait for it.
+    Who is `slow` is that many ms late in its forward, or before it if that is not `timed`; the
+    others wait for it.
     """
 
     def __init__(
@@ -34,14 +35,15 @@ class Job:
         ]
         self._at = time.perf_counter_ns()
 
-    def run(self, steps: int, slow: dict[int, int] | None = None, ms: int = 100) -> None:
+    def run(
+        self, steps: int, slow: dict[int, int] | None = None, ms: int = 100, *, timed: bool = True
+    ) -> None:
         late = max((slow or {}).values(), default=0)
         for _ in range(steps):
             self.step += 1
             for rank, writer in enumerate(self.writers):
-                write_step(
-                    writer, self.step, self._at, ms, own=(slow or {}).get(rank, 0), late=late
-                )
+                own = (slow or {}).get(rank, 0)
+                write_step(writer, self.step, self._at, ms, own=own, late=late, timed=timed)
             self._at += (ms + late) * MS
 
     def close(self) -> None:
@@ -49,15 +51,27 @@ class Job:
             writer.close()
 
 
-def write_step(writer: Writer, step: int, at: int, ms: int, own: int = 0, late: int = 0) -> None:
-    """One step of `ms` + `late` ms: 40 % forward, 40 % backward, the rest waiting and reducing."""
+def write_step(
+    writer: Writer,
+    step: int,
+    at: int,
+    ms: int,
+    own: int = 0,
+    late: int = 0,
+    *,
+    timed: bool = True,
+) -> None:
+    """One step of `ms` + `late` ms: 40 % forward, 40 % backward, the rest waiting and reducing.
+
+    `own` more ms are of its forward, or of nothing that is timed.
+    """
     forward = writer.name("forward", 0, "compute")
     backward = writer.name("backward", 0, "compute")
     reduce = writer.name("all_reduce", backward)
     middle = at + (4 * ms // 10 + own) * MS
     end = at + (ms + late) * MS
     blocked = end - middle - 4 * ms // 10 * MS
-    writer.span(forward, at, middle, step)
+    writer.span(forward, at if timed else at + own * MS, middle, step)
     writer.span(backward, middle, end, step)
     writer.collective(
         reduce,

@@ -65,8 +65,17 @@ def test_the_late_rank_is_named_from_the_first_steps(tmp_path: Path) -> None:
     assert picture.ranks.late == 2
     assert picture.ranks.sentence.startswith("ranks 0, 1, 3 wait for rank 2: 60.0 ms per step")
     assert picture.ranks.rows[0].rank == 2
-    assert picture.ranks.rows[0].excess == pytest.approx(0.060, rel=0.01)
+    assert picture.ranks.rows[0].late_by == pytest.approx(0.060, rel=0.01)
     assert picture.ranks.rows[1].waits == pytest.approx(0.080, rel=0.01)
+
+
+def test_a_rank_that_is_late_where_nothing_is_timed_comes_first(tmp_path: Path) -> None:
+    job = Job(tmp_path, 2)
+    job.run(4, slow={1: 60}, timed=False)
+    ranks = Watch([str(tmp_path)]).refresh().ranks
+    assert ranks.late == 1
+    assert [row.rank for row in ranks.rows] == [1, 0]
+    assert [row.late_by for row in ranks.rows] == pytest.approx([0.060, 0], rel=0.01)
 
 
 def test_a_rank_that_has_just_become_late_is_named_after_five_steps(tmp_path: Path) -> None:
