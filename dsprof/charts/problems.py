@@ -138,6 +138,7 @@ def _mark(x: list[Any], where: list[str], cause: list[bool]) -> list[dict[str, A
 
 def _side(x: list[Any], at: int) -> str:
     """Which end of words at a mark stays with it: near an edge they would leave the chart."""
-    places = pd.Series(pd.to_datetime(x) if isinstance(x[0], str) else x).astype("int64")
+    times = pd.to_datetime(x, format="ISO8601") if isinstance(x[0], str) else x
+    places = pd.Series(times).astype("int64")
     part = (places[at] - places.min()) / max(1, places.max() - places.min())
     return "left" if part < EDGE else "right" if part > 1 - EDGE else "center"

@@ -289,3 +289,15 @@ def test_the_axis_of_lines_says_why_it_is_none_of_times(times: list[str], title:
     figure = problem_line(run.problems.assign(at=pd.to_datetime(pd.Series(times))), {})
     assert figure
     assert figure["layout"]["xaxis"]["title"]["text"] == title
+
+
+def test_times_of_whole_seconds_and_of_parts_of_them_stand_on_one_axis() -> None:
+    problem = {"kind": "problem", "name": "oom", "text": "x"}
+    run = with_rows(made(5), *(problem | {"line": n} for n in (7, 8, 9)))
+    times = pd.to_datetime(
+        ["2026-11-21T05:58:36.500", "2026-11-21T05:58:37", "2026-11-21T05:58:38"], format="ISO8601"
+    )
+    figure = problem_line(run.problems.assign(at=times, root_cause=[True, False, False]), {})
+    assert figure
+    (mark,) = figure["layout"]["annotations"]
+    assert (mark["text"], mark["xanchor"]) == ("first cause", "left")
