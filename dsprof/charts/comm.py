@@ -11,6 +11,7 @@ import pandas as pd
 from dsprof.analysis.collectives import LARGE, SMALL
 from dsprof.charts.figure import Figure, axis, layout, numbers, plain
 from dsprof.charts.palette import colour
+from dsprof.run.table import keys
 from dsprof.units import format_bandwidth, format_bytes, format_seconds
 
 NEAR: Final = 0.7  #: of the ceiling counts as limited by bandwidth
@@ -45,15 +46,16 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
         moved=speed * seconds,
         timed=seconds.where(speed.notna()),
     )
-    grouped = rows.groupby(["op", "bytes", "suspect"], dropna=False, observed=True, sort=False)
+    grouped = rows.groupby(pd.factorize(keys(rows, "op", "bytes", "suspect"))[0])
     sums = grouped[["count", "seconds", "exposed", "moved", "timed"]].sum(min_count=1)
-    places = rows.groupby(grouped.ngroup().to_numpy()).indices  # a key of NaN finds no group
-    found: list[Any] = [np.asarray(places[number]) for number in range(len(sums))]
-    table = sums.assign(rows=pd.Series(found, sums.index, dtype="object"))
+    found: list[Any] = [grouped.indices[number] for number in range(len(sums))]
+    alike = rows[["op", "bytes", "suspect"]].iloc[[int(places[0]) for places in found]]
+    table = pd.concat([alike.reset_index(drop=True), sums], axis=1)
+    table["rows"] = pd.Series(found, dtype="object")
     table[["busbw", "algbw"]] = np.nan
     table[known] = (table["moved"] / table["timed"]).where(table["timed"] > 0)
     table[["count", "seconds", "exposed"]] /= max(1, steps) * max(1, comm["rank"].nunique())
-    table = table.drop(columns=["moved", "timed"]).reset_index()
+    table = table.drop(columns=["moved", "timed"])
     table = table.merge(_skew(rows), on=["op", "bytes"], how="left")
     return table.sort_values(["seconds", "exposed"], ascending=False, ignore_index=True)
 

@@ -142,7 +142,9 @@ class Recorded:
     def calls(self) -> pd.DataFrame:
         """Calls inside steps in order of step and rank, in the columns that `comm` begins with."""
         groups = _Names()
-        parts = [self._calls_part(n, groups) for n in range(len(self.processes))]
+        of_id = [groups.codes(process.recording.names.text) for process in self.processes]
+        with ThreadPoolExecutor(THREADS) as pool:
+            parts = list(pool.map(self._calls_part, range(len(of_id)), of_id))
         names = {"op": [word.name for word in self._words], "group": groups.words}
         names["file"] = self.files
         coded_ = {name: coded(all_, _met(parts, name, len(all_))) for name, all_ in names.items()}
@@ -150,13 +152,14 @@ class Recorded:
         words["source"] = "file", coded_["file"]
         return frame_of(self.processes, parts, words, {}, _CALLS)
 
-    def _calls_part(self, number: int, groups: _Names) -> Part:
+    def _calls_part(self, number: int, groups: Array) -> Part:
+        """The calls of a process; `groups`: the word of each id."""
         process = self.processes[number]
         calls = process.calls
         visit = visits_of(calls)
         columns = {
             "op": self.words(number, calls["name"]),
-            "group": groups.codes(process.recording.names.text, calls["group"]),
+            "group": np.take(groups, calls["group"], mode="clip"),
             "bytes": calls["size"].astype(np.float64),
             "count": calls["count"],
             "seconds": _seconds(calls["duration"]),
@@ -277,14 +280,14 @@ class _Names:
     def __init__(self) -> None:
         self.words: list[str] = []
 
-    def codes(self, meaning: Mapping[int, str], ids: Array) -> Array:
-        """Where the words of ids stand, -1 where nothing defines one."""
+    def codes(self, meaning: Mapping[int, str]) -> Array:
+        """Where the word of each id stands, -1 (the last one, too) where nothing defines one."""
         known = {word: code for code, word in enumerate(self.words)}
         of_id = np.full(max(meaning, default=0) + 2, -1, np.int32)
         for number, word in meaning.items():
             of_id[number] = known.setdefault(word, len(known))
         self.words = list(known)
-        return np.asarray(np.take(of_id, ids, mode="clip"))
+        return of_id
 
 
 def _met(parts: Sequence[Part], column: str, size: int) -> Array:
