@@ -210,7 +210,7 @@ def _cells(page: Contents) -> Iterator[Cell]:
                 yield from row
 
 
-def _lines(source: str) -> Iterator[bytes]:
+def _lines(source: str) -> Iterator[list[bytes]]:
     """Lines of a source as its reader counted them; none if it cannot be read again."""
     from dsprof.logs.containers import Containers
     from dsprof.logs.source import bytes_of
@@ -221,8 +221,8 @@ def _lines(source: str) -> Iterator[bytes]:
     try:
         for data in bytes_of(source):
             *whole, held = (held + containers.feed(data)).split(b"\n")
-            yield from whole
+            yield whole
     except DsprofError:  # the reader said so, if it could not be read to its end
         if not data:
             return
-    yield from (held + containers.finish()).split(b"\n")
+    yield (held + containers.finish()).split(b"\n")

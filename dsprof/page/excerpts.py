@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +14,7 @@ CONTEXT: Final = 3  #: lines before and after
 LONGEST: Final = 1200  #: letters kept of a line
 BUDGET: Final = 4_000_000  #: letters kept in all; lines asked for first are kept first
 
-Lines = Callable[[str], Iterable[bytes]]  #: the lines of a source, from its first
+Lines = Callable[[str], Iterable[Sequence[bytes]]]  #: a source's lines in portions, from the first
 
 
 @dataclass(slots=True)
@@ -57,17 +57,16 @@ def excerpts(wanted: Wanted, lines: Lines) -> dict[str, dict[int, str]]:
     return found
 
 
-def _pick(lines: Iterable[bytes], numbers: np.ndarray) -> dict[int, str]:
+def _pick(portions: Iterable[Sequence[bytes]], numbers: np.ndarray) -> dict[int, str]:
+    """Text of the lines of some numbers, which rise."""
     found: dict[int, str] = {}
-    wanted = iter(numbers.tolist())
-    following: Iterator[tuple[int, bytes]] = enumerate(lines, 1)
-    target = next(wanted, None)
-    for number, line in following:
-        if target is None:
+    first = 1
+    for lines in portions:
+        wanted = numbers[: np.searchsorted(numbers, first + len(lines))]
+        found |= {number: shown(lines[number - first]) for number in wanted.tolist()}
+        numbers, first = numbers[len(wanted) :], first + len(lines)
+        if not len(numbers):
             break
-        if number == target:
-            found[number] = shown(line)
-            target = next(wanted, None)
     return found
 
 

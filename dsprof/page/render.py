@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -53,11 +54,13 @@ def write_page(run: Run, path: str | Path) -> None:
 
 def render_page(run: Run) -> str:
     """The page of a run, as HTML."""
-    page = contents(run)
+    with ThreadPoolExecutor(1) as beside:  # packing holds no lock of Python's
+        packed = beside.submit(_plotly)
+        page = contents(run)
     templates = _templates()
     script = "\n".join(_read(name) for name in _SCRIPTS)
     style = templates.get_template("page.css").render(palette=PALETTE, patterns=PATTERN)
-    library, library_hash = _plotly()
+    library, library_hash = packed.result()
     return templates.get_template("page.html").render(
         page=page,
         policy=_policy([_hash(script), library_hash], [_hash(style), _hash("")]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def lines_of(count: int) -> list[bytes]:
 def test_a_line_is_kept_with_its_neighbours() -> None:
     wanted = Wanted()
     wanted.ask(Place("a.log", 10))
-    found = excerpts(wanted, lambda _: lines_of(20))
+    found = excerpts(wanted, lambda _: [lines_of(20)])
     assert list(found["a.log"]) == [7, 8, 9, 10, 11, 12, 13]
     assert found["a.log"][10] == "line 10"
 
@@ -86,7 +87,7 @@ def test_lines_at_the_ends_of_a_source_have_fewer_neighbours() -> None:
     wanted = Wanted()
     wanted.ask(Place("a.log", 1))
     wanted.ask(Place("a.log", 20))
-    found = excerpts(wanted, lambda _: lines_of(20))
+    found = excerpts(wanted, lambda _: [lines_of(20)])
     assert list(found["a.log"]) == [1, 2, 3, 4, 17, 18, 19, 20]
 
 
@@ -95,10 +96,19 @@ def test_what_is_asked_first_is_kept_when_room_ends() -> None:
     wanted.ask(Place("a.log", 5000))
     for number in range(1, 5000):
         wanted.ask(Place("a.log", number), context=0)
-    found = excerpts(wanted, lambda _: [b"x" * 1000] * 5001)["a.log"]
+    found = excerpts(wanted, lambda _: [[b"x" * 1000] * 5001])["a.log"]
     assert 5000 in found
     assert 4000 <= len(found) < 5000
     assert sum(map(len, found.values())) <= BUDGET + 2000
+
+
+def test_lines_that_are_read_in_portions_keep_their_numbers() -> None:
+    wanted = Wanted()
+    for number in (1, 5, 6, 20):
+        wanted.ask(Place("a.log", number), context=0)
+    lines = lines_of(20)
+    found = excerpts(wanted, lambda _: [lines[:5], [], lines[5:7], lines[7:]])
+    assert found["a.log"] == {n: f"line {n}" for n in (1, 5, 6, 20)}
 
 
 def test_a_source_that_is_gone_gives_no_lines() -> None:
@@ -337,7 +347,7 @@ def test_lines_are_read_back_from_compressed_sources(tmp_path: Path) -> None:
 
     path = tmp_path / "run.log.gz"
     path.write_bytes(gzip.compress(b"one\ntwo\nthree"))
-    assert list(_lines(str(path))) == [b"one", b"two", b"three"]
+    assert list(chain.from_iterable(_lines(str(path)))) == [b"one", b"two", b"three"]
     assert list(_lines("-")) == []
     assert list(_lines(str(tmp_path / "gone"))) == []
 
