@@ -100,13 +100,12 @@ def engines(steps: pd.DataFrame) -> dict[int, float]:
 
 
 def _longest_part(steps: pd.DataFrame) -> pd.DataFrame:
-    timed: pd.DataFrame = steps[steps["seconds"].notna()]
+    timed = where(steps, steps["seconds"].notna())
     if timed.empty:
         return timed
     number = timed.groupby(["segment", "engine"], observed=True).ngroup().to_numpy()
     longest = np.bincount(number, timed["seconds"].to_numpy()).argmax()
-    part: pd.DataFrame = timed[number == longest]
-    return part
+    return where(timed, number == longest)
 
 
 def _warm(part: pd.DataFrame) -> pd.DataFrame:

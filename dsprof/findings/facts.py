@@ -204,7 +204,7 @@ class Facts:
         """What of the run is left aside: other engines, a first step that warms up."""
         of = "" if self.engine is None else f", of engine {self.engine} alone"
         warm = leaves_out_first(self.own_steps)
-        return of + (", without the first step (warm-up)" if warm else "")
+        return of + (", without the first step, a warm-up" if warm else "")
 
     @cached_property
     def micro_only(self) -> bool:
@@ -218,14 +218,19 @@ class Facts:
         """The slowest rank; None if ranks cannot be compared (stages of a pipeline cannot)."""
         if self.is_pipeline:
             return None
-        return straggler(apart_from_saves(main_phases(self.series, self.run.phases)))
+        return straggler(apart_from_saves(self._over_time))
 
     @cached_property
     def replay(self) -> tuple[Seconds, Ranks] | None:
         """Seconds of steps x ranks x classes and the ranks; None where several cannot be told."""
         if self.is_pipeline or self.straggler is None:
             return None
-        return parts(main_phases(self.series, self.run.phases))
+        return parts(self._over_time)
+
+    @cached_property
+    def _over_time(self) -> pd.DataFrame:
+        """Phases of the steps that can be followed over time."""
+        return main_phases(self.series, self.run.phases)
 
     @cached_property
     def is_megatron_alone(self) -> bool:
@@ -277,10 +282,8 @@ def phase_evidence(table: pd.DataFrame, most: int = 3) -> tuple[Evidence, ...]:
 
 def _mean_and_last(row: pd.Series[Any]) -> str:
     mean, last = format_seconds(row["seconds"]), format_seconds(row["shown"])
-    at = f"{mean} per step, at step {int(row['step']):,}"
-    if _has_inside(row):
-        return f"{at}: {last} of {format_seconds(row['held'])}"
-    return at if mean == last else f"{at}: {last}"
+    of = f" of {format_seconds(row['held'])}" if _has_inside(row) else ""
+    return f"{mean} per step, at step {int(row['step']):,}: {last}{of}"
 
 
 def _alike(one: float, other: float) -> bool:

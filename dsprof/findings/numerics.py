@@ -20,6 +20,7 @@ from dsprof.findings.thresholds import (
     OVERFLOW_WARNING,
     grade,
 )
+from dsprof.run.table import of_kind
 from dsprof.units import format_count, format_seconds, format_share
 
 
@@ -88,8 +89,7 @@ def _since_then(skips: Skips) -> str:
 
 
 def _overflows(facts: Facts) -> pd.DataFrame:
-    events = facts.run.told
-    return events[(events["kind"] == Kind.METRIC) & (events["name"] == "overflow")]
+    return of_kind(facts.run.told, Kind.METRIC, "overflow")
 
 
 def _lines(lines: pd.DataFrame) -> int:
@@ -140,10 +140,10 @@ def _could_be_start(lines: pd.DataFrame, total: int) -> bool | None:
 def nan_loss(facts: Facts) -> list[Finding] | str:
     """A loss, gradient norm or the like is not a number."""
     events = facts.run.told
-    metrics = events[events["kind"] == Kind.METRIC]
-    losses = metrics[metrics["name"].isin(["loss", "grad_norm"])]
+    losses = of_kind(events, Kind.METRIC, "loss", "grad_norm")
     problems = facts.run.problems[facts.run.problems["kind"] == "nan"]
-    counted = metrics[(metrics["name"] == "nan_window") & metrics["value"].gt(0)]
+    counted = of_kind(events, Kind.METRIC, "nan_window")
+    counted = counted[counted["value"].gt(0)]
     if losses.empty and problems.empty and counted.empty:
         return "no line shows a loss or a gradient norm"
     bad = losses[~np.isfinite(losses["value"])]

@@ -37,9 +37,9 @@ def span(sources: Sequence[str], events: pd.DataFrame) -> tuple[Moment, Moment] 
         sources: files; those that cannot be read again are left out.
         events: with `at`, `source` and `line`; a long source has some between its ends.
     """
-    told = events[events["at"].notna()]
-    ends = [told["at"].argmin(), told["at"].argmax()] if len(told) else []
-    known = [_moment(told.iloc[at]) for at in ends]
+    told = events["at"]
+    ends = [told.argmin(), told.argmax()] if told.notna().any() else []
+    known = [_moment(events.iloc[at]) for at in ends]
     zone = known[0].at.tzinfo if known else None
     found = [moment for source in sources for moment in _ends(source)]
     moments = [*known, *(m._replace(at=m.at.tz_localize(zone)) for m in found)]

@@ -83,8 +83,7 @@ def _why(run: Run) -> str:
 
 
 def _config(events: pd.DataFrame, name: str) -> pd.DataFrame:
-    rows = of_kind(events, Kind.CONFIG)
-    return rows[(rows["name"] == name).to_numpy(dtype=bool)]
+    return of_kind(events, Kind.CONFIG, name)
 
 
 def _lead(gpu: pd.DataFrame, events: pd.DataFrame) -> str:

@@ -110,8 +110,7 @@ def metric_lines(
     Where no line of a step has the step's number, it is the mean of all of them.
     """
     measure, largest = _MEASURED[metric]
-    rows = of_kind(events, Kind.METRIC)
-    rows = rows[(rows["name"] == metric).to_numpy(dtype=bool)]
+    rows = of_kind(events, Kind.METRIC, metric)
     place = positions(steps, rows, *_STEP)
     rows, place = rows[place >= 0], place[place >= 0]
     said = rows[measure].to_numpy(dtype=float, na_value=np.nan)

@@ -83,8 +83,7 @@ def _set_up(table: Table) -> list[str | Cell]:
 def _limit(events: pd.DataFrame, limit: float | None) -> list[str | Cell]:
     if not limit:
         return ["The source does not say how much memory a GPU has."]
-    rows = of_kind(events, Kind.CONFIG)
-    told = rows[(rows["name"] == "gpu_memory_bytes").to_numpy(dtype=bool)]
+    told = of_kind(events, Kind.CONFIG, "gpu_memory_bytes")
     place = Place.of(str(told["source"].iloc[0]), told["line"].iloc[0]) if len(told) else None
     return ["One GPU has ", Cell(format_bytes(limit), place), "."]
 
@@ -166,8 +165,8 @@ def _drawn(figure: Figure) -> str:
 
 def _told(events: pd.DataFrame, name: str) -> pd.DataFrame:
     """Rows of a metric that have a value."""
-    rows = of_kind(events, Kind.METRIC)
-    return rows[(rows["name"] == name).to_numpy(dtype=bool) & rows["value"].notna().to_numpy()]
+    rows = of_kind(events, Kind.METRIC, name)
+    return rows[rows["value"].notna()]
 
 
 def _training_alone(title: str, events: pd.DataFrame) -> Section:

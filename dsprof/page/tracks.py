@@ -11,9 +11,9 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_steps
 from dsprof.charts import HELD, MIXED, STACK, PhaseTable, bound_by, codes_of, held, step_axis
 from dsprof.charts.figure import Whole, keep
-from dsprof.events import Bound
+from dsprof.events import Bound, Kind
 from dsprof.page.pack import FULL, SHORT, pack_columns
-from dsprof.run.table import positions, whole
+from dsprof.run.table import of_kind, positions, whole
 
 STEPS = 120_000  #: kept of one engine; a longer run is thinned, and the page says so
 SPACIOUS = 20_000  #: up to here everything is kept in full
@@ -93,7 +93,7 @@ def _bound_codes(steps: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def with_broken_losses(steps: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     """Steps with `loss_broken`: the source prints a loss, and it is nan or infinite."""
-    broken = events[(events["kind"] == "metric") & (events["name"] == "loss")]
+    broken = of_kind(events, Kind.METRIC, "loss")
     broken = broken[(broken["text"] == "nan") | np.isinf(broken["value"].astype(float))]
     keys = ["segment", "engine", "step"]
     told = pd.MultiIndex.from_frame(broken[keys].dropna().astype(np.int64))

@@ -133,7 +133,7 @@ class Run:
     @cached_property
     def repairs(self) -> pd.DataFrame:
         """What was corrected, or cannot be trusted, and why."""
-        over = steps.overrun(self.steps, self.phases, self.comm, recorded=self._recorded)
+        over = steps.overrun(self.steps, self._steps[1])
         late = phases_exceed_step(self.told, over)
         paused = long_pauses(steps.pauses(self.steps))
         unread = faults(self._own, self._facts)
@@ -193,6 +193,11 @@ class Run:
     @cached_property
     def steps(self) -> pd.DataFrame:
         """One row per optimizer step that the source marks."""
+        return self._steps[0]
+
+    @cached_property
+    def _steps(self) -> tuple[pd.DataFrame, pd.Series[float]]:
+        """With them the sum of the timers of each."""
         return steps.steps(
             self.told,
             self.phases,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.table import of_kind
+from dsprof.run.table import among, of_kind
 
 #: A bar counts whole seconds: over so many of them the mean of a step is within a tenth.
 LEAST: Final = 10.0
@@ -27,8 +27,7 @@ def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
     micro-batches) tells nothing of a step. Time before its first refresh is left out: a resumed
     bar begins with the steps of another launch.
     """
-    rows = of_kind(events, Kind.METRIC)
-    bars = _training(_bars(rows), rows)
+    bars = _training(_bars(of_kind(events, Kind.METRIC, *_BAR)), events)
     found = [_between(one) for _, one in bars.groupby(["segment", "source"])]
     table = pd.concat(found) if found else bars.assign(seconds=np.nan)
     table = table.drop_duplicates(["segment", "engine", "step"], ignore_index=True)
@@ -37,7 +36,6 @@ def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
 
 def _bars(rows: pd.DataFrame) -> pd.DataFrame:
     """One row per bar that was read: its count, total and elapsed seconds."""
-    rows = rows[rows["name"].isin(list(_BAR))]
     said = rows["value"].fillna(rows["seconds"])
     rows = rows.assign(source=rows["source"].astype("str"), said=said)
     one = ["source", "record"]
@@ -48,12 +46,13 @@ def _bars(rows: pd.DataFrame) -> pd.DataFrame:
     return found.dropna(subset=list(_BAR.values()))
 
 
-def _training(bars: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+def _training(bars: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     """The bars that count optimizer steps."""
-    stated = rows.loc[rows["name"] == "total_steps", "value"].dropna()
+    stated = of_kind(events, Kind.METRIC, "total_steps")["value"].dropna()
     if len(stated):
         return bars[bars["total"].isin(stated.unique())]
-    beside = rows.loc[rows["pattern"] == _BESIDE, ["segment", "step"]].dropna().drop_duplicates()
+    by_it = among(events["kind"], [Kind.METRIC]) & among(events["pattern"], [_BESIDE])
+    beside = events.loc[by_it, ["segment", "step"]].dropna().drop_duplicates()
     met = bars.merge(beside.astype("float64"), on=["segment", "step"])
     return bars[bars["total"].isin(met["total"].mode().head(1))]
 

@@ -65,7 +65,7 @@ def untimed(events: pd.DataFrame, table: pd.DataFrame) -> pd.Series[float]:
 def _stamps(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """Of each step: `at`, the last time stamp of its lines, and `told`, other doings before."""
     stamped = events["at"].notna().to_numpy() & among(events["kind"], [Kind.METRIC, Kind.PHASE])
-    rows = known_rank(where(events, stamped))
+    rows = known_rank(where(events[[*_STEP, "rank", "host", "at", "source", "line"]], stamped))
     found = table[list(_STEP)]
     if not len(rows):
         return found.assign(at=table["at"], told=0)

@@ -17,12 +17,13 @@ from dsprof.run.partial import partial_steps
 from dsprof.run.table import (
     Codes,
     Numbers,
-    known_rank,
+    among,
     numbers,
     of_kind,
     plain,
     positions,
     runs,
+    where,
     whole,
 )
 
@@ -38,6 +39,11 @@ COLUMNS: Final = (
     "seconds", "seconds_from", "whole_seconds", "whole_from", "warm_up",
     "samples_per_second", "tokens_per_second", "tflops",
     *CLASSES, "mixed", "communication_share", "bound", "source", "line",
+)  # fmt: skip
+
+#: Of a mark.
+_READ: Final = (
+    *STEP, "steps", "rank", "at", "name", "seconds", "value", "source", "line", "pattern",
 )  # fmt: skip
 
 COUNTABLE: Final = 2.0**53  #: beyond, a float tells no whole numbers apart
@@ -63,7 +69,7 @@ def steps(
     recorded: bool = False,
     counted: bool = False,
     times: pd.DataFrame | None = None,
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, pd.Series[float]]:
     """One row per (segment, engine, step) that a mark or the timers of a step close.
 
     `seconds` is one optimizer step, known in one way for all steps of a segment and engine,
@@ -78,10 +84,12 @@ def steps(
     unseparated. `recorded`: a recording saw every collective. `counted`: steps are counted
     records, so that the clock between two tells nothing of one step. `times`: of the steps of
     recordings (see `Recorded.times`), where `events` do not hold all of them.
+
+    With them what the timers of each step sum to on the mean rank, which may be more than the step.
     """
-    rows = of_kind(events, Kind.METRIC)
-    rows = rows[rows["step"].notna()]
-    marks = rows[rows["name"].isin(MARKS)]
+    rows = of_kind(events, Kind.METRIC, *MARKS, "overflow")[list(_READ)]
+    rows = where(rows, rows["step"].notna())
+    marks = where(rows, among(rows["name"], MARKS))
     bars = bar_seconds(events)
     if times is not None:
         marks = marks[(marks["name"] != "step_seconds") | marks["pattern"].notna()]
@@ -99,6 +107,7 @@ def steps(
     _rates(table, sums, clock, _batch_sizes(events, table, config), config)
     if not (recorded or (counted and marks["steps"].isna().any())):
         _by_the_clock(table, events)
+    told = classes.drop(columns=Class.CHECKPOINT).sum(axis=1)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
     if config.get("world_size") == 1:
@@ -115,7 +124,7 @@ def steps(
     table["bound"] = bound_of(shares, excess)
     _skips(table, rows[rows["name"] == "overflow"])
     table["warm_up"] = _warms_up(table, events, recorded=recorded)
-    return table[list(COLUMNS)]
+    return table[list(COLUMNS)], told
 
 
 def _as_marks(times: pd.DataFrame) -> pd.DataFrame:
@@ -143,24 +152,21 @@ def _values(marks: pd.DataFrame, table: pd.DataFrame) -> dict[str, Numbers]:
     The engine's own loss is that of its last step; what a framework on top prints is the
     window's mean, and wins.
     """
-    place = positions(table, marks, *STEP)
-    engine = marks["pattern"].astype("str").str.startswith("deepspeed").fillna(False)
-    order = np.lexsort((np.arange(len(marks)), -whole(marks["rank"]).clip(0), ~engine.to_numpy()))
-    marks, place = marks.iloc[order], place[order]
-    name, value = marks["name"].to_numpy(), numbers(marks["value"])
-    seconds = _mean_over_ranks(marks.assign(place=place)[name == "step_seconds"])
+    place, value = positions(table, marks, *STEP), numbers(marks["value"])
+    name, pattern = (marks[column].astype("category") for column in ("name", "pattern"))
+    engine = among(pattern, [one for one in pattern.cat.categories if one.startswith("deepspeed")])
+    rank = whole(marks["rank"]).clip(0)
+    order = np.lexsort((-rank, ~engine))
     found = {}
     for word in MARKS:
-        column = np.full(len(table), np.nan)
-        column[place[name == word]] = value[name == word]
-        found[word] = column
-    found["step_seconds"][seconds.index.to_numpy()] = seconds.to_numpy()
+        mine = order[among(name, [word])[order]]
+        found[word] = np.full(len(table), np.nan)
+        found[word][place[mine]] = value[mine]
+    mine = order[among(name, ["step_seconds"])[order]]
+    last = marks["seconds"].iloc[mine].groupby([place[mine], rank[mine]]).last()
+    mean = last.groupby(level=0).mean()
+    found["step_seconds"][mean.index.to_numpy()] = mean.to_numpy()
     return found
-
-
-def _mean_over_ranks(rows: pd.DataFrame) -> pd.Series[float]:
-    last = rows.groupby(["place", whole(known_rank(rows)["rank"])])["seconds"].last()
-    return last.groupby(level=0).mean()
 
 
 def _batch_sizes(
@@ -336,7 +342,7 @@ def whole_steps(steps_: pd.DataFrame) -> pd.DataFrame:
     is the whole step, and what the timers leave of it is `other`. Where the clock shows more time
     than both, that too belongs to the whole (see `dsprof.run.between`).
     """
-    rows = steps_[steps_["whole_seconds"].notna()]
+    rows = where(steps_, steps_["whole_seconds"].notna())
     untimed = (rows["whole_seconds"] - rows["seconds"]).clip(lower=0.0)
     scale = (rows["whole_seconds"] / rows["seconds"]).clip(upper=1.0)  # as `settle` does
     classes = rows[list(CLASSES)].mul(scale, axis=0)
@@ -382,10 +388,6 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
     table["overflow"] = rose.where(~pd.Series(printed), pd.Series(said).astype("boolean"))
 
 
-def overrun(
-    steps_: pd.DataFrame, phases: pd.DataFrame, comm: pd.DataFrame, *, recorded: bool = False
-) -> pd.DataFrame:
-    """Steps whose classes, on the mean rank, sum to more than `TOLERATED` of the step itself."""
-    classes = class_seconds(steps_[list(STEP)], phases, comm, recorded=recorded)
-    timed = classes.drop(columns=Class.CHECKPOINT).sum(axis=1)
+def overrun(steps_: pd.DataFrame, timed: pd.Series[float]) -> pd.DataFrame:
+    """Steps whose timers sum to more than `TOLERATED` of the step itself."""
     return steps_[(timed > TOLERATED * steps_["seconds"]) & (steps_["seconds_from"] != "timers")]

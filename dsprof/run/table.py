@@ -203,14 +203,23 @@ def numbers(column: pd.Series[Any]) -> Numbers:
     return column.to_numpy(np.float64, na_value=np.nan)
 
 
-def of_kind(events: pd.DataFrame, kind: str) -> pd.DataFrame:
-    return where(events, among(events["kind"], [kind]))
+def of_kind(events: pd.DataFrame, kind: str, *names: str) -> pd.DataFrame:
+    """The events of a kind, or those that have one of `names`."""
+    wanted = among(events["kind"], [kind])
+    return where(events, wanted & among(events["name"], names) if names else wanted)
+
+
+_FEW: Final = 8  #: words that are sooner compared one by one than looked up for each row
 
 
 def among(column: pd.Series[Any], words: Iterable[str]) -> npt.NDArray[np.bool_]:
     """Which rows of a column of categories hold one of `words`."""
-    wanted = np.append(column.cat.categories.isin(list(words)), False)  # -1: no word
-    found: npt.NDArray[np.bool_] = wanted[column.cat.codes.to_numpy()]
+    wanted, codes = column.cat.categories.isin(list(words)), column.cat.codes.to_numpy()
+    if np.count_nonzero(wanted) > _FEW:
+        return np.asarray(np.append(wanted, False)[codes])  # -1: no word
+    found = np.zeros(len(codes), bool)
+    for code in np.flatnonzero(wanted).tolist():
+        found |= codes == code
     return found
 
 

@@ -37,9 +37,11 @@ def cut_short(events: pd.DataFrame, _: Source) -> tuple[pd.DataFrame, Repair | N
 def cut_head(events: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, Repair | None]:
     """A step within which a log begins lacks the timers printed before: they would read 0."""
     first = _first_steps(events)
+    if not len(first):
+        return events, None
     timed = (events["kind"] == Kind.PHASE) & events["seconds"].notna()
     rows = where(events, timed & among(events["timers"], source.flavours))
-    if not len(first) or not len(rows):
+    if not len(rows):
         return events, None
     rows = of_finished_steps(_in_words(rows, source), events, source.flavours)
     lacking = pd.concat([_lacking(rows, *one) for one in first.itertuples(index=False)])
@@ -56,7 +58,8 @@ def cut_head(events: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, Repair
 def _first_steps(events: pd.DataFrame) -> pd.DataFrame:
     """Segment, engine and step that a source begins with, no line of its launch before them."""
     measured = among(events["kind"], [Kind.METRIC, Kind.PHASE])
-    first = where(events, ~measured | events["step"].notna()).drop_duplicates("source")
+    told = events[[*_LINE[:3], "source", "kind"]]
+    first = where(told, ~measured | events["step"].notna()).drop_duplicates("source")
     return _distinct(first[among(first["kind"], [Kind.METRIC, Kind.PHASE])], *_LINE[:3])
 
 

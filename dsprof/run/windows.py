@@ -72,7 +72,7 @@ def _prints(events: pd.DataFrame, rows: pd.DataFrame, source: Source) -> pd.Data
     covered = phases(near.assign(steps=1), source.flavours)
     place = positions(table, covered, *STEP)
     table["total"] = np.bincount(place, numbers(covered["self_seconds"]), len(table))
-    marks = of_kind(near, Kind.METRIC)
+    marks = of_kind(near, Kind.METRIC, "step_seconds", "communication_percent")
     table["seconds"] = _told(table, marks, "step_seconds", "seconds")
     table["percent"] = _told(table, marks, "communication_percent", "value")
     comms = rows[rows["name"] == "comms"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dsprof.events import COLUMNS
-from dsprof.run.table import frame_of, keys, positions, tidy, within
+from dsprof.run.table import among, frame_of, keys, of_kind, positions, tidy, within
 
 
 def test_columns_that_are_not_there_are_missing() -> None:
@@ -49,6 +49,22 @@ def test_rows_that_agree_share_a_key_and_missing_agrees_with_missing() -> None:
     frame = tidy(pd.DataFrame({"step": [5, None, 5, None], "rank": [0, 1, 0, 1]}))
     code = keys(frame, "step", "rank")
     assert code[0] == code[2] != code[1] == code[3]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 8, 9, 40])
+def test_rows_that_hold_one_of_few_or_many_words_are_found(count: int) -> None:
+    names = [f"timer{n % 37}" for n in range(100)] + [None]
+    words = [f"timer{n}" for n in range(count)]
+    column = tidy(pd.DataFrame({"name": names}))["name"]
+    assert among(column, words).tolist() == [name in words for name in names]
+
+
+def test_events_of_a_kind_may_be_asked_for_by_name() -> None:
+    kinds, names = ["metric", "phase", "metric", "metric"], ["loss", "loss", "lr", None]
+    events = tidy(pd.DataFrame({"kind": kinds, "name": names}))
+    assert of_kind(events, "metric").index.tolist() == [0, 2, 3]
+    assert of_kind(events, "metric", "loss", "grad_norm").index.tolist() == [0]
+    assert of_kind(events, "metric", "grad_norm").empty
 
 
 @pytest.mark.parametrize("steps", [[2], [1, 3], [2, 3, 9], [], [9]])
