@@ -286,7 +286,7 @@ def _mixed(facts: Facts, reason: str) -> Finding | None:
         title=f"{format_share(facts.share(seconds) or 0.0)} of a step {_together(reason)}: "
         f"this {_source(facts)} cannot tell how much of each" + _at_least(facts),
         summary=f"{', '.join(table.index[:3])} take {format_seconds(seconds)} per step "
-        f"({facts.windows}), and {reason}: "
+        f"({facts.windows}). {reason[:1].upper()}{reason[1:]}: "
         "whether the run is bound by compute or communication is unknown."
         + ("" if facts.run.is_recording else _WOULD_TELL),
         phase=first_of(table),
@@ -318,7 +318,7 @@ def _together(reason: str) -> str:
 
 def _at_least(facts: Facts) -> str:
     share = facts.share(facts.least_communication)
-    return "" if share is None else f"; at least {format_share(share)} more is communication"
+    return "" if share is None else f"; beside it, at least {format_share(share)} is communication"
 
 
 def _comms_logger(facts: Facts) -> tuple[Advice, ...]:

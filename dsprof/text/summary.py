@@ -54,7 +54,7 @@ def _step(seen: Overview, *, blocks: bool) -> list[RenderableType]:
         return []
     of = words.steps_by(seen.averaged, seen.seconds_from)
     mean = f"{format_seconds(seen.seconds)}, {'mean of ' if seen.averaged > 1 else ''}{of}"
-    mean += ", without the first step (warm-up)" if seen.warm_up else ""
+    mean += ", without the first step, a warm-up" if seen.warm_up else ""
     if not seen.classes:
         return section("One step", mean, say("No timer says where it goes.", QUIET))
     return section(

@@ -103,7 +103,7 @@ def test_of_two_engines_the_one_that_takes_most_is_judged_and_named() -> None:
     assert engines(run.steps) == pytest.approx({1: 0.43, 0: 0.13})
     found = next(one for one in run.findings if one.rule == "optimizer-bound")
     assert found.share == pytest.approx(0.4 / 0.43)
-    assert "of engine 1 alone, without the first step (warm-up)" in found.summary
+    assert "of engine 1 alone, without the first step, a warm-up" in found.summary
 
 
 def test_one_engine_needs_no_name() -> None:

@@ -57,7 +57,7 @@ def test_zero_3_timers_are_unknown_and_name_the_logger_that_would_tell() -> None
     assert "computation and communication together" in found.title
     assert "bound by compute or communication is unknown" in found.summary
     assert found.title.startswith("85 % of a step is computation and communication together")
-    assert found.title.endswith("at least 10 % more is communication")
+    assert found.title.endswith("; beside it, at least 10 % is communication")
     assert (found.share, found.seconds_per_step) == (None, None)  # what is unknown has no price
     assert found.advice[0].setting == "comms_logger.enabled"
     assert "healthy" not in rules(run)
@@ -211,5 +211,6 @@ def test_several_ranks_are_spoken_of_only_where_they_are_told() -> None:
     one_rank = run_of(steps(9, alike, 0.5))
     several = run_of(steps(9, alike, 0.5), world_size=4)
     assert "if there are several ranks" in one(one_rank, "unaccounted-time").title
-    assert "how many ranks there are is not told" in one(one_rank, "unaccounted-time").summary
+    said = one(one_rank, "unaccounted-time").summary
+    assert "). No timer shows communication, and how many ranks there are is not told: " in said
     assert "the communication of several ranks" in one(several, "unaccounted-time").title
