@@ -13,7 +13,8 @@ COLUMNS: Final = (
     "segment",  # which launch: a restart or an appended run opens the next one
     "engine",  # 0 unless several engines share the run (actor, critic)
     "step",  # optimizer step, missing if none
-    "steps",  # how many optimizer steps the row sums over; missing for one micro-batch or no step
+    "steps",  # how many optimizer steps, up to `step`, the row sums over, or one of which a logged
+    # call is of; missing for one micro-batch or no step
     "rank",
     "host",
     "at",  # UTC if the source says so, else the log's own clock

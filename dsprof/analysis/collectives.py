@@ -95,12 +95,14 @@ def told_once(comm: pd.DataFrame) -> pd.DataFrame:
 def covered_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> int | None:
     """Optimizer steps over which `comm` sums; None if no step is known.
 
-    Single calls belong to steps; a summary table sums since the start of the process.
+    Single calls belong to the steps up to the mark behind them; a summary table sums since
+    the start of the process.
     """
     known = where(comm, comm["step"].notna())
     if len(comm) and not comm["total"].astype(bool).any():
         stretches = runs(plain(known["segment"]), plain(known["step"]))
-        covered = len(known[["segment", "step"]].iloc[stretches].drop_duplicates())
+        marks = known[["segment", "step", "steps"]].iloc[stretches]
+        covered = int(marks.drop_duplicates(["segment", "step"])["steps"].sum())
     elif len(known):
         covered = int(known.groupby("segment")["step"].max().sum())
     else:

@@ -206,7 +206,8 @@ def comm_of(run: Run) -> list[CommRow]:
     calls = told_once(run.comm)
     if calls.empty:
         return []
-    visits = max(1, len(calls[["segment", "step", "rank"]].drop_duplicates()))
+    told = calls[["segment", "step", "rank", "steps"]].drop_duplicates(["segment", "step", "rank"])
+    visits = max(1, int(told["steps"].fillna(1).sum()))
     link = number(run.meta.get("link_bytes_per_second"))
     groups = calls.assign(op=calls["op"].astype("str"), count=calls["count"].astype("float64"))
     rows = [

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from dsprof.events import Kind
 from dsprof.grammar import Grammar, Pattern, TimerFlavour
 
 NONE: Final = -1
@@ -46,6 +47,7 @@ class Kinds:
     leads: np.ndarray  # a mark that stands before the closing line of its step
     starts: np.ndarray  # a launch begins
     stepped: np.ndarray  # shows that steps were made
+    calls: np.ndarray  # tells of communication by itself, not in a timer
     failed: np.ndarray  # shows that a launch went wrong
     sums: np.ndarray  # 0 nothing, 1 one step, 2 a window
 
@@ -85,6 +87,7 @@ class Kinds:
             leads=own & per_pattern(lambda p: p.id.partition(".")[0] in homes),
             starts=per_pattern(lambda p: p.starts),
             stepped=own | (timer & ~once) | per_pattern(lambda p: p.place == "after"),
+            calls=per_pattern(lambda p: any(row.kind == Kind.COMM for row in p.rows)),
             failed=per_pattern(_goes_wrong),
             sums=sums,
         )

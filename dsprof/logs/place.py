@@ -50,8 +50,10 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
     for inside, unknown in zip(launches, records, strict=True):
         _place_launch(inside, kinds, own, source, placed)
         placed.counted |= _is_counted(inside, kinds, source, own)
-        if unknown:
-            steps[inside[kinds.own[inside]]] = NONE  # nobody knows how many each stands for
+        if unknown:  # nobody knows how many steps each record stands for
+            steps[inside[kinds.own[inside]]] = NONE
+            if not kinds.end[inside].any():
+                _forget(inside[kinds.calls[inside]], placed)
     told = (source.step > 0) & ~kinds.own  # names a step without being printed at its end
     placed.step[told] = source.step[told]
     return placed
@@ -90,6 +92,7 @@ def _place_launch(
         mine = before if closing is ranks[0] else before[who[before] == who[closing[-1]]]
         closes = np.sort(np.concatenate([births, closing if len(closing) else real]))
         _take_next(mine, closes, placed, open_end=bool(len(closing)))
+        _spread(mine[kinds.calls[mine]], closes, kinds, placed)
     _take_last(inside[kinds.after[inside]], real, placed)
     placed.steps[inside[kinds.sums[inside] == 1]] = 1
     _take_windows(inside[kinds.sums[inside] == 2], real, placed)
@@ -212,6 +215,25 @@ def _take_next(records: np.ndarray, closing: np.ndarray, placed: Placed, *, open
     last = placed.step[closing[-1]]
     if open_end and last > 0:  # a step that the log does not see the end of
         placed.step[records[~inside]] = last + 1
+
+
+def _spread(calls: np.ndarray, closing: np.ndarray, kinds: Kinds, placed: Placed) -> None:
+    """Calls are of all the steps since the closing line before; of none that is known, where
+    nobody knows how many those are."""
+    closing = closing[placed.step[closing] > 0]
+    calls = calls[placed.step[calls] > 0]
+    calls = calls[calls < closing.max(initial=NONE)]
+    if not len(calls):
+        return
+    spans = _windows(placed.step[closing], placed.engine[closing])
+    first = (placed.step[closing] == 1) | (kinds.sums[closing] == 1)
+    spans = np.where((spans < 0) & first, 1, spans)
+    placed.steps[calls] = spans[np.searchsorted(closing, calls)]
+    _forget(calls[placed.steps[calls] < 0], placed)
+
+
+def _forget(records: np.ndarray, placed: Placed) -> None:
+    placed.step[records] = placed.steps[records] = NONE
 
 
 def _take_last(records: np.ndarray, real: np.ndarray, placed: Placed) -> None:

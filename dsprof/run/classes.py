@@ -118,12 +118,13 @@ def _sum(place: Codes, seconds: Numbers | None, ranks: Numbers) -> Numbers:
 
 
 def _moved(table: pd.DataFrame, comm: pd.DataFrame) -> pd.DataFrame:
-    """Seconds that trustworthy single calls spent moving data: collectives and waits."""
+    """Seconds of one step that trustworthy single calls spent moving data or waiting."""
     single = ~comm["total"] & comm["suspect"].isna() & comm["seconds"].notna()
     calls = comm[single & comm["step"].notna()]
     place = positions(table, calls, *STEP)
     calls, place = calls[place >= 0], place[place >= 0]
     exposed = numbers(calls["exposed_seconds"].fillna(calls["seconds"]))
+    exposed = exposed / numbers(calls["steps"])
     ranks = ranks_of(place, calls, len(table))
     p2p = calls["op"].isin(P2P).to_numpy()
     gathers = calls["op"].astype("str").str.contains("gather").fillna(False).to_numpy(bool)

@@ -18,7 +18,7 @@ from dsprof.events import Kind
 from dsprof.run.table import Numbers, among, keys, numbers, of_kind
 
 COLUMNS: Final = (
-    "segment", "engine", "step", "rank", "op", "group", "bytes", "count", "seconds",
+    "segment", "engine", "step", "steps", "rank", "op", "group", "bytes", "count", "seconds",
     "exposed_seconds", "algbw", "busbw", "suspect", "total", "source", "line",
 )  # fmt: skip
 
@@ -45,6 +45,7 @@ def comm(
     `bytes` is S of one call as the source logs it, `seconds` all `count` calls together.
     `algbw` and `busbw` are bytes per second, NaN where the ranks of the group are unknown.
     `exposed_seconds` is what the compute stream waited; only recordings measure it.
+    `steps`: how many optimizer steps, up to its `step`, a call may be of.
     `calls`: those of recordings inside steps, where `events` do not hold all of them.
     """
     rows = of_kind(events, Kind.COMM)
@@ -57,6 +58,7 @@ def comm(
     found = rows[["segment", "engine", "step", "rank", "bytes", "seconds", "source", "line"]]
     found = found.assign(
         op=rows["name"],
+        steps=rows["steps"].fillna(1).mask(total),
         group=rows["text"].where(recorded),
         count=rows["count"].fillna(1),
         exposed_seconds=rows["value"].where(recorded),
@@ -74,7 +76,7 @@ def _joined(found: pd.DataFrame, calls: pd.DataFrame | None) -> pd.DataFrame:
     if calls is None:
         return found
     nothing = pd.Categorical.from_codes(np.full(len(calls), -1, np.int8), pd.Index([], dtype="str"))
-    calls = calls.assign(total=False, suspect=nothing)
+    calls = calls.assign(total=False, suspect=nothing, steps=np.int8(1))
     if found.empty:
         return calls
     words = dict.fromkeys(("op", "group", "source", "suspect"), "str")

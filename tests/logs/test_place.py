@@ -9,6 +9,7 @@ from tests.logs.reading import PFX, STEP, read, rows
 LAUNCH = b"[2024-03-15 13:00:00,000] [INFO] [runner.py:568:main] cmd = "
 LAUNCH += b"/usr/bin/python3 -u -m deepspeed.launcher.launch --world_info=e30= train.py\n"
 MICRO = PFX + b"time (ms) | fwd_microstep: %d.00 | bwd_microstep: 2.00 | step_microstep: 1.00\n"
+CALL = PFX + b"comm op: all_reduce | time (ms): 2.00 | msg size: 1.0 MB | algbw (Gbps): 4.19\n"
 GLOBAL = PFX + b"time (ms) | fwd: %d.00 | bwd: 20.00 | step: 3.00\n"
 PIPE = PFX + b"steps: %d loss: 2.50 iter time (s): 1.500 samples/sec: 10.0\n"
 WINDOW = (
@@ -281,3 +282,39 @@ def test_bars_of_another_loop_do_not_number_records_beside_step_lines() -> None:
     """Four micro-batches a step: the bar is not the optimizer's count."""
     text = b"".join(_beside(4 * n) + mark(n) for n in (10, 20, 30))
     assert [row["step"] for row in rows(text, name="loss")] == [10, 20, 30]
+
+
+def spans(text: bytes) -> list[tuple[int | None, int | None]]:
+    return [(row["step"], row["steps"]) for row in rows(text, kind="comm")]
+
+
+def test_calls_between_two_marks_are_of_as_many_steps_as_lie_between_them() -> None:
+    text = b"".join(CALL * 10 + mark(n) for n in (10, 20, 30))
+    assert spans(text) == [(n, 10) for n in (10, 20, 30) for _ in range(10)]
+
+
+def test_calls_between_timer_lines_of_each_step_are_of_one_step_however_rare_the_marks() -> None:
+    text = b"".join(CALL + (mark(n) if n % 2 == 0 else b"") + GLOBAL % n for n in range(1, 5))
+    assert spans(text) == [(n, 1) for n in range(1, 5)]
+
+
+def test_calls_before_timers_that_sum_over_a_window_are_of_its_steps() -> None:
+    text = b"".join(CALL * 3 + PIPE % n + WINDOW for n in (3, 6, 9))
+    assert spans(text) == [(n, 3) for n in (3, 6, 9) for _ in range(3)]
+
+
+def test_calls_before_the_only_mark_are_of_no_step_unless_it_is_the_first() -> None:
+    assert spans(CALL * 2 + mark(10)) == [(None, None)] * 2
+    assert spans(CALL + mark(1)) == [(1, 1)]
+    assert spans(CALL + GLOBAL % 7) == [(1, 1)]
+
+
+def test_calls_of_set_up_are_of_no_step() -> None:
+    assert spans(CALL + mark(0) + CALL + mark(10) + mark(20)) == [(None, None), (10, 10)]
+
+
+def test_calls_before_records_that_were_counted_are_of_no_step() -> None:
+    """Nobody knows how many steps lie between two of them; timer lines do tell."""
+    record = b"{'loss': 1.5, 'learning_rate': 0.1, 'epoch': 0.5}\n"
+    assert spans((CALL + record) * 3) == [(None, None)] * 3
+    assert spans((CALL + GLOBAL % 7 + record) * 3) == [(1, 1), (2, 1), (3, 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dsprof.run import Run, from_events
@@ -76,3 +77,9 @@ def test_a_recording_tells_group_and_exposed_time() -> None:
     logged = run_of(call("all_reduce", text="some_function")).comm
     assert logged["group"].isna().all()
     assert np.isnan(logged["exposed_seconds"][0])
+
+
+def test_a_call_is_of_as_many_steps_as_lie_between_the_marks_around_it() -> None:
+    table = call("all_reduce", pattern="deepspeed_comms.summary", step=10)
+    comm = run_of(call("all_reduce", step=10, steps=10), call("broadcast", step=11), table).comm
+    assert comm["steps"].tolist() == [10, 1, pd.NA]

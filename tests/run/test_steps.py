@@ -209,6 +209,15 @@ def test_logged_calls_beside_the_timers_count_in_what_exceeds_the_step() -> None
     assert "phases-exceed-step" in run.repairs["name"].tolist()
 
 
+def test_calls_of_ten_steps_before_one_mark_count_in_each_of_them_by_a_tenth() -> None:
+    call = {"kind": "comm", "name": "all_reduce", "step": 10, "steps": 10, "rank": 0,
+            "bytes": 1024.0, "count": 1, "seconds": 0.1,
+            "pattern": "deepspeed_comms.op"}  # fmt: skip
+    step = only(run_of(metric("step_seconds", 10, 0.4), *[call] * 10))
+    assert step["communication"] == pytest.approx(0.1)
+    assert step["communication_share"] == pytest.approx(0.25)
+
+
 def test_a_pause_of_hours_by_the_clock_is_no_step_and_is_named() -> None:
     clocks = ["10:00:00", "10:00:02", "10:00:04", "20:00:04", "20:00:06", "20:00:08"]
     marks = [

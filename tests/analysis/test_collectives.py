@@ -1,0 +1,38 @@
+"""What sums over calls are of one step."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from dsprof.analysis.collectives import covered_steps, per_step
+
+
+def calls(*rows: dict[str, object]) -> pd.DataFrame:
+    base = {"segment": 0, "engine": 0, "step": 1, "steps": 1, "rank": 0, "total": False}
+    return pd.DataFrame([base | row for row in rows])
+
+
+STEPS = pd.DataFrame({"segment": [0, 0], "engine": [0, 0], "step": [10, 20]})
+
+
+def test_calls_cover_as_many_steps_as_their_marks_stand_for() -> None:
+    told = calls(*[{"step": 10, "steps": 10}] * 3, *[{"step": 20, "steps": 10}] * 3)
+    assert covered_steps(told, STEPS) == 20
+    assert per_step(told, STEPS) == pytest.approx(1 / 20)
+
+
+def test_steps_that_are_all_marked_count_once_each_and_in_each_launch() -> None:
+    told = calls({"step": 1}, {"step": 1, "rank": 1}, {"step": 2}, {"segment": 1})
+    assert covered_steps(told, STEPS) == 3
+    assert per_step(told, STEPS) == pytest.approx(1 / 6)
+
+
+def test_a_table_covers_all_steps_since_the_start() -> None:
+    assert covered_steps(calls({"step": 20, "steps": pd.NA, "total": True}), STEPS) == 20
+    assert covered_steps(calls({"step": pd.NA, "total": True}), STEPS) == 20
+
+
+def test_calls_of_no_step_cover_none() -> None:
+    assert covered_steps(calls({"step": pd.NA}), STEPS) is None
+    assert per_step(calls({"step": pd.NA}), STEPS) is None
