@@ -128,7 +128,7 @@ def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
     """The mean step of `steps` (as `main_steps` gives them); None if no step has a time."""
     if steps.empty:
         return None
-    told = _told_alike(steps)
+    told = told_alike(steps)
     known = [name for name in CLASSES if told[name].notna().any()]
     return Breakdown(
         seconds=float(told["seconds"].mean()),
@@ -140,7 +140,7 @@ def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
     )
 
 
-def _told_alike(steps: pd.DataFrame) -> pd.DataFrame:
+def told_alike(steps: pd.DataFrame) -> pd.DataFrame:
     """The steps of which the same classes are known, as of most: a mean over steps that lack a
     class would count it as nothing there. All steps, if none of them is divided."""
     known = steps[list(CLASSES)].notna()

@@ -12,6 +12,7 @@ from dsprof.analysis.breakdown import (
     breakdown_of,
     leaves_out_first,
     main_steps,
+    told_alike,
 )
 from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.stated import Bar, Training, bar, training
@@ -27,7 +28,7 @@ class Overview:
 
     Means, median and `p95` are over the launch and engine that took most time, its first row
     left out where there are enough, and of the rest those that say how long a whole step took
-    where some do: `averaged` rows of `rows` in all.
+    where some do, in the classes that most of them tell: `averaged` rows of `rows` in all.
     """
 
     rows: int
@@ -57,7 +58,7 @@ class Overview:
 
 def overview(run: Run) -> Overview:
     steps = run.steps
-    main = main_steps(steps)
+    main = told_alike(main_steps(steps))
     rates = _rated(steps, main)
     mean = breakdown_of(main, run.phases)
     seconds = main["seconds"]

@@ -15,6 +15,7 @@ from dsprof.analysis.breakdown import (
     pipeline_phases,
 )
 from dsprof.run import Run, from_events
+from dsprof.text.overview import overview
 from tests.run.run_rows import events, grammar_with, metric, timers
 
 ENGINE: dict[str, Any] = {
@@ -78,6 +79,14 @@ def test_the_first_print_of_a_window_holds_the_first_step_and_that_of_a_later_la
     assert len(main_steps(run_of(*windows).steps)) == 7
     resumed = [row | {"segment": 1} for n in range(8) for row in timers("zero", 300 + n, **ENGINE)]
     assert len(main_steps(run_of(resumed).steps)) == 7
+
+
+def test_a_mean_says_how_many_steps_it_is_of_and_its_median_is_of_the_same() -> None:
+    whole = [metric("step_seconds", n, 3.0 if n == 33 else 2.0) for n in range(30, 34)]
+    run = run_of(whole, *(timers("zero", n, **ENGINE) for n in range(30, 33)))
+    told = overview(run)
+    assert (told.rows, told.averaged, told.seconds) == (4, 3, 2.0)
+    assert (told.median, told.p95) == (2.0, 2.0)
 
 
 def test_one_step_alone_warms_up_if_it_is_a_launch_s_first() -> None:

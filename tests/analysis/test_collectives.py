@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 import pytest
 
 from dsprof.analysis.collectives import covered_steps, per_step
 
 
-def calls(*rows: dict[str, object]) -> pd.DataFrame:
-    base = {"segment": 0, "engine": 0, "step": 1, "steps": 1, "rank": 0, "total": False}
-    return pd.DataFrame([base | row for row in rows])
+def calls(*rows: Mapping[str, object]) -> pd.DataFrame:
+    base: dict[str, object] = {
+        "segment": 0,
+        "engine": 0,
+        "step": 1,
+        "steps": 1,
+        "rank": 0,
+        "total": False,
+    }
+    return pd.DataFrame([{**base, **row} for row in rows])
 
 
 STEPS = pd.DataFrame({"segment": [0, 0], "engine": [0, 0], "step": [10, 20]})
