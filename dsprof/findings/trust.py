@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from dsprof.analysis.breakdown import only_warms_up
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import record
 from dsprof.findings.facts import (
@@ -257,6 +258,8 @@ def _unknown(facts: Facts) -> str | None:
     """Why this source cannot show a healthy run; None if it can."""
     if facts.breakdown is None:
         return NO_TIMERS
+    if only_warms_up(facts.steps):
+        return "the only step that is timed is the first of its launch, which warms up"
     if facts.seconds_of("compute") is None:
         return "compute is not timed"
     return facts.hidden_communication

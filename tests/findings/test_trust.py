@@ -122,6 +122,10 @@ def test_a_healthy_run_says_so_with_what_was_checked() -> None:
     assert "memory-pressure" in found.summary  # what was not judged is said
 
 
+def test_a_launch_s_first_step_alone_shows_no_healthy_run() -> None:
+    assert "healthy" not in rules(run_of(steps(1, WELL), world_size=2, zero_stage=1))
+
+
 def test_good_news_comes_before_details() -> None:
     busy = WELL | {"forward": 0.45, "backward_allreduce": 0.03, "optimizer_allgather": 0.0}
     run = run_of(steps(40, busy, 1.08), world_size=2, zero_stage=1)
