@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -58,21 +59,23 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     seconds = share * step if step else None
     whose = f" of engine {skips.engine}" if apart else ""
     last = f", the last {skips.streak:,} all" if 0 < skips.streak < skips.total and endless else ""
+    floor = _at_floor(facts, skips.engine if apart else None)
     return [
         Finding(
             rule="overflow-streak",
             severity=Severity.CRITICAL if going_on else Severity.WARNING,
             title=f"{skips.total:,} of {skips.of:,} steps{whose} were skipped{last}: "
-            "gradients overflowed",
+            f"gradients overflowed{_EVEN if floor else ''}",
             summary=f"{format_share(share)} of the steps{whose} so far taught the model nothing"
             + (f", {format_seconds(seconds)} of each step's time on average. " if seconds else ". ")
-            + _since_then(skips),
+            + _since_then(skips)
+            + (_NO_SCALE if floor else ""),
             share=share if seconds else None,
             seconds_per_step=seconds,
             engine=skips.engine if apart else None,
             evidence=skips.evidence,
-            advice=_scale_advice(facts, skips.at_start),
-            gain=(0.0, seconds) if seconds and going_on else None,
+            advice=_broken(facts) if floor else _scale_advice(facts, skips.at_start),
+            gain=(0.0, seconds) if seconds and going_on and not floor else None,
         )
     ]
 
@@ -111,25 +114,55 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
     lines = _overflows(facts)
     if lines.empty:
         return "no line counts skipped steps"
-    total = _lines(lines)
-    if total < OVERFLOW_STEPS:
+    total, floor = _lines(lines), _at_floor(facts)
+    if total < OVERFLOW_STEPS and not floor:
         return []
+    were = "steps were" if total > 1 else "step was"
     ends = lines.iloc[[0, -1]]
     return [
         Finding(
             rule="overflow-streak",
             severity=Severity.WARNING,
-            title=f"{total:,} steps were skipped: gradients overflowed",
-            summary="Of how many this source does not say. Medium confidence: "
-            "a few skips at the start are normal, many in a row are not.",
+            title=f"{total:,} {were} skipped: gradients overflowed{_EVEN if floor else ''}",
+            summary="Of how many this source does not say."
+            + (
+                f"{_NO_SCALE} Medium confidence: the source does not tell whether it goes on."
+                if floor
+                else _FEW_ARE_NORMAL
+            ),
             evidence=tuple(
                 row_evidence(row, str(row["text"]) if pd.notna(row["text"]) else "overflow")
                 for _, row in ends.iterrows()
             ),
-            advice=_scale_advice(facts, _could_be_start(lines, total)),
+            advice=_broken(facts) if floor else _scale_advice(facts, _could_be_start(lines, total)),
             confidence="medium",
         )
     ]
+
+
+_FEW_ARE_NORMAL: Final = (
+    " Medium confidence: a few skips at the start are normal, many in a row are not."
+)
+_EVEN: Final = " even at loss scale 1"
+_NO_SCALE: Final = " The scale cannot go lower: no other one at the start would help."
+_ATTEMPTED: Final = re.compile(r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?)(?:,|$)")
+
+
+def _at_floor(facts: Facts, engine: int | None = None) -> bool:
+    """Whether the last overflow whose scale is told was at 1 or below: nothing was scaled."""
+    lines = _overflows(facts)
+    lines = lines if engine is None else lines[lines["engine"] == engine]
+    scales = lines["text"].astype("string").str.extract(_ATTEMPTED)[0].dropna()
+    return len(scales) > 0 and float(scales.iloc[-1]) <= 1
+
+
+def _broken(facts: Facts) -> tuple[Advice, ...]:
+    """Gradients that are not finite although nothing scales them."""
+    why = "gradients are not finite even at loss scale 1: find the first inf or nan"
+    return (
+        Advice("model and data", "", "check both", why),
+        *bf16(facts, "if fp16's range is too small for this model: that of fp32"),
+    )
 
 
 def _could_be_start(lines: pd.DataFrame, total: int) -> bool | None:

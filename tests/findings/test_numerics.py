@@ -177,3 +177,34 @@ def test_of_several_engines_the_one_that_skips_most_is_told() -> None:
     ]
     found = one(run_of(rows), "overflow-streak")
     assert found.title == "10 of 20 steps of engine 1 were skipped: gradients overflowed"
+
+
+def overflow_at(scale: str, step: int | None = None, **more: object) -> dict[str, object]:
+    said = f"Attempted loss scale: {scale}, reducing to {scale}"
+    return metric("overflow", step, 1.0, text=said, **more)
+
+
+def test_a_scale_at_its_floor_is_not_advised_to_start_lower() -> None:
+    rows = [overflow_at("1", step) for step in range(1, 31)]
+    rows += [metric("step_seconds", step, 1.0) for step in range(1, 31)]
+    found = one(run_of([*rows, *skipped(*((step, step) for step in range(1, 31)))]), _STREAK)
+    assert found.title == "30 of 30 steps were skipped: gradients overflowed even at loss scale 1"
+    assert [advice.setting for advice in found.advice] == ["model and data", "bf16.enabled"]
+    assert found.gain is None
+
+
+def test_overflows_at_the_floor_of_a_log_without_steps_are_no_matter_of_the_scale() -> None:
+    moments = [{"at": pd.Timestamp("2021-11-27") + second * _SECOND} for second in range(4)]
+    found = one(run_of([overflow_at("1", **moment) for moment in moments]), _STREAK)
+    assert found.title == "4 steps were skipped: gradients overflowed even at loss scale 1"
+    assert "at the start are normal" not in found.summary
+    assert found.advice[0].setting == "model and data"
+
+
+def test_one_overflow_at_the_floor_is_told_and_one_above_it_is_not() -> None:
+    at_floor = one(run_of([overflow_at("1.0")]), _STREAK)
+    assert at_floor.title.startswith("1 step was skipped")
+    assert silent(run_of([overflow_at("2")]), _STREAK)
+
+
+_STREAK = "overflow-streak"
