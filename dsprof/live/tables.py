@@ -113,10 +113,10 @@ def _late_by(own: pd.Series[float], waits: pd.Series[float]) -> dict[int, float]
     if len(own) < 2:
         return {}
     if (waits > 0).any():
-        late = waits.quantile(0.5, interpolation="higher") - waits
+        late = -(waits - float(waits.quantile(0.5, interpolation="higher")))
     else:
-        late = own - own.quantile(0.5, interpolation="lower")
-    return {int(rank): float(seconds) for rank, seconds in late.items()}
+        late = own - float(own.quantile(0.5, interpolation="lower"))
+    return {int(str(rank)): float(seconds) for rank, seconds in late.items()}
 
 
 def _rank_row(rank: int, host: str, process: Process | None, means: _MeanSteps) -> RankRow:

@@ -27,8 +27,8 @@ def section_of(name: str) -> Section:
 def with_calls(*rows: Mapping[str, Any]) -> Run:
     """A run of 40 steps with these rows of communication."""
     base: dict[str, Any] = {
-        "segment": 0, "engine": 0, "step": 40, "steps": 1, "rank": 0, "op": "all_reduce", "group": None,
-        "bytes": MIB, "count": 1, "seconds": 0.1, "exposed_seconds": float("nan"),
+        "segment": 0, "engine": 0, "step": 40, "steps": 1, "rank": 0, "op": "all_reduce",
+        "group": None, "bytes": MIB, "count": 1, "seconds": 0.1, "exposed_seconds": float("nan"),
         "algbw": 1e9, "busbw": 1e9, "suspect": None, "total": False, "source": "made.log",
         "line": 1,
     }  # fmt: skip
