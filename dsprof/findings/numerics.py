@@ -1,4 +1,4 @@
-"""Numbers that go wrong: overflows of fp16, losses that are none."""
+"""Steps that are skipped because fp16 gradients overflow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.run.table import of_kind
-from dsprof.units import format_count, format_seconds, format_share
+from dsprof.units import format_seconds, format_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,73 +168,6 @@ def _broken(facts: Facts) -> tuple[Advice, ...]:
 def _could_be_start(lines: pd.DataFrame, total: int) -> bool | None:
     """False where a numbered one of the skips comes later than skips of the start can."""
     return False if lines["step"].gt(total).any() else None
-
-
-def nan_loss(facts: Facts) -> list[Finding] | str:
-    """A loss, gradient norm or the like is not a number."""
-    events = facts.run.told
-    losses = of_kind(events, Kind.METRIC, "loss", "grad_norm")
-    problems = facts.run.problems[facts.run.problems["kind"] == "nan"]
-    counted = of_kind(events, Kind.METRIC, "nan_window")
-    counted = counted[counted["value"].gt(0)]
-    if losses.empty and problems.empty and counted.empty:
-        return "no line shows a loss or a gradient norm"
-    bad = losses[~np.isfinite(losses["value"])]
-    bad = bad[~_skipped_there(facts, bad)]
-    rows = pd.concat([bad, counted]).sort_values("line", kind="stable")
-    if rows.empty and problems.empty:
-        return []
-    return [_not_a_number(facts, rows, problems, bad)]
-
-
-def _not_a_number(
-    facts: Facts, rows: pd.DataFrame, problems: pd.DataFrame, bad: pd.DataFrame
-) -> Finding:
-    steps = pd.concat([rows["step"], problems["step"]]).dropna()
-    first = whole(steps.min()) if len(steps) else None
-    said = sorted({str(name).replace("grad_norm", "gradient norm") for name in bad["name"]})
-    names = " and ".join(said) or "loss"
-    recovered = first is not None and _finite_after(facts, int(steps.max()))
-    since = f" at step {first:,}" if first is not None else ""
-    return Finding(
-        rule="nan-loss",
-        severity=Severity.WARNING if recovered else Severity.CRITICAL,
-        title=f"The {names} {'are' if len(said) > 1 else 'is'} not finite{since}",
-        summary=(
-            f"That holds for {format_count(steps.nunique())} of the printed steps; later ones are "
-            "finite again."
-            if recovered
-            else "No finite value follows: what was trained from here on is lost."
-        ),
-        steps=None if first is None else (first, int(steps.max())),
-        evidence=tuple(
-            row_evidence(row, f"{row['name']}{_at_step(row)}: {row['value']}")
-            for _, row in rows.head(3).iterrows()
-        )
-        + tuple(row_evidence(row, str(row["text"])) for _, row in problems.head(2).iterrows()),
-        advice=(
-            *change(facts, "gradient_clipping", "1.0", "tames outliers"),
-            Advice(
-                "learning rate, warm-up", "", "lower, longer", "the usual cause at an early step"
-            ),
-            *bf16(facts, "same range as fp32: no overflow of activations"),
-        ),
-    )
-
-
-def _at_step(row: pd.Series[Any]) -> str:
-    return f" at step {int(row['step']):,}" if pd.notna(row["step"]) else ""
-
-
-def _finite_after(facts: Facts, step: int) -> bool:
-    later = facts.run.steps[facts.run.steps["step"] > step]
-    return bool(np.isfinite(later["loss"]).any())
-
-
-def _skipped_there(facts: Facts, rows: pd.DataFrame) -> np.ndarray:
-    """A gradient norm of inf at a skipped step is the loss scaler at work."""
-    over = facts.run.steps[facts.run.steps["overflow"].fillna(False).astype(bool)]
-    return np.asarray((rows["name"] == "grad_norm") & rows["step"].isin(over["step"]))
 
 
 def _skips(facts: Facts) -> Skips | None:

@@ -99,6 +99,11 @@ OVERFLOW_CRITICAL: Final = 0.25
 #: Steps up to the last one, all skipped: no scale is found any more.
 OVERFLOW_STREAK: Final = 10
 
+#: Records after one that is not finite, none of them finite: what is trained from there is lost.
+LOST_RECORDS: Final = 5
+#: Training has hardly begun up to this step.
+EARLY_STEP: Final = 1000
+
 SPIKE_RATIO: Final = 1.5
 SPIKES_WARNING: Final = 0.05
 SPIKES_CRITICAL: Final = 0.15

@@ -179,7 +179,7 @@ def test_of_several_engines_the_one_that_skips_most_is_told() -> None:
     assert found.title == "10 of 20 steps of engine 1 were skipped: gradients overflowed"
 
 
-def overflow_at(scale: str, step: int | None = None, **more: object) -> dict[str, object]:
+def overflow_at(scale: str, step: int | None = None, **more: pd.Timestamp) -> dict[str, object]:
     said = f"Attempted loss scale: {scale}, reducing to {scale}"
     return metric("overflow", step, 1.0, text=said, **more)
 
@@ -194,8 +194,8 @@ def test_a_scale_at_its_floor_is_not_advised_to_start_lower() -> None:
 
 
 def test_overflows_at_the_floor_of_a_log_without_steps_are_no_matter_of_the_scale() -> None:
-    moments = [{"at": pd.Timestamp("2021-11-27") + second * _SECOND} for second in range(4)]
-    found = one(run_of([overflow_at("1", **moment) for moment in moments]), _STREAK)
+    moments = [pd.Timestamp("2021-11-27") + second * _SECOND for second in range(4)]
+    found = one(run_of([overflow_at("1", at=moment) for moment in moments]), _STREAK)
     assert found.title == "4 steps were skipped: gradients overflowed even at loss scale 1"
     assert "at the start are normal" not in found.summary
     assert found.advice[0].setting == "model and data"
@@ -208,3 +208,43 @@ def test_one_overflow_at_the_floor_is_told_and_one_above_it_is_not() -> None:
 
 
 _STREAK = "overflow-streak"
+
+
+def test_a_loss_is_called_lost_only_where_enough_records_follow() -> None:
+    rows = [metric("loss", s, 2.0 if s < 20 else math.nan) for s in range(1, 41)]
+    lost, short = one(run_of(rows), "nan-loss"), one(run_of(rows[:21]), "nan-loss")
+    assert "None of the 20 records that follow is finite" in lost.summary
+    assert lost.confidence == "high"
+    assert "lost" not in short.summary
+    assert "ends 1 record later, not finite either" in short.summary
+    assert short.confidence == "medium"
+
+
+def test_finite_values_in_between_are_not_counted_as_lost() -> None:
+    bad = {3, 4, 5, 6, 7, 8, 9, 20}
+    rows = [metric("loss", s, math.nan if s in bad else 2.0) for s in range(1, 21)]
+    assert "The source ends with it" in one(run_of(rows), "nan-loss").summary
+
+
+def test_an_infinite_loss_at_the_end_may_be_a_skipped_step() -> None:
+    rows = [metric("loss", s, 2.0 if s < 3184 else math.inf) for s in range(3180, 3186)]
+    found = one(run_of(rows), "nan-loss")
+    assert "often a step that is skipped" in found.summary
+    assert "lost" not in found.summary
+    assert not any(advice.setting.startswith("learning rate") for advice in found.advice)
+
+
+def test_a_log_that_begins_not_finite_does_not_say_where_that_began() -> None:
+    rows = [metric("grad_norm", step, math.nan) for step in (None, 5426, 5427)]
+    found = one(run_of(rows), "nan-loss")
+    assert found.title == "The gradient norm is not finite at step 5,426, the first one shown"
+
+
+def test_bf16_is_not_advised_where_the_loss_scale_is_1_at_every_step() -> None:
+    rows = [metric(name, s, v) for s in (1, 2) for name, v in (("loss", math.nan), _UNSCALED)]
+    settings = [advice.setting for advice in one(run_of(rows), "nan-loss").advice]
+    assert "bf16.enabled" not in settings
+    assert "learning rate, warm-up" in settings
+
+
+_UNSCALED = ("loss_scale", 1.0)

@@ -1,0 +1,148 @@
+"""Losses and gradient norms that are no numbers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import Kind, Severity
+from dsprof.findings.advice import bf16, change
+from dsprof.findings.facts import Facts, row_evidence, whole
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.thresholds import EARLY_STEP, LOST_RECORDS
+from dsprof.run.table import of_kind
+from dsprof.units import format_count
+
+
+class End(NamedTuple):
+    """How a source goes on behind the first of its last values that are not finite."""
+
+    records: int  # that follow it, all of them not finite either
+    from_start: bool  # no finite value stands before the first that is none
+    infinite: bool  # each value is inf, none nan: what the loss scaler skips looks like that
+
+    @property
+    def is_lost(self) -> bool:
+        return self.records >= LOST_RECORDS
+
+
+def nan_loss(facts: Facts) -> list[Finding] | str:
+    """A loss, gradient norm or the like is not a number."""
+    events = facts.run.told
+    losses = of_kind(events, Kind.METRIC, "loss", "grad_norm")
+    problems = facts.run.problems[facts.run.problems["kind"] == "nan"]
+    counted = of_kind(events, Kind.METRIC, "nan_window")
+    counted = counted[counted["value"].gt(0)]
+    if losses.empty and problems.empty and counted.empty:
+        return "no line shows a loss or a gradient norm"
+    bad = losses[~np.isfinite(losses["value"])]
+    bad = bad[~_skipped_there(facts, bad)]
+    rows = pd.concat([bad, counted]).sort_values("line", kind="stable")
+    if rows.empty and problems.empty:
+        return []
+    return [_not_a_number(facts, rows, problems, bad, _end(losses, bad))]
+
+
+def _end(losses: pd.DataFrame, bad: pd.DataFrame) -> End:
+    """Of the values that are not always finite: the records after the last one that is."""
+    told = losses[losses["name"].isin(bad["name"])]
+    well = told.index[np.isfinite(told["value"])]
+    last = bad[bad.index > well.max()] if len(well) else bad
+    records = len(last.drop_duplicates(["source", "record"]))
+    return End(
+        records=max(0, records - 1),
+        from_start=bool(len(bad)) and not (well < bad.index.min()).any(),
+        infinite=bool(np.isinf(last["value"]).all()),
+    )
+
+
+def _not_a_number(
+    facts: Facts, rows: pd.DataFrame, problems: pd.DataFrame, bad: pd.DataFrame, end: End
+) -> Finding:
+    steps = pd.concat([rows["step"], problems["step"]]).dropna()
+    first = whole(steps.min()) if len(steps) else None
+    said = sorted({str(name).replace("grad_norm", "gradient norm") for name in bad["name"]})
+    names = " and ".join(said) or "loss"
+    recovered = first is not None and _finite_after(facts, int(steps.max()))
+    unsure = not recovered and not end.is_lost
+    return Finding(
+        rule="nan-loss",
+        severity=Severity.WARNING if recovered else Severity.CRITICAL,
+        title=f"The {names} {'are' if len(said) > 1 else 'is'} not finite{_since(first, end)}",
+        summary=(
+            f"That holds for {format_count(steps.nunique())} of the printed steps; later ones are "
+            "finite again."
+            if recovered
+            else _goes_on(end)
+        ),
+        steps=None if first is None else (first, int(steps.max())),
+        evidence=tuple(
+            row_evidence(row, f"{row['name']}{_at_step(row)}: {row['value']}")
+            for _, row in rows.head(3).iterrows()
+        )
+        + tuple(row_evidence(row, str(row["text"])) for _, row in problems.head(2).iterrows()),
+        advice=(
+            *change(facts, "gradient_clipping", "1.0", "tames outliers"),
+            *_early(first),
+            *_wider(facts),
+        ),
+        confidence="medium" if unsure else "high",
+    )
+
+
+def _goes_on(end: End) -> str:
+    """What is known of the time after, where no value is finite again."""
+    if end.is_lost:
+        return (
+            f"None of the {end.records:,} records that follow is finite: what was trained from "
+            "there on is lost."
+        )
+    follow = (
+        "The source ends with it"
+        if not end.records
+        else f"The source ends {end.records:,} record{'s' * (end.records > 1)} later, not finite "
+        "either"
+    )
+    skipped = " An infinite loss of fp16 is often a step that is skipped." if end.infinite else ""
+    return f"{follow}. Medium confidence: whether it goes on is unknown.{skipped}"
+
+
+def _since(first: int | None, end: End) -> str:
+    """From which step on; where none before it is shown, it may have begun earlier."""
+    if first is None:
+        return ""
+    return f" at step {first:,}" + (", the first one shown" if end.from_start and first > 1 else "")
+
+
+def _early(first: int | None) -> tuple[Advice, ...]:
+    """The learning rate, where training has hardly begun."""
+    if first is None or first > EARLY_STEP:
+        return ()
+    why = "the usual cause at an early step"
+    return (Advice("learning rate, warm-up", "", "lower, longer", why),)
+
+
+def _wider(facts: Facts) -> tuple[Advice, ...]:
+    """bf16 instead of fp16; a loss scale that is 1 at every step shows that fp16 is not on."""
+    scales = facts.run.steps["loss_scale"].dropna()
+    overflows = of_kind(facts.run.told, Kind.METRIC, "overflow")
+    if len(scales) and scales.eq(1).all() and overflows.empty:
+        return ()
+    return bf16(facts, "same range as fp32: no overflow of activations")
+
+
+def _at_step(row: pd.Series[Any]) -> str:
+    return f" at step {int(row['step']):,}" if pd.notna(row["step"]) else ""
+
+
+def _finite_after(facts: Facts, step: int) -> bool:
+    later = facts.run.steps[facts.run.steps["step"] > step]
+    return bool(np.isfinite(later["loss"]).any())
+
+
+def _skipped_there(facts: Facts, rows: pd.DataFrame) -> np.ndarray:
+    """A gradient norm of inf at a skipped step is the loss scaler at work."""
+    over = facts.run.steps[facts.run.steps["overflow"].fillna(False).astype(bool)]
+    return np.asarray((rows["name"] == "grad_norm") & rows["step"].isin(over["step"]))
