@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Final
 
 import pandas as pd
@@ -15,15 +17,18 @@ from dsprof.findings.facts import (
     Facts,
     first_of,
     phase_evidence,
+    whole,
 )
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, by_the_clock, mark_proof
 from dsprof.findings.thresholds import UNACCOUNTED_CRITICAL, UNACCOUNTED_WARNING, grade
 from dsprof.grammar import TimerFlavour
-from dsprof.run.versions import parse
+from dsprof.run.versions import LAST, Version, parse
 from dsprof.units import format_count, format_seconds, format_share
 
 _RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
+#: What is advised for steps_per_print: more often than that is not asked for.
+_EVERY: Final = 10
 _EVERY_PHASE = "times every phase of every rank"
 #: What a recording has no phase for is code of the script.
 _BETWEEN_PHASES: Final = (
@@ -105,7 +110,8 @@ def _no_timers(facts: Facts) -> Finding:
     known = (
         f"A step takes {format_seconds(seconds)}, but nothing says on what."
         if seconds
-        else f"Nor does this {_source(facts)} say how long a step takes."
+        else _mean_of_training(facts)
+        or f"Nor does this {_source(facts)} say how long a step takes."
     )
     return Finding(
         rule="unaccounted-time",
@@ -114,6 +120,18 @@ def _no_timers(facts: Facts) -> Finding:
         summary=known + ("" if _spoilt(facts) else _for_timers(facts)[0]),
         evidence=average_proof(facts) if seconds else (mark_proof(facts, line),),
         advice=(*_ask_for_timers(facts), *record(facts, _EVERY_PHASE)),
+    )
+
+
+def _mean_of_training(facts: Facts) -> str:
+    """The rate over all steps, where the last record of a training states one."""
+    told = facts.run.told
+    rates = told.loc[told["name"] == "train_steps_per_second", "value"].dropna()
+    if rates.empty:
+        return ""
+    return (
+        f"Over the whole training it states {rates.iloc[-1]:.3g} steps/s, but of no single step "
+        "how long it takes."
     )
 
 
@@ -192,7 +210,7 @@ def _no_steps(facts: Facts) -> list[Finding] | str:
             + _why_none(facts)
             + ("." if timed else "; timers need wall_clock_breakdown."),
             advice=(
-                *change(facts, "steps_per_print", "10", "prints steps"),
+                *_print_steps(facts),
                 *_log_level(facts),
                 *(() if timed else change(facts, "wall_clock_breakdown", "true", "prints timers")),
             ),
@@ -205,7 +223,10 @@ def _why_none(facts: Facts) -> str:
     every = facts.setting("steps_per_print") or facts.run.config.get("steps_per_print")
     if isinstance(every, int | float):
         return f"DeepSpeed prints a step every {format_count(every)} (steps_per_print)"
-    if _is_before(facts, (0, 15, 2)):
+    throughput = _throughput_every(facts)
+    if throughput is not None:
+        return f"Throughput is printed every {throughput:,} micro-steps, but no line numbers a step"
+    if _is_known(facts, lambda _, last: last < (0, 15, 2)):
         return "DeepSpeed of this version prints every tenth step unless steps_per_print is set"
     return (
         "DeepSpeed 0.15.2 and later prints steps only with steps_per_print set, 0.17.6 and later "
@@ -213,12 +234,29 @@ def _why_none(facts: Facts) -> str:
     )
 
 
-def _is_before(facts: Facts, version: tuple[int, ...]) -> bool:
-    """Whether DeepSpeed is known to be older than a version."""
-    told = facts.run.meta.get("versions", {}).get("deepspeed")
+def _print_steps(facts: Facts) -> tuple[Advice, ...]:
+    if (_throughput_every(facts) or math.inf) <= _EVERY:
+        return ()
+    return change(facts, "steps_per_print", str(_EVERY), "prints steps")
+
+
+def _throughput_every(facts: Facts) -> int | None:
+    """How many micro-steps apart lines of the throughput stand: steps_per_print, since 0.3."""
+    if not _is_known(facts, lambda first, _: first >= (0, 3, 0)):
+        return None
+    told = facts.run.told
+    turns = told[(told["name"] == "micro_step").to_numpy(dtype=bool)]
+    apart = turns.groupby(["segment", "source"])["value"].diff()
+    return whole(apart[apart > 0].median())
+
+
+def _is_known(facts: Facts, holds: Callable[[Version, Version], bool]) -> bool:
+    """Whether the oldest and the newest DeepSpeed that it may be are known, and this holds."""
     spans = str(facts.run.meta.get("version_range", "")).partition(" (")[0]
-    latest = told or ("" if spans.endswith("later") else spans.rpartition(" to ")[2])
-    return (0, 0, 0) < parse(str(latest)) < version
+    if not spans[:1].isdigit():
+        return False
+    newest = LAST if spans.endswith("later") else parse(spans.rpartition(" ")[2])
+    return holds(parse(spans.partition(" ")[0]), newest)
 
 
 _NO_STEPS_RECORDED: Final = Finding(
@@ -238,6 +276,8 @@ def _said_of_speed(facts: Facts) -> str:
         if len(told):
             rate = format_count(told.iloc[-1])
             return f"It states {words} of {rate} samples/s, last of {len(told):,}. "
+    if events.loc[events["name"] == "bar_elapsed", "seconds"].gt(0).any():
+        return "A progress bar moves; whether a turn of it is an optimizer step is not said. "
     return ""
 
 
@@ -248,8 +288,7 @@ def _has_timers(facts: Facts) -> bool:
 
 def _log_level(facts: Facts) -> tuple[Advice, ...]:
     """The setting exists since 0.19.3 only."""
-    version = parse(str(facts.run.meta.get("versions", {}).get("deepspeed", "")))
-    if version < (0, 19, 3):
+    if not _is_known(facts, lambda first, _: first >= (0, 19, 3)):
         return ()
     return change(facts, "log_level", "info", "lets the lines through")
 

@@ -71,6 +71,7 @@ STEPLESS = ["steps_per_print", "wall_clock_breakdown"]
     [
         ("", STEPLESS),
         ("0.18.2", STEPLESS),
+        ("2.1", STEPLESS),  # what 0.1 called itself, which had no log_level yet
         ("0.19.3", ["steps_per_print", "log_level", "wall_clock_breakdown"]),
     ],
 )
@@ -90,6 +91,30 @@ def test_timers_and_a_rate_without_steps_are_told_and_not_asked_for() -> None:
     assert "4,365 samples/s" in found.summary
     assert "timer lines" in found.summary
     assert "wall_clock_breakdown" not in [advice.setting for advice in found.advice]
+
+
+def test_the_mean_rate_of_a_training_is_told_where_no_step_has_a_time() -> None:
+    rate = metric("train_steps_per_second", None, 0.081)
+    found = one(run_of([metric("loss", 900, 2.0), rate]), "unaccounted-time")
+    assert found.summary.startswith("Over the whole training it states 0.081 steps/s")
+    assert "Nor does" not in found.summary
+
+
+def test_a_progress_bar_is_said_to_tell_of_speed() -> None:
+    bar = metric("bar_elapsed", None, None, seconds=40.0)
+    found = one(run_of([bar]), "unaccounted-time")
+    assert "nothing" not in found.title
+    assert "A progress bar moves" in found.summary
+
+
+@pytest.mark.parametrize(("apart", "asked"), [(10, False), (100, True)])
+def test_steps_per_print_is_not_advised_where_throughput_shows_it_is_so(
+    apart: int, asked: bool
+) -> None:
+    rows = [metric("micro_step", None, apart * turn) for turn in range(1, 6)]
+    found = one(run_of(rows, deepspeed_version="0.6.1"), "unaccounted-time")
+    assert f"printed every {apart} micro-steps" in found.summary
+    assert ("steps_per_print" in [advice.setting for advice in found.advice]) is asked
 
 
 def test_a_run_that_failed_before_its_first_step_is_not_asked_for_timers() -> None:
