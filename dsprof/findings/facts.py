@@ -27,7 +27,7 @@ from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import Class, Kind
 from dsprof.findings.finding import Evidence
-from dsprof.findings.thresholds import COMMUNICATION_SEEN, GAIN_LOW, UNACCOUNTED_WARNING
+from dsprof.findings.thresholds import COMMUNICATION_SEEN, FEW_STEPS, GAIN_LOW, UNACCOUNTED_WARNING
 from dsprof.run.zero import UNSEEN
 from dsprof.units import format_seconds
 
@@ -58,6 +58,15 @@ class Facts:
     def steps(self) -> pd.DataFrame:
         """Rows of `run.steps` that statistics use."""
         return main_steps(self.own_steps)
+
+    @cached_property
+    def too_few(self) -> str | None:
+        """Why these steps cannot show that all is well; None if they are enough."""
+        beyond = int((~self.steps["warm_up"].astype(bool)).sum())
+        if beyond >= FEW_STEPS:
+            return None
+        many = f"{beyond} step{'s' * (beyond != 1)} beyond the warm-up"
+        return f"too few steps to judge: {many}, {FEW_STEPS} needed"
 
     @cached_property
     def series(self) -> pd.DataFrame:

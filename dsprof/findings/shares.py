@@ -174,6 +174,8 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
     seconds = facts.seconds_of("compute")
     if seconds is None:
         return NO_TIMERS if facts.breakdown is None else "no timer of class compute"
+    if facts.too_few:
+        return facts.too_few
     share = facts.share(seconds) or 0.0
     if share < COMPUTE_BOUND:
         return []

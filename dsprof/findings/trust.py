@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import only_warms_up
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import record
 from dsprof.findings.facts import (
@@ -248,7 +247,9 @@ def no_verdict(facts: Facts, reason: str) -> Finding:
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title="Nothing was found, but whether this run is healthy is unknown",
+        title=f"Too few steps to judge: of those that are timed, {_busy(facts)}"
+        if reason == facts.too_few
+        else "Nothing was found, but whether this run is healthy is unknown",
         summary=f"The rules that could judge found nothing; the others had too little: {reason}.",
         advice=record(facts, "times every phase of every rank"),
     )
@@ -258,11 +259,9 @@ def _unknown(facts: Facts) -> str | None:
     """Why this source cannot show a healthy run; None if it can."""
     if facts.breakdown is None:
         return NO_TIMERS
-    if only_warms_up(facts.steps):
-        return "the only step that is timed is the first of its launch, which warms up"
     if facts.seconds_of("compute") is None:
         return "compute is not timed"
-    return facts.hidden_communication
+    return facts.hidden_communication or facts.too_few
 
 
 def _healthy(engines: Sequence[Facts], abstained: Sequence[str]) -> Finding:

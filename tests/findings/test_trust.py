@@ -122,8 +122,15 @@ def test_a_healthy_run_says_so_with_what_was_checked() -> None:
     assert "memory-pressure" in found.summary  # what was not judged is said
 
 
-def test_a_launch_s_first_step_alone_shows_no_healthy_run() -> None:
-    assert "healthy" not in rules(run_of(steps(1, WELL), world_size=2, zero_stage=1))
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_too_few_steps_beyond_the_warm_up_show_no_healthy_run(count: int) -> None:
+    run = run_of(steps(count, WELL), world_size=2, zero_stage=1)
+    assert "too few steps" in (why(run, "healthy") or "")
+    assert findings_of(run)[0].title == (
+        "Too few steps to judge: of those that are timed, compute is 85 % of a step, "
+        "communication 10 %"
+    )
+    assert rules(run_of(steps(4, WELL), world_size=2, zero_stage=1)) == ["healthy"]
 
 
 def test_good_news_comes_before_details() -> None:
@@ -195,9 +202,3 @@ def test_the_rules_are_those_of_the_contract() -> None:
         "untrustworthy-timers",
     ]
     assert set(RULES) == set(contract)  # healthy is asked after all of them
-
-
-def test_two_steps_are_too_few_to_call_a_run_well_with_confidence() -> None:
-    found = one(run_of(steps(2, WELL), world_size=2, zero_stage=1), "healthy")
-    assert found.confidence == "low"
-    assert found.summary.endswith("Low confidence: 2 steps only.")

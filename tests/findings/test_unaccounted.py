@@ -37,7 +37,7 @@ def test_a_third_of_a_step_unexplained_is_critical() -> None:
 
 
 def test_a_step_that_timers_explain_is_no_finding() -> None:
-    assert silent(run_of(steps(3, WELL, 1.05), world_size=2, zero_stage=1), "unaccounted-time")
+    assert silent(run_of(steps(4, WELL, 1.05), world_size=2, zero_stage=1), "unaccounted-time")
 
 
 def test_a_log_without_timers_is_unknown_and_never_healthy() -> None:
