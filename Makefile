@@ -27,7 +27,7 @@ demo: .venv/installed
 	@echo "The same with every step, timeline and proof: $(CURDIR)/report.html"
 
 test: .venv/installed-test .venv/installed-jobs
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 attach: .venv/installed-jobs
 	rm -rf runs/demo

@@ -206,8 +206,11 @@ TIMERS = "time (ms) | fwd: {0} | bwd: 35.00 | bwd_inner: {0} | bwd_allreduce: 2.
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-5", "9" * 60, "9" * 10_000, "1e308"])
 def test_an_absurd_timer_is_dropped_not_fatal(cli: Dsprof, tmp_path: Path, number: str) -> None:
-    head = "[2026-11-21 05:52:{:02},231] [INFO] [logging.py:107:log_dist] [Rank 0] rank=0 "
-    lines = [head.format(s) + TIMERS.format(number if s % 2 else "30.0") for s in range(30)]
+    head = "[2026-11-21 05:52:{:02},{:03}] [INFO] [logging.py:107:log_dist] [Rank 0] rank=0 "
+    lines = [
+        head.format(*divmod(70 * n, 1000)) + TIMERS.format(number if n % 2 else "30.0")
+        for n in range(30)
+    ]
     (tmp_path / "absurd.log").write_text("\n".join(lines))
     done = cli("report", "absurd.log", "-o", "run.html", "--json", "run.json")
     assert (done.returncode, done.stderr) == (0, "page: run.html\n")
@@ -301,9 +304,10 @@ def test_a_gate_trips_at_its_severity_and_admits_what_it_cannot_tell(
 
 def test_a_gate_above_every_finding_lets_pass(cli: Dsprof, tmp_path: Path) -> None:
     calm = [
-        f"[2026-11-21 05:52:{s:02},231] [INFO] [logging.py:107:log_dist] [Rank 0] rank=0 "
-        f"time (ms) | fwd: 60.00 | bwd: 35.00 | bwd_inner: 33.00 | bwd_allreduce: 2.00 | step: 5.00"
-        for s in range(30)
+        f"[2026-11-21 05:52:0{n // 10},{n % 10}31] [INFO] [logging.py:107:log_dist] [Rank 0] "
+        "rank=0 time (ms) | fwd: 60.00 | bwd: 35.00 | bwd_inner: 33.00 | bwd_allreduce: 2.00 "
+        "| step: 5.00"
+        for n in range(30)
     ]
     (tmp_path / "calm.log").write_text("\n".join(calm))
     assert cli("report", "calm.log", "--fail-on", "critical").returncode == 0

@@ -113,11 +113,6 @@ def _warm(part: pd.DataFrame) -> pd.DataFrame:
     return part.iloc[1:] if warms_up or _starts_slowly(part) else part
 
 
-def only_warms_up(steps: pd.DataFrame) -> bool:
-    """Whether `steps` (as `main_steps` gives them) are but the first one of a launch."""
-    return len(steps) == 1 and bool(steps["warm_up"].iloc[0])
-
-
 def _starts_slowly(part: pd.DataFrame) -> bool:
     """The first row is several times the largest of the others."""
     first, others = part["seconds"].iloc[:1], part["seconds"].iloc[1:]

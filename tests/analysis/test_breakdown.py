@@ -11,7 +11,6 @@ from dsprof.analysis.breakdown import (
     Breakdown,
     breakdown_of,
     main_steps,
-    only_warms_up,
     pipeline_phases,
 )
 from dsprof.run import Run, from_events
@@ -87,8 +86,3 @@ def test_a_mean_says_how_many_steps_it_is_of_and_its_median_is_of_the_same() -> 
     told = overview(run)
     assert (told.rows, told.averaged, told.seconds) == (4, 3, 2.0)
     assert (told.median, told.p95) == (2.0, 2.0)
-
-
-def test_one_step_alone_warms_up_if_it_is_a_launch_s_first() -> None:
-    assert only_warms_up(main_steps(run_of(timers("zero", 1, **ENGINE)).steps))
-    assert not only_warms_up(main_steps(run_of(timers("zero", 30, **ENGINE)).steps))

@@ -18,6 +18,7 @@ JOBS = Path(__file__).parent / "jobs"
 ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),
     "OMP_NUM_THREADS": "1",
+    "PYTHONFAULTHANDLER": "1",  # a rank that is aborted says where
     "TORCH_FR_BUFFER_SIZE": "50000",  # the Flight Recorder is the oracle: it must hold them all
 }
 
