@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from dsprof.analysis.checkpoints import IN_SAVES
 from dsprof.analysis.collectives import per_operation, per_step, trusted
 from dsprof.events import Severity
@@ -29,6 +31,10 @@ from dsprof.findings.thresholds import (
 from dsprof.run.classes import P2P
 from dsprof.units import format_seconds, format_share
 
+_OFFLOADED: Final = (
+    "no timer of this run times collectives alone: with an offloaded optimizer, that of reduction "
+    "also holds copies of gradients to the host"
+)
 _REDUCTION = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
 
 
@@ -43,7 +49,9 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
         return _at_least(facts, facts.least_communication)
     seconds = facts.seconds_of("communication")
     if seconds is None:
-        return NO_TIMERS if facts.breakdown is None else "no timer of this run times collectives"
+        if facts.breakdown is None:
+            return NO_TIMERS
+        return _OFFLOADED if facts.is_offloaded else "no timer of this run times collectives"
     named = _named_elsewhere(facts)
     waited = sum(named.values())
     seconds = max(seconds - waited, 0.0)

@@ -108,13 +108,22 @@ class Facts:
 
     @cached_property
     def least_communication(self) -> float | None:
-        """Seconds that timers show of a communication which also hides in others; else None."""
-        if self.breakdown is None or not self.run.mixed:
+        """Seconds that timers show of a communication which also hides in others; else None.
+
+        None with an offloaded optimizer, too: the timer of reduction then also holds copies of
+        gradients to the host.
+        """
+        if self.breakdown is None or not self.run.mixed or self.is_offloaded:
             return None
         if self.seconds_of("communication") is not None:
             return None
         timed = float(self.phases_of("communication")["seconds"].sum())
         return timed if timed >= COMMUNICATION_SEEN * self.breakdown.seconds else None
+
+    @property
+    def is_offloaded(self) -> bool:
+        """The optimizer's states lie outside of the GPU."""
+        return self.run.config.get("offload_optimizer") in ("cpu", "nvme")
 
     @cached_property
     def calls_are_logged(self) -> bool:

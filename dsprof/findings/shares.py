@@ -79,7 +79,7 @@ def optimizer_bound(facts: Facts) -> list[Finding] | str:
     Gain: twice the micro-batches halve it per sample; where every rank updates everything,
     sharding over n ranks leaves 1/n of it.
     """
-    if facts.run.config.get("offload_optimizer") in ("cpu", "nvme"):
+    if facts.is_offloaded:
         return "the optimizer is offloaded: offload-bound judges it"
     shard = _shard_optimizer(facts)
     found = _too_large(
@@ -137,7 +137,7 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
     a GPU's time, which this source does not show: its memory is at least five times as fast.
     """
     device = facts.run.config.get("offload_optimizer")
-    classes = ("offload", "optimizer") if device in ("cpu", "nvme") else ("offload",)
+    classes = ("offload", "optimizer") if facts.is_offloaded else ("offload",)
     if facts.breakdown is not None and facts.seconds_of("offload") is None and not device:
         return "no offload timer, and the configuration is not known to offload"
     where = {"cpu": "to the CPU", "nvme": "to NVMe"}.get(str(device), "off the GPU")

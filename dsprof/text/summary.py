@@ -35,7 +35,7 @@ def summary(run: Run, *, blocks: bool = True) -> Group:
         section
         for section in (
             verdict_section(run.findings, seen, run.meta.get("world_size")),
-            _step(seen, blocks=blocks),
+            _step(run, seen, blocks=blocks),
             reason_section(run.findings),
             other_section(run.findings),
             problem_section(run.problems),
@@ -49,7 +49,7 @@ def summary(run: Run, *, blocks: bool = True) -> Group:
     return Group(*(part for section in sections for part in [*section, Text()]))
 
 
-def _step(seen: Overview, *, blocks: bool) -> list[RenderableType]:
+def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
     if seen.seconds is None:
         return []
     of = words.steps_by(seen.averaged, seen.seconds_from)
@@ -61,15 +61,18 @@ def _step(seen: Overview, *, blocks: bool) -> list[RenderableType]:
         "Where a step goes",
         mean,
         PartTable(seen.parts, blocks=blocks),
-        *_notes(seen, blocks=blocks),
+        *_notes(run, seen, blocks=blocks),
     )
 
 
-def _notes(seen: Overview, *, blocks: bool) -> list[Text]:
+def _notes(run: Run, seen: Overview, *, blocks: bool) -> list[Text]:
     if not any(part.at_least for part in seen.parts):
         return []
     sign = "≥" if blocks else ">="
-    return [say(f"{sign} is at least: more of it lies in the timers that hold both.", QUIET)]
+    said = [say(f"{sign} is at least: more of it lies in the timers that hold both.", QUIET)]
+    if run.config.get("offload_optimizer") in ("cpu", "nvme"):
+        said.append(say("Offloading: the timer of communication holds copies to the host, too.", QUIET))
+    return said
 
 
 def _facts(run: Run, seen: Overview) -> list[RenderableType]:

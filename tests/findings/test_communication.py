@@ -126,6 +126,13 @@ def test_what_zero_3_times_of_its_communication_is_a_lower_bound() -> None:
     assert (found.gain, found.confidence) == (None, "medium")
 
 
+def test_reduction_beside_an_offloaded_optimizer_bounds_no_communication() -> None:
+    job = {"zero_stage": 3, "world_size": 5, "offload_optimizer": "cpu"}
+    run = run_of(steps(3, EXPOSED), **job)
+    assert "also holds copies of gradients to the host" in (why(run, "communication-bound") or "")
+    assert "at least" not in one(run, "unaccounted-time").title
+
+
 def test_garbage_collected_inside_the_reduction_is_not_called_communication() -> None:
     slow = EXPOSED | {"backward": 1.5, "step": 1e-9}  # beside its parts
     looks = [row for step in (1, 2, 3) for row in memory_breakdown(step)]
