@@ -127,8 +127,7 @@ def test_what_zero_3_times_of_its_communication_is_a_lower_bound() -> None:
 
 
 def test_reduction_beside_an_offloaded_optimizer_bounds_no_communication() -> None:
-    job = {"zero_stage": 3, "world_size": 5, "offload_optimizer": "cpu"}
-    run = run_of(steps(3, EXPOSED), **job)
+    run = run_of(steps(3, EXPOSED), zero_stage=3, world_size=5, offload_optimizer="cpu")
     assert "also holds copies of gradients to the host" in (why(run, "communication-bound") or "")
     assert "at least" not in one(run, "unaccounted-time").title
 
