@@ -71,7 +71,8 @@ def _notes(run: Run, seen: Overview, *, blocks: bool) -> list[Text]:
     sign = "≥" if blocks else ">="
     said = [say(f"{sign} is at least: more of it lies in the timers that hold both.", QUIET)]
     if run.config.get("offload_optimizer") in ("cpu", "nvme"):
-        said.append(say("Offloading: the timer of communication holds copies to the host, too.", QUIET))
+        too = "Offloading: the timer of communication holds copies to the host, too."
+        said.append(say(too, QUIET))
     return said
 
 
