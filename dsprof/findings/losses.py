@@ -46,8 +46,10 @@ def nan_loss(facts: Facts) -> list[Finding] | str:
 
 
 def _end(losses: pd.DataFrame, bad: pd.DataFrame) -> End:
-    """Of the values that are not always finite: the records after the last one that is."""
-    told = losses[losses["name"].isin(bad["name"])]
+    """Of the values that are not always finite: the records after the last one that is, in the
+    source that shows one first; others (of other ranks) show the same steps."""
+    bad = bad[bad["source"] == bad["source"].iloc[0]] if len(bad) else bad
+    told = losses[losses["name"].isin(bad["name"]) & losses["source"].isin(bad["source"])]
     well = told.index[np.isfinite(told["value"])]
     last = bad[bad.index > well.max()] if len(well) else bad
     records = len(last.drop_duplicates(["source", "record"]))
