@@ -40,6 +40,11 @@ class Layout:
         return self.parameters * self.element_bytes / self.stages
 
 
+def offloads_optimizer(config: Mapping[str, Any]) -> bool:
+    """Whether the optimizer's states are known to lie outside of the GPU."""
+    return config.get("offload_optimizer") in ("cpu", "nvme")
+
+
 def layout_of(
     config: Mapping[str, Any], meta: Mapping[str, Any], *, pipeline: bool = False
 ) -> Layout:

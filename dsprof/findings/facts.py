@@ -22,7 +22,7 @@ from dsprof.analysis.breakdown import (
 )
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.collectives import during_steps, held_up, per_step
-from dsprof.analysis.layout import Layout, ds_config, layout_of, setting
+from dsprof.analysis.layout import Layout, ds_config, layout_of, offloads_optimizer, setting
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import Class, Kind
@@ -123,7 +123,7 @@ class Facts:
     @property
     def is_offloaded(self) -> bool:
         """The optimizer's states lie outside of the GPU."""
-        return self.run.config.get("offload_optimizer") in ("cpu", "nvme")
+        return offloads_optimizer(self.run.config)
 
     @cached_property
     def calls_are_logged(self) -> bool:

@@ -17,7 +17,7 @@ def drawn_classes(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     """`steps` whose `other` holds neither `mixed` seconds nor timed communication.
 
     Where communication hides in timers of both, the classes leave it unknown; what timers of
-    its own show of it is then the least that it takes.
+    its own show of it is then the least that it takes, unless these hold copies to the host, too.
     """
     held = numbers(steps[MIXED].fillna(0.0))
     least = np.zeros(len(steps)) if seen_whole(steps) else _timed(steps, phases)

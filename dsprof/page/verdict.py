@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pandas as pd
 
 from dsprof.analysis.breakdown import breakdown_of, leaves_out_first, main_steps
+from dsprof.analysis.layout import offloads_optimizer
 from dsprof.charts import LABEL, MIXED, STACK
 from dsprof.events import Class
 from dsprof.page import words
@@ -259,6 +260,16 @@ def _lines_of(role: str, typical: Typical | None) -> Among | None:
     return typical.of_class(role) if typical and role != Class.OTHER else None
 
 
+def _unseen(run: Run) -> str:
+    """What the timers of communication show where more of it hides in others.
+
+    With an offloaded optimizer that of reduction also holds copies of gradients to the host.
+    """
+    if offloads_optimizer(run.config):
+        return "communication or copies to the host"
+    return f"at least {LABEL[_MOVING]}"
+
+
 def _parts(drawn: pd.DataFrame, run: Run, typical: Typical | None) -> list[Part]:
     """Classes of the average step, as wide as they last."""
     main = main_steps(drawn)
@@ -267,7 +278,7 @@ def _parts(drawn: pd.DataFrame, run: Run, typical: Typical | None) -> list[Part]
         return []
     mixed = {MIXED: float(main[MIXED].fillna(0).mean())}
     seconds = {role: (mean.classes | mixed).get(role, 0.0) for role in STACK}
-    label = LABEL if seen_whole(run.steps) else LABEL | {_MOVING: f"at least {LABEL[_MOVING]}"}
+    label = LABEL if seen_whole(run.steps) else LABEL | {_MOVING: _unseen(run)}
     seconds["unknown"] = max(0.0, mean.seconds - sum(seconds.values()))
     whole = max(mean.seconds, sum(seconds.values()))
     parts, start = [], 0.0

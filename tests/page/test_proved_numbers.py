@@ -127,6 +127,12 @@ def test_the_bar_shows_the_classes_that_the_terminal_shows() -> None:
     assert bar["other or not timed"] == format_share(rest)
 
 
+def test_reduction_beside_an_offloaded_optimizer_is_not_called_the_least_of_communication() -> None:
+    labels = [part.label for part in first_screen("zero3_offload_0.19.8").parts]
+    assert "communication or copies to the host" in labels
+    assert not [label for label in labels if "at least" in label]
+
+
 def test_the_chart_of_steps_shows_timers_of_both_as_compute_or_communication() -> None:
     (steps,) = [s for s in contents(run_of("zero3_0.19.8")).sections if s.name == "steps-0"]
     drawn = {t["meta"] for t in steps.charts[0].figure["data"] if t["type"] == "bar"}
