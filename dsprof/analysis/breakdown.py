@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,9 @@ from dsprof.run.stretches import steps_of
 from dsprof.run.table import numbers, where, within
 
 CLASSES = tuple(str(member) for member in Class)
+
+#: How reports say that `main_steps` leaves a first step out.
+WITHOUT_FIRST: Final = "without the first step, a warm-up"
 
 #: Prefixes and suffixes of point-to-point timers: DeepSpeed's and DeeperSpeed's
 #: pipeline engine, Megatron's schedules; and calls that a recording saw inside them.

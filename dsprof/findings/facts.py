@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import (
+    WITHOUT_FIRST,
     Breakdown,
     breakdown_of,
     leaves_out_first,
@@ -222,7 +223,7 @@ class Facts:
         """What of the run is left aside: other engines, a first step that warms up."""
         of = "" if self.engine is None else f", of engine {self.engine} alone"
         warm = leaves_out_first(self.own_steps)
-        return of + (", without the first step, a warm-up" if warm else "")
+        return of + (f", {WITHOUT_FIRST}" if warm else "")
 
     @cached_property
     def micro_only(self) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import leaves_out_first, regular_steps
+from dsprof.analysis.breakdown import WITHOUT_FIRST, leaves_out_first, regular_steps
 from dsprof.analysis.collectives import covered_steps, during_steps, told_once, trusted
 from dsprof.charts import bandwidths, ceiling, comm_sizes, limit_of
 from dsprof.page import words
@@ -78,7 +78,7 @@ class Judged(NamedTuple):
         said = f"Mean of one rank and one step, over {words.count_of(self.steps, 'step')}"
         if tables:
             return f"{said}, from {what}: calls of set-up and of the first step are among them."
-        said += ", without the first one (warm-up)" if self.warm else ""
+        said += f", {WITHOUT_FIRST}" if self.warm else ""
         left = words.count_of(every - len(self.calls), "call")
         return f"{said}, from {what}." + (
             "" if left[0] == "0" else f" {left} of no such step: left out."

@@ -14,6 +14,7 @@ from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among_at, step_lines
 from dsprof.page.validations import slowed
+from dsprof.text.spread import spread
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -125,31 +126,28 @@ def _lead(steps: pd.DataFrame, noun: str, lines: Lines) -> list[str | Cell]:
     main = main[main["seconds"].notna()]
     if main.empty:
         return [f"The source tells no {noun} times."]
-
-    def at(percent: int) -> Cell:
-        rows = main.iloc[_nearest(main["seconds"], percent)]
-        return Cell(format_seconds(rows["seconds"].mean()), among=lines(rows))
-
-    ends = [at(percent) for percent in (5, 50, 95)]
-    if len(main) >= 20 and len({end.text for end in ends}) == 1:
-        return [f"9 of 10 {noun}s take ", ends[1], ".", _two_times(steps, main, noun)]
-    said: list[str | Cell] = [f"Half of the {_which(steps, main, noun)} take ", ends[1], " or less"]
-    said += [", 9 of 10 between ", ends[0], " and ", ends[2], "."] if len(main) >= 20 else ["."]
-    return [*said, _two_times(steps, main, noun)]
+    told = spread(main["seconds"], _of(steps, main, noun))
+    said = [
+        part if isinstance(part, str) else Cell(part.text, among=lines(main.iloc[part.rows]))
+        for part in told
+    ]
+    return [*_sentence(said), _two_times(steps, main, noun)]
 
 
-def _which(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
-    """The steps that a median is of: all, or those alone whose whole time is told."""
+def _sentence(said: list[str | Cell]) -> list[str | Cell]:
+    """The same with a capital and a full stop."""
+    if not said:
+        return []
+    first, *others = said
+    head = f"{first[:1].upper()}{first[1:]}" if isinstance(first, str) else first
+    return [head, *others, "."]
+
+
+def _of(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
+    """Of which steps a spread is, where those alone are meant whose whole time is told."""
     if (main["seconds"] == steps.loc[main.index, "seconds"]).all():
-        return f"{noun}s"
-    return f"{words.count_of(len(main), noun)} whose whole time is told"
-
-
-def _nearest(seconds: pd.Series, percent: int) -> np.ndarray:
-    """Positions of the numbers that so many percent do not exceed; two in the middle of many."""
-    order = np.argsort(seconds.to_numpy(dtype=float), kind="stable")
-    at = max(0, -(-len(order) * percent // 100) - 1)
-    return order[at : at + (2 if percent == 50 and len(order) % 2 == 0 else 1)]
+        return ""
+    return f" of the {words.count_of(len(main), noun)} whose whole time is told"
 
 
 def _two_times(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:

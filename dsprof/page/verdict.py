@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import breakdown_of, leaves_out_first, main_steps
+from dsprof.analysis.breakdown import (
+    WITHOUT_FIRST,
+    breakdown_of,
+    leaves_out_first,
+    main_steps,
+)
 from dsprof.analysis.layout import offloads_optimizer
 from dsprof.charts import LABEL, MIXED, STACK
 from dsprof.events import Class
@@ -235,7 +240,7 @@ def _mean_of(run: Run, main: pd.DataFrame) -> str:
     windows = getattr(breakdown_of(main, run.phases.iloc[:0]), "windows", len(main))
     apart = [
         "whose whole time is told" if told else "",
-        "without the first one (warm-up)" if leaves_out_first(run.steps) else "",
+        WITHOUT_FIRST if leaves_out_first(run.steps) else "",
         f"its classes of {windows:,} that are timed alike" if windows < len(main) else "",
     ]
     return ", ".join(filter(None, [said, *apart])) + "."

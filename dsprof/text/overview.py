@@ -15,6 +15,7 @@ from dsprof.analysis.breakdown import (
     told_alike,
 )
 from dsprof.text.parts import Part, Phase, parts_of
+from dsprof.text.spread import percentile, spread
 from dsprof.text.stated import Bar, Training, bar, training
 from dsprof.text.words import number
 
@@ -39,7 +40,8 @@ class Overview:
     seconds: float | None
     seconds_from: str | None  # how `seconds` is known: the word of `Run.steps.seconds_from`
     median: float | None
-    p95: float | None
+    spread: str  # of the same steps; "" of one
+    p95: float | None  # None of too few to say
     classes: dict[str, float]  # seconds of the mean step
     phases: list[Phase]  # largest first
     parts: list[Part]  # what the terminal's table shows of the two
@@ -62,6 +64,7 @@ def overview(run: Run) -> Overview:
     rates = _rated(steps, main)
     mean = breakdown_of(main, run.phases)
     seconds = main["seconds"]
+    told = spread(seconds, "" if len(main) == len(steps) else f" of the {len(main):,} averaged")
     return Overview(
         rows=len(steps),
         first=None if run.counted else _whole(steps["step"].min()),
@@ -71,7 +74,8 @@ def overview(run: Run) -> Overview:
         seconds=number(mean.seconds) if mean else None,
         seconds_from=_measure(main),
         median=number(seconds.median()),
-        p95=number(seconds.quantile(0.95)),
+        spread="".join(part if isinstance(part, str) else part.text for part in told),
+        p95=percentile(seconds, 95),
         classes=dict(mean.classes) if mean else {},
         phases=_phases(mean.phases) if mean else [],
         parts=_parts(mean, run, int(main["engine"].iloc[0])) if mean else [],

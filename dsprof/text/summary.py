@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dsprof.analysis.breakdown import breakdown_of, engines, main_steps
+from dsprof.analysis.breakdown import WITHOUT_FIRST, breakdown_of, engines, main_steps
 from dsprof.events import Class
 from dsprof.text import words
 from dsprof.text.layout import QUIET, columns, say, section
@@ -54,7 +54,7 @@ def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
         return []
     of = words.steps_by(seen.averaged, seen.seconds_from)
     mean = f"{format_seconds(seen.seconds)}, {'mean of ' if seen.averaged > 1 else ''}{of}"
-    mean += ", without the first step, a warm-up" if seen.warm_up else ""
+    mean += f", {WITHOUT_FIRST}" if seen.warm_up else ""
     if not seen.classes:
         return section("One step", mean, say("No timer says where it goes.", QUIET))
     return section(
@@ -147,10 +147,8 @@ def _steps(seen: Overview, how: str) -> str:
     said = [_which(seen, how)]
     if seen.launches > 1:
         said.append(f"in {seen.launches:,} launches")
-    if seen.median is not None and seen.p95 is not None and seen.averaged > 1:
-        median, most = format_seconds(seen.median), format_seconds(seen.p95)
-        of = "" if seen.averaged == seen.rows else f" of the {seen.averaged:,} averaged"
-        said.append(f"median {median}, 95 % under {most}{of}")
+    if seen.spread:
+        said.append(seen.spread)
     if seen.skipped:
         said.append(f"{seen.skipped:,} skipped (overflow)")
     return ", ".join(said)

@@ -107,7 +107,7 @@ def test_neither_set_up_nor_the_first_step_nor_what_follows_the_last_is_a_step()
     slow = {"step": 1, "seconds": 50.0}
     section = comm_section(with_calls(*calls, slow))
     assert section.words.startswith(
-        "Mean of one rank and one step, over 39 steps, without the first one (warm-up), "
+        "Mean of one rank and one step, over 39 steps, without the first step, a warm-up, "
         "from single calls. 4 calls of no such step: left out."
     )
     assert cells(section)[0][2:4] == ["1", "100 ms"]

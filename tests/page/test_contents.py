@@ -202,7 +202,7 @@ def test_the_median_of_the_page_is_that_of_the_terminal() -> None:
     assert median is not None
     assert median < 100  # the slow steps are not of its kind
     lead = time_section(0, steps, many=False).words
-    assert lead == f"Half of the steps take {format_seconds(median)} or less."
+    assert lead == f"Median {format_seconds(median)}, all between 4.00 s and 15 min 00 s."
 
 
 def test_a_median_of_few_whole_steps_says_of_how_many_and_is_that_of_the_terminal() -> None:
@@ -216,8 +216,8 @@ def test_a_median_of_few_whole_steps_says_of_how_many_and_is_that_of_the_termina
     assert median is not None
     assert median == pytest.approx(25.5)
     lead = time_section(0, run.steps, many=False).words
-    told = f"the 4 steps whose whole time is told take {format_seconds(median)} or less."
-    assert lead.startswith(f"Half of {told}")
+    told = "all of the 4 steps whose whole time is told between 10.0 s and 40.0 s."
+    assert lead == f"Median {format_seconds(median)}, {told}"
 
 
 def test_a_loss_that_is_told_and_no_number_is_known_as_such() -> None:
@@ -362,7 +362,7 @@ def test_an_average_says_of_how_many_steps_it_is_and_what_is_left_aside() -> Non
     assert verdict(made(3)).mean == "Mean of 3 printed steps, 1 to 3."
     assert verdict(made(1)).mean == "One printed step, 1."
     said = verdict(made(20)).mean
-    assert said == "Mean of 19 printed steps, 2 to 20, without the first one (warm-up)."
+    assert said == "Mean of 19 printed steps, 2 to 20, without the first step, a warm-up."
 
 
 def test_an_average_of_whole_steps_says_that_these_are_few() -> None:
