@@ -7,8 +7,6 @@ is imported that the process would not import itself.
 from __future__ import annotations
 
 import importlib
-import importlib.machinery
-import importlib.util
 import sys
 import weakref
 from collections.abc import Callable
@@ -47,11 +45,12 @@ class Search:
 
     def _engines(self, deepspeed: ModuleType) -> None:
         """Every engine that `deepspeed.initialize` returns."""
+        found = self.guard(lambda made: self.found(made[0], None))
 
         def around(raw: Call) -> Call:
             def initialize(*args: Any, **kwargs: Any) -> Any:
                 made = raw(*args, **kwargs)
-                self.found(made[0], None)
+                found(made)
                 return made
 
             return initialize
@@ -60,11 +59,12 @@ class Search:
 
     def _torch(self, torch: ModuleType) -> None:
         """Models under DDP; and each optimizer's first step, to find the model it trains."""
+        made = self.guard(self._models.add)
 
         def around(raw: Call) -> Call:
             def initialise(model: Any, *args: Any, **kwargs: Any) -> None:
                 raw(model, *args, **kwargs)
-                self._models.add(model)
+                made(model)
 
             return initialise
 
@@ -75,12 +75,13 @@ class Search:
 
     def _fsdp2(self, fsdp: ModuleType) -> None:
         """Models that `fully_shard` was called on, parts of models among them."""
+        made = self.guard(self._models.add)
 
         def around(raw: Call) -> Call:
             def fully_shard(model: Any, *args: Any, **kwargs: Any) -> Any:
                 sharded = raw(model, *args, **kwargs)
                 if not isinstance(model, list):
-                    self._models.add(model)
+                    made(model)
                 return sharded
 
             return fully_shard
@@ -104,31 +105,42 @@ class Search:
 
 
 class _Finder:
-    """Lets the other finders find, and runs an action when the module is there."""
+    """Lets the other finders find, and runs an action when the module is there.
+
+    Finding is not importing: libraries ask whether a module could be found long before.
+    """
 
     def __init__(self, actions: dict[str, Action], guard: Guard) -> None:
         self.actions, self.guard = actions, guard
 
-    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
-        action = self.actions.pop(name, None)
-        if action is None:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self.actions:
             return None
-        spec = importlib.util.find_spec(name)
-        if spec and spec.loader:
-            spec.loader = _Loader(spec.loader, self.guard(action))  # type: ignore[assignment]
+        others = [finder for finder in sys.meta_path if finder is not self]
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is not None and spec.loader:
+            spec.loader = _Loader(spec.loader, self)  # type: ignore[assignment]
         return spec
+
+    def imported(self, module: ModuleType) -> None:
+        action = self.actions.pop(module.__name__, None)
+        if action:
+            self.guard(action)(module)
 
 
 class _Loader:
-    """A module's own loader, and the action after it."""
+    """A module's own loader, and what follows it."""
 
-    def __init__(self, loader: Any, action: Action) -> None:
-        self.loader, self.action = loader, action
+    _loader: Any = None  # while a copy is made
 
-    def create_module(self, spec: Any) -> Any:
-        return self.loader.create_module(spec)
+    def __init__(self, loader: Any, finder: _Finder) -> None:
+        self._loader, self._finder = loader, finder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__.loader = module.__loader__ = self.loader  # type: ignore[union-attr]
-        self.loader.exec_module(module)
-        self.action(module)
+        module.__spec__.loader = module.__loader__ = self._loader  # type: ignore[union-attr]
+        self._loader.exec_module(module)
+        self._finder.imported(module)

@@ -1,0 +1,72 @@
+"""Modules that are not imported yet: acted on when they are, and found as ever until then."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dsprof.hook.finding import _Finder
+from dsprof.hook.guard import Guard
+
+NAME = "dsprof_tests_of_finding"
+
+
+@pytest.fixture
+def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ModuleType]]:
+    """Where a finder notes the imports of the module `NAME`."""
+    (tmp_path / f"{NAME}.py").write_text("word = 'there'\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    seen: list[ModuleType] = []
+    finder = _Finder({NAME: seen.append}, Guard())
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    yield seen
+    sys.modules.pop(NAME, None)
+
+
+def test_a_module_is_acted_on_once_when_it_has_run(seen: list[ModuleType]) -> None:
+    module = importlib.import_module(NAME)
+    assert seen == [module]
+    assert module.word == "there"
+    assert type(module.__loader__).__module__.startswith(("importlib", "_frozen"))
+    del sys.modules[NAME]
+    importlib.import_module(NAME)
+    assert seen == [module]
+
+
+def test_asking_whether_a_module_is_there_does_not_use_up_its_action(
+    seen: list[ModuleType],
+) -> None:
+    """As transformers and accelerate ask for torch and deepspeed before anybody imports them."""
+    for _ in range(2):
+        spec = importlib.util.find_spec(NAME)
+        assert spec is not None
+        assert spec.loader is not None
+        assert spec.loader.get_source(NAME) == "word = 'there'\n"  # type: ignore[attr-defined]
+    assert seen == []
+    module = importlib.import_module(NAME)
+    assert seen == [module]
+
+
+def test_a_module_that_is_not_there_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    finder = _Finder({f"{NAME}_missing": lambda _: None}, Guard())
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    assert importlib.util.find_spec(f"{NAME}_missing") is None
+    with pytest.raises(ModuleNotFoundError, match=f"{NAME}_missing"):
+        importlib.import_module(f"{NAME}_missing")
+
+
+def test_an_action_that_fails_leaves_the_import_alone(
+    seen: list[ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: ModuleType) -> None:
+        raise ZeroDivisionError("planted")
+
+    sys.meta_path[0] = _Finder({NAME: fail}, Guard())
+    assert importlib.import_module(NAME).word == "there"
+    assert capsys.readouterr().err.count("planted") == 1
+    assert seen == []
