@@ -34,6 +34,9 @@ COLUMNS: Final = (
     "record",  # rows of one record share it; unique within a table
 )
 
+#: How `host` begins where srun's label names the task alone: neither its node nor its rank is told.
+TASK: Final = "task "
+
 
 class Kind(StrEnum):
     PHASE = "phase"

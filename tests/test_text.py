@@ -28,7 +28,7 @@ from dsprof.text.progress import reading
 from dsprof.text.summary import summary
 from dsprof.text.table import PartTable
 from dsprof.text.verdict import verdict_section
-from dsprof.text.words import cost, count_of, gain, known, number, plain, ranges
+from dsprof.text.words import cost, count_of, gain, known, number, on_hosts, plain, ranges
 from dsprof.units import format_count, format_seconds, format_share
 
 Sample = Callable[[str], Run]
@@ -479,6 +479,23 @@ def test_frameworks_and_layouts_are_written_as_people_write_them(tmp_path: Path)
     facts = rows_of(shown(load(tmp_path / "run.log")), "Run")
     assert " ".join(facts[1].split()) == "Job Hugging Face Trainer (by its log lines)"
     assert " ".join(facts[2].split()) == "Layout 1 micro-batch a step"
+
+
+def test_hosts_are_those_stated_and_of_those_that_only_print_the_least_there_are() -> None:
+    assert on_hosts({"nodes": 1, "hosts": ["a"]}) == "on 1 host"
+    assert on_hosts({"recordings": [{}, {}], "hosts": ["a", "b"]}) == "on 2 hosts"
+    assert on_hosts({"hosts": ["a", "b"]}) == "on at least 2 hosts"
+    assert on_hosts({"hosts": ["a"]}) == on_hosts({}) == ""
+
+
+def test_a_task_that_srun_labels_is_no_host(tmp_path: Path) -> None:
+    said = "Profile Summary at step 2:\n0: world size:        128\n"
+    head = "-------------------------- DeepSpeed Flops Profiler --------------------------"
+    (tmp_path / "run.log").write_text(f"0: {head}\n0: {said}", encoding="utf-8")
+    run = load(tmp_path / "run.log")
+    assert "hosts" not in run.meta
+    assert "Layout 128 ranks" in " ".join(shown(run).split())
+    assert "host" not in shown(run).partition("Layout")[2].partition("\n")[0]
 
 
 #: Lists of objects that a run may leave empty.

@@ -9,19 +9,38 @@ from dsprof.findings.finding import Advice
 
 _BY_KIND: Final = {
     "rendezvous": (
-        Advice("MASTER_ADDR, MASTER_PORT, NCCL_SOCKET_IFNAME", "", "reachable from every host", ""),
+        Advice(
+            "MASTER_ADDR, MASTER_PORT, NCCL_SOCKET_IFNAME",
+            "",
+            "reachable from every host",
+            "every worker must find the first one there",
+        ),
     ),
     "port-in-use": (
         Advice("--master_port", "", "a free port", "a job still running may hold the old one"),
     ),
-    "cancelled": (Advice("time limit of the job", "", "longer, or resume from a checkpoint", ""),),
+    "cancelled": (
+        Advice(
+            "time limit of the job",
+            "",
+            "longer, or resume from a checkpoint",
+            "the scheduler ended the job, no rank of it did",
+        ),
+    ),
     "overflow-limit": (
         Advice("bf16.enabled", "", "true", "same range as fp32: no loss scale needed"),
         Advice("learning rate", "", "lower", "a diverged model overflows at any scale"),
     ),
-    "checkpoint-failed": (Advice("storage", "", "space and rights", ""),),
+    "checkpoint-failed": (
+        Advice("storage", "", "space and rights", "what is not written cannot be resumed from"),
+    ),
     "build-failed": (
-        Advice("TORCH_EXTENSIONS_DIR, CUDA_HOME", "", "writable; the toolkit of torch's CUDA", ""),
+        Advice(
+            "TORCH_EXTENSIONS_DIR, CUDA_HOME",
+            "",
+            "writable; the toolkit of torch's CUDA",
+            "extensions are compiled there, by that toolkit",
+        ),
     ),
 }
 

@@ -199,10 +199,17 @@ def _full_before(facts: Facts, row: pd.Series[Any]) -> bool:
 
 
 def _other_process() -> tuple[Advice, ...]:
-    why = "another process, or what an earlier job left, holds this GPU"
+    why = "NCCL asks for little, so the GPU was full already: by this process, or by another one"
     return (
-        Advice("nvidia-smi on that host", "", "end what else holds the GPU", why),
-        Advice("processes per GPU", "", "one", "two of one job on a GPU fill it together"),
+        Advice(
+            "nvidia-smi on that host", "", "see who holds the GPU, end what is not this job", why
+        ),
+        Advice(
+            "processes per GPU",
+            "",
+            "one each",
+            "if two ranks share this GPU, they fill it together",
+        ),
     )
 
 

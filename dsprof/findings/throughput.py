@@ -51,6 +51,7 @@ def _within(facts: Facts) -> list[Finding] | str:
     first, last = steps.iloc[after.start], steps.iloc[stop - 1]
     cost = float((seconds[after.start : stop] - before.median).sum()) / len(steps)
     share, lasts = cost / float(seconds.mean()), stop == len(steps)
+    again = _as_long_before(found, before, after)
     climbs = any(after.start < level.start < after.stop for level in found)
     severity = (
         grade(ratio, SLOWDOWN_WARNING, SLOWDOWN_CRITICAL)
@@ -65,11 +66,13 @@ def _within(facts: Facts) -> list[Finding] | str:
             rule="slowdown",
             severity=severity,
             title=f"From step {int(first['step']):,} on, a step takes "
-            f"{'up to ' if climbs else ''}{format_share(ratio)} longer",
+            f"{'up to ' if climbs else ''}{format_share(ratio)} longer"
+            + (", and not for the first time" if again else ""),
             summary=f"{format_seconds(before.median)} per step became "
             f"{format_seconds(after.median)}{' little by little' if climbs else ''}, {lasting} "
             f"({stop - after.start:,} of {len(steps):,} printed steps)."
             + _grown(steps, before, after)
+            + _comes_and_goes(steps, again)
             + ("" if _clear(before, stop - after.start) else _SHORT),
             share=share,
             seconds_per_step=cost,
@@ -188,6 +191,22 @@ def _worst_rise(found: list[Level]) -> tuple[Level, Level, int] | None:
             after = Level(climb[0].start, found[top].stop, found[top].median)
             worst, most = (before, after, calm), cost
     return worst
+
+
+def _as_long_before(found: list[Level], before: Level, after: Level) -> list[Level]:
+    """Levels ahead of the quick one that were about as high as the slow one: it is a wave."""
+    over = before.median + SLOWDOWN_RECOVERED * (after.median - before.median)
+    return [level for level in found if level.stop <= before.start and level.median >= over]
+
+
+def _comes_and_goes(steps: pd.DataFrame, again: list[Level]) -> str:
+    if not again:
+        return ""
+    first, last = (int(steps["step"].iloc[row]) for row in (again[0].start, again[-1].stop - 1))
+    return (
+        f" It was about as long before, within steps {first:,} to {last:,}: it comes and goes, "
+        "and does not only grow."
+    )
 
 
 def _by_chance(seconds: Floats, found: list[Level], rise: tuple[Level, Level, int]) -> bool:

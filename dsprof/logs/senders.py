@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from dsprof.events import TASK
 from dsprof.logs import clocks
 from dsprof.logs.codes import Codes
 from dsprof.logs.wrappers import Plan, Prefixes
@@ -126,7 +127,7 @@ class Senders:
             host = self.hosts(prefix[plan.host[0] : plan.host[1]].decode("ascii", "replace"))
         elif plan.task is not None and host < 0:
             task = prefix[plan.task[0] : plan.task[1]].decode("ascii")
-            host = self.hosts(f"task {task}")
+            host = self.hosts(f"{TASK}{task}")
         return self._whos((rank, local, host))
 
     def _who(self, prefix: bytes, plan: Plan) -> int:

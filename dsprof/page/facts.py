@@ -95,10 +95,8 @@ def _framework(known: dict[str, Any], patterns: pd.Series[Any]) -> str:
 
 
 def _ranks(known: dict[str, Any]) -> str:
-    ranks, hosts = known.get("world_size"), known.get("nodes") or len(known.get("hosts") or [])
-    if not ranks:
-        return ""
-    return format_count(ranks) + (f" on {words.count_of(int(hosts), 'host')}" if hosts else "")
+    ranks = known.get("world_size")
+    return f"{format_count(ranks)} {words.on_hosts(known)}".strip() if ranks else ""
 
 
 def _parallel(known: dict[str, Any]) -> str:

@@ -6,7 +6,17 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dsprof.text.words import FRAMEWORK, count_of, gain, known, ranges, span, step_of, what_if
+from dsprof.text.words import (
+    FRAMEWORK,
+    count_of,
+    gain,
+    known,
+    on_hosts,
+    ranges,
+    span,
+    step_of,
+    what_if,
+)
 from dsprof.units import format_seconds, format_share
 
 __all__ = [
@@ -20,6 +30,7 @@ __all__ = [
     "count_of",
     "gain",
     "known",
+    "on_hosts",
     "ranges",
     "rate_column",
     "seconds",

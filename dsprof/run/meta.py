@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from dsprof.events import TASK
 from dsprof.run.versions import Versions, parse
 
 _FROM_CONFIG: Final = (
@@ -44,7 +45,8 @@ def meta(
     """
     known = {name: config[name] for name in _FROM_CONFIG if name in config}
     framework = known.get("framework") or _framework(events, config, version)
-    hosts = sorted(str(host) for host in events["host"].dropna().unique())
+    told = map(str, events["host"].dropna().unique())
+    hosts = sorted(host for host in told if not host.startswith(TASK))
     sources = list(facts.get("sources") or map(str, events["source"].dropna().unique()))
     found = {
         **known,

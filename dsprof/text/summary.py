@@ -108,12 +108,8 @@ def _job(run: Run) -> str:
 
 def _layout(run: Run) -> str:
     known = {**run.config, **run.meta}
-    hosts = known.get("nodes") or len(known.get("hosts") or [])
     ranks = known.get("world_size")
-    said = [
-        words.count_of(int(ranks), "rank") if ranks else "",
-        f"on {words.count_of(int(hosts), 'host')}" if hosts and (ranks or hosts > 1) else "",
-    ]
+    said = [words.count_of(int(ranks), "rank") if ranks else "", words.on_hosts(known)]
     sizes = [
         f"{kind} parallel {known[f'{kind}_parallel_size']}"
         for kind in ("data", "tensor", "pipeline", "expert", "sequence")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from dsprof.units import format_seconds, format_share
@@ -90,6 +90,19 @@ def ranges(numbers: Iterable[int], most: int = 8) -> str:
             spans.append([value, value])
     said = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in spans[:most]]
     return ", ".join(said) + (f" and {len(spans) - most:,} more" if len(spans) > most else "")
+
+
+def on_hosts(known: Mapping[str, Any]) -> str:
+    """`on 2 hosts`; `on at least 2 hosts` of a log, where others may print nothing; else "".
+
+    Args:
+        known: configuration and meta data of a run.
+    """
+    seen = len(known.get("hosts") or [])
+    if known.get("nodes") or known.get("recordings"):
+        hosts = int(known.get("nodes") or seen)
+        return f"on {count_of(hosts, 'host')}" if hosts else ""
+    return f"on at least {seen:,} hosts" if seen > 1 else ""
 
 
 def step_of(found: Finding, step: float | None) -> float | None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dsprof.events import Severity
-from dsprof.findings import findings_of
+from dsprof.findings import ends, findings_of
+from dsprof.findings.cures import cures
 from dsprof.run import load
 from tests.findings.plants import (
     WELL,
@@ -315,3 +316,15 @@ def test_less_offloading_is_advised_only_where_there_may_be_some(stage: int, adv
     run = run_of([problem("signal", "Signal 9 (SIGKILL)", value=9, rank=1)], zero_stage=stage)
     found = one(run, "rank-died")
     assert any("offload_optimizer" in advice.setting for advice in found.advice) is advised
+
+
+def test_a_full_gpu_is_not_blamed_on_a_process_that_nothing_shows() -> None:
+    full = problem("oom", "Cuda failure 2 'out of memory'", host="w0")
+    first, second = one(run_of([full]), "oom").advice
+    assert "by this process, or by another one" in first.why
+    assert second.why.startswith("if two ranks share this GPU")
+
+
+@pytest.mark.parametrize("kind", sorted(ends.ENDED))
+def test_every_cure_says_why(kind: str) -> None:
+    assert all(advice.why for advice in cures(kind, ""))

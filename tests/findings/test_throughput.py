@@ -186,3 +186,16 @@ def test_steps_that_save_stick_out_for_that_and_are_no_spikes() -> None:
     run = run_of(rows)
     assert silent(run, "step-spikes")
     assert one(run, "checkpoint-stall").seconds_per_step == pytest.approx(0.2)
+
+
+def test_a_wave_is_told_as_what_comes_and_goes_and_a_single_rise_is_not() -> None:
+    seconds = noisy(500, seed=4, spread=0.01)
+    seconds[:100] *= 1.15  # as long as later on
+    seconds[300:] *= 1.15
+    found = one(run_with(seconds), "slowdown")
+    assert found.title.endswith("longer, and not for the first time")
+    assert "It was about as long before, within steps 2 to 100: it comes and goes" in found.summary
+    seconds[:100] /= 1.15
+    risen = one(run_with(seconds), "slowdown")
+    assert risen.title.endswith(" longer")
+    assert "before, within" not in risen.summary
