@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pandas as pd
 
@@ -13,18 +15,24 @@ _END = ("checkpoint_ready", "checkpoint_end")
 #: How calls inside a recorded save are named.
 IN_SAVES = "_in_checkpoint"
 _TIMED = ("save-checkpoint", "save_checkpoint")
+#: What else a job may do between two steps, beside saving.
+_ALSO: Final = r"(?i)eval|valid"
+#: Stretches without a save that must be known, to say what a step takes without one.
+_ENOUGH: Final = 5
 
 
-def saves(events: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
+def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """One row per save: `step`, `seconds`, `source`, `line`; empty if no save has a duration.
 
-    A duration is what a timer says, else the time between the lines that begin
-    and end a save. Of several ranks that time the same save the slowest counts.
+    A duration is what a timer says, else the time between the lines that begin and end a save,
+    else what the steps around its beginning are further apart than others: `inferred`. Of
+    several ranks that time the same save the slowest counts.
     """
-    columns = ["step", "seconds", "source", "line"]
+    columns = ["step", "seconds", "source", "line", "inferred"]
     timed = events[(events["kind"] == Kind.PHASE) & events["name"].isin(_TIMED)]
     recorded = phases[phases["class"] == Class.CHECKPOINT]
     found = timed if len(timed) else recorded if len(recorded) else _between(events)
+    found = found.assign(inferred=False) if len(found) else _by_the_clock(events, steps)
     slowest = found[columns].dropna(subset="seconds").sort_values("seconds", kind="stable")
     known = slowest[slowest["step"].notna()].drop_duplicates("step", keep="last")
     return pd.concat([known, slowest[slowest["step"].isna()]]).sort_index()
@@ -56,3 +64,43 @@ def _between(events: pd.DataFrame) -> pd.DataFrame:
     )
     found = marks[marks["begins"] & marks["next_begins"].eq(False)]
     return found.assign(seconds=(found["until"] - found["at"]).dt.total_seconds())
+
+
+def _by_the_clock(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Saves whose beginning alone is printed: from DeepSpeed 0.18 on no line says that one is over.
+
+    One counts where the steps around it are further apart than any two without one. Engines that
+    take turns are left aside, and where the job evaluated too.
+    """
+    apart = _apart(steps)
+    begins = _in(apart, events[(events["kind"] == Kind.METRIC) & (events["name"] == _BEGIN)])
+    also = _in(apart, events[events["name"].astype("str").str.contains(_ALSO)])
+    plain = apart.drop(index=[*begins["within"], *also["within"]])
+    usual = (plain["elapsed"] / plain["passed"]).median()
+    beyond = (apart["elapsed"] - usual * apart["passed"]).drop(index=also["within"])
+    longer = beyond[beyond > beyond[plain.index].max()] if len(plain) >= _ENOUGH else beyond[:0]
+    saving = begins.drop_duplicates("within")
+    return saving.assign(seconds=saving["within"].map(longer), inferred=True)
+
+
+def _apart(steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps, with what passed since the one before: `passed` of them, `elapsed` seconds."""
+    alone = steps.groupby("segment")["engine"].transform("nunique") == 1
+    stamped = steps[steps["at"].notna() & alone]
+    by = stamped.groupby("segment")
+    found = stamped.assign(
+        passed=by["step"].diff().astype("float64"), elapsed=by["at"].diff().dt.total_seconds()
+    )
+    return found[found["passed"] > 0]
+
+
+def _in(apart: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """`rows` with `within`: which of `apart` they happened in; without those in none."""
+    key = ["segment", "step"]
+    rows = rows[rows["step"].notna()].astype({"step": "int64"}).sort_values("step", kind="stable")
+    ends = apart[key].astype("int64").assign(within=apart.index).sort_values("step")
+    found = pd.merge_asof(
+        rows.astype({"segment": "int64"}), ends,
+        on="step", by="segment", direction="forward", allow_exact_matches=False,
+    )  # fmt: skip
+    return found.dropna(subset="within")

@@ -193,12 +193,17 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
     ]
 
 
+#: Where a save has no line of its end.
+_INFERRED: Final = " No line says when one is over: it is what the steps around it are further \
+apart than others."
+
+
 def checkpoint_stall(facts: Facts) -> list[Finding] | str:
     """Saving checkpoints stops training for a noticeable part of its time.
 
     Gain: half of it for half as many saves, up to all of it for saving beside training.
     """
-    found = saves(facts.run.told, facts.run.phases)
+    found = saves(facts.run.told, facts.run.phases, facts.run.steps)
     if found.empty:
         return "no line tells how long saving a checkpoint takes"
     if not facts.step_seconds:
@@ -219,11 +224,12 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
             title=f"Saving checkpoints takes {format_share(share)} of the training time",
             summary=f"{len(found):,} saves took {format_seconds(total)} in {covered:,} steps, the "
             f"longest {format_seconds(float(longest['seconds']))}: as if each step took "
-            f"{format_seconds(cost)} longer.",
+            f"{format_seconds(cost)} longer.{_INFERRED if longest['inferred'] else ''}",
             share=share,
             seconds_per_step=cost,
             phase="save_checkpoint",
             evidence=(row_evidence(longest, f"save: {format_seconds(longest['seconds'])}"),),
+            confidence="medium" if longest["inferred"] else "high",
             advice=(
                 Advice("save interval", "", "longer", "half as many saves cost half"),
                 *_parallel_write(facts),

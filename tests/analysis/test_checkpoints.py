@@ -1,0 +1,65 @@
+"""Saves of which a log prints the beginning alone, as DeepSpeed does from 0.18 on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import dsprof
+from dsprof.analysis.checkpoints import saves
+
+_STEP = "[Rank 0] step={step}, skipped=0, lr=[0.001], mom=[[0.9, 0.999]]"
+_SAVE = "[Rank 0] [Torch] Checkpoint global_step{step} is about to be saved!"
+_EVALUATED = "{'eval_loss': 2.0, 'eval_runtime': 3.0, 'epoch': 1.0}"
+
+
+def saved(
+    folder: Path, after: Mapping[int, float], printed: Iterable[int], evaluated: int = 0
+) -> pd.DataFrame:
+    """Saves of a log of 100 ms a step; `after` steps, so many seconds pass beside."""
+    lines, clock, begin = [], pd.Timestamp("2026-01-01"), "[{},{:03}] [INFO] [logging.py:96:x] "
+    for step in range(1, 41):
+        clock += pd.Timedelta(seconds=0.1)
+        stamp = begin.format(clock.strftime("%Y-%m-%d %H:%M:%S"), clock.microsecond // 1000)
+        if step in set(printed):
+            lines.append(stamp + _STEP.format(step=step))
+        if step in after:
+            lines.append(stamp + _SAVE.format(step=step))
+            clock += pd.Timedelta(seconds=after[step])
+        if step == evaluated:
+            lines.append(_EVALUATED)
+    (folder / "job.log").write_text("\n".join(lines) + "\n")
+    run = dsprof.load(folder / "job.log")
+    return saves(run.told, run.phases, run.steps)
+
+
+def test_a_save_takes_what_the_steps_around_it_are_further_apart(tmp_path: Path) -> None:
+    found = saved(tmp_path, {10: 2.0, 30: 3.0}, range(1, 41))
+    assert found["seconds"].tolist() == pytest.approx([2.0, 3.0])
+    assert found["step"].tolist() == [10, 30]
+    assert found["inferred"].all()
+
+
+def test_steps_printed_now_and_then_tell_it_too(tmp_path: Path) -> None:
+    found = saved(tmp_path, {13: 2.0, 33: 3.0}, range(5, 41, 5))
+    assert found["seconds"].tolist() == pytest.approx([2.0, 3.0])
+
+
+def test_no_save_is_told_where_steps_without_one_are_as_far_apart(tmp_path: Path) -> None:
+    assert len(saved(tmp_path, {10: 0.0, 30: 0.0}, range(1, 41))) == 0
+
+
+def test_too_few_steps_without_a_save_tell_nothing(tmp_path: Path) -> None:
+    assert len(saved(tmp_path, {10: 2.0, 20: 2.0, 30: 2.0}, range(5, 41, 5))) == 0
+
+
+def test_where_the_job_evaluated_too_nothing_is_charged_to_the_save(tmp_path: Path) -> None:
+    found = saved(tmp_path, {10: 2.0, 30: 9.0}, range(1, 41), evaluated=30)
+    assert found["step"].tolist() == [10]
+
+
+def test_nothing_is_told_of_a_log_without_saves(tmp_path: Path) -> None:
+    assert len(saved(tmp_path, {}, range(1, 41))) == 0
