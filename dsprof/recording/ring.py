@@ -19,6 +19,10 @@ from dsprof.recording.layout import CELL, MARK, PAGE, ROW, RowKind, file_name, p
 PARTS: Final = 8  # of the ring: detail is forgotten an eighth at a time
 AT_ONCE: Final = 1 << 20  # bytes of lasting rows that wait in memory to be copied
 
+#: File systems that write a page where it lies. Elsewhere (btrfs, NFS, Lustre) a store into a
+#: mapped page may find the disk full or the file gone, and the kernel ends the process for it.
+IN_PLACE: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"})
+
 
 class Ring:
     """Appends rows to the current part and goes on in a new one when it is full.
@@ -35,7 +39,8 @@ class Ring:
         self._lasting: list[bytes] = []  # rows of this part that outlive it
         self._waiting = self._kept_bytes = 0
         self._fd, self._bytes = _create(self.path, self._header(0))
-        self.cell = _cell(self._fd)
+        self._maps = file_system(self.path) in IN_PLACE
+        self.cell = self._cell()
 
     @property
     def path(self) -> Path:
@@ -69,10 +74,10 @@ class Ring:
         self._keep()
         new = self._folder / file_name(self._stem, self._part + 1)
         old, (self._fd, self._bytes) = self._fd, _create(new, self._header(self._part + 1))
-        os.close(old)
+        _close(old, self.path)
         self._part += 1
         number, since = self.cell
-        self.cell = _cell(self._fd)
+        self.cell = self._cell()
         self.cell[1], self.cell[0] = since, number
         self._write(definitions)
         while self._part - self._oldest >= PARTS:
@@ -96,7 +101,7 @@ class Ring:
         else:
             fd = _open(path, os.O_WRONLY)
         written, error = _put(fd, rows, self._kept_bytes)
-        os.close(fd)
+        _close(fd, path)
         self._kept_bytes += written // ROW * ROW
         if error:
             raise unwritable(path, error) from error
@@ -104,12 +109,28 @@ class Ring:
     def _header(self, part: int) -> bytes:
         return pack_header(self._meta | {"part": part})
 
+    def _cell(self) -> memoryview:
+        """The in-flight cell of a file; memory of our own where it cannot be mapped."""
+        if self._maps and sys.byteorder == "little":
+            try:
+                return memoryview(mmap.mmap(self._fd, PAGE))[CELL : CELL + 16].cast("Q")
+            except (OSError, ValueError):
+                pass
+        return _blank_cell()
+
     def close(self) -> None:
-        """Let go of the file; the cell is memory of our own from now on."""
+        """Let go of the file; the cell is memory of our own from now on.
+
+        Raises:
+            DsprofError: the file is not there any more, or its last rows could not be written.
+        """
         self.cell = _blank_cell()
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            gone = not os.fstat(fd).st_nlink
+            _close(fd, self.path)
+            if gone:
+                raise DsprofError("was removed while it was written", str(self.path))
 
 
 def _put(fd: int, data: bytes, offset: int) -> tuple[int, OSError | None]:
@@ -147,17 +168,27 @@ def _create(path: Path, header: bytes) -> tuple[int, int]:
     return fd, len(header)
 
 
-def _cell(fd: int) -> memoryview:
-    """The in-flight cell of a file; memory of our own where it cannot be mapped.
+def _close(fd: int, path: Path) -> None:
+    """Close; over a network this may be when the disk turns out to be full."""
+    try:
+        os.close(fd)
+    except OSError as error:
+        raise unwritable(path, error) from error
 
-    Its page was written with the header, so storing into it needs no new block on disk.
-    """
-    if sys.byteorder == "little":
-        try:
-            return memoryview(mmap.mmap(fd, PAGE))[CELL : CELL + 16].cast("Q")
-        except (OSError, ValueError):  # some network file systems map nothing
-            pass
-    return _blank_cell()
+
+def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+    """The type of the file system that holds `path`; "" where that is not told."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    place, found = f"{path.resolve()}/", ("", "")
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        point = f"{left.split()[4].rstrip('/')}/"
+        if place.startswith(point) and len(point) >= len(found[0]):  # a later one lies on top
+            found = point, right.split()[0]
+    return found[1]
 
 
 def _blank_cell() -> memoryview:

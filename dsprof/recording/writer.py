@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from itertools import starmap
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -315,24 +316,27 @@ class Writer:
     def close(self) -> None:
         """Flush and mark the end. A second call does nothing.
 
+        Raises:
+            DsprofError: the end cannot be written, or the file was removed meanwhile.
+
         Nor does one that interrupts a flush, as a signal's handler may: that flush still
         needs its file, whose descriptor could by then be another file's.
         """
         if not self._ring.is_open or not self._busy.acquire(blocking=False):
             return
-        try:
+        with ExitStack() as whatever_fails:
+            whatever_fails.callback(self._busy.release)
+            whatever_fails.callback(self._ring.close)
             self.in_flight(0)
             self._marks.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
             self._marks.append(MARK.pack(RowKind.END, time.perf_counter_ns()))
             self._flush()
-        finally:
-            self._ring.close()
-            self._busy.release()
 
     def disown(self) -> None:
-        """What a fork has inherited is its parent's."""
+        """What a fork has inherited is its parent's, who will say if it is lost."""
         self._busy = threading.Lock()
-        self._ring.close()
+        with suppress(DsprofError):
+            self._ring.close()
 
 
 CLOCKS: Final = ("perf_ns", "wall_ns", "error_ns")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from dsprof.errors import DsprofError
 from dsprof.recording import Recordings, RowKind, Writer, read_folder, read_rows
 from tests.recording.recorded import (
     MS,
@@ -117,77 +115,6 @@ def test_a_follower_sees_every_step_while_the_job_goes_on(tmp_path: Path) -> Non
         process.wait()
     assert seen == list(range(1, len(seen) + 1))
     assert len(seen) >= 200
-
-
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """No file may grow beyond 20,000 bytes: a row ends in the middle there."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@pytest.mark.usefixtures("small_files")
-def test_a_write_that_fails_midway_leaves_whole_rows(tmp_path: Path) -> None:
-    writer = Writer.create(tmp_path, header())
-    with pytest.raises(DsprofError, match="cannot be written: File too large"):
-        write_steps(writer, 1, 1000)
-    steps = step_numbers(events(tmp_path))
-    assert steps == list(range(1, len(steps) + 1))
-    assert writer.path.stat().st_size == 20_000  # not a row's boundary
-
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (before[1], before[1]))
-    write_steps(writer, 500, 510)
-    writer.close()
-    found = events(tmp_path)
-    assert step_numbers(found) == [*steps, *range(500, 511)]
-    assert found.loc[found["line"] > 0, "name"].notna().all()
-
-
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 128 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
-    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("a small disk can be mounted by root alone")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def test_a_full_disk_is_named_and_what_fits_is_readable(full_disk: Path) -> None:
-    writer = Writer.create(full_disk, header())
-    with pytest.raises(DsprofError, match="No space left on device"):
-        write_steps(writer, 1, 10_000)
-    steps = step_numbers(events(full_disk))
-    assert len(steps) > 50
-    assert steps == list(range(1, len(steps) + 1))
-    with pytest.raises(DsprofError, match="No space left"):
-        writer.close()
-    with pytest.raises(DsprofError, match="No space left"):
-        Writer.create(full_disk, header())
-    assert len(list(full_disk.iterdir())) == 1  # what could not be begun is not left behind
-
-
-def test_a_disk_that_fills_while_the_ring_turns_is_named(full_disk: Path) -> None:
-    writer = Writer.create(full_disk, header(), keep_bytes=1 << 20)
-    with pytest.raises(DsprofError, match="No space left on device"):
-        write_steps(writer, 1, 10_000)
-    assert len(step_numbers(events(full_disk))) > 50
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DsprofError, match=r"file/run: cannot be written: Not a directory"):
-        Writer.create(tmp_path / "file" / "run", header())
-
-
-def test_a_folder_that_does_not_take_files_is_named() -> None:
-    with pytest.raises(DsprofError, match="cannot be written"):
-        Writer.create("/proc/1", header())
 
 
 def test_a_fork_writes_nothing_into_its_parents_recording(tmp_path: Path) -> None:

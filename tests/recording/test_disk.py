@@ -1,0 +1,165 @@
+"""Disks that are full, folders that are gone: one error says so, and what was written is readable."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from dsprof.errors import DsprofError
+from dsprof.recording import Recordings, Writer, ring
+from tests.recording.recorded import events, follow, header, step_numbers, write_steps
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may grow beyond 20,000 bytes: a row ends in the middle there."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_write_that_fails_midway_leaves_whole_rows(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    with pytest.raises(DsprofError, match="cannot be written: File too large"):
+        write_steps(writer, 1, 1000)
+    steps = step_numbers(events(tmp_path))
+    assert steps == list(range(1, len(steps) + 1))
+    assert writer.path.stat().st_size == 20_000  # not a row's boundary
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (before[1], before[1]))
+    write_steps(writer, 500, 510)
+    writer.close()
+    found = events(tmp_path)
+    assert step_numbers(found) == [*steps, *range(500, 511)]
+    assert found.loc[found["line"] > 0, "name"].notna().all()
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 128 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk can be mounted by root alone")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_named_and_what_fits_is_readable(full_disk: Path) -> None:
+    writer = Writer.create(full_disk, header())
+    with pytest.raises(DsprofError, match="No space left on device"):
+        write_steps(writer, 1, 10_000)
+    steps = step_numbers(events(full_disk))
+    assert len(steps) > 50
+    assert steps == list(range(1, len(steps) + 1))
+    with pytest.raises(DsprofError, match="No space left"):
+        writer.close()
+    with pytest.raises(DsprofError, match="No space left"):
+        Writer.create(full_disk, header())
+    assert len(list(full_disk.iterdir())) == 1  # what could not be begun is not left behind
+
+
+def test_a_disk_that_fills_while_the_ring_turns_is_named(full_disk: Path) -> None:
+    writer = Writer.create(full_disk, header(), keep_bytes=1 << 20)
+    with pytest.raises(DsprofError, match="No space left on device"):
+        write_steps(writer, 1, 10_000)
+    assert len(step_numbers(events(full_disk))) > 50
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DsprofError, match=r"file/run: cannot be written: Not a directory"):
+        Writer.create(tmp_path / "file" / "run", header())
+
+
+def test_a_folder_that_does_not_take_files_is_named() -> None:
+    with pytest.raises(DsprofError, match="cannot be written"):
+        Writer.create("/proc/1", header())
+
+
+def test_a_recording_that_was_removed_while_it_was_written_is_named(tmp_path: Path) -> None:
+    """Nothing fails until the end: rows go to a file that has no name any more."""
+    writer = Writer.create(tmp_path / "run", header())
+    write_steps(writer, 1, 3)
+    shutil.rmtree(tmp_path / "run")
+    write_steps(writer, 4, 6)
+    if not os.fork():
+        os._exit(0)  # nothing to say for a data loader's worker
+    os.wait()
+    with pytest.raises(DsprofError, match=r"rank-00000.*: was removed while it was written"):
+        writer.close()
+    writer.close()
+
+
+def test_a_ring_that_turns_in_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path / "run", header(), keep_bytes=64 << 10)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(DsprofError, match="cannot be written: No such file or directory"):
+        write_steps(writer, 1, 1000)
+    with suppress(DsprofError):
+        writer.close()
+
+
+@pytest.mark.parametrize("call", ["pwrite", "close"])
+def test_a_quota_that_is_used_up_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Over a network the server may say so only when the file is closed."""
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 3)
+    descriptor = writer._ring._fd
+
+    def over(fd: int, *_: object) -> None:
+        assert fd == descriptor
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    with monkeypatch.context() as quota:
+        quota.setattr(os, call, over)
+        with pytest.raises(DsprofError, match="cannot be written: Disk quota exceeded"):
+            writer.close()
+    assert step_numbers(events(tmp_path)) == [1, 2, 3]
+    writer.close()
+
+
+def test_no_page_is_mapped_where_a_store_into_it_could_end_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operation in flight is unknown there, and nothing else."""
+    monkeypatch.setattr(ring, "file_system", lambda _: "nfs4")
+    writer = Writer.create(tmp_path, header())
+    writer.in_flight(writer.name("barrier"), 7)
+    write_steps(writer, 1, 3)
+    recordings = Recordings([tmp_path])
+    assert step_numbers(follow(recordings)) == [1, 2, 3]
+    assert recordings.facts()["recordings"][0]["in_flight"] is None
+    os.truncate(writer.path, 0)  # a mapped page would be gone with it: SIGBUS
+    writer.in_flight(writer.name("barrier"), 8)
+
+
+def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "22 1 0:21 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+        "23 22 0:22 / /scratch rw - tmpfs none rw\n"
+        "24 22 0:23 / /scratch rw,relatime shared:4 master:2 - nfs4 host:/scratch rw\n"
+        "25 22 0:24 / /scratch/fast rw - xfs /dev/nvme0 rw\n",
+        encoding="ascii",
+    )
+    told = {
+        place: ring.file_system(Path(place), mounts)
+        for place in ("/home/me/run", "/scratch/run", "/scratch/fast/run", "/scratch/faster")
+    }
+    assert list(told.values()) == ["ext4", "nfs4", "xfs", "nfs4"]
+    assert ring.file_system(tmp_path, tmp_path / "no such file") == ""
