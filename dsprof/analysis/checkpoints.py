@@ -75,9 +75,9 @@ def _by_the_clock(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     apart = _apart(steps)
     begins = _in(apart, events[(events["kind"] == Kind.METRIC) & (events["name"] == _BEGIN)])
     also = _in(apart, events[events["name"].astype("str").str.contains(_ALSO)])
-    plain = apart.drop(index=[*begins["within"], *also["within"]])
+    plain = apart[~apart.index.isin([*begins["within"], *also["within"]])]
     usual = (plain["elapsed"] / plain["passed"]).median()
-    beyond = (apart["elapsed"] - usual * apart["passed"]).drop(index=also["within"])
+    beyond = (apart["elapsed"] - usual * apart["passed"])[~apart.index.isin(also["within"])]
     longer = beyond[beyond > beyond[plain.index].max()] if len(plain) >= _ENOUGH else beyond[:0]
     saving = begins.drop_duplicates("within")
     return saving.assign(seconds=saving["within"].map(longer), inferred=True)
