@@ -250,7 +250,7 @@ class Live(App[None]):
     def _open_finding(self, event: Grid.Opened) -> None:
         picture = self.picture
         for seen in picture.findings if picture else ():
-            if (seen.finding.rule, seen.finding.ranks[:1]) == event.key:
+            if seen.key == event.key:
                 usual = picture.figures.seconds if picture else None
                 self.push_screen(FindingDialog(seen.finding, usual), self._go_to)
 

@@ -13,7 +13,7 @@ from dsprof.live.picture import Figures, Verdict
 from dsprof.live.processes import Process
 from dsprof.run import Run
 from dsprof.text.overview import Overview, overview
-from dsprof.text.words import known, number
+from dsprof.text.words import number
 
 
 def recent_of(run: Run, processes: Sequence[Process]) -> Recent:
@@ -25,6 +25,8 @@ def recent_of(run: Run, processes: Sequence[Process]) -> Recent:
         framework=run.meta.get("framework"),
         world=_whole(run.meta.get("world_size")),
         step=step,
+        records=_whole(run.steps["step"].max()) if run.counted else None,
+        exited=_exited(run),
         failure=_failure(run),
         figures=_figures(run, seen, step),
         verdict=_verdict(run, seen, processes),
@@ -32,7 +34,7 @@ def recent_of(run: Run, processes: Sequence[Process]) -> Recent:
         bars=tuple(tables.bars_of(run)),
         own=tables.rank_bars(run),
         ranks=tables.ranks_of(run, processes),
-        comm=tuple(tables.comm_of(run)),
+        comm=tables.comm_of(run),
         memory=tuple(tables.memory_of(run)),
         gpus=tuple(tables.gpus_of(run)),
     )
@@ -87,5 +89,11 @@ def _failure(run: Run) -> str:
     return fatal[0] if fatal else str(row["kind"])
 
 
+def _exited(run: Run) -> int:
+    told = run.told[run.told["name"] == "exited_well"]
+    return int((told["segment"] == run.told["segment"].max()).sum())
+
+
 def _whole(value: Any) -> int | None:
-    return int(value) if known(value) and isinstance(value, int | float) else None
+    found = number(value)
+    return None if found is None else int(found)

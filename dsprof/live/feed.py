@@ -67,7 +67,8 @@ class Feed:
             self._read_log(name, log, 0.0)
             if time.monotonic() > until:
                 break
-        steps = [last_of(log.fresh(), "step") for log in self.logs.values()]
+        logs = [log for log in self.logs.values() if not log.counted]
+        steps = [last_of(log.fresh(), "step") for log in logs]
         return max([s or -1 for s in (*steps, *(p.step for p in self.processes))], default=-1)
 
     def poll(self, seconds: float) -> bool:
@@ -95,7 +96,10 @@ class Feed:
     def facts(self) -> dict[str, Any]:
         """What `Run.meta` is told of the sources."""
         recorded = [process.recording for process in self.processes]
+        headers = {header for log in self.logs.values() for header in log.fingerprints}
         return {
+            "fingerprints": dict.fromkeys(sorted(headers), 1),
+            "counted_steps": not recorded and any(log.counted for log in self.logs.values()),
             "sources": [*self.logs, *(recording.path for recording in recorded)],
             "recordings": [recording.facts for recording in recorded],
         }

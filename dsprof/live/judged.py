@@ -11,7 +11,7 @@ from dsprof.events import Class
 from dsprof.findings import Finding
 from dsprof.live.picture import (
     Bar,
-    CommRow,
+    CommTable,
     Figures,
     GpuRow,
     MemoryRow,
@@ -45,11 +45,19 @@ class RankBars:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """What follows from the last steps; `step` is -1 before the first."""
+    """What follows from the last steps.
+
+    Attributes:
+        step: -1 before the first, and where no line tells a step number: then `records` counts
+            what was printed.
+        exited: processes of the last launch that a log says have ended well.
+    """
 
     framework: str | None = None
     world: int | None = None
     step: int = -1
+    records: int | None = None
+    exited: int = 0
     failure: str = ""
     figures: Figures = field(default_factory=Figures)
     verdict: Verdict | None = None
@@ -57,7 +65,7 @@ class Recent:
     bars: tuple[tuple[Place, Bar], ...] = ()
     own: RankBars = field(default_factory=RankBars)
     ranks: RankTable = field(default_factory=RankTable)
-    comm: tuple[CommRow, ...] = ()
+    comm: CommTable = field(default_factory=CommTable)
     memory: tuple[MemoryRow, ...] = ()
     gpus: tuple[GpuRow, ...] = ()
 

@@ -49,7 +49,8 @@ class LogFollower:
     Attributes:
         settled: tables that will not change any more; whoever takes them empties the list.
         lines: the last lines, as (number, bytes).
-        faults: why nothing can be read, "" if it can.
+        fingerprints: headers of loggers that were seen: they tell the version.
+        counted: no line told a step number, as far as the first reader of the file could see.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class LogFollower:
         self.base = base  # lines before the place where reading began; None until counted
         self.settled: list[pa.Table] = []
         self.lines: deque[tuple[int, bytes]] = deque(maxlen=SHOWN)
+        self.fingerprints: set[str] = set()
+        self.counted = False
         self._marks = [(0, stream.offset)]  # lines and bytes before a place, sparse
         self._source = named(stream.name)
         self._grammar = grammar
@@ -170,8 +173,11 @@ class LogFollower:
     def _mine(self, log: Log) -> pa.Table:
         """The reader's rows behind the border, in the launches and steps of the whole log."""
         table, counted = log.events, log.meta["counted_steps"]
+        self.fingerprints.update(log.meta["fingerprints"])
         if self._border.line:
             table = table.filter(pc.greater(table["line"], self._border.line))
+        else:
+            self.counted = counted
         if self.first is None and not counted:
             self.first = next(iter(table["step"].drop_null().slice(0, 1).to_pylist()), None)
         self._judge_turn(table, counted=counted)

@@ -19,13 +19,7 @@ _SPARK = "▁▂▃▄▅▆▇█"
 def findings(picture: Picture) -> Table:
     """What is wrong, now and before; those that have gone stay for a while."""
     columns = [Column("severity", 8), Column("seen", 9), Column("finding", 0)]
-    return columns, [
-        Row(_key(seen), tuple(_finding(seen, picture.at))) for seen in picture.findings
-    ]
-
-
-def _key(seen: Sighting) -> tuple[str, tuple[int, ...]]:
-    return seen.finding.rule, seen.finding.ranks[:1]
+    return columns, [Row(seen.key, tuple(_finding(seen, picture.at))) for seen in picture.findings]
 
 
 def _finding(seen: Sighting, at: float) -> Iterator[Cell]:
@@ -120,18 +114,22 @@ def communication(picture: Picture) -> Table:
                 Cell("-" if row.link is None else format_share(row.link)),
             ),
         )
-        for row in picture.comm
+        for row in picture.comm.rows
     ]
     return columns, rows
 
 
 def moved(picture: Picture) -> str:
-    """What the last steps spent on communication, in a sentence."""
-    exposed = [row.exposed for row in picture.comm if row.exposed is not None]
-    times = [row.seconds for row in picture.comm if row.seconds is not None]
+    """What was spent on communication, in a sentence."""
+    rows = picture.comm.rows
+    exposed = [row.exposed for row in rows if row.exposed is not None]
+    times = [row.seconds for row in rows if row.seconds is not None]
+    of = "per step and rank" if picture.comm.steps else "of one rank since the start"
     if exposed:
-        return f"per step and rank, {format_seconds(sum(exposed))} of communication is exposed"
-    return f"per step and rank, {format_seconds(sum(times))} in calls" if times else ""
+        return f"{of}, {format_seconds(sum(exposed))} of communication is exposed"
+    if times:
+        return f"{of}, {format_seconds(sum(times))} in calls"
+    return f"{of}: how long calls take is not told, or cannot be trusted" if rows else ""
 
 
 #: What GPU samples are called, and as what they are shown.

@@ -75,6 +75,7 @@ class LogPast:
         self._log.settled.clear()
         if self.done:
             last = self._log.fresh()
+            self._tail.fingerprints |= self._log.fingerprints
             self.goes_on = _goes_on(last, self._tail.first)
             yield last
 

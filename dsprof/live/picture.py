@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +51,7 @@ class Verdict:
 class Sighting:
     """A finding, and how long it has been there. Times are seconds since 1970."""
 
+    key: Hashable  # stays when its numbers change
     finding: Finding
     since: float
     gone: float | None  # when it was seen no more
@@ -86,7 +88,7 @@ class RankTable:
 
 @dataclass(frozen=True, slots=True)
 class CommRow:
-    """Calls of one operation and size, per step and rank."""
+    """Calls of one operation and size, of one rank."""
 
     op: str
     bytes: float | None
@@ -95,6 +97,14 @@ class CommRow:
     exposed: float | None
     busbw: float | None  # bytes per second
     link: float | None  # part of the link's speed
+
+
+@dataclass(frozen=True, slots=True)
+class CommTable:
+    """Means of one step, over `steps`; where none is known, sums since the start."""
+
+    rows: tuple[CommRow, ...] = ()
+    steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +160,8 @@ class Picture:
     """The run as of `at` (seconds since 1970). None where the source does not say.
 
     `state`: "waiting" for a first step; "silent": nothing was written for `idle` seconds.
-    `logs`: names of those whose lines can be looked at. `every`: of the steps long ago one in
-    so many is kept.
+    `logs`: names of those whose lines can be looked at. `records`: how many were printed, where no
+    line tells of which step they are. `every`: of the steps long ago one in so many is kept.
     """
 
     at: float
@@ -164,6 +174,7 @@ class Picture:
     world: int | None
     launches: int
     step: int | None
+    records: int | None
     behind: int
     every: int
     figures: Figures
@@ -172,7 +183,7 @@ class Picture:
     since: Verdict | None
     findings: tuple[Sighting, ...]
     ranks: RankTable
-    comm: tuple[CommRow, ...]
+    comm: CommTable
     memory: tuple[MemoryRow, ...]
     gpus: tuple[GpuRow, ...]
     problems: tuple[ProblemRow, ...]

@@ -25,6 +25,7 @@ class Sources:
         processes: the recorded ones of the last launch.
         logs: how many there are; `closed`: none of them goes on.
         failure: what ended the launch, as a log says; "" if nothing did.
+        exited: a log says that every process of the launch has ended well.
         idle: seconds since anything was written, None if nothing ever was.
     """
 
@@ -34,28 +35,41 @@ class Sources:
     logs: int
     closed: bool
     failure: str
+    exited: bool
     idle: float | None
 
 
 def status_of(
-    found: Sources, step: int | None, world: int | None, seconds: float | None
+    found: Sources, world: int | None, seconds: float | None, *, begun: bool
 ) -> tuple[State, str]:
-    """State and sentence; `seconds` are of a usual step."""
+    """State and sentence; `seconds` are of a usual step, `begun`: one was told of."""
     died = [p for p in found.processes if p.state == "died"]
     if died:
         return "died", _deaths(died, found.processes)
     if found.failure:
         return "died", found.failure
-    ended = bool(found.processes) and all(p.state == "ended" for p in found.processes)
-    over = found.closed or not found.logs or (ended and (found.idle or 0.0) >= _QUIET)
-    if (ended or not found.processes) and over and step is not None:
-        return "ended", "every rank closed its recording" if ended else "nothing more will come"
-    if step is None:
+    end = _end(found, begun=begun)
+    if end:
+        return "ended", end
+    if not begun:
         return "waiting", _waiting(found, world)
     quiet = max(_QUIET, _STEPS * (seconds or 0.0))
     if found.idle is not None and found.idle >= quiet:
         return "silent", _silence(found.idle, found.processes)
     return "running", " · ".join([*_absent(found.processes, world), *found.faults])
+
+
+def _end(found: Sources, *, begun: bool) -> str:
+    """How the job ended; "" if it goes on, as far as anybody can tell."""
+    closed = bool(found.processes) and all(p.state == "ended" for p in found.processes)
+    over = found.closed or not found.logs or (closed and (found.idle or 0.0) >= _QUIET)
+    if found.exited and not found.processes:
+        return "every process has ended well" + (
+            "" if begun else f"; no line told of a step{_HINT}"
+        )
+    if not (closed or not found.processes) or not over or not begun:
+        return ""
+    return "every rank closed its recording" if closed else "nothing more will come"
 
 
 def _deaths(died: Sequence[Process], everyone: Sequence[Process]) -> str:
@@ -89,7 +103,8 @@ def _waiting(found: Sources, world: int | None) -> str:
     return "the folder is empty: waiting for the first recording or log"
 
 
-_NO_STEP: Final = "no line tells of a step yet; `dsprof parsers --unknown` shows what is not read"
+_HINT: Final = ": `dsprof parsers --unknown` shows what is not read"
+_NO_STEP: Final = f"no line tells of a step yet{_HINT}"
 
 
 def _absent(processes: Sequence[Process], world: int | None) -> list[str]:

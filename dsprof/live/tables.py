@@ -9,12 +9,21 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases, main_steps
-from dsprof.analysis.collectives import told_once
+from dsprof.analysis.collectives import covered_steps, during_steps, told_once
 from dsprof.analysis.memory import capacity
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.events import Class
 from dsprof.live.judged import CLASSES, Place, RankBars
-from dsprof.live.picture import Bar, CommRow, GpuRow, MemoryRow, ProblemRow, RankRow, RankTable
+from dsprof.live.picture import (
+    Bar,
+    CommRow,
+    CommTable,
+    GpuRow,
+    MemoryRow,
+    ProblemRow,
+    RankRow,
+    RankTable,
+)
 from dsprof.live.processes import Process
 from dsprof.live.status import rank_words
 from dsprof.run import Run
@@ -27,6 +36,7 @@ _REST: Final = "rest"
 _TRAIL: Final = 60
 _PROBLEMS: Final = 500
 _CALLS: Final = 200
+_OWN: Final = "log_summary_barrier"  # what DeepSpeed's logger of calls adds for its summary
 #: Of the last so many steps, the part of the step time by which a rank must lag to be named.
 _LATE: Final = 0.05
 #: A rank that has become late is named at once: last in each of so many steps (one may still be on
@@ -201,23 +211,31 @@ def rank_bars(run: Run) -> RankBars:
     )
 
 
-def comm_of(run: Run) -> list[CommRow]:
-    """Operation by size, dearest first."""
-    calls = told_once(run.comm)
+def comm_of(run: Run) -> CommTable:
+    """Operation by size, dearest first; of a doubted call only counts and sizes are known."""
+    once = told_once(run.comm[run.comm["op"] != _OWN])
+    calls = during_steps(once, run.steps)
+    calls = calls if len(calls) else once
     if calls.empty:
-        return []
-    told = calls[["segment", "step", "rank", "steps"]].drop_duplicates(["segment", "step", "rank"])
-    visits = max(1, int(told["steps"].fillna(1).sum()))
+        return CommTable()
+    steps = covered_steps(calls, run.steps)
+    visits = (steps or 1) * max(1, calls["rank"].nunique())
     link = number(run.meta.get("link_bytes_per_second"))
     groups = calls.assign(op=calls["op"].astype("str"), count=calls["count"].astype("float64"))
+    groups.loc[calls["suspect"].notna(), ["seconds", "exposed_seconds", "busbw"]] = np.nan
     rows = [
         _comm_row(str(op), size, part, visits, link)
         for (op, size), part in groups.groupby(["op", "bytes"], dropna=False)
     ]
-    return sorted(rows, key=lambda row: -(row.exposed or row.seconds or 0.0))[:_CALLS]
+    return CommTable(tuple(sorted(rows, key=_price)[:_CALLS]), steps)
 
 
-def _comm_row(op: str, size: Any, part: Frame, visits: int, link: float | None) -> CommRow:
+def _price(row: CommRow) -> tuple[float, float]:
+    """The dearest first; where times are unknown, what moves most."""
+    return -(row.exposed or row.seconds or 0.0), -row.count * (row.bytes or 0.0)
+
+
+def _comm_row(op: str, size: Any, part: Frame, visits: float, link: float | None) -> CommRow:
     busbw = number(part["busbw"].median())
     return CommRow(
         op=op,
@@ -230,7 +248,7 @@ def _comm_row(op: str, size: Any, part: Frame, visits: int, link: float | None) 
     )
 
 
-def _sum(values: pd.Series[float], visits: int) -> float | None:
+def _sum(values: pd.Series[float], visits: float) -> float | None:
     return float(values.sum()) / visits if values.notna().any() else None
 
 

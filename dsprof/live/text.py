@@ -54,13 +54,16 @@ def _lines(picture: Picture) -> Iterator[str]:
         yield f"  {picture.note}"
     for name, verdict in (("Now", picture.now), ("Since the start", picture.since)):
         if verdict:
-            yield f"{name} ({count_of(verdict.steps, 'step')}): {verdict.title}"
+            noun = "record" if picture.records else "step"
+            of = f" ({count_of(verdict.steps, noun)})" if verdict.steps else ""
+            yield f"{name}{of}: {verdict.title}"
             yield f"  {classes(verdict)}"
     yield from _section("Findings", [_sighting(seen) for seen in picture.findings])
-    rows = [row for row in picture.ranks.rows if row.seconds is not None or row.operation]
+    rows = [row for row in picture.ranks.rows if row.late_by is not None or row.state]
     sentence = [picture.ranks.sentence] if picture.ranks.sentence else []
     yield from _section("Ranks", [*sentence, *(_rank(row) for row in rows[:_RANKS])])
-    yield from _section("Communication per step", [*_calls(picture)])
+    of = "per step" if picture.comm.steps else "since the start"
+    yield from _section(f"Communication {of}", [*_calls(picture)])
     yield from _section("Memory", [*_memory(picture)])
     yield from _section("Problems", [*_problems(picture)])
 
@@ -73,10 +76,7 @@ def headline(picture: Picture) -> str:
 def facts(picture: Picture) -> list[str]:
     """The figures of the headline, the most important first."""
     seen: Figures = picture.figures
-    parts = []
-    if picture.step is not None:
-        total = f" of {seen.total_steps:,}" if seen.total_steps else ""
-        parts.append(f"step {picture.step:,}{total}")
+    parts = [*_reached(picture)]
     if seen.seconds is not None:
         parts.append(f"{format_seconds(seen.seconds)} per step")
     if seen.samples_per_second is not None:
@@ -94,6 +94,14 @@ def facts(picture: Picture) -> list[str]:
     if picture.launches > 1:
         parts.append(f"launch {picture.launches}")
     return parts
+
+
+def _reached(picture: Picture) -> Iterator[str]:
+    total = picture.figures.total_steps
+    if picture.step is not None:
+        yield f"step {picture.step:,}" + (f" of {total:,}" if total else "")
+    elif picture.records:
+        yield count_of(picture.records, "record")
 
 
 def classes(verdict: Verdict) -> str:
@@ -133,13 +141,14 @@ def _signed(seconds: float) -> str:
 
 
 def _calls(picture: Picture) -> Iterator[str]:
-    for row in picture.comm[:_CALLS]:
+    for row in picture.comm.rows[:_CALLS]:
         size = format_bytes(row.bytes) if row.bytes is not None else "size unknown"
+        calls = "call" if row.count == 1 else "calls"
         time = format_seconds(row.seconds) if row.seconds is not None else "time unknown"
         out = f", exposed {format_seconds(row.exposed)}" if row.exposed is not None else ""
         speed = f", {format_bandwidth(row.busbw)}" if row.busbw is not None else ""
         link = f" ({format_share(row.link)} of the link)" if row.link is not None else ""
-        yield f"{row.op} of {size}: {row.count:.3g} calls, {time}{out}{speed}{link}"
+        yield f"{row.op} of {size}: {row.count:.3g} {calls}, {time}{out}{speed}{link}"
 
 
 def _memory(picture: Picture) -> Iterator[str]:

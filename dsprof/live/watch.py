@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -62,7 +64,7 @@ class Watch:
         self._judged_at = self._judging_took = 0.0
         self.stale = self._judged = False
         self._bars: dict[Place, Bar] = {}
-        self._seen: dict[tuple[str, tuple[int, ...]], Sighting] = {}
+        self._seen: dict[Hashable, Sighting] = {}  # as a report lists them, the gone behind
         self._deaths = 0
         self._tails: dict[str, tuple[pa.Table, Tail]] = {}
 
@@ -191,17 +193,16 @@ class Watch:
             del self._bars[key]
 
     def _remember_findings(self, at: float) -> None:
-        shown = {_key(found): (found, False) for found in self._whole.findings}
-        shown |= {_key(found): (found, True) for found in self._recent.findings}
-        for key, (found, is_now) in shown.items():
-            before = self._seen.get(key)
-            begun = before.since if before and before.gone is None else at
-            self._seen[key] = Sighting(found, begun, None, is_now)
-        for key, seen in list(self._seen.items()):
-            if key not in shown and seen.gone is None:
-                self._seen[key] = Sighting(seen.finding, seen.since, at, now=False)
-            elif seen.gone is not None and at - seen.gone > _REMEMBERED:
-                del self._seen[key]
+        before, self._seen = self._seen, {}
+        for findings, is_now in ((self._recent.findings, True), (self._whole.findings, False)):
+            for key, found in _keyed(findings):
+                known = before.get(key)
+                begun = known.since if known and known.gone is None else at
+                self._seen.setdefault(key, Sighting(key, found, begun, None, is_now))
+        for key, seen in before.items():
+            gone = at if seen.gone is None else seen.gone
+            if at - gone <= _REMEMBERED:
+                self._seen.setdefault(key, replace(seen, gone=gone, now=False))
 
     def _picture(self, at: float) -> Picture:
         feed, recent, whole = self.feed, self._recent, self._whole
@@ -216,10 +217,11 @@ class Watch:
             logs=len(feed.logs),
             closed=all(log.stream.ended for log in feed.logs.values()),
             failure=recent.failure,
+            exited=0 < (recent.world or 1) <= recent.exited,
             idle=idle,
         )
-        known_step = step if step >= 0 else None
-        state, note = status_of(sources, known_step, recent.world, recent.figures.seconds)
+        begun = step >= 0 or bool(recent.records)
+        state, note = status_of(sources, recent.world, recent.figures.seconds, begun=begun)
         return Picture(
             at=at,
             state=state,
@@ -230,14 +232,15 @@ class Watch:
             framework=recent.framework,
             world=recent.world,
             launches=len(whole.segments | {p.segment for p in feed.processes}),
-            step=known_step,
+            step=step if step >= 0 else None,
+            records=recent.records,
             behind=feed.behind,
             every=self._store.every,
             figures=recent.figures,
             bars=tuple(self._bars[key] for key in sorted(self._bars)),
             now=recent.verdict,
             since=whole.verdict,
-            findings=tuple(sorted(self._seen.values(), key=_order)),
+            findings=tuple(self._seen.values()),
             ranks=recent.ranks,
             comm=recent.comm,
             memory=recent.memory,
@@ -246,12 +249,10 @@ class Watch:
         )
 
 
-def _key(found: Finding) -> tuple[str, tuple[int, ...]]:
-    """Two findings of one key are the same one, seen twice."""
-    return found.rule, found.ranks[:1]
-
-
-def _order(seen: Sighting) -> tuple[bool, bool, int]:
-    """Those of now, then those of the whole run, then those that have gone."""
-    severity = ("critical", "warning", "info").index(str(seen.finding.severity))
-    return seen.gone is not None, not seen.now, severity
+def _keyed(findings: Iterable[Finding]) -> Iterator[tuple[Hashable, Finding]]:
+    """Two findings of one key, seen at two times, are the same one with other numbers."""
+    seen: Counter[Hashable] = Counter()
+    for found in findings:
+        alike = found.rule, found.engine, found.phase, found.ranks[:1]
+        seen[alike] += 1
+        yield (*alike, seen[alike]), found

@@ -31,7 +31,7 @@ def test_once_says_how_fast_what_holds_it_back_and_who_is_late(
     assert said.startswith("running · step 30 · 160 ms per step")
     assert "wait for rank 2: 60.0 ms per step" in said
     assert "compute 69 %" in said or "compute 59 %" in said
-    assert "all_reduce of 4.00 MiB: 1 calls" in said
+    assert "all_reduce of 4.00 MiB: 1 call," in said
 
 
 def test_the_json_of_a_refresh_is_one_line_with_every_part(
