@@ -1,8 +1,8 @@
 """What the clock says of a step beyond its timers: time between the steps, in no timer.
 
 Timers run from forward to step. Loading data, logging, evaluating, saving or a host that stalls
-lie outside, and only the time stamps of the lines tell of them. Over many steps these are precise
-enough even where they are of whole seconds.
+lie outside, and only the time stamps of the lines tell of them. Stamps that are fine beside a
+step time each step. Coarse ones are precise over many steps, and tell their mean alone.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ SURPLUS: Final = 0.1
 COARSE: Final = 1.0
 FINE: Final = 0.01
 
+#: Of the stretches, that stamps must be fine for before they time single steps.
+MOST: Final = 0.9
+
 #: Seconds beyond the timers that are a pause of the job and no part of its steps: DeepSpeed's
 #: time-out of a collective.
 PAUSE: Final = 1800.0
@@ -35,49 +38,83 @@ _STEP: Final = ("segment", "engine", "step")
 _PART: Final = ["segment", "engine"]
 
 
-def untimed(events: pd.DataFrame, table: pd.DataFrame) -> pd.Series[float]:
-    """Mean seconds per step beyond `table["known"]` by the clock; missing where it is not sure.
+def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """Parallel to `table`: `seconds` of whole steps by the clock, and whether they are `smoothed`.
 
     Args:
         events: tidy events, repaired.
         table: steps in order, with `known`: seconds as timers or rates tell them, of some steps
             for all between them.
 
-    One process is asked, the one that stamps most lines. The stretch that exceeds its timers most
-    is left out: what happened once belongs to no average step. Engines that take turns are left
-    aside: what lies between two steps of one is work of the other.
+    Missing where the clock shows no more than is `known` anyway. A step's seconds are its own,
+    from its line back to the one before; where time stamps are too coarse for that they are
+    `smoothed`: what is known of it, and the mean of what the clock shows beyond.
+
+    One process is asked, the one that stamps most lines. A stretch that exceeds its timers by
+    more than all others together is left out: what happened once belongs to no average step.
+    Engines that take turns are left aside: what lies between two steps of one is work of the
+    other.
     """
     stamps = _stamps(events, table).assign(known=table["known"])
-    stretches = _stretches(stamps[table["known"].notna()])
+    stretches = _stretches(_in_order(stamps[table["known"].notna()]))
     several = table.groupby("segment")["engine"].transform("nunique") > 1
-    sure = stretches[stretches["usable"] & ~several[stretches.index]]
-    longest = (sure["elapsed"] - sure["timed"]).groupby([sure[name] for name in _PART]).idxmax()
-    sure = sure.drop(longest)
-    total = sure.groupby(_PART)[["passed", "elapsed", "timed", "slack"]].sum()
-    total = total[sure.groupby(_PART).size() >= ENOUGH]
-    beyond = total["elapsed"] - total["timed"]
-    total = total[beyond > SURPLUS * total["elapsed"] + total["slack"]]
-    mean = ((total["elapsed"] - total["timed"]) / total["passed"]).to_dict()
-    parts = zip(table["segment"], table["engine"], strict=True)
-    return pd.Series([mean.get(part, np.nan) for part in parts], table.index, dtype="float64")
+    found = pd.DataFrame({"seconds": np.nan, "smoothed": False}, table.index)
+    for _, part in stretches[~several[stretches.index]].groupby(_PART):
+        sure = _without_the_odd_one(part[part["usable"]])
+        beyond, elapsed = sure["beyond"].sum(), sure["elapsed"].sum()
+        if len(sure) < ENOUGH or beyond <= SURPLUS * elapsed + sure["slack"].sum():
+            continue
+        if _times_each(sure):
+            found.loc[sure.index, "seconds"] = sure["elapsed"] / sure["passed"]
+        else:
+            found.loc[part.index, "seconds"] = part["known"] + beyond / sure["passed"].sum()
+            found.loc[part.index, "smoothed"] = True
+    return found
+
+
+def _without_the_odd_one(stretches: pd.DataFrame) -> pd.DataFrame:
+    beyond = stretches["beyond"]
+    odd = len(beyond) > 0 and beyond.max() > beyond.sum() - beyond.max()
+    return stretches.drop(beyond.idxmax()) if odd else stretches
+
+
+def _times_each(stretches: pd.DataFrame) -> bool:
+    """Stamps are fine beside the stretches, and show hardly one shorter than its timers: lines
+    that wait in a buffer are stamped many at once."""
+    elapsed = stretches["elapsed"]
+    fine = stretches["error"] <= SURPLUS * elapsed
+    fits = elapsed >= (1 - SURPLUS) * stretches["timed"] - stretches["error"]
+    return bool((fine & fits).mean() >= MOST)
 
 
 def _stamps(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Of each step: `at`, the last time stamp of its lines, and `told`, other doings before."""
+    """Of each step: `at`, when it ended, and `told`, other doings before.
+
+    Where most steps are marked, their marks alone say when they ended: where one is lost, its
+    timers count as those of another step.
+    """
     stamped = events["at"].notna().to_numpy() & among(events["kind"], [Kind.METRIC, Kind.PHASE])
-    rows = known_rank(where(events[[*_STEP, "rank", "host", "at", "source", "line"]], stamped))
+    wanted = [*_STEP, "rank", "host", "at", "kind", "source", "line"]
+    rows = known_rank(where(events[wanted], stamped))
     found = table[list(_STEP)]
     if not len(rows):
         return found.assign(at=table["at"], told=0)
     process = keys(rows, "source", "host", "rank")
     rows = rows[process == np.bincount(process).argmax()]
-    numbered = rows[rows["step"].notna()]
-    place = positions(table, numbered, *_STEP)
-    last = numbered.groupby(place)[["at", "line"]].max()
-    last = last[last.index >= 0].reindex(table.index)
+    marks = among(rows["kind"], [Kind.METRIC])
+    last = _lasts(table, rows[marks])
+    last = last if 2 * last["at"].notna().sum() >= len(last) else last.fillna(_lasts(table, rows))
     apart = among(events["name"], _names(events)) & events["source"].isin(rows["source"]).to_numpy()
     lines = np.sort(events["line"].to_numpy(float, na_value=np.nan)[apart])
-    return found.assign(at=last["at"], told=np.searchsorted(lines, last["line"].to_numpy(float)))
+    told = np.searchsorted(lines, last["line"].to_numpy(float, na_value=np.nan))
+    return found.assign(at=last["at"], told=told)
+
+
+def _lasts(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """The latest `at` and `line` of `rows` of each step."""
+    rows = rows[rows["step"].notna()]
+    place = positions(table, rows, *_STEP)
+    return rows.groupby(place)[["at", "line"]].max().reindex(table.index)
 
 
 def _names(events: pd.DataFrame) -> list[str]:
@@ -85,20 +122,35 @@ def _names(events: pd.DataFrame) -> list[str]:
     return list(names[names.str.contains(_TOLD)])
 
 
+def _in_order(steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps that are stamped, without those printed late or before the clock was set."""
+    steps = steps[steps["at"].notna()]
+    latest = steps.groupby(_PART)["at"].cummax()
+    return steps[steps["at"] >= latest]
+
+
 def _stretches(steps: pd.DataFrame) -> pd.DataFrame:
-    """What lies between the lines of each step and the one before it, of steps that are timed."""
+    """What lies between the lines of each step and the one before it, of steps that are timed.
+
+    `beyond` is what their timers leave of it, `slack` by how much stamps may make it wrong where
+    stretches do not follow one another.
+    """
     by = steps.groupby(_PART)
     passed = by["step"].diff().astype("float64")
     elapsed: pd.Series[float] = by["at"].diff().dt.total_seconds()
     timed = steps["known"] * passed
-    usable = (passed > 0) & (elapsed >= 0) & (elapsed - timed < PAUSE) & (by["told"].diff() == 0)
+    beyond = elapsed - timed
+    usable = (passed > 0) & (beyond < PAUSE) & (by["told"].diff() == 0)
     parts = [steps[name] for name in _PART]
     breaks = usable & ~usable.groupby(parts).shift(fill_value=False)
     whole = pd.to_datetime(steps["at"]).dropna().dt.microsecond.eq(0).all()
+    error = COARSE if whole else FINE
     return steps.assign(
         passed=passed,
         elapsed=elapsed,
         timed=timed,
-        slack=breaks * (COARSE if whole else FINE),
+        beyond=beyond,
+        error=error,
+        slack=breaks * error,
         usable=usable,
     )

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.run.bars import bar_seconds
-from dsprof.run.between import untimed
+from dsprof.run.between import by_the_clock
 from dsprof.run.bound import bound_of
 from dsprof.run.classes import class_seconds, excess_of, mixed_seconds, timed_steps
 from dsprof.run.partial import partial_steps
@@ -36,7 +36,7 @@ MARKS: Final = (
 CLASSES: Final = tuple(str(word) for word in Class)
 COLUMNS: Final = (
     *STEP, "at", "loss", "lr", "grad_norm", "loss_scale", "skipped", "overflow",
-    "seconds", "seconds_from", "whole_seconds", "whole_from", "warm_up",
+    "seconds", "seconds_from", "whole_seconds", "whole_from", "smoothed", "warm_up",
     "samples_per_second", "tokens_per_second", "tflops",
     *CLASSES, "mixed", "communication_share", "bound", "source", "line",
 )  # fmt: skip
@@ -77,8 +77,10 @@ def steps(
     "throughput"; the training's progress "bar"; the sum of the step's "timers" (forward to
     step, without what nobody timed); or, where a run offers nothing else, the "clock" between
     two lines. The first that knows half of the steps is taken. `whole_seconds` is what the
-    source says of a whole step, however rarely: see `whole_steps`. `warm_up` marks the first
-    step of a launch, or the window that holds it, where the source shows that a launch began.
+    source says of a whole step, however rarely: see `whole_steps`. Where it is `smoothed`, its
+    mean over the steps is known and no single one (see `dsprof.run.between`). `warm_up` marks
+    the first step of a launch, or the window that holds it, where the source shows that a launch
+    began.
     Seconds of a class are the mean over the ranks, and missing where no timer of the run
     measures that class; `mixed` is the part of `other` that is compute and communication
     unseparated. `recorded`: a recording saw every collective. `counted`: steps are counted
@@ -105,6 +107,7 @@ def steps(
     timed = timed_steps(table, phases)
     sums = classes.where(timed if recorded else timed & ~partial_steps(table, phases))
     _rates(table, sums, clock, _batch_sizes(events, table, config), config)
+    table["smoothed"] = False
     if not (recorded or (counted and marks["steps"].isna().any())):
         _by_the_clock(table, events)
     told = classes.drop(columns=Class.CHECKPOINT).sum(axis=1)
@@ -214,13 +217,17 @@ def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
     """`whole_seconds` by the clock, where it is sure of more than timers or lines tell: rates and
     times that a framework states may leave out what lies between its steps, too."""
     stated = table["whole_seconds"].where(table["whole_from"] != "bar")  # that runs with the clock
-    told = stated.notna().groupby([table["segment"], table["engine"]]).transform("sum")
+    parts = [table["segment"], table["engine"]]
+    told = stated.notna().groupby(parts).transform("sum")
     by_timers = table["seconds"].where(table["seconds_from"].eq("timers").fillna(False))
     known = stated.where(told >= ENOUGH, by_timers)
-    longer = known + untimed(events, table.assign(known=known))
-    table["whole_seconds"] = longer.fillna(table["whole_seconds"])
-    way = table["whole_from"].astype("str").mask(longer.notna(), "clock")
+    clock = by_the_clock(events, table.assign(known=known))
+    mine = clock["seconds"].notna()
+    longer = mine.groupby(parts).transform("any")
+    table["whole_seconds"] = table["whole_seconds"].mask(longer, clock["seconds"])
+    way = table["whole_from"].astype("str").mask(longer, None).mask(mine, "clock")
     table["whole_from"] = way.astype("category")
+    table["smoothed"] = clock["smoothed"]
 
 
 def _in_one_way(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -429,10 +430,15 @@ def stamped(step: int, second: float) -> dict[str, Any]:
 
 def paced(seconds: float, *, count: int = 12, more: tuple[dict[str, Any], ...] = ()) -> Run:
     """Steps of 0.8 s of timers, each line stamped `seconds` after the one before."""
+    return timed_at([step * seconds for step in range(1, count + 1)], *more)
+
+
+def timed_at(ends: Iterable[float], *more: dict[str, Any]) -> Run:
+    """Steps of 0.8 s of timers, the line of each stamped with its end."""
     rows = [
         row
-        for step in range(1, count + 1)
-        for row in (*timers("zero", step, **ENGINE, step=0.1), stamped(step, step * seconds))
+        for step, end in enumerate(ends, 1)
+        for row in (*timers("zero", step, **ENGINE, step=0.1), stamped(step, end))
     ]
     return run_of(*rows, *more)
 
@@ -460,15 +466,45 @@ def test_two_engines_that_take_turns_leave_nothing_untimed() -> None:
 
 
 def test_one_long_gap_belongs_to_no_average_step() -> None:
-    rows = [
-        row
-        for step in range(1, 21)
-        for row in (
-            *timers("zero", step, **ENGINE, step=0.1),
-            stamped(step, 0.8 * step + 60 * (step > 10)),
-        )
-    ]
-    assert run_of(*rows).steps["whole_seconds"].isna().all()
+    run = timed_at(0.8 * step + 60 * (step > 10) for step in range(1, 21))
+    assert run.steps["whole_seconds"].isna().all()
+
+
+def test_stamps_that_are_fine_beside_a_step_time_each_one() -> None:
+    """Every fifth step is followed by a stall of four seconds: no step takes the mean."""
+    run = timed_at(0.82 * step + 4 * ((step - 1) // 5) for step in range(1, 31))
+    steps = whole_steps(run.steps)
+    stalled = steps["step"] % 5 == 1
+    assert steps["step"].to_list() == list(range(2, 31))  # before the first is no line
+    assert steps.loc[stalled, "seconds"].to_list() == pytest.approx([4.82] * 5)
+    assert steps.loc[~stalled, "seconds"].to_list() == pytest.approx([0.82] * 24)
+    assert not run.steps["smoothed"].any()
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param([float(round(1.3 * n)) for n in range(1, 61)], id="whole-seconds"),
+        pytest.param([13.0 * (n // 10) + 0.01 * n for n in range(1, 61)], id="ten-at-once"),
+    ],
+)
+def test_stamps_that_time_no_single_step_tell_their_mean_and_say_so(ends: list[float]) -> None:
+    steps = timed_at(ends).steps
+    assert steps["smoothed"].all()
+    assert whole_steps(steps)["seconds"].mean() == pytest.approx(1.3, rel=0.05)
+
+
+def test_a_step_whose_mark_was_lost_lends_its_time_to_no_other() -> None:
+    """Its timers then stand behind the step before, and their stamp is not the end of that."""
+    rows = []
+    for step in range(1, 31):
+        mark = stamped(step, 1.2 * step)
+        lost = step % 3 == 0
+        rows += [] if lost else [mark]
+        line = timers("zero", step - lost, **ENGINE, step=0.1)
+        rows += [row | {"at": mark["at"]} for row in line]
+    steps = whole_steps(run_of(*rows).steps)
+    assert steps["seconds"].to_list() == pytest.approx([1.2] * 19)
 
 
 def test_a_stretch_in_which_a_checkpoint_was_saved_does_not_count() -> None:
@@ -505,7 +541,8 @@ def test_a_rate_is_held_against_the_clock() -> None:
 
 def test_a_rate_that_every_tenth_step_states_is_that_of_the_ten() -> None:
     whole = whole_steps(said(1.0, 5.0, count=100, every=10).steps)
-    assert whole["seconds"].to_list() == pytest.approx([5.0] * 10)
+    assert whole["step"].to_list() == list(range(20, 101, 10))  # before the first is no line
+    assert whole["seconds"].to_list() == pytest.approx([5.0] * 9)
 
 
 def test_time_that_a_framework_states_is_held_against_the_clock_too() -> None:
