@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -60,6 +61,18 @@ class Books:
             "mended": self.mended,
         }
         (folder / f"rank-{self.rank}.json").write_text(json.dumps(told), encoding="utf-8")
+
+
+def overslept(book: Books) -> float:
+    """Part of the time by which blocks computed longer than they mostly do: the machine's doing.
+
+    A block sleeps as long as it is told to, in every step alike.
+    """
+    told = [book.device[step] for step in range(2, len(book.steps) + 1)]
+    if not any(told):
+        return 0.0
+    usual = statistics.median(told)
+    return sum(max(seconds - usual, 0.0) for seconds in told) / sum(book.steps[1:])
 
 
 def asleep(seconds: float) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.truth import launch, page, rival, score
+from benchmarks.truth.books import Books, overslept
 from benchmarks.truth.cases import CASES, HEALTHY, TABLE, UNKNOWN, Case, Fault, Job, Right
 from benchmarks.truth.score import Score, Truth
 from dsprof.events import Severity
@@ -45,6 +46,16 @@ def test_a_fault_happens_at_its_steps_and_grows() -> None:
     fault = Fault("loop", 0.1, every=10, start=5, growth=0.01)
     assert [step for step in range(1, 30) if fault.at(step)] == [5, 15, 25]
     assert fault.delay(15) == pytest.approx(0.2)
+
+
+def test_a_run_overslept_by_what_its_blocks_took_longer_than_they_mostly_do() -> None:
+    book = Books(Fault(), 0)
+    book.steps = [9.0] + [0.1] * 10
+    for step in range(1, 12):
+        book.device[step] = {1: 8.0, 5: 0.35}.get(step, 0.05)
+    assert overslept(book) == pytest.approx(0.3)  # the first step warms up and does not count
+    book.device.clear()
+    assert overslept(book) == 0.0
 
 
 def books(folder: Path, **more: Any) -> Path:
