@@ -10,15 +10,17 @@ nothing) is kept from the terminal and told when it dies.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dsprof.errors import DsprofError
 from dsprof.live.picture import Bar, Lines, Picture, Tail
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from dsprof.live.watch import Watch
 
 _T = TypeVar("_T")
+
+_SAID: Final = 3  # last lines that are told: where, what, why
 
 
 class Apart:
@@ -37,35 +41,46 @@ class Apart:
     """
 
     def __init__(self, paths: Sequence[str], every: float, pipe: int = 0, **more: Any) -> None:
-        """Start it; `more` is for `Watch`. `every`: seconds between two refreshes, at least."""
+        """Start it; `more` is for `Watch`. `every`: seconds between two refreshes, at least.
+
+        Raises:
+            DsprofError: it cannot be started.
+        """
         self.asked = 0.0
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         here, there = zip(*(Pipe() for _ in range(3)), strict=True)
-        ends = [end.fileno() for end in there]
-        self._process = subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-P", "-m", __name__, *map(str, ends)],
-            stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
-            pass_fds=[*ends, *([pipe] if pipe else [])], start_new_session=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
-        )  # fmt: skip
+        self._process = self._started([end.fileno() for end in there], pipe)
         for end in there:
             end.close()
         self._pictures = here[0]
-        self._pictures.send((every, {"paths": list(paths), "pipe": pipe, **more}))
+        with suppress(BrokenPipeError):  # it has died: whoever asks for a picture says so
+            self._pictures.send((every, {"paths": list(paths), "pipe": pipe, **more}))
         self._questions, self._orders = map(_Line, here[1:])  # what takes long has its own
+
+    def _started(self, ends: Sequence[int], pipe: int) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(  # noqa: S603 - ourselves
+                [sys.executable, "-P", "-m", __name__, *map(str, ends)],
+                stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
+                pass_fds=[*ends, *([pipe] if pipe else [])], start_new_session=True,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+            )  # fmt: skip
+        except OSError as error:
+            what = f"the watching process cannot be started: {error.strerror}"
+            raise DsprofError(what, sys.executable, "use --once") from error
 
     def refresh(self) -> Picture:
         """The next picture, when there is one.
 
         Raises:
-            DsprofError: the watch cannot begin.
-            RuntimeError: it has died.
+            DsprofError: the watch cannot begin, or its process has ended.
         """
         try:
             while isinstance(said := self._pictures.recv(), float):
                 self.asked = said
         except (EOFError, OSError):
-            raise RuntimeError(f"the watching process has gone: {self._last_words()}") from None
+            what = f"the watching process has ended: {self._last_words()}"
+            raise DsprofError(what, "", "the job goes on; start dsprof live again") from None
         if isinstance(said, DsprofError):
             raise said
         picture: Picture = said
@@ -99,8 +114,15 @@ class Apart:
         self._process.kill()
 
     def _last_words(self) -> str:
+        """What it said at last, on one line; else what ended it."""
+        code = self._process.wait()
         self._words.seek(0)
-        return self._words.read().decode("utf-8", "replace").strip() or "it was killed"
+        said = self._words.read().decode("utf-8", "replace").splitlines()
+        last = [line.strip() for line in said if line.strip(" ^~")][-_SAID:]
+        if last or code >= 0:
+            return " / ".join(last) or f"exit code {code}"
+        name = signal.Signals(-code).name
+        return f"{name}, as where memory runs out" if name == "SIGKILL" else name
 
 
 class _Line:

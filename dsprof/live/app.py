@@ -23,7 +23,14 @@ from dsprof.errors import DsprofError
 from dsprof.findings import Evidence
 from dsprof.live import panes
 from dsprof.live.chart import Chart
-from dsprof.live.dialogs import Dialog, FindingDialog, HelpDialog, RankDialog, SearchDialog
+from dsprof.live.dialogs import (
+    Dialog,
+    FindingDialog,
+    HelpDialog,
+    RankDialog,
+    SearchDialog,
+    StoppedDialog,
+)
 from dsprof.live.grid import Grid
 from dsprof.live.head import Foot, Head, Legend, Sentence, Tabs
 from dsprof.live.logview import LogView
@@ -74,6 +81,8 @@ class Live(App[None]):
         job: the watched run.
         picture: what is shown; None before the first.
         look: colours of the lines drawn by hand.
+        fault: why nothing is watched any more.
+        watching: looks at the job.
     """
 
     TITLE = "dsprof live"
@@ -113,19 +122,20 @@ class Live(App[None]):
         self.animation_level = "none"  # a slow line has better things to carry
         self._every = every  # seconds between two pictures, where the job does not rest itself
         self._newest: Picture | None = None
-        self._fault: Exception | None = None
+        self.fault: DsprofError | None = None
         self._frozen = False
         self._over = threading.Event()
+        self.watching = threading.Thread(target=self._look_again, daemon=True, name="dsprof-watch")
 
     def run_to_end(self) -> None:
         """Run until somebody leaves.
 
         Raises:
-            DsprofError, RuntimeError: the job cannot be watched any more.
+            DsprofError: the job could not be watched, or not to the end.
         """
         self.run()
-        if self._fault:
-            raise self._fault
+        if self.fault:
+            raise self.fault
 
     def compose(self) -> ComposeResult:
         yield Head()
@@ -157,24 +167,30 @@ class Live(App[None]):
         self.theme = DARK
         self.query_one("#findings", Grid).focus()
         self.set_interval(1.0, self._notice_stall)
-        threading.Thread(target=self._look_again, daemon=True, name="dsprof-watch").start()
+        self.watching.start()
 
     def on_unmount(self) -> None:
         self._over.set()
 
     def _look_again(self) -> None:
         """In a thread of its own: nothing that a picture waits for holds up a key."""
-        while not self._over.is_set():
-            try:
+        try:
+            while not self._over.is_set():
                 self._newest = self.job.refresh()
-            except (DsprofError, RuntimeError) as error:
-                if self._over.is_set():  # it was closed because the screens have gone
-                    return
-                self._fault = error
-                self.call_from_thread(self.exit)
-                return
-            self.post_message(Drawn())
-            self._over.wait(self._every)
+                self.post_message(Drawn())
+                self._over.wait(self._every)
+        except DsprofError as error:
+            if not self._over.is_set():  # else it was closed because the screens have gone
+                self.call_from_thread(self._end_watch, error)
+
+    def _end_watch(self, error: DsprofError) -> None:
+        """Before a first picture there is nothing to stay for; later the last one stays."""
+        self.fault = error
+        if self._newest is None:
+            self.exit()
+            return
+        self.draw()
+        self.push_screen(StoppedDialog(error, self._newest.at))
 
     def _notice_stall(self) -> None:
         asked = self.job.asked
@@ -194,7 +210,7 @@ class Live(App[None]):
         picture = self.picture
         if picture is None or not self.query(Head):
             return
-        self.query_one(Head).show(picture, frozen=self._frozen)
+        self.query_one(Head).show(picture, frozen=self._frozen, stopped=self.fault is not None)
         _DRAW[self.screen_name](self, picture)
 
     @property

@@ -13,8 +13,10 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Static
 
+from dsprof.errors import DsprofError
 from dsprof.findings import Evidence, Finding
 from dsprof.live.chart import Chart
+from dsprof.live.panes import clock
 from dsprof.live.picture import Bar, RankRow, RankTable
 from dsprof.text.layout import columns, place, say
 from dsprof.text.words import cost, plain
@@ -159,6 +161,26 @@ class HelpDialog(Dialog):
         for keys, words in KEYS:
             rows.add_row(say(keys, "bold"), say(words))
         super().__init__("keys", rows, Text(), say(_ABOUT))
+
+
+class StoppedDialog(Dialog):
+    """Why the watch has ended, and what one can do."""
+
+    subtitle: ClassVar[str] = "esc: look at what there was"
+
+    def __init__(self, fault: DsprofError, at: float) -> None:
+        super().__init__(
+            "not watched any more",
+            say(str(fault), "bold"),
+            Text(),
+            say(f"What the screens show is of {clock(at)} and will not change. {_AGAIN}"),
+        )
+
+
+_AGAIN: Final = (
+    "q leaves; then start dsprof live again: it reads everything anew. If it ends so again, tell "
+    "the makers of dsprof the words above."
+)
 
 
 class SearchDialog(ModalScreen[str | None]):

@@ -49,11 +49,12 @@ class Head(Line):
     def __init__(self) -> None:
         super().__init__("reading …")
         self._picture: Picture | None = None
-        self._frozen = False
+        self._frozen = self._stopped = False
         self._waited = 0.0
 
-    def show(self, picture: Picture, *, frozen: bool) -> None:
-        self._picture, self._frozen = picture, frozen
+    def show(self, picture: Picture, *, frozen: bool, stopped: bool = False) -> None:
+        """`stopped`: nothing is watched any more, the picture is the last one."""
+        self._picture, self._frozen, self._stopped = picture, frozen, stopped
         self._draw()
 
     def stalled(self, seconds: float) -> None:
@@ -71,8 +72,9 @@ class Head(Line):
             waited = f"for {format_seconds(round(self._waited))}" if self._waited else "…"
             self.say(Text(f"reading {waited}"))
             return
-        state = picture.state.upper()
-        line = Text(state, look.style(_ROLES[picture.state], on="raised", bold=True))
+        state = "NOT WATCHED" if self._stopped else picture.state.upper()
+        role = "critical" if self._stopped else _ROLES[picture.state]
+        line = Text(state, look.style(role, on="raised", bold=True))
         room = self.size.width - 2 - cell_len(state)
         for fact in facts(picture):
             room -= cell_len(fact) + 3
@@ -83,6 +85,8 @@ class Head(Line):
 
     def _note(self, picture: Picture, look: Look) -> Text:
         parts = []
+        if self._stopped:
+            parts.append(f"was {picture.state} at {clock(picture.at)}: leave (q) and start again")
         if self._frozen:
             parts.append(f"FROZEN at {clock(picture.at)}, p goes on")
         if self._waited:
@@ -91,7 +95,8 @@ class Head(Line):
             parts.append(plain(picture.note))
         if picture.behind >= _WORTH_TELLING:
             parts.append(f"{format_bytes(picture.behind)} of earlier log still to read")
-        calm = picture.state in {"running", "ended"} and not self._frozen and not self._waited
+        odd = self._frozen or self._stopped or bool(self._waited)
+        calm = picture.state in {"running", "ended"} and not odd
         sources = ", ".join(map(plain, picture.sources))
         words = Text(
             " · ".join(parts or [sources]), look.style("muted" if calm else "strong", on="raised")

@@ -83,6 +83,7 @@ def drive(app: Live, keys: Keys, size: tuple[int, int] = (80, 24)) -> None:
     async def run() -> None:
         async with app.run_test(size=size, notifications=True) as pilot:
             while app.picture is None:
+                assert app.watching.is_alive(), app.fault
                 await pilot.pause(0.05)
             await pilot.pause()
             await keys(pilot)

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from dsprof.errors import DsprofError
 from dsprof.live.apart import Apart
 from dsprof.live.app import SCREENS, Live
 from dsprof.live.grid import Grid
 from dsprof.live.logview import LogView
 from dsprof.live.watch import Watch
+from tests.live.jobs import Job
 from tests.live.screens import app_of, drive, folder, picture, settle, svg_of, text_of
 from tests.live.test_log import step_line
 
@@ -286,6 +288,59 @@ def test_a_key_is_answered_while_a_file_does_not_answer(tmp_path: Path) -> None:
     finally:
         job.close()
     assert seen == ["ranks"]
+
+
+def test_a_watch_that_was_killed_is_told_and_its_last_picture_stays(tmp_path: Path) -> None:
+    Job(tmp_path, 2).run(30)
+    job = Apart([str(tmp_path)], 0.1)
+    app = Live(job)
+    seen: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        while app.picture is None or app.picture.step != 30:
+            await pilot.pause(0.05)
+        job.close()
+        while app.watching.is_alive():
+            await pilot.pause(0.05)
+        await settle(pilot)
+        seen.append(text_of(app))
+        await pilot.press("escape")
+        await settle(pilot)
+        seen.append(text_of(app))
+
+    drive(app, keys)
+    assert "not watched any more" in seen[0]
+    assert "the watching process has ended: SIGKILL" in seen[0]
+    assert "start dsprof live again" in " ".join(seen[0].split())
+    assert seen[1].splitlines()[0].startswith(" NOT WATCHED · step 30")
+    assert app.fault is not None
+
+
+def test_a_watch_that_cannot_begin_says_why_and_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyarrow.py").write_text("raise ImportError('planted')")
+    monkeypatch.syspath_prepend(tmp_path)
+    app = Live(Apart([str(tmp_path / "run")], 0.1))
+
+    async def run() -> None:
+        async with app.run_test() as pilot:
+            while app.watching.is_alive():
+                await pilot.pause(0.05)
+
+    asyncio.run(run())
+    assert app.picture is None
+    assert app.fault is not None
+    assert app.fault.what.startswith("the watching process has ended: File ")
+    assert app.fault.what.endswith("ImportError: planted")
+
+
+def test_a_watch_that_cannot_be_started_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "no-python"))
+    with pytest.raises(DsprofError, match="cannot be started: No such file"):
+        Apart([str(tmp_path)], 0.1)
 
 
 def test_a_stalled_file_system_is_told() -> None:
