@@ -112,6 +112,8 @@ def fused_optimizer(facts: Facts) -> tuple[Advice, ...]:
     """One kernel for the whole update, unless the source shows that it is so already."""
     if facts.run.config.get("accelerator") == "cpu" or facts.setting("optimizer.params.fused"):
         return ()
+    if "zenflow" in facts.flavours:  # it brings optimizers of its own
+        return ()
     why = "DeepSpeed's FusedAdam updates all parameters in one kernel instead of many"
     if facts.setting("optimizer.params.torch_adam") is True:
         return change(facts, "optimizer.params.torch_adam", "false", why)

@@ -173,11 +173,19 @@ def _less_traffic(facts: Facts) -> tuple[Advice, ...]:
                 "communication per sample (mind the larger batch)",
             )
         )
-    advice += overlap_advice(facts)
+    if not _is_gathering(facts):
+        advice += overlap_advice(facts)
     if facts.layout.element_bytes == 4:
         why = "half the bytes for gradients and parameters"
         advice.append(Advice("bf16.enabled", "false", "true", why))
     return tuple(advice)
+
+
+def _is_gathering(facts: Facts) -> bool:
+    """Most of it gathers updated parameters, which comes when backward, that could hide it, is
+    over."""
+    table = facts.phases_of("communication")["seconds"]
+    return 2 * float(table.get("optimizer_allgather", 0.0)) > float(table.sum())
 
 
 def overlap_advice(facts: Facts) -> tuple[Advice, ...]:

@@ -164,6 +164,7 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
         return []
     table = facts.phases_of("communication")
     reduction = table[table.index.isin(_REDUCTION)]
+    hides = reduction if len(reduction) else table
     hideable = min(float(reduction["seconds"].sum()) or seconds, compute)
     if (facts.share(hideable) or 0.0) < NO_OVERLAP_HIDEABLE:
         return []
@@ -183,8 +184,8 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
             "confidence: how much of a reduction can hide depends on when its gradients are ready.",
             share=facts.share(hideable),
             seconds_per_step=hideable,
-            phase=str(table.index[0]) if len(table) else None,
-            evidence=phase_evidence(table),
+            phase=str(hides.index[0]) if len(hides) else None,
+            evidence=phase_evidence(hides),
             advice=advice,
             gain=promise(hideable),
             confidence="medium",

@@ -228,9 +228,14 @@ class Facts:
     @cached_property
     def micro_only(self) -> bool:
         """Timers are of micro-batches alone: how many a step has was counted between its lines."""
-        used = set(self.run.told["timers"].dropna().unique())
-        sums = {one.sums for name, one in self.run.grammar.timers.items() if name in used}
+        flavours = self.run.grammar.timers.items()
+        sums = {one.sums for name, one in flavours if name in self.flavours}
         return sums - {"once"} == {"micro"}
+
+    @cached_property
+    def flavours(self) -> frozenset[str]:
+        """The flavours of timers that the source prints."""
+        return frozenset(str(name) for name in self.run.told["timers"].dropna().unique())
 
     @cached_property
     def straggler(self) -> Straggler | None:
@@ -261,11 +266,10 @@ class Facts:
         told = self.run.told
         patterns = {str(pattern) for pattern in told["pattern"].dropna().unique()}
         engine = {one for one in patterns if one.startswith("deepspeed")} - {"deepspeed.timers"}
-        timers = [str(name) for name in told["timers"].dropna().unique()]
         return (
             self.run.meta.get("framework") == "megatron"
             and all(one.startswith("deepspeed_memory.") for one in engine)
-            and all(name.startswith("megatron") for name in timers)
+            and all(name.startswith("megatron") for name in self.flavours)
         )
 
     @cached_property

@@ -11,6 +11,7 @@ from dsprof.events import Kind, Severity
 from dsprof.findings.ends import HANG, first_failure, last_launch, step_span, when
 from dsprof.findings.facts import Facts, row_evidence, whole
 from dsprof.findings.finding import Advice, Finding
+from dsprof.run.problems import reached
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
 
@@ -45,7 +46,7 @@ def hang(facts: Facts) -> list[Finding] | str:
             title=(f"A collective timed out{inside}" if absent.empty else "Training hung")
             + when(row)
             + (f": rank {behind} did not arrive" if behind is not None else ""),
-            summary=f"{_report(len(waiting) or len(rows))} a timeout. {blame}"
+            summary=f"{_report(len(waiting) or len(rows))} a timeout.{_apart(facts, rows)} {blame}"
             if absent.empty
             else f"{_ABSENT} Its own stack (py-spy dump --pid) says where it is, if it still runs.",
             ranks=(behind,) if behind is not None else waiting,
@@ -107,15 +108,17 @@ def _operation(facts: Facts, rows: pd.DataFrame) -> str:
 
 
 def _behind(facts: Facts, rows: pd.DataFrame) -> int | None:
-    """The rank whose last enqueued collective is lowest, if one is below all others.
+    """The rank that had started the fewest collectives, if one is below all others."""
+    calls = _calls(facts, rows)
+    told = reached(facts.run.told, calls).groupby(calls["rank"]).max().dropna()
+    lowest = told[told == told.min()]
+    return int(lowest.index[0]) if len(told) > 1 and len(lowest) == 1 else None
 
-    Where no line says which was the last: the rank that waited in the lowest.
-    """
-    told = facts.run.told
-    last = told[(told["name"] == "last_enqueued_work").to_numpy(dtype=bool)]
-    last = last[last["segment"] == rows["segment"].iloc[0]]
-    reached = last.groupby("rank")["value"].max()
-    if len(reached) < 2:
-        reached = _calls(facts, rows).groupby("rank")["count"].max().dropna()
-    lowest = reached[reached == reached.min()]
-    return int(lowest.index[0]) if len(reached) > 1 and len(lowest) == 1 else None
+
+def _apart(facts: Facts, rows: pd.DataFrame) -> str:
+    """That the ranks do not wait in the same collective, where their lines show it."""
+    calls = _calls(facts, rows)
+    calls = calls[calls["count"].notna() & calls["rank"].notna()]
+    if calls["text"].nunique() < 2:
+        return ""
+    return " They wait in different ones: of several process groups, or out of step."

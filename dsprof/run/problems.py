@@ -80,7 +80,7 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
     usual = pd.Series(np.where(kind.isin(_SEVERE), Severity.CRITICAL, Severity.WARNING), rows.index)
     said = rows["pattern"].astype("str").map(dict(severities)).astype("object").fillna(usual)
     found = rows.assign(kind=kind, severity=said.astype("str"), root_cause=False)
-    found["reached"] = _reached(events, found)
+    found["reached"] = reached(events, found)
     step, behind = _progress(events, found)
     failure, suspicion = _failures(found), _suspicion(found)
     survived = _survived(found, failure, suspicion, behind)
@@ -144,16 +144,29 @@ def _among(marks: pd.DataFrame, line: pd.Series[Any], own: Numbers) -> tuple[Num
     return last, (len(steps) - before).astype(float)
 
 
-def _reached(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[Any]:
+def reached(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[Any]:
     """How many collectives the rank of each row had started, where its launch says so of several
-    ranks; else the number of the one that it waited in."""
-    told = events.loc[events["name"] == "last_enqueued_work", ["segment", "rank", "value"]].dropna()
-    last = told.groupby(["segment", "rank"])["value"].max()
-    several = last.groupby("segment").transform("size") > 1
-    of_rank = pd.MultiIndex.from_frame(rows[["segment", "rank"]])
-    started = pd.Series(last[several].reindex(of_rank).to_numpy(dtype=float), rows.index)
-    counted = rows["count"].astype("float64")
-    return started.where(rows["segment"].isin(last[several].index.unique("segment")), counted)
+    ranks of one process group; else the number of the one that it waited in, if all waited in
+    one of a kind. Each group counts its own: numbers of two groups do not compare.
+
+    Args:
+        events: tidy events.
+        rows: problems among them, each with the `count` of its event.
+    """
+    told = events.loc[events["name"] == "last_enqueued_work", ["segment", "text", "rank", "value"]]
+    told = told.dropna(subset=["rank", "value"]).fillna({"text": ""})
+    last = told.groupby(["segment", "text", "rank"], observed=True)["value"].max()
+    ranks = last.groupby(["segment", "text"], observed=True).size()
+    largest = ranks[ranks > 1].sort_values(kind="stable").groupby("segment").tail(1)
+    found = pd.Series(np.nan, rows.index)
+    for segment in rows["segment"].unique():
+        here = rows["segment"] == segment
+        if segment in largest.index.unique("segment"):
+            group = largest[segment].index[0]
+            found[here] = rows.loc[here, "rank"].map(last[segment, group]).astype("float64")
+        elif len(rows.loc[here & rows["count"].notna(), "text"].drop_duplicates()) == 1:
+            found[here] = rows.loc[here, "count"].astype("float64")
+    return found
 
 
 def _survived(rows: pd.DataFrame, failure: Numbers, suspicion: Numbers, behind: Numbers) -> Flags:

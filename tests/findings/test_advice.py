@@ -9,7 +9,7 @@ import pytest
 
 from dsprof.findings.advice import bf16, change, fused_optimizer, higher_stage, shown
 from dsprof.findings.facts import Facts
-from tests.findings.plants import metric, run_of
+from tests.findings.plants import metric, phase, run_of
 
 
 def facts(ds_config: dict[str, Any] | None = None, **settings: Any) -> Facts:
@@ -77,3 +77,8 @@ def test_there_is_no_stage_above_3_and_nothing_to_shard_on_one_rank() -> None:
     assert higher_stage(facts(zero_stage=3)) == ()
     assert higher_stage(facts(zero_stage=1, world_size=1)) == ()
     assert higher_stage(facts(zero_stage=1))[0][:3] == ("zero_optimization.stage", "1", "2")
+
+
+def test_zenflow_brings_its_own_optimizers() -> None:
+    timed = phase("selective_optimizer_step", 1, 0.001) | {"timers": "zenflow"}
+    assert fused_optimizer(Facts(run_of([timed, metric("loss", 1, 1.0)]))) == ()

@@ -139,6 +139,29 @@ def test_what_watchdogs_print_names_the_call_and_the_rank_that_did_not_come(tmp_
     assert found.ranks == (1,)
 
 
+def test_numbers_of_two_process_groups_say_nothing_of_who_is_behind(tmp_path: Path) -> None:
+    told = [(0, 77, 79), (1, 12, 12), (2, 77, 79)]
+    lines = [_WATCHDOG.format(rank=rank, call=call, last=last) for rank, call, last in told]
+    lines[1] = lines[1].replace("ID 0 PG GUID 0(default_pg)", "ID 3 PG GUID 17")
+    (tmp_path / "run.log").write_text("".join(lines), encoding="utf-8")
+    found = findings_of(load(tmp_path / "run.log"))[0]
+    assert "did not arrive" not in found.title
+    assert found.confidence == "medium"
+
+
+def test_ranks_that_wait_in_different_collectives_blame_nobody() -> None:
+    big, small = (f"OpType=ALLREDUCE, NumelIn={n}, NumelOut={n}" for n in (25427968, 1))
+    rows = [
+        problem("watchdog", big, rank=0, count=1516),
+        metric("last_enqueued_work", None, 1516),
+        problem("watchdog", small, rank=1, count=1517),
+    ]
+    found = one(run_of(rows), "hang")
+    assert "did not arrive" not in found.title
+    assert "They wait in different ones" in found.summary
+    assert found.ranks == (0, 1)
+
+
 def test_one_rank_that_waits_is_told_as_one() -> None:
     assert one(run_of([*steps(12, WELL), *watchdog(2, 882)]), "hang").summary.startswith(
         "One rank reports a timeout."
