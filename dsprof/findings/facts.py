@@ -305,8 +305,10 @@ def phase_evidence(table: pd.DataFrame, most: int = 3) -> tuple[Evidence, ...]:
 
 def _mean_and_last(row: pd.Series[Any]) -> str:
     mean, last = format_seconds(row["seconds"]), format_seconds(row["shown"])
-    of = f" of {format_seconds(row['held'])}" if _has_inside(row) else ""
-    return f"{mean} per step, at step {int(row['step']):,}: {last}{of}"
+    if _has_inside(row):
+        last += f" of {format_seconds(row['held'])}"
+    at = f"at step {int(row['step']):,}"
+    return f"{mean} per step, as {at}" if mean == last else f"{mean} per step, {at}: {last}"
 
 
 def _alike(one: float, other: float) -> bool:

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Final
 
 import pandas as pd
 
-from dsprof.events import Class, Kind, Severity
-from dsprof.findings.advice import change, record, shown
-from dsprof.findings.ends import first_failure
+from dsprof.events import Class, Severity
+from dsprof.findings.advice import record, shown
 from dsprof.findings.facts import (
     NO_COMMUNICATION,
     RANKS_UNTOLD,
     Facts,
     first_of,
     phase_evidence,
-    whole,
 )
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.proofs import average_proof, by_the_clock, mark_proof
-from dsprof.findings.thresholds import UNACCOUNTED_CRITICAL, UNACCOUNTED_WARNING, grade
-from dsprof.grammar import TimerFlavour
-from dsprof.run.versions import LAST, Version, parse
-from dsprof.units import format_count, format_seconds, format_share
+from dsprof.findings.proofs import average_proof, by_the_clock
+from dsprof.findings.thresholds import (
+    UNACCOUNTED_CRITICAL,
+    UNACCOUNTED_WARNING,
+    WORTH_NAMING,
+    grade,
+)
+from dsprof.findings.untimed import EVERY_PHASE, no_steps, no_timers, source_word
+from dsprof.units import format_seconds, format_share
 
-_RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
-#: What is advised for steps_per_print: more often than that is not asked for.
-_EVERY: Final = 10
-_EVERY_PHASE = "times every phase of every rank"
 #: What a recording has no phase for is code of the script.
 _BETWEEN_PHASES: Final = (
     Advice(
@@ -44,9 +40,9 @@ _BETWEEN_PHASES: Final = (
 def unaccounted_time(facts: Facts) -> list[Finding] | str:
     """Seconds that no timer explains. They are never called compute."""
     if facts.run.steps.empty:
-        return _no_steps(facts)
+        return no_steps(facts)
     if facts.breakdown is None:
-        return [_no_timers(facts)]
+        return [no_timers(facts)]
     if facts.hidden_communication is not None:
         mixed = _mixed(facts, facts.hidden_communication)
         return [*([mixed] if mixed else []), *_no_timer(facts)]
@@ -72,7 +68,8 @@ def _no_timer(facts: Facts) -> list[Finding]:
     severity = grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
     if severity is None:
         return []
-    within = inside > seconds / 2
+    within = inside / seconds
+    beside = within <= 1 - WORTH_NAMING
     parts = ", ".join(
         f"{name} {format_seconds(row['seconds'])}" for name, row in known.head(3).iterrows()
     )
@@ -80,217 +77,34 @@ def _no_timer(facts: Facts) -> list[Finding]:
         Finding(
             rule="unaccounted-time",
             severity=severity,
-            title=f"{format_share(share)} of a step is "
-            + (
-                f"inside {known.index[0]}, but in no part of it that is timed"
-                if within
-                else "in no timer, by the time stamps of the lines"
-                if by_the_clock(facts)
-                else "explained by no timer"
-            ),
+            title=f"{format_share(share)} of a step is {_where(facts, known, within)}",
             summary=f"{format_seconds(seconds)} of "
             f"{format_seconds(facts.breakdown.seconds)} per step are neither compute nor "
             f"communication that this source times ({facts.windows})."
             + (f" Of it, inside timers: {parts}." if inside and parts else "")
-            + ("" if within else _suspects(facts))
+            + (_suspects(facts) if beside else "")
             + " Medium confidence: what it is can only be guessed.",
             share=share,
             seconds_per_step=seconds,
-            phase=first_of(known) if within else "",
-            evidence=(phase_evidence(known) if within else ()) or average_proof(facts),
-            advice=record(facts, _EVERY_PHASE) or _BETWEEN_PHASES,
+            phase=first_of(known) if within > 0.5 else "",
+            evidence=(phase_evidence(known) if within >= WORTH_NAMING else ())
+            + (average_proof(facts) if beside else ()),
+            advice=record(facts, EVERY_PHASE) or _BETWEEN_PHASES,
             confidence="medium",
         )
     ]
 
 
-def _no_timers(facts: Facts) -> Finding:
-    seconds = facts.step_seconds
-    line = facts.run.steps.iloc[-1]
-    known = (
-        f"A step takes {format_seconds(seconds)}, but nothing says on what."
-        if seconds
-        else _mean_of_training(facts)
-        or f"Nor does this {_source(facts)} say how long a step takes."
-    )
-    return Finding(
-        rule="unaccounted-time",
-        severity=Severity.INFO,
-        title=f"Where the time of a step goes is unknown: {_lacking(facts)}",
-        summary=known + ("" if _spoilt(facts) else _for_timers(facts)[0]),
-        evidence=average_proof(facts) if seconds else (mark_proof(facts, line),),
-        advice=(*_ask_for_timers(facts), *record(facts, _EVERY_PHASE)),
-    )
-
-
-def _mean_of_training(facts: Facts) -> str:
-    """The rate over all steps, where the last record of a training states one."""
-    told = facts.run.told
-    rates = told.loc[told["name"] == "train_steps_per_second", "value"].dropna()
-    if rates.empty:
-        return ""
-    return (
-        f"Over the whole training it states {rates.iloc[-1]:.3g} steps/s, but of no single step "
-        "how long it takes."
-    )
-
-
-#: Defect of timers that leaves no step's to judge → why.
-_DEFECTS: Final = {
-    "window-unknown": "its timers sum over an unknown number of steps",
-    "timers-contradict": "its timers contradict each other",
-    "cut-head": "the log begins within the only step that it times",
-    "cut-short": "its timer lines lost their end",
-}
-
-
-_PRINTS_TIMERS = (
-    " With wall_clock_breakdown DeepSpeed prints forward, backward, reduction and optimizer times "
-    "of each step."
-)
-
-
-def _spoilt(facts: Facts) -> str | None:
-    """Why the timers that there are tell nothing; None if nothing says so."""
-    met = set(facts.run.repairs["name"])
-    return next((why for defect, why in _DEFECTS.items() if defect in met), None)
-
-
-def _ask_for_timers(facts: Facts) -> tuple[Advice, ...]:
-    if _spoilt(facts):
-        return ()
-    return _for_timers(facts)[1]
-
-
-def _for_timers(facts: Facts) -> tuple[str, tuple[Advice, ...]]:
-    """What would make the source print timers, as a sentence and as advice."""
-    if facts.run.is_recording:
-        return "", ()
-    if facts.is_megatron_alone:
-        why = "prints what Megatron's own timers measure"
-        said = f" Megatron's --timing-log-level 2 {why}."
-        return said, (Advice("--timing-log-level", "", "2", why),)
-    return _PRINTS_TIMERS, change(facts, "wall_clock_breakdown", "true", "prints timers")
-
-
-def _lacking(facts: Facts) -> str:
-    """Why no timer of this log divides a step."""
-    timed = facts.run.as_told
-    timed = timed[(timed["kind"] == Kind.PHASE) & timed["seconds"].notna()]
-    flavours = facts.run.grammar.timers.values()
-    beside = [one.name for one in flavours if one.sums == "once" or _only_checkpoints(one)]
-    of_steps = timed[~timed["timers"].isin(beside)]
-    if timed.empty:
-        return f"this {_source(facts)} has no timers"
-    if of_steps.empty:
-        return "its timers are of set-up and checkpoints, not of steps"
-    if not of_steps["seconds"].gt(0).any():
-        return "its timers of steps all read 0"
-    return _spoilt(facts) or "no step can be told for its timer lines"
-
-
-def _only_checkpoints(flavour: TimerFlavour) -> bool:
-    return set(flavour.tree.values()) == {Class.CHECKPOINT}
-
-
-def _no_steps(facts: Facts) -> list[Finding] | str:
-    if first_failure(facts.run) is not None:
-        return "the source shows no optimizer step, only how the run failed"
-    if facts.run.is_recording:
-        return [_NO_STEPS_RECORDED]
-    said, timed = _said_of_speed(facts), _has_timers(facts)
-    left = "only what is stated" if said else "nothing"
-    return [
-        Finding(
-            rule="unaccounted-time",
-            severity=Severity.INFO,
-            title=f"This source shows no optimizer step: {left} can be said about speed",
-            summary=said
-            + ("It has timer lines, but none that closes a step whole. " if timed else "")
-            + _why_none(facts)
-            + ("." if timed else "; timers need wall_clock_breakdown."),
-            advice=(
-                *_print_steps(facts),
-                *_log_level(facts),
-                *(() if timed else change(facts, "wall_clock_breakdown", "true", "prints timers")),
-            ),
-        )
-    ]
-
-
-def _why_none(facts: Facts) -> str:
-    """Why DeepSpeed printed no step, as far as its settings and version tell."""
-    every = facts.setting("steps_per_print") or facts.run.config.get("steps_per_print")
-    if isinstance(every, int | float):
-        return f"DeepSpeed prints a step every {format_count(every)} (steps_per_print)"
-    throughput = _throughput_every(facts)
-    if throughput is not None:
-        return f"Throughput is printed every {throughput:,} micro-steps, but no line numbers a step"
-    if _is_known(facts, lambda _, last: last < (0, 15, 2)):
-        return "DeepSpeed of this version prints every tenth step unless steps_per_print is set"
-    return (
-        "DeepSpeed 0.15.2 and later prints steps only with steps_per_print set, 0.17.6 and later "
-        "only where its log level lets them through"
-    )
-
-
-def _print_steps(facts: Facts) -> tuple[Advice, ...]:
-    if (_throughput_every(facts) or math.inf) <= _EVERY:
-        return ()
-    return change(facts, "steps_per_print", str(_EVERY), "prints steps")
-
-
-def _throughput_every(facts: Facts) -> int | None:
-    """How many micro-steps apart lines of the throughput stand: steps_per_print, since 0.3."""
-    if not _is_known(facts, lambda first, _: first >= (0, 3, 0)):
-        return None
-    told = facts.run.told
-    turns = told[(told["name"] == "micro_step").to_numpy(dtype=bool)]
-    apart = turns.groupby(["segment", "source"])["value"].diff()
-    return whole(apart[apart > 0].median())
-
-
-def _is_known(facts: Facts, holds: Callable[[Version, Version], bool]) -> bool:
-    """Whether the oldest and the newest DeepSpeed that it may be are known, and this holds."""
-    spans = str(facts.run.meta.get("version_range", "")).partition(" (")[0]
-    if not spans[:1].isdigit():
-        return False
-    newest = LAST if spans.endswith("later") else parse(spans.rpartition(" ")[2])
-    return holds(parse(spans.partition(" ")[0]), newest)
-
-
-_NO_STEPS_RECORDED: Final = Finding(
-    rule="unaccounted-time",
-    severity=Severity.INFO,
-    title="This recording shows no optimizer step: nothing can be said about speed",
-    summary="It was stopped before the first step ended, or the optimizer that steps is none that "
-    "dsprof.attach found or was given.",
-)
-
-
-def _said_of_speed(facts: Facts) -> str:
-    """The last rate that is stated of steps nobody numbers."""
-    events = facts.run.told
-    for name, words in _RATES.items():
-        told = events.loc[events["name"] == name, "value"].dropna()
-        if len(told):
-            rate = format_count(told.iloc[-1])
-            return f"It states {words} of {rate} samples/s, last of {len(told):,}. "
-    if events.loc[events["name"] == "bar_elapsed", "seconds"].gt(0).any():
-        return "A progress bar moves; whether a turn of it is an optimizer step is not said. "
-    return ""
-
-
-def _has_timers(facts: Facts) -> bool:
-    timed = facts.run.as_told  # a repair leaves out what was cut short
-    return bool(((timed["kind"] == Kind.PHASE) & timed["seconds"].gt(0)).any())
-
-
-def _log_level(facts: Facts) -> tuple[Advice, ...]:
-    """The setting exists since 0.19.3 only."""
-    if not _is_known(facts, lambda first, _: first >= (0, 19, 3)):
-        return ()
-    return change(facts, "log_level", "info", "lets the lines through")
+def _where(facts: Facts, known: pd.DataFrame, within: float) -> str:
+    """Where time that no timer explains lies, `within` of it inside timers."""
+    if within > 1 - WORTH_NAMING:
+        return f"inside {known.index[0]}, but in no part of it that is timed"
+    if by_the_clock(facts):
+        return "in no timer, by the time stamps of the lines"
+    if within < WORTH_NAMING:
+        return "explained by no timer"
+    timer = known.index[0] if len(known) == 1 else "timers"
+    return f"explained by no timer, {format_share(within)} of that inside {timer} beside its parts"
 
 
 def _unexplained(facts: Facts) -> pd.DataFrame:
@@ -323,14 +137,14 @@ def _mixed(facts: Facts, reason: str) -> Finding | None:
         rule="unaccounted-time",
         severity=Severity.INFO,
         title=f"{format_share(facts.share(seconds) or 0.0)} of a step {_together(reason)}: "
-        f"this {_source(facts)} cannot tell how much of each" + _at_least(facts),
+        f"this {source_word(facts)} cannot tell how much of each" + _at_least(facts),
         summary=f"{', '.join(table.index[:3])} take {format_seconds(seconds)} per step "
         f"({facts.windows}). {reason[:1].upper()}{reason[1:]}: "
         "whether the run is bound by compute or communication is unknown."
         + ("" if facts.run.is_recording else _WOULD_TELL),
         phase=first_of(table),
         evidence=phase_evidence(table),
-        advice=(*_comms_logger(facts), *record(facts, _EVERY_PHASE)),
+        advice=(*_comms_logger(facts), *record(facts, EVERY_PHASE)),
     )
 
 
@@ -338,10 +152,6 @@ _WOULD_TELL: Final = (
     " The communication logger times every call, at the price of serialising it; a recording "
     "(dsprof attach) measures what is exposed."
 )
-
-
-def _source(facts: Facts) -> str:
-    return "recording" if facts.run.is_recording else "log"
 
 
 def _together(reason: str) -> str:

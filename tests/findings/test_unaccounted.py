@@ -239,3 +239,30 @@ def test_several_ranks_are_spoken_of_only_where_they_are_told() -> None:
     said = one(one_rank, "unaccounted-time").summary
     assert "). No timer shows communication, and how many ranks there are is not told: " in said
     assert "the communication of several ranks" in one(several, "unaccounted-time").title
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "where"),
+    [
+        (0.20, 0.00, "inside backward, but in no part of it that is timed"),
+        (0.10, 0.10, "explained by no timer, 50 % of that inside backward beside its parts"),
+        (0.15, 0.05, "explained by no timer, 75 % of that inside backward beside its parts"),
+        (0.00, 0.20, "explained by no timer"),
+    ],
+)
+def test_what_no_timer_explains_is_said_to_lie_where_it_lies(
+    inside: float, outside: float, where: str
+) -> None:
+    timed = WELL | {"forward": 0.10, "backward": inside}
+    found = one(run_of(steps(5, timed, 1.0), world_size=1), "unaccounted-time")
+    assert found.title == f"20 % of a step is {where}"
+    assert any(proof.text.startswith("backward") for proof in found.evidence) is (inside > 0)
+    assert any("step 5: 1.00 s" in proof.text for proof in found.evidence) is (outside > 0)
+
+
+def test_a_timer_that_takes_the_same_in_each_step_is_told_once() -> None:
+    found = one(run_of(steps(5, WELL | {"forward": 0.10, "backward": 0.2}), world_size=1), UNTIMED)
+    assert found.evidence[0].text == "backward: 200 ms per step, as at step 5"
+
+
+UNTIMED = "unaccounted-time"

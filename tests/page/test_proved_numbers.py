@@ -211,7 +211,7 @@ def stands_on(text: str, line: str) -> bool:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_evidence_of_a_timer_opens_a_line_with_its_number(name: str) -> None:
-    pattern = r"per step, at (?:step|record) [\d,]+(?:: ([\d.]+ \w+))?(?: of ([\d.]+ \w+))?$"
+    pattern = r"per step, (?:as )?at (?:step|record) [\d,]+(?:: ([\d.]+ \w+))?(?: of ([\d.]+ \w+))?$"
     checked = 0
     for proof in (e for f in run_of(name).findings for e in f.evidence):
         found = re.search(pattern, proof.text)
@@ -244,3 +244,16 @@ def test_evidence_of_the_configuration_opens_the_line_that_sets_the_key() -> Non
     (key,) = [e for e in said if "wall_clock_breakdown" in e.text]
     assert key.line
     assert line_at(Place(key.source, key.line)).strip() == key.text
+
+
+def test_a_step_that_no_timer_divides_is_left_out_of_all_that_is_said_of_the_mean_step() -> None:
+    """As in a log of two runs, the second without timers and much faster."""
+    fast = {"kind": "metric", "name": "step_seconds", "seconds": 0.01, "step": 5, "rank": 0}
+    page = contents(with_rows(made(4), fast))
+    assert page.verdict.step.text == "1.60 s"
+    assert page.verdict.mean.startswith("Mean of 4 printed steps, 1 to 4, those that are timed")
+    section = {section.name: section for section in page.sections}
+    phases = section["phases-0"]
+    assert phases.charts[0].figure["data"][0]["text"][0].startswith("1.60 s")
+    assert phases.lead.startswith("Mean of 4 steps, 1 to 4")
+    assert section["steps-0"].words.startswith("All of the 4 averaged take 1.60 s")

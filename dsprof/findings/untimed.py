@@ -1,0 +1,215 @@
+"""Sources without timers of their steps, or without steps: what they lack, and how to get it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from dsprof.events import Class, Kind, Severity
+from dsprof.findings.advice import change, record
+from dsprof.findings.ends import first_failure
+from dsprof.findings.facts import Facts, whole
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.proofs import average_proof, mark_proof
+from dsprof.grammar import TimerFlavour
+from dsprof.run.versions import LAST, Version, parse
+from dsprof.units import format_count, format_seconds
+
+EVERY_PHASE: Final = "times every phase of every rank"
+_RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
+#: What is advised for steps_per_print: more often than that is not asked for.
+_EVERY: Final = 10
+
+
+def source_word(facts: Facts) -> str:
+    return "recording" if facts.run.is_recording else "log"
+
+
+def no_timers(facts: Facts) -> Finding:
+    seconds = facts.step_seconds
+    line = facts.run.steps.iloc[-1]
+    known = (
+        f"A step takes {format_seconds(seconds)}, but nothing says on what."
+        if seconds
+        else _mean_of_training(facts)
+        or f"Nor does this {source_word(facts)} say how long a step takes."
+    )
+    return Finding(
+        rule="unaccounted-time",
+        severity=Severity.INFO,
+        title=f"Where the time of a step goes is unknown: {_lacking(facts)}",
+        summary=known + ("" if _spoilt(facts) else _for_timers(facts)[0]),
+        evidence=average_proof(facts) if seconds else (mark_proof(facts, line),),
+        advice=(*_ask_for_timers(facts), *record(facts, EVERY_PHASE)),
+    )
+
+
+def _mean_of_training(facts: Facts) -> str:
+    """The rate over all steps, where the last record of a training states one."""
+    told = facts.run.told
+    rates = told.loc[told["name"] == "train_steps_per_second", "value"].dropna()
+    if rates.empty:
+        return ""
+    return (
+        f"Over the whole training it states {rates.iloc[-1]:.3g} steps/s, but of no single step "
+        "how long it takes."
+    )
+
+
+#: Defect of timers that leaves no step's to judge → why.
+_DEFECTS: Final = {
+    "window-unknown": "its timers sum over an unknown number of steps",
+    "timers-contradict": "its timers contradict each other",
+    "cut-head": "the log begins within the only step that it times",
+    "cut-short": "its timer lines lost their end",
+}
+
+
+_PRINTS_TIMERS = (
+    " With wall_clock_breakdown DeepSpeed prints forward, backward, reduction and optimizer times "
+    "of each step."
+)
+
+
+def _spoilt(facts: Facts) -> str | None:
+    """Why the timers that there are tell nothing; None if nothing says so."""
+    met = set(facts.run.repairs["name"])
+    return next((why for defect, why in _DEFECTS.items() if defect in met), None)
+
+
+def _ask_for_timers(facts: Facts) -> tuple[Advice, ...]:
+    if _spoilt(facts):
+        return ()
+    return _for_timers(facts)[1]
+
+
+def _for_timers(facts: Facts) -> tuple[str, tuple[Advice, ...]]:
+    """What would make the source print timers, as a sentence and as advice."""
+    if facts.run.is_recording:
+        return "", ()
+    if facts.is_megatron_alone:
+        why = "prints what Megatron's own timers measure"
+        said = f" Megatron's --timing-log-level 2 {why}."
+        return said, (Advice("--timing-log-level", "", "2", why),)
+    return _PRINTS_TIMERS, change(facts, "wall_clock_breakdown", "true", "prints timers")
+
+
+def _lacking(facts: Facts) -> str:
+    """Why no timer of this log divides a step."""
+    timed = facts.run.as_told
+    timed = timed[(timed["kind"] == Kind.PHASE) & timed["seconds"].notna()]
+    flavours = facts.run.grammar.timers.values()
+    beside = [one.name for one in flavours if one.sums == "once" or _only_checkpoints(one)]
+    of_steps = timed[~timed["timers"].isin(beside)]
+    if timed.empty:
+        return f"this {source_word(facts)} has no timers"
+    if of_steps.empty:
+        return "its timers are of set-up and checkpoints, not of steps"
+    if not of_steps["seconds"].gt(0).any():
+        return "its timers of steps all read 0"
+    return _spoilt(facts) or "no step can be told for its timer lines"
+
+
+def _only_checkpoints(flavour: TimerFlavour) -> bool:
+    return set(flavour.tree.values()) == {Class.CHECKPOINT}
+
+
+def no_steps(facts: Facts) -> list[Finding] | str:
+    if first_failure(facts.run) is not None:
+        return "the source shows no optimizer step, only how the run failed"
+    if facts.run.is_recording:
+        return [_NO_STEPS_RECORDED]
+    said, timed = _said_of_speed(facts), _has_timers(facts)
+    left = "only what is stated" if said else "nothing"
+    return [
+        Finding(
+            rule="unaccounted-time",
+            severity=Severity.INFO,
+            title=f"This source shows no optimizer step: {left} can be said about speed",
+            summary=said
+            + ("It has timer lines, but none that closes a step whole. " if timed else "")
+            + _why_none(facts)
+            + ("." if timed else "; timers need wall_clock_breakdown."),
+            advice=(
+                *_print_steps(facts),
+                *_log_level(facts),
+                *(() if timed else change(facts, "wall_clock_breakdown", "true", "prints timers")),
+            ),
+        )
+    ]
+
+
+def _why_none(facts: Facts) -> str:
+    """Why DeepSpeed printed no step, as far as its settings and version tell."""
+    every = facts.setting("steps_per_print") or facts.run.config.get("steps_per_print")
+    if isinstance(every, int | float):
+        return f"DeepSpeed prints a step every {format_count(every)} (steps_per_print)"
+    throughput = _throughput_every(facts)
+    if throughput is not None:
+        return f"Throughput is printed every {throughput:,} micro-steps, but no line numbers a step"
+    if _is_known(facts, lambda _, last: last < (0, 15, 2)):
+        return "DeepSpeed of this version prints every tenth step unless steps_per_print is set"
+    return (
+        "DeepSpeed 0.15.2 and later prints steps only with steps_per_print set, 0.17.6 and later "
+        "only where its log level lets them through"
+    )
+
+
+def _print_steps(facts: Facts) -> tuple[Advice, ...]:
+    if (_throughput_every(facts) or math.inf) <= _EVERY:
+        return ()
+    return change(facts, "steps_per_print", str(_EVERY), "prints steps")
+
+
+def _throughput_every(facts: Facts) -> int | None:
+    """How many micro-steps apart lines of the throughput stand: steps_per_print, since 0.3."""
+    if not _is_known(facts, lambda first, _: first >= (0, 3, 0)):
+        return None
+    told = facts.run.told
+    turns = told[(told["name"] == "micro_step").to_numpy(dtype=bool)]
+    apart = turns.groupby(["segment", "source"])["value"].diff()
+    return whole(apart[apart > 0].median())
+
+
+def _is_known(facts: Facts, holds: Callable[[Version, Version], bool]) -> bool:
+    """Whether the oldest and the newest DeepSpeed that it may be are known, and this holds."""
+    spans = str(facts.run.meta.get("version_range", "")).partition(" (")[0]
+    if not spans[:1].isdigit():
+        return False
+    newest = LAST if spans.endswith("later") else parse(spans.rpartition(" ")[2])
+    return holds(parse(spans.partition(" ")[0]), newest)
+
+
+_NO_STEPS_RECORDED: Final = Finding(
+    rule="unaccounted-time",
+    severity=Severity.INFO,
+    title="This recording shows no optimizer step: nothing can be said about speed",
+    summary="It was stopped before the first step ended, or the optimizer that steps is none that "
+    "dsprof.attach found or was given.",
+)
+
+
+def _said_of_speed(facts: Facts) -> str:
+    """The last rate that is stated of steps nobody numbers."""
+    events = facts.run.told
+    for name, words in _RATES.items():
+        told = events.loc[events["name"] == name, "value"].dropna()
+        if len(told):
+            rate = format_count(told.iloc[-1])
+            return f"It states {words} of {rate} samples/s, last of {len(told):,}. "
+    if events.loc[events["name"] == "bar_elapsed", "seconds"].gt(0).any():
+        return "A progress bar moves; whether a turn of it is an optimizer step is not said. "
+    return ""
+
+
+def _has_timers(facts: Facts) -> bool:
+    timed = facts.run.as_told  # a repair leaves out what was cut short
+    return bool(((timed["kind"] == Kind.PHASE) & timed["seconds"].gt(0)).any())
+
+
+def _log_level(facts: Facts) -> tuple[Advice, ...]:
+    """The setting exists since 0.19.3 only."""
+    if not _is_known(facts, lambda first, _: first >= (0, 19, 3)):
+        return ()
+    return change(facts, "log_level", "info", "lets the lines through")
