@@ -27,12 +27,13 @@ _METRIC: Final = re.compile(
 )
 _ENDS_WORD: Final = _bytes_like(_WORD_END)
 _BEGINS_NUMBER: Final = _bytes_like(rb"['\d-]")
-_COLON, _EQUALS, _BLANK = b":= "
+_IS_DIGIT: Final = _bytes_like(rb"\d")
+_COLON, _EQUALS, _BLANK, _POINT, _NEWLINE, _RETURN = b":= .\n\r"
 _DIGITS: Final = re.compile(r"\d+")
+_MOST_DIGITS: Final = 12  # before the point, as above
 _WHOLE: Final = 4 << 20  # bytes of a source looked at line by line; then a sample
 _EVERY: Final = 512  # of the pieces behind that
 _KEPT_SHAPES: Final = 2000
-_LONGEST_BAR: Final = 4096
 _HASHED: Final = bytes.maketrans(b"0123456789", b"##########")
 
 
@@ -58,20 +59,31 @@ class Unread:
 
         `taken` says where those lines begin that a pattern read.
         """
-        high = counted = -1
-        number = before + 1
-        for start in _signs(piece):
-            if start < high or not _METRIC.match(piece, start):
+        text = np.frombuffer(piece, np.uint8)
+        signs = _signs(text)
+        ends = np.flatnonzero((text == _NEWLINE) | (text == _RETURN))
+        bounds = np.concatenate([[0], ends + 1, [len(piece) + 1]])
+        line = np.searchsorted(ends, signs)
+        first = np.flatnonzero(np.diff(line, prepend=-1))
+        sure = line[first[_are_decimals(text, signs[first])]]
+        read = sure[[low in taken for low in bounds[sure].tolist()]]
+        self.metric_lines += len(read)
+        self.read_lines += len(read)
+        left = np.ones(len(bounds), bool)
+        left[read] = False
+        signs, lows = signs[left[line]], bounds[line[left[line]]]
+        seen, counted, number = -1, 0, before + 1
+        for start, low in zip(signs.tolist(), lows.tolist(), strict=True):
+            if low == seen or not _METRIC.match(piece, start):
                 continue  # a line that was seen already, or no metric
-            seen = max(high, 0)
-            low = max(piece.rfind(b"\n", seen, start), piece.rfind(b"\r", seen, start)) + 1
-            high = _end_of_line(piece, start)
+            seen = low
             self.metric_lines += 1
             if low in taken:
                 self.read_lines += 1
                 continue
-            number += piece.count(b"\n", max(counted, 0), low)
+            number += piece.count(b"\n", counted, low)
             counted = low
+            high = bounds[np.searchsorted(bounds, low) + 1] - 1
             self._keep(piece[low:high], number)
 
     def join(self, later: Unread, lines: int) -> None:
@@ -112,22 +124,29 @@ class Unread:
                 self.example[shape] = (number, text.decode("utf-8", "replace"))
 
 
-def _signs(piece: bytes) -> list[int]:
+def _signs(text: np.ndarray) -> np.ndarray:
     """Where the signs stand that may be a metric's: few are, and looking is cheap."""
-    text = np.frombuffer(piece, np.uint8)
     inner = text[1:-2]  # a letter stands before it, and three bytes of a number behind
     at = np.flatnonzero((inner == _COLON) | (inner == _EQUALS)) + 1
     at = at[_BEGINS_NUMBER[text[at + 1 + (text[at + 1] == _BLANK)]]]
-    at = at[_ENDS_WORD[text[at - 1 - (text[at - 1] == _BLANK)]]]
-    found: list[int] = at.tolist()
+    word = at - 1 - (text[at - 1] == _BLANK)
+    found: np.ndarray = at[_ENDS_WORD[text[word]] & (word >= 0)]
     return found
 
 
-def _end_of_line(piece: bytes, start: int) -> int:
-    bar = piece.find(b"\r", start, start + _LONGEST_BAR)
-    stop = bar if bar >= 0 else len(piece)
-    end = piece.find(b"\n", start, stop)
-    return end if end >= 0 else stop
+def _are_decimals(text: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Which of them are a metric's for sure, as most are: a number with a fraction follows."""
+    at = signs + 1
+    at += text[at] == _BLANK
+    last = len(text) - 2
+    for _ in range(_MOST_DIGITS):
+        digits = _IS_DIGIT[text[np.minimum(at, last)]] & (at < last)
+        if not digits.any():
+            break
+        at += digits
+    at = np.minimum(at, last)
+    told: np.ndarray = _IS_DIGIT[text[at - 1]] & (text[at] == _POINT) & _IS_DIGIT[text[at + 1]]
+    return told
 
 
 def shape_of(text: str) -> str:

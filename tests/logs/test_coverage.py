@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,15 +24,21 @@ SNIPPETS = [
     "\r",
     "7",
     "%: 9.",
+    "123456789012",
 ]
 
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(SNIPPETS)).map("".join))
-def test_every_metric_that_the_expression_finds_begins_at_a_sign(text: str) -> None:
+def test_every_metric_begins_at_a_sign_and_a_sign_before_decimals_is_one(
+    text: str,
+) -> None:
     piece = text.encode()
-    signs = set(coverage._signs(piece))
-    assert {match.start() for match in coverage._METRIC.finditer(piece)} <= signs
+    letters = np.frombuffer(piece, np.uint8)
+    signs = coverage._signs(letters)
+    sure = signs[coverage._are_decimals(letters, signs)].tolist()
+    metrics = {match.start() for match in coverage._METRIC.finditer(piece)}
+    assert set(sure) <= metrics <= set(signs.tolist())
 
 
 @pytest.mark.parametrize(
