@@ -488,6 +488,15 @@ def test_hosts_are_those_stated_and_of_those_that_only_print_the_least_there_are
     assert on_hosts({"hosts": ["a"]}) == on_hosts({}) == ""
 
 
+def test_the_clock_that_is_furthest_off_is_named_and_by_how_much() -> None:
+    clocks = {"a": {"ahead": 0.0, "error": 0.0}, "b": {"ahead": -0.35, "error": 0.002}}
+    said = "b's is 350 ms behind a's, give or take 2.00 ms"
+    assert words.of_clocks({"clocks": clocks}) == said
+    clocks["c"] = {"ahead": 0.1, "error": 0.002}
+    assert words.of_clocks({"clocks": clocks}) == f"{said}; others of 3 hosts less"
+    assert words.of_clocks({}) == ""
+
+
 def test_a_task_that_srun_labels_is_no_host(tmp_path: Path) -> None:
     said = "Profile Summary at step 2:\n0: world size:        128\n"
     head = "-------------------------- DeepSpeed Flops Profiler --------------------------"

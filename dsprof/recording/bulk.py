@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from dsprof.recording.clocks import apart
 from dsprof.recording.layout import CLASSES, NAME_BITS, ROW, RowKind
 from dsprof.recording.read import Recording, Recordings, numbered
 from dsprof.recording.stream import Portion
@@ -206,11 +207,12 @@ def read_bulk(paths: Iterable[str | os.PathLike[str]], threads: int = 2) -> Bulk
                 processes[id(one)] = reader.process
                 tables[id(one)] = told(one, reader.files, reader.process.steps, reader.kept, said)
                 events += reader.events
-    facts = recordings.facts()
+    each = [processes[id(one)] for one in order]
+    facts = recordings.facts() | {"clocks": apart([(one.recording, one.steps) for one in each])}
     recordings.close()
     table = pa.concat_tables([SCHEMA.empty_table(), *(tables[id(one)] for one in order)])
     table = numbered(table.unify_dictionaries())
-    return Bulk([processes[id(one)] for one in order], table, facts, events)
+    return Bulk(each, table, facts, events)
 
 
 def _rank(recording: Recording) -> int:

@@ -41,7 +41,8 @@ def meta(
     `versions` holds what is stated or follows from one place only; `version_range` says
     how far DeepSpeed's version is known, and from what. `counted_steps` is true where no line
     tells a step number and `step` counts what was printed. `recordings` says of each recorded
-    process whether it ended, and the operation it was in when last heard of.
+    process whether it ended, and the operation it was in when last heard of; `clocks` how far
+    each host's clock is ahead of the first one's (`ahead` and `error`, seconds).
     """
     known = {name: config[name] for name in _FROM_CONFIG if name in config}
     framework = known.get("framework") or _framework(events, config, version)
@@ -56,6 +57,7 @@ def meta(
         "hosts": hosts,
         "sources": sources,
         "recordings": facts.get("recordings"),
+        "clocks": facts.get("clocks"),
         "counted_steps": facts.get("counted_steps") or None,
         "link_bytes_per_second": facts.get("link_bytes_per_second"),
     }

@@ -81,6 +81,7 @@ def _facts(run: Run, seen: Overview) -> list[RenderableType]:
     for label, said in (
         ("Job", _job(run)),
         ("Layout", _layout(run)),
+        ("Clocks", words.of_clocks(run.meta)),
         ("Ranks", _ranks(run)),
         ("Steps", _steps(seen, "recorded" if run.is_recording else "printed")),
         ("Engines", _engines(run)),

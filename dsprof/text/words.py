@@ -105,6 +105,25 @@ def on_hosts(known: Mapping[str, Any]) -> str:
     return f"on at least {seen:,} hosts" if seen > 1 else ""
 
 
+def of_clocks(known: Mapping[str, Any]) -> str:
+    """`worker-2's is 350 ms ahead of worker-1's, give or take 2.0 ms`; "" where not known.
+
+    Of many hosts the one that is furthest off.
+
+    Args:
+        known: meta data of a run.
+    """
+    told = known.get("clocks") or {}
+    first, *others = told or [""]
+    if not others:
+        return ""
+    host = max(others, key=lambda name: abs(told[name]["ahead"]))
+    ahead, error = told[host]["ahead"], format_seconds(told[host]["error"])
+    where = "ahead of" if ahead > 0 else "behind"
+    said = f"{host}'s is {format_seconds(abs(ahead))} {where} {first}'s, give or take {error}"
+    return said + (f"; others of {len(told):,} hosts less" if len(told) > 2 else "")
+
+
 def step_of(found: Finding, step: float | None) -> float | None:
     """Seconds of the step that a finding is a part of: of `step` where it does not say."""
     if found.share and found.seconds_per_step:

@@ -1,0 +1,66 @@
+"""Hosts whose clocks were set apart by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsprof.recording import Writer, writer
+from dsprof.recording.bulk import read_bulk
+from tests.recording.recorded import MS, header
+
+STEPS = 40
+
+
+def record(folder: Path, rank: int, host: str, monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
+    """Steps of 100 ms that end within 2 ms of the other ranks', by a clock that is `ahead` ns."""
+    hour = 10**18
+    monkeypatch.setattr(writer, "clocks", lambda: (0, hour + ahead, 1))
+    made = Writer.create(folder, header(rank, host=host))
+    late = np.random.default_rng(rank).integers(-MS, MS, STEPS + 1)
+    for step in range(1, STEPS + 1):
+        made.step(step, step * 100 * MS, (step + 1) * 100 * MS + int(late[step]))
+    made.close()
+
+
+def told(folder: Path) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = read_bulk([folder]).facts["clocks"]
+    return found
+
+
+def test_clocks_are_as_far_apart_as_the_ends_of_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = {"worker-1": 0, "worker-2": 350 * MS, "worker-3": -7_000 * MS}
+    for rank in range(6):
+        host = f"worker-{rank // 2 + 1}"
+        record(tmp_path, rank, host, monkeypatch, planted[host])
+    found = told(tmp_path)
+    assert list(found) == ["worker-1", "worker-2", "worker-3"]
+    assert found.pop("worker-1") == {"ahead": 0.0, "error": 0.0}
+    for host, one in found.items():
+        assert one["ahead"] == pytest.approx(planted[host] * 1e-9, abs=0.001)
+        assert 0 < one["error"] < 0.003
+
+
+def test_of_one_host_or_of_a_few_steps_nothing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / "one", 0, "worker-1", monkeypatch, 0)
+    record(tmp_path / "one", 1, "worker-1", monkeypatch, 50 * MS)
+    assert told(tmp_path / "one") == {}
+    monkeypatch.setattr("tests.recording.test_clocks.STEPS", 5)
+    record(tmp_path / "few", 0, "worker-1", monkeypatch, 0)
+    record(tmp_path / "few", 1, "worker-2", monkeypatch, 50 * MS)
+    assert told(tmp_path / "few") == {}
+
+
+def test_a_host_that_ended_no_step_of_the_others_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path, 0, "worker-1", monkeypatch, 0)
+    made = Writer.create(tmp_path, header(1, host="worker-2"))
+    made.close()
+    assert told(tmp_path) == {}
