@@ -28,7 +28,17 @@ from dsprof.text.progress import reading
 from dsprof.text.summary import summary
 from dsprof.text.table import PartTable
 from dsprof.text.verdict import verdict_section
-from dsprof.text.words import cost, count_of, gain, known, number, on_hosts, plain, ranges
+from dsprof.text.words import (
+    cost,
+    count_of,
+    gain,
+    known,
+    number,
+    of_clocks,
+    on_hosts,
+    plain,
+    ranges,
+)
 from dsprof.units import format_count, format_seconds, format_share
 
 Sample = Callable[[str], Run]
@@ -491,10 +501,10 @@ def test_hosts_are_those_stated_and_of_those_that_only_print_the_least_there_are
 def test_the_clock_that_is_furthest_off_is_named_and_by_how_much() -> None:
     clocks = {"a": {"ahead": 0.0, "error": 0.0}, "b": {"ahead": -0.35, "error": 0.002}}
     said = "b's is 350 ms behind a's, give or take 2.00 ms"
-    assert words.of_clocks({"clocks": clocks}) == said
+    assert of_clocks({"clocks": clocks}) == said
     clocks["c"] = {"ahead": 0.1, "error": 0.002}
-    assert words.of_clocks({"clocks": clocks}) == f"{said}; others of 3 hosts less"
-    assert words.of_clocks({}) == ""
+    assert of_clocks({"clocks": clocks}) == f"{said}; others of 3 hosts less"
+    assert of_clocks({}) == ""
 
 
 def test_a_task_that_srun_labels_is_no_host(tmp_path: Path) -> None:
