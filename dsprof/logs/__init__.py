@@ -71,7 +71,8 @@ class Log:
         events: the table of `dsprof.events`, shape (rows, 20).
         meta: `sources`, `fingerprints` (how often each `file:line` of a logger header was
             seen), `counted_steps` (no line told step numbers), `grammar`, `faults` (source,
-            last line that was read and why it was not read to its end, for each that was not).
+            last line that was read and why it was not read to its end, for each that was not),
+            `doubled` (source and lines that said again what others did, and were left out).
     """
 
     events: pa.Table
@@ -254,6 +255,7 @@ def _log(
             for reader in readers
             if reader.fault is not None
         ),
+        "doubled": tuple((s.name, s.repeated) for s in sheets if len(s.repeated)),
     }
     return Log(events, coverage, meta)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -33,6 +33,10 @@ class Source:
     bar: np.ndarray
     total: np.ndarray
     skipped: np.ndarray
+
+    def at_places(self, places: np.ndarray) -> Source:
+        """Some of the records."""
+        return Source(*(getattr(self, one.name)[places] for one in fields(self)))
 
 
 @dataclass(slots=True)

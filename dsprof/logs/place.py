@@ -8,7 +8,8 @@ or closing timer line comes next, or to the last one printed, as its dialect say
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,16 @@ class Placed:
     steps: np.ndarray
     flavour: np.ndarray  # into the grammar's timers, -1 for other records
     counted: bool
+
+    def spread(self, places: np.ndarray, count: int) -> Placed:
+        """The same among `count` records, of which these stand at `places`; the rest is nowhere."""
+        told = {"segment": 0, "engine": 0, "step": NONE, "steps": NONE, "flavour": NONE}
+        columns: dict[str, Any] = {}
+        for name, nothing in told.items():
+            values = getattr(self, name)
+            columns[name] = np.full(count, nothing, values.dtype)
+            columns[name][places] = values
+        return replace(self, **columns)
 
 
 def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) -> Placed:

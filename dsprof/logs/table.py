@@ -13,6 +13,7 @@ from dsprof.grammar import Grammar
 from dsprof.logs.arrow import numbers, strings
 from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.codes import Codes
+from dsprof.logs.doubled import doubled
 from dsprof.logs.place import Placed, Source, place
 from dsprof.logs.records import Records
 from dsprof.logs.rows import MEASURES, Key, Rows
@@ -59,12 +60,18 @@ class Sheet:
     Args:
         last: the records are asked for the last time: their memory is given back as the
             table grows.
+
+    Attributes:
+        again: which records only say again what others said, known once they are placed.
+        repeated: their lines.
     """
 
     def __init__(
         self, name: str, rank: int | None, host: str | None, records: Records, *, last: bool = False
     ) -> None:
         self.name, self.records, self.last = name, records, last
+        self.again = np.zeros(records.count, bool)
+        self.repeated = np.zeros(0, np.int64)
         self.columns = {
             name: column.take() if last else column.view().copy()
             for name, column in records.columns.items()
@@ -86,7 +93,10 @@ class Sheet:
         batches = [copy(rows) for rows in self.records.rows]
         if self.last:
             self.records.rows.clear()
-        return batches
+        if not self.again.any():
+            return batches
+        kept = (rows.where(~self.again[rows.record]) for rows in batches)
+        return [rows for rows in kept if len(rows.record)]
 
     def place(self, grammar: Grammar) -> Placed:
         c = self.columns
@@ -97,7 +107,14 @@ class Sheet:
         }
         own = {name: c.pop(name) for name in ("pattern", "step", "signature")}
         source = Source(rank=c["rank"], host=c["host"], at=c["at"], **counts, **own)
-        return place(source, grammar, self.records.reader.signatures.values)
+        marks = np.array([p.place == "own" for p in grammar.patterns] or [False])
+        self.again = doubled(source, marks[source.pattern], self.records.rows)
+        self.repeated = c["line"][self.again]
+        signatures = self.records.reader.signatures.values
+        if not self.again.any():
+            return place(source, grammar, signatures)
+        rest = np.flatnonzero(~self.again)
+        return place(source.at_places(rest), grammar, signatures).spread(rest, len(self.again))
 
     def _counts(self, name: str) -> np.ndarray:
         """What each record counts under a name, -1 if it does not."""

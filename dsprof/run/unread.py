@@ -1,4 +1,4 @@
-"""What of its sources a run could not read: ends of lines, ends of files."""
+"""What of its sources a run could not read, or twice: ends of lines, ends of files, copies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.logs.torn import CUT_SHORT
 from dsprof.run.phases import of_finished_steps, words_of
-from dsprof.run.repairs import Repair, Source, met
+from dsprof.run.repairs import PLACES, Repair, Source, met
 from dsprof.run.table import among, keys, known_rank, positions, where
 
 _LINE: Final = ("segment", "engine", "step", "rank")
@@ -100,3 +100,15 @@ def faults(events: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[Repair]:
         rows = int((events["source"] == source).sum())
         text = f"a source {why}; what it holds behind that is missing here"
         yield Repair("not-read", "doubt", text, rows, ((source, line),) if line else ())
+
+
+def repetitions(facts: Mapping[str, Any]) -> Iterator[Repair]:
+    """Sources that hold their lines several times over."""
+    for source, lines in facts.get("doubled", ()):
+        text = (
+            "nearly every line of this log is there several times, with the same numbers and the "
+            "same time (two handlers of one logger, or copies one behind another): what only "
+            "says it again was left out"
+        )
+        places = tuple((source, int(line)) for line in lines[:PLACES])
+        yield Repair("doubled-lines", "repair", text, len(lines), places)

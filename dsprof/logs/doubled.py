@@ -1,0 +1,100 @@
+"""Lines that a log holds several times over: two handlers of one logger, copies one behind another.
+
+Read as they stand, they would be engines that take turns, or launches that never were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from dsprof.logs.clocks import UNKNOWN
+from dsprof.logs.kinds import Source
+from dsprof.logs.rows import MEASURES, Rows
+
+_MOST: Final = 0.9  #: of the marks and of the timer lines, that must have their like
+_FEWEST: Final = 4  #: marks, of which so much is seen
+
+#: Of a record; with its rows they tell it from any other.
+_TOLD: Final = ("pattern", "step", "rank", "host", "signature", "at")
+
+Flags = npt.NDArray[np.bool_]
+Marks = npt.NDArray[np.uint64]
+
+
+def doubled(source: Source, own: Flags, batches: Sequence[Rows]) -> Flags:
+    """Which records only say again what another one said.
+
+    Nearly every mark of a step stands there as often, number by number and with the same time,
+    and so do the timer lines. Without either time or timers two launches may say the same.
+
+    Args:
+        own: which records mark a step.
+        batches: the rows of all records.
+    """
+    none = np.zeros(len(own), bool)
+    marks, timers = np.flatnonzero(own), np.flatnonzero(source.signature >= 0)
+    stamped = len(marks) > 0 and (source.at[marks] != UNKNOWN).mean() >= _MOST
+    if len(marks) < _FEWEST or not (stamped or len(timers)):
+        return none
+    if 2 * _MOST * len(np.unique(_of_records(source)[marks])) > len(marks):
+        return none  # most marks are said once: no need to look at what they say
+    said = _of_records(source) + _of_rows(batches, len(own))
+    _, which, size = np.unique(said, return_inverse=True, return_counts=True)
+    times = int(np.median(size[which[marks]]))
+    exact = size[which] == times
+    if times < 2 or any(exact[some].mean() < _MOST for some in (marks, timers) if len(some)):
+        return none
+    alike = size[which] % times == 0
+    turn = _turn(which, size, times, beside=_stand_beside(which[marks]))
+    again: Flags = alike & (turn > 0)
+    return again
+
+
+def _stand_beside(marks: np.ndarray) -> bool:
+    """Whether like marks follow each other, and no copy of all of them."""
+    return bool((np.diff(marks) == 0).mean() > 1 - _MOST)
+
+
+def _turn(which: np.ndarray, size: np.ndarray, times: int, *, beside: bool) -> np.ndarray:
+    """Which of the `times` printings of the log each record is of."""
+    order = np.argsort(which, kind="stable")
+    first = np.cumsum(size) - size
+    nth = np.empty(len(which), np.int64)
+    nth[order] = np.arange(len(which)) - first[which[order]]
+    turn: np.ndarray = nth % times if beside else nth // np.maximum(size[which] // times, 1)
+    return turn
+
+
+def _of_records(source: Source) -> Marks:
+    found = np.zeros(len(source.step), np.uint64)
+    for name in _TOLD:
+        found = _mixed(found + np.asarray(getattr(source, name)).astype(np.int64).view(np.uint64))
+    return found
+
+
+def _of_rows(batches: Sequence[Rows], count: int) -> Marks:
+    """A number a record that is the same for those of the same rows."""
+    total = np.zeros(count, np.uint64)
+    for rows in batches:
+        found = _mixed(rows.key.astype(np.uint64))
+        for column in MEASURES:
+            found = _mixed(found)
+            if column in rows.measures:
+                values = np.ascontiguousarray(rows.measures[column], np.float64)
+                found += np.where(np.isnan(values), np.uint64(0), values.view(np.uint64))
+        found = _mixed(found)
+        if rows.text is not None:
+            found += (rows.text + 1).astype(np.uint64)
+        np.add.at(total, rows.record, _mixed(found))
+    return total
+
+
+def _mixed(numbers: Marks) -> Marks:
+    """Spreads each number over all 64 bits (the finaliser of splitmix64, Steele et al. 2014)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
