@@ -479,8 +479,27 @@ def test_what_the_trainer_says_of_the_whole_training_is_shown(tmp_path: Path) ->
 def test_a_bar_tells_how_fast_its_loop_turns_where_nothing_else_does(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text(BAR, encoding="utf-8")
     said = " ".join(shown(load(tmp_path / "run.log")).split())
-    assert "100 of 101 turns in 3 min 20 s, 2.00 s each" in said
+    assert "100 of 101 turns in 3 min 20 s, lately 2.00 s each" in said
     assert "whether a turn is an optimizer step is not said" in said
+
+
+def test_a_turn_takes_what_the_bar_says_and_not_what_came_before_the_first_one(
+    tmp_path: Path,
+) -> None:
+    bar = "Iteration:   0%|          | 34/84829 [01:22<4:46:08,  5.00it/s]\n"
+    (tmp_path / "run.log").write_text(bar, encoding="utf-8")
+    said = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert "34 of 84,829 turns in 82.0 s, lately 200 ms each" in said
+
+
+def test_a_skip_that_one_line_tells_of_is_told_without_a_counter(tmp_path: Path) -> None:
+    said = (
+        "[2023-02-28 20:08:24,338] [INFO] [stage_1_and_2.py:1769:step] [deepspeed] OVERFLOW! "
+        "Rank 0 Skipping step. Attempted loss scale: 64.0, reducing to 32.0\n"
+    )
+    (tmp_path / "run.log").write_text(said, encoding="utf-8")
+    facts = rows_of(shown(load(tmp_path / "run.log")), "Run")
+    assert "Steps 1 skipped (overflow)" in [" ".join(fact.split()) for fact in facts]
 
 
 def test_frameworks_and_layouts_are_written_as_people_write_them(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,9 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.run.table import of_kind
 from dsprof.units import format_seconds, format_share
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,12 @@ def _since_then(skips: Skips) -> str:
 
 def _overflows(facts: Facts) -> pd.DataFrame:
     return of_kind(facts.run.told, Kind.METRIC, "overflow")
+
+
+def told_skips(run: Run) -> int:
+    """Skipped steps by the lines that tell of single overflows."""
+    lines = of_kind(run.told, Kind.METRIC, "overflow")
+    return _lines(lines) if len(lines) else 0
 
 
 def _lines(lines: pd.DataFrame) -> int:

@@ -14,6 +14,7 @@ from dsprof.analysis.breakdown import (
     main_steps,
     told_alike,
 )
+from dsprof.findings.numerics import told_skips
 from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.spread import percentile, spread
 from dsprof.text.stated import Bar, Training, bar, training
@@ -85,7 +86,7 @@ def overview(run: Run) -> Overview:
         samples_per_second=number(rates["samples_per_second"].mean()),
         tokens_per_second=number(rates["tokens_per_second"].mean()),
         tflops=number(rates["tflops"].mean()),
-        skipped=_skipped(steps),
+        skipped=_skipped(run),
         samples_per_second_mean=_so_far(run),
         training=training(run),
         bar=bar(run),
@@ -144,9 +145,10 @@ def _ends(values: pd.Series[Any]) -> tuple[float, float] | None:
     return (float(told.iloc[0]), float(told.iloc[-1])) if len(told) else None
 
 
-def _skipped(steps: pd.DataFrame) -> int | None:
-    """Skipped steps of all launches: each counts from its own start."""
-    told = steps.dropna(subset="skipped")
+def _skipped(run: Run) -> int | None:
+    """Skipped steps of all launches, each of which counts from its own start; where nothing
+    counts them, those that single lines tell of."""
+    told = run.steps.dropna(subset="skipped")
     if told.empty:
-        return None
+        return told_skips(run) or None
     return int(told.groupby(["segment", "engine"])["skipped"].max().sum())

@@ -18,6 +18,7 @@ _WHOLE: Final = {
     "tokens_per_second_mean": "tokens_per_second",
 }
 _BAR: Final = ("bar_position", "bar_total", "bar_elapsed")
+_RATE: Final = ("step_seconds", "steps_per_second")  # as a bar states it: slow, or fast
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Bar:
 
     position: int
     total: int
-    seconds: float  # elapsed
+    seconds: float  # elapsed, what came before the first turn included
+    lately: float | None = None  # seconds of a turn, as it states of the last ones
 
 
 def training(run: Run) -> Training | None:
@@ -61,11 +63,17 @@ def bar(run: Run) -> Bar | None:
     if run.steps["seconds"].notna().any():
         return None
     events = run.told
-    rows = events[events["name"].isin(list(_BAR))].drop_duplicates(["source", "record", "name"])
+    rows = events[events["name"].isin([*_BAR, *_RATE])]
+    rows = rows.drop_duplicates(["source", "record", "name"])
     said = rows.assign(said=rows["value"].fillna(rows["seconds"]))
     table = said.pivot(index=["source", "record"], columns="name", values="said")
-    moved = table.reindex(columns=list(_BAR)).dropna().query("bar_position > 0 and bar_elapsed > 0")
+    table = table.reindex(columns=[*_BAR, *_RATE]).dropna(subset=list(_BAR))
+    moved = table.query("bar_position > 0 and bar_elapsed > 0")
     if moved.empty:
         return None
-    position, total, seconds = moved.nlargest(1, "bar_elapsed").iloc[0]
-    return Bar(int(position), int(total), float(seconds))
+    position, total, seconds, slow, fast = moved.nlargest(1, "bar_elapsed").iloc[0]
+    return Bar(int(position), int(total), float(seconds), number(slow) or _inverse(fast))
+
+
+def _inverse(rate: float) -> float | None:
+    return 1 / rate if rate > 0 else None

@@ -140,7 +140,7 @@ def _ranks(run: Run) -> str:
 
 def _steps(seen: Overview, how: str) -> str:
     if not seen.rows:
-        return ""
+        return f"{seen.skipped:,} skipped (overflow)" if seen.skipped else ""
     said = [_which(seen, how)]
     if seen.launches > 1:
         said.append(f"in {seen.launches:,} launches")
@@ -216,8 +216,9 @@ def _overall(seen: Overview) -> str:
 def _bar(seen: Overview) -> str:
     if seen.bar is None:
         return ""
-    each = format_seconds(seen.bar.seconds / seen.bar.position)
+    said = seen.bar
+    each = f", lately {format_seconds(said.lately)} each" if said.lately else ""
     return (
-        f"{seen.bar.position:,} of {seen.bar.total:,} turns in {format_seconds(seen.bar.seconds)}, "
-        f"{each} each; whether a turn is an optimizer step is not said"
+        f"{said.position:,} of {said.total:,} turns in {format_seconds(said.seconds)}{each}; "
+        "whether a turn is an optimizer step is not said"
     )
