@@ -77,6 +77,11 @@ def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
     return whole if len(whole) >= ENOUGH else part
 
 
+def averaged_steps(steps: pd.DataFrame) -> pd.DataFrame:
+    """The rows that the mean step is of: `main_steps`, those that are timed alike."""
+    return told_alike(main_steps(steps))
+
+
 def regular_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """The same for a view over time: every row whose seconds are known, all in one way."""
     return _warm(_longest_part(steps))

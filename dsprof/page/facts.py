@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_steps
+from dsprof.analysis.breakdown import averaged_steps
 from dsprof.page import words
 from dsprof.page.clock import Moment, span
 from dsprof.page.model import Among, Cell, Place
@@ -168,7 +168,7 @@ def _launches(segment: pd.Series[Any]) -> str:
 
 def _throughput(steps: pd.DataFrame, events: pd.DataFrame) -> Cell | None:
     """Samples per second of the steps judged, else as the source sums them up."""
-    main = main_steps(steps)
+    main = averaged_steps(steps)
     if main["samples_per_second"].notna().any():
         mean = format_count(float(main["samples_per_second"].mean()))
         return Cell(f"{mean} samples/s, mean", among=rate_lines(main, events))

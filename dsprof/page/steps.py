@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_steps
+from dsprof.analysis.breakdown import averaged_steps, main_steps
 from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, held, highest, icicle, timeline
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
@@ -122,8 +122,7 @@ def _label(steps: pd.DataFrame, noun: str) -> str:
 
 
 def _lead(steps: pd.DataFrame, noun: str, lines: Lines) -> list[str | Cell]:
-    main = main_steps(steps)
-    main = main[main["seconds"].notna()]
+    main = averaged_steps(steps)
     if main.empty:
         return [f"The source tells no {noun} times."]
     told = spread(main["seconds"], _of(steps, main, noun))
@@ -144,10 +143,11 @@ def _sentence(said: list[str | Cell]) -> list[str | Cell]:
 
 
 def _of(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
-    """Of which steps a spread is, where those alone are meant whose whole time is told."""
-    if (main["seconds"] == steps.loc[main.index, "seconds"]).all():
-        return ""
-    return f" of the {words.count_of(len(main), noun)} whose whole time is told"
+    """Of which steps a spread is, where those alone are meant whose whole time is told, or that
+    are timed alike."""
+    if (main["seconds"] != steps.loc[main.index, "seconds"]).any():
+        return f" of the {words.count_of(len(main), noun)} whose whole time is told"
+    return f" of the {len(main):,} averaged" if len(main) < len(main_steps(steps)) else ""
 
 
 def _two_times(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
@@ -228,7 +228,7 @@ def phase_section(
         return Section(name, title, why=NO_PHASES_RECORDED if run.is_recording else NO_PHASES)
     rows = typical_rows(steps)
     totals = table.mean(rows)
-    step = _mean_seconds(main_steps(steps))
+    step = _mean_seconds(averaged_steps(steps))
     part = float(totals[table.roots].sum()) / step if step else 1.0
     if part < DRAWN:
         said = f"What the source times is {format_share(part)} of a {noun}: too little to draw."
@@ -252,7 +252,7 @@ def phase_section(
 
 def typical_rows(steps: pd.DataFrame) -> np.ndarray:
     """Rows that the statistics of the verdict use, too: no first step, one launch."""
-    main = main_steps(steps)
+    main = averaged_steps(steps)
     return main.index.to_numpy() if len(main) else np.arange(len(steps))
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import (
     WITHOUT_FIRST,
+    averaged_steps,
     breakdown_of,
     leaves_out_first,
     main_steps,
@@ -125,7 +126,7 @@ def verdict(
         drawn: the steps in the classes that the page draws, if they are known.
     """
     found = run.findings[0] if run.findings else None
-    main = main_steps(run.steps)
+    main = averaged_steps(run.steps)
     mean = (phases or {}).get(int(main["engine"].iloc[0])) if len(main) else None
     step = float(main["seconds"].mean()) if len(main) else None
     own = words.step_of(found, step) if found else step
@@ -237,11 +238,10 @@ def _mean_of(run: Run, main: pd.DataFrame) -> str:
         f"Mean of {words.count_of(len(main), how)}{which}" if len(main) > 1 else f"One {how}{which}"
     )
     told = (main["seconds"] != run.steps.loc[main.index, "seconds"]).any()
-    windows = getattr(breakdown_of(main, run.phases.iloc[:0]), "windows", len(main))
     apart = [
         "whose whole time is told" if told else "",
         WITHOUT_FIRST if leaves_out_first(run.steps) else "",
-        f"its classes of {windows:,} that are timed alike" if windows < len(main) else "",
+        "those that are timed alike" if len(main) < len(main_steps(run.steps)) else "",
     ]
     return ", ".join(filter(None, [said, *apart])) + "."
 
@@ -277,7 +277,7 @@ def _unseen(run: Run) -> str:
 
 def _parts(drawn: pd.DataFrame, run: Run, typical: Typical | None) -> list[Part]:
     """Classes of the average step, as wide as they last."""
-    main = main_steps(drawn)
+    main = averaged_steps(drawn)
     mean = breakdown_of(main, run.phases.iloc[:0])  # classes are in the steps already
     if mean is None or not mean.seconds or not any(mean.classes.values()):
         return []

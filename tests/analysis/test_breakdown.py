@@ -85,4 +85,4 @@ def test_a_mean_says_how_many_steps_it_is_of_and_its_median_is_of_the_same() -> 
     run = run_of(whole, *(timers("zero", n, **ENGINE) for n in range(30, 33)))
     told = overview(run)
     assert (told.rows, told.averaged, told.seconds) == (4, 3, 2.0)
-    assert (told.median, told.p95) == (2.0, 2.0)
+    assert (told.median, told.p95) == (2.0, None)  # too few for a percentile
