@@ -155,6 +155,7 @@ class Live(App[None]):
                 yield Grid("no single communication call is told of: attach, or comms_logger in "
                            "the DeepSpeed config", id="comm-grid")  # fmt: skip
             with Vertical(id="memory"):
+                yield Sentence(id="safe")
                 yield Grid("no line or recording tells of memory yet", id="memory-grid")
             with Vertical(id="problems"):
                 yield Grid("nothing went wrong so far", id="problem-grid", sticky=True)
@@ -373,6 +374,7 @@ def _communication(app: Live, picture: Picture) -> None:
 
 
 def _memory(app: Live, picture: Picture) -> None:
+    app.query_one("#safe", Sentence).say(panes.safe(picture))
     app.fill("#memory-grid", panes.memory(picture))
 
 

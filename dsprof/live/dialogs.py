@@ -135,7 +135,7 @@ class RankDialog(Dialog):
 
 KEYS: Final = (
     ("1 to 6, tab, shift+tab", "another screen"),
-    ("arrows, page up, down", "another row; left and right: what is beside"),
+    ("arrows, page up, down", "another row; left and right: columns beside (‹ ›)"),
     ("enter", "open a finding or a rank; in a finding: the line that proves it"),
     ("esc", "back; at the log's end again"),
     ("/ then n and N", "search the log: the one before, the one after"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from dsprof.findings import Finding
 from dsprof.findings.ends import first_failure
-from dsprof.live import tables
+from dsprof.live import resources, tables
 from dsprof.live.judged import Recent, Whole
 from dsprof.live.picture import Figures, Verdict
 from dsprof.live.processes import Process
@@ -20,6 +20,7 @@ def recent_of(run: Run, processes: Sequence[Process]) -> Recent:
     if run.recorded.empty:
         return Recent()
     seen = overview(run)
+    gpus = tuple(resources.gpus_of(run))
     step = -1 if seen.last is None else seen.last
     return Recent(
         framework=run.meta.get("framework"),
@@ -35,8 +36,8 @@ def recent_of(run: Run, processes: Sequence[Process]) -> Recent:
         own=tables.rank_bars(run),
         ranks=tables.ranks_of(run, processes),
         comm=tables.comm_of(run),
-        memory=tuple(tables.memory_of(run)),
-        gpus=tuple(tables.gpus_of(run)),
+        memory=tuple(resources.memory_of(run, gpus)),
+        gpus=gpus,
     )
 
 

@@ -53,11 +53,16 @@ class Row:
 
 _GAP: Final = 1
 _HOTTEST: Final = 0.6  # of the accent's colour: words upon it can still be read
+_FAR: Final = 20  # cells that a wide column is scrolled by
 _LEAST: Final = 20  # cells of a column that takes what is left
 
 
 class Grid(ScrollView, can_focus=True):
-    """Rows under a heading, with a cursor. `enter` and a second click open a row."""
+    """Rows under a heading, with a cursor. `enter` and a second click open a row.
+
+    Where there is no room for all columns the first one stays; of numbers no part is shown: what
+    is cut could be read as another one. Marks in the heading tell of columns beside.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False),
@@ -66,8 +71,8 @@ class Grid(ScrollView, can_focus=True):
         Binding("pagedown", "page(1)", "Page down", show=False),
         Binding("home,g", "edge(0)", "First", show=False),
         Binding("end,G", "edge(1)", "Last", show=False),
-        Binding("left", "scroll_left", "Left", show=False),
-        Binding("right", "scroll_right", "Right", show=False),
+        Binding("left,h", "beside(-1)", "Left", show=False),
+        Binding("right,l", "beside(1)", "Right", show=False),
         Binding("enter", "open", "Open", show=False),
     ]
     DEFAULT_CSS = """
@@ -169,6 +174,15 @@ class Grid(ScrollView, can_focus=True):
     def action_edge(self, end: int) -> None:
         self.cursor = len(self.rows) - 1 if end else 0
 
+    def action_beside(self, by: int) -> None:
+        """Scroll by a column, in a wide one by some cells."""
+        here = int(self.scroll_offset.x)
+        stops = [begin - self._pinned for begin, _ in self._places()[1:]]
+        stops += range(stops[-1] if stops else 0, self.virtual_size.width, _FAR)
+        beyond = [stop for stop in stops if (stop > here if by > 0 else stop < here)]
+        to = 0 if not beyond else min(beyond) if by > 0 else max(beyond)
+        self.scroll_to(x=to, animate=False)
+
     def action_open(self) -> None:
         if self.chosen is not None:
             self.post_message(self.Opened(self, self.chosen))
@@ -182,21 +196,45 @@ class Grid(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         look = self._look()
-        x, top = self.scroll_offset
+        top = self.scroll_offset.y
         width = self.size.width
         at = int(top) + y - 1
         if y == 0:
-            strip = self._line(
-                [Cell(column.title, "muted") for column in self.columns], look, "raised"
-            )
-        elif not self.rows and y == 1:
+            return self._heading(look)
+        if not self.rows and y == 1:
             strip = Strip([Segment(" " + plain(self.empty), look.style("muted"))])
         elif 0 <= at < len(self.rows):
             on = "line" if at == self.cursor and self.has_focus else "paper"
             strip = self._line(self.rows[at].cells, look, on)
         else:
             strip = Strip([])
-        return strip.crop(int(x), int(x) + width).extend_cell_length(width, look.style())
+        return strip.extend_cell_length(width, look.style())
+
+    def _heading(self, look: Look) -> Strip:
+        x, width = int(self.scroll_offset.x), self.size.width
+        ground = look.style("strong", on="raised")
+        strip = self._line([Cell(c.title, "muted") for c in self.columns], look, "raised")
+        if x and self._pinned:
+            left, _, right = strip.divide([self._pinned, self._pinned + _GAP, width])
+            strip = Strip([*left, Segment("‹", ground), *right])
+        if self.virtual_size.width - x > width:
+            strip = Strip([*strip.crop(0, width - 1), Segment("›", ground)])
+        return strip
+
+    def _places(self) -> list[tuple[int, int]]:
+        """Where each column begins, with the gap before it, and ends."""
+        places, at = [], 0
+        for column in self.columns:
+            end = at + _GAP + (column.width or max(_LEAST, self.virtual_size.width - at - _GAP))
+            places.append((at, end))
+            at = end
+        return places
+
+    @property
+    def _pinned(self) -> int:
+        """Cells of the first column, where not all columns have room."""
+        fits = self.virtual_size.width <= self.size.width
+        return 0 if fits or len(self.columns) < 2 else self.columns[0].width + _GAP
 
     def _look(self) -> Look:
         app: Live = self.app  # type: ignore[assignment]
@@ -205,13 +243,16 @@ class Grid(ScrollView, can_focus=True):
     def _line(self, cells: Sequence[Cell], look: Look, on: str) -> Strip:
         segments: list[Segment] = []
         ground = look.style(on=on)
-        left = self.virtual_size.width
-        for column, cell in zip(self.columns, cells, strict=False):
-            width = column.width or max(_LEAST, left - _GAP)
-            left -= width + _GAP
-            segments.append(Segment(" " * _GAP, ground))
-            segments.append(Segment(fitted(cell.text, width, column.right), _style(cell, look, on)))
-        return Strip(segments).simplify().extend_cell_length(self.virtual_size.width, ground)
+        pinned, x = self._pinned, int(self.scroll_offset.x)
+        low, high = pinned + x, self.size.width + x
+        for column, cell, (begin, end) in zip(self.columns, cells, self._places(), strict=False):
+            if column.right and end > pinned and not low <= begin < end <= high:
+                segments.append(Segment(" " * (end - begin), ground))
+                continue
+            words = fitted(cell.text, end - begin - _GAP, column.right)
+            segments += [Segment(" " * _GAP, ground), Segment(words, _style(cell, look, on))]
+        line = Strip(segments).simplify().extend_cell_length(self.virtual_size.width, ground)
+        return Strip.join([line.crop(0, pinned), line.crop(low, high)])
 
     def selected_region(self) -> Region:
         """Where the cursor is drawn, on this widget."""

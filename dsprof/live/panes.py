@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from dsprof.live.grid import Cell, Column, Row
 from dsprof.live.look import HEAT
@@ -56,9 +57,10 @@ def ranks(picture: Picture, width: int, *, colour: bool) -> Table:
         Column("at step", 9, right=True),
     ]
     usual = sum(table.medians) or math.inf
-    return columns, [
+    rows = [
         Row(row.rank, tuple(_rank(row, table.medians, usual, colour=colour))) for row in table.rows
     ]
+    return _told(columns, rows) if rows else (columns, rows)
 
 
 _FIXED = 60  # cells of the columns beside the phases
@@ -132,81 +134,101 @@ def moved(picture: Picture) -> str:
     return f"{of}: how long calls take is not told, or cannot be trusted" if rows else ""
 
 
-#: What GPU samples are called, and as what they are shown.
-_GAUGES = ("gpu_utilization", "power", "sm_clock", "temperature")
+#: Counters of a GPU that have a column: its title and unit.
+_GAUGES: Final = {
+    "utilization": ("busy", " %"),
+    "power": ("power", " W"),
+    "clock_sm": ("clock", " MHz"),
+    "temperature": ("heat", " °C"),
+    "nvlink_sent": ("NVLink out", "B/s"),
+    "nvlink_received": ("NVLink in", "B/s"),
+    "pcie_sent": ("PCIe out", "B/s"),
+    "pcie_received": ("PCIe in", "B/s"),
+    "ecc_uncorrected": ("ECC errors", ""),
+}
 
 
 def memory(picture: Picture) -> Table:
-    """Memory of each rank, and what its GPU last said of itself."""
-    gpus = {gpu.rank: gpu for gpu in picture.gpus}
-    measures = _measures(picture.gpus)
+    """Memory of each rank and whether it lasts, then what its GPU last said of itself."""
+    host = max((len(row.host) for row in (*picture.memory, *picture.gpus)), default=0)
     columns = [
-        Column("rank", 6, right=True),
-        Column("host", 12),
-        Column("allocated", 10, right=True),
-        Column("reserved", 10, right=True),
-        Column("peak", 10, right=True),
-        Column("process", 10, right=True),
-        Column("limit", 10, right=True),
-        Column("a step", 10, right=True),
-        Column("full in", 12, right=True),
+        Column("rank", 5, right=True),
+        Column("host", max(4, min(12, host))),
+        *(Column(name, 9, right=True) for name in (*_SIZES[:3], "limit", "a step")),
+        Column("full in", 11, right=True),
+        *(Column(name, 9, right=True) for name in _SIZES[3:]),
         Column("trail", 20),
-        *(Column(name.replace("_", " "), max(9, len(name)), right=True) for name in measures),
-        *([Column("throttled", 20)] if any(gpu.reasons for gpu in picture.gpus) else []),
+        Column("throttled by", 14),
+        *(Column(title, max(8, len(title)), right=True) for title, _ in _GAUGES.values()),
     ]
+    gpus = {gpu.rank: gpu for gpu in picture.gpus}
     told = {row.rank: row for row in picture.memory}
     order = [*told, *(rank for rank in gpus if rank not in told)]
-    rows = [
-        Row(rank, tuple(_memory(rank, told.get(rank), gpus.get(rank), measures))) for rank in order
-    ]
+    rows = [Row(rank, tuple(_memory(rank, told.get(rank), gpus.get(rank)))) for rank in order]
     return _told(columns, rows)
+
+
+_SOON: Final = 86_400.0  # seconds: what is further away is no reason to look up
+_SIZES: Final = ("allocated", "reserved", "peak", "device", "process")
+
+
+def safe(picture: Picture) -> str:
+    """Whether memory lasts, in a sentence: the rank that is nearest to its limit."""
+    full = [row for row in picture.memory if row.full is not None and row.full < _SOON]
+    if full:
+        row = min(full, key=lambda row: row.full or 0.0)
+        return f"{_of(row)} is full in {format_seconds(row.full or 0.0)} if it grows on as now"
+    known = [(_used(row) / row.limit, row) for row in picture.memory if row.limit and _used(row)]
+    if known:
+        share, row = max(known, key=lambda one: one[0])
+        limit = format_bytes(row.limit or 0.0)
+        return f"{_of(row)} is fullest: {format_share(share)} of {limit}"
+    return "how much a GPU can hold is not told" if picture.memory else ""
+
+
+def _of(row: MemoryRow) -> str:
+    return "one rank" if row.rank is None else f"rank {row.rank}"
+
+
+def _used(row: MemoryRow) -> float:
+    return row.device or row.reserved or row.allocated or 0.0
 
 
 def _told(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
     """Without the columns that say nothing in any row."""
     keep = [
-        at
-        for at in range(len(columns))
-        if any(at < len(row.cells) and row.cells[at].text not in {"", "-"} for row in rows)
+        at for at in range(len(columns)) if any(row.cells[at].text not in {"", "-"} for row in rows)
     ]
     return [columns[at] for at in keep], [
-        Row(row.key, tuple(row.cells[at] for at in keep if at < len(row.cells))) for row in rows
+        Row(row.key, tuple(row.cells[at] for at in keep)) for row in rows
     ]
 
 
-def _measures(gpus: Sequence[GpuRow]) -> list[str]:
-    """What any GPU tells, the usual gauges first."""
-    names = {name for gpu in gpus for name in gpu.values}
-    first = [name for name in _GAUGES if name in names]
-    return [*first, *sorted(names - set(first))]
+def _memory(rank: int | None, row: MemoryRow | None, gpu: GpuRow | None) -> Iterator[Cell]:
+    def size(name: str) -> Cell:
+        value = getattr(row, name) if row else gpu and gpu.values.get(f"memory_{name}")
+        return Cell("-" if value is None else format_bytes(value))
 
-
-def _memory(
-    rank: int | None, row: MemoryRow | None, gpu: GpuRow | None, measures: Sequence[str]
-) -> Iterator[Cell]:
     yield Cell("?" if rank is None else str(rank))
-    yield Cell((row or gpu).host if row or gpu else "", "muted")  # type: ignore[union-attr]
-    for name in ("allocated", "reserved", "peak", "process", "limit"):
-        value = getattr(row, name) if row else None
-        yield Cell("-" if value is None else format_bytes(value))
+    yield Cell((row and row.host) or (gpu.host if gpu else ""), "muted")
+    yield from map(size, (*_SIZES[:3], "limit"))
     slope = row.per_step if row else None
     grows = slope is not None and slope > 0
     words = "-" if slope is None else ("+" if grows else "") + format_bytes(slope)
     yield Cell(words, "communication" if grows else "")
     full = row.full if row else None
-    yield Cell("-" if full is None else format_seconds(full), "critical" if full else "")
+    soon = full is not None and full < _SOON
+    yield Cell("-" if full is None else format_seconds(full), "critical" if soon else "muted")
+    yield from map(size, _SIZES[3:])
     yield Cell(spark(row.trail if row else ()), "compute")
-    for name in measures:
+    yield Cell(gpu.reasons if gpu else "", "critical")
+    for name, (_, unit) in _GAUGES.items():
         value = gpu.values.get(name) if gpu else None
-        yield Cell("-" if value is None else _gauge(name, value))
-    if gpu and gpu.reasons:
-        yield Cell(gpu.reasons, "critical")
+        yield Cell("-" if value is None else _gauge(value, unit))
 
 
-def _gauge(name: str, value: float) -> str:
-    if name.endswith(("memory", "bytes")) or value >= 1e7:
-        return format_bytes(value)
-    return f"{value:,.4g}"
+def _gauge(value: float, unit: str) -> str:
+    return format_bandwidth(value) if unit == "B/s" else f"{value:,.4g}{unit}"
 
 
 def spark(trail: Sequence[float], width: int = 20) -> str:

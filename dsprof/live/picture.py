@@ -118,6 +118,7 @@ class MemoryRow:
     peak: float | None
     process: float | None
     host_share: float | None
+    device: float | None  # of its GPU, by all processes
     limit: float | None
     per_step: float | None
     full: float | None
@@ -126,7 +127,7 @@ class MemoryRow:
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """The last sample of a GPU: name of the measure to value."""
+    """The last sample of a GPU: measure (of `events.GPU`) to value, and what holds it down."""
 
     rank: int | None
     host: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +10,6 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases, main_steps
 from dsprof.analysis.collectives import covered_steps, during_steps, told_once
-from dsprof.analysis.memory import capacity
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.events import Class
 from dsprof.live.judged import CLASSES, Place, RankBars
@@ -18,8 +17,6 @@ from dsprof.live.picture import (
     Bar,
     CommRow,
     CommTable,
-    GpuRow,
-    MemoryRow,
     ProblemRow,
     RankRow,
     RankTable,
@@ -33,7 +30,6 @@ from dsprof.units import format_seconds
 _MEETING: Final = (Class.COMMUNICATION, Class.WAIT)
 _PHASES: Final = 12  # columns of the heat map; the rest is one column
 _REST: Final = "rest"
-_TRAIL: Final = 60
 _PROBLEMS: Final = 500
 _CALLS: Final = 200
 _OWN: Final = "log_summary_barrier"  # what DeepSpeed's logger of calls adds for its summary
@@ -58,7 +54,8 @@ def ranks_of(run: Run, processes: Sequence[Process]) -> RankTable:
     waits = means[[name for name in means if name in meets]].sum(axis=1)
     medians = means.quantile(0.5, interpolation="lower")
     shown = _shown(means, names)
-    by_rank = {p.rank: p for p in processes if p.segment == _last(processes)}
+    last = max((process.segment for process in processes), default=0)
+    by_rank = {p.rank: p for p in processes if p.segment == last}
     everyone = sorted({*map(int, means.index), *(r for r in by_rank if r is not None)})
     hosts = _hosts(run, by_rank)
     means_of = _MeanSteps(shown, own, waits)
@@ -92,10 +89,6 @@ def _shown(means: Frame, names: Sequence[str]) -> Frame:
         return means[list(names)]
     rest = [name for name in means if name not in names]
     return means[[n for n in names if n != _REST]].assign(**{_REST: means[rest].sum(axis=1)})
-
-
-def _last(processes: Iterable[Process]) -> int:
-    return max((process.segment for process in processes), default=0)
 
 
 def _hosts(run: Run, by_rank: dict[int | None, Process]) -> dict[int, str]:
@@ -252,79 +245,6 @@ def _sum(values: pd.Series[float], visits: float) -> float | None:
     return float(values.sum()) / visits if values.notna().any() else None
 
 
-def memory_of(run: Run) -> list[MemoryRow]:
-    """A row a rank, the fullest first."""
-    table = run.memory
-    if table.empty:
-        return []
-    limit = capacity(run.meta, run.problems)
-    seconds = number(main_steps(run.steps)["seconds"].median())
-    rows = [
-        _memory_row(rank, part, limit, seconds)
-        for rank, part in table.groupby("rank", dropna=False)
-    ]
-    return sorted(rows, key=lambda row: -(row.peak or row.reserved or row.process or 0.0))
-
-
-def _memory_row(rank: Any, part: Frame, limit: float | None, seconds: float | None) -> MemoryRow:
-    def last(*names: str) -> float | None:
-        told = part[part["name"].isin(names) & part["bytes"].notna()]
-        return number(told["bytes"].iloc[-1]) if len(told) else None
-
-    names = ("allocated", "reserved", "max_allocated", "max_reserved", "host_process", "host_used")
-    lead = next((name for name in names if last(name) is not None), "")
-    trail = part[(part["name"] == lead) & part["bytes"].notna()]
-    per_step = _slope(trail)
-    peak = last("max_reserved") or last("max_allocated")
-    used = last("device_used") or last("reserved") or last("allocated")
-    full = None
-    if per_step and seconds and limit and used and per_step > 0:
-        full = max(0.0, (limit - used) / per_step * seconds)
-    shares = part.loc[part["name"] == "host_percent", "value"].dropna()
-    return MemoryRow(
-        rank=int(rank) if known(rank) else None,
-        host=_word(part["host"]),
-        allocated=last("allocated"),
-        reserved=last("reserved"),
-        peak=peak,
-        process=last("host_process", "host_used"),
-        host_share=float(shares.iloc[-1]) / 100 if len(shares) else None,
-        limit=limit,
-        per_step=per_step,
-        full=full,
-        trail=tuple(trail["bytes"].tail(_TRAIL)),
-    )
-
-
-def _slope(trail: Frame) -> float | None:
-    """Bytes per step, by the medians of the first and the last third."""
-    told = trail[trail["step"].notna()]
-    if len(told) < 6:
-        return None
-    third = len(told) // 3
-    first, last = told.iloc[:third], told.iloc[-third:]
-    steps = float(last["step"].median() - first["step"].median())
-    return float(last["bytes"].median() - first["bytes"].median()) / steps if steps > 0 else None
-
-
-def gpus_of(run: Run) -> list[GpuRow]:
-    """The last sample of each GPU."""
-    rows = []
-    for rank, part in run.gpu.groupby("rank", dropna=False):
-        lasts = part.groupby(part["name"].astype("str")).last()
-        values = lasts["value"].fillna(lasts["bytes"]).fillna(lasts["seconds"]).dropna()
-        reasons = [str(text) for text in lasts["text"].dropna() if "throttl" in str(text).lower()]
-        rows.append(
-            GpuRow(
-                rank=int(str(rank)) if known(rank) else None,
-                host=_word(part["host"]),
-                values={str(name): float(value) for name, value in values.items()},
-                reasons=", ".join(reasons),
-            )
-        )
-    return rows
-
-
 def problems_of(run: Run) -> list[ProblemRow]:
     """The last ones, in their order."""
     return [
@@ -341,11 +261,6 @@ def problems_of(run: Run) -> list[ProblemRow]:
         )
         for row in run.problems.tail(_PROBLEMS).to_dict("records")
     ]
-
-
-def _word(column: pd.Series[Any]) -> str:
-    told = column.dropna()
-    return str(told.iloc[-1]) if len(told) else ""
 
 
 def totals(run: Run) -> tuple[int | None, float | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -247,6 +248,39 @@ def test_a_click_on_a_tab_shows_its_screen() -> None:
         assert app.screen_name == "ranks"
 
     drive(app, keys)
+
+
+def test_no_part_of_a_number_is_shown_and_arrows_lead_to_the_columns_beside() -> None:
+    names = [f"phase_{number}" for number in range(10)]
+    seconds = tuple(number + 0.25 for number in range(10))
+    rows = tuple(
+        replace(row, phases=seconds, host="a-host-of-some-length") for row in picture().ranks.rows
+    )
+    table = replace(picture().ranks, phases=tuple(names), medians=seconds, rows=rows)
+    app = app_of(replace(picture(), ranks=table), colour=False)
+    seen: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("2")
+        for _ in range(12):
+            await settle(pilot)
+            seen.append(text_of(app))
+            await pilot.press("right")
+        await pilot.press(*["left"] * 12)
+        await settle(pilot)
+        seen.append(text_of(app))
+
+    drive(app, keys)
+    assert seen[0] == seen[-1]
+    heads = [screen.splitlines()[4] for screen in seen]
+    assert heads[0].endswith("›")
+    assert "at step" in heads[-2]
+    assert "‹" in heads[-2]
+    told = {" ".join(f"{n + 0.25:.2f} s".split()) for n in range(10)}
+    for screen in seen:
+        line = next(line for line in screen.splitlines()[5:] if line.split()[0] == "5")
+        assert set(re.findall(r"(?<![+\w.])[\d.]+ s\b", line)) <= told, line
+    assert {name for name in names if any(name in head for head in heads)} == set(names)
 
 
 def test_a_terminal_that_grows_is_filled() -> None:

@@ -1,0 +1,149 @@
+"""Memory and GPUs of every rank, as the last steps tell of them. Pure.
+
+Hundreds of ranks are looked at a second: rows are grouped once, and each rank's are numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.analysis.breakdown import main_steps
+from dsprof.analysis.memory import capacity
+from dsprof.live.picture import GpuRow, MemoryRow
+from dsprof.run import Run
+from dsprof.text.words import number
+
+_TRAIL: Final = 60
+_NOBODY: Final = -1  # a rank that is not told
+_LEAST: Final = 6  # values that a slope takes
+
+#: What is drawn of a rank: the first of these that is told.
+_LEADS: Final = (
+    "allocated", "reserved", "max_allocated", "max_reserved", "host_process", "host_used",
+)  # fmt: skip
+
+#: Counters that say why a clock is held down, and what by.
+_HELD: Final = {
+    "throttled_power": "power limit",
+    "throttled_thermal": "heat",
+    "throttled_hardware": "hardware",
+}
+
+Frame = pd.DataFrame
+Numbers = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def memory_of(run: Run, gpus: tuple[GpuRow, ...]) -> list[MemoryRow]:
+    """A row a rank, the fullest first."""
+    series = _series(run.memory, "name")
+    device = {gpu.rank: gpu.values.get("memory_used") for gpu in gpus}
+    hosts = _hosts(run.memory)
+    limit = capacity(run.meta, run.problems)
+    pace = number(main_steps(run.steps)["seconds"].median())
+    rows = [
+        _memory_row(rank, hosts.get(rank, ""), told, device.get(_who(rank)), limit, pace)
+        for rank, told in series.items()
+    ]
+    return sorted(rows, key=lambda row: -(row.peak or row.reserved or row.process or 0.0))
+
+
+def _memory_row(  # noqa: PLR0917
+    rank: int,
+    host: str,
+    told: Mapping[str, _Series],
+    device: float | None,
+    limit: float | None,
+    pace: float | None,
+) -> MemoryRow:
+    def last(*names: str) -> float | None:
+        return next((told[name].last for name in names if name in told), None)
+
+    lead = next((told[name] for name in _LEADS if name in told), _Series())
+    slope = lead.slope
+    used = device or last("reserved", "allocated")
+    grows = slope is not None and slope > 0
+    share = last("host_percent")
+    return MemoryRow(
+        rank=_who(rank),
+        host=host,
+        allocated=last("allocated"),
+        reserved=last("reserved"),
+        peak=last("max_reserved", "max_allocated"),
+        process=last("host_process", "host_used"),
+        host_share=None if share is None else share / 100,
+        device=device,
+        limit=limit,
+        per_step=slope,
+        full=max(0.0, (limit - used) / slope * pace) if grows and limit and used and pace else None,
+        trail=tuple(lead.values[-_TRAIL:].tolist()),
+    )
+
+
+def gpus_of(run: Run) -> list[GpuRow]:
+    """The last sample of each GPU, once for each rank that uses it."""
+    hosts = _hosts(run.gpu)
+    return [
+        GpuRow(
+            rank=_who(rank),
+            host=hosts.get(rank, ""),
+            values={name: values.last for name, values in told.items()},
+            reasons=", ".join(w for n, w in _HELD.items() if n in told and told[n].last > 0),
+        )
+        for rank, told in _series(run.gpu, "name").items()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """What one rank told of one thing, in order."""
+
+    steps: Numbers = field(default_factory=lambda: np.empty(0))
+    values: Numbers = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def last(self) -> float:
+        return float(self.values[-1])
+
+    @property
+    def slope(self) -> float | None:
+        """Change per step, by the medians of the first and the last third."""
+        known = ~np.isnan(self.steps)
+        steps, values = self.steps[known], self.values[known]
+        if len(steps) < _LEAST:
+            return None
+        third = len(steps) // 3
+        run = float(np.median(steps[-third:]) - np.median(steps[:third]))
+        rise = float(np.median(values[-third:]) - np.median(values[:third]))
+        return rise / run if run > 0 else None
+
+
+def _series(table: Frame, name: str) -> dict[int, dict[str, _Series]]:
+    """Rank, then name: what was told. A rank that is not told is `_NOBODY`."""
+    measures = [column for column in ("bytes", "value", "seconds", "count") if column in table]
+    values = table[measures].astype("float64").bfill(axis=1).iloc[:, 0].to_numpy()
+    known = ~np.isnan(values)
+    rows, values = table[known], values[known]
+    steps = rows["step"].to_numpy(np.float64, na_value=np.nan)
+    keys = pd.DataFrame({"rank": _ranks(rows), "name": rows[name].astype("str").to_numpy()})
+    found: dict[int, dict[str, _Series]] = {}
+    for (rank, word), at in keys.groupby(["rank", "name"], sort=True).indices.items():
+        found.setdefault(int(rank), {})[str(word)] = _Series(steps[at], values[at])
+    return found
+
+
+def _hosts(table: Frame) -> dict[int, str]:
+    told = table[table["host"].notna()]
+    return dict(zip(_ranks(told).tolist(), told["host"].astype("str"), strict=True))
+
+
+def _ranks(table: Frame) -> Numbers:
+    return table["rank"].fillna(_NOBODY).to_numpy(np.int64)
+
+
+def _who(rank: int) -> int | None:
+    return None if rank == _NOBODY else rank
