@@ -36,6 +36,16 @@ def body_of(pairs: Pairs, piece: bytes, start: int, high: int, *, alone: bool) -
     return body, start + len(body)
 
 
+def bodies_of(
+    pairs: Pairs, piece: bytes, starts: Sequence[int], highs: Sequence[int]
+) -> list[bytes]:
+    """The texts of the pairs of records that are alone on their lines."""
+    bounds = zip(starts, highs, strict=True)
+    if pairs.end:
+        return [body_of(pairs, piece, start, high, alone=True)[0] for start, high in bounds]
+    return [piece[start:high] for start, high in bounds]
+
+
 def whole_body(body: bytes, pairs: Pairs, behind: bytes) -> bytes:
     """What is whole of pairs that may have lost their end."""
     return body if pairs.end and behind.startswith(pairs.end) else whole_pairs(body, pairs)
@@ -57,7 +67,7 @@ def tells_of(bodies: Sequence[bytes], pattern: Pattern) -> np.ndarray:
         return np.fromiter((tells(body, pattern) for body in bodies), bool, len(bodies))
     if not _is_bare(pattern):
         return np.ones(len(bodies), bool)
-    return np.fromiter((assign in body for body in bodies), bool, len(bodies))
+    return np.array([assign in body for body in bodies], bool)
 
 
 def _has_foreign_numbers(body: bytes) -> bool:

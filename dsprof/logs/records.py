@@ -21,7 +21,7 @@ from dsprof.logs import clocks
 from dsprof.logs.measures import Groups, Texts, columns_of, numbers_of, plain
 from dsprof.logs.rows import RowReader, Rows, layout_of, sorted_rows
 from dsprof.logs.senders import Sender, Senders
-from dsprof.logs.torn import stops_short
+from dsprof.logs.torn import stop_short
 
 _BATCH: Final = 16_384
 
@@ -213,7 +213,7 @@ class Records:
         if bodies:
             made += self.reader.of_pairs(number, bodies, records, columns["signature"])
             if pattern.pairs is not None and pattern.pairs.timers:
-                columns["torn"][records] |= [stops_short(body, pattern.pairs) for body in bodies]
+                columns["torn"][records] |= stop_short(bodies, pattern.pairs)
         return made
 
     def _record_groups(

@@ -10,7 +10,7 @@ from itertools import compress
 import numpy as np
 
 from dsprof.grammar import Grammar
-from dsprof.logs.bodies import body_of, tells_of
+from dsprof.logs.bodies import bodies_of, tells_of
 from dsprof.logs.hits import Hits, groups_of
 from dsprof.logs.measures import Groups
 from dsprof.logs.piece import Piece
@@ -87,10 +87,8 @@ class Together:
         kept = np.flatnonzero(whole)
         bodies: list[bytes] = []
         if pairs is not None:
-            bounds = zip(
-                (ends[i] for i in kept.tolist()), hits.high[at[kept]].tolist(), strict=True
-            )
-            bodies = [body_of(pairs, piece.text, end, high, alone=True)[0] for end, high in bounds]
+            starts, highs = [ends[i] for i in kept.tolist()], hits.high[at[kept]].tolist()
+            bodies = bodies_of(pairs, piece.text, starts, highs)
             told = tells_of(bodies, self._patterns[p])
             bodies = [body.strip(self._search.blanks[p]) for body in compress(bodies, told)]
             kept = kept[told]

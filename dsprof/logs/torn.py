@@ -96,6 +96,25 @@ def stops_short(body: bytes, pairs: Pairs) -> bool:
     return body.find(b".", value) < 0 and body[value + 1 :].strip().isdigit() and b"." in body
 
 
+def stop_short(bodies: Sequence[bytes], pairs: Pairs) -> np.ndarray:
+    """`stops_short` of many: hardly one does, as a point stands behind its last sign."""
+    text = np.frombuffer(b"\n".join([*bodies, b""]), np.uint8)
+    ends = np.cumsum([len(body) + 1 for body in bodies])
+    point, sign, mark = (_last(text, byte, ends) for byte in (b".", pairs.assign, pairs.separator))
+    short = (point < sign) | (sign < mark) | (sign < np.append(0, ends[:-1]))
+    short |= len(pairs.assign) > 1
+    left = np.flatnonzero(short).tolist()
+    short[left] = [stops_short(bodies[i], pairs) for i in left]
+    return short
+
+
+def _last(text: np.ndarray, byte: bytes, ends: np.ndarray) -> np.ndarray:
+    """Where the last such byte in front of each end stands, -1 for none."""
+    at = np.append(-1, np.flatnonzero(text == byte[0]))
+    found: np.ndarray = at[np.searchsorted(at, ends) - 1]
+    return found
+
+
 def _is_quoted(pair: bytes, pairs: Pairs) -> bool:
     value = pair.rpartition(pairs.assign)[2].strip()
     return len(value) > 1 and value[:1] in b"'\"" and value[-1:] == value[:1]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dsprof import grammar
 from dsprof.grammar import Pairs
 from dsprof.logs import Reader
 from dsprof.logs.source import Source
-from dsprof.logs.torn import CUT_SHORT, whole_pairs
+from dsprof.logs.torn import CUT_SHORT, stop_short, stops_short, whole_pairs
 from tests.logs.reading import PFX, STEP, TIMERS, read, rows
 
 ENGINE = PFX + b"step=30, skipped=12, lr=[0.00125], mom=[(0.95, 0.999)]"
@@ -183,3 +185,12 @@ def test_a_last_timer_without_the_decimals_of_the_others_is_torn_at_a_line_end_t
     assert {row["text"] for row in rows(torn, kind="phase")} == {CUT_SHORT}
     whole = PFX + b"time (ms) | fwd: 300 | bwd: 601 | bwd_allreduce: 1\n"
     assert {row["text"] for row in rows(whole, kind="phase")} == {None}
+
+
+_PARTS = st.sampled_from([b"a", b":", b"|", b",", b".", b"1", b" ", b"\n", b": 2.5 |", b": "])
+
+
+@given(st.lists(st.lists(_PARTS).map(b"".join), min_size=1))
+def test_many_lines_stop_short_where_each_of_them_does(bodies: list[bytes]) -> None:
+    for pairs in {id(p.pairs): p.pairs for p in grammar.builtin().patterns if p.pairs}.values():
+        assert stop_short(bodies, pairs).tolist() == [stops_short(body, pairs) for body in bodies]
