@@ -75,6 +75,9 @@ OFFLOAD_WARNING: Final = 0.15
 OFFLOAD_CRITICAL: Final = 0.30
 #: Part of an offloaded update that is saved at least where the states fit on the GPU.
 OFFLOAD_SAVED: Final = 0.80
+#: What a call costs the host altogether, of what it holds it up: buckets are filled and emptied
+#: around it, and caches are cold behind it.
+AROUND_CALLS: Final = 1.5
 CHECKPOINT_WARNING: Final = 0.05
 CHECKPOINT_CRITICAL: Final = 0.15
 UNACCOUNTED_WARNING: Final = 0.10
@@ -101,6 +104,10 @@ OVERFLOW_STREAK: Final = 10
 
 #: Records after one that is not finite, none of them finite: what is trained from there is lost.
 LOST_RECORDS: Final = 5
+#: Times the level before, from which on a loss has left it.
+DIVERGED_TIMES: Final = 1.5
+#: Records that a loss is compared with.
+DIVERGED_RECORDS: Final = 50
 #: Training has hardly begun up to this step.
 EARLY_STEP: Final = 1000
 
