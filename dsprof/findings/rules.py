@@ -12,6 +12,7 @@ from dsprof.events import Severity
 from dsprof.findings import (
     calls,
     communication,
+    divergence,
     earlier,
     failures,
     hangs,
@@ -65,6 +66,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "allocator-thrash": memory.allocator_thrash,
     "overflow-streak": numerics.overflow_streak,
     "nan-loss": losses.nan_loss,
+    "loss-diverged": divergence.loss_diverged,
     "step-spikes": throughput.step_spikes,
     "slowdown": throughput.slowdown,
     "gpu-throttled": ranks.gpu_throttled,

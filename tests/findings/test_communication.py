@@ -184,7 +184,7 @@ def test_a_log_without_timers_is_not_judged() -> None:
 def test_overlap_is_not_advised_where_most_is_the_gathering_of_parameters() -> None:
     gathers = WELL | {"optimizer_allgather": 0.5, "backward_allreduce": 0.3}
     reduces = WELL | {"optimizer_allgather": 0.3, "backward_allreduce": 0.5}
-    settings = {"zero_stage": 2, "ds_config": '{"zero_optimization": {"stage": 2}}'}
+    settings: dict[str, Any] = {"zero_stage": 2, "ds_config": '{"zero_optimization": {"stage": 2}}'}
     for phases, advised in ((gathers, False), (reduces, True)):
         run = run_of(steps(5, phases, sum(phases.values())), world_size=2, nodes=1, **settings)
         said = [advice.setting for advice in one(run, "communication-bound").advice]

@@ -1,0 +1,80 @@
+"""A loss that rises and stays there: what is trained from then on is worth less than before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dsprof.events import Severity
+from dsprof.findings.advice import change
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.proofs import mark_proof
+from dsprof.findings.thresholds import DIVERGED_TIMES, DIVERGED_RECORDS, LOST_RECORDS
+
+
+def loss_diverged(facts: Facts) -> list[Finding] | str:
+    """From some step on every loss stands far above what had been reached."""
+    rows = _losses(facts)
+    loss = rows["loss"].to_numpy(dtype=float)
+    if len(rows) < 4:
+        return "fewer than four losses of one launch"
+    if (loss <= 0).any():
+        return "losses that are not all above 0 have no scale"
+    start = _rise(loss)
+    if start is None:
+        return []
+    first, since = int(rows["step"].iloc[start]), loss[start:]
+    level = float(np.median(loss[max(0, start - DIVERGED_RECORDS) : start]))
+    sure = len(since) >= LOST_RECORDS
+    return [
+        Finding(
+            rule="loss-diverged",
+            severity=Severity.CRITICAL if sure else Severity.WARNING,
+            title=f"The loss rose from {level:.3g} to {np.median(since):.3g} at step {first:,} and "
+            "stays there",
+            summary=f"None of the {len(since):,} losses printed from there on is below "
+            f"{since.min():.3g}, to the end: training lost what it had learnt."
+            + ("" if sure else " Medium confidence: they are few, it may come back."),
+            steps=(first, int(rows["step"].iloc[-1])),
+            evidence=tuple(mark_proof(facts, rows.iloc[at]) for at in (start - 1, start)),
+            advice=(
+                Advice(
+                    "checkpoint to go on from",
+                    "",
+                    "one from before it rose",
+                    "what was trained since is lost",
+                ),
+                Advice("learning rate, warm-up", "", "lower, longer", "the usual cause"),
+                *change(facts, "gradient_clipping", "1.0", "keeps a single batch from doing it"),
+            ),
+            confidence="high" if sure else "medium",
+        )
+    ]
+
+
+def _losses(facts: Facts) -> pd.DataFrame:
+    """The steps of the last launch that have a finite loss."""
+    rows = facts.own_steps
+    rows = rows[np.isfinite(rows["loss"].to_numpy(dtype=float, na_value=np.nan))]
+    return rows[rows["segment"] == rows["segment"].max()]
+
+
+def _rise(loss: NDArray[np.float64]) -> int | None:
+    """The row from which on no loss is near what was usual before.
+
+    At once: each is above all of the last ones, and far above their median; of few that came
+    before, far above all of them. Slowly: as many as are looked back upon are far above the
+    lowest median of as many. Two to compare at each end, at least.
+    """
+    past = pd.Series(loss).rolling(DIVERGED_RECORDS, min_periods=1)
+    usual, most = past.median().shift().to_numpy(), past.max().shift().to_numpy()
+    before = np.arange(len(loss))
+    left = len(loss) - before
+    least = np.minimum.accumulate(loss[::-1])[::-1]
+    far = np.where(before < LOST_RECORDS, DIVERGED_TIMES * most, np.fmax(DIVERGED_TIMES * usual, most))
+    lowest = past.median().where(before + 1 >= DIVERGED_RECORDS).cummin().shift().to_numpy()
+    slow = (least >= DIVERGED_TIMES * lowest) & (left >= DIVERGED_RECORDS)
+    rows = np.flatnonzero(((least >= far) | slow) & (before >= 2) & (left >= 2))
+    return int(rows[0]) if len(rows) else None

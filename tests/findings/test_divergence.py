@@ -1,0 +1,71 @@
+"""A loss that rises for good is told with the step at which it rose; noise and spikes are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dsprof.events import Severity
+from dsprof.run import Run
+from tests.findings.plants import metric, one, run_of, silent, why
+
+RULE = "loss-diverged"
+
+
+def printed(losses: list[float] | np.ndarray) -> Run:
+    return run_of([metric("loss", step, float(loss)) for step, loss in enumerate(losses, 1)])
+
+
+def falling(count: int, seed: int = 0) -> np.ndarray:
+    noise = np.random.default_rng(seed).lognormal(0.0, 0.05, count)
+    return (2.0 + 9.0 * np.exp(-np.arange(count) / 40)) * noise
+
+
+def test_a_loss_that_jumps_and_stays_is_told_with_its_step_and_proof() -> None:
+    losses = falling(300)
+    losses[200:] = 7.0 * losses[200:] / losses[200:].mean()
+    found = one(printed(losses), RULE)
+    assert found.severity is Severity.CRITICAL
+    assert found.steps == (201, 300)
+    assert "at step 201 and stays there" in found.title
+    assert [proof.line for proof in found.evidence] == [200, 201]
+    assert found.evidence[1].text == f"step 201: loss {losses[200]:.6g}"
+
+
+def test_a_loss_that_climbs_slowly_is_told_where_it_left_its_level() -> None:
+    losses = falling(600)
+    losses[300:] += np.linspace(0.0, 5.0, 300)
+    found = one(printed(losses), RULE)
+    assert found.steps is not None
+    assert 340 <= found.steps[0] <= 420
+
+
+def test_two_records_far_above_all_others_are_told_and_one_is_not() -> None:
+    found = one(printed([12.52, 12.52, 40.75, 39.0]), RULE)
+    assert found.severity is Severity.WARNING
+    assert found.confidence == "medium"
+    assert found.title.startswith("The loss rose from 12.5 to 39.9 at step 3")
+    assert silent(printed([12.52, 12.52, 12.4, 40.75]), RULE)
+
+
+def test_a_spike_that_comes_back_is_none() -> None:
+    losses = falling(300)
+    losses[200:220] = 9.0
+    assert silent(printed(losses), RULE)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_diverges_never(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    assert silent(printed(random.lognormal(0.0, 1.0, 400)), RULE)
+
+
+def test_what_has_no_scale_is_not_judged() -> None:
+    assert "not all above 0" in str(why(printed([0.1, -0.2, 0.3, 0.4]), RULE))
+    assert "fewer than four" in str(why(printed([2.0, 2.0, 9.0]), RULE))
+
+
+def test_a_launch_that_begins_anew_has_not_diverged() -> None:
+    rows = [metric("loss", step, 2.0) for step in range(1, 60)]
+    rows += [metric("loss", step, 9.0, segment=1) for step in range(1, 60)]
+    assert silent(run_of(rows), RULE)
