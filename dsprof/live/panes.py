@@ -150,7 +150,8 @@ _GAUGES: Final = {
 
 def memory(picture: Picture) -> Table:
     """Memory of each rank and whether it lasts, then what its GPU last said of itself."""
-    host = max((len(row.host) for row in (*picture.memory, *picture.gpus)), default=0)
+    hosts = [*(row.host for row in picture.memory), *(gpu.host for gpu in picture.gpus)]
+    host = max(map(len, hosts), default=0)
     columns = [
         Column("rank", 5, right=True),
         Column("host", max(4, min(12, host))),
@@ -206,7 +207,9 @@ def _told(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
 
 def _memory(rank: int | None, row: MemoryRow | None, gpu: GpuRow | None) -> Iterator[Cell]:
     def size(name: str) -> Cell:
-        value = getattr(row, name) if row else gpu and gpu.values.get(f"memory_{name}")
+        value: float | None = getattr(row, name) if row else None
+        if name == "device" and gpu:
+            value = gpu.values.get("memory_used")
         return Cell("-" if value is None else format_bytes(value))
 
     yield Cell("?" if rank is None else str(rank))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import pandas as pd
@@ -40,7 +40,7 @@ Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 def memory_of(run: Run, gpus: tuple[GpuRow, ...]) -> list[MemoryRow]:
     """A row a rank, the fullest first."""
-    series = _series(run.memory, "name")
+    series = _series(run.memory)
     device = {gpu.rank: gpu.values.get("memory_used") for gpu in gpus}
     hosts = _hosts(run.memory)
     limit = capacity(run.meta, run.problems)
@@ -66,7 +66,9 @@ def _memory_row(  # noqa: PLR0917
     lead = next((told[name] for name in _LEADS if name in told), _Series())
     slope = lead.slope
     used = device or last("reserved", "allocated")
-    grows = slope is not None and slope > 0
+    full = None
+    if slope and slope > 0 and limit and used and pace:
+        full = max(0.0, (limit - used) / slope * pace)
     share = last("host_percent")
     return MemoryRow(
         rank=_who(rank),
@@ -79,7 +81,7 @@ def _memory_row(  # noqa: PLR0917
         device=device,
         limit=limit,
         per_step=slope,
-        full=max(0.0, (limit - used) / slope * pace) if grows and limit and used and pace else None,
+        full=full,
         trail=tuple(lead.values[-_TRAIL:].tolist()),
     )
 
@@ -94,7 +96,7 @@ def gpus_of(run: Run) -> list[GpuRow]:
             values={name: values.last for name, values in told.items()},
             reasons=", ".join(w for n, w in _HELD.items() if n in told and told[n].last > 0),
         )
-        for rank, told in _series(run.gpu, "name").items()
+        for rank, told in _series(run.gpu).items()
     ]
 
 
@@ -122,17 +124,19 @@ class _Series:
         return rise / run if run > 0 else None
 
 
-def _series(table: Frame, name: str) -> dict[int, dict[str, _Series]]:
+def _series(table: Frame) -> dict[int, dict[str, _Series]]:
     """Rank, then name: what was told. A rank that is not told is `_NOBODY`."""
     measures = [column for column in ("bytes", "value", "seconds", "count") if column in table]
     values = table[measures].astype("float64").bfill(axis=1).iloc[:, 0].to_numpy()
     known = ~np.isnan(values)
     rows, values = table[known], values[known]
     steps = rows["step"].to_numpy(np.float64, na_value=np.nan)
-    keys = pd.DataFrame({"rank": _ranks(rows), "name": rows[name].astype("str").to_numpy()})
+    names = rows["name"].astype("str").to_numpy()
+    places = pd.Series(values).groupby([_ranks(rows), names]).indices
     found: dict[int, dict[str, _Series]] = {}
-    for (rank, word), at in keys.groupby(["rank", "name"], sort=True).indices.items():
-        found.setdefault(int(rank), {})[str(word)] = _Series(steps[at], values[at])
+    for key, at in places.items():
+        rank, word = cast("tuple[int, str]", key)
+        found.setdefault(int(rank), {})[word] = _Series(steps[at], values[at])
     return found
 
 
