@@ -97,6 +97,7 @@ METRICS: Final = {
     "tflops": "TFLOP/s of one GPU",
     "exited_well": "a process that ended with exit code 0 (its id)",
     "mfu": "model FLOPs utilisation, percent",
+    "raised_in_step": "1 for a traceback that passes through a call of some step()",
     "samples": "samples consumed since the start",
     "tokens": "tokens consumed since the start",
     "global_batch_size": "samples of one optimizer step",

@@ -11,7 +11,7 @@ from dsprof.findings.advice import change
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import mark_proof
-from dsprof.findings.thresholds import DIVERGED_TIMES, DIVERGED_RECORDS, LOST_RECORDS
+from dsprof.findings.thresholds import DIVERGED_RECORDS, DIVERGED_TIMES, LOST_RECORDS
 
 
 def loss_diverged(facts: Facts) -> list[Finding] | str:
@@ -73,7 +73,9 @@ def _rise(loss: NDArray[np.float64]) -> int | None:
     before = np.arange(len(loss))
     left = len(loss) - before
     least = np.minimum.accumulate(loss[::-1])[::-1]
-    far = np.where(before < LOST_RECORDS, DIVERGED_TIMES * most, np.fmax(DIVERGED_TIMES * usual, most))
+    far = np.where(
+        before < LOST_RECORDS, DIVERGED_TIMES * most, np.fmax(DIVERGED_TIMES * usual, most)
+    )
     lowest = past.median().where(before + 1 >= DIVERGED_RECORDS).cummin().shift().to_numpy()
     slow = (least >= DIVERGED_TIMES * lowest) & (left >= DIVERGED_RECORDS)
     rows = np.flatnonzero(((least >= far) | slow) & (before >= 2) & (left >= 2))

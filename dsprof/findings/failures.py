@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.analysis.memory import capacity
 from dsprof.events import Severity
-from dsprof.findings.advice import half_micro_batch, higher_stage
+from dsprof.findings.advice import change, half_micro_batch, higher_stage
 from dsprof.findings.cures import cures
 from dsprof.findings.ends import (
     ENDED,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _OF_NCCL: Final = re.compile(r"Cuda failure|Failed to CUDA")
 _TRIED: Final = re.compile(r"[Tt]ried to allocate ([\d.]{1,12} [KMGT]?i?B)")
 _NEAR: Final = 10  #: lines
+_TRACEBACK: Final = 60  #: lines of one, from the script's to the last
 
 
 def rank_died(facts: Facts) -> list[Finding] | str:
@@ -88,7 +89,9 @@ def oom(facts: Facts) -> list[Finding] | str:
             rule="oom",
             severity=Severity.CRITICAL,
             title=said_of(row),
-            summary=(f"It asked for {asked} more{of}. " if asked else "") + _first_of(facts, row),
+            summary=(f"It asked for {asked} more{of}. " if asked else "")
+            + (_IN_STEP if _in_step(facts.run, row) else "")
+            + _first_of(facts, row),
             ranks=_ranks(row),
             steps=step_span(row),
             evidence=_evidence(facts, row),
@@ -190,7 +193,39 @@ def _alone(facts: Facts) -> Facts:
 def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
     if row["kind"] == "host-oom":
         return _host_memory(facts)
-    return _other_process() if _full_before(facts, row) else _gpu_memory(facts)
+    if _full_before(facts, row):
+        return _other_process()
+    return _step_memory(facts) if _in_step(facts.run, row) else _gpu_memory(facts)
+
+
+_IN_STEP: Final = (
+    "Its traceback passes through step(): the optimizer's states and its update asked for it, not "
+    "activations. "
+)
+
+
+def _in_step(run: Run, row: pd.Series[Any]) -> bool:
+    """Whether the traceback that ends with this failure passes through a call of step()."""
+    told = run.told
+    told = told[(told["name"] == "raised_in_step") & (told["source"] == row["source"])]
+    apart = row["line"] - told["line"][told["rank"].isna() | (told["rank"] == row["rank"])]
+    return bool(((apart > 0) & (apart <= _TRACEBACK)).any())
+
+
+def _step_memory(facts: Facts) -> tuple[Advice, ...]:
+    """What makes room for the optimizer: smaller micro-batches would not."""
+    key = "zero_optimization.offload_optimizer.device"
+    return (
+        *higher_stage(facts),
+        *change(facts, key, "cpu", "keeps the optimizer's states in the host's memory"),
+        Advice("optimizer", "", "one with smaller states", "8-bit Adam or Adafactor keep less"),
+        _FRAGMENTS,
+    )
+
+
+_FRAGMENTS: Final = Advice(
+    "PYTORCH_CUDA_ALLOC_CONF", "", "expandable_segments:True", "less fragmentation"
+)
 
 
 def _full_before(facts: Facts, row: pd.Series[Any]) -> bool:
@@ -219,5 +254,5 @@ def _gpu_memory(facts: Facts) -> tuple[Advice, ...]:
         *half_micro_batch(facts),
         Advice("activation checkpointing", "", "on", why),
         *higher_stage(facts),
-        Advice("PYTORCH_CUDA_ALLOC_CONF", "", "expandable_segments:True", "less fragmentation"),
+        _FRAGMENTS,
     )

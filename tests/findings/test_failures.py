@@ -351,3 +351,22 @@ def test_a_full_gpu_is_not_blamed_on_a_process_that_nothing_shows() -> None:
 @pytest.mark.parametrize("kind", sorted(ends.ENDED))
 def test_every_cure_says_why(kind: str) -> None:
     assert all(advice.why for advice in cures(kind, ""))
+
+
+_IN_STEP = """[rank1]: Traceback (most recent call last):
+[rank1]:   File "train.py", line 135, in main
+[rank1]:     model_engine.{call}()
+[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.44 GiB. GPU 1 has a total
+"""
+
+
+@pytest.mark.parametrize(("call", "inside"), [("step", True), ("backward", False)])
+def test_memory_that_the_update_asks_for_is_not_sought_in_activations(
+    tmp_path: Path, call: str, inside: bool
+) -> None:
+    (tmp_path / "run.log").write_text(_IN_STEP.format(call=call), encoding="utf-8")
+    found = one(load(tmp_path / "run.log"), "oom")
+    settings = [advice.setting for advice in found.advice]
+    assert ("passes through step()" in found.summary) is inside
+    assert ("zero_optimization.offload_optimizer.device" in settings) is inside
+    assert ("activation checkpointing" in settings) is not inside
