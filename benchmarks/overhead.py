@@ -63,20 +63,20 @@ def network() -> Any:
     return torch.nn.Sequential(*layers, torch.nn.Linear(WIDTH, 1))
 
 
-def engine(stage: int, **settings: Any) -> Job:
+def engine(stage: int, net: Any = None, batch: int = BATCH, **settings: Any) -> Job:
     import deepspeed
     import torch
 
-    net = network()
+    net = net or network()
     config = {
-        "train_micro_batch_size_per_gpu": BATCH,
+        "train_micro_batch_size_per_gpu": batch,
         "optimizer": {"type": "Adam", "params": {"lr": 1e-3, "torch_adam": True}},
         "zero_optimization": {"stage": stage},
         "steps_per_print": 10**9,
         **settings,
     }
     made = deepspeed.initialize(model=net, model_parameters=net.parameters(), config=config)[0]
-    rows = torch.randn(BATCH, WIDTH)
+    rows = torch.randn(batch, net[0].in_features)
 
     def step() -> None:
         made.backward(made(rows).square().mean())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -13,12 +15,17 @@ from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
 
 
+def _nobody() -> None:
+    """What a handle without a target refers to."""
+
+
 class Handle:
     """A recording under way; `detach` or leaving the `with` block ends it."""
 
     def __init__(self) -> None:
         self.patches = Patches()
-        self.target: Any = None  # its number: a handle keeps no engine alive
+        self.target: Callable[[], Any] = _nobody  # a reference that keeps no engine alive
+        self._entered = 0
 
     @property
     def folder(self) -> str | None:
@@ -30,14 +37,20 @@ class Handle:
         """Record a number that training knows and the hook cannot see, `name` of `events`."""
         recorder = _active.recorder
         if recorder:
-            recorder.guard(recorder.metric)(name, float(value), step)
+            recorder.guard(recorder.metric)(name, value, step)
 
     def detach(self) -> None:
         """Restore everything that was touched. The last handle ends the file."""
-        self.patches.undo()
-        _active.release(self)
+        Guard("detaching")(self._detach)()
+
+    def _detach(self) -> None:
+        try:
+            self.patches.undo()
+        finally:
+            _active.release(self)
 
     def __enter__(self) -> Self:
+        self._entered += 1
         return self
 
     def __exit__(
@@ -46,17 +59,32 @@ class Handle:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.detach()
+        """A block within another one of the same handle ends nothing."""
+        self._entered -= 1
+        if not self._entered:
+            self.detach()
 
 
 class _Active:
-    """The process's recorder, while there are handles."""
+    """The process's recorder, while there are handles, and its search."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """As at the beginning: what a forked process trains is recorded in a file of its own."""
         self.recorder: Any = None
         self.handles: list[Handle] = []
+        self.search: Handle | None = None
+
+    def known(self, target: Any) -> Handle | None:
+        if target is None:
+            return self.search
+        return next((handle for handle in self.handles if handle.target() is target), None)
 
     def release(self, handle: Handle) -> None:
+        if handle is self.search:
+            self.search = None
         if handle in self.handles:
             self.handles.remove(handle)
         if not self.handles and self.recorder:
@@ -65,6 +93,7 @@ class _Active:
 
 
 _active = _Active()
+os.register_at_fork(after_in_child=_active.forget)
 
 
 def attach(
@@ -87,30 +116,24 @@ def attach(
     Nothing is raised: what fails is said in one line on standard error, and the handle
     then stands for no recording. A second call for the same target gives its handle again.
     """
-    for known in _active.handles:
-        if known.target == id(target):
-            return known
-    handle, guard = Handle(), _guard()
+    known = _active.known(target)
+    if known:
+        return known
+    handle, guard = Handle(), Guard("attaching")
     if target is None:
         guard(_search)(handle, out)
     else:
-        guard(_attach)(handle, target, optimizer, step, out, guard)
+        guard(_attach)(handle, target, optimizer, step, out)
     if guard.off:
-        handle.patches.undo()
+        handle.detach()
     return handle
 
 
-def _guard() -> Guard:
-    return _active.recorder.guard if _active.recorder else Guard()
-
-
-def _attach(  # noqa: PLR0917
-    handle: Handle, target: Any, optimizer: Any, step: int, out: Any, guard: Guard
-) -> None:
+def _attach(handle: Handle, target: Any, optimizer: Any, step: int, out: Any) -> None:
     way, config = way_of(target, optimizer, step)
     if _active.recorder is None:
-        _active.recorder = _record(out, config, guard)
-    handle.target = id(target)
+        _active.recorder = _record(out, config)
+    handle.target = weakref.ref(target)
     _active.handles.append(handle)
     way(_active.recorder, handle.patches)
 
@@ -129,6 +152,7 @@ def _search(handle: Handle, out: Any) -> None:
         lambda target, optimizer: found.append(attach(target, optimizer=optimizer, out=out)), lost
     )
     search.start(handle.patches)
+    _active.search = handle
 
 
 def is_attached() -> bool:
@@ -136,11 +160,14 @@ def is_attached() -> bool:
     return bool(_active.handles)
 
 
-def _record(out: Any, config: Mapping[str, Any], guard: Guard) -> Any:
+def _record(out: Any, config: Mapping[str, Any]) -> Any:
     from dsprof.hook.recorder import Recorder, folder
 
-    recorder = Recorder(folder(out), config, guard)
-    recorder.start()
+    recorder = Recorder(folder(out), config, Guard())
+    with ExitStack() as unless_it_starts:
+        unless_it_starts.callback(recorder.close)
+        recorder.start()
+        unless_it_starts.pop_all()
     return recorder
 
 

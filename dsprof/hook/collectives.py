@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
-from dsprof.hook.spans import COMMUNICATION, WAIT, Timeline, Track
+from dsprof.hook.spans import COMMUNICATION, WAIT, Frame, Timeline, Track
 from dsprof.recording import ASYNC, THINNED, RowKind
 
 #: Method of ProcessGroup: canonical name, and the argument whose bytes count. As in
@@ -47,6 +47,8 @@ OPERATIONS: Final = {
     "recv_anysource": ("recv", 0),
 }
 POINT_TO_POINT: Final = ("send", "recv")
+MOST: Final = 10_000  # calls that wait for the end of a step, or of a phase, to be written
+MOST_CALLS: Final = (1 << 16) - 1  # as many as a row can count
 _SEQUENCE: Final = (list, tuple)
 _COLLECTIVE: Final = int(RowKind.COLLECTIVE)
 
@@ -74,9 +76,10 @@ class Group:
         self.sequence = 0
 
 
-#: A collective under way: operation, group, bytes, issued at, step, sequence number, and
-#: whether the host can see how long it waits. A bare tuple, for it is made at every call.
-Issued = tuple[Operation, Group, int, int, int, int, bool]
+#: A collective under way: operation, group, bytes, issued at, step, sequence number, whether the
+#: host can see how long it waits, and how long handing it over kept the host, in which phase. A
+#: bare tuple, for it is made at every call.
+Issued = tuple[Operation, Group, int, int, int, int, bool, int, Frame | None]
 
 #: One that was waited for: since when, how long, flags, the phase that waited, its engine and
 #: micro-batch. Rows are made of these all at once: what runs in between runs in cold caches.
@@ -138,14 +141,17 @@ class Collectives:
             self.sent += 1
         else:
             self.seen += 1
+        if timeline.is_elsewhere():
+            return
         known = self._groups.get(id(group))
         if known is None or known.ref() is not group:
             known = self._new_group(group)
         tensors = _argument(operation.argument, args, kwargs)
-        track = timeline.current
+        track, stack = timeline.current, timeline.stack
         issued = (
             operation, known, size_of(tensors), begin, track.step if track else -1,
             known.sequence, known.blocks_host or not _on_gpu(tensors),
+            end - begin, stack[-1] if stack else None,
         )  # fmt: skip
         known.sequence += 1
         if work is None:
@@ -176,9 +182,12 @@ class Collectives:
         end = now()
         issued, begin = held
         if issued:
-            self._waited(issued, begin, end - begin, ASYNC)
+            stack = self.timeline.stack
+            # Handing over is part of the wait, where it is not of another phase than the wait.
+            handed = issued[7] if issued[8] is (stack[-1] if stack else None) else 0
+            self._waited(issued, begin, handed + end - begin, ASYNC)
             self._in_flight(0, 0, end)
-        else:
+        elif not self.timeline.is_elsewhere():
             self.timeline.block(end - begin, COMMUNICATION)
         self.timeline.own += now() - end
 
@@ -211,6 +220,8 @@ class Collectives:
             blocked = -1
         self.timeline.block(blocked, issued[0].class_)
         self._over.append(self._here(issued, wait, blocked, flags))
+        if len(self._over) == MOST:
+            self.timeline.flush()
 
     def _settle(self) -> None:
         """Make rows of what was waited for."""
@@ -236,7 +247,7 @@ class Collectives:
         engine: int,
         micro: int,
     ) -> None:
-        operation, group, size, begin, step, sequence, _ = issued
+        operation, group, size, begin, step, sequence, *_ = issued
         name = operation.ids.get(phase) or self._id(operation, phase)
         if self.every > 1 and step % self.every:
             self._add((name, group.id, engine), size, begin, wait, blocked, step)
@@ -250,7 +261,12 @@ class Collectives:
         self, key: tuple[int, int, int], size: int, begin: int, wait: int, blocked: int, step: int
     ) -> None:
         """Thinned: one row a step for all calls of a kind."""
-        total = self._sums.setdefault(key, [0, 0, 0, begin, wait, step])
+        total = self._sums.get(key)
+        if total and total[0] == MOST_CALLS:
+            self._write_sums()
+            total = None
+        if total is None:
+            total = self._sums[key] = [0, 0, 0, begin, wait, step]
         total[0] += 1
         total[1] += size
         total[2] = -1 if blocked < 0 or total[2] < 0 else total[2] + blocked

@@ -39,7 +39,7 @@ def checkpoints(engine: Any, parts: Parts) -> None:
 
 def _backward(engine: Any, parts: Parts) -> None:
     timeline, track, metrics = parts.timeline, parts.track, parts.metrics
-    phase = timeline.phase("backward", Class.COMPUTE)
+    phase = parts.backward
     reduce = timeline.phase("backward/reduce", Class.COMPUTE)
     direct = _Direct(timeline, track, phase)
 
@@ -83,7 +83,7 @@ class _Direct:
 
     def begin(self, *_: Any) -> None:
         """Not within `engine.backward`, which is timed whole; reentrant ones count once."""
-        if all(frame.phase != self.phase for frame in self.timeline.stack):
+        if not self.timeline.is_open(self.phase):
             self.frame = self.timeline.enter(self.track, self.phase)
 
     def end(self) -> None:

@@ -41,6 +41,9 @@ class Memory:
         self.due = self._next_host = 0  # when to look again
         self._retries: int | None = None
 
+    def close(self) -> None:
+        self._resident.close()
+
     def sample(self, step: int, at: int) -> None:
         self.due = at + EVERY
         self._write("host_process", self._resident.bytes(), step)
@@ -87,6 +90,11 @@ class Resident:
         if self._file < 0:
             return None
         return int(os.pread(self._file, 64, 0).split()[1]) * self._page
+
+    def close(self) -> None:
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
 
 class Host:
@@ -140,9 +148,10 @@ def _number(file: Path) -> int | None:
 
 
 def _table(file: Path) -> dict[str, int]:
-    """Lines of a word and a number."""
+    """Lines of a word and a number, and those alone."""
     try:
         lines = file.read_text(encoding="ascii").splitlines()
-    except OSError:
+    except (OSError, ValueError):
         return {}
-    return {key: int(value) for key, value, *_ in (line.split() for line in lines)}
+    words = [line.split() for line in lines]
+    return {line[0]: int(line[1]) for line in words if len(line) > 1 and line[1].isdecimal()}

@@ -6,10 +6,10 @@ import weakref
 from time import perf_counter_ns as now
 from typing import Any
 
-from dsprof.events import Class
 from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
+from dsprof.hook.spans import Frame
 
 
 def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: Patches) -> None:
@@ -24,31 +24,43 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
     else:
         # FSDP2 gathers parameters in hooks, which run around `forward` and inside this.
         parts.forward(model, "_call_impl" if "FSDPModule" in names else "forward")
-    _patch_backward(parts)
+    _time_backward(parts)
     parts.optimizer(optimizer, "step")
     _close_after(optimizer, parts)
 
 
-def _patch_backward(parts: Parts) -> None:
-    """Time `loss.backward()` of the model whose forward ran last."""
+def _time_backward(parts: Parts) -> None:
+    """Time `loss.backward()` while the forward that ran last is this model's.
+
+    The method is the process's, whose patch all models share: handles end in any order.
+    """
+    models, track = parts.recorder.models, parts.track
+    if not models:
+        _patch_backward(parts.recorder)
+    models[track] = parts
+    parts.patches.undo_with(lambda: models.pop(track))
+
+
+def _patch_backward(recorder: Recorder) -> None:
     from torch import Tensor
 
-    timeline = parts.timeline
-    phase = timeline.phase("backward", Class.COMPUTE)
+    timeline, models = recorder.timeline, recorder.models
 
-    def begin(args: Any, _: Any) -> Any:
-        track = timeline.current
-        if track is not parts.track or any(frame.phase == phase for frame in timeline.stack):
+    def begin(args: Any, _: Any) -> Frame | None:
+        parts = models.get(timeline.current)
+        if parts is None or timeline.is_open(parts.backward):
             return None
         parts.metrics.backward_of(args[0])
-        return timeline.enter(track, phase)
+        return timeline.enter(parts.track, parts.backward)
 
-    def end(frame: Any) -> None:
+    def end(frame: Frame | None) -> None:
         if frame is not None:
             timeline.leave(frame)
-            parts.backward_done()
+            frame.track.backward_done = True
 
-    parts.patches.of_class(Tensor, "backward", lambda raw: parts.guard.around(raw, begin, end))
+    recorder.patches.of_class(
+        Tensor, "backward", lambda raw: recorder.guard.around(raw, begin, end)
+    )
 
 
 def _close_after(optimizer: Any, parts: Parts) -> None:

@@ -21,6 +21,7 @@ class Parts:
         self.recorder, self.patches = recorder, patches
         self.guard, self.timeline = recorder.guard, recorder.timeline
         self.track = self.timeline.track(step)
+        self.backward = self.timeline.phase("backward", Class.COMPUTE)
         self.metrics = Metrics(self.timeline, self.track, scaled=scaled)
 
     def span(
@@ -51,10 +52,13 @@ class Parts:
         from torch import is_grad_enabled
 
         timeline, track, metrics = self.timeline, self.track, self.metrics
+        backward = self.backward
         training = timeline.phase("forward", Class.COMPUTE)
         evaluating = timeline.phase("evaluation", Class.OTHER)
 
-        def begin(*_: Any) -> Frame:
+        def begin(*_: Any) -> Frame | None:
+            if timeline.stack and timeline.is_open(backward):
+                return None  # activation checkpointing computes it again there
             if is_grad_enabled():
                 return timeline.enter_forward(track, training)
             return timeline.enter(track, evaluating)
@@ -69,7 +73,8 @@ class Parts:
             timed = self.guard.around(raw, begin, timeline.leave, finished)
             return timed if is_engine else unless_compiling(raw, timed)
 
-        self.patches.method(owner, method, around)
+        wrap = self.patches.method if is_engine else self.patches.method_of_a_model
+        wrap(owner, method, around)
 
     def optimizer(self, optimizer: Any, path: str) -> None:
         """Time an optimizer's step. PyTorch's own have hooks for it, which others may wrap."""

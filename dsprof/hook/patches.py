@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import weakref
@@ -10,16 +11,17 @@ from typing import Any
 
 Call = Callable[..., Any]
 _ABSENT = object()
+_REDUCE = "__reduce_ex__"  # what `copy.deepcopy` and `pickle` ask an object for
 
 
 class Patches:
-    """What was changed, newest last; `undo` restores all of it.
+    """What was changed; `undo` restores all of it, newest first, also behind one that fails.
 
     Instances are held weakly: attaching keeps no engine alive, and makes no cycle of one.
     """
 
     def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
+        self._undo = contextlib.ExitStack()
 
     def method(self, owner: Any, name: str, around: Callable[[Call], Call]) -> None:
         """Replace `owner.name` by `around` of it, on this instance alone."""
@@ -32,7 +34,17 @@ class Patches:
     def value(self, owner: Any, name: str, value: Any, before: Any = _ABSENT) -> None:
         """Set an attribute of one instance."""
         object.__setattr__(owner, name, value)
-        self._undo.append(functools.partial(_restore, weakref.ref(owner), name, value, before))
+        self._undo.callback(_restore, weakref.ref(owner), name, value, before)
+
+    def method_of_a_model(self, owner: Any, name: str, around: Callable[[Call], Call]) -> None:
+        """As `method`; copies of `owner`, deep or pickled, are as if it had never been wrapped.
+
+        The wrapper is bound to `owner`: a copy that got it would compute with `owner`'s weights.
+        """
+        before = vars(owner).get(name, _ABSENT)
+        self.method(owner, name, around)
+        reduce = _reduce_without(weakref.ref(owner), name, before)
+        self.value(owner, _REDUCE, reduce, vars(owner).get(_REDUCE, _ABSENT))
 
     def of_class(self, owner: type, name: str, around: Callable[[Call], Call]) -> None:
         """Replace what the class itself holds as `name`.
@@ -43,15 +55,16 @@ class Patches:
         wrapper = around(raw)
         _look_like(wrapper, raw)
         setattr(owner, name, wrapper)
-        self._undo.append(functools.partial(_restore_class, owner, name, wrapper, raw))
+        self._undo.callback(_restore_class, owner, name, wrapper, raw)
 
     def undo_with(self, *actions: Callable[[], None]) -> None:
         """Something was changed by other means; these take it back."""
-        self._undo.extend(actions)
+        for action in actions:
+            self._undo.callback(action)
 
     def undo(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        """Raises what failed last, when all the others are undone."""
+        self._undo.close()
 
 
 def _unbound(owner: Any, bound: Call) -> Call:
@@ -72,6 +85,24 @@ def _look_like(wrapper: Call, original: Call) -> None:
     except (ValueError, TypeError):
         return
     wrapper.__signature__ = signature  # type: ignore[attr-defined]
+
+
+def _reduce_without(reference: weakref.ReferenceType[Any], name: str, before: Any) -> Call:
+    """How to copy an object with `before` in the place of its `name`."""
+
+    def reduce(protocol: Any) -> Any:
+        owner = reference()
+        kind: Any = type(owner)
+        made = kind.__reduce_ex__(owner, protocol)
+        state = made[2] if isinstance(made, tuple) and len(made) > 2 else None
+        if not isinstance(state, dict):
+            return made
+        state = {key: value for key, value in state.items() if key not in {name, _REDUCE}}
+        if before is not _ABSENT:
+            state[name] = before
+        return (*made[:2], state, *made[3:])
+
+    return reduce
 
 
 def _restore(reference: weakref.ReferenceType[Any], name: str, ours: Any, before: Any) -> None:

@@ -45,6 +45,7 @@ class Recorder:
         self._memory = Memory(self.writer, self.gpu.allocator if self.gpu else None, host)
         self._values, self._overhead = self.writer.values, self.writer.name("overhead")
         self._on_gpu = self.gpu is not None
+        self.models: dict[Track | None, Any] = {}  # the `Parts` of those without an engine
         self._steps = 0
         self._cost = self._time = self._seen = 0
         self.timeline.closing.append(self._account)
@@ -63,18 +64,21 @@ class Recorder:
     def close(self) -> None:
         """Take every patch off and end the file. A second call does nothing."""
         atexit.unregister(self.close)
-        self.patches.undo()
-        self.guard(self._finish)()
-        self.guard.off = True
+        try:
+            self.patches.undo()
+        finally:
+            self.guard(self._finish)()
+            self.guard.off = True
 
     def metric(self, name: str, value: float, step: int) -> None:
-        self.writer.metric(self.writer.name(name), value, step)
+        self.writer.metric(self.writer.name(name), float(value), int(step))
 
     def _finish(self) -> None:
         if self.gpu:
             self.gpu.stop()
         self.collectives.finish()
         self.timeline.finish()
+        self._memory.close()
         self._write_coverage()
         self.writer.close()
 
@@ -93,6 +97,7 @@ class Recorder:
     def _failed(self, text: str) -> None:
         if self.gpu:
             self.gpu.stop()
+        self._memory.close()
         self.writer.problem("recording-stopped", text)
         self.writer.close()
 
@@ -105,8 +110,8 @@ class Recorder:
 
         def begin(*_: Any) -> Frame | None:
             track = timeline.current
-            if track is None or timeline.stack:  # inside another phase it is that phase's
-                return None
+            if track is None or timeline.stack or timeline.is_elsewhere():
+                return None  # inside another phase it is that phase's
             return timeline.enter(track, phase)
 
         self.patches.of_class(

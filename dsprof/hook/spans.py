@@ -6,10 +6,13 @@ of that phase's own class: communication inside backward is communication.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from threading import get_ident
 from time import perf_counter_ns as now
 from typing import Any, Final, NamedTuple
 
+from dsprof.errors import DsprofError
 from dsprof.events import Class
 from dsprof.recording import RowKind, Writer
 
@@ -18,7 +21,9 @@ COMMUNICATION: Final = CLASSES.index(Class.COMMUNICATION)
 WAIT: Final = CLASSES.index(Class.WAIT)
 UNKNOWN: Final = float("nan")
 PACE: Final = 20_000_000  # ns: steps shorter than this are written together
-NEVER: Final = 1 << 62
+PATIENCE: Final = 1_000_000_000  # ns after which rows of a step that does not end are written
+MOST_MICROS: Final = (1 << 15) - 1  # as many as a row can say
+MOST_TRACKS: Final = 256
 _SPAN: Final = int(RowKind.SPAN)
 
 
@@ -81,8 +86,10 @@ class Timeline:
         self.own = 0  # ns spent here since the step began
         self.closing: list[Callable[[Track, int], None]] = []  # (track, end) before a step closes
         self.flushing: list[Callable[[], None]] = []  # before rows are written
-        self._flushed = 0
-        self._due = NEVER  # when steps that ended must be written
+        self.thread = get_ident()  # the one that trains
+        self._others: dict[int, bool] = {}
+        self._flushed = 0  # when steps were written
+        self._due = now() + PATIENCE  # when what waits must be written
 
     def phase(self, path: str, class_: Class) -> Phase:
         """The phase of that path, "step/optimizer_step"; its class is that of its own time.
@@ -94,6 +101,13 @@ class Timeline:
         return Phase(self.writer.name(name, parent, class_), CLASSES.index(class_))
 
     def track(self, step: int) -> Track:
+        """A new engine's, whose next step is `step`.
+
+        Raises:
+            DsprofError: more engines than a row can name.
+        """
+        if len(self.tracks) == MOST_TRACKS:
+            raise DsprofError(f"is the {MOST_TRACKS + 1}th of one recording", "this engine")
         track = Track(len(self.tracks), step)
         self.tracks.append(track)
         return track
@@ -108,6 +122,7 @@ class Timeline:
         frame.begin = begin = now()
         if not track.begin:
             track.begin = begin
+            self.thread = get_ident()
         self.own += begin - start
         return frame
 
@@ -115,7 +130,7 @@ class Timeline:
         """As `enter`; a forward after a backward begins the next micro-batch."""
         if track.backward_done:
             track.backward_done = False
-            track.micro += 1
+            track.micro = min(track.micro + 1, MOST_MICROS)
         return self.enter(track, phase)
 
     def leave(self, frame: Frame | None) -> None:
@@ -135,6 +150,25 @@ class Timeline:
         if end >= self._due:
             self.flush()
         self.own += now() - end
+
+    def is_elsewhere(self) -> bool:
+        """Whether this is another of Python's threads than the one that trains.
+
+        What a thread of its own loads or saves keeps no step waiting. Autograd's threads
+        train too: they are not Python's.
+        """
+        thread = get_ident()
+        if thread == self.thread:
+            return False
+        found = self._others.get(thread)
+        if found is None:
+            names = {one.ident: type(one).__name__ for one in threading.enumerate()}
+            found = names.get(thread, "_DummyThread") != "_DummyThread"
+            self._others[thread] = found
+        return found
+
+    def is_open(self, phase: Phase) -> bool:
+        return any(frame.phase == phase for frame in self.stack)
 
     def block(self, length: int, class_: int) -> None:
         """Charge `length` ns of waiting to where we are; -1 makes the step's split unknown."""
@@ -161,7 +195,10 @@ class Timeline:
 
     def flush(self) -> None:
         """Write what waits. Much of what a write costs is the same for one row and for many."""
-        self._flushed, self._due = now(), NEVER
+        at = now()
+        if self.writer.steps:
+            self._flushed = at
+        self._due = at + PATIENCE
         for action in self.flushing:
             action()
         self.writer.flush()

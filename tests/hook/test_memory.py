@@ -116,3 +116,20 @@ def test_a_container_without_a_limit_may_fill_the_host(tmp_path: Path, limit: st
 
 def test_a_host_that_tells_nothing_is_unknown(tmp_path: Path) -> None:
     assert Host(tmp_path).used() == (None, None)
+
+
+def test_a_line_of_the_kernels_that_is_not_understood_hides_no_other(tmp_path: Path) -> None:
+    odd = "\nAlone:\nMemTotal: 100 kB\nWords: many\nMemAvailable: 60 kB\n"
+    plant(tmp_path, "proc/meminfo", odd)
+    assert Host(tmp_path).used() == (40 * 1024, 40)
+
+
+def test_a_recording_that_ended_holds_no_file_open(writer: Writer) -> None:
+    """A process may attach and detach as often as it likes."""
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
+    memory = Memory(writer, None, None)
+    memory.close()
+    memory.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+    memory.sample(1, 0)
+    assert [row.name for row in written(writer)] == []

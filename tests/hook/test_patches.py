@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import inspect
+import pickle
+import types
 import weakref
 from typing import Any
+
+import pytest
 
 from dsprof.hook.patches import Call, Patches
 
@@ -62,6 +67,57 @@ def test_a_wrapper_that_somebody_put_over_ours_stays() -> None:
     engine.step = theirs  # type: ignore[method-assign, assignment]
     patches.undo()
     assert engine.step is theirs
+
+
+class Model:
+    """Copied as a torch module is: by its `__dict__`."""
+
+    weight = 1
+
+    def forward(self) -> int:
+        return self.weight
+
+
+@pytest.mark.parametrize("wrapped_before", [False, True])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_of_a_wrapped_model_computes_with_its_own_weights(
+    copied: Any, *, wrapped_before: bool
+) -> None:
+    patches, model, calls = Patches(), Model(), list[str]()
+    if wrapped_before:  # as accelerate wraps a model for mixed precision
+        model.forward = types.MethodType(Model.forward, model)  # type: ignore[method-assign]
+    held = set(vars(model))
+    patches.method_of_a_model(model, "forward", counted(calls))
+    other = copied(model)
+    other.weight = 2
+    assert (model.forward(), other.forward()) == (1, 2)
+    assert calls == ["called"]
+    assert set(vars(other)) == held | {"weight"}
+    patches.undo()
+    assert set(vars(model)) == held
+
+
+def test_a_model_that_says_itself_how_it_is_copied_is_asked() -> None:
+    class Own(Model):
+        def __reduce__(self) -> Any:
+            return Own, ()
+
+    model = Own()
+    Patches().method_of_a_model(model, "forward", counted([]))
+    assert vars(copy.deepcopy(model)) == {}
+
+
+def test_undo_goes_on_behind_what_fails() -> None:
+    def fail() -> None:
+        raise ValueError("somebody else took it off")
+
+    patches, engine = Patches(), Engine()
+    patches.method(engine, "step", counted([]))
+    patches.undo_with(fail)
+    with pytest.raises(ValueError, match="somebody else"):
+        patches.undo()
+    assert vars(engine) == {}
+    patches.undo()
 
 
 def test_a_class_gets_its_own_raw_attribute_back() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dsprof.errors import DsprofError
 from dsprof.events import Class
 from dsprof.hook import collectives, spans
 from dsprof.hook.collectives import Collectives, Operation
-from dsprof.hook.spans import PACE, Timeline, Track
+from dsprof.hook.spans import PACE, PATIENCE, Timeline, Track
 from dsprof.recording import Writer
 from tests.hook.rows import Rows, read
 
@@ -170,6 +173,29 @@ def test_a_collective_is_charged_to_the_phase_that_waits_for_it(
     assert (track.classes[COMMUNICATION], track.classes[OPTIMIZER]) == (6, 3)
 
 
+def test_handing_a_call_over_is_part_of_the_wait_of_the_same_phase(
+    timeline: Timeline, clock: Clock
+) -> None:
+    group, reduce = Group(), Operation("all_reduce", 0)
+    calls, track = calls_on(timeline, group), timeline.track(1)
+    begun = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+    handed, carried = object(), object()
+    for work in (handed, carried):
+        begin = clock.time
+        clock.passes(4)
+        calls.issued(reduce, group, ([Tensor(8)],), {}, work, begin)
+    for work in (handed, carried):
+        held = calls.before_wait((work,))
+        clock.passes(6)
+        calls.after_wait(held)
+        timeline.leave(begun)
+        timeline.enter(track, timeline.phase("step", Class.OPTIMIZER))
+    found = rows(timeline).collectives
+    assert [(row.path, row.blocked) for row in found] == [("backward", 10), ("step", 6)]
+    assert track.classes[COMMUNICATION] == 16
+    assert track.classes[COMPUTE] == 4  # handed over in backward for a wait that was elsewhere
+
+
 def test_a_receive_is_waiting_not_communication(timeline: Timeline, clock: Clock) -> None:
     group, work = Group(), object()
     calls, track = calls_on(timeline, group), timeline.track(1)
@@ -245,3 +271,92 @@ def test_calls_before_the_first_phase_belong_to_no_step(timeline: Timeline, cloc
     found = rows(timeline)
     assert [row.step for row in found.collectives] == [-1]
     assert [round(seconds * 1e9) for seconds in found.steps[0].classes] == [10, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_a_step_that_does_not_end_does_not_gather_in_memory(
+    timeline: Timeline, clock: Clock
+) -> None:
+    """An evaluation of hours is one."""
+    track, phase = timeline.track(1), timeline.phase("evaluation", Class.OTHER)
+    calls = calls_on(timeline, group := Group())
+    for _ in range(3):
+        timeline.leave(timeline.enter(track, phase))
+    assert read(timeline.writer.path).spans == []
+    clock.passes(PATIENCE)
+    timeline.leave(timeline.enter(track, phase))
+    assert len(read(timeline.writer.path).spans) == 4
+    timeline.close_step(track, 1)  # does not wait for what was written a moment ago
+    assert [row.step for row in read(timeline.writer.path).steps] == [1]
+    reduce = Operation("all_reduce", 0)
+    for _ in range(collectives.MOST):
+        calls.issued(reduce, group, ([Tensor(8)],), {}, None, clock.time)
+    assert len(read(timeline.writer.path).collectives) == collectives.MOST
+
+
+def test_rows_say_at_most_what_they_have_room_for(timeline: Timeline, clock: Clock) -> None:
+    """Micro-batches of an optimizer that never steps; calls of an endless step, thinned out."""
+    calls = calls_on(timeline, group := Group())
+    calls.every = 2
+    track, phase = timeline.track(1), timeline.phase("forward", Class.COMPUTE)
+    track.micro = spans.MOST_MICROS
+    track.backward_done = True
+    frame = timeline.enter_forward(track, phase)
+    number = collectives.MOST_CALLS + 2
+    reduce = Operation("all_reduce", 0)
+    for _ in range(number):
+        calls.issued(reduce, group, ([Tensor(8)],), {}, None, clock.time)
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    found = rows(timeline)
+    assert [row.micro for row in found.spans] == [spans.MOST_MICROS]
+    assert [row.calls for row in found.collectives] == [collectives.MOST_CALLS, 2]
+
+
+def test_one_engine_too_many_is_refused_by_name(timeline: Timeline) -> None:
+    for _ in range(spans.MOST_TRACKS):
+        timeline.track(1)
+    with pytest.raises(DsprofError, match="257th"):
+        timeline.track(1)
+
+
+def test_what_a_thread_of_its_own_waits_for_keeps_no_step_waiting(
+    timeline: Timeline, clock: Clock
+) -> None:
+    """A checkpoint that is written in the background, with collectives of its own."""
+    group, work = Group(), object()
+    calls, track = calls_on(timeline, group), timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+
+    def aside() -> None:
+        calls.issued(Operation("gather", 1), group, (), {}, work, clock.time)
+        held = calls.before_wait((work,))
+        clock.passes(9)
+        calls.after_wait(held)
+
+    thread = threading.Thread(target=aside)
+    thread.start()
+    thread.join()
+    timeline.leave(frame)
+    assert (track.classes[COMPUTE], track.classes[COMMUNICATION]) == (9, 0)
+    assert rows(timeline).collectives == []
+    assert calls.seen == 1
+
+
+def test_autograds_own_threads_train(timeline: Timeline, clock: Clock) -> None:
+    """Python did not start them, as it did not start this one."""
+    group, work = Group(), object()
+    calls, track = calls_on(timeline, group), timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+    done = threading.Event()
+
+    def of_autograd() -> None:
+        calls.issued(Operation("all_reduce", 0), group, ([Tensor(8)],), {}, work, clock.time)
+        held = calls.before_wait((work,))
+        clock.passes(5)
+        calls.after_wait(held)
+        done.set()
+
+    _thread.start_new_thread(of_autograd, ())
+    assert done.wait(10)
+    timeline.leave(frame)
+    assert track.classes[COMMUNICATION] == 5

@@ -1,4 +1,4 @@
-"""Disks that are full, folders that are gone: one error says so, and what was written is readable."""
+"""Disks that are full, folders that are gone: one error says so, what was written is readable."""
 
 from __future__ import annotations
 
