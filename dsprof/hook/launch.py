@@ -20,8 +20,8 @@ from typing import Final
 
 import dsprof
 from dsprof.errors import DsprofError
-
-FOLDER: Final = ".attach"  # of the run folder, where sitecustomize.py lies
+from dsprof.recording import launches
+from dsprof.recording.launches import FOLDER
 
 _SITECUSTOMIZE: Final = '''\
 """Written by dsprof attach: records this process's training. Safe to delete afterwards."""
@@ -48,7 +48,8 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
     Raises:
         DsprofError: the folder cannot be written, or there is no such command.
     """
-    environment = prepare(out, os.environ)
+    launch = os.environ.get("DSPROF_LAUNCH") or uuid.uuid4().hex
+    environment = prepare(out, os.environ, launch)
     try:
         process = subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own
     except OSError as error:
@@ -56,10 +57,13 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
         raise DsprofError(f"cannot be run: {reason}", command[0], "check its name") from error
     with _passing_on(process):
         code = process.wait()
+    launches.end(out, launch)
     return 128 - code if code < 0 else code
 
 
-def prepare(out: str | os.PathLike[str], environment: Mapping[str, str]) -> dict[str, str]:
+def prepare(
+    out: str | os.PathLike[str], environment: Mapping[str, str], launch: str
+) -> dict[str, str]:
     """The environment in which Python processes record themselves to `out`.
 
     Raises:
@@ -67,9 +71,7 @@ def prepare(out: str | os.PathLike[str], environment: Mapping[str, str]) -> dict
     """
     folder = Path(out).absolute()
     here = folder / FOLDER
-    text = _SITECUSTOMIZE.format(
-        here=str(here), out=str(folder), launch=uuid.uuid4().hex, more=_our_path()
-    )
+    text = _SITECUSTOMIZE.format(here=str(here), out=str(folder), launch=launch, more=_our_path())
     try:
         here.mkdir(parents=True, exist_ok=True)
         (here / "sitecustomize.py").write_text(text, encoding="utf-8")

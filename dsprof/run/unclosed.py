@@ -3,7 +3,7 @@
 A process that ends, by an exception too, closes its recording. One that is killed does not, nor
 one that never comes out of what it is in. It is not over with a launch because a recording is
 open: training may go on. It is once another process has closed its own, or a later launch has
-begun, or nobody has written for `IDLE`.
+begun, or `dsprof attach` saw its command end, or nobody has written for `IDLE`.
 """
 
 from __future__ import annotations
@@ -65,17 +65,23 @@ def _missing(
     ends = [process["ended_at"] for process in launch if process["ended"]]
     if ends:
         return [(one, _way(one, events, max(ends))) for one in still]
-    if not followed and any(process["idle"] < IDLE for process in still):
+    over = max((process["over_at"] for process in still if process["over_at"]), default=None)
+    if not (followed or over) and any(process["idle"] < IDLE for process in still):
         return []
     waiting = [process for process in still if process["in_flight"]]
     absent = [process for process in still if not process["in_flight"]]
     if waiting or not followed:
-        return [(one, "absent") for one in absent] if waiting else []
+        return [(one, _way(one, events, over)) for one in absent] if waiting else []
     return [(min(still, key=lambda one: float(one["idle"])), "ended")]
 
 
-def _way(process: Process, events: pd.DataFrame, end: int) -> str:
-    """How it went, told by how long the others still went on: `end`, ns since 1970."""
+def _way(process: Process, events: pd.DataFrame, end: int | None) -> str:
+    """How it went, told by how long the others still went on: `end`, ns since 1970.
+
+    Where nothing tells when the others were killed, they are taken to have waited.
+    """
+    if end is None:
+        return "absent"
     last = _rows_of(events, process)["at"].max()
     waited = (end - last.value) * 1e-9 if pd.notna(last) else 0.0
     return "absent" if waited >= WAITED else "exit"

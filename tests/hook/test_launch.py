@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +13,10 @@ import pytest
 
 import dsprof
 from dsprof.errors import DsprofError
-from dsprof.hook.launch import FOLDER, prepare
+from dsprof.hook.launch import prepare
 from dsprof.hook.launch import run as launch
+from dsprof.recording.launches import FOLDER
+from tests.hook.forked import free_port
 from tests.hook.jobs_of import JOBS, ROOT, interpreter
 from tests.hook.rows import Rows, folder
 
@@ -34,19 +35,6 @@ LAUNCHERS = {
 
 #: Beginnings of the variables that DeepSpeed's launcher forwards to other nodes.
 FORWARDED = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL")
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
-def attach(out: Path, kind: str, launcher: tuple[str, ...] = TORCHRUN) -> list[Rows]:
-    """The recordings of `jobs/bare.py`, run with `launcher` under `dsprof attach`."""
-    startup = os.pathsep.join([str(ROOT), str(user_startup(out))])
-    ended([start(out, kind, launcher, {"PYTHONPATH": startup})])
-    return folder(out / "run")
 
 
 def start(
@@ -87,24 +75,43 @@ def user_startup(out: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_an_engine_is_found_under_each_launcher(tmp_path: Path, launcher: str) -> None:
-    if launcher == "accelerate":
-        interpreter("accelerate")
+@pytest.fixture(scope="module", params=LAUNCHERS)
+def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where two engines trained in turn under `dsprof attach` and a launcher."""
+    launcher = request.param
+    interpreter("accelerate" if launcher == "accelerate" else "deepspeed")
+    out = tmp_path_factory.mktemp(launcher)
     port = {"torchrun": [], "deepspeed": ["--master_port"], "accelerate": ["--main_process_port"]}
     named = (*port[launcher], free_port()) if port[launcher] else ()
-    ranks = attach(tmp_path, "engine", (*LAUNCHERS[launcher], *named))
+    startup = os.pathsep.join([str(ROOT), str(user_startup(out))])
+    ended([start(out, "engines", (*LAUNCHERS[launcher], *named), {"PYTHONPATH": startup})])
+    return out
+
+
+def test_engines_are_found_under_each_launcher(engines: Path) -> None:
+    ranks = folder(engines / "run")
     assert [rank.header["rank"] for rank in ranks] == [0, 1]
     for number, rank in enumerate(ranks):
-        assert [row.step for row in rank.steps] == list(range(1, STEPS + 1))
         assert rank.ended
-        result = json.loads((tmp_path / f"result-{number}.json").read_text(encoding="utf-8"))
+        result = json.loads((engines / f"result-{number}.json").read_text(encoding="utf-8"))
         assert result == {"imported": [], "chained": "yes"}
     assert ranks[0].header["launch"] == ranks[1].header["launch"] != ""
 
 
+def test_several_engines_of_one_process_keep_their_steps_apart(engines: Path) -> None:
+    for rank in folder(engines / "run"):
+        for engine in (0, 1):
+            steps = [row.step for row in rank.steps if row.engine == engine]
+            assert steps == list(range(1, STEPS + 1))
+            forwards = [
+                row.step for row in rank.spans if row.path == "forward" and row.engine == engine
+            ]
+            assert forwards == steps
+            assert any(row.engine == engine for row in rank.collectives)
+
+
 def whole(ranks: list[Rows]) -> bool:
-    """Both ranks of one launch; DDP's model is found at the end of the first step."""
+    """Both ranks of one launch; a model is found at the end of the first step."""
     steps = [[row.step for row in rank.steps] for rank in ranks]
     return (
         [rank.header["rank"] for rank in ranks] == [0, 1]
@@ -136,26 +143,39 @@ def test_processes_that_a_script_spawns_are_recorded(tmp_path: Path) -> None:
     assert whole(folder(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("names", ["pdsh", "srun"])
-def test_pythonpath_is_all_that_must_reach_a_rank(tmp_path: Path, names: str) -> None:
-    """As DeepSpeed's launcher starts ranks on other nodes; and with the names that srun gives."""
-    prepared = prepare(tmp_path / "run", {"PYTHONPATH": str(ROOT)})
+#: What starts ranks on other nodes, the names it gives them, and what is trained there.
+NAMES = {
+    "pdsh": ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+    "srun": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+}
+TRAINED = {"pdsh": "ddp", "srun": "fsdp2"}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Rows]:
+    """Of ranks to which nothing but PYTHONPATH was brought, as DeepSpeed's launcher starts them
+    on other nodes; and with the names that srun gives."""
+    out = tmp_path_factory.mktemp(request.param)
+    prepared = prepare(out / "run", {"PYTHONPATH": str(ROOT)}, "one")
     given = {name: text for name, text in prepared.items() if name.startswith(FORWARDED)}
     given |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "PATH": os.environ["PATH"]}
-    ours = {
-        "pdsh": ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
-        "srun": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
-    }[names]
-    command = [interpreter(), JOBS / "bare.py", tmp_path, "ddp"]
-    ended(
-        [
-            process(command, given | dict(zip(ours, (str(n), str(n), "2"), strict=True)))
-            for n in (0, 1)
-        ]
-    )
-    ranks = folder(tmp_path / "run")
+    command = [interpreter(), JOBS / "bare.py", out, TRAINED[request.param]]
+    told = [(str(n), str(n), "2") for n in (0, 1)]
+    names = NAMES[request.param]
+    ended([process(command, given | dict(zip(names, values, strict=True))) for values in told])
+    return folder(out / "run")
+
+
+def test_pythonpath_is_all_that_must_reach_a_rank(ranks: list[Rows]) -> None:
     assert whole(ranks)
     assert [rank.header["local_rank"] for rank in ranks] == [0, 1]
+
+
+def test_a_model_is_found_at_its_optimizers_first_step(ranks: list[Rows]) -> None:
+    for rank in ranks:
+        assert [row.step for row in rank.steps] == list(range(1, STEPS))
+        assert {"forward", "backward", "step"} <= {row.path for row in rank.spans}
+        assert rank.collectives
 
 
 def test_an_elastic_restart_is_another_launch(tmp_path: Path) -> None:
@@ -167,18 +187,6 @@ def test_an_elastic_restart_is_another_launch(tmp_path: Path) -> None:
     steps = run.steps.groupby("segment", observed=True)["step"].max()
     assert list(steps.index) == [0, 1]
     assert steps[0] < steps[1] == STEPS - 1
-
-
-def test_several_engines_of_one_process_keep_their_steps_apart(tmp_path: Path) -> None:
-    for rank in attach(tmp_path, "engines"):
-        for engine in (0, 1):
-            steps = [row.step for row in rank.steps if row.engine == engine]
-            assert steps == list(range(1, STEPS + 1))
-            forwards = [
-                row.step for row in rank.spans if row.path == "forward" and row.engine == engine
-            ]
-            assert forwards == steps
-            assert any(row.engine == engine for row in rank.collectives)
 
 
 def test_a_rank_that_sleeps_between_its_phases_is_the_one_the_others_wait_for(
@@ -197,14 +205,6 @@ def test_a_rank_that_sleeps_between_its_phases_is_the_one_the_others_wait_for(
     assert (verdict.rule, verdict.ranks) == ("straggler-rank", (1,))
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
-def test_a_model_is_found_at_its_optimizers_first_step(tmp_path: Path, kind: str) -> None:
-    for rank in attach(tmp_path, kind):
-        assert [row.step for row in rank.steps] == list(range(1, STEPS))
-        assert {"forward", "backward", "step"} <= {row.path for row in rank.spans}
-        assert rank.collectives
-
-
 def test_the_exit_code_is_the_commands(tmp_path: Path) -> None:
     assert launch([sys.executable, "-c", "raise SystemExit(7)"], tmp_path) == 7
     kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
@@ -219,17 +219,17 @@ def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DsprofError, match="cannot be written"):
-        prepare(tmp_path / "file" / "run", {})
+        prepare(tmp_path / "file" / "run", {}, "one")
 
 
 def test_the_users_pythonpath_stays_behind_ours(tmp_path: Path) -> None:
-    found = prepare(tmp_path, {"PYTHONPATH": "/theirs", "OTHER": "1"})
+    found = prepare(tmp_path, {"PYTHONPATH": "/theirs", "OTHER": "1"}, "one")
     assert found["PYTHONPATH"].split(os.pathsep) == [str(tmp_path / FOLDER), "/theirs"]
     assert found["OTHER"] == "1"
 
 
 def test_a_process_without_torch_runs_as_ever(tmp_path: Path) -> None:
-    environment = prepare(tmp_path, os.environ)
+    environment = prepare(tmp_path, os.environ, "one")
     done = subprocess.run(
         [sys.executable, "-c", "import json, sys; print('torch' in sys.modules)"],
         env=environment, capture_output=True, text=True, check=True,

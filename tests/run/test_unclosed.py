@@ -16,7 +16,8 @@ def process(rank: int, **more: Any) -> dict[str, Any]:
     """A process whose last row was written 10 s after the start."""
     return {
         "rank": rank, "host": "w0", "pid": 100 + rank, "segment": 0, "source": f"rank-{rank}",
-        "ended": False, "ended_at": None, "in_flight": None, "idle": 1000.0,
+        "ended": False, "ended_at": None, "over_at": None, "in_flight": None,
+        "idle": 1000.0,
     } | more  # fmt: skip
 
 
@@ -61,6 +62,16 @@ def test_where_all_were_killed_who_was_in_no_collective_is_to_blame() -> None:
     waiting = {"name": "all_reduce", "seq": 57, "at": LATER}
     run = run_of(process(0, in_flight=waiting), process(1), process(2, in_flight=waiting))
     assert problems(run) == [("absent", 1, 10)]
+
+
+def test_whom_the_others_hardly_waited_for_when_the_launch_was_over_had_died() -> None:
+    """A launcher ends the others at once when one is killed: they close nothing either."""
+    waiting = {"name": "all_reduce", "seq": 57, "at": LATER}
+    for seconds, kind in ((11.0, "exit"), (40.0, "absent")):
+        over = {"over_at": int((START + pd.Timedelta(seconds=seconds)).value), "idle": 1.0}
+        assert problems(run_of(process(0, in_flight=waiting, **over), process(1, **over))) == [
+            (kind, 1, 10)
+        ]
 
 
 def test_training_that_goes_on_has_no_problem() -> None:

@@ -1,0 +1,37 @@
+"""When the command of a launch was over: the launcher leaves it beside the recordings.
+
+Ranks that are killed cannot say so, nor since when one waited for another. Who started them can
+say when all were gone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = ".attach"  # of the run folder
+_NAME: Final = re.compile(r"[\w.-]{1,100}")  # what a header says is no path
+
+
+def end(folder: str | os.PathLike[str], launch: str) -> None:
+    """The command of `launch`, which recorded to `folder`, has ended just now."""
+    with suppress(OSError):  # readers go by what the ranks wrote, then
+        _file(folder, launch).write_text(str(time.time_ns()), encoding="ascii")
+
+
+def ended_at(folder: str | os.PathLike[str], launch: object) -> int | None:
+    """ns since 1970; None where it goes on, was not started by `dsprof attach`, or is unknown."""
+    if not isinstance(launch, str) or not _NAME.fullmatch(launch):
+        return None
+    try:
+        return int(_file(folder, launch).read_bytes()[:30])
+    except (OSError, ValueError):
+        return None
+
+
+def _file(folder: str | os.PathLike[str], launch: str) -> Path:
+    return Path(folder) / FOLDER / f"{launch}.ended"

@@ -1,0 +1,44 @@
+"""When the command of a launch was over."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from dsprof.recording import Recordings, Writer, launches
+
+
+def test_the_end_of_a_launch_is_known_to_the_recordings_of_that_launch_alone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / launches.FOLDER).mkdir()
+    for rank, launch in enumerate(("ours", "another")):
+        Writer.create(tmp_path, {"rank": rank, "launch": launch}).close()
+    before = time.time_ns()
+    launches.end(tmp_path, "ours")
+    recordings = Recordings([tmp_path])
+    recordings.follow()
+    over = [facts["over_at"] for facts in recordings.facts()["recordings"]]
+    recordings.close()
+    assert over[1] is None
+    assert before <= over[0] <= time.time_ns()
+
+
+@pytest.mark.parametrize("launch", ["../../secret", "", None, 7, "x" * 200, "not there"])
+def test_what_a_header_says_is_no_path(tmp_path: Path, launch: object) -> None:
+    (tmp_path / "secret.ended").write_text("1")
+    (tmp_path / "a" / launches.FOLDER).mkdir(parents=True)
+    assert launches.ended_at(tmp_path / "a", launch) is None
+
+
+def test_an_end_that_is_no_number_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / launches.FOLDER).mkdir()
+    (tmp_path / launches.FOLDER / "ours.ended").write_text("yesterday")
+    assert launches.ended_at(tmp_path, "ours") is None
+
+
+def test_a_folder_that_cannot_be_written_ends_no_training(tmp_path: Path) -> None:
+    launches.end(tmp_path / "gone", "ours")
+    assert launches.ended_at(tmp_path / "gone", "ours") is None
