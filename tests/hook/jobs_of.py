@@ -1,4 +1,4 @@
-"""Runs a job on two gloo ranks with an interpreter that has torch and DeepSpeed."""
+"""Runs jobs on gloo ranks with an interpreter that has torch and DeepSpeed."""
 
 from __future__ import annotations
 
@@ -35,21 +35,13 @@ def interpreter(needs: str = "deepspeed") -> str:
 
 
 def launch(
-    name: str,
-    out: Path,
-    *args: object,
-    ranks: int = 2,
-    needs: str = "deepspeed",
-    **environment: str,
+    name: str, *groups: tuple[object, ...], needs: str = "deepspeed"
 ) -> subprocess.CompletedProcess[str]:
-    """`jobs/NAME.py OUT ARGS...` on two ranks, or as a process that knows of no ranks."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", ranks]
-    command = [
-        interpreter(needs), *(launcher if ranks > 1 else []), JOBS / f"{name}.py", out, *args
-    ]  # fmt: skip
+    """`main` of `jobs/NAME.py` in each group in turn: how many ranks, their folder, arguments."""
+    told = json.dumps([[group[0], *map(str, group[1:])] for group in groups])
     return subprocess.run(
-        list(map(str, command)),
-        env=os.environ | ENVIRONMENT | environment,
+        [interpreter(needs), "-m", "tests.hook.forked", name, needs, told],
+        env=os.environ | ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=300,
@@ -57,13 +49,29 @@ def launch(
     )
 
 
-def run(
-    name: str, out: Path, *args: object, ranks: int = 2, needs: str = "deepspeed"
-) -> list[dict[str, Any]]:
-    """The results of a job that must succeed, by rank."""
-    done = launch(name, out, *args, ranks=ranks, needs=needs)
+def run(name: str, out: Path, *args: object) -> list[dict[str, Any]]:
+    """The results of a job on two ranks that must succeed, by rank."""
+    done = launch(name, (2, out, *args))
     assert done.returncode == 0, done.stderr[-3000:]
-    return [
-        json.loads((out / f"result-{rank}.json").read_text(encoding="utf-8"))
-        for rank in range(ranks)
-    ]
+    return _results(out, 2)
+
+
+def run_each(
+    name: str, out: Path, kinds: dict[str, int], needs: str
+) -> dict[str, list[dict[str, Any]]]:
+    """The same of a job that is told its kind, in a folder of that name, by kind and rank.
+
+    Args:
+        kinds: on how many ranks each runs; one is a process that knows of no ranks.
+        needs: the library that all of them import.
+    """
+    for kind in kinds:
+        (out / kind).mkdir()
+    done = launch(name, *((ranks, out / kind, kind) for kind, ranks in kinds.items()), needs=needs)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {kind: _results(out / kind, ranks) for kind, ranks in kinds.items()}
+
+
+def _results(out: Path, ranks: int) -> list[dict[str, Any]]:
+    files = (out / f"result-{rank}.json" for rank in range(ranks))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]

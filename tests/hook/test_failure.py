@@ -95,7 +95,7 @@ def test_checkpoints_are_phases(out: Path) -> None:
 
 
 def test_sigkill_loses_no_step_that_had_ended(tmp_path: Path) -> None:
-    done = launch("failing", tmp_path, "kill")
+    done = launch("failing", (2, tmp_path, "kill"))
     assert done.returncode != 0
     killed = next(rank for rank in folder(tmp_path / "kill" / "run") if rank.header["rank"] == 1)
     assert not killed.ended

@@ -1,4 +1,4 @@
-"""Engines beyond the plain one: bf16, fp16 that overflows, CPU offload, experts."""
+"""Engines beyond the plain one: bf16, fp16 that overflows, CPU offload, experts, logged calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.hook.jobs_of import run
 from tests.hook.rows import Rows, folder
 
 STEPS = 5
-KINDS = ("bf16", "offload", "fp16", "moe")
+KINDS = ("bf16", "offload", "fp16", "moe", "logged")
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +56,18 @@ def test_skipped_steps_and_the_scale_are_recorded(out: Path, results: list[dict[
         assert result["fp16"]["skipped"] > 0
         assert max(rows.metric("skipped").values()) == result["fp16"]["skipped"]
         assert sorted(rows.metric("loss_scale")) == list(range(1, STEPS + 1))
+
+
+@pytest.mark.usefixtures("results")
+def test_what_costs_time_is_recorded_as_the_engine_has_it(out: Path) -> None:
+    """The communication logger is on; on a CPU nothing waits for the device."""
+    for rank in folder(out / "logged"):
+        settings = {
+            "wall_clock_breakdown": 0,
+            "memory_breakdown": 0,
+            "comms_logger": 1,
+            "throughput_timer_synchronized": 0,
+        }
+        assert rank.header["config"].items() >= settings.items()
+        assert rank.config["phases_on"] == "host"
+        assert {row.name for row in rank.memory} >= {"host_process"}

@@ -3,47 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.hook.jobs_of import run
-from tests.hook.rows import Rows, folder
+from tests.integrations.conftest import Trained
 
+JOB, LIBRARY = "lightning_fit", "lightning"
 STEPS, ACCUMULATION = 6, 2
-RANKS = {"auto": 1, "ddp": 2}
+KINDS = {"auto": 1, "ddp": 2}
 
 
-@pytest.fixture(scope="module", params=RANKS)
-def strategy(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture(params=KINDS)
+def trained(request: pytest.FixtureRequest, trainings: dict[str, Trained]) -> Trained:
+    return trainings[request.param]
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory, strategy: str) -> Path:
-    return tmp_path_factory.mktemp(strategy)
-
-
-@pytest.fixture(scope="module")
-def results(out: Path, strategy: str) -> list[dict[str, Any]]:
-    return run("lightning_fit", out, strategy, ranks=RANKS[strategy], needs="lightning")
-
-
-@pytest.fixture
-def rows(results: list[dict[str, Any]], out: Path) -> list[Rows]:
-    ranks = folder(out / "run")
-    assert len(ranks) == len(results)
-    return ranks
-
-
-def test_weights_are_the_same_to_the_last_bit(results: list[dict[str, Any]]) -> None:
-    for result in results:
+def test_weights_are_the_same_to_the_last_bit(trained: Trained) -> None:
+    for result in trained.results:
         assert result["watched"] == result["plain"]
 
 
-def test_every_step_and_micro_batch_is_recorded(rows: list[Rows]) -> None:
-    for rank in rows:
+def test_every_step_and_micro_batch_is_recorded_on_every_rank(trained: Trained) -> None:
+    assert len(trained.ranks) == KINDS[trained.kind]
+    for rank in trained.ranks:
         assert [row.step for row in rank.steps] == list(range(1, STEPS + 1))
         paths = Counter(row.path for row in rank.spans)
         assert paths["forward"] == paths["backward"] == STEPS * ACCUMULATION
@@ -51,9 +33,9 @@ def test_every_step_and_micro_batch_is_recorded(rows: list[Rows]) -> None:
 
 
 def test_the_optimizers_phase_holds_no_forward_though_lightning_calls_it_inside(
-    rows: list[Rows],
+    trained: Trained,
 ) -> None:
-    for rank in rows:
+    for rank in trained.ranks:
         optimizer = [
             (row.begin, row.begin + row.length) for row in rank.spans if row.path == "step"
         ]
@@ -62,7 +44,7 @@ def test_the_optimizers_phase_holds_no_forward_though_lightning_calls_it_inside(
                 assert all(row.begin >= end or row.begin < begin for begin, end in optimizer)
 
 
-def test_communication_is_seen_where_there_is_any(rows: list[Rows], strategy: str) -> None:
-    for rank in rows:
+def test_communication_is_seen_where_there_is_any(trained: Trained) -> None:
+    for rank in trained.ranks:
         reduced = [row for row in rank.collectives if row.op == "all_reduce"]
-        assert len(reduced) == (STEPS if strategy == "ddp" else 0)
+        assert len(reduced) == (STEPS if trained.kind == "ddp" else 0)

@@ -53,11 +53,8 @@ def main() -> None:
         engine = job.engine(stage, 2)
         vars(gpu)["device"] = host
         before = job.issued()
-        with dsprof.hook.attach(engine, out=job.OUT / f"stage-{stage}"):
+        with dsprof.hook.attach(engine, out=job.out() / f"stage-{stage}"):
             watched = train(engine)
             issued = job.since(before)
         result[str(stage)] = {"plain": plain, "watched": watched, "issued": sum(issued.values())}
     job.finish(result)
-
-
-main()

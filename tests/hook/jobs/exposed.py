@@ -52,7 +52,7 @@ def in_turns() -> dict[str, list[float]]:
     """Seconds of each step, exchanging gradients and not. The hook records both kinds."""
     net, optimizer, step = replicated(bucket=1000)
     found: dict[str, list[float]] = {"exchanging": [], "alone": []}
-    with dsprof.hook.attach(net, optimizer=optimizer, out=job.OUT / "turns"):
+    with dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / "turns"):
         for number in range(2 * TURNS * BLOCK):
             alone = number // BLOCK % 2 == 1
             with net.no_sync() if alone else contextlib.nullcontext():
@@ -71,7 +71,7 @@ def profiled(name: str, made: tuple[Any, Any, Callable[[int], None]]) -> list[fl
     for number in range(WARM):
         step(number)
     seconds = []
-    with dsprof.hook.attach(target, optimizer=optimizer, out=job.OUT / name):
+    with dsprof.hook.attach(target, optimizer=optimizer, out=job.out() / name):
         for number in range(TURNS):
             with profile(activities=[ProfilerActivity.CPU]) as window:
                 step(number)
@@ -108,6 +108,3 @@ def main() -> None:
     for stage in (1, 3):
         result[f"zero-{stage}"] = profiled(f"zero-{stage}", engine(stage))
     job.finish(result)
-
-
-main()

@@ -92,11 +92,8 @@ def main() -> None:
     job.start_deepspeed()
     result = {}
     for way in sys.argv[2:]:
-        out = job.OUT / way
+        out = job.out() / way
         out.mkdir(exist_ok=True)
         with stderr_to(out / f"stderr-{job.rank()}"):
             result[way] = train(way, out)
     job.finish(result)
-
-
-main()

@@ -45,7 +45,7 @@ def arguments(kind: str) -> TrainingArguments:
             "zero_allow_untested_optimizer": True,
         }
     return TrainingArguments(
-        output_dir=str(job.OUT / "trainer"), max_steps=STEPS, per_device_train_batch_size=8,
+        output_dir=str(job.out() / "trainer"), max_steps=STEPS, per_device_train_batch_size=8,
         gradient_accumulation_steps=2, use_cpu=True, report_to=[], save_strategy="no",
         logging_steps=2, disable_tqdm=True, **more,
     )  # fmt: skip
@@ -64,8 +64,5 @@ def main() -> None:
     if kind == "deepspeed":
         job.start_deepspeed()
     plain = train(kind)
-    watched = train(kind, DsprofCallback(out=job.OUT / "run"))
+    watched = train(kind, DsprofCallback(out=job.out() / "run"))
     job.finish({"plain": plain, "watched": watched})
-
-
-main()

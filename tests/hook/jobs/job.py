@@ -14,8 +14,11 @@ import torch._C._distributed_c10d as c10d
 import torch.distributed as dist
 from torch import nn
 
-OUT = Path(sys.argv[1])
 WIDTH = 64
+
+
+def out() -> Path:
+    return Path(sys.argv[1])
 
 
 def model(depth: int = 3, width: int = WIDTH) -> nn.Sequential:
@@ -68,7 +71,7 @@ def engine(stage: int, accumulation: int, net: Any = None, groups: Any = None, *
 
 
 def finish(result: dict[str, Any]) -> None:
-    name = OUT / f"result-{rank()}.json"
+    name = out() / f"result-{rank()}.json"
     name.write_text(json.dumps(result), encoding="utf-8")
     if not dist.is_initialized():
         return

@@ -20,6 +20,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "fp16": {"fp16": {"enabled": True}, "zero_optimization": {"stage": 1}},
     "moe": {},
+    "logged": {"comms_logger": {"enabled": True, "verbose": False}},
 }
 
 
@@ -69,7 +70,7 @@ def both_ways(kind: str) -> dict[str, Any]:
     plain = train(engine(kind))
     made = engine(kind)
     held, before = set(vars(made)), job.issued()
-    with dsprof.hook.attach(made, out=job.OUT / kind):
+    with dsprof.hook.attach(made, out=job.out() / kind):
         watched = train(made)
         issued = job.since(before)
     return {
@@ -81,6 +82,3 @@ def both_ways(kind: str) -> dict[str, Any]:
 def main() -> None:
     job.start_deepspeed()
     job.finish({kind: both_ways(kind) for kind in sys.argv[2:]})
-
-
-main()

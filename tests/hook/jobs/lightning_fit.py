@@ -36,7 +36,7 @@ def train(strategy: str, *callbacks: Any) -> list[str]:
         accelerator="cpu", strategy=strategy, devices=1 if strategy == "auto" else 2,
         max_steps=STEPS, accumulate_grad_batches=2, callbacks=list(callbacks), logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        default_root_dir=str(job.OUT),
+        default_root_dir=str(job.out()),
     )  # fmt: skip
     trainer.fit(module, DataLoader(data, batch_size=8))
     return [parameter.detach().sum().item().hex() for parameter in module.parameters()]
@@ -45,8 +45,5 @@ def train(strategy: str, *callbacks: Any) -> list[str]:
 def main() -> None:
     strategy = sys.argv[2]
     plain = train(strategy)
-    watched = train(strategy, DsprofCallback(out=job.OUT / "run"))
+    watched = train(strategy, DsprofCallback(out=job.out() / "run"))
     job.finish({"plain": plain, "watched": watched})
-
-
-main()

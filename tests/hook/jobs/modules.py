@@ -54,7 +54,7 @@ def both_ways(kind: str) -> dict[str, Any]:
     net = wide(kind)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     before, held = job.issued(), set(vars(net))
-    with dsprof.hook.attach(net, optimizer=optimizer, out=job.OUT / kind):
+    with dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / kind):
         watched, _ = train(net, optimizer)
         issued = job.since(before)
     left = set(vars(net)) ^ held
@@ -69,7 +69,7 @@ def oracle() -> dict[str, Any]:
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     train(net, optimizer)
     exchanging, alone = [], []
-    with dsprof.hook.attach(net, optimizer=optimizer, out=job.OUT / "oracle"):
+    with dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / "oracle"):
         for _ in range(3):
             exchanging += train(net, optimizer)[1]
             alone += train(net, optimizer, sync=False)[1]
@@ -84,7 +84,7 @@ def reducers_own() -> list[float]:
     net: Any = wide("ddp")
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     said = []
-    with dsprof.hook.attach(net, optimizer=optimizer, out=job.OUT / "reducer"):
+    with dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / "reducer"):
         for step in range(STEPS):
             net(job.batch(step, WIDE)).square().mean().backward()
             optimizer.step()
@@ -106,10 +106,10 @@ def graphs(order: str) -> int:
     net: Any = job.model()
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     if order == "attached first":
-        dsprof.hook.attach(net, optimizer=optimizer, out=job.OUT / "compiled")
+        dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / "compiled")
     compiled = torch.compile(net, fullgraph=True, backend=backend)
     if order == "compiled first":
-        dsprof.hook.attach(compiled, optimizer=optimizer, out=job.OUT / "compiled")
+        dsprof.hook.attach(compiled, optimizer=optimizer, out=job.out() / "compiled")
     for step in range(2):
         compiled(job.batch(step)).square().mean().backward()
         optimizer.step()
@@ -124,6 +124,3 @@ def main() -> None:
     orders = ("not at all", "attached first", "compiled first")
     result["graphs"] = {order: graphs(order) for order in orders}
     job.finish(result)
-
-
-main()

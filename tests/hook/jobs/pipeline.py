@@ -47,11 +47,8 @@ def main() -> None:
     plain = train(engine())
     pipe = engine()
     before, held = job.issued(), set(vars(pipe))
-    with dsprof.hook.attach(pipe, out=job.OUT / "pipe"):
+    with dsprof.hook.attach(pipe, out=job.out() / "pipe"):
         watched = train(pipe)
         issued = job.since(before)
     left = {"_INSTRUCTION_MAP", "train_batch", "save_checkpoint"} & (set(vars(pipe)) - held)
     job.finish({"plain": plain, "watched": watched, "issued": issued, "left": sorted(left)})
-
-
-main()

@@ -52,10 +52,7 @@ def main() -> None:
     job.start_deepspeed()
     result: dict[str, Any] = {}
     for stage in range(4):
-        out = job.OUT / f"stage-{stage}"
+        out = job.out() / f"stage-{stage}"
         result[str(stage)] = {str(n): both_ways(stage, n, out) for n in (1, 4)}
         result[str(stage)]["direct"] = direct(stage, out)
     job.finish(result)
-
-
-main()
