@@ -10,6 +10,7 @@ from rich.text import Text
 from dsprof.analysis.breakdown import WITHOUT_FIRST, breakdown_of, engines, main_steps
 from dsprof.events import Class
 from dsprof.text import words
+from dsprof.text.calls import call_section
 from dsprof.text.layout import QUIET, columns, say, section
 from dsprof.text.overview import Overview, overview
 from dsprof.text.table import PartTable
@@ -36,6 +37,7 @@ def summary(run: Run, *, blocks: bool = True) -> Group:
         for section in (
             verdict_section(run.findings, seen, run.meta.get("world_size")),
             _step(run, seen, blocks=blocks),
+            call_section(run) if seen.seconds is None else [],
             reason_section(run.findings),
             other_section(run.findings),
             problem_section(run.problems),
