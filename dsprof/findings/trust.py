@@ -201,7 +201,12 @@ def _collected(facts: Facts) -> tuple[Evidence, ...]:
 _ASIDE = ("last-micro-throughput", "subgroup-bandwidth")
 
 #: Doubts about what a source leaves out; the numbers it gives are right.
-_SILENCES = ("log-level-hides-lines", "zero-stage-unknown", "pipeline-untimed-reduction")
+_SILENCES = (
+    "log-level-hides-lines",
+    "zero-stage-unknown",
+    "pipeline-untimed-reduction",
+    "micro-batches-alone",
+)
 
 
 def untrustworthy_timers(facts: Facts) -> list[Finding] | str:

@@ -18,7 +18,13 @@ from dsprof.errors import DsprofError
 from dsprof.recording.layout import SUFFIX
 from dsprof.run import comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
-from dsprof.run.defects import DEFECTS, long_pauses, phases_exceed_step, timers_contradict
+from dsprof.run.defects import DEFECTS
+from dsprof.run.misfits import (
+    long_pauses,
+    micro_batches_alone,
+    phases_exceed_step,
+    timers_contradict,
+)
 from dsprof.run.partial import partial_timers
 from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
@@ -139,7 +145,8 @@ class Run:
         unread = [*faults(self._own, self._facts), *repetitions(self._facts)]
         odd = timers_contradict(phases.contradictions(self.phases))
         partial = None if self._recorded else partial_timers(self.steps, self.phases)
-        more = filter(None, (late, paused, odd, partial))
+        alone = micro_batches_alone(self.told, self.phases, self.grammar.timers)
+        more = filter(None, (late, paused, odd, partial, alone))
         return table_of([*unread, *self._repaired[1], *more])
 
     @cached_property

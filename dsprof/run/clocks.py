@@ -13,14 +13,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.repairs import Repair, Source, met
+from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.table import Codes, among, keys, known_rank, where, whole
 
 SLACK: Final = np.timedelta64(1, "s")  #: by which a corrected clock may be set back
 OFTEN: Final = 0.05  #: of a process' marks that fall: then none of its times is believed
 _PROCESS: Final = ("segment", "engine", "source", "host", "rank", "pattern")
-
-Outcome = tuple[pd.DataFrame, Repair | None]
 
 
 def clock_runs_backwards(events: pd.DataFrame, _: Source) -> Outcome:

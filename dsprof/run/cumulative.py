@@ -13,14 +13,12 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.run.comm import of_a_table
-from dsprof.run.repairs import Repair, Source, met
+from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.table import Codes, Numbers, among, keys, numbers, of_kind, where
 
 SINCE: Final = "0.18.3"
 CALLS: Final = 5  # of one operation, before its series says anything
 FALLS: Final = 0.02  # of a series that restarts of a process explain
-
-Outcome = tuple[pd.DataFrame, Repair | None]
 
 
 def cumulative_comm_latency(events: pd.DataFrame, source: Source) -> Outcome:

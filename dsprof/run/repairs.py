@@ -1,6 +1,6 @@
 """Known defects of the sources: corrected where they can be, doubted where they cannot.
 
-Each is a pure function of `dsprof.run.defects`. A repair changes numbers and says so; a
+Each is a pure function, named in `dsprof.run.defects`. A repair changes numbers and says so; a
 doubt leaves them and says why they are not to be trusted.
 """
 
@@ -45,7 +45,8 @@ class Source:
     numbered: bool = True  # a step's number is the job's own, not a count of what was printed
 
 
-Defect = Callable[[pd.DataFrame, Source], tuple[pd.DataFrame, Repair | None]]
+Outcome = tuple[pd.DataFrame, Repair | None]
+Defect = Callable[[pd.DataFrame, Source], Outcome]
 
 
 def met(

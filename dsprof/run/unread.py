@@ -12,9 +12,10 @@ from dsprof.events import Kind
 from dsprof.logs.torn import CUT_SHORT
 from dsprof.run.phases import of_finished_steps, words_of
 from dsprof.run.repairs import PLACES, Repair, Source, met
-from dsprof.run.table import among, keys, known_rank, positions, where
+from dsprof.run.table import among, categories, keys, known_rank, positions, where, whole
 
 _LINE: Final = ("segment", "engine", "step", "rank")
+_READ: Final = (*_LINE, "timers", "name")
 
 
 def cut_short(events: pd.DataFrame, _: Source) -> tuple[pd.DataFrame, Repair | None]:
@@ -25,7 +26,8 @@ def cut_short(events: pd.DataFrame, _: Source) -> tuple[pd.DataFrame, Repair | N
         return events, None
     step = keys(known_rank(events), "segment", "engine", "step", "rank")
     told = timed & events["timers"].notna()
-    lost = told & pd.Series(step, events.index).isin(step[events.index.isin(rows.index)])
+    torn = step[events.index.isin(rows.index) & events["step"].notna()]
+    lost = told & events["step"].notna() & np.isin(step, torn)
     text = (
         "these timer lines lost their end (the log was cut there, or another process printed "
         "into them): the timers of their steps are incomplete and were left out"
@@ -40,11 +42,13 @@ def cut_head(events: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, Repair
     if not len(first):
         return events, None
     timed = (events["kind"] == Kind.PHASE) & events["seconds"].notna()
-    rows = where(events, timed & among(events["timers"], source.flavours))
+    rows = where(events[list(_READ)], timed & among(events["timers"], source.flavours))
     if not len(rows):
         return events, None
     rows = of_finished_steps(_in_words(rows, source), events, source.flavours)
     lacking = pd.concat([_lacking(rows, *one) for one in first.itertuples(index=False)])
+    if lacking.empty:
+        return events, None
     lost = timed & (positions(_distinct(lacking, *_LINE), known_rank(events), *_LINE) >= 0)
     text = (
         f"the log begins within this step: timers of it that all later ones have, too "
@@ -66,9 +70,9 @@ def _first_steps(events: pd.DataFrame) -> pd.DataFrame:
 def _in_words(rows: pd.DataFrame, source: Source) -> pd.DataFrame:
     """Timers under the one name of all their spellings, without those that say nothing."""
     words, which = words_of(rows, source.flavours)
-    names = np.array([word.name for word in words], dtype=object)[which]
+    names = categories(which, [word.name for word in words])
     kept = np.array([not word.dropped for word in words], bool)[which]
-    return known_rank(rows)[[*_LINE, "timers"]].assign(name=names)[kept]
+    return where(known_rank(rows)[[*_LINE, "timers"]].assign(name=names), kept)
 
 
 def _lacking(rows: pd.DataFrame, segment: int, engine: int, step: int) -> pd.DataFrame:
@@ -76,15 +80,16 @@ def _lacking(rows: pd.DataFrame, segment: int, engine: int, step: int) -> pd.Dat
 
     Where no later one is whole: that stand behind it, of a step that is not.
     """
-    rows = rows[(rows["segment"] == segment) & (rows["engine"] == engine)]
-    later = rows[(rows["step"] > step).fillna(value=False)]
-    later = later if len(later) else rows[rows["step"].isna()].assign(step=step + 1)
-    one = ["rank", "name"]
-    held = pd.MultiIndex.from_frame(rows.loc[rows["step"].eq(step).fillna(value=False), one])
-    steps = later.groupby("rank")["step"].nunique()
-    later = later[later["rank"].isin(held.unique("rank"))]
-    later = _distinct(later[~pd.MultiIndex.from_frame(later[one]).isin(held)], *one, "step")
-    times = later.groupby(one)["step"].size()
+    rows = where(rows, (rows["segment"] == segment) & (rows["engine"] == engine))
+    at, one = whole(rows["step"]), ["rank", "name"]
+    behind = at > step if (at > step).any() else at < 0
+    told, whose = keys(rows, *one), whole(rows["rank"])
+    lacked = behind & np.isin(whose, whose[at == step]) & ~np.isin(told, told[at == step])
+    if not lacked.any():
+        return rows[one].iloc[:0].assign(segment=segment, engine=engine, step=step)
+    rows = rows.assign(step=np.where(at < 0, step + 1, at)).astype({"name": "str"})
+    steps = where(rows, behind).groupby("rank")["step"].nunique()
+    times = _distinct(where(rows, lacked), *one, "step").groupby(one)["step"].size()
     always = times[times == steps.reindex(times.index, level="rank")].reset_index()
     return always.assign(segment=segment, engine=engine, step=step)
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.run.phases import phases
-from dsprof.run.repairs import Repair, Source, met
+from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.table import among, numbers, of_kind, positions, where
 from dsprof.units import format_seconds
 
@@ -23,8 +23,6 @@ TOLERATED: Final = 1.05  #: of a step, which its timers may take by rounding
 
 #: Lines that the engine prints when it is made.
 _BORN: Final = ("deepspeed.config", "deepspeed_pipeline.stage", "deepspeed_pipeline.micro_batches")
-
-Outcome = tuple[pd.DataFrame, Repair | None]
 
 
 def lone_print(events: pd.DataFrame, source: Source) -> Outcome:

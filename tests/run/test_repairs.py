@@ -213,6 +213,13 @@ def test_iteration_times_a_thousand_times_the_clock_are_divided() -> None:
     assert names(run) == ["pipeline-1000x"]
 
 
+def test_a_rate_of_one_digit_says_no_more_a_thousand_times_as_large() -> None:
+    lines = [*pipeline_line(10, 500.0, 0.001, 0), *pipeline_line(20, 500.0, 0.001, 5)]
+    run = run_of(*lines, lines=("logging.py:69",))
+    assert names(run) == ["pipeline-1000x"]
+    assert run.steps["samples_per_second"].isna().all()
+
+
 def test_iteration_times_that_fit_the_clock_stay() -> None:
     lines = [*pipeline_line(10, 0.5, 128.0, 0), *pipeline_line(20, 0.5, 128.0, 5)]
     run = run_of(*lines, lines=("logging.py:69",))

@@ -1,0 +1,124 @@
+"""What a source leaves out or measures otherwise than it seems: doubts, but for one repair."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.run.phases import CLOSING
+from dsprof.run.repairs import Outcome, Source, met
+from dsprof.run.table import among, keys, known_rank, of_kind, where
+from dsprof.run.zero import ENGINE_TIMERS
+
+
+def last_micro_throughput(events: pd.DataFrame, source: Source) -> Outcome:
+    """Up to 0.7.7 the current rate is that of the last micro-batch, which also steps."""
+    if source.config.get("gradient_accumulation_steps", 1) == 1:
+        return events, None
+    rows = events[
+        (events["pattern"] == "deepspeed.throughput_07") & (events["name"] == "samples_per_second")
+    ]
+    text = "the current rate is that of the step's last micro-batch, not of the step"
+    return events, met("last-micro-throughput", "doubt", text, rows)
+
+
+def memory_breakdown(events: pd.DataFrame, _: Source) -> Outcome:
+    """see_memory_usage collects garbage on rank 0 inside the backward timers."""
+    looks = events[(events["pattern"] == "deepspeed_memory.see_memory") & events["step"].notna()]
+    looks = looks[looks["name"] == "max_allocated"]
+    if (
+        not len(looks)
+        or looks.groupby(keys(looks, "segment", "engine", "step")).size().median() < 4
+    ):
+        return events, None  # it looks before and after forward, backward and step
+    names = ("backward", "backward_allreduce")
+    rows = events[(events["kind"] == Kind.PHASE) & events["name"].isin(names)]
+    text = (
+        "memory_breakdown collects garbage inside the backward timers: backward and its "
+        "all-reduce are longer than without it"
+    )
+    return events, met("memory-breakdown-inflates-backward", "doubt", text, rows)
+
+
+def reduce_scatter_n_times(events: pd.DataFrame, _: Source) -> Outcome:
+    """DeepSpeed multiplies by n a size that is the whole input already."""
+    rows = _logged_comm(events)
+    rows = rows[rows["name"].astype("str").str.startswith("reduce_scatter").fillna(False)]
+    text = (
+        "DeepSpeed's bandwidths of reduce_scatter are n times too high; they were computed "
+        "anew from size and time"
+    )
+    return events, met("reduce-scatter-n-times", "repair", text, rows)
+
+
+def subgroup_bandwidth(events: pd.DataFrame, source: Source) -> Outcome:
+    """The logger takes n to be all ranks, also for an op of a smaller group."""
+    split = ("tensor_parallel_size", "pipeline_parallel_size", "expert_parallel_size")
+    if not any(source.config.get(name, 1) > 1 for name in split):
+        return events, None
+    text = (
+        "groups smaller than the world communicate too, and their lines do not name their "
+        "size: bus bandwidths assume all ranks"
+    )
+    return events, met("subgroup-bandwidth", "doubt", text, _logged_comm(events))
+
+
+def _logged_comm(events: pd.DataFrame) -> pd.DataFrame:
+    rows = of_kind(events, Kind.COMM)
+    return rows[rows["pattern"].notna()]
+
+
+def hidden_lines(events: pd.DataFrame, source: Source) -> Outcome:
+    """From 0.17.6 on INFO lines are hidden, from 0.15.2 on steps_per_print is unset."""
+    marks = among(events["name"], CLOSING) & events["step"].notna()
+    if not source.version.maybe("0.15.2") or marks.any():
+        return events, None
+    timed = where(events, among(events["kind"], [Kind.PHASE]) & _of_engine(events))
+    if not len(timed):
+        return events, None
+    text = (
+        "learning rate, skipped steps and throughput are unknown: DeepSpeed prints them only "
+        'with steps_per_print set (0.15.2 and later) and log_level "info" (0.17.6 and later)'
+    )
+    return events, met("log-level-hides-lines", "doubt", text, timed.head(1))
+
+
+def zero_stage_unknown(events: pd.DataFrame, source: Source) -> Outcome:
+    """ZeRO 0 and 3 print the same forward and backward, of different content."""
+    if source.mixture is None or 3 not in source.zero.stages or source.zero.stage == 3:
+        return events, None
+    rows = where(events[["source", "line"]], _of_engine(events))
+    return events, met("zero-stage-unknown", "doubt", source.mixture.why, rows)
+
+
+def _of_engine(events: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    return among(events["timers"], ENGINE_TIMERS)
+
+
+def pipeline_reduction(events: pd.DataFrame, source: Source) -> Outcome:
+    """PipelineEngine has no timer around its gradients' all-reduce."""
+    if source.config.get("data_parallel_size", 1) == 1:
+        return events, None
+    rows = events[events["timers"] == "pipeline-p2p"]
+    text = (
+        "the pipeline engine does not time the reduction of gradients: what no timer of the "
+        "step explains is taken for it"
+    )
+    return events, met("pipeline-untimed-reduction", "doubt", text, rows)
+
+
+def host_time_on_gpu(events: pd.DataFrame, _: Source) -> Outcome:
+    """Recordings that began before their process used its GPU have the host's time alone."""
+    told = known_rank(of_kind(events, Kind.CONFIG))
+    host = told[(told["name"] == "phases_on") & (told["text"] == "host")]
+    users = told.loc[told["name"] == "gpu", ["segment", "rank"]].drop_duplicates()
+    late = host[
+        host.set_index(["segment", "rank"]).index.isin(users.to_records(index=False).tolist())
+    ]
+    text = (
+        "recording began before the process used its GPU: phases are the time in which the host "
+        "put work on the GPU, not the GPU's own"
+    )
+    return events, met("host-time-on-gpu", "doubt", text, late)

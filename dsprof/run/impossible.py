@@ -1,0 +1,65 @@
+"""Numbers that measure nothing: no clock reads them, no step was taken, no line could mean them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.run.repairs import Outcome, Source, met
+from dsprof.run.step_timers import are_timer_lines, without_seconds
+
+#: Seconds; no phase, call or step of a training takes longer (a year has 31.6e6).
+LONGEST: Final = 1e8
+
+RATES: Final = (
+    "samples_per_second", "samples_per_second_mean", "tokens_per_second",
+    "tokens_per_second_gpu", "tflops", "mfu",
+)  # fmt: skip
+FASTEST: Final = 1e18  #: of anything, per second
+
+
+def impossible_seconds(events: pd.DataFrame, _: Source) -> Outcome:
+    """Durations that no clock reads: nan, infinite, below zero, or of years.
+
+    The other timers of such a line would pass for a whole step: they go too.
+    """
+    odd = ~events["seconds"].between(0.0, LONGEST)
+    timers = are_timer_lines(events)
+    spoilt = odd & (events["seconds"].notna() | timers)
+    if not spoilt.any():
+        return events, None
+    lines = events.loc[odd & timers, "record"]
+    wrong = events[(odd & events["seconds"].notna()) | (timers & events["record"].isin(lines))]
+    text = (
+        "durations that are nan, negative, infinite or of years measure nothing; they and the "
+        "timers beside them were dropped"
+    )
+    return without_seconds(events, wrong), met("impossible-seconds", "repair", text, wrong)
+
+
+def initial_step_zero(events: pd.DataFrame, _: Source) -> Outcome:
+    """Every version prints `step=0` once when the engine is made: no step was taken."""
+    rows = events["step"] == 0
+    text = "the line with step=0 is printed when the engine is made and is no training step"
+    fixed = events.assign(step=events["step"].mask(rows))
+    return (
+        (fixed, met("initial-step-zero", "repair", text, events[rows]))
+        if rows.any()
+        else (events, None)
+    )
+
+
+def impossible_rates(events: pd.DataFrame, _: Source) -> Outcome:
+    """Rates, and times of whole steps, that are zero, negative or infinite."""
+    metrics = events["kind"] == Kind.METRIC
+    rates = metrics & events["name"].isin(RATES) & events["value"].notna()
+    odd = rates & ~events["value"].between(0.0, FASTEST, inclusive="right")
+    still = metrics & (events["name"] == "step_seconds") & (events["seconds"] == 0)
+    text = "rates and step times that are zero, negative or infinite measure nothing: dropped"
+    found = met("impossible-rates", "repair", text, events[odd | still])
+    if found is None:
+        return events, None
+    fixed = events.assign(value=events["value"].mask(odd), seconds=events["seconds"].mask(still))
+    return fixed, found

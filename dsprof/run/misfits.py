@@ -1,0 +1,73 @@
+"""What only the views of a run show of its sources: sums that do not fit, pauses, lone timers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.run.phases import Flavour, phases
+from dsprof.run.repairs import Repair, met
+from dsprof.run.table import among, where
+from dsprof.units import format_seconds
+
+#: Timers of a micro-batch that are named, longest first.
+NAMED: Final = 3
+
+
+def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
+    """`steps`: those whose timers and logged calls sum to clearly more than the step.
+
+    Maxima over the ranks, as Megatron prints them, do so by nature.
+    """
+    if (events["pattern"] == "megatron.timers_minmax").any():
+        return None
+    text = (
+        "the timers and logged calls of these steps sum to more than the step: one of the two is "
+        "wrong, and the seconds per class were scaled down to the step"
+    )
+    return met("phases-exceed-step", "doubt", text, steps)
+
+
+def timers_contradict(found: pd.DataFrame) -> Repair | None:
+    """`found`: as `dsprof.run.phases.contradictions` gives them."""
+    if not len(found):
+        return None
+    named = (found["raw"].astype("str") + " is shorter than " + found["inside"]).unique()
+    text = (
+        f"timers contradict each other: {'; '.join(named[:3])} inside it, and where the time of "
+        "these steps went is unknown"
+    )
+    return met("timers-contradict", "doubt", text, found)
+
+
+def long_pauses(steps: pd.DataFrame) -> Repair | None:
+    """`steps`: those before which a launch that only the clock times printed nothing for long."""
+    text = (
+        "before these lines the job printed nothing for more than half an hour, many times what "
+        "is usual: a pause (suspended, waiting, a long evaluation), left out of step times"
+    )
+    return met("pause", "repair", text, steps)
+
+
+def micro_batches_alone(
+    events: pd.DataFrame, found: pd.DataFrame, flavours: Mapping[str, Flavour]
+) -> Repair | None:
+    """`found`: the phases of `events`. If there are none, what its micro-batches take is told."""
+    micro = [name for name, flavour in flavours.items() if flavour.sums == "micro"]
+    timed = among(events["kind"], [Kind.PHASE]) & among(events["timers"], micro)
+    rows = where(events, timed & events["seconds"].notna())
+    if len(found) or not len(rows):
+        return None
+    each = phases(rows.assign(step=rows["record"] + 1, steps=1), flavours, accumulation=1)
+    parts = each.groupby("name", observed=True)["self_seconds"].mean().nlargest(NAMED)
+    total = each.groupby("step")["self_seconds"].sum()
+    said = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items())
+    text = (
+        "these timers are of single micro-batches, and no line tells where a step of theirs ends: "
+        f"nothing is said of steps. One takes {format_seconds(float(total.mean()))} (mean of "
+        f"{len(total):,}), most of it {said}"
+    )
+    return met("micro-batches-alone", "doubt", text, rows)

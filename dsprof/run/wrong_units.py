@@ -1,0 +1,150 @@
+"""Times and rates of whole steps that are printed in a wrong unit or of a wrong number of steps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.recording.table import FLAVOUR
+from dsprof.run.repairs import Outcome, Source, met
+from dsprof.run.table import among, numbers, of_kind, where
+
+STEP: Final = ["segment", "engine", "step"]
+
+#: Steps that time stamps must lie apart.
+ENOUGH: Final = 5
+
+#: Samples/s, printed with three decimals: of less no two digits are known.
+TELLING: Final = 0.01
+
+#: What milliseconds taken for seconds come to, beside what the clock shows of a step: its own
+#: time, or the longest of its timers.
+THOUSANDFOLD: Final = {True: (300.0, 3000.0), False: (100.0, 3000.0)}
+STATED: Final = "stated"
+AGREES: Final = 3.0  #: times the clock's step, that others may come to
+
+
+def pipeline_1000x(events: pd.DataFrame, source: Source) -> Outcome:
+    """0.6.2 and 0.6.3 took milliseconds for seconds: `iter time` x 1000, `samples/sec` / 1000."""
+    times = _pipeline_marks(events, "step_seconds")
+    if not len(times) or not source.version.maybe("0.6.2", "0.6.3"):
+        return events, None
+    sure = source.version.surely("0.6.2", "0.6.3")
+    if not (sure or _a_thousand_fold(events, times) or _beyond_timers(events, times)):
+        return events, None
+    rates = _pipeline_marks(events, "samples_per_second")
+    right = (rates["value"] * 1000).where(rates["value"] >= TELLING)
+    fixed = events.assign(
+        seconds=events["seconds"].mask(events.index.isin(times.index), events["seconds"] / 1000),
+        value=events["value"].mask(events.index.isin(rates.index), right.reindex(events.index)),
+    )
+    text = (
+        "iter time was printed 1000 times too long, samples/sec 1000 times too low (0.6.2, 0.6.3)"
+    )
+    return fixed, met("pipeline-1000x", "repair", text, times)
+
+
+def _a_thousand_fold(events: pd.DataFrame, times: pd.DataFrame) -> bool:
+    """The clock says that steps take about a thousandth of what their line says.
+
+    The line itself is printed without a time: that of the line before it is taken.
+    """
+    at = events["at"].groupby([events["source"], events["segment"]], observed=True).ffill()
+    passed = times["step"].diff().astype("float64")
+    real = at[times.index].diff().dt.total_seconds() / passed.where(passed > 0)
+    ratio = (times["seconds"] / real.where(real > 0)).median()
+    return bool(300 < ratio < 3000)
+
+
+def _beyond_timers(events: pd.DataFrame, times: pd.DataFrame) -> bool:
+    """Steps take hundreds of times as long as the longest of their timers."""
+    timers = events[(events["kind"] == Kind.PHASE) & events["step"].isin(times["step"].dropna())]
+    timers = timers[timers["timers"].astype("str").str.startswith("pipeline").fillna(False)]
+    longest = (timers["seconds"] / numbers(timers["steps"])).groupby(timers["step"]).max()
+    ratio = (times.set_index("step")["seconds"] / longest[longest > 0]).median()
+    return bool(ratio > 300)
+
+
+def beyond_the_clock(events: pd.DataFrame, _: Source) -> Outcome:
+    """Seconds a thousand times as many as the clock shows are milliseconds, if others of the
+    source agree with the clock; if none does, either may be wrong."""
+    rows = _times_of_steps(events)
+    by_clock = _step_by_clock(events)
+    if not len(rows) or by_clock.isna().all():
+        return events, None
+    times = rows["each"] / by_clock.reindex(rows["segment"]).to_numpy()
+    longest = times.groupby([rows[name] for name in [*STEP, "what"]]).max()
+    usual = longest.groupby("what").median().dropna()
+    wrong = usual[[_in_milliseconds(str(what), usual[what]) for what in usual.index]]
+    spoilt = rows[rows["what"].isin(wrong.index)]
+    if usual.drop(wrong.index).between(0.0, AGREES, inclusive="right").any():
+        text = (
+            "times that are a thousand times as long as time stamps and the other lines show are "
+            "milliseconds printed as seconds: divided by 1000"
+        )
+        right = events["seconds"].mask(events.index.isin(spoilt.index), events["seconds"] / 1000)
+        found = met("milliseconds-as-seconds", "repair", text, spoilt)
+        return (events.assign(seconds=right) if found else events), found
+    text = (
+        "times are hundreds of times as long as the time stamps of these lines lie apart: one of "
+        "the two is wrong"
+    )
+    return events, met("times-beyond-clock", "doubt", text, spoilt)
+
+
+def _times_of_steps(events: pd.DataFrame) -> pd.DataFrame:
+    """Times that lines state of steps and timers of logs: `each`, of one step, and `what` it is."""
+    stated = among(events["kind"], [Kind.METRIC]) & among(events["name"], ["step_seconds"])
+    timers = among(events["kind"], [Kind.PHASE]) & ~among(events["timers"], [FLAVOUR])
+    told = events["seconds"].notna() & events["step"].notna()
+    rows = where(events, told & (stated | timers))
+    sums = numbers(rows["steps"])
+    phase = among(rows["kind"], [Kind.PHASE])
+    each = numbers(rows["seconds"]) / np.where(phase & (sums > 0), sums, 1.0)
+    flavour = rows["timers"].astype("str").where(phase, STATED)
+    return rows[[*STEP, "source", "line"]].assign(each=each, what=flavour.fillna(""))
+
+
+def _in_milliseconds(what: str, times: float) -> bool:
+    low, high = THOUSANDFOLD[what == STATED]
+    return low < times < high
+
+
+def _step_by_clock(events: pd.DataFrame) -> pd.Series[float]:
+    """Segment → seconds of one step, by the first and the last time stamp of its marks."""
+    marks = of_kind(events, Kind.METRIC)
+    marks = marks[marks["step"].notna() & marks["at"].notna()]
+    ends = marks.groupby("segment").agg(
+        begin=("at", "min"), end=("at", "max"), first=("step", "min"), last=("step", "max")
+    )
+    passed = (ends["last"] - ends["first"]).astype("float64")
+    seconds = (ends["end"] - ends["begin"]).dt.total_seconds()
+    return seconds.where(seconds > 0) / passed.where(passed >= ENOUGH)
+
+
+def throughput_per_print(events: pd.DataFrame, source: Source) -> Outcome:
+    """0.3.0 divided the pipeline's samples/sec by steps_per_print."""
+    batch = source.config.get("train_batch_size")
+    rates = _pipeline_marks(events, "samples_per_second")
+    if not batch or not len(rates) or not source.version.maybe("0.3.0", "0.3.0"):
+        return events, None
+    times = _pipeline_marks(events, "step_seconds").drop_duplicates("record").set_index("record")
+    seconds = rates["record"].map(times["seconds"])
+    too_low = batch / (rates["value"] * seconds)
+    window = numbers(rates["steps"])
+    wrong = rates[(window > 1) & (np.abs(too_low / window - 1) < 0.02)]
+    fixed = events["value"].mask(
+        events.index.isin(wrong.index), batch / seconds.reindex(events.index)
+    )
+    text = "samples/sec was divided by steps_per_print once too often (0.3.0)"
+    return events.assign(value=fixed), met("throughput-steps-per-print", "repair", text, wrong)
+
+
+def _pipeline_marks(events: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Marks of the engine's own `steps: ... iter time (s)` line."""
+    rows = events[(events["name"] == name) & (events["kind"] == Kind.METRIC)]
+    pattern = rows["pattern"].astype("str").fillna("")
+    return rows[pattern.str.startswith("deepspeed") & pattern.str.contains("pipe")]

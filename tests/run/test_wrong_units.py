@@ -1,0 +1,78 @@
+"""Milliseconds printed as seconds are known by the clock and a second witness, else doubted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dsprof.run import Run, from_events
+from tests.run.run_rows import events, grammar_with, metric, timers
+
+START = pd.Timestamp("2024-05-01")
+
+
+def run_of(*rows: dict[str, Any]) -> Run:
+    stage = {"kind": "config", "name": "zero_stage", "value": 1}
+    return from_events(events([stage, *rows]), grammar=grammar_with())
+
+
+def marks(wall: float, stated: float | None = None, *, count: int = 8) -> list[dict[str, Any]]:
+    """Steps of `wall` seconds by the clock, of `stated` seconds by their lines."""
+    rows = []
+    for step in range(1, count + 1):
+        at = START + pd.Timedelta(seconds=step * wall)
+        rows.append(metric("lr", step, 0.1, at=at))
+        rows += [] if stated is None else [metric("step_seconds", step, stated, at=at)]
+    return rows
+
+
+def engine(forward: float, *, count: int = 8) -> list[dict[str, Any]]:
+    return [
+        row
+        for step in range(1, count + 1)
+        for row in timers("zero", step, forward=forward, backward=2 * forward, step=forward / 4)
+    ]
+
+
+def names(run: Run) -> list[str]:
+    return run.repairs["name"].tolist()
+
+
+def test_a_stated_time_that_the_clock_and_the_timers_refute_is_in_milliseconds() -> None:
+    run = run_of(*marks(5.8, 5800.0), *engine(1.5))
+    assert names(run) == ["milliseconds-as-seconds"]
+    assert run.steps["seconds"].to_list() == pytest.approx([5.8] * 8)
+
+
+def test_timers_that_the_clock_and_a_stated_time_refute_are_in_milliseconds() -> None:
+    run = run_of(*marks(5.8, 5.8), *engine(1500.0))
+    assert names(run) == ["milliseconds-as-seconds"]
+    assert run.phases.groupby("name")["seconds"].max()["forward"] == pytest.approx(1.5)
+    assert run.steps["optimizer"].to_list() == pytest.approx([0.375] * 8)
+
+
+def test_where_nothing_agrees_with_the_clock_neither_is_believed() -> None:
+    run = run_of(*marks(5.8), *engine(1500.0))
+    assert names(run) == ["times-beyond-clock"]
+    assert run.repairs["kind"].item() == "doubt"
+    assert run.steps["seconds"].to_list() == pytest.approx([4875.0] * 8)
+
+
+@pytest.mark.parametrize(
+    ("wall", "stated", "forward"),
+    [
+        pytest.param(5.8, 5.7, 1.5, id="all-agree"),
+        pytest.param(5800.0, 5.8, 1.5, id="long-pauses-between-steps"),
+        pytest.param(5.8, 58.0, 1.5, id="ten-times"),
+    ],
+)
+def test_other_differences_are_no_unit(wall: float, stated: float, forward: float) -> None:
+    run = run_of(*marks(wall, stated), *engine(forward))
+    assert "milliseconds-as-seconds" not in names(run)
+    assert "times-beyond-clock" not in names(run)
+
+
+def test_time_stamps_that_are_close_by_chance_prove_nothing() -> None:
+    assert names(run_of(*marks(0.001, 1.0, count=4), *engine(0.25, count=4))) == []
