@@ -14,7 +14,7 @@ from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among_at, step_lines
 from dsprof.page.validations import slowed
-from dsprof.text.spread import spread
+from dsprof.text.spread import spread, timed_singly
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _lead(steps: pd.DataFrame, noun: str, lines: Lines) -> list[str | Cell]:
     main = averaged_steps(steps)
     if main.empty:
         return [f"The source tells no {noun} times."]
-    told = spread(main["seconds"], _of(steps, main, noun))
+    told = spread(timed_singly(main), _of(steps, main, noun))
     said = [
         part if isinstance(part, str) else Cell(part.text, among=lines(main.iloc[part.rows]))
         for part in told

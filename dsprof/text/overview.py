@@ -16,7 +16,7 @@ from dsprof.analysis.breakdown import (
 )
 from dsprof.findings.numerics import told_skips
 from dsprof.text.parts import Part, Phase, parts_of
-from dsprof.text.spread import percentile, spread
+from dsprof.text.spread import percentile, spread, timed_singly
 from dsprof.text.stated import Bar, Training, bar, training
 from dsprof.text.words import number
 
@@ -64,7 +64,7 @@ def overview(run: Run) -> Overview:
     main = told_alike(main_steps(steps))
     rates = _rated(steps, main)
     mean = breakdown_of(main, run.phases)
-    seconds = main["seconds"]
+    seconds = timed_singly(main)
     told = spread(seconds, "" if len(main) == len(steps) else f" of the {len(main):,} averaged")
     return Overview(
         rows=len(steps),

@@ -40,6 +40,12 @@ def spread(seconds: pd.Series[Any], of: str = "") -> list[str | Mark]:
     return ["median ", middle, f", {part} between ", low, " and ", high]
 
 
+def timed_singly(steps: pd.DataFrame) -> pd.Series[Any]:
+    """Seconds of the steps of which each has a time of its own: where time stamps tell their mean
+    alone, none has."""
+    return steps.loc[~steps["smoothed"], "seconds"]
+
+
 def percentile(seconds: pd.Series[Any], percent: int) -> float | None:
     """What so many percent of the steps do not exceed; None of too few to say."""
     return float(seconds.iloc[_nearest(seconds, percent)].mean()) if len(seconds) >= MANY else None

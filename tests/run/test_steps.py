@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dsprof.run import Run, from_events
 from dsprof.run.bound import bound_of
 from dsprof.run.steps import CLASSES, whole_steps
+from dsprof.text.overview import overview
 from tests.run.run_rows import events, grammar_with, metric, timers
 
 ENGINE: dict[str, Any] = {
@@ -479,6 +480,8 @@ def test_stamps_that_are_fine_beside_a_step_time_each_one() -> None:
     assert steps.loc[stalled, "seconds"].to_list() == pytest.approx([4.82] * 5)
     assert steps.loc[~stalled, "seconds"].to_list() == pytest.approx([0.82] * 24)
     assert not run.steps["smoothed"].any()
+    seen = overview(run)
+    assert (seen.median, seen.p95) == (pytest.approx(0.82), pytest.approx(4.82))
 
 
 @pytest.mark.parametrize(
@@ -489,8 +492,11 @@ def test_stamps_that_are_fine_beside_a_step_time_each_one() -> None:
     ],
 )
 def test_stamps_that_time_no_single_step_tell_their_mean_and_say_so(ends: list[float]) -> None:
-    steps = timed_at(ends).steps
+    run = timed_at(ends)
+    steps = run.steps
     assert steps["smoothed"].all()
+    seen = overview(run)
+    assert (seen.median, seen.p95, seen.spread) == (None, None, "")
     assert whole_steps(steps)["seconds"].mean() == pytest.approx(1.3, rel=0.05)
 
 
