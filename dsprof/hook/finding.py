@@ -59,7 +59,7 @@ class Search:
 
     def _torch(self, torch: ModuleType) -> None:
         """Models under DDP; and each optimizer's first step, to find the model it trains."""
-        made = self.guard(self._models.add)
+        made, compiled = self.guard(self._models.add), self.guard(self._compiled)
 
         def around(raw: Call) -> Call:
             def initialise(model: Any, *args: Any, **kwargs: Any) -> None:
@@ -68,7 +68,16 @@ class Search:
 
             return initialise
 
+        def compiling(raw: Call) -> Call:
+            def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+                faster = raw(model, *args, **kwargs)
+                compiled(model, faster)
+                return faster
+
+            return compile_
+
         self.patches.of_class(torch.nn.parallel.DistributedDataParallel, "__init__", around)
+        self.patches.method(torch, "compile", compiling)
         optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides its name
         hook = optimizers.register_optimizer_step_post_hook(self.guard(self._stepped))
         self.patches.undo_with(hook.remove)
@@ -88,6 +97,12 @@ class Search:
 
         if hasattr(fsdp, "fully_shard"):
             self.patches.method(fsdp, "fully_shard", around)
+
+    def _compiled(self, model: Any, faster: Any) -> None:
+        """What a model is compiled to runs in its place."""
+        if hasattr(faster, "_orig_mod") and model in self._models:
+            self._models.discard(model)
+            self._models.add(faster)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         """The largest model that holds what this optimizer trains is recorded from here on."""

@@ -7,7 +7,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from dsprof.hook.parts import Parts
-from dsprof.hook.patches import Patches
+from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame
 
@@ -15,28 +15,38 @@ from dsprof.hook.spans import Frame
 def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: Patches) -> None:
     """Record `model`, trained by `optimizer`, whose next step has the number `step`."""
     parts = Parts(recorder, patches, step, scaled=False)
-    names = {kind.__name__ for kind in type(model).__mro__}
+    inner = getattr(model, "_orig_mod", model)  # of one that is compiled
+    names = {kind.__name__ for kind in type(inner).__mro__}
     if "DistributedDataParallel" in names:
-        reducer = Reducer(model, parts)
-        parts.forward(model, then=reducer.watch)
+        parts.forward(model, _entry(model), then=Reducer(inner, parts).watch)
     elif "LightningModule" in names:  # not wrapped: Lightning calls no forward, but this
         parts.forward(model.trainer.strategy, "training_step")
     else:
-        # FSDP2 gathers parameters in hooks, which run around `forward` and inside this.
-        parts.forward(model, "_call_impl" if "FSDPModule" in names else "forward")
-    _time_backward(parts)
+        parts.forward(model, _entry(model))
+    _time_others(parts)
     parts.optimizer(optimizer, "step")
     _close_after(optimizer, parts)
 
 
-def _time_backward(parts: Parts) -> None:
-    """Time `loss.backward()` while the forward that ran last is this model's.
+def _entry(model: Any) -> str:
+    """The method that a call of the model runs, whatever is done around its forward."""
+    if getattr(model, "_compiled_call_impl", None) is not None:
+        return "_compiled_call_impl"  # `model.compile()`
+    # FSDP2 gathers parameters in hooks, which run around `forward` and inside this.
+    sharded = any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__)
+    return "_call_impl" if sharded else "forward"
 
-    The method is the process's, whose patch all models share: handles end in any order.
+
+def _time_others(parts: Parts) -> None:
+    """Time `loss.backward()` while the forward that ran last is this model's, and what the
+    model is compiled to later.
+
+    These are the process's, whose patches all models share: handles end in any order.
     """
     models, track = parts.recorder.models, parts.track
     if not models:
         _patch_backward(parts.recorder)
+        _patch_compile(parts.recorder)
     models[track] = parts
     parts.patches.undo_with(lambda: models.pop(track))
 
@@ -61,6 +71,27 @@ def _patch_backward(recorder: Recorder) -> None:
     recorder.patches.of_class(
         Tensor, "backward", lambda raw: recorder.guard.around(raw, begin, end)
     )
+
+
+def _patch_compile(recorder: Recorder) -> None:
+    import torch
+
+    def timed(given: Any, made: Any) -> Any:
+        for parts in recorder.models.values():
+            made = parts.compiled(given, made)
+        return made
+
+    guarded = recorder.guard(timed)
+
+    def around(raw: Call) -> Call:
+        def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+            made = raw(model, *args, **kwargs)
+            found = guarded(model, made)
+            return made if found is None else found
+
+        return compile_
+
+    recorder.patches.method(torch, "compile", around)
 
 
 def _close_after(optimizer: Any, parts: Parts) -> None:

@@ -75,6 +75,18 @@ class Parts:
 
         wrap = self.patches.method if is_engine else self.patches.method_of_a_model
         wrap(owner, method, around)
+        self._model, self._around = weakref.ref(owner), around
+
+    def compiled(self, given: Any, made: Any) -> Any:
+        """What `torch.compile` made of something: timed where it replaces the model's forward."""
+        model = self._model()
+        if model is None:
+            return made
+        if given is model:
+            self.patches.method_of_a_model(made, "forward", self._around)
+        elif given is vars(model).get("_call_impl") or getattr(given, "__self__", None) is model:
+            return self._around(made)  # `model.compile()`
+        return made
 
     def optimizer(self, optimizer: Any, path: str) -> None:
         """Time an optimizer's step. PyTorch's own have hooks for it, which others may wrap."""

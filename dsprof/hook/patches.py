@@ -97,10 +97,10 @@ def _reduce_without(reference: weakref.ReferenceType[Any], name: str, before: An
         state = made[2] if isinstance(made, tuple) and len(made) > 2 else None
         if not isinstance(state, dict):
             return made
-        state = {key: value for key, value in state.items() if key not in {name, _REDUCE}}
-        if before is not _ABSENT:
-            state[name] = before
-        return (*made[:2], state, *made[3:])
+        kept = {key: value for key, value in state.items() if key not in {name, _REDUCE}}
+        if name in state and before is not _ABSENT:
+            kept[name] = before
+        return (*made[:2], kept, *made[3:])
 
     return reduce
 
