@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.charts.figure import Floats, Whole
 from dsprof.events import Kind
 from dsprof.page.model import Among, Place
-from dsprof.run.table import of_kind, positions
+from dsprof.run.table import of_kind, positions, where
 
 SHOWN: Final = 36  #: lines shown of a mean: the first, the longest and the last, a third each
 _ENDS: Final = SHOWN // 3
@@ -49,8 +49,8 @@ def windows(
     Args:
         lines: the lines that the page carries.
     """
-    rows = of_kind(events, Kind.PHASE)
-    rows = rows[(rows["steps"] > 1).to_numpy(dtype=bool, na_value=False)]
+    several = (events["steps"] > 1).to_numpy(dtype=bool, na_value=False)
+    rows = of_kind(where(events, several), Kind.PHASE)
     carried = {number for numbers in lines.values() for number in numbers}
     rows = rows[rows["line"].isin(carried).to_numpy(dtype=bool)]
     if rows.empty:

@@ -166,8 +166,9 @@ def of_finished_steps(
     closing = [name for name, flavour in flavours.items() if flavour.place == "end"]
     ends = among(events["timers"], closing) | among(events["name"], CLOSING)
     ends &= events["step"].notna().to_numpy()
-    last = where(events[["segment", "engine", "step"]], ends).groupby(["segment", "engine"])
-    table = last["step"].max().reset_index()
+    told = where(events[["segment", "engine", "step"]], ends)
+    told = told.iloc[runs(*(whole(told[name]) for name in told))]
+    table = told.groupby(["segment", "engine"])["step"].max().reset_index()
     place = positions(table, rows, "segment", "engine")
     until = np.append(numbers(table["step"]), np.nan)[place]
     return where(rows, ~(numbers(rows["step"]) > until))
@@ -219,7 +220,7 @@ def _per_step(
         first = np.lexsort((-seconds, timer))[heads]
 
     def total(values: Numbers) -> Numbers:
-        return np.add.reduceat(values[order], heads) if len(heads) else values
+        return np.add.reduceat(values[order], heads) if len(heads) < len(order) else values[order]
 
     calls = np.where(micro, 1.0, numbers(rows["count"]))
     told = np.isfinite(calls)
