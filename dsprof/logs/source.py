@@ -42,6 +42,15 @@ _BINARY: Final = (
 )
 
 
+#: What to do about a source that cannot be read to its end.
+FETCH_AGAIN: Final = "fetch it again, whole"
+#: Bytes that no text has in any encoding but UTF-16 and 32: control characters, without those
+#: that lay out or colour a line, and 0, which crashes leave in logs.
+_CONTROL: Final = bytes({*range(1, 32), 127} - {*b"\a\b\t\n\v\f\r\x1b"})
+_LOOKED_AT: Final = 1 << 16
+_NO_TEXT: Final = 0.02  # of random bytes a tenth are such; own
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One stream of a run and what its name tells."""
@@ -137,7 +146,8 @@ def bytes_of(name: str) -> Iterator[bytes]:
             yield data
     except damages() as error:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
-        raise DsprofError(f"cannot be read beyond byte {count:,}: {reason}", name) from None
+        what = f"cannot be read beyond byte {count:,}: {reason}"
+        raise DsprofError(what, name, FETCH_AGAIN) from None
     finally:
         if name != "-":
             stream.close()
@@ -160,9 +170,25 @@ def open_bytes(name: str) -> BinaryIO:
         raise DsprofError(f"cannot be read: {reason}", name, todo) from None
     if head.startswith(_BINARY):
         stream.close()
-        raise DsprofError("is a binary file, not a log", name, "name the text the job printed")
+        raise no_text(name)
     kind = compression(head)
     return unpacked(stream, kind, name) if kind else stream
+
+
+def no_text(name: str) -> DsprofError:
+    return DsprofError("is a binary file, not a log", name, "name the text the job printed")
+
+
+def is_text(name: str) -> bool:
+    """Whether a source begins as text does; True where it cannot be looked at again."""
+    if name == "-":
+        return True
+    with open_bytes(name) as stream:
+        try:
+            head = stream.read(_LOOKED_AT)
+        except damages():
+            return True
+    return len(head) - len(head.translate(None, _CONTROL)) <= _NO_TEXT * len(head)
 
 
 def _opened(name: str) -> BinaryIO:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from dsprof import grammar as dialects
 from dsprof import units
 from dsprof.errors import DsprofError
+from dsprof.logs.source import FETCH_AGAIN, is_text, no_text
 from dsprof.recording.layout import SUFFIX
 from dsprof.run import comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
@@ -330,8 +331,10 @@ def _nothing_read(
         return DsprofError(
             f"{why} (line {line:,}), and nothing before it is a metric, timer or failure",
             source,
-            "fetch it again, whole",
+            FETCH_AGAIN,
         )
+    if len(paths) == 1 and Path(where).is_file() and not is_text(where):
+        return no_text(where)
     lines = "its only line" if coverage.lines < 2 else f"its {coverage.lines:,} lines"
     if not coverage.metric_lines:
         return DsprofError(

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.logs.source import FETCH_AGAIN
 from dsprof.logs.torn import CUT_SHORT
 from dsprof.run.phases import of_finished_steps, words_of
 from dsprof.run.repairs import PLACES, Repair, Source, met
@@ -103,7 +104,7 @@ def faults(events: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[Repair]:
     """Sources that could not be read, or not to their end."""
     for source, line, why in facts.get("faults", ()):
         rows = int((events["source"] == source).sum())
-        text = f"a source {why}; what it holds behind that is missing here"
+        text = f"a source {why}; what it holds behind that is missing here: {FETCH_AGAIN}"
         yield Repair("not-read", "doubt", text, rows, ((source, line),) if line else ())
 
 

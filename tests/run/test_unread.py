@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,7 @@ def test_a_source_that_could_not_be_read_to_its_end_is_a_doubt(tmp_path: Path) -
     assert row["source"].endswith("worker-2.log.gz")
     assert row["line"] > 1000
     assert "the archive is cut short" in row["text"]
+    assert row["text"].endswith("fetch it again, whole")
     assert set(run.events["source"].dropna().astype(str)) == set(run.meta["sources"])
 
 
@@ -126,6 +128,29 @@ def test_an_archive_that_is_cut_before_its_first_metric_is_said_to_be_cut(tmp_pa
     assert told.value.where == str(path)
     assert "the archive is cut short" in told.value.what
     assert "whole" in told.value.todo
+
+
+def test_an_archive_of_which_nothing_can_be_unpacked_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "run.log.gz"
+    path.write_bytes(gzip.compress(_text(50))[:20])
+    with pytest.raises(DsprofError, match="fetch it again, whole"):
+        load(path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_bytes_that_are_no_text_are_called_binary(tmp_path: Path, *, packed: bool) -> None:
+    noise = random.Random(0).randbytes(100_000)
+    path = tmp_path / "run.log"
+    path.write_bytes(gzip.compress(noise) if packed else noise)
+    with pytest.raises(DsprofError, match="is a binary file, not a log"):
+        load(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "gbk"])
+def test_text_that_says_nothing_is_text_in_any_encoding(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "run.log").write_bytes("\x1b[31m没有 nothing\x1b[0m\r\n".encode(encoding) * 99)
+    with pytest.raises(DsprofError, match="no metric, timer or failure"):
+        load(tmp_path / "run.log")
 
 
 def test_the_terminal_shows_the_doubt(tmp_path: Path) -> None:
