@@ -241,7 +241,10 @@ def _repeated(name: str, values: np.ndarray, times: np.ndarray) -> pa.Array:
 def _known(name: str, values: np.ndarray) -> pa.Array:
     """A column, or its codes if it holds words, of the type that SCHEMA says."""
     values = values.astype(_TYPES[name], copy=False)
-    found = numbers(values, values == (UNKNOWN if name == "at" else -1))
+    missing = values == (UNKNOWN if name == "at" else -1)
+    if pa.types.is_dictionary(SCHEMA.field(name).type):
+        values = np.maximum(values, 0)  # pyarrow looks a null's place up too where it unifies
+    found = numbers(values, missing)
     return found.cast(SCHEMA.field(name).type) if name == "at" else found
 
 

@@ -188,7 +188,10 @@ class Words:
 
     def column(self, codes: Array) -> pa.Array:
         mask = codes < 0
-        indices = pa.array(codes, pa.int32(), mask=mask if mask.any() else None)
+        if mask.any():  # pyarrow looks a null's place up too where it unifies dictionaries
+            indices = pa.array(np.maximum(codes, 0), pa.int32(), mask=mask)
+        else:
+            indices = pa.array(codes, pa.int32())
         return pa.DictionaryArray.from_arrays(indices, pa.array(self.values, pa.string()))
 
 

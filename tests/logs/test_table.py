@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from dsprof import grammar, logs
@@ -58,3 +59,12 @@ def test_a_source_that_grows_keeps_its_records() -> None:
     assert reader.log().events.equals(first)
     reader.feed(_log(9).replace(b"10.00", b"11.00"))
     assert reader.log().events.num_rows == 2 * first.num_rows
+
+
+def test_where_no_word_is_told_stands_a_place_within_the_dictionary(tmp_path: Path) -> None:
+    """pyarrow looks a null's place up too where it unifies dictionaries."""
+    (tmp_path / "run.log").write_bytes(_log(9))
+    events = logs.read([tmp_path]).events
+    for column in (c for c in events.columns if pa.types.is_dictionary(c.type)):
+        for chunk in column.chunks:
+            assert np.frombuffer(chunk.indices.buffers()[1], np.int32)[: len(chunk)].min() == 0

@@ -288,3 +288,15 @@ def test_nothing_recorded_gives_an_empty_table(tmp_path: Path) -> None:
     recordings = Recordings([tmp_path])
     assert recordings.follow().num_rows == 0
     assert recordings.facts() == {"sources": [], "recordings": []}
+
+
+def test_where_no_word_is_told_stands_a_place_within_the_dictionary(tmp_path: Path) -> None:
+    """pyarrow looks a null's place up too where it unifies dictionaries."""
+    writer = Writer.create(tmp_path, header())
+    writer.metric(writer.name("loss"), 1.0, 1)
+    writer.metric(writer.name("lr"), 1.0, 1, text=writer.name("said"))
+    writer.close()
+    texts = read_folder(tmp_path)["text"].chunks
+    assert sum(text.null_count for text in texts)
+    for text in texts:
+        assert np.frombuffer(text.indices.buffers()[1], np.int32)[: len(text)].min() == 0
