@@ -196,11 +196,18 @@ class Timeline {
     const each = Math.max(1, Math.ceil((2 * (to - from)) / POINTS));
     const x = [];
     const y = [];
+    let before = 0;
+    const point = (i, value) => {
+      x.push(this.track.x[i]);
+      y.push(value);
+      customdata.push(whole(this.track.step[i]));
+    };
     for (let a = from; a < to; a += each)
       for (const i of pointsOf(values, broken, a, Math.min(a + each, to))) {
-        x.push(this.track.x[i]);
-        y.push(Number.isFinite(values[i]) ? values[i] / unit : null);
-        customdata.push(whole(this.track.step[i]));
+        const launch = this.track.segment[i];
+        if (x.length && launch !== before) point(i, null); // no line leads from one launch to another
+        point(i, Number.isFinite(values[i]) ? values[i] / unit : null);
+        before = launch;
       }
     return { x, y, customdata, mode: x.length <= 60 ? "lines+markers" : "lines" };
   }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dsprof.charts.figure import Floats, Whole, numbers, ratio, whole_ticks
@@ -99,6 +100,10 @@ class StepAxis:
         )
         return self.x[keys.get_indexer(own)]
 
+    def segment_at(self, x: Floats) -> npt.NDArray[np.int64]:
+        """The launch at places of the axis where steps stand."""
+        return self.steps["segment"].to_numpy(dtype=np.int64)[np.searchsorted(self.x, x)]
+
     @property
     def launches(self) -> int:
         return int(self.steps["segment"].nunique())
@@ -119,9 +124,18 @@ def step_ticks(steps: pd.DataFrame, x: Floats) -> dict[str, Any]:
 
 def launch_lines(steps: pd.DataFrame, x: Floats) -> list[dict[str, Any]]:
     """A line where a new launch begins."""
-    segment = steps["segment"].to_numpy(dtype=float, na_value=0.0)
-    starts = np.flatnonzero(np.diff(segment)) + 1
-    return [launch_line(float((x[at - 1] + x[at]) / 2)) for at in starts]
+    return [launch_line(float((x[at - 1] + x[at]) / 2)) for at in launch_starts(steps["segment"])]
+
+
+def launch_starts(segment: npt.ArrayLike) -> Whole:
+    """Positions at which a new launch begins: no line is drawn from one launch to another."""
+    told = pd.array(segment, dtype="Int64").to_numpy(dtype=np.int64, na_value=0)
+    return np.flatnonzero(np.diff(told)).astype(np.int64) + 1
+
+
+def apart(values: npt.NDArray[Any], starts: Whole, between: Any = None) -> npt.NDArray[Any]:
+    """`values` with a point more before each start: `between`, else the value there."""
+    return np.insert(values, starts, values[starts] if between is None else between)
 
 
 def launch_line(x: float) -> dict[str, Any]:
@@ -141,5 +155,6 @@ def launch_line(x: float) -> dict[str, Any]:
             "xanchor": "left",
             "yanchor": "top",
             "font": {"size": 10, "color": colour("muted")},
+            "padding": 3,
         },
     }

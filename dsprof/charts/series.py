@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.charts.columns import StepAxis, launch_lines, step_ticks
+from dsprof.charts.columns import StepAxis, apart, launch_lines, launch_starts, step_ticks
 from dsprof.charts.figure import Figure, axis, keep, layout, numbers, panel_title
 from dsprof.charts.palette import colour
 
@@ -157,15 +157,17 @@ def _trace(line: Line, nth: int, yaxis: str, shape: str, place: StepAxis) -> dic
     kept = keep(x, y)
     words = [name] if name else []
     told: dict[str, Any] = {}
+    starts = launch_starts(place.segment_at(x[kept]))
+    along = apart(x[kept], starts)
     if place.launches > 1:  # the axis has step numbers twice: a tooltip says which is meant
-        told["customdata"] = _launch_words(place, x[kept])
+        told["customdata"] = _launch_words(place, along)
         words.append("%{customdata}")
     return told | {
         "type": "scatter",
         "mode": "lines+markers" if len(kept) <= 60 else "lines",
         "name": name,
-        "x": numbers(x[kept], 9),
-        "y": numbers(y[kept]),
+        "x": numbers(along, 9),
+        "y": numbers(apart(y[kept], starts, np.nan)),
         "yaxis": yaxis,
         "line": {
             "color": colour("ink" if nth == 0 else "muted"),
@@ -188,7 +190,7 @@ def _readable(values: np.ndarray[Any, Any]) -> str:
 
 def _launch_words(place: StepAxis, x: np.ndarray[Any, Any]) -> list[str]:
     """The step and the launch at some places of the axis."""
-    row = np.searchsorted(place.x, x)
-    step, segment = (place.steps[c].to_numpy()[row] for c in ("step", "segment"))
+    step = place.steps["step"].to_numpy()[np.searchsorted(place.x, x)]
+    segment = place.segment_at(x)
     launch = np.searchsorted(np.unique(place.steps["segment"]), segment) + 1
     return [f"step {n:,} of launch {of}" for n, of in zip(step, launch, strict=True)]

@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.charts.columns import AIRY, Columns, columns, launch_lines, step_axis, step_ticks
+from dsprof.charts.columns import (
+    AIRY,
+    Columns,
+    apart,
+    columns,
+    launch_lines,
+    launch_starts,
+    step_axis,
+    step_ticks,
+)
 from dsprof.charts.figure import (
     Figure,
     Floats,
@@ -213,18 +222,19 @@ def _line(name: str, x: Floats, steps: pd.DataFrame, column: str, yaxis: str) ->
     kept = keep(x, y)
     if f"{column}_broken" in steps:
         kept = _with_gaps(kept, steps[f"{column}_broken"].to_numpy(dtype=bool))
-    step = steps["step"].to_numpy(dtype=np.int64)
+    step = steps["step"].to_numpy(dtype=np.int64)[kept]
+    starts = launch_starts(steps["segment"].iloc[kept])
     role = "ink" if yaxis != "y" and len(kept) <= 400 else "muted"  # a long one is a dense band
     return {
         "type": "scatter",
         "mode": "lines+markers" if len(kept) <= 60 else "lines",
         "name": name,
         "meta": column,
-        "x": numbers(x[kept], 9),
-        "y": numbers(y[kept]),
+        "x": numbers(apart(x[kept], starts), 9),
+        "y": numbers(apart(y[kept], starts, np.nan)),
         "yaxis": yaxis,
         "connectgaps": False,
-        "customdata": [f"{n:,}" for n in step[kept]],
+        "customdata": [f"{n:,}" for n in apart(step, starts)],
         "line": {"color": colour(role), "width": 1.4 if len(kept) <= 400 else 0.7},
         "marker": {"size": 4, "color": colour(role)},
         "hovertemplate": "%{y:,.5~r}<extra>" + name + ", step %{customdata}</extra>",

@@ -245,9 +245,10 @@ def test_launches_stand_behind_each_other_in_series() -> None:
     figure = over_steps(memory, {"allocated": ("allocated, GiB", float(1 << 30))})
     assert figure
     (line,) = figure["data"]
-    assert line["x"] == sorted(set(line["x"]))
-    assert line["y"] == [1, 2, 3, 4, 10, 11, 12, 13]
-    assert line["customdata"][4] == "step 1 of launch 2"
+    assert line["x"] == sorted(line["x"])
+    assert len(set(line["x"])) == 8
+    assert line["y"] == [1, 2, 3, 4, None, 10, 11, 12, 13]  # no line from launch to launch
+    assert line["customdata"][5] == "step 1 of launch 2"
     assert len(figure["layout"]["shapes"]) == 1
     assert figure["layout"]["xaxis"]["ticktext"][-1] == "4"
 

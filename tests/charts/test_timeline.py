@@ -88,6 +88,16 @@ def test_steps_of_a_second_launch_stand_behind_those_of_the_first() -> None:
     assert figure["layout"]["xaxis"]["ticktext"][-1] == "10"
 
 
+def test_no_line_is_drawn_from_one_launch_to_another() -> None:
+    steps = made(10).steps
+    again = pd.concat([steps, steps.assign(segment=1)], ignore_index=True)
+    figure = timeline(again)
+    assert figure
+    loss = next(t for t in figure["data"] if t["meta"] == "loss")
+    assert [n for n, y in enumerate(loss["y"]) if y is None] == [10]
+    assert len(loss["x"]) == len(loss["y"]) == len(loss["customdata"]) == 21
+
+
 @pytest.mark.parametrize("steps", [1, 2, 59, 61, COLUMNS, COLUMNS + 1])
 def test_plotly_accepts_the_figure_of_any_number_of_steps(steps: int) -> None:
     go.Figure(timeline(made(steps).steps))

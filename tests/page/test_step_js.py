@@ -22,6 +22,7 @@ from dsprof.charts import (
     held,
     icicle,
     phase_table,
+    step_axis,
     timeline,
 )
 from dsprof.charts.icicle import _fit
@@ -138,7 +139,7 @@ def zoomed(steps: pd.DataFrame, figure: Figure, start: int, stop: int) -> list[d
     columns = {
         name: steps[name] for name in (*STACK, "seconds", "loss", "samples_per_second", "step")
     }
-    columns["x"] = steps["step"]
+    columns |= {"segment": steps["segment"], "x": pd.Series(step_axis(steps))}
     columns |= {f"bound-{name}": pd.Series(held(steps, name)) for name in shares}
     track = ", ".join(f"'{name}': {script_numbers(values)}" for name, values in columns.items())
     known = json.dumps([name for name in STACK if steps[name].notna().any()])
@@ -174,3 +175,14 @@ def test_a_range_is_drawn_from_its_own_steps_and_keeps_its_slowest() -> None:
     assert traces["communication"]["x"] == list(range(601, 621))
     assert traces["communication"]["y"][2] == pytest.approx(2.0)
     assert max(traces["seconds"]["y"]) == pytest.approx(table["seconds"].max())
+
+
+def test_no_line_of_a_range_leads_from_one_launch_to_another() -> None:
+    first = made(10).steps.assign(mixed=np.nan)
+    table = pd.concat([first, first.assign(segment=1)], ignore_index=True)
+    figure = timeline(table)
+    assert figure
+    (loss,) = (trace for trace in zoomed(table, figure, 0, 20) if trace["meta"] == "loss")
+    (mine,) = (trace for trace in figure["data"] if trace["meta"] == "loss")
+    assert [n for n, y in enumerate(loss["y"]) if y is None] == [10]
+    assert (loss["x"], loss["customdata"]) == (mine["x"], mine["customdata"])
