@@ -21,6 +21,7 @@ LEAST: Final = 22  # steps, up to `MOST_ROWS`: rules need twenty besides the fir
 ROWS: Final = 100_000
 MOST_ROWS: Final = 200_000
 SAMPLE_ROWS: Final = 80_000
+_WAITING: Final = 50_000  # rows that have come and are not in their place yet
 _CONFIG: Final = 4_000
 _PROBLEMS: Final = 4_000
 _LOOSE: Final = 20_000  # rows of no step
@@ -47,12 +48,15 @@ class Store:
         self._fresh: list[pa.Table] = []
         self._new: list[pa.Table] = []
         self._old: list[pa.Table] = []
-        self._records = 0
+        self._records = self._waiting = 0
 
     def add(self, table: pa.Table, *, past: bool = False) -> None:
         """Rows that will not change; `past`: they are older than what is there already."""
         if len(table):
             (self._old if past else self._new).append(table)
+            self._waiting += len(table)
+        if self._waiting > _WAITING:
+            self._settle()
 
     def show(self, tables: list[pa.Table]) -> None:
         """Rows that may still change: they count until the next call."""
@@ -103,7 +107,7 @@ class Store:
             return
         new = pa.concat_tables([EMPTY, *map(self._counted, self._new)]).unify_dictionaries()
         came = pa.concat_tables([*map(self._counted, self._old), new]).unify_dictionaries()
-        self._new, self._old = [], []
+        self._new, self._old, self._waiting = [], [], 0
         config, problem = _is(came, Kind.CONFIG), _is(came, Kind.PROBLEM)
         self._config = _end(_joined(self._config, came.filter(config)), _CONFIG)
         self._problems = _end(_joined(self._problems, came.filter(problem)), _PROBLEMS)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from dsprof import grammar as dialects
 from dsprof.findings import Finding
 from dsprof.live.feed import Feed
+from dsprof.live.freed import give_back
 from dsprof.live.judged import Place, Recent, Whole
 from dsprof.live.log import LogFollower
 from dsprof.live.picture import Bar, Lines, Picture, Sighting, Tail
@@ -87,6 +88,7 @@ class Watch:
         with self._lock:
             new = self.feed.poll(seconds)
         self.asked = 0.0
+        give_back()
         return new
 
     def look(self, new: bool) -> Picture:
@@ -118,7 +120,7 @@ class Watch:
 
     def _judged_picture(self) -> Picture:
         self._remember_findings(time.time())
-        pa.default_memory_pool().release_unused()
+        give_back()
         return self.glance()
 
     def glance(self) -> Picture:

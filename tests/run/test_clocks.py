@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pandas as pd
@@ -64,3 +65,18 @@ def test_ranks_that_name_themselves_nowhere_may_differ_too() -> None:
 
 def test_a_correction_of_less_than_a_second_is_none() -> None:
     assert run_of(0, 10, 9.5, 20).repairs.empty
+
+
+def test_a_process_a_rank_and_host_takes_memory_of_its_rows_alone() -> None:
+    """Not of all processes that ranks, hosts and sources could make up."""
+    rows = [
+        row | {"rank": rank, "host": f"h{rank}", "source": f"{rank}.log"}
+        for rank in range(300)
+        for row in marks(0, 10)
+    ]
+    run = from_events(events(rows), grammar=grammar_with())
+    tracemalloc.start()
+    assert run.told["at"].notna().all()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6
