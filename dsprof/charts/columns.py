@@ -124,13 +124,13 @@ def step_ticks(steps: pd.DataFrame, x: Floats) -> dict[str, Any]:
 
 def launch_lines(steps: pd.DataFrame, x: Floats) -> list[dict[str, Any]]:
     """A line where a new launch begins."""
-    return [launch_line(float((x[at - 1] + x[at]) / 2)) for at in launch_starts(steps["segment"])]
+    starts = launch_starts(steps["segment"].to_numpy(dtype=np.int64, na_value=0))
+    return [launch_line(float((x[at - 1] + x[at]) / 2)) for at in starts]
 
 
-def launch_starts(segment: npt.ArrayLike) -> Whole:
+def launch_starts(segment: Whole) -> Whole:
     """Positions at which a new launch begins: no line is drawn from one launch to another."""
-    told = pd.array(segment, dtype="Int64").to_numpy(dtype=np.int64, na_value=0)
-    return np.flatnonzero(np.diff(told)).astype(np.int64) + 1
+    return np.flatnonzero(np.diff(segment)).astype(np.int64) + 1
 
 
 def apart(values: npt.NDArray[Any], starts: Whole, between: Any = None) -> npt.NDArray[Any]:

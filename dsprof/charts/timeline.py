@@ -223,7 +223,7 @@ def _line(name: str, x: Floats, steps: pd.DataFrame, column: str, yaxis: str) ->
     if f"{column}_broken" in steps:
         kept = _with_gaps(kept, steps[f"{column}_broken"].to_numpy(dtype=bool))
     step = steps["step"].to_numpy(dtype=np.int64)[kept]
-    starts = launch_starts(steps["segment"].iloc[kept])
+    starts = launch_starts(steps["segment"].to_numpy(dtype=np.int64, na_value=0)[kept])
     role = "ink" if yaxis != "y" and len(kept) <= 400 else "muted"  # a long one is a dense band
     return {
         "type": "scatter",

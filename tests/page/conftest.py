@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from playwright.sync_api import Browser, Page
 
 import dsprof
 from dsprof.page import render_page
+from tests.page.browsing import Open, Opened, Scheme, Shelf, Written
 from tests.page.runs import gpus, huge, made, validated, with_rows
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 HOSTILE = (
     "</script><script>window.hit=1</script><img src=x onerror=window.hit=1><b>bold</b> {{7*7}}"
 )
@@ -24,23 +28,57 @@ HOSTILE = (
 @pytest.fixture(scope="session")
 def browser_type_launch_args() -> dict[str, Any]:
     if CHROMIUM is None:
-        pytest.skip("needs Debian's chromium (apt-get install chromium)")
+        pytest.skip("needs Debian's chromium (apt-get install chromium-headless-shell)")
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     return {"executable_path": CHROMIUM, "args": quiet}
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The page of a run by its name; each is made once."""
-    folder = tmp_path_factory.mktemp("pages")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """The page of a run by its name; each is made once, for all workers of pytest."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "pages"
+    folder.mkdir(exist_ok=True)
 
     def write(name: str) -> Path:
         path = folder / f"{name}.html"
-        if not path.exists():
-            path.write_text(render_page(RUNS[name](folder)), encoding="utf-8")
+        with (folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                page = render_page(RUNS[name](folder))
+                draft = path.with_suffix(".draft")
+                draft.write_text(page, encoding="utf-8")
+                draft.rename(path)
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def shelf(browser: Browser, written: Written) -> Shelf:
+    return Shelf(browser, written)
+
+
+@pytest.fixture
+def opened(shelf: Shelf) -> Iterator[Open]:
+    """Opens a page by the name of its run; it must not complain or ask for anything.
+
+    `fresh`: one that no test has looked at.
+    """
+    used: list[tuple[str, Opened]] = []
+
+    def open_page(
+        name: str, width: int = 1400, scheme: Scheme = "light", *, fresh: bool = False
+    ) -> Page:
+        found = (shelf.open if fresh else shelf.take)(name, width, scheme)
+        used.append((name, found))
+        return found.page
+
+    yield open_page
+    complaints = [said for _, one in used for said in one.complaints]
+    for name, one in used:
+        shelf.give_back(name, one)
+    assert complaints == []
 
 
 def _sample(name: str) -> Callable[[Path], dsprof.Run]:

@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from dsprof.charts.figure import plain
 from dsprof.errors import DsprofError
 from dsprof.page import render_page, write_page
 from dsprof.page.pack import safe_json
+from tests.page.browsing import Written
 from tests.page.runs import huge, made, with_rows
 
 HOSTILE = "</script><script>window.hit=1</script>"
@@ -54,7 +54,7 @@ def test_no_element_carries_its_own_style_or_handler(page: str) -> None:
     assert not re.search(r"<[^>]+\s(?:style|on[a-z]+)=", page[: page.index('type="text/plain"')])
 
 
-def test_hostile_words_never_become_elements(written: Callable[[str], Path]) -> None:
+def test_hostile_words_never_become_elements(written: Written) -> None:
     page = written("hostile").read_text()
     assert HOSTILE not in page
     assert "&lt;/script&gt;&lt;script&gt;window.hit=1" in page
@@ -82,7 +82,7 @@ def test_json_in_a_script_element_cannot_end_it() -> None:
     assert json.loads(packed) == {"a": "</script>&\u2028"}
 
 
-def test_the_page_holds_the_lines_its_numbers_point_at(written: Callable[[str], Path]) -> None:
+def test_the_page_holds_the_lines_its_numbers_point_at(written: Written) -> None:
     page = written("seed").read_text()
     block = re.search(r'id="data">([^<]+)<', page)
     assert block
@@ -93,7 +93,7 @@ def test_the_page_holds_the_lines_its_numbers_point_at(written: Callable[[str], 
 
 
 def test_every_section_has_something_to_show_or_says_why_not(
-    written: Callable[[str], Path],
+    written: Written,
 ) -> None:
     for name in ("seed", "failure", "zero3", "megatron"):
         page = written(name).read_text()
@@ -102,7 +102,7 @@ def test_every_section_has_something_to_show_or_says_why_not(
 
 
 def test_keys_that_the_advice_names_are_marked_in_the_configuration(
-    written: Callable[[str], Path],
+    written: Written,
 ) -> None:
     page = written("comms").read_text()
     rows = re.findall(r'<tr class="advised"><th scope="row"><code>(.+?)</code>', page)
@@ -125,9 +125,11 @@ def test_the_same_run_gives_the_same_page() -> None:
     assert render_page(made(12, 2)) == render_page(made(12, 2))
 
 
-def test_a_hundred_thousand_steps_of_64_ranks_fit_into_ten_megabytes() -> None:
-    run = huge()
-    late, *others = run.findings
+def test_a_hundred_thousand_steps_of_64_ranks_fit_into_ten_megabytes(written: Written) -> None:
+    assert written("huge").stat().st_size < 10_000_000
+
+
+def test_what_is_planted_in_the_huge_run_is_found() -> None:
+    late, *others = huge(steps=10_000).findings
     assert (late.rule, late.ranks) == ("straggler-rank", (17,))
     assert [found.rule for found in others] == ["communication-bound", "slowdown"]
-    assert len(render_page(run)) < 10_000_000

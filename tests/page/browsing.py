@@ -1,0 +1,174 @@
+"""What the tests in a browser share: open pages, and what a reader does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+Written = Callable[[str], Path]
+Open = Callable[..., Page]
+Scheme = Literal["light", "dark"]
+FIVE = ("seed", "megatron", "failure", "zero3", "huge")
+
+#: All that a test may have changed, but for what the charts hold.
+_STATE = """async () => {
+  for (let frames = 0; frames < 3; frames++) await new Promise(requestAnimationFrame);
+  const words = document.querySelector("main").cloneNode(true);
+  for (const plot of words.querySelectorAll(".plot")) plot.remove();
+  const fields = [...document.querySelectorAll("input, select")].map((one) => one.value);
+  const views = [...timelines.values()].map(({ from, to, row }) => [from, to, row]);
+  const around = [document.documentElement.dataset.theme, byId("drawer").hidden, innerWidth];
+  return JSON.stringify([words.innerHTML, fields, views, around]);
+}"""
+
+#: What a reader would undo by hand.
+_PUT_BACK = """async () => {
+  closeDrawer();
+  leavePhases();
+  setTheme("auto");
+  delete document.documentElement.dataset.theme;
+  for (const timeline of timelines.values()) {
+    timeline.row = -1;
+    timeline.form.elements.step.value = "";
+    await timeline.show(0, timeline.track.size);
+  }
+  const search = byId("search");
+  if (search?.value) {
+    search.value = "";
+    search.dispatchEvent(new Event("input"));
+  }
+  for (const open of document.querySelectorAll("details[open]")) open.open = false;
+  document.activeElement.blur();
+  scrollTo(0, 0);
+}"""
+
+
+@dataclass
+class Opened:
+    """A page, how it looked when it was opened, and what it complained of or asked for since."""
+
+    page: Page
+    width: int
+    scheme: Scheme
+    state: Any = ""
+    complaints: list[str] = field(default_factory=list)
+
+    def put_back(self) -> bool:
+        """Whether the page is as it was opened."""
+        self.page.mouse.move(0, 0)
+        self.page.set_viewport_size({"width": self.width, "height": 900})
+        self.page.emulate_media(media="screen", color_scheme=self.scheme)
+        self.page.evaluate(_PUT_BACK)
+        return bool(self.page.evaluate(_STATE) == self.state)
+
+
+class Shelf:
+    """Open pages: to load one takes longer than most questions to it.
+
+    One that a test leaves as it found it serves the next test; any other is opened anew.
+    """
+
+    KEPT = 5
+
+    def __init__(self, browser: Browser, written: Written) -> None:
+        self._browser, self._written = browser, written
+        self._kept: dict[tuple[str, int, Scheme], Opened] = {}
+
+    def take(self, name: str, width: int, scheme: Scheme) -> Opened:
+        """The page of a run: off the shelf, or opened."""
+        known = self._kept.pop((name, width, scheme), None)
+        return known or self.open(name, width, scheme)
+
+    def give_back(self, name: str, opened: Opened) -> None:
+        key = (name, opened.width, opened.scheme)
+        if key in self._kept or not opened.put_back():
+            opened.page.close()
+            return
+        self._kept[key] = opened
+        while len(self._kept) > self.KEPT:
+            self._kept.pop(next(iter(self._kept))).page.close()
+
+    def open(self, name: str, width: int, scheme: Scheme) -> Opened:
+        page = self._browser.new_page(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        opened, address = Opened(page, width, scheme), self._written(name).as_uri()
+        page.on("console", lambda said: opened.complaints.append(f"{said.type}: {said.text}"))
+        page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+        page.on(
+            "request",
+            lambda r: (
+                None
+                if r.url == address or r.url.startswith("data:")
+                else opened.complaints.append(r.url)
+            ),
+        )
+        page.goto(address)
+        page.wait_for_selector("html[data-ready]")
+        opened.state = page.evaluate(_STATE)
+        return opened
+
+
+def draw_everything(page: Page) -> None:
+    """Charts are drawn as they come into view."""
+    page.evaluate("drawAll()")
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def violations(page: Page) -> list[tuple[str, str]]:
+    """What axe finds, but for minor things."""
+    found = Axe().run(page).response["violations"]
+    return [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] != "minor"]
+
+
+def find_step(page: Page, number: str) -> None:
+    """Opens a step in the drawer by its number."""
+    page.fill("form.tools input[name=step]", number)
+    page.keyboard.press("Enter")
+
+
+def point_at(page: Page, step: int) -> tuple[float, float]:
+    """Moves the mouse over the column of a step; where that is."""
+    page.locator(".plot-steps").scroll_into_view_if_needed()
+    box = page.locator(".plot-steps .nsewdrag").first.bounding_box()
+    assert box
+    low, high = page.evaluate("document.querySelector('.plot-steps')._fullLayout.xaxis.range")
+    x = box["x"] + box["width"] * (step - low) / (high - low)
+    y = box["y"] + 0.9 * box["height"]
+    page.mouse.move(x, y)
+    page.wait_for_timeout(200)
+    return x, y
+
+
+def click_column(page: Page, step: int) -> None:
+    """Clicks the chart of steps where that step stands."""
+    page.mouse.click(*point_at(page, step))
+
+
+def click_mark(page: Page, marks: str) -> None:
+    """Clicks the last mark of a chart."""
+    mark = page.locator(f"{marks} .point").last
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
+    assert box
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.click(x, y)
+
+
+def brush(page: Page, start: float, end: float) -> None:
+    """Drags across the chart of steps, from one share of its width to another."""
+    page.locator(".plot-steps").scroll_into_view_if_needed()
+    box = page.locator(".plot-steps .nsewdrag").first.bounding_box()
+    assert box
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + start * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + end * box["width"], y, steps=5)
+    page.mouse.up()
+    page.wait_for_timeout(200)
