@@ -65,9 +65,7 @@ class Program:
         """Take what it draws for so long; whether there was anything."""
         until = time.monotonic() + seconds
         drew = False
-        while (left := until - time.monotonic()) > 0 and select.select(
-            [self._master], [], [], left
-        )[0]:
+        while (left := until - time.monotonic()) > 0 and self._has_drawn(left):
             data = os.read(self._master, 1 << 16)
             self.drawn += len(data)
             self.seen += data
@@ -75,9 +73,14 @@ class Program:
             drew = True
         return drew
 
+    def _has_drawn(self, seconds: float) -> bool:
+        ready = select.poll()  # `select` knows no descriptor above 1024
+        ready.register(self._master, select.POLLIN)
+        return bool(ready.poll(seconds * 1e3))
+
     def draw_once(self, seconds: float) -> None:
         """Take what it draws next."""
-        if select.select([self._master], [], [], seconds)[0]:
+        if self._has_drawn(seconds):
             self.seen += os.read(self._master, 1 << 16)
 
     def wait_for(self, words: bytes, seconds: float) -> float | None:
@@ -286,6 +289,8 @@ def long_run(count: int, minutes: float) -> Iterator[Result]:
                     raise SystemExit(f"step {ranks.step:,} does not show")
                 hours.append(ranks.step / RATE / 3600)
                 memory.append(program.memory)
+                if sys.stderr.isatty():
+                    print(f"step {ranks.step:,}: {memory[-1] / 1e6:.0f} MB", file=sys.stderr)
         took = time.monotonic() - begun
     what = f"{count} ranks, {minutes:.0f} simulated min"
     tenths = " ".join(f"{m / 1e6:.0f}" for m in _tenths(memory))
