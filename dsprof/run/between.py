@@ -123,10 +123,9 @@ def _names(events: pd.DataFrame) -> list[str]:
 
 
 def _in_order(steps: pd.DataFrame) -> pd.DataFrame:
-    """The steps that are stamped, without those printed late or before the clock was set."""
+    """The steps that are stamped, without those stamped before the step in front of them."""
     steps = steps[steps["at"].notna()]
-    latest = steps.groupby(_PART)["at"].cummax()
-    return steps[steps["at"] >= latest]
+    return steps[~(steps.groupby(_PART)["at"].diff() < pd.Timedelta(0))]
 
 
 def _stretches(steps: pd.DataFrame) -> pd.DataFrame:
@@ -140,7 +139,7 @@ def _stretches(steps: pd.DataFrame) -> pd.DataFrame:
     elapsed: pd.Series[float] = by["at"].diff().dt.total_seconds()
     timed = steps["known"] * passed
     beyond = elapsed - timed
-    usable = (passed > 0) & (beyond < PAUSE) & (by["told"].diff() == 0)
+    usable = (passed > 0) & (elapsed >= 0) & (beyond < PAUSE) & (by["told"].diff() == 0)
     parts = [steps[name] for name in _PART]
     breaks = usable & ~usable.groupby(parts).shift(fill_value=False)
     whole = pd.to_datetime(steps["at"]).dropna().dt.microsecond.eq(0).all()

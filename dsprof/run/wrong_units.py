@@ -114,15 +114,15 @@ def _in_milliseconds(what: str, times: float) -> bool:
 
 
 def _step_by_clock(events: pd.DataFrame) -> pd.Series[float]:
-    """Segment → seconds of one step, by the first and the last time stamp of its marks."""
-    marks = of_kind(events, Kind.METRIC)
-    marks = marks[marks["step"].notna() & marks["at"].notna()]
-    ends = marks.groupby("segment").agg(
-        begin=("at", "min"), end=("at", "max"), first=("step", "min"), last=("step", "max")
-    )
-    passed = (ends["last"] - ends["first"]).astype("float64")
-    seconds = (ends["end"] - ends["begin"]).dt.total_seconds()
-    return seconds.where(seconds > 0) / passed.where(passed >= ENOUGH)
+    """Segment → seconds of one step: the median of what lies between two stamped marks."""
+    marks = of_kind(events, Kind.METRIC)[[*STEP, "at"]].dropna()
+    ends = marks.groupby(STEP)["at"].max().reset_index()
+    by = ends.groupby(STEP[:2])
+    passed, elapsed = by["step"].diff().astype("float64"), by["at"].diff().dt.total_seconds()
+    seconds = elapsed.where(elapsed > 0) / passed
+    enough = passed.groupby(ends["segment"]).sum() >= ENOUGH
+    usual: pd.Series[float] = seconds.groupby(ends["segment"]).median()
+    return usual.where(enough)
 
 
 def throughput_per_print(events: pd.DataFrame, source: Source) -> Outcome:

@@ -74,5 +74,12 @@ def test_other_differences_are_no_unit(wall: float, stated: float, forward: floa
     assert "times-beyond-clock" not in names(run)
 
 
+def test_a_number_of_a_step_that_jumps_is_no_time_that_passed() -> None:
+    later = [row | {"step": row["step"] + 100_000} for row in (*marks(1.1), *engine(0.25))]
+    for row in later[:8]:
+        row["at"] = row["at"] + pd.Timedelta(seconds=9)
+    assert names(run_of(*marks(1.1), *engine(0.25), *later)) == []
+
+
 def test_time_stamps_that_are_close_by_chance_prove_nothing() -> None:
     assert names(run_of(*marks(0.001, 1.0, count=4), *engine(0.25, count=4))) == []
