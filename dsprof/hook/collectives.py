@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from time import perf_counter_ns as now
 from typing import Any, Final
 
@@ -115,18 +116,7 @@ class Collectives:
         patches.of_class(Work, "wait", self._waiting(guard))
 
     def _issuing(self, operation: Operation, guard: Guard) -> Callable[[Call], Call]:
-        issued = guard(self.issued)
-
-        def around(raw: Call) -> Call:
-            def call(group: Any, *args: Any, **kwargs: Any) -> Any:
-                begin = now()
-                work = raw(group, *args, **kwargs)
-                issued(operation, group, args, kwargs, work, begin)
-                return work
-
-            return call
-
-        return around
+        return lambda raw: guard.behind(raw, self.issued, operation)
 
     def _waiting(self, guard: Guard) -> Callable[[Call], Call]:
         return lambda raw: guard.around(raw, self.before_wait, self.after_wait)
@@ -141,7 +131,7 @@ class Collectives:
             self.sent += 1
         else:
             self.seen += 1
-        if timeline.is_elsewhere():
+        if get_ident() != timeline.thread and timeline.is_elsewhere():
             return
         known = self._groups.get(id(group))
         if known is None or known.ref() is not group:
@@ -164,10 +154,7 @@ class Collectives:
         timeline.own += now() - end
 
     def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
-        """Name the operation the process is in, in case it never comes out of it.
-
-        What is waited for, and since when.
-        """
+        """What is waited for, and since when; named, lest the process never come out of it."""
         start = now()
         issued = self._under_way.pop(id(args[0]), None)
         if issued:
@@ -261,12 +248,9 @@ class Collectives:
         self, key: tuple[int, int, int], size: int, begin: int, wait: int, blocked: int, step: int
     ) -> None:
         """Thinned: one row a step for all calls of a kind."""
-        total = self._sums.get(key)
-        if total and total[0] == MOST_CALLS:
+        if key in self._sums and self._sums[key][0] == MOST_CALLS:
             self._write_sums()
-            total = None
-        if total is None:
-            total = self._sums[key] = [0, 0, 0, begin, wait, step]
+        total = self._sums.setdefault(key, [0, 0, 0, begin, wait, step])
         total[0] += 1
         total[1] += size
         total[2] = -1 if blocked < 0 or total[2] < 0 else total[2] + blocked
@@ -328,8 +312,10 @@ def size_of(tensors: Any) -> int:
     """Bytes of a tensor, or of lists of them."""
     if tensors is None:
         return 0
-    if isinstance(tensors, _SEQUENCE):
-        return size_of(tensors[0]) if len(tensors) == 1 else sum(map(size_of, tensors))
+    while isinstance(tensors, _SEQUENCE):
+        if len(tensors) != 1:
+            return sum(map(size_of, tensors))
+        tensors = tensors[0]
     return tensors.nbytes  # type: ignore[no-any-return]
 
 

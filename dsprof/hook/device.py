@@ -220,19 +220,18 @@ class DeviceCollectives(Collectives):
         self.aside = False  # some were issued on them since the device was last waited for
 
     def _issuing(self, operation: Operation, guard: Guard) -> Callable[[Call], Call]:
-        issued, begins = guard(self.issued), guard(self.wait_begins)
+        begins, around = guard(self.wait_begins), super()._issuing(operation, guard)
 
-        def around(raw: Call) -> Call:
-            def call(group: Any, *args: Any, **kwargs: Any) -> Any:
+        def marked(raw: Call) -> Call:
+            issuing = around(raw)
+
+            def call(*args: Any, **kwargs: Any) -> Any:
                 begins()
-                begin = now()
-                work = raw(group, *args, **kwargs)
-                issued(operation, group, args, kwargs, work, begin)
-                return work
+                return issuing(*args, **kwargs)
 
             return call
 
-        return around
+        return marked
 
     def wait_begins(self) -> None:
         start = now()

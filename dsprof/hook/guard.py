@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -66,6 +67,23 @@ class Guard:
             if then is not None:
                 try:
                     then(result)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self.fail(error)
+            return result
+
+        return call
+
+    def behind(
+        self, raw: Callable[..., Any], after: Callable[..., Any], what: Any
+    ) -> Callable[..., Any]:
+        """`raw`, and then `after(what, owner, args, kwargs, what it gave, when it began)`."""
+
+        def call(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            begin = perf_counter_ns()
+            result = raw(owner, *args, **kwargs)
+            if not self.off:
+                try:
+                    after(what, owner, args, kwargs, result, begin)
                 except Exception as error:  # noqa: BLE001 - as above
                     self.fail(error)
             return result

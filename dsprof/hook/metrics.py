@@ -52,9 +52,8 @@ class Metrics:
     def add(self, loss: Any) -> None:
         """One micro-batch's loss, where it lies in host memory."""
         begin = now()
-        value = scalar(loss)
-        if value is not None:
-            self.losses.append(value)
+        if getattr(loss, "is_cpu", False) and loss.numel() == 1:
+            self.losses.append(float(loss.item()))
         self.timeline.own += now() - begin
 
     def write(self, step: int, optimizer: Any, grad_norm: Any = None, skipped: Any = None) -> None:
@@ -96,8 +95,3 @@ def number(value: Any) -> float | None:
 def learning_rate(optimizer: Any) -> Any:
     groups = getattr(optimizer, "param_groups", None)
     return groups[0].get("lr") if groups else None
-
-
-def scalar(value: Any) -> float | None:
-    """The number in a tensor of one element in host memory."""
-    return float(value.item()) if getattr(value, "is_cpu", False) and value.numel() == 1 else None

@@ -39,14 +39,13 @@ class Frame:
 
     __slots__ = ("begin", "blocked", "depth", "device", "inner", "phase", "track")
 
-    def __init__(self, phase: Phase, track: Track, depth: int) -> None:
-        self.phase = phase
-        self.track = track
-        self.depth = depth
-        self.inner = 0  # ns of phases inside
-        self.blocked = 0  # ns in collectives and point-to-point, outside of those
-        self.begin = 0
-        self.device: Any = None  # what `device.DeviceTimeline` knows of it
+    phase: Phase
+    track: Track
+    depth: int
+    inner: int  # ns of phases inside
+    blocked: int  # ns in collectives and point-to-point, outside of those
+    begin: int
+    device: Any  # what `device.DeviceTimeline` knows of it
 
 
 class Track:
@@ -65,13 +64,6 @@ class Track:
         self.blind = False  # a collective whose waiting the host cannot see
         self.micro = 0
         self.backward_done = False
-
-    def charge(self, length: int, class_: int) -> None:
-        """`length` ns of waiting; -1 makes the step's split unknown."""
-        if length < 0:
-            self.blind = True
-        else:
-            self.classes[class_] += length
 
 
 class Timeline:
@@ -116,7 +108,9 @@ class Timeline:
         """`_`: where it stands before a call, that call's arguments."""
         start = now()
         stack = self.stack
-        frame = Frame(phase, track, len(stack))
+        frame = Frame()  # filled here: a call of its own would cost as much again
+        frame.phase, frame.track, frame.depth = phase, track, len(stack)
+        frame.inner = frame.blocked = 0
         stack.append(frame)
         self.current = track
         frame.begin = begin = now()
@@ -168,13 +162,21 @@ class Timeline:
         return found
 
     def is_open(self, phase: Phase) -> bool:
-        return any(frame.phase == phase for frame in self.stack)
+        for frame in self.stack:  # noqa: SIM110 - a generator would cost more than the search
+            if frame.phase == phase:
+                return True
+        return False
 
     def block(self, length: int, class_: int) -> None:
         """Charge `length` ns of waiting to where we are; -1 makes the step's split unknown."""
-        if self.current:
-            self.current.charge(length, class_)
-        if self.stack and length > 0:
+        track = self.current
+        if length < 0:
+            if track:
+                track.blind = True
+            return
+        if track:
+            track.classes[class_] += length
+        if self.stack:
             self.stack[-1].blocked += length
 
     def close_step(self, track: Track, finished: int) -> None:

@@ -96,3 +96,20 @@ def test_a_failure_of_what_follows_leaves_the_result() -> None:
     guard = Guard()
     assert guard.around(divmod, lambda *_: None, lambda _: None, fail)(9, 4) == (2, 1)
     assert guard.off
+
+
+def test_what_comes_behind_a_call_gets_all_of_it_and_its_failure_leaves_the_result(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    guard, seen = Guard(), list[tuple[object, ...]]()
+    behind = guard.behind(divmod, lambda *call: seen.append(call[:-1]), "division")
+    assert behind(9, 4) == (2, 1)
+    assert seen == [("division", 9, (4,), {}, (2, 1))]
+    with pytest.raises(ZeroDivisionError):
+        behind(9, 0)
+    assert len(seen) == 1
+    assert guard.behind(divmod, fail, "division")(9, 4) == (2, 1)
+    assert guard.off
+    assert behind(9, 4) == (2, 1)
+    assert len(seen) == 1
+    assert capsys.readouterr().err.count("planted") == 1

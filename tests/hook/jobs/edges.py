@@ -1,0 +1,251 @@
+"""Plain models of one process, used as people use them: copied, compiled, forked, in threads.
+
+Each experiment says what it saw; what was recorded is in the folder of its name.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+import dsprof.hook
+from dsprof.hook import Handle
+from tests.hook.jobs import failing, job, touched
+
+STEPS = 4
+
+
+def batch(step: int) -> torch.Tensor:
+    return torch.randn(8, job.WIDTH, generator=torch.Generator().manual_seed(step))
+
+
+def attached(name: str, net: Any = None) -> tuple[Any, Any, Handle]:
+    net = net or job.model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    return net, optimizer, dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / name)
+
+
+def train(net: Any, optimizer: Any, steps: int = STEPS) -> list[str]:
+    losses = []
+    for step in range(steps):
+        loss = net(batch(step)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item().hex())
+    return losses
+
+
+def copies() -> dict[str, Any]:
+    """What copies of an attached model compute, before and after the model itself has learned."""
+    net, optimizer, handle = attached("copies")
+    before = net(batch(0)).sum().item()
+    pickled = io.BytesIO()
+    torch.save(net, pickled)
+    pickled.seek(0)
+    made = {
+        "deepcopy": copy.deepcopy(net),
+        "pickle": torch.load(pickled, weights_only=False),
+        "averaged": torch.optim.swa_utils.AveragedModel(net).module,
+    }
+    train(net, optimizer)
+    told: dict[str, Any] = {name: one(batch(0)).sum().item() for name, one in made.items()}
+    told |= {
+        "before": before,
+        "left": sorted(set().union(*map(vars, made.values())) - set(vars(job.model()))),
+    }
+    handle.detach()
+    return told
+
+
+def detached_in(order: str) -> list[str]:
+    """What two handles leave changed."""
+    pairs = [
+        (net, torch.optim.SGD(net.parameters(), lr=1e-2)) for net in (job.model(), job.model())
+    ]
+    held = touched.look(*(owner for pair in pairs for owner in pair))
+    handles = []
+    for net, optimizer in pairs:
+        handles.append(dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / order))
+        train(net, optimizer, 1)
+    for handle in handles if order == "first in, first out" else reversed(handles):
+        handle.detach()
+    return touched.changed(held)
+
+
+def nested() -> dict[str, Any]:
+    """A block within a block of the same model; a wrong call beside it."""
+    net, optimizer, handle = attached("nested")
+    with handle:
+        train(net, optimizer, 1)
+        with dsprof.hook.attach(net, optimizer=optimizer) as again:
+            train(net, optimizer, 1)
+        nobody = dsprof.hook.attach(job.model())
+        train(net, optimizer, 2)
+    return {"same": again is handle, "nobody": nobody.folder == handle.folder}
+
+
+def in_the_place_of_another() -> bool:
+    """A new model where the memory of one lay that was attached and is gone."""
+    net, optimizer, first = attached("place", nn.Linear(job.WIDTH, 1))
+    train(net, optimizer, 1)
+    number = id(net)
+    del net, optimizer
+    gc.collect()
+    others: list[Any] = []
+    while not others or (id(others[-1]) != number and len(others) < 10_000):
+        others.append(nn.Linear(job.WIDTH, 1))
+    net, optimizer, second = attached("place", others[-1])
+    train(net, optimizer, 1)
+    second.detach()
+    first.detach()
+    return id(net) == number
+
+
+def forked() -> int:
+    """A process that records forks one that trains, too: its exit code."""
+    net, optimizer, handle = attached("forked")
+    train(net, optimizer, 2)
+    if not (child := os.fork()):
+        own, its, inner = attached("forked")
+        train(own, its, 3)
+        inner.detach()
+        os._exit(7)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    train(net, optimizer, 2)
+    handle.detach()
+    return code
+
+
+def loading_ahead() -> None:
+    """Batches that a thread loads while the other one trains."""
+    net, optimizer, handle = attached("ahead")
+    train(net, optimizer, 1)
+    loader = DataLoader(TensorDataset(batch(0)), batch_size=2)
+    stop = threading.Event()
+
+    def load() -> None:
+        while not stop.is_set():
+            list(loader)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    train(net, optimizer, 20)
+    stop.set()
+    thread.join()
+    handle.detach()
+
+
+class Checkpointed(nn.Module):  # type: ignore[misc]  # where torch is not installed
+    """Computes its first part, or all of it, again in backward."""
+
+    def __init__(self, *, reentrant: bool) -> None:
+        super().__init__()
+        self.net, self.reentrant = job.model(), reentrant
+        self.last = nn.Linear(1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone().requires_grad_()
+        return self.last(checkpoint(self.net, x, use_reentrant=self.reentrant))
+
+
+def checkpointed(name: str, net: nn.Module, target: nn.Module, forward: Callable[..., Any]) -> Any:
+    """Losses without and with the hook."""
+    plain = copy.deepcopy(net)
+    losses = train(plain, torch.optim.SGD(plain.parameters(), lr=1e-2))
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    with dsprof.hook.attach(target, optimizer=optimizer, out=job.out() / name):
+        watched = []
+        for step in range(STEPS):
+            loss = forward(batch(step)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            watched.append(loss.item().hex())
+    return [losses, watched]
+
+
+def checkpoints() -> dict[str, Any]:
+    told = {}
+    for reentrant in (False, True):
+        net = Checkpointed(reentrant=reentrant)
+        told[f"reentrant {reentrant}"] = checkpointed(f"reentrant {reentrant}", net, net, net)
+    net = job.model()
+    told["whole"] = checkpointed(
+        "whole", net, net, lambda x: checkpoint(net, x, use_reentrant=False)
+    )
+    return told
+
+
+def compiled() -> dict[str, Any]:
+    """Losses of a compiled model, without the hook and attached before or after."""
+    told = {}
+    for order in ("plain", "attached first", "compiled first", "in place", "in place first"):
+        torch.compiler.reset()
+        net: Any = job.model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+        handles = []
+
+        def attach(target: Any, optimizer: Any = optimizer, order: str = order) -> Any:
+            out = job.out() / order
+            return dsprof.hook.attach(target, optimizer=optimizer, out=out)
+
+        if order in {"attached first", "in place"}:
+            handles.append(attach(net))
+        if order.startswith("in place"):
+            net.compile(backend="eager")
+        else:
+            net = torch.compile(net, backend="eager")
+        if order in {"compiled first", "in place first"}:
+            handles.append(attach(net))
+        told[order] = train(net, optimizer)
+        for handle in handles:
+            handle.detach()
+    return told
+
+
+def compiled_replicas() -> None:
+    """DDP that is compiled: attached by hand, and found."""
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    for how in ("by hand", "found"):
+        torch.compiler.reset()
+        search = dsprof.hook.attach(out=job.out() / how) if how == "found" else None
+        net = torch.compile(DistributedDataParallel(job.model()), backend="eager")
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+        handle = search or dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / how)
+        train(net, optimizer)
+        handle.detach()
+
+
+def experiments() -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "copies": copies(),
+        "nested": nested(),
+        "place": in_the_place_of_another(),
+        "forked": forked(),
+        "checkpoints": checkpoints(),
+        "compiled": compiled(),
+        "left": {
+            order: detached_in(order) for order in ("first in, first out", "last in, first out")
+        },
+    }
+    loading_ahead()
+    compiled_replicas()
+    return result
+
+
+def main() -> None:
+    with failing.stderr_to(job.out() / "stderr"):
+        job.finish(experiments())

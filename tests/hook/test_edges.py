@@ -1,0 +1,120 @@
+"""Models used as people use them, with the hook on: copied, compiled, forked, in threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hook.jobs_of import run_each
+from tests.hook.rows import Rows, folder
+
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("edges")
+
+
+@pytest.fixture(scope="module")
+def result(out: Path) -> dict[str, Any]:
+    """Of one process that knows of no ranks."""
+    return run_each("edges", out, {"all": 1}, "torch")["all"][0]
+
+
+@pytest.fixture
+def rows(result: dict[str, Any], out: Path, name: str) -> Rows:
+    assert result
+    (found,) = folder(out / "all" / name)
+    return found
+
+
+def steps(rows: Rows) -> list[int]:
+    return [row.step for row in rows.steps]
+
+
+def count(rows: Rows, path: str) -> int:
+    return sum(row.path == path for row in rows.spans)
+
+
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "averaged"])
+def test_a_copy_computes_with_its_own_weights_and_knows_nothing_of_the_hook(
+    result: dict[str, Any], way: str
+) -> None:
+    """An average of weights, a target network, a model that is saved whole."""
+    assert result["copies"][way] == result["copies"]["before"]
+    assert result["copies"]["left"] == []
+
+
+@pytest.mark.parametrize("name", ["copies"])
+def test_what_a_copy_computes_is_no_phase(rows: Rows) -> None:
+    assert count(rows, "forward") == STEPS + 1  # one before the copies were made
+
+
+@pytest.mark.parametrize("order", ["first in, first out", "last in, first out"])
+def test_handles_may_end_in_any_order_and_restore_everything(
+    result: dict[str, Any], order: str
+) -> None:
+    assert result["left"][order] == []
+
+
+@pytest.mark.parametrize("name", ["nested"])
+def test_a_block_within_a_block_ends_nothing_and_a_wrong_call_harms_no_other(
+    result: dict[str, Any], out: Path, rows: Rows
+) -> None:
+    assert result["nested"]["same"]
+    assert steps(rows) == [1, 2, 3, 4]
+    said = (out / "all" / "stderr").read_text(encoding="utf-8")
+    assert said.count("dsprof:") == said.count("attach(Sequential): needs the optimizer") == 1
+
+
+@pytest.mark.parametrize("name", ["place"])
+def test_a_model_where_another_lay_is_a_model_of_its_own(
+    result: dict[str, Any], rows: Rows
+) -> None:
+    if not result["place"]:
+        pytest.skip("no other model came to lie in its place")
+    assert [(row.engine, row.step) for row in rows.steps] == [(0, 1), (1, 1)]
+
+
+def test_a_forked_process_that_trains_is_recorded_by_itself(
+    result: dict[str, Any], out: Path
+) -> None:
+    assert result["forked"] == 7
+    assert sorted(map(steps, folder(out / "all" / "forked"))) == [[1, 2, 3], [1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("name", ["ahead"])
+def test_batches_that_a_thread_loads_ahead_keep_no_step_waiting(rows: Rows) -> None:
+    assert count(rows, "data") == 0
+    assert [count(rows, path) for path in ("forward", "backward", "step")] == [21, 21, 21]
+
+
+@pytest.mark.parametrize("name", ["reentrant False", "reentrant True", "whole"])
+def test_what_is_computed_again_in_backward_is_backward(
+    result: dict[str, Any], rows: Rows, name: str
+) -> None:
+    plain, watched = result["checkpoints"][name]
+    assert watched == plain
+    assert steps(rows) == list(range(1, STEPS + 1))
+    assert [count(rows, path) for path in ("forward", "backward", "step")] == [STEPS] * 3
+    assert {row.micros for row in rows.steps} == {1}
+
+
+@pytest.mark.parametrize("name", ["attached first", "compiled first", "in place", "in place first"])
+def test_a_compiled_model_is_recorded_whole(result: dict[str, Any], rows: Rows, name: str) -> None:
+    assert result["compiled"][name] == result["compiled"]["plain"]
+    assert steps(rows) == list(range(1, STEPS + 1))
+    assert [count(rows, path) for path in ("forward", "backward", "step")] == [STEPS] * 3
+
+
+@pytest.mark.parametrize("name", ["by hand", "found"])
+def test_a_compiled_replica_waits_for_its_gradients(rows: Rows, name: str) -> None:
+    """Found at its optimizer's first step."""
+    whole = STEPS - (name == "found")
+    assert [count(rows, path) for path in ("forward", "backward", "step")] == [whole] * 3
+    waited = {(row.path, row.op) for row in rows.collectives}
+    assert waited == {("backward", "all_reduce")}
+    assert len({row.step for row in rows.collectives}) == whole
