@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dsprof.run import load
-from tests.test_text import shown
+from tests.text.said import shown
 
 HEAD = (
     *("Comm. Op", "Message Size", "Count", "Total Latency(ms)", "Avg Latency(ms)"),

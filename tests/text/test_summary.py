@@ -1,0 +1,207 @@
+"""The terminal summary says what the run says, and nothing unsafe."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+import dsprof
+from dsprof.run import load
+from dsprof.text.document import document
+from tests.text.said import (
+    BAR,
+    SEED,
+    TRAINER,
+    VARIED,
+    Sample,
+    dsprof_sample,
+    rows_of,
+    shown,
+)
+
+
+def test_the_first_words_are_the_verdict(sample_run: Sample) -> None:
+    run = sample_run(SEED)
+    first = " ".join(shown(run).partition("\n\n")[0].split())
+    assert first == run.findings[0].title
+
+
+def test_the_step_is_split_into_its_classes_largest_first(sample_run: Sample) -> None:
+    text = shown(sample_run(SEED))
+    table = text[text.index("Where a step goes") :].partition("\n\n")[0].splitlines()
+    assert "5.75 s, mean of 3 steps (logged times)" in table[0]
+    assert [" ".join(line.split()[:-2]) for line in table[1:4]] == [
+        "wait for a peer 4.11 s 71 %",
+        "compute 1.32 s 23 %",
+        "communication 269 ms 4.7 %",
+    ]
+
+
+def test_bars_are_as_long_as_their_shares(sample_run: Sample) -> None:
+    text = shown(sample_run(SEED), blocks=False)
+    bars = {line.split()[0]: line.count("#") for line in text.splitlines() if "#" in line}
+    assert bars["wait"] == pytest.approx(0.714 * 20, abs=0.5)
+    assert bars["compute"] == pytest.approx(0.230 * 20, abs=0.5)
+    assert bars["data"] == 1  # little, but there
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("name", VARIED)
+def test_no_line_is_wider_than_the_terminal(sample_run: Sample, name: str, width: int) -> None:
+    wide = [line for line in shown(sample_run(name), width).splitlines() if cell_len(line) > width]
+    assert wide == []
+
+
+def test_zero3_shows_its_reduction_as_communication(sample_run: Sample) -> None:
+    text = shown(sample_run("zero3_0.19.8"))
+    assert re.search(r"communication +≥\d.* ms +1\d % .* backward_allreduce", text)
+    assert "≥ is at least" in text
+    assert re.search(r"communication +>=\d.* ms", shown(sample_run("zero3_0.19.8"), blocks=False))
+
+
+def test_the_first_cause_stands_before_what_follows_from_it(sample_run: Sample) -> None:
+    text = shown(sample_run("killed_rank_0.19.8"))
+    problems = text[text.index("\nProblems") :]
+    assert problems.index("first cause") < problems.index("Killing subprocess")
+    assert "killed_rank_0.19.8.log:229" in problems
+
+
+def test_a_log_without_a_step_says_what_to_ask_for(tmp_path: Path) -> None:
+    lines = [line for line in (dsprof_sample(SEED)).read_text().splitlines() if "%comms" in line]
+    (tmp_path / "percent.log").write_text("\n".join(lines))
+    run = dsprof.load(tmp_path / "percent.log")
+    run.findings.clear()
+    text = shown(run)
+    assert text.startswith("No verdict: the source tells of no optimizer step")
+    assert '"wall_clock_breakdown": true' in text
+
+
+def test_lines_that_were_not_understood_are_counted_and_shown(tmp_path: Path) -> None:
+    log = tmp_path / "half.log"
+    log.write_text(
+        "step 1 gizmo_heat: 3.25 units\nstep 2 gizmo_heat: 4.5 units\n"
+        + (dsprof_sample(SEED)).read_text()
+    )
+    text = shown(dsprof.load(log), 120)
+    assert "2 ×" in text
+    assert "step # gizmo_heat: #.# units" in text
+    assert f"{log.name}:1" in text
+
+
+HOSTILE = (
+    "\x1b]0;owned\x07\x1b[2J\x1b[31mRuntimeError\x9b1m: \x1bPq\x1b\\ \u202egnihton\u202c \x07\x00"
+    "[bold]not markup[/bold] <script>alert(1)</script> {{ 7*7 }}"
+)
+
+
+def test_what_a_log_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    log = tmp_path / "hostile.log"
+    log.write_bytes(
+        dsprof_sample("killed_rank_0.19.8").read_bytes()
+        + f"[rank1]: {HOSTILE}\nRuntimeError: CUDA error: {HOSTILE}\n".encode()
+        + f"{HOSTILE} gizmo: 3.25\n".encode() * 9
+    )
+    text = shown(dsprof.load(log), 200)
+    assert "9 ×" in text  # the hostile line itself is shown
+    assert [c for c in text if not c.isprintable() and c != "\n"] == []
+    coloured = shown(dsprof.load(log), 200, colour=True)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == text
+
+
+def test_records_without_a_step_number_are_never_called_steps(tmp_path: Path) -> None:
+    log = tmp_path / "hf.log"
+    losses = ["1.5", "1.4", "nan", "nan"]
+    text = "[2024-03-15 13:0%d:00,000] [INFO] {'loss': %s, 'learning_rate': 0.1, 'epoch': 0.%d}\n"
+    log.write_text("".join(text % (n, loss, n) for n, loss in enumerate(losses)))
+    run = load(log)
+    told = document(run)
+    assert told["meta"]["counted_steps"] is True
+    assert (told["steps"]["rows"], told["steps"]["first"], told["steps"]["last"]) == (4, None, None)
+    assert told["steps"]["seconds"] is None  # a minute a record is not a minute a step
+    found = next(finding for finding in told["findings"] if finding["rule"] == "nan-loss")
+    assert found["title"] == "The loss is not finite at record 3"
+    assert found["steps"] is None
+    said = shown(run, 400)
+    assert "4 records, of which steps is unknown" in said
+    assert not re.search(r"\bsteps? \d", said)
+
+
+def test_what_the_trainer_says_of_the_whole_training_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(TRAINER, encoding="utf-8")
+    said = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert "training took 3 min 20 s, 32 samples/s, 0.500 steps/s" in said
+
+
+def test_a_bar_tells_how_fast_its_loop_turns_where_nothing_else_does(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(BAR, encoding="utf-8")
+    said = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert "100 of 101 turns in 3 min 20 s, lately 2.00 s each" in said
+    assert "whether a turn is an optimizer step is not said" in said
+
+
+def test_a_turn_takes_what_the_bar_says_and_not_what_came_before_the_first_one(
+    tmp_path: Path,
+) -> None:
+    bar = "Iteration:   0%|          | 34/84829 [01:22<4:46:08,  5.00it/s]\n"
+    (tmp_path / "run.log").write_text(bar, encoding="utf-8")
+    said = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert "34 of 84,829 turns in 82.0 s, lately 200 ms each" in said
+
+
+def test_a_skip_that_one_line_tells_of_is_told_without_a_counter(tmp_path: Path) -> None:
+    said = (
+        "[2023-02-28 20:08:24,338] [INFO] [stage_1_and_2.py:1769:step] [deepspeed] OVERFLOW! "
+        "Rank 0 Skipping step. Attempted loss scale: 64.0, reducing to 32.0\n"
+    )
+    (tmp_path / "run.log").write_text(said, encoding="utf-8")
+    facts = rows_of(shown(load(tmp_path / "run.log")), "Run")
+    assert "Steps 1 skipped (overflow)" in [" ".join(fact.split()) for fact in facts]
+
+
+def test_frameworks_and_layouts_are_written_as_people_write_them(tmp_path: Path) -> None:
+    banner = "  Gradient Accumulation steps = 1\n"
+    (tmp_path / "run.log").write_text(banner + TRAINER, encoding="utf-8")
+    facts = rows_of(shown(load(tmp_path / "run.log")), "Run")
+    assert " ".join(facts[1].split()) == "Job Hugging Face Trainer (by its log lines)"
+    assert " ".join(facts[2].split()) == "Layout 1 micro-batch a step"
+
+
+def test_a_task_that_srun_labels_is_no_host(tmp_path: Path) -> None:
+    said = "Profile Summary at step 2:\n0: world size:        128\n"
+    head = "-------------------------- DeepSpeed Flops Profiler --------------------------"
+    (tmp_path / "run.log").write_text(f"0: {head}\n0: {said}", encoding="utf-8")
+    run = load(tmp_path / "run.log")
+    assert "hosts" not in run.meta
+    assert "Layout 128 ranks" in " ".join(shown(run).split())
+    assert "host" not in shown(run).partition("Layout")[2].partition("\n")[0]
+
+
+_STEP_LINE = (
+    "[2023-04-21 19:36:50,423] [INFO] [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, "
+    "lr=[1e-05], mom=[(0.9, 0.95)]\n"
+)
+
+
+_CURRENT = (
+    "[2023-04-21 19:36:50,424] [INFO] [timer.py:199:stop] epoch=0/micro_step=9/global_step={step}, "
+    "RunningAvgSamplesPerSec=4.5, CurrSamplesPerSec=4.75, MemAllocated=31.36GB, "
+    "MaxMemAllocated=36.97GB\n"
+)
+_SO_FAR = (
+    "[2022-03-11 02:06:58,985] [INFO] [timer.py:189:stop] 0/{step}, SamplesPerSec=83.5, "
+    "MemAllocated=0.26GB, MaxMemAllocated=9.02GB\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [(_CURRENT, "4.75 samples/s"), (_SO_FAR, "83.5 samples/s since the start")],
+)
+def test_a_rate_is_told_where_no_step_can_be_timed(tmp_path: Path, line: str, told: str) -> None:
+    text = "".join((_STEP_LINE + line).format(step=step) for step in (40, 50))
+    (tmp_path / "run.log").write_text(text, encoding="utf-8")
+    said = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert f"Speed {told}" in said

@@ -1,0 +1,43 @@
+"""The verdict says what it costs, where that is known."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pandas as pd
+from rich.console import Group
+
+from dsprof.events import Severity
+from dsprof.findings import Advice, Finding
+from dsprof.run import from_events
+from dsprof.text.overview import Overview, overview
+from dsprof.text.verdict import verdict_section
+from tests.text.said import (
+    rendered,
+)
+
+
+def test_a_healthy_run_costs_nothing_and_an_untimed_one_nobody_knows_what() -> None:
+    healthy = finding("healthy", share=0.9, seconds_per_step=3.6)
+    assert "Cost" not in rendered(Group(*verdict_section([healthy], figures())), 80)
+    untimed = finding("unaccounted-time", share=1.0, seconds_per_step=4.0)
+    text = rendered(Group(*verdict_section([untimed], figures())), 80)
+    assert re.search(r"Cost +unknown *\n", text)
+
+
+def test_a_gain_that_nobody_can_tell_is_called_unknown() -> None:
+    advice = Advice("bf16.enabled", "", "true", "half the bytes")
+    found = finding("slow-link", share=0.5, seconds_per_step=2.0, advice=(advice,))
+    assert re.search(
+        r"Gain +unknown *\n", rendered(Group(*verdict_section([found], figures())), 80)
+    )
+
+
+def finding(rule: str, **more: Any) -> Finding:
+    return Finding(rule, Severity.WARNING, "Something", "is so.", **more)
+
+
+def figures() -> Overview:
+    timed = {"kind": "metric", "name": "step_seconds", "seconds": 4.0, "step": 1, "steps": 1}
+    return overview(from_events(pd.DataFrame([timed])))

@@ -1,0 +1,82 @@
+"""Numbers and facts as short phrases, and what a log says made safe to print."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsprof.text.words import (
+    cost,
+    count_of,
+    gain,
+    known,
+    number,
+    of_clocks,
+    on_hosts,
+    plain,
+    ranges,
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]8;;http://x\x07link\x1b]8;;\x1b\\", "link"),
+        ("a\tb\r\nc\u2028d", "a b c d"),
+        ("\u202eevil", "evil"),
+        ("\x1b", ""),
+        ("é × – 漢字", "é × – 漢字"),
+    ],
+)
+def test_plain_text_is_what_a_person_would_read(said: str, left: str) -> None:
+    assert plain(said) == left
+
+
+@given(st.text())
+def test_plain_text_is_printable_whatever_comes(said: str) -> None:
+    assert plain(said).isprintable()
+
+
+def test_a_gain_is_the_most_there_is_to_gain() -> None:
+    assert gain((0.0, 2.05), 5.75) == "up to 2.05 s of 5.75 s per step (36 %)"
+    assert gain((0.8, 1.2), 4.0) == "up to 1.20 s of 4.00 s per step (30 %)"
+    assert gain((0.5, 0.5), None) == "up to 500 ms per step"
+    assert gain(None, 4.0) == ""
+
+
+def test_a_cost_says_what_is_known_of_it() -> None:
+    assert cost(4.11, 0.714, 5.75) == "4.11 s of 5.75 s per step (71 %)"
+    assert cost(None, 0.5, 5.75) == "50 % of a step"
+    assert cost(0.25, None, None) == "250 ms per step"
+    assert cost(None, None, 5.75) == ""
+
+
+def test_small_words() -> None:
+    assert count_of(1, "step") == "1 step"
+    assert count_of(12_000, "launch", "launches") == "12,000 launches"
+    assert ranges([3, 0, 1, 7, 2]) == "0 to 3, 7"
+    assert ranges(range(0, 40, 2), most=2) == "0, 2 and 18 more"
+    assert not known(pd.NA)
+    assert not known(float("nan"))
+    assert number(np.float64(2.5)) == 2.5
+    assert number(float("inf")) is None
+
+
+def test_hosts_are_those_stated_and_of_those_that_only_print_the_least_there_are() -> None:
+    assert on_hosts({"nodes": 1, "hosts": ["a"]}) == "on 1 host"
+    assert on_hosts({"recordings": [{}, {}], "hosts": ["a", "b"]}) == "on 2 hosts"
+    assert on_hosts({"hosts": ["a", "b"]}) == "on at least 2 hosts"
+    assert on_hosts({"hosts": ["a"]}) == on_hosts({}) == ""
+
+
+def test_the_clock_that_is_furthest_off_is_named_and_by_how_much() -> None:
+    clocks = {"a": {"ahead": 0.0, "error": 0.0}, "b": {"ahead": -0.35, "error": 0.002}}
+    said = "b's is 350 ms behind a's, give or take 2.00 ms"
+    assert of_clocks({"clocks": clocks}) == said
+    clocks["c"] = {"ahead": 0.1, "error": 0.002}
+    assert of_clocks({"clocks": clocks}) == f"{said}; others of 3 hosts less"
+    assert of_clocks({}) == ""
