@@ -106,11 +106,21 @@ def watch(*args: object) -> str:
     return " ".join([sys.executable, "-m", "dsprof", "live", *map(str, args)])
 
 
-def test_a_late_rank_and_then_its_death_are_seen(terminal: Terminal, job: RealJob) -> None:
+def test_what_goes_wrong_with_a_real_job_is_seen_and_reported(
+    terminal: Terminal, job: RealJob
+) -> None:
+    """One job, one plan after the other: starting it takes longer than all the rest."""
     terminal.start(watch("run", "job.log"))
     terminal.shows(r"WAITING[\s\S]*waiting for run, job.log to appear")
+    job.plan("bound grow")
     job.start()
     terminal.shows(r"RUNNING · step [\d,]+ ")
+    terminal.shows(r"(critical|warning) .*of a step is communication")
+    terminal.press("e")
+    terminal.shows("report written")
+    (page,) = terminal.folder.glob("dsprof-live-*.html")
+    assert "is communication" in page.read_text(encoding="utf-8")
+    terminal.shows(r"warning .*memory grows by")
     job.plan("slow")
     terminal.shows(r"critical .*The others wait for rank 1")
     terminal.press("2")
@@ -121,20 +131,6 @@ def test_a_late_rank_and_then_its_death_are_seen(terminal: Terminal, job: RealJo
     terminal.shows(r"first +\S+ +1 ")
     terminal.press("q")
     terminal.shows(r"\$|^\s*$")
-
-
-def test_communication_and_growing_memory_are_found_and_reported(
-    terminal: Terminal, job: RealJob
-) -> None:
-    job.plan("bound grow")
-    job.start()
-    terminal.start(watch("run"))
-    terminal.shows(r"(critical|warning) .*of a step is communication")
-    terminal.press("e")
-    terminal.shows("report written")
-    (page,) = terminal.folder.glob("dsprof-live-*.html")
-    assert "is communication" in page.read_text(encoding="utf-8")
-    terminal.shows(r"warning .*memory grows by")
 
 
 def test_a_log_fed_line_by_line_is_followed(terminal: Terminal, tmp_path: Path) -> None:

@@ -308,24 +308,31 @@ def test_a_failure_told_by_a_log_is_the_end() -> None:
     assert "SIGKILL" in picture.note
 
 
+@pytest.mark.parametrize("last", [0, 400], ids=["one launch", "a restart"])
 def test_the_end_of_a_large_log_is_there_at_once_and_its_past_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int
 ) -> None:
+    """Steps 1 to 1,000, and those of a restart up to `last`, within which the end begins."""
     monkeypatch.setattr(feed, "LARGE", 100_000)
     monkeypatch.setattr(feed, "TAIL", 20_000)
+    launches = [range(1, 1_001), range(1, last + 1)][: 1 + bool(last)]
     path = tmp_path / "run.log"
-    path.write_bytes(b"".join(map(step_line, range(1, 1_001))))
+    path.write_bytes(b"".join(step_line(step) for steps in launches for step in steps))
     watch = Watch([str(path)])
     picture = watch.refresh(0.0)
-    assert picture.step == 1_000
+    assert picture.step == (last or 1_000)
     assert picture.behind > 0
     while watch.feed.behind:
         watch.read()
     picture = watch.refresh()
-    assert (picture.launches, len({bar.step for bar in picture.bars})) == (1, len(picture.bars))
-    assert watch.run().steps["step"].nunique() == 1_000
-    lines = watch.run().events
-    assert set(lines.loc[lines["step"] == 1_000, "line"].dropna()) <= {1_999, 2_000}
+    assert picture.launches == len(launches)
+    assert len({bar.step for bar in picture.bars}) == len(picture.bars)
+    events = watch.run().events
+    told = events.groupby("segment")["step"].nunique()
+    assert told.tolist() == [len(steps) for steps in launches]
+    end = events[(events["segment"] == len(launches) - 1) & (events["step"] == (last or 1_000))]
+    lines = 2 * sum(map(len, launches))
+    assert set(end["line"].dropna()) <= {lines - 1, lines}
 
 
 @pytest.mark.parametrize("keep", [256 << 20, 100_000], ids=["one part", "a ring"])
@@ -369,22 +376,6 @@ from dsprof.live.watch import Watch
 step = Watch(sys.argv[1:]).begin().step
 print(step, sorted({"pandas", "plotly", "textual", "rich", "jinja2"} & sys.modules.keys()))
 """
-
-
-def test_a_large_log_whose_end_is_of_a_restart_tells_of_two_launches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feed, "LARGE", 100_000)
-    monkeypatch.setattr(feed, "TAIL", 20_000)
-    path = tmp_path / "run.log"
-    path.write_bytes(b"".join(map(step_line, [*range(1, 1_001), *range(1, 401)])))
-    watch = Watch([str(path)])
-    watch.read(0.0)
-    while watch.feed.behind:
-        watch.read()
-    events = watch.run().events
-    assert sorted(set(events["segment"])) == [0, 1]
-    assert len(events[events["segment"] == 1]["step"].dropna().unique()) == 400
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
