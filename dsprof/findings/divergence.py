@@ -58,7 +58,8 @@ def _losses(facts: Facts) -> pd.DataFrame:
     """The steps of the last launch that have a finite loss."""
     rows = facts.own_steps
     rows = rows[np.isfinite(rows["loss"].to_numpy(dtype=float, na_value=np.nan))]
-    return rows[rows["segment"] == rows["segment"].max()]
+    last: pd.DataFrame = rows[rows["segment"] == rows["segment"].max()]
+    return last
 
 
 def _rise(loss: NDArray[np.float64]) -> int | None:
