@@ -324,7 +324,8 @@ def test_the_end_of_a_large_log_is_there_at_once_and_its_past_later(
     assert picture.behind > 0
     while watch.feed.behind:
         watch.read()
-    picture = watch.refresh()
+    watch.refresh()
+    picture = watch.look_back()
     assert picture.launches == len(launches)
     assert len({bar.step for bar in picture.bars}) == len(picture.bars)
     events = watch.run().events
