@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 NO_TIMERS = "no timer tells where the time of a step goes"
 NO_COMMUNICATION = UNSEEN
+INNER = "backward_inner"
+BUCKETS = "ZeRO-2 reduces gradients inside backward whenever a bucket is full"
 RANKS_UNTOLD = "no timer shows communication, and how many ranks there are is not told"
 #: The doubt that memory_breakdown's lines raise.
 COLLECTING = "memory-breakdown-inflates-backward"
@@ -105,7 +107,17 @@ class Facts:
         moving = self.seconds_of("communication", "wait")
         if moving is None or moving < COMMUNICATION_SEEN * self.breakdown.seconds:
             return unseen
-        return None
+        return BUCKETS if self._reduces_inside_backward else None
+
+    @property
+    def _reduces_inside_backward(self) -> bool:
+        """A log of ZeRO-2, whose timer of reduction sees the last bucket alone."""
+        assert self.breakdown is not None
+        if self.layout.zero_stage != 2 or INNER not in self.breakdown.phases.index:
+            return False
+        sizes = (self.run.config.get(name) for name in ("parameters", "reduce_bucket_size"))
+        gradients, bucket = (x if isinstance(x, int | float) else math.nan for x in sizes)
+        return not gradients <= bucket and not self.calls_are_logged
 
     @cached_property
     def least_communication(self) -> float | None:

@@ -9,6 +9,8 @@ import pandas as pd
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record, shown
 from dsprof.findings.facts import (
+    BUCKETS,
+    INNER,
     NO_COMMUNICATION,
     RANKS_UNTOLD,
     Facts,
@@ -125,6 +127,8 @@ def _mixed_phases(facts: Facts) -> pd.DataFrame:
     table = facts.breakdown.phases
     if facts.hidden_communication in (NO_COMMUNICATION, RANKS_UNTOLD):
         return table[table["mixed"] | (table["class"] == Class.COMPUTE)]
+    if facts.hidden_communication == BUCKETS:
+        return table[table.index == INNER]
     return table[table["mixed"]]
 
 

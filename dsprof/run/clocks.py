@@ -26,7 +26,7 @@ def clock_runs_backwards(events: pd.DataFrame, _: Source) -> Outcome:
     told = among(events["kind"], [Kind.METRIC]) & events["step"].notna() & events["at"].notna()
     marks = where(events, told)
     marks = marks[~marks["record"].duplicated()]
-    process, _ = pd.factorize(keys(known_rank(marks), *_PROCESS))  # dense: they are counted
+    process = pd.factorize(keys(known_rank(marks), *_PROCESS))[0]  # dense: they are counted
     fallen = _fallen(marks, process)
     if not fallen.any():
         return events, None

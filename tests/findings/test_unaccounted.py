@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import pytest
 
@@ -266,3 +268,27 @@ def test_a_timer_that_takes_the_same_in_each_step_is_told_once() -> None:
 
 
 UNTIMED = "unaccounted-time"
+
+
+@pytest.mark.parametrize(
+    ("told", "hidden"),
+    [
+        ({}, True),
+        ({"parameters": 1e9, "reduce_bucket_size": 5e8}, True),
+        ({"parameters": 1e8, "reduce_bucket_size": 5e8}, False),
+        ({"parameters": "many"}, True),
+        ({"zero_stage": 1}, False),
+        ({"world_size": 1}, False),
+    ],
+)
+def test_zero_2_reduces_inside_backward_unless_one_bucket_holds_all_gradients(
+    told: dict[str, Any], hidden: bool
+) -> None:
+    """So a log of it is not called healthy, nor bound by compute: no timer can tell."""
+    run = run_of(steps(20, WELL), **({"world_size": 2, "zero_stage": 2} | told))
+    first = run.findings[0]
+    assert (first.rule == "unaccounted-time") == hidden
+    if hidden:
+        assert first.title.startswith("55 % of a step is computation and communication together")
+        assert "ZeRO-2 reduces gradients inside backward whenever a bucket is full" in first.summary
+        assert not any(one.rule in {"healthy", "compute-bound"} for one in run.findings)

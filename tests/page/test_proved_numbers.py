@@ -255,5 +255,5 @@ def test_a_step_that_no_timer_divides_is_left_out_of_all_that_is_said_of_the_mea
     section = {section.name: section for section in page.sections}
     phases = section["phases-0"]
     assert phases.charts[0].figure["data"][0]["text"][0].startswith("1.60 s")
-    assert phases.lead.startswith("Mean of 4 steps, 1 to 4")
-    assert section["steps-0"].words.startswith("All of the 4 averaged take 1.60 s")
+    assert str(phases.lead).startswith("Mean of 4 steps, 1 to 4")
+    assert str(section["steps-0"].words).startswith("All of the 4 averaged take 1.60 s")
