@@ -211,7 +211,9 @@ def stands_on(text: str, line: str) -> bool:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_evidence_of_a_timer_opens_a_line_with_its_number(name: str) -> None:
-    pattern = r"per step, (?:as )?at (?:step|record) [\d,]+(?:: ([\d.]+ \w+))?(?: of ([\d.]+ \w+))?$"
+    pattern = (
+        r"per step, (?:as )?at (?:step|record) [\d,]+(?:: ([\d.]+ \w+))?(?: of ([\d.]+ \w+))?$"
+    )
     checked = 0
     for proof in (e for f in run_of(name).findings for e in f.evidence):
         found = re.search(pattern, proof.text)
