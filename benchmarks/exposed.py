@@ -3,7 +3,8 @@
 Two gloo ranks train a wide network on two rows at a time. DDP runs in turns of a few steps with
 its gradients exchanged and under `no_sync`, which exchanges none: what a step is shorter by is
 what communication costs. The hook records all of it. ZeRO-1 and ZeRO-3 have no such switch:
-there PyTorch's profiler says how long gloo worked while no operator of the training thread did.
+there PyTorch's profiler says how long gloo worked, or was called, while no operator of the training
+thread ran.
 
 All of it is repeated, each time by two fresh processes. Needs an interpreter with torch and
 deepspeed: this one, or DSPROF_TORCH_PYTHON.
@@ -120,15 +121,21 @@ def profiled(out: Path, stage: int) -> dict[str, float]:
 
 
 def alone_on_gloo(window: Any) -> float:
-    """Seconds that gloo's spans cover and the operators of the training thread do not."""
-    gloo, own = [], []
+    """Seconds that gloo's spans and calls cover, and the training thread's own operators do not.
+
+    What a call does before it hands over, copying what it sends, is of the call.
+    """
+    gloo, calls, own = [], [], []
     for event in window.profiler.kineto_results.events():
         span = event.start_ns(), event.start_ns() + event.duration_ns()
         if event.name().startswith("gloo:"):
             gloo.append(span)
+        elif event.name().startswith("c10d::"):
+            calls.append(span)
         elif event.name().startswith("aten::"):
             own.append(span)
-    return (covered(gloo + own) - covered(own)) * 1e-9
+    own = [span for span in own if not any(a <= span[0] and span[1] <= b for a, b in calls)]
+    return (covered(gloo + calls + own) - covered(own)) * 1e-9
 
 
 def covered(spans: list[tuple[int, int]]) -> int:

@@ -188,7 +188,7 @@ def _phase_table(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
         if word == Class.CHECKPOINT or not mine.any():  # what is saved between steps is of none
             continue
         timed = sums[:, mine].sum(axis=1) / np.maximum(ranks, 1.0)
-        part = numbers(steps[word]) / np.maximum(timed, np.finfo(float).tiny)
+        part = np.divide(numbers(steps[word]), timed, out=np.ones(len(timed)), where=timed > 0)
         sums[:, mine] *= np.fmin(1.0, part)[:, None]
     words = name.cat.categories.astype(str)
     last = at.lasts(code, len(words)).max(axis=0, initial=-1)

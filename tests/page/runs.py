@@ -157,6 +157,7 @@ def _huge_steps(
         "communication_share": seconds[:, 2] / seconds.sum(axis=1),
         "loss": 3 + made_of.normal(0, 0.1, count) + 5 / np.sqrt(number),
         "samples_per_second": 512 / seconds.sum(axis=1), "lr": 1e-4 * np.cos(number / count),
+        "smoothed": False,
     }  # fmt: skip
     for name, values in told.items():
         steps[name] = values

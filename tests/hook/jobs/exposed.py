@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 import dsprof.hook
+from benchmarks.exposed import alone_on_gloo
 from tests.hook.jobs import job
 
 WIDE, DEPTH, ROWS = 1024, 8, 2  # 34 MB of gradients
@@ -75,31 +76,8 @@ def profiled(name: str, made: tuple[Any, Any, Callable[[int], None]]) -> list[fl
         for number in range(TURNS):
             with profile(activities=[ProfilerActivity.CPU]) as window:
                 step(number)
-            seconds.append(uncovered(window))
+            seconds.append(alone_on_gloo(window))
     return seconds
-
-
-def uncovered(window: Any) -> float:
-    """Seconds that gloo's spans cover and the operators of the training thread do not."""
-    events = window.profiler.kineto_results.events()
-    gloo, own = [], []
-    for event in events:
-        span = (event.start_ns(), event.start_ns() + event.duration_ns())
-        name = event.name()
-        if name.startswith("gloo:"):
-            gloo.append(span)
-        elif name.startswith("aten::"):
-            own.append(span)
-    return (length(gloo + own) - length(own)) * 1e-9
-
-
-def length(spans: list[tuple[int, int]]) -> int:
-    """Of the union."""
-    total = reached = 0
-    for begin, end in sorted(spans):
-        total += max(0, end - max(begin, reached))
-        reached = max(reached, end)
-    return total
 
 
 def main() -> None:
