@@ -58,8 +58,8 @@ def _missing(
 ) -> list[tuple[Process, str]]:
     """The processes of a launch that went without a word ("exit"), or that others waited for.
 
-    Where all went, none waited and another launch followed, who was first is not known: the
-    one that wrote last stands for all of them ("ended").
+    Where all went and none waited, who was first is not known: the one that wrote last stands
+    for all of them ("ended"), if the launch is known to be over.
     """
     still = [process for process in launch if not process["ended"]]
     ends = [process["ended_at"] for process in launch if process["ended"]]
@@ -70,7 +70,7 @@ def _missing(
         return []
     waiting = [process for process in still if process["in_flight"]]
     absent = [process for process in still if not process["in_flight"]]
-    if waiting or not followed:
+    if waiting or not (followed or over):
         return [(one, _way(one, events, over)) for one in absent] if waiting else []
     return [(min(still, key=lambda one: float(one["idle"])), "ended")]
 
@@ -96,7 +96,7 @@ def _problem(events: pd.DataFrame, process: Process, kind: str) -> dict[str, Any
     rows = _rows_of(events, process)
     last = rows.sort_values("line").iloc[-1] if len(rows) else pd.Series(dtype="object")
     text = {
-        "ended": "no process of this launch closed its recording, and another launch followed",
+        "ended": "no process of this launch closed its recording, and the launch is over",
         "exit": f"process {process['pid']} went without closing its recording",
         "absent": f"process {process['pid']} did not come to the collective the others waited in",
     }[kind]

@@ -74,6 +74,17 @@ def test_whom_the_others_hardly_waited_for_when_the_launch_was_over_had_died() -
         ]
 
 
+def test_where_all_were_ended_and_none_waited_no_rank_is_blamed() -> None:
+    """As DDP's reducer waits in C++, where no call is seen under way."""
+    over = {"over_at": int((START + pd.Timedelta(seconds=11)).value), "idle": 1.0}
+    run = run_of(process(0, **over), process(1, **over))
+    assert run.problems["kind"].tolist() == ["exit"]
+    assert run.problems["rank"].isna().all()
+    first = run.findings[0]
+    assert (first.rule, first.ranks) == ("rank-died", ())
+    assert "no process of this launch closed its recording" in first.title
+
+
 def test_training_that_goes_on_has_no_problem() -> None:
     waiting = {"name": "all_reduce", "seq": 57, "at": LATER}
     assert run_of(process(0, idle=0.5), process(1, idle=0.5)).problems.empty
