@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 import dsprof.hook
 from tests.hook.jobs import job
 
-STEPS, MICROS, SLEEP = 5, 4, 0.004
+STEPS, MICROS, BATCH, SLEEP = 5, 4, 8, 0.004
 
 
 class Slow(nn.Module):  # type: ignore[misc]  # where torch is not installed
@@ -22,19 +22,22 @@ class Slow(nn.Module):  # type: ignore[misc]  # where torch is not installed
         return x
 
 
-def engine() -> deepspeed.PipelineEngine:
-    net = PipelineModule([*job.model(), Slow()], num_stages=2, loss_fn=nn.functional.mse_loss)
+def data() -> TensorDataset:
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(512, job.WIDTH, generator=generator)
+    return TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
+
+
+def engine() -> deepspeed.PipelineEngine:
+    net = PipelineModule([*job.model(), Slow()], num_stages=2, loss_fn=nn.functional.mse_loss)
     config = {
-        "train_micro_batch_size_per_gpu": 8,
+        "train_micro_batch_size_per_gpu": BATCH,
         "gradient_accumulation_steps": MICROS,
         "optimizer": {"type": "Adam", "params": {"lr": 1e-2, "torch_adam": True}},
         "steps_per_print": 1_000_000,
     }
-    data = TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
     return deepspeed.initialize(
-        model=net, model_parameters=net.parameters(), training_data=data, config=config
+        model=net, model_parameters=net.parameters(), training_data=data(), config=config
     )[0]
 
 
