@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,7 +57,8 @@ def run(cases: Sequence[Case], out: Path) -> None:
         _wait(command, environment, out / "launch.txt")
     else:
         folder = out / first.name
-        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)  # else an earlier bench is an earlier launch
+        folder.mkdir(parents=True)
         attach = [sys.executable, "-m", "dsprof", "attach", "--out", str(folder / "recording")]
         patience = {"TRUTH_PATIENCE": "8"}
         with contextlib.suppress(RuntimeError):  # they are to fail

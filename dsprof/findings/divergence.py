@@ -34,7 +34,7 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
             severity=Severity.CRITICAL if sure else Severity.WARNING,
             title=f"The loss rose from {level:.3g} to {np.median(since):.3g} at step {first:,} and "
             "stays there",
-            summary=f"None of the {len(since):,} losses printed from there on is below "
+            summary=f"Not one of the {len(since):,} losses printed from there on is below "
             f"{since.min():.3g}, to the end: training lost what it had learnt."
             + ("" if sure else " Medium confidence: they are few, it may come back."),
             steps=(first, int(rows["step"].iloc[-1])),

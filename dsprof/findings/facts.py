@@ -29,7 +29,7 @@ from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import Class, Kind
 from dsprof.findings.finding import Evidence
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, FEW_STEPS, GAIN_LOW, UNACCOUNTED_WARNING
-from dsprof.run.zero import UNSEEN
+from dsprof.run.zero import BUCKETS, UNSEEN
 from dsprof.units import format_seconds
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 NO_TIMERS = "no timer tells where the time of a step goes"
 NO_COMMUNICATION = UNSEEN
-INNER = "backward_inner"
-BUCKETS = "ZeRO-2 reduces gradients inside backward whenever a bucket is full"
 RANKS_UNTOLD = "no timer shows communication, and how many ranks there are is not told"
 #: The doubt that memory_breakdown's lines raise.
 COLLECTING = "memory-breakdown-inflates-backward"
@@ -107,17 +105,8 @@ class Facts:
         moving = self.seconds_of("communication", "wait")
         if moving is None or moving < COMMUNICATION_SEEN * self.breakdown.seconds:
             return unseen
-        return BUCKETS if self._reduces_inside_backward else None
-
-    @property
-    def _reduces_inside_backward(self) -> bool:
-        """A log of ZeRO-2, whose timer of reduction sees the last bucket alone."""
-        assert self.breakdown is not None
-        if self.layout.zero_stage != 2 or INNER not in self.breakdown.phases.index:
-            return False
-        sizes = (self.run.config.get(name) for name in ("parameters", "reduce_bucket_size"))
-        gradients, bucket = (x if isinstance(x, int | float) else math.nan for x in sizes)
-        return not gradients <= bucket and not self.calls_are_logged
+        inside = self.run.reduces_inside_backward and not self.calls_are_logged
+        return BUCKETS if inside else None
 
     @cached_property
     def least_communication(self) -> float | None:

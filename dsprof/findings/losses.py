@@ -98,7 +98,7 @@ def _goes_on(end: End) -> str:
     """What is known of the time after, where no value is finite again."""
     if end.is_lost:
         return (
-            f"None of the {end.records:,} records that follow is finite: what was trained from "
+            f"Not one of the {end.records:,} records that follow is finite: what was trained from "
             "there on is lost."
         )
     follow = (

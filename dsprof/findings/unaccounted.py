@@ -9,8 +9,6 @@ import pandas as pd
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record, shown
 from dsprof.findings.facts import (
-    BUCKETS,
-    INNER,
     NO_COMMUNICATION,
     RANKS_UNTOLD,
     Facts,
@@ -26,6 +24,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.untimed import EVERY_PHASE, no_steps, no_timers, source_word
+from dsprof.run.zero import BUCKETS, INNER
 from dsprof.units import format_seconds, format_share
 
 #: What a recording has no phase for is code of the script.
@@ -137,12 +136,13 @@ def _mixed(facts: Facts, reason: str) -> Finding | None:
     seconds = float(table["seconds"].sum())
     if not seconds:
         return None
+    take = "takes" if len(table) == 1 else "take"
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
         title=f"{format_share(facts.share(seconds) or 0.0)} of a step {_together(reason)}: "
         f"this {source_word(facts)} cannot tell how much of each" + _at_least(facts),
-        summary=f"{', '.join(table.index[:3])} take {format_seconds(seconds)} per step "
+        summary=f"{', '.join(table.index[:3])} {take} {format_seconds(seconds)} per step "
         f"({facts.windows}). {reason[:1].upper()}{reason[1:]}: "
         "whether the run is bound by compute or communication is unknown."
         + ("" if facts.run.is_recording else _WOULD_TELL),

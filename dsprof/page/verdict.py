@@ -284,6 +284,8 @@ def _parts(drawn: pd.DataFrame, run: Run, typical: Typical | None) -> list[Part]
     mixed = {MIXED: float(main[MIXED].fillna(0).mean())}
     seconds = {role: (mean.classes | mixed).get(role, 0.0) for role in STACK}
     label = LABEL if seen_whole(run.steps) else LABEL | {_MOVING: _unseen(run)}
+    if run.reduces_inside_backward:
+        label = label | {Class.COMPUTE: f"{LABEL[Class.COMPUTE]}, with reduction inside backward"}
     seconds["unknown"] = max(0.0, mean.seconds - sum(seconds.values()))
     whole = max(mean.seconds, sum(seconds.values()))
     parts, start = [], 0.0

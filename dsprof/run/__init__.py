@@ -33,7 +33,15 @@ from dsprof.run.table import frame_of, tidy
 from dsprof.run.unclosed import with_unclosed
 from dsprof.run.unread import faults, repetitions
 from dsprof.run.versions import versions
-from dsprof.run.zero import Mixture, Zero, blind_timers, mixture_of, timers_of, zero_of
+from dsprof.run.zero import (
+    Mixture,
+    Zero,
+    blind_timers,
+    fills_buckets,
+    mixture_of,
+    timers_of,
+    zero_of,
+)
 
 if TYPE_CHECKING:
     from dsprof.findings import Finding
@@ -171,6 +179,13 @@ class Run:
     def _mixture(self) -> Mixture | None:
         blind = blind_timers(self._own, self.grammar.timers)
         return mixture_of(self.zero, timers_of(self._own), self.config, blind)
+
+    @cached_property
+    def reduces_inside_backward(self) -> bool:
+        """`backward_inner` counts as compute and holds reduction as well: see `BUCKETS`."""
+        if self.is_recording:  # it times what its calls hold up by themselves
+            return False
+        return fills_buckets(self.zero, set(self.phases["name"].unique()), self.config)
 
     @property
     def mixed(self) -> str | None:

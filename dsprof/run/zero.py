@@ -8,7 +8,7 @@ at every step it does not skip; ZeRO 1 and 2 print `optimizer_gradients`, `optim
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,6 +38,10 @@ GATHERING: Final = frozenset(
 )  # fmt: skip
 
 ALL: Final = (0, 1, 2, 3)
+
+#: The timer of autograd alone, and why under ZeRO-2 it holds reduction, too.
+INNER: Final = "backward_inner"
+BUCKETS: Final = "ZeRO-2 reduces gradients inside backward whenever a bucket is full"
 
 #: Why compute timers are a mixture where nothing else was timed.
 UNSEEN: Final = "no timer shows the communication that several ranks need"
@@ -105,6 +109,19 @@ def mixture_of(
             "gathering, and the share of communication is larger than it seems",
         )
     return Mixture(blind, UNSEEN) if blind else None
+
+
+def fills_buckets(zero: Zero, names: Collection[str], config: Mapping[str, Any]) -> bool:
+    """Whether `backward_inner`, if it is among the timers' `names`, holds reduction, too.
+
+    Not where the first bucket is known to hold all gradients: it is reduced after backward, in a
+    timer of its own. Nor where one rank has nobody to reduce with.
+    """
+    if zero.stage != 2 or INNER not in names or config.get("world_size") == 1:
+        return False
+    sizes = (config.get(name) for name in ("parameters", "reduce_bucket_size"))
+    gradients, bucket = (x if isinstance(x, int | float) else np.nan for x in sizes)
+    return not gradients <= bucket
 
 
 def blind_timers(events: pd.DataFrame, flavours: Mapping[str, Flavour]) -> frozenset[str]:

@@ -51,6 +51,7 @@ def parts_of(
     blent: Collection[str] = (),
     named: Collection[str] = (),
     alone: bool = False,
+    hidden: bool = False,
 ) -> list[Part]:
     """The rows, largest first; they add up to the step, but for those `inside` another.
 
@@ -61,6 +62,7 @@ def parts_of(
         blent: timers that hold compute and communication unseparated.
         named: timers that findings speak of: each has a row.
         alone: the job is a single rank, which talks to nobody.
+        hidden: a timer of compute holds communication, too.
     """
     groups = {
         name: (classes[name], [p for p in phases if p.class_ == name])
@@ -68,7 +70,7 @@ def parts_of(
         if name != Class.OTHER
     }
     floor = _timed(phases, Class.COMMUNICATION) if Class.COMMUNICATION not in classes else []
-    at_least = sum(p.seconds for p in floor) >= max(SEEN * seconds, NOTHING)
+    at_least = hidden or sum(p.seconds for p in floor) >= max(SEEN * seconds, NOTHING)
     if Class.OTHER in classes:
         groups |= _of_other(classes[Class.OTHER], phases, floor, blent)
     whole = max(seconds, sum(classes.values()))

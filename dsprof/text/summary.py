@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dsprof.analysis.breakdown import WITHOUT_FIRST, breakdown_of, engines, main_steps
+from dsprof.analysis.layout import offloads_optimizer
 from dsprof.events import Class
 from dsprof.text import words
 from dsprof.text.calls import call_section
@@ -70,12 +71,13 @@ def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
 def _notes(run: Run, seen: Overview, *, blocks: bool) -> list[Text]:
     if not any(part.at_least for part in seen.parts):
         return []
-    sign = "≥" if blocks else ">="
-    said = [say(f"{sign} is at least: more of it lies in the timers that hold both.", QUIET)]
-    if run.config.get("offload_optimizer") in ("cpu", "nvme"):
-        too = "Offloading: the timer of communication holds copies to the host, too."
-        said.append(say(too, QUIET))
-    return said
+    hides = "ZeRO-2 reduces inside backward_inner, too"
+    if not run.reduces_inside_backward:
+        hides = "more of it lies in the timers that hold both"
+    said = [f"{'≥' if blocks else '>='} is at least: {hides}."]
+    if offloads_optimizer(run.config):
+        said.append("Offloading: the timer of communication holds copies to the host, too.")
+    return [say(one, QUIET) for one in said]
 
 
 def _facts(run: Run, seen: Overview) -> list[RenderableType]:

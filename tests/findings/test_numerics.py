@@ -200,7 +200,7 @@ _STREAK = "overflow-streak"
 def test_a_loss_is_called_lost_only_where_enough_records_follow() -> None:
     rows = [metric("loss", s, 2.0 if s < 20 else math.nan) for s in range(1, 41)]
     lost, short = one(run_of(rows), "nan-loss"), one(run_of(rows[:21]), "nan-loss")
-    assert "None of the 20 records that follow is finite" in lost.summary
+    assert "Not one of the 20 records that follow is finite" in lost.summary
     assert lost.confidence == "high"
     assert "lost" not in short.summary
     assert "ends 1 record later, not finite either" in short.summary

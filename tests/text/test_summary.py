@@ -11,6 +11,7 @@ from rich.cells import cell_len
 import dsprof
 from dsprof.run import load
 from dsprof.text.document import document
+from tests.findings.plants import WELL, run_of, steps
 from tests.text.said import (
     BAR,
     SEED,
@@ -205,3 +206,12 @@ def test_a_rate_is_told_where_no_step_can_be_timed(tmp_path: Path, line: str, to
     (tmp_path / "run.log").write_text(text, encoding="utf-8")
     said = " ".join(shown(load(tmp_path / "run.log")).split())
     assert f"Speed {told}" in said
+
+
+def test_a_log_of_zero_2_says_that_backward_holds_reduction_too() -> None:
+    rows = steps(20, WELL)
+    said = shown(run_of(rows, world_size=2, zero_stage=2))
+    assert re.search(r"communication +≥100 ms", said)
+    assert "≥ is at least: ZeRO-2 reduces inside backward_inner, too." in said
+    bucket = run_of(rows, world_size=2, zero_stage=2, parameters=1e6, reduce_bucket_size=5e8)
+    assert "≥" not in shown(bucket)
