@@ -324,6 +324,24 @@ def test_a_key_is_answered_while_a_file_does_not_answer(tmp_path: Path) -> None:
     assert seen == ["ranks"]
 
 
+@pytest.mark.parametrize("own", [None, "mimalloc"])
+def test_the_watching_process_gives_freed_memory_back_unless_the_user_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None
+) -> None:
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    if own:
+        monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", own)
+    Job(tmp_path, 2).run(30)
+    job = Apart([str(tmp_path)], 0.1)
+    try:
+        job.refresh()
+        told = Path(f"/proc/{job._process.pid}/environ").read_bytes().split(b"\0")
+    finally:
+        job.close()
+    assert f"ARROW_DEFAULT_MEMORY_POOL={own or 'system'}".encode() in told
+    assert b"MALLOC_TRIM_THRESHOLD_=131072" in told
+
+
 def test_a_watch_that_was_killed_is_told_and_its_last_picture_stays(tmp_path: Path) -> None:
     Job(tmp_path, 2).run(30)
     job = Apart([str(tmp_path)], 0.1)
