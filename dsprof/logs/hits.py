@@ -106,18 +106,17 @@ def each_of(piece: bytes, found: Sequence[Hit], newline: np.ndarray, before: int
         before: lines that went before it.
     """
     returns = b"\r" in piece
-    number, line, end, low, high = before + 1, 0, -1, 0, -1
+    number, line, end, low, high, behind_bar = before + 1, 0, -1, 0, -1, False
     for i, (needle, start, stop) in enumerate(found):
         if start >= end:
-            counted, line = line, piece.rfind(b"\n", max(end, 0), start) + 1
-            number += int(np.count_nonzero(newline[counted:line]))
-            end = _find(piece, b"\n", start, len(piece))
+            low = piece.rfind(b"\n", 0, start) + 1
+            number += int(np.count_nonzero(newline[line:low]))
+            line, end = low, _find(piece, b"\n", start, len(piece))
+            high = start if returns else end
         if start >= high:
-            low, high = line, end
-            if returns:
-                low = max(piece.rfind(b"\r", line, start) + 1, line)
-                high = _find(piece, b"\r", start, end)
-        behind_bar = low != line and piece[line] != _RETURN
+            low = max(piece.rfind(b"\r", line, start) + 1, line)
+            high = _find(piece, b"\r", start, end)
+            behind_bar = low != line and piece[line] != _RETURN
         yield i, needle, start, stop, line, low, high, number, behind_bar
 
 

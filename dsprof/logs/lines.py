@@ -18,7 +18,7 @@ class Lines:
     """
 
     def __init__(self) -> None:
-        self._held: list[bytes] = []
+        self._held: list[bytes | memoryview] = []
         self._length = 0
 
     def feed(self, data: bytes) -> bytes:
@@ -32,7 +32,8 @@ class Lines:
             cut = whole.rfind(b"\r") + 1 or len(whole)
             self._hold(whole[cut:])
             return whole[:cut]
-        ready = self.take() + data[:cut] if self._held else data[:cut]
+        self._hold(memoryview(data)[:cut])
+        ready = self.take()
         self._hold(data[cut:])
         return ready
 
@@ -47,7 +48,7 @@ class Lines:
         held, self._held, self._length = b"".join(self._held), [], 0
         return held
 
-    def _hold(self, data: bytes) -> None:
+    def _hold(self, data: bytes | memoryview) -> None:
         if data:
             self._held.append(data)
             self._length += len(data)
