@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-import pyarrow as pa
+from dsprof import recording
+from dsprof.recording import Writer
 
-from dsprof.recording import Recordings, Writer, read_folder
+if TYPE_CHECKING:  # a process that only writes starts without them
+    import pandas as pd
+    import pyarrow as pa
 
 MS = 1_000_000
 SPANS = 6  # of one step of `write_steps`
@@ -58,7 +60,7 @@ def frame(table: pa.Table) -> pd.DataFrame:
 
 
 def events(*paths: Path) -> pd.DataFrame:
-    return frame(read_folder(*paths))
+    return frame(recording.read_folder(*paths))
 
 
 def step_numbers(found: pd.DataFrame) -> list[int]:
@@ -66,5 +68,5 @@ def step_numbers(found: pd.DataFrame) -> list[int]:
     return [int(step) for step in found.loc[found["name"] == "step_seconds", "step"]]
 
 
-def follow(recordings: Recordings) -> pd.DataFrame:
+def follow(recordings: recording.Recordings) -> pd.DataFrame:
     return frame(recordings.follow())
