@@ -56,7 +56,8 @@ def _steps_from_bars(source: Source, bare: np.ndarray, inside: np.ndarray) -> np
     steps = np.where(at >= 0, source.bar[training[np.maximum(at, 0)]], NONE)
     # A bar that is not redrawn for each record cannot number them.
     known = steps[steps > 0]
-    return steps if len(np.unique(known)) > len(known) // 2 else unknown
+    distinct = np.count_nonzero(np.diff(np.sort(known), prepend=0))
+    return steps if distinct > len(known) // 2 else unknown
 
 
 def _bars_agree(steps: np.ndarray, source: Source, bare: np.ndarray, numbered: np.ndarray) -> bool:

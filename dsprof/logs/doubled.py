@@ -5,7 +5,7 @@ Read as they stand, they would be engines that take turns, or launches that neve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -20,6 +20,9 @@ _FEWEST: Final = 4  #: marks, of which so much is seen
 
 #: Of a record; with its rows they tell it from any other.
 _TOLD: Final = ("pattern", "step", "rank", "host", "signature", "at")
+
+_MISSING: Final = np.full(1, np.nan)  # a measure that no row of a batch has
+_NO_TEXT: Final = np.full(1, -1)
 
 Flags = npt.NDArray[np.bool_]
 Marks = npt.NDArray[np.uint64]
@@ -40,18 +43,28 @@ def doubled(source: Source, own: Flags, batches: Sequence[Rows]) -> Flags:
     stamped = len(marks) > 0 and (source.at[marks] != UNKNOWN).mean() >= _MOST
     if len(marks) < _FEWEST or not (stamped or len(timers)):
         return none
-    if 2 * _MOST * len(np.unique(_of_records(source)[marks])) > len(marks):
+    said = _of_records(source)
+    if 2 * _MOST * len(_like(said[marks])[1]) > len(marks):
         return none  # most marks are said once: no need to look at what they say
-    said = _of_records(source) + _of_rows(batches, len(own))
-    _, which, size = np.unique(said, return_inverse=True, return_counts=True)
-    times = int(np.median(size[which[marks]]))
+    said += _of_rows(batches, len(own))
+    which, size = _like(said[marks])
+    times = int(np.median(size[which]))
+    if times < 2:
+        return none
+    which, size = _like(said)
     exact = size[which] == times
-    if times < 2 or any(exact[some].mean() < _MOST for some in (marks, timers) if len(some)):
+    if any(exact[some].mean() < _MOST for some in (marks, timers) if len(some)):
         return none
     alike = size[which] % times == 0
     turn = _turn(which, size, times, beside=_stand_beside(which[marks]))
     again: Flags = alike & (turn > 0)
     return again
+
+
+def _like(said: Marks) -> tuple[np.ndarray, np.ndarray]:
+    """A number for each, the same for like ones, and how many are like the first, second, ..."""
+    _, which, size = np.unique(said, return_inverse=True, return_counts=True)
+    return which, size
 
 
 def _stand_beside(marks: np.ndarray) -> bool:
@@ -70,27 +83,25 @@ def _turn(which: np.ndarray, size: np.ndarray, times: int, *, beside: bool) -> n
 
 
 def _of_records(source: Source) -> Marks:
-    found = np.zeros(len(source.step), np.uint64)
-    for name in _TOLD:
-        found = _mixed(found + np.asarray(getattr(source, name)).astype(np.int64).view(np.uint64))
-    return found
+    return _told(np.asarray(getattr(source, name)).astype(np.int64) for name in _TOLD)
 
 
 def _of_rows(batches: Sequence[Rows], count: int) -> Marks:
     """A number a record that is the same for those of the same rows."""
     total = np.zeros(count, np.uint64)
     for rows in batches:
-        found = _mixed(rows.key.astype(np.uint64))
-        for column in MEASURES:
-            found = _mixed(found)
-            if column in rows.measures:
-                values = np.ascontiguousarray(rows.measures[column], np.float64)
-                found += np.where(np.isnan(values), np.uint64(0), values.view(np.uint64))
-        found = _mixed(found)
-        if rows.text is not None:
-            found += (rows.text + 1).astype(np.uint64)
-        np.add.at(total, rows.record, _mixed(found))
+        text = _NO_TEXT if rows.text is None else rows.text.astype(np.int64)
+        measures = (rows.measures.get(name, _MISSING) for name in MEASURES)
+        np.add.at(total, rows.record, _told([rows.key.astype(np.int64), text, *measures]))
     return total
+
+
+def _told(columns: Iterable[np.ndarray]) -> Marks:
+    """One number for what columns of 8 bytes hold side by side: other values, another number."""
+    total = np.zeros(1, np.uint64)
+    for column, weight in zip(columns, _WEIGHTS, strict=False):
+        total = total + column.view(np.uint64) * weight
+    return _mixed(total)
 
 
 def _mixed(numbers: Marks) -> Marks:
@@ -98,3 +109,7 @@ def _mixed(numbers: Marks) -> Marks:
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))
+
+
+#: Odd, so that no bit of what they are multiplied with is lost.
+_WEIGHTS: Final = _mixed(np.arange(1, 10, dtype=np.uint64)) | np.uint64(1)

@@ -58,8 +58,9 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
     records = [number_bare(source, kinds, inside, own) for inside in launches]
     steps = np.full(len(segment), NONE, np.int64)
     placed = Placed(segment, engine, np.where(own > 0, own, NONE), steps, flavour, any(records))
+    who = _who(source)
     for inside, unknown in zip(launches, records, strict=True):
-        _place_launch(inside, kinds, own, source, placed)
+        _place_launch(inside, kinds, own, source, who, placed)
         placed.counted |= _is_counted(inside, kinds, source, own)
         if unknown:  # nobody knows how many steps each record stands for
             steps[inside[kinds.own[inside]]] = NONE
@@ -80,8 +81,13 @@ def _is_counted(inside: np.ndarray, kinds: Kinds, source: Source, own: np.ndarra
     return not kinds.starts[inside[inside < ends[0]]].any()
 
 
-def _place_launch(
-    inside: np.ndarray, kinds: Kinds, own: np.ndarray, source: Source, placed: Placed
+def _place_launch(  # noqa: PLR0917  # parallel
+    inside: np.ndarray,
+    kinds: Kinds,
+    own: np.ndarray,
+    source: Source,
+    who: np.ndarray,
+    placed: Placed,
 ) -> None:
     """Fills `placed` for the records of one launch."""
     real = inside[own[inside] > 0]  # marks of steps; a mark of step 0 is printed at the start
@@ -89,7 +95,6 @@ def _place_launch(
     births = inside[own[inside] == 0]
     ends = inside[kinds.end[inside]]
     placed.steps[real] = _windows(placed.step[real], placed.engine[real])
-    who = _who(source)
     ranks = _of_each(ends, who, real)
     for closing in ranks:
         marks = real[_may_be(source, real, closing[-1])] if len(closing) else real

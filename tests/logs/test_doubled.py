@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dsprof.logs import records
 from dsprof.run import from_events
 from tests.logs.reading import read
 
@@ -100,3 +101,16 @@ def test_of_calls_that_are_alike_every_second_one_counts() -> None:
     twice = [line for line in once for _ in range(2)]
     assert said(twice) == said(once)
     assert sum(row["kind"] == "comm" for row in said(once)) >= 2
+
+
+def test_copies_are_told_from_whatever_batches_they_were_read_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch lacks the columns, such as bytes, that none of its records has."""
+    monkeypatch.setattr(records, "_BATCH", 1)
+    memory = "MA 0.24 GB         Max_MA 0.24 GB         CA 0.24 GB         Max_CA 0 GB "
+    text, other = "\n".join([*ONCE, ""]).encode(), f"{memory}\nepoch 2\n".encode()
+    log = read(text + other + text, [len(text)])
+    lines, first = text.count(b"\n"), (text + other).count(b"\n") + 1
+    ((_, left_out),) = log.meta["doubled"]
+    assert left_out.tolist() == [*range(first, first + lines)]
