@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dsprof
+from tests.loaded import sample
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_logs"
@@ -22,15 +22,10 @@ SAMPLES = ROOT / "sample_logs"
 Dsprof = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@cache
-def _sample(name: str) -> dsprof.Run:
-    return dsprof.load(SAMPLES / f"{name}.log")
-
-
 @pytest.fixture
 def sample_run() -> Callable[[str], dsprof.Run]:
     """Reads a sample log by its name; each is read once."""
-    return _sample
+    return sample
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import dsprof
+from tests.loaded import sample
 
 FOLDER = Path(__file__).parent.parent / "sample_logs"
 
@@ -23,11 +24,6 @@ FOLDER = Path(__file__).parent.parent / "sample_logs"
 def facts_of(name: str) -> dict[str, Any]:
     told: dict[str, Any] = json.loads((FOLDER / f"{name}.facts.json").read_text(encoding="utf-8"))
     return told
-
-
-@cache
-def run_of(name: str) -> dsprof.Run:
-    return dsprof.load(FOLDER / f"{name}.log", processes=1)
 
 
 NAMES = sorted(path.name.removesuffix(".facts.json") for path in FOLDER.glob("*.facts.json"))
@@ -45,7 +41,7 @@ def logs_without(fact: str) -> pytest.MarkDecorator:
 
 def of_steps(name: str, column: str) -> dict[int, Any]:
     """What `Run.steps` says, of the steps where it says something."""
-    steps = run_of(name).steps
+    steps = sample(name).steps
     known = steps[steps[column].notna()]
     return {int(step): value for step, value in zip(known["step"], known[column], strict=True)}
 
@@ -66,29 +62,29 @@ def test_every_sample_log_has_its_facts() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_framework_is_named(name: str) -> None:
-    assert run_of(name).meta.get("framework") == facts_of(name)["framework"]
+    assert sample(name).meta.get("framework") == facts_of(name)["framework"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_version_is_known_as_far_as_the_log_tells(name: str) -> None:
-    assert run_of(name).meta.get("versions", {}).get("deepspeed") == facts_of(name)["version"]
+    assert sample(name).meta.get("versions", {}).get("deepspeed") == facts_of(name)["version"]
 
 
 @pytest.mark.parametrize("fact", ["world_size", "zero_stage"])
 @pytest.mark.parametrize("name", NAMES)
 def test_what_the_log_does_not_say_stays_unknown(name: str, fact: str) -> None:
-    assert run_of(name).meta.get(fact) == facts_of(name)[fact]
+    assert sample(name).meta.get(fact) == facts_of(name)[fact]
 
 
 @logs_with("config")
 def test_the_configuration_is_read(name: str) -> None:
-    config, facts = run_of(name).config, facts_of(name)["config"]
+    config, facts = sample(name).config, facts_of(name)["config"]
     assert {key: config.get(key) for key in facts} == facts
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_there_is_a_row_for_each_step_and_no_other(name: str) -> None:
-    assert run_of(name).steps["step"].tolist() == facts_of(name)["steps"]
+    assert sample(name).steps["step"].tolist() == facts_of(name)["steps"]
 
 
 @logs_with("loss")
@@ -122,7 +118,7 @@ def test_the_seconds_of_a_step_are_those_printed(name: str) -> None:
 
 @logs_with("phases")
 def test_phases_are_seconds_of_one_optimizer_step(name: str) -> None:
-    phases = run_of(name).phases
+    phases = sample(name).phases
     wrong = []
     for step, told in facts_of(name)["phases"].items():
         rows = phases[(phases["step"] == int(step)) & ~(phases["rank"] > 0).fillna(False)]
@@ -138,7 +134,7 @@ def test_phases_are_seconds_of_one_optimizer_step(name: str) -> None:
 
 @logs_with("classes")
 def test_a_step_is_split_into_classes_without_double_counting(name: str) -> None:
-    steps = run_of(name).steps.set_index("step")
+    steps = sample(name).steps.set_index("step")
     found = {
         step: {word: round(float(steps.loc[int(step), word]), _digits(value))
                for word, value in told.items()}
@@ -179,7 +175,7 @@ def test_no_overflow_is_seen_where_none_is_told(name: str) -> None:
 
 @logs_with("comm")
 def test_collectives_are_counted_and_their_true_time_added_up(name: str) -> None:
-    comm = run_of(name).comm
+    comm = sample(name).comm
     wrong = []
     for told in facts_of(name)["comm"]:
         alike = (comm["op"] == told["op"]) & (comm["rank"].fillna(0) == 0)
@@ -231,7 +227,7 @@ def _of_csv(run: dsprof.Run, word: str, step: int) -> float | None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_failure_is_told_where_it_stands(name: str) -> None:
-    problems = run_of(name).problems
+    problems = sample(name).problems
     lines = (FOLDER / f"{name}.log").read_text(encoding="utf-8", errors="replace").splitlines()
     missing = [told for told in facts_of(name)["problems"] if not _is_told(told, problems, lines)]
     assert missing == [], problems[["kind", "rank", "value", "text", "line"]].to_string()
@@ -250,18 +246,18 @@ def _is_told(told: dict[str, Any], problems: pd.DataFrame, lines: list[str]) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_first_failure_told_is_the_root_cause(name: str) -> None:
-    problems = run_of(name).problems
+    problems = sample(name).problems
     causes = problems.loc[problems["root_cause"], "kind"].tolist()
     assert causes == [told["kind"] for told in facts_of(name)["problems"][:1]]
 
 
 @logs_with("findings")
 def test_the_rules_that_must_fire_do(name: str) -> None:
-    fired = {finding.rule for finding in run_of(name).findings}
+    fired = {finding.rule for finding in sample(name).findings}
     assert set(facts_of(name)["findings"]) <= fired
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_defects_are_met_where_they_are_and_nowhere_else(name: str) -> None:
-    met = set(run_of(name).repairs["name"])
+    met = set(sample(name).repairs["name"])
     assert met & KNOWN_REPAIRS == set(facts_of(name)["repairs"])

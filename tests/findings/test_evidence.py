@@ -25,7 +25,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?")
 
 
-@pytest.fixture(params=LOGS, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.fixture(scope="module", params=LOGS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def run(request: pytest.FixtureRequest) -> Run:
     return judged(request.param)[0]
 

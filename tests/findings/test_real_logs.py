@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -14,10 +13,11 @@ from rich.console import Console
 from dsprof.analysis.breakdown import CLASSES, breakdown_of, main_steps
 from dsprof.errors import DsprofError
 from dsprof.findings import Advice, Finding, findings_of
-from dsprof.run import Run, load
+from dsprof.run import Run
 from dsprof.text.overview import overview
 from dsprof.text.summary import summary
 from dsprof.units import format_seconds
+from tests.loaded import loaded
 
 ROOT = Path(__file__).parents[2]
 #: Beside the checkout, where present: other people's logs, and more runs of this project.
@@ -36,10 +36,9 @@ SAMPLES = [path for path in LOGS if path.parent.name == "sample_logs"]
 _OF_A_STEP = re.compile(r"^(?:At least )?([\d.]+) % of a step")
 
 
-@cache
 def judged(path: Path) -> tuple[Run, list[Finding]]:
     try:
-        run = load(path)
+        run = loaded(path)
     except DsprofError as error:
         pytest.skip(str(error))
     return run, findings_of(run)
@@ -59,12 +58,12 @@ def explained(advice: Advice) -> str:
     return f"{advice.setting}: {advice.now} -> {advice.to}"
 
 
-@pytest.fixture(params=LOGS, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.fixture(scope="module", params=LOGS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def findings(request: pytest.FixtureRequest) -> list[Finding]:
     return judged(request.param)[1]
 
 
-@pytest.fixture(params=LOGS, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.fixture(scope="module", params=LOGS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def run(request: pytest.FixtureRequest) -> Run:
     return judged(request.param)[0]
 

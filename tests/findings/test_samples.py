@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
 import pytest
 
 from dsprof.events import Severity
 from dsprof.findings import Finding, findings_of
-from dsprof.run import load
-
-SAMPLES = Path(__file__).parents[2] / "sample_logs"
+from tests.loaded import SAMPLES, loaded
 
 
-@cache
 def findings(name: str) -> list[Finding]:
-    return findings_of(load(SAMPLES / name))
+    return findings_of(loaded(SAMPLES / name))
 
 
 def found(name: str, rule: str) -> Finding:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-import dsprof
 from dsprof.live import feed
 from dsprof.live.picture import Picture
 from dsprof.live.text import headline
 from dsprof.live.watch import Watch
 from tests.live.jobs import ROOT, Job, alone
 from tests.live.test_log import step_line
+from tests.loaded import loaded
 
 SAMPLES = ROOT / "sample_logs"
 
@@ -256,7 +256,7 @@ def test_a_log_that_tells_of_an_older_launch_too_hides_no_recording(tmp_path: Pa
 def test_verdict_and_findings_are_those_of_the_report(name: str) -> None:
     path = SAMPLES / f"{name}.log"
     picture = Watch([str(path)]).refresh(10)
-    findings = dsprof.load(path).findings
+    findings = loaded(path).findings
     assert picture.since is not None
     assert picture.since.title == findings[0].title
     assert {seen.finding.title for seen in picture.findings} == {found.title for found in findings}

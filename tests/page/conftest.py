@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page
 
 import dsprof
 from dsprof.page import render_page
+from tests.loaded import sample
 from tests.page.browsing import Open, Opened, Scheme, Shelf, Written
 from tests.page.runs import gpus, huge, made, validated, with_rows
 
@@ -82,7 +83,7 @@ def opened(shelf: Shelf) -> Iterator[Open]:
 
 
 def _sample(name: str) -> Callable[[Path], dsprof.Run]:
-    return lambda _: dsprof.load(SAMPLES / f"{name}.log")
+    return lambda _: sample(name)
 
 
 def _megatron(folder: Path) -> dsprof.Run:

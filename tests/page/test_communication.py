@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-import dsprof
 from dsprof.page.communication import comm_section
 from dsprof.page.model import Section
 from dsprof.run import Run
 from dsprof.run.comm import CUMULATIVE
+from tests.loaded import sample
 from tests.page.runs import made
 
-SAMPLES = Path(__file__).parents[2] / "sample_logs"
 MIB = 1 << 20
 
 
 def section_of(name: str) -> Section:
-    return comm_section(dsprof.load(SAMPLES / f"{name}.log", processes=1))
+    return comm_section(sample(name))
 
 
 def with_calls(*rows: Mapping[str, Any]) -> Run:

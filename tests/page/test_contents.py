@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-import dsprof
 from dsprof.charts import phase_table
 from dsprof.events import Class, Severity
 from dsprof.findings import Advice, Evidence, Finding
@@ -32,9 +31,8 @@ from dsprof.page.trust import problem_section
 from dsprof.page.verdict import told, verdict
 from dsprof.page.words import gain, ranges
 from dsprof.run import from_events
+from tests.loaded import sample
 from tests.page.runs import made, with_rows
-
-SAMPLES = Path(__file__).parents[2] / "sample_logs"
 
 
 def unpacked(packed: str, index: list[dict[str, Any]]) -> dict[str, np.ndarray]:
@@ -366,7 +364,7 @@ def test_an_average_says_of_how_many_steps_it_is_and_what_is_left_aside() -> Non
 
 
 def test_an_average_of_whole_steps_says_that_these_are_few() -> None:
-    run = dsprof.load(SAMPLES / "zero3_0.19.8.log")
+    run = sample("zero3_0.19.8")
     assert verdict(run).mean.startswith(
         "Mean of 4 printed steps, 10 to 40, whose whole time is told"
     )

@@ -16,6 +16,7 @@ from dsprof.page.model import Place
 from dsprof.page.proofs import SHOWN, among
 from dsprof.page.steps import Typical
 from dsprof.page.tracks import line_spans
+from tests.loaded import sample
 from tests.page.runs import made, with_rows
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
@@ -96,7 +97,7 @@ def test_a_key_whose_block_is_cut_through_is_looked_for_above() -> None:
 
 
 def test_a_key_is_listed_once_and_under_the_words_of_its_source() -> None:
-    keys = [s.key for s in settings(dsprof.load(SAMPLES / "comms_verbose_0.16.9.log"))]
+    keys = [s.key for s in settings(sample("comms_verbose_0.16.9"))]
     assert len(keys) == len(set(keys))
     assert "train_micro_batch_size_per_gpu" in keys
     assert "pipeline_parallel_size" not in keys  # it only follows from other lines

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import dsprof
 from dsprof.page.classes import drawn_classes
 from dsprof.page.contents import contents
 from dsprof.page.model import Place
@@ -18,6 +17,7 @@ from dsprof.run.steps import CLASSES
 from dsprof.text.overview import overview
 from dsprof.text.parts import BLENT, UNTIMED
 from dsprof.units import format_share
+from tests.loaded import sample
 from tests.page.runs import made, with_rows
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
@@ -29,11 +29,6 @@ PAGES = {
     "comms_verbose_0.16.9": "CurrSamplesPerSec",
     "fp16_overflow_0.19.8": "CurrSamplesPerSec",
 }
-
-
-@cache
-def run_of(name: str) -> dsprof.Run:
-    return dsprof.load(SAMPLES / f"{name}.log")
 
 
 @cache
@@ -53,7 +48,7 @@ def after(word: str, line: str) -> float:
 
 
 def first_screen(name: str) -> Verdict:
-    return verdict(run_of(name))
+    return verdict(sample(name))
 
 
 @pytest.mark.parametrize(("name", "word"), PAGES.items())
@@ -101,7 +96,7 @@ def test_a_step_time_that_no_line_states_says_how_it_follows() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_one_step_has_one_time_on_the_first_screen_and_in_its_icicle(name: str) -> None:
-    page = contents(run_of(name))
+    page = contents(sample(name))
     (section,) = [s for s in page.sections if s.name == "phases-0"]
     root = section.charts[0].figure["data"][0]
     assert root["ids"][0] == "step"
@@ -111,13 +106,13 @@ def test_one_step_has_one_time_on_the_first_screen_and_in_its_icicle(name: str) 
 
 
 def test_a_chart_of_timers_says_that_whole_steps_are_longer() -> None:
-    (steps,) = [s for s in contents(run_of("comms_verbose_0.16.9")).sections if s.name == "steps-0"]
+    (steps,) = [s for s in contents(sample("comms_verbose_0.16.9")).sections if s.name == "steps-0"]
     assert "what the timers of each step sum to, 18.9 ms" in steps.words
     assert "known to be 23.2 ms" in steps.words
 
 
 def test_the_bar_shows_the_classes_that_the_terminal_shows() -> None:
-    run = run_of("zero3_0.19.8")
+    run = sample("zero3_0.19.8")
     bar = {part.label: part.share for part in contents(run).verdict.parts}
     told = {p.name: p.share for p in overview(run).parts if not p.inside and p.share is not None}
     assert bar["at least communication (collectives)"] == format_share(told["communication"])
@@ -134,13 +129,13 @@ def test_reduction_beside_an_offloaded_optimizer_is_not_called_the_least_of_comm
 
 
 def test_the_chart_of_steps_shows_timers_of_both_as_compute_or_communication() -> None:
-    (steps,) = [s for s in contents(run_of("zero3_0.19.8")).sections if s.name == "steps-0"]
+    (steps,) = [s for s in contents(sample("zero3_0.19.8")).sections if s.name == "steps-0"]
     drawn = {t["meta"] for t in steps.charts[0].figure["data"] if t["type"] == "bar"}
     assert {"communication", "mixed", "optimizer"} <= drawn
 
 
 def test_classes_as_drawn_add_up_to_what_they_were() -> None:
-    run = run_of("zero3_0.19.8")
+    run = sample("zero3_0.19.8")
     drawn = drawn_classes(run.steps, run.phases)
     whole = drawn[[*CLASSES, "mixed"]].sum(axis=1)
     np.testing.assert_allclose(whole, run.steps[list(CLASSES)].sum(axis=1))
@@ -148,7 +143,7 @@ def test_classes_as_drawn_add_up_to_what_they_were() -> None:
 
 
 def test_self_time_is_called_so_and_shows_the_number_on_its_line() -> None:
-    said = [e for f in run_of("killed_rank_torchrun_0.19.8").findings for e in f.evidence]
+    said = [e for f in sample("killed_rank_torchrun_0.19.8").findings for e in f.evidence]
     (own,) = [e for e in said if e.text.startswith("step itself, without the timers inside it: ")]
     found = re.search(r"([\d.]+) ms of ([\d.]+) ms$", own.text)
     assert found
@@ -159,7 +154,7 @@ def test_self_time_is_called_so_and_shows_the_number_on_its_line() -> None:
 
 
 def test_a_stretch_that_two_timers_measure_is_called_reckoned() -> None:
-    said = [e.text for f in run_of("neox_pipeline_2023").findings for e in f.evidence]
+    said = [e.text for f in sample("neox_pipeline_2023").findings for e in f.evidence]
     (derived,) = [text for text in said if text.startswith("comms_in_step")]
     assert derived.startswith("comms_in_step, reckoned: what comms and step both hold")
 
@@ -191,7 +186,7 @@ def test_lines_like_the_trainers_do_not_name_the_framework() -> None:
 
 def test_calls_of_a_step_are_those_inside_steps_and_not_the_loggers_own() -> None:
     (comm,) = [
-        s for s in contents(run_of("comms_verbose_0.16.9")).sections if s.name == "communication"
+        s for s in contents(sample("comms_verbose_0.16.9")).sections if s.name == "communication"
     ]
     counts = {row[0].text: row[2].text for row in comm.tables[0].rows}
     assert "log_summary_barrier" not in counts
@@ -215,7 +210,7 @@ def test_evidence_of_a_timer_opens_a_line_with_its_number(name: str) -> None:
         r"per step, (?:as )?at (?:step|record) [\d,]+(?:: ([\d.]+ \w+))?(?: of ([\d.]+ \w+))?$"
     )
     checked = 0
-    for proof in (e for f in run_of(name).findings for e in f.evidence):
+    for proof in (e for f in sample(name).findings for e in f.evidence):
         found = re.search(pattern, proof.text)
         if found and proof.line and "reckoned" not in proof.text:
             mean = re.search(r"([\d.]+ \w+) per step", proof.text)
@@ -228,7 +223,7 @@ def test_evidence_of_a_timer_opens_a_line_with_its_number(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["zero3_0.19.8", "comms_verbose_0.16.9"])
 def test_evidence_of_time_without_a_timer_opens_the_line_that_proves_the_step(name: str) -> None:
-    (found,) = [f for f in run_of(name).findings if f.title.endswith("explained by no timer")]
+    (found,) = [f for f in sample(name).findings if f.title.endswith("explained by no timer")]
     (proof,) = found.evidence
     said = re.search(
         r"^step [\d,]+: ([\d,.]+) samples/s, so ([\d,]+) take ([\d.]+) ms$", proof.text
@@ -242,7 +237,7 @@ def test_evidence_of_time_without_a_timer_opens_the_line_that_proves_the_step(na
 
 
 def test_evidence_of_the_configuration_opens_the_line_that_sets_the_key() -> None:
-    said = [e for f in run_of("zero3_0.19.8").findings for e in f.evidence]
+    said = [e for f in sample("zero3_0.19.8").findings for e in f.evidence]
     (key,) = [e for e in said if "wall_clock_breakdown" in e.text]
     assert key.line
     assert line_at(Place(key.source, key.line)).strip() == key.text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,9 +18,9 @@ from dsprof.page.steps import typical_rows
 from dsprof.page.trust import doubt_section, problem_section
 from dsprof.page.verdict import verdict
 from dsprof.run import from_events
+from tests.loaded import sample
 from tests.page.runs import events_of, made, with_rows
 
-SAMPLES = Path(__file__).parents[2] / "sample_logs"
 WHY = ("no timer", "no memory", "no timer")
 
 
@@ -117,7 +115,7 @@ def test_a_call_named_after_its_place_is_not_taken_out_of_its_namesake() -> None
 
 
 def test_what_two_timers_measure_is_drawn_once() -> None:
-    run = dsprof.load(SAMPLES / "neox_pipeline_2023.log")
+    run = sample("neox_pipeline_2023")
     table = phase_table(run.phases, run.steps)
     assert table
     totals = table.mean(typical_rows(run.steps))
@@ -163,13 +161,13 @@ def test_one_accumulation_step_is_one() -> None:
 
 
 def test_steps_and_times_of_the_facts_lead_to_their_first_and_last_line() -> None:
-    shown = dict(verdict(dsprof.load(SAMPLES / "neox_pipeline_2023.log")).facts)
+    shown = dict(verdict(sample("neox_pipeline_2023")).facts)
     assert [place.line for place in shown["Steps"].places] == [1, 14]
     assert [place.line for place in shown["Time"].places] == [1, 20]
 
 
 def test_the_median_of_a_lead_is_a_step_and_leads_to_its_line() -> None:
-    page = contents(dsprof.load(SAMPLES / "neox_pipeline_2023.log"))
+    page = contents(sample("neox_pipeline_2023"))
     (steps,) = [section for section in page.sections if section.name == "steps-0"]
     median = steps.said[1]
     assert median.text == "5.79 s"  # "iter time (s): 5.792"
