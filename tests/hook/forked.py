@@ -1,8 +1,11 @@
-"""`python -m tests.hook.forked JOB LIBRARY GROUPS`: the ranks of jobs, forked from one process.
+"""`python -m tests.hook.forked LIBRARY`: forks the ranks of jobs from one process.
 
 Importing torch and a trainer takes longer than all that a job of these tests trains. Here that is
-done once: not by every rank, nor by torchrun too. A rank finds in its environment what torchrun
-puts there. Groups of ranks, as JSON lists of how many, their folder and arguments, run in turn.
+done once: not for every job, nor by every rank and by torchrun, too. A rank finds in its
+environment what torchrun puts there.
+
+A line of standard input, JSON, names a job and its groups of ranks: of each how many, their folder
+and arguments. Groups run in turn. A line of standard output says whether all ranks ended well.
 """
 
 from __future__ import annotations
@@ -13,8 +16,16 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
+from typing import Final
+
+#: What each optimizer and each engine imports as it is made.
+LATER: Final = (
+    "torch._dynamo", "torch._inductor.compile_fx", "deepspeed.runtime.zero.muon.muon_optimizer",
+)  # fmt: skip
 
 
 def free_port() -> str:
@@ -34,7 +45,7 @@ def environments(ranks: int) -> list[dict[str, str]]:
     return [shared | {"RANK": str(n), "LOCAL_RANK": str(n)} for n in range(ranks)]
 
 
-def fork(main: Callable[[], None], argv: list[str], environment: dict[str, str]) -> int:
+def fork(main: Callable[[], None], argv: Sequence[str] = (), **environment: str) -> int:
     """The process that runs `main` as a script of its own would; only its parent returns."""
     process = os.fork()
     if process:
@@ -58,13 +69,30 @@ def all_end_well(processes: set[int]) -> bool:
     return well
 
 
-def main() -> None:
-    name, library, groups = sys.argv[1:]
-    import_module(library)
+def run(name: str, groups: list[list[str]]) -> None:
+    """`main` of `jobs/NAME.py` in each group; what the job imports, its ranks share."""
     job = import_module(f"tests.hook.jobs.{name}").main
-    for ranks, *argv in json.loads(groups):
-        if not all_end_well({fork(job, argv, told) for told in environments(ranks)}):
+    for ranks, *argv in groups:
+        if not all_end_well({fork(job, argv, **told) for told in environments(int(ranks))}):
             sys.exit(1)
+
+
+def import_early(library: str) -> None:
+    import_module(library)
+    for name in LATER:
+        if name.partition(".")[0] in sys.modules:
+            with suppress(ImportError):  # other versions have other modules
+                import_module(name)
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what ranks print is no answer
+    import_early(sys.argv[1])
+    for line in sys.stdin:
+        name, groups = json.loads(line)
+        well = all_end_well({fork(partial(run, name, groups))})
+        answers.write(f"{json.dumps(well)}\n")
 
 
 if __name__ == "__main__":

@@ -7,14 +7,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from select import select
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 JOBS = Path(__file__).parent / "jobs"
+PATIENCE = 300.0  # seconds
 ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),
     "OMP_NUM_THREADS": "1",
@@ -34,25 +38,54 @@ def interpreter(needs: str = "deepspeed") -> str:
     pytest.skip(f"no {needs} here: name an interpreter that has it in DSPROF_TORCH_PYTHON")
 
 
-def launch(
-    name: str, *groups: tuple[object, ...], needs: str = "deepspeed"
-) -> subprocess.CompletedProcess[str]:
-    """`main` of `jobs/NAME.py` in each group in turn: how many ranks, their folder, arguments."""
-    told = json.dumps([[group[0], *map(str, group[1:])] for group in groups])
-    return subprocess.run(
-        [interpreter(needs), "-m", "tests.hook.forked", name, needs, told],
-        env=os.environ | ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+class Forking:
+    """A process that has imported a library and forks jobs, for as long as this process lives."""
+
+    def __init__(self, library: str) -> None:
+        self._said = TemporaryFile("a+", encoding="utf-8")  # noqa: SIM115  # closed with us
+        self._process = subprocess.Popen(
+            [interpreter(library), "-m", "tests.hook.forked", library],
+            env=os.environ | ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+        )
+
+    def ends_well(self, name: str, groups: Sequence[tuple[object, ...]]) -> bool:
+        """Whether all ranks do of a job."""
+        asked, answer = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answer is not None
+        told = [[group[0], *map(str, group[1:])] for group in groups]
+        print(json.dumps([name, told]), file=asked, flush=True)
+        if not select([answer], [], [], PATIENCE)[0]:
+            self._process.kill()
+            _forking.cache_clear()
+            pytest.fail(f"{name} hangs: {self.said()}")
+        return answer.readline() == "true\n"
+
+    def said(self) -> str:
+        """The end of what all jobs wrote to standard error."""
+        self._said.seek(0)
+        return self._said.read()[-3000:]
+
+
+_forking = cache(Forking)
+
+
+def launch(name: str, *groups: tuple[object, ...], needs: str = "deepspeed") -> bool:
+    """`main` of `jobs/NAME.py` in each group in turn: how many ranks, their folder, arguments.
+
+    Returns:
+        Whether all ranks ended well.
+    """
+    return _forking(needs).ends_well(name, groups)
 
 
 def run(name: str, out: Path, *args: object) -> list[dict[str, Any]]:
     """The results of a job on two ranks that must succeed, by rank."""
-    done = launch(name, (2, out, *args))
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert launch(name, (2, out, *args)), _forking("deepspeed").said()
     return _results(out, 2)
 
 
@@ -67,8 +100,8 @@ def run_each(
     """
     for kind in kinds:
         (out / kind).mkdir()
-    done = launch(name, *((ranks, out / kind, kind) for kind, ranks in kinds.items()), needs=needs)
-    assert done.returncode == 0, done.stderr[-3000:]
+    groups = [(ranks, out / kind, kind) for kind, ranks in kinds.items()]
+    assert launch(name, *groups, needs=needs), _forking(needs).said()
     return {kind: _results(out / kind, ranks) for kind, ranks in kinds.items()}
 
 
