@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from dsprof.analysis.checkpoints import IN_SAVES
-from dsprof.analysis.collectives import per_operation, per_step, trusted
+from dsprof.analysis.collectives import (
+    SMALL,
+    apart_from_gathers,
+    per_operation,
+    per_step,
+    trusted,
+)
 from dsprof.events import Severity
 from dsprof.findings.advice import record
 from dsprof.findings.calls import call_words, small_seconds, stall_seconds
@@ -25,6 +31,7 @@ from dsprof.findings.thresholds import (
     COMMUNICATION_WARNING,
     NO_OVERLAP_COMMUNICATION,
     NO_OVERLAP_HIDEABLE,
+    NO_OVERLAP_REDUCTION,
     OVERLAP_LOW,
     grade,
 )
@@ -152,8 +159,9 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
     seconds, compute = facts.seconds_of("communication"), facts.seconds_of("compute")
     if seconds is None or compute is None:
         return "communication and compute are not both timed"
-    share = facts.share(seconds) or 0.0
-    if share < NO_OVERLAP_COMMUNICATION:
+    share, large = facts.share(seconds) or 0.0, _large_reduction(facts)
+    least = NO_OVERLAP_COMMUNICATION if large is None else NO_OVERLAP_REDUCTION
+    if (facts.share(seconds if large is None else large) or 0.0) < least:
         return []
     measured = _measured_overlap(facts)
     blind = _overlap_unseen(facts)
@@ -165,7 +173,7 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
     table = facts.phases_of("communication")
     reduction = table[table.index.isin(_REDUCTION)]
     hides = reduction if len(reduction) else table
-    hideable = min(float(reduction["seconds"].sum()) or seconds, compute)
+    hideable = min(large or float(reduction["seconds"].sum()) or seconds, compute)
     if (facts.share(hideable) or 0.0) < NO_OVERLAP_HIDEABLE:
         return []
     said = (
@@ -191,6 +199,20 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
             confidence="medium",
         )
     ]
+
+
+def _large_reduction(facts: Facts) -> float | None:
+    """Seconds per step for which calls worth splitting hold a recording's step up.
+
+    None where a source does not tell what calls hold up. Gathering of parameters is no reduction,
+    and of a small call there is nothing to begin earlier: it costs latency, or waits. What waits
+    for a late rank is left to `straggler-rank`.
+    """
+    if not facts.exposure_is_known:
+        return None
+    calls = apart_from_gathers(facts.held_up)
+    seconds = float(calls["seconds"][calls["bytes"] >= SMALL].sum()) * (facts.per_step or 0.0)
+    return max(seconds - late_seconds(facts), 0.0)
 
 
 def _overlap_unseen(facts: Facts) -> str | None:

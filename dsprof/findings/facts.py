@@ -47,18 +47,20 @@ NO_COMM = "no line tells of single communication calls (comms_logger, or a recor
 class Facts:
     """A run with its average step, its layout and its configuration at hand.
 
-    `engine` is the one that is judged, where several share the run. `answers` holds what the
+    `engine` is the one that is judged, where several share the run; `stuck_out` are labels of
+    steps that `step-spikes` names and the others are judged without. `answers` holds what the
     rules marked `once` have said.
     """
 
     run: Run
     engine: int | None = None
+    stuck_out: tuple[int, ...] = ()
     answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """Rows of `run.steps` that statistics use."""
-        return main_steps(self.own_steps)
+        return main_steps(self.own_steps).drop(list(self.stuck_out), errors="ignore")
 
     @cached_property
     def too_few(self) -> str | None:
@@ -223,8 +225,9 @@ class Facts:
     def _apart(self) -> str:
         """What of the run is left aside: other engines, a first step that warms up."""
         of = "" if self.engine is None else f", of engine {self.engine} alone"
-        warm = leaves_out_first(self.own_steps)
-        return of + (f", {WITHOUT_FIRST}" if warm else "")
+        warm = f", {WITHOUT_FIRST}" if leaves_out_first(self.own_steps) else ""
+        many = f", without the {len(self.stuck_out):,} that stick out" if self.stuck_out else ""
+        return of + warm + many
 
     @cached_property
     def micro_only(self) -> bool:

@@ -31,6 +31,8 @@ WAITING_EXPLAINS: Final = 0.50
 REDUCE_PER_GATHER: Final = 4.0
 
 NO_OVERLAP_COMMUNICATION: Final = 0.20
+#: Of large reductions that are seen to hold the step up: a switch hides them.
+NO_OVERLAP_REDUCTION: Final = 0.10
 OVERLAP_LOW: Final = 0.50
 NO_OVERLAP_HIDEABLE: Final = 0.05
 

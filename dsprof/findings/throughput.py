@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dsprof.analysis.breakdown import CLASSES
 from dsprof.analysis.chance import chance
 from dsprof.analysis.checkpoints import calls_of_saves
 from dsprof.analysis.trends import Floats, Level, excess, levels, period, spikes
-from dsprof.findings.facts import Facts
+from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.launches import slower_launch
 from dsprof.findings.proofs import step_proof
@@ -95,6 +98,7 @@ def _within(facts: Facts) -> list[Finding] | str:
     ]
 
 
+@once
 def step_spikes(facts: Facts) -> list[Finding] | str:
     """Single steps that take much longer than their neighbours.
 
@@ -103,11 +107,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     steps = facts.series
     if len(steps) < EVIDENCE_STEPS:
         return _too_few(steps)
-    seconds = steps["seconds"].to_numpy(dtype=float) - _saving(facts, steps)
-    rows = spikes(seconds, SPIKE_RATIO)
-    if not len(rows):
-        return []
-    over = excess(seconds, rows)
+    seconds, rows, over = _sticking_out(facts)
     share = float(over.sum() / steps["seconds"].sum())
     severity = grade(share, SPIKES_WARNING, SPIKES_CRITICAL)
     if severity is None:
@@ -142,6 +142,22 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             gain=(0.0, cost),
         )
     ]
+
+
+def without_spikes(facts: Facts) -> Facts:
+    """The other steps of a run whose spikes are a finding: what they cost is told there."""
+    found = step_spikes(facts)
+    if isinstance(found, str) or not found:
+        return facts
+    return replace(facts, stuck_out=tuple(facts.series.index[_sticking_out(facts)[1]]), answers={})
+
+
+@once
+def _sticking_out(facts: Facts) -> tuple[Floats, npt.NDArray[np.intp], Floats]:
+    """Seconds of steps without saving, rows of those that stick out, and by how much."""
+    seconds = facts.series["seconds"].to_numpy(dtype=float) - _saving(facts, facts.series)
+    rows = spikes(seconds, SPIKE_RATIO)
+    return seconds, rows, excess(seconds, rows)
 
 
 def _saving(facts: Facts, steps: pd.DataFrame) -> Floats:

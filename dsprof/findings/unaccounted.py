@@ -23,6 +23,7 @@ from dsprof.findings.thresholds import (
     WORTH_NAMING,
     grade,
 )
+from dsprof.findings.throughput import without_spikes
 from dsprof.findings.untimed import EVERY_PHASE, no_steps, no_timers, source_word
 from dsprof.run.zero import BUCKETS, INNER
 from dsprof.units import format_seconds, format_share
@@ -39,11 +40,15 @@ _BETWEEN_PHASES: Final = (
 
 
 def unaccounted_time(facts: Facts) -> list[Finding] | str:
-    """Seconds that no timer explains. They are never called compute."""
+    """Seconds that no timer explains. They are never called compute.
+
+    Steps that stick out are left to `step-spikes`, which says when they come.
+    """
     if facts.run.steps.empty:
         return no_steps(facts)
     if facts.breakdown is None:
         return [no_timers(facts)]
+    facts = without_spikes(facts)
     if facts.hidden_communication is not None:
         mixed = _mixed(facts, facts.hidden_communication)
         return [*([mixed] if mixed else []), *_no_timer(facts)]

@@ -164,6 +164,29 @@ def test_communication_without_overlap_names_the_switch() -> None:
     assert found.gain == pytest.approx((0.15, 0.3))
 
 
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("op", "size", "exposed", "warned"),
+    [
+        ("all_reduce", 16 * MIB, 0.12, True),
+        ("all_reduce", 16 * MIB, 0.08, False),
+        ("all_reduce", MIB // 16, 0.12, False),  # latency, or a busy machine
+        ("all_gather", 16 * MIB, 0.12, False),  # comes when backward is over
+    ],
+)
+def test_large_reductions_that_hold_a_recorded_step_up_are_worth_a_switch_from_a_tenth_on(
+    op: str, size: int, exposed: float, warned: bool
+) -> None:
+    well = WELL | {"backward_allreduce": exposed, "optimizer_allgather": 0.02}
+    rows = [call(op, step, size, float("nan"), value=exposed) for step in range(1, 41)]
+    run = run_of(steps(40, well) + rows, world_size=2, zero_stage=0)
+    assert ("no-overlap" in rules(run)) is warned
+    if warned:
+        assert one(run, "no-overlap").seconds_per_step == pytest.approx(exposed)
+
+
 def test_overlap_that_is_on_is_no_finding() -> None:
     json = '{"zero_optimization": {"stage": 2, "overlap_comm": true}}'
     assert silent(run_of(steps(3, EXPOSED), ds_config=json, world_size=5), "no-overlap")

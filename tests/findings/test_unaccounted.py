@@ -292,3 +292,22 @@ def test_zero_2_reduces_inside_backward_unless_one_bucket_holds_all_gradients(
         assert first.title.startswith("55 % of a step is computation and communication together")
         assert "ZeRO-2 reduces gradients inside backward whenever a bucket is full" in first.summary
         assert not any(one.rule in {"healthy", "compute-bound"} for one in run.findings)
+
+
+def stalling(every_step: float) -> Run:
+    """All of 40 steps are `every_step` longer than their timers, each tenth three seconds more."""
+    rows = steps(40, WELL, None)
+    rows += [metric("step_seconds", n, 1 + every_step + 3 * (n % 10 == 5)) for n in range(1, 41)]
+    return run_of(rows, world_size=2, zero_stage=1)
+
+
+def test_what_single_steps_take_too_long_is_the_spikes_and_not_told_again() -> None:
+    assert rules(stalling(0.0)) == ["step-spikes"]
+
+
+def test_a_step_that_does_not_stick_out_is_judged_without_those_that_do() -> None:
+    found = one(stalling(0.25), "unaccounted-time")
+    assert found.seconds_per_step == pytest.approx(0.25)
+    assert found.share == pytest.approx(0.2)
+    assert "mean of 35 printed steps" in found.summary
+    assert "without the 4 that stick out" in found.summary
