@@ -29,8 +29,8 @@ FLOORS = (
     ("__main__",),
 )
 
-#: The one import that looks up: `Run.findings` is a view that is made two floors higher.
-UPWARD = {("dsprof.run", "dsprof.findings")}
+#: What looks up: `Run.findings`, and what they go by, are views that are made two floors higher.
+UPWARD = {("dsprof.run", "dsprof.findings"), ("dsprof.run", "dsprof.findings.facts")}
 
 #: What training must never load, and what reading text has no need of.
 HEAVY = {"pandas", "plotly", "textual", "rich", "jinja2", "scipy"}

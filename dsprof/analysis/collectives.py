@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.run.table import among, numbers, plain, positions, runs, where, whole, within
+from dsprof.run.table import (
+    Codes,
+    Numbers,
+    among,
+    numbers,
+    plain,
+    positions,
+    runs,
+    where,
+    whole,
+    within,
+)
 
 _MEBI = 1 << 20
 
@@ -55,23 +66,26 @@ def operations(comm: pd.DataFrame, wanted: re.Pattern[str]) -> np.ndarray:
 def per_operation(comm: pd.DataFrame) -> pd.DataFrame:
     """`op` -> `seconds`, `bytes`, `count`, `small_seconds`, `small_count`, costliest first."""
     op = comm["op"].astype("category")
-    code, words = whole(op) + 1, ["", *op.cat.categories.astype("str")]
+    words = ["", *op.cat.categories.astype("str")]
     seconds, count = numbers(comm["seconds"]), numbers(comm["count"].fillna(1))
-    small = numbers(comm["bytes"]) < SMALL
-    columns = {
-        "seconds": seconds,
-        "bytes": numbers(comm["bytes"]) * count,
-        "count": count,
-        "small_seconds": np.where(small, seconds, 0.0),
-        "small_count": np.where(small, count, 0.0),
-    }
-    sums = {
-        name: np.bincount(code, np.where(np.isnan(values), 0.0, values), len(words))
-        for name, values in columns.items()
-    }
-    found = pd.DataFrame(sums, index=pd.Index(words, dtype="str", name="op"))
-    found = found[np.bincount(code, minlength=len(words)) > 0].drop(index="", errors="ignore")
+    code = 2 * (whole(op) + 1) + (numbers(comm["bytes"]) < SMALL)
+    columns = {"seconds": seconds, "bytes": numbers(comm["bytes"]) * count, "count": count}
+    sums = {name: _sums(code, values, len(words)) for name, values in columns.items()}
+    found = pd.DataFrame(
+        {
+            **{name: both.sum(axis=1) for name, both in sums.items()},
+            **{f"small_{name}": sums[name][:, 1] for name in ("seconds", "count")},
+        },
+        index=pd.Index(words, dtype="str", name="op"),
+    )
+    found = found[np.bincount(code // 2, minlength=len(words)) > 0].drop(index="", errors="ignore")
     return found.sort_values("seconds", ascending=False)
+
+
+def _sums(code: Codes, values: Numbers, size: int) -> Numbers:
+    """Sums of what is known: of large and of small calls. [size, 2]"""
+    known = values if np.isfinite(values.sum()) else np.where(np.isnan(values), 0.0, values)
+    return np.asarray(np.bincount(code, known, 2 * size), np.float64).reshape(-1, 2)
 
 
 def during_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:

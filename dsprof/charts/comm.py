@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.collectives import LARGE, SMALL
-from dsprof.charts.figure import Figure, axis, layout, numbers, plain
+from dsprof.charts.figure import Figure, Floats, Whole, axis, layout, numbers, plain
 from dsprof.charts.palette import colour
-from dsprof.run.table import keys
+from dsprof.run.table import keys, runs
 from dsprof.units import format_bandwidth, format_bytes, format_seconds
 
 NEAR: Final = 0.7  #: of the ceiling counts as limited by bandwidth
@@ -36,21 +36,24 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     """
     suspect = doubted(comm["suspect"])
     known = "busbw" if comm["busbw"].notna().any() else "algbw"
-    seconds, speed = comm["seconds"].mask(suspect), comm[known].mask(suspect)
-    rows = comm.assign(
+    rows = comm[["bytes", "step", "rank"]].assign(
         op=comm["op"].astype("category"),
         suspect=suspect,
-        seconds=seconds,
-        exposed=comm["exposed_seconds"].mask(suspect),
-        count=comm["count"].fillna(1).astype(float),
-        moved=speed * seconds,
-        timed=seconds.where(speed.notna()),
+        seconds=comm["seconds"].mask(suspect),
     )
-    grouped = rows.groupby(pd.factorize(keys(rows, "op", "bytes", "suspect"))[0])
-    sums = grouped[["count", "seconds", "exposed", "moved", "timed"]].sum(min_count=1)
-    found: list[Any] = [grouped.indices[number] for number in range(len(sums))]
-    alike = rows[["op", "bytes", "suspect"]].iloc[[int(places[0]) for places in found]]
-    table = pd.concat([alike.reset_index(drop=True), sums], axis=1)
+    speed = comm[known].mask(suspect)
+    group, first = _groups(keys(rows, "op", "bytes", "suspect"))
+    table = rows[["op", "bytes", "suspect"]].iloc[first].reset_index(drop=True)
+    for name, values in {
+        "count": comm["count"].fillna(1),
+        "seconds": rows["seconds"],
+        "exposed": comm["exposed_seconds"].mask(suspect),
+        "moved": speed * rows["seconds"],
+        "timed": rows["seconds"].where(speed.notna()),
+    }.items():
+        table[name] = _sums(group, values.to_numpy(float, na_value=np.nan), len(first))
+    ends = np.cumsum(np.bincount(group, minlength=len(first)))
+    found: list[Any] = np.split(np.argsort(group, kind="stable"), ends)[:-1]
     table["rows"] = pd.Series(found, dtype="object")
     table[["busbw", "algbw"]] = np.nan
     table[known] = (table["moved"] / table["timed"]).where(table["timed"] > 0)
@@ -58,6 +61,23 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     table = table.drop(columns=["moved", "timed"])
     table = table.merge(_skew(rows), on=["op", "bytes"], how="left")
     return table.sort_values(["seconds", "exposed"], ascending=False, ignore_index=True)
+
+
+def _groups(key: Whole) -> tuple[Whole, Whole]:
+    """Which group each row is of, numbered as they come, and the first row of each."""
+    heads = runs(key)
+    code, _ = pd.factorize(key[heads])
+    first = heads[np.unique(code, return_index=True)[1]]
+    return np.repeat(code, np.diff(heads, append=len(key))), first
+
+
+def _sums(group: Whole, values: Floats, size: int) -> Floats:
+    """NaN where nothing of a group is known."""
+    known = ~np.isnan(values)
+    if not known.any():
+        return np.full(size, np.nan)
+    sums = np.bincount(group, np.where(known, values, 0.0), size)
+    return np.where(np.bincount(group, known, size) > 0, sums, np.nan)
 
 
 def doubted(suspect: pd.Series) -> pd.Series[bool]:

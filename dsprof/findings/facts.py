@@ -15,6 +15,7 @@ from dsprof.analysis.breakdown import (
     WITHOUT_FIRST,
     Breakdown,
     breakdown_of,
+    engines,
     leaves_out_first,
     main_phases,
     main_steps,
@@ -24,11 +25,12 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.collectives import during_steps, held_up, per_step
 from dsprof.analysis.layout import Layout, ds_config, layout_of, offloads_optimizer, setting
-from dsprof.analysis.ranks import Straggler, straggler
+from dsprof.analysis.ranks import Straggler, compared_steps, straggler
 from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import Class, Kind
 from dsprof.findings.finding import Evidence
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, FEW_STEPS, GAIN_LOW, UNACCOUNTED_WARNING
+from dsprof.run.table import where
 from dsprof.run.zero import BUCKETS, UNSEEN
 from dsprof.units import format_seconds
 
@@ -90,9 +92,14 @@ class Facts:
         return dict(zip(rows["name"].astype(str), rows["text"].astype(str), strict=True))
 
     @cached_property
+    def mean(self) -> Breakdown | None:
+        """The average step; None if no step has a time."""
+        return breakdown_of(self.steps, self.run.phases)
+
+    @cached_property
     def breakdown(self) -> Breakdown | None:
         """The average step; None unless some class of time is known."""
-        found = breakdown_of(self.steps, self.run.phases)
+        found = self.mean
         return found if found and found.classes and found.seconds > 0 else None
 
     @cached_property
@@ -246,19 +253,22 @@ class Facts:
         """The slowest rank; None if ranks cannot be compared (stages of a pipeline cannot)."""
         if self.is_pipeline:
             return None
-        return straggler(apart_from_saves(self._over_time))
+        return straggler(apart_from_saves(self.compared))
 
     @cached_property
     def replay(self) -> tuple[Seconds, Ranks] | None:
         """Seconds of steps x ranks x classes and the ranks; None where several cannot be told."""
         if self.is_pipeline or self.straggler is None:
             return None
-        return parts(self._over_time)
+        return parts(self.compared)
 
     @cached_property
-    def _over_time(self) -> pd.DataFrame:
-        """Phases of the steps that can be followed over time."""
-        return main_phases(self.series, self.run.phases)
+    def compared(self) -> pd.DataFrame:
+        """Phases of ranks, in steps that can be followed over time: in all, where none is timed."""
+        phases = self.run.phases
+        if len(self.series):
+            phases = main_phases(self.series, phases)
+        return compared_steps(where(phases, phases["rank"].notna()))
 
     @cached_property
     def is_megatron_alone(self) -> bool:
@@ -280,6 +290,11 @@ class Facts:
     def has_config(self) -> bool:
         """Whether the job's whole DeepSpeed JSON is known, so that an absent key is unset."""
         return bool(ds_config(self.run.config))
+
+
+def facts_of(run: Run) -> list[Facts]:
+    """One for each engine of the launch that took most time, the judged one first."""
+    return [Facts(run, one) for one in engines(run.steps)] or [Facts(run)]
 
 
 Answer = TypeVar("Answer")

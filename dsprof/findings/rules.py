@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from dsprof.analysis.breakdown import engines
 from dsprof.events import Severity
 from dsprof.findings import (
     calls,
@@ -119,7 +118,7 @@ def _judge(run: Run) -> tuple[list[Finding], list[Abstention]]:
 
 
 def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
-    judged, *others = each = [Facts(run, one) for one in engines(run.steps)] or [Facts(run)]
+    judged, *others = each = run.judged
     found: list[Finding] = []
     silent: list[Abstention] = []
     for name in RULES:

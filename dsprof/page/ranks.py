@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_phases, main_steps, pipeline_phases
-from dsprof.analysis.ranks import Straggler, compared_steps, straggler
+from dsprof.analysis.breakdown import pipeline_phases
+from dsprof.analysis.ranks import Straggler
 from dsprof.charts import beyond_median, has_words, rank_map, rank_phases
 from dsprof.findings.thresholds import STRAGGLER_HELD
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among
-from dsprof.run.table import where
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -26,9 +25,7 @@ COMPARED = 64  #: phases in the table; a lesser one tells nothing of a rank
 def rank_section(run: Run) -> Section:
     """Which rank is slow, and where: the steps that the findings compare, and no others."""
     title = "Ranks"
-    main = main_steps(run.steps)
-    told = main_phases(main, run.phases) if len(main) else run.phases
-    told = compared_steps(where(told, told["rank"].notna()))
+    told = run.judged[0].compared
     table = rank_phases(told)
     if table is None:
         why = f"Ranks cannot be compared: {_lonely(run.phases)}. A recording tells of every rank."
@@ -40,7 +37,7 @@ def rank_section(run: Run) -> Section:
         _rank_rows(table, told),
         scale=_scale(table),
     )
-    lead = _stages() if _is_pipeline(told) else _waiting(straggler(told))
+    lead = _stages() if _is_pipeline(told) else _waiting(run.judged[0].straggler)
     return Section("ranks", title, lead=f"{lead} {_compared(told)}", charts=[chart])
 
 

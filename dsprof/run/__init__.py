@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ from dsprof.run.zero import (
 
 if TYPE_CHECKING:
     from dsprof.findings import Finding
+    from dsprof.findings.facts import Facts
     from dsprof.grammar import Grammar
     from dsprof.logs import Coverage
     from dsprof.recording.bulk import Bulk
@@ -221,10 +223,15 @@ class Run:
     @cached_property
     def _steps(self) -> tuple[pd.DataFrame, pd.Series[float]]:
         """With them the sum of the timers of each."""
+        _ = self.told, self.config
+        with ThreadPoolExecutor(1) as beside:  # of recordings both hold millions of rows
+            calls = beside.submit(lambda: self.comm)
+            timed = self.phases
+            called = calls.result()
         return steps.steps(
             self.told,
-            self.phases,
-            self.comm,
+            timed,
+            called,
             self.config,
             recorded=self._recorded,
             counted=self.counted,
@@ -265,12 +272,19 @@ class Run:
     def findings(self) -> list[Finding]:
         """What is wrong, dearest first; the first one is the verdict.
 
-        The one import that goes up a floor: findings are made from a Run, and the Run
-        offers them as one more view. Nothing else in this package may do so.
+        The one package that is imported from a floor above: findings are made from a Run, and
+        the Run offers them, and what they go by, as views. Nothing else here may do so.
         """
         from dsprof.findings import findings_of
 
         return findings_of(self)
+
+    @cached_property
+    def judged(self) -> list[Facts]:
+        """What findings and reports go by, of each engine: the judged one first."""
+        from dsprof.findings.facts import facts_of
+
+        return facts_of(self)
 
 
 def from_events(

@@ -9,7 +9,6 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import (
     Breakdown,
-    breakdown_of,
     leaves_out_first,
     main_steps,
     told_alike,
@@ -63,7 +62,7 @@ def overview(run: Run) -> Overview:
     steps = run.steps
     main = told_alike(main_steps(steps))
     rates = _rated(steps, main)
-    mean = breakdown_of(main, run.phases)
+    mean = run.judged[0].mean
     seconds = timed_singly(main)
     told = spread(seconds, "" if len(main) == len(steps) else f" of the {len(main):,} averaged")
     return Overview(

@@ -129,10 +129,8 @@ def _layout(run: Run) -> str:
 
 
 def _ranks(run: Run) -> str:
-    """Who the others wait for, or the stages' bubble; "" where one rank prints only."""
-    from dsprof.analysis.ranks import straggler
-
-    late = straggler(run.phases)
+    """Who the others wait for; "" where ranks cannot be compared."""
+    late = run.judged[0].straggler
     if late is None:
         return ""
     return (

@@ -9,9 +9,11 @@ import pytest
 from rich.cells import cell_len
 
 import dsprof
+from dsprof.page.ranks import rank_section
 from dsprof.run import load
 from dsprof.text.document import document
-from tests.findings.plants import WELL, run_of, steps
+from tests.findings.plants import WELL, phase, run_of, steps
+from tests.findings.test_ranks import ranks
 from tests.text.said import (
     BAR,
     SEED,
@@ -215,3 +217,15 @@ def test_a_log_of_zero_2_says_that_backward_holds_reduction_too() -> None:
     assert "≥ is at least: ZeRO-2 reduces inside backward_inner, too." in said
     bucket = run_of(rows, world_size=2, zero_stage=2, parameters=1e6, reduce_bucket_size=5e8)
     assert "≥" not in shown(bucket)
+
+
+def test_summary_page_and_findings_say_the_same_of_the_late_rank() -> None:
+    saving = [phase("save_checkpoint", step, 0.5) for step in range(1, 31)]
+    run = run_of([*ranks(30, 2, 0.15), *saving])  # rank 0 writes for the others: it is not late
+    late = next(one for one in run.findings if one.rule == "straggler-rank")
+    assert late.ranks == (2,)
+    said = " ".join(shown(run).split())
+    assert "rank 2 is last in 100 % of 29 compared steps, 150 ms per step behind" in said
+    assert "Rank 2 comes last in 100 % of 29 steps" in "".join(map(str, rank_section(run).said))
+    assert run.judged[0].straggler is not None
+    assert run.judged[0].straggler.delay == late.seconds_per_step
