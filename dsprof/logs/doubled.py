@@ -44,21 +44,26 @@ def doubled(source: Source, own: Flags, batches: Sequence[Rows]) -> Flags:
     if len(marks) < _FEWEST or not (stamped or len(timers)):
         return none
     said = _of_records(source)
-    if 2 * _MOST * len(_like(said[marks])[1]) > len(marks):
-        return none  # most marks are said once: no need to look at what they say
+    if _stand_alone(said[marks]):
+        return none  # whatever their rows say
     said += _of_rows(batches, len(own))
-    which, size = _like(said[marks])
-    times = int(np.median(size[which]))
-    if times < 2:
+    if _stand_alone(said[marks]):
         return none
     which, size = _like(said)
+    times = int(np.median(size[which[marks]]))
     exact = size[which] == times
-    if any(exact[some].mean() < _MOST for some in (marks, timers) if len(some)):
+    if times < 2 or any(exact[some].mean() < _MOST for some in (marks, timers) if len(some)):
         return none
     alike = size[which] % times == 0
     turn = _turn(which, size, times, beside=_stand_beside(which[marks]))
     again: Flags = alike & (turn > 0)
     return again
+
+
+def _stand_alone(marks: Marks) -> bool:
+    """Whether too many have no like for all to be there several times."""
+    which, size = _like(marks)
+    return bool((size[which] == 1).mean() > 1 - _MOST)
 
 
 def _like(said: Marks) -> tuple[np.ndarray, np.ndarray]:

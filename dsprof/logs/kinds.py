@@ -62,12 +62,12 @@ class Kinds:
 
         def per_pattern(test: Callable[[Pattern], bool]) -> np.ndarray:
             table = np.array([test(p) for p in patterns] or [False], bool)
-            mask: np.ndarray = table[source.pattern]
+            mask: np.ndarray = table.take(source.pattern)
             return mask
 
         def per_flavour(test: Callable[[TimerFlavour], bool]) -> np.ndarray:
             table = np.array([*(test(t) for t in flavours), False], bool)
-            mask: np.ndarray = table[flavour]
+            mask: np.ndarray = table.take(flavour)
             return mask
 
         timer = flavour >= 0

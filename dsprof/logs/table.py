@@ -119,12 +119,12 @@ class Sheet:
     def _counts(self, name: str) -> np.ndarray:
         """What each record counts under a name, -1 if it does not."""
         unknown = np.broadcast_to(np.int64(-1), self.records.count)
-        codes = [i for i, key in enumerate(self.records.reader.keys.values) if key.name == name]
-        if not codes:
+        wanted = np.array([key.name == name for key in self.records.reader.keys.values], bool)
+        if not wanted.any():
             return unknown
         counts = unknown.copy()
         for rows in self.records.rows:
-            here = np.flatnonzero(np.isin(rows.key, codes))
+            here = np.flatnonzero(wanted.take(rows.key))
             if len(here):
                 told = np.nan_to_num(rows.measures["value"][here], nan=-1.0)
                 counts[rows.record[here]] = told.clip(-1, _COUNTABLE).astype(np.int64)
@@ -192,16 +192,17 @@ def _columns_of(
     batches = sheet.rows()
     unknown = pa.nulls(max((len(rows.key) for rows in batches), default=0), pa.float64())
     made = {name: [_measure(rows, name, unknown) for rows in batches] for name in MEASURES}
-    made["text"] = [_known("text", texts[_texts(rows, sheet)]) for rows in batches]
+    made["text"] = [_known("text", texts.take(_texts(rows, sheet))) for rows in batches]
     key, record = [rows.key for rows in batches], [rows.record for rows in batches]
     batches.clear()
-    made |= {name: [_known(name, codes[which]) for which in key] for name, codes in keys.items()}
+    made |= {
+        name: [_known(name, codes.take(which)) for which in key] for name, codes in keys.items()
+    }
     key.clear()
-    spans = [(which[0], np.bincount(which - which[0])) for which in record]
     columns = _of_records(sheet, placed, words, several=several)
     while columns:
         name, values = columns.popitem()
-        made[name] = [_repeated(name, values[first:], times) for first, times in spans]
+        made[name] = [_known(name, values.take(which)) for which in record]
     made["record"] = [numbers(which + base if base else which) for which in record]
     return made
 
@@ -230,12 +231,6 @@ def _ranks(sheet: Sheet, *, several: bool) -> np.ndarray:
     """Global ranks. On one host the local rank is the global one; on several it is not."""
     rank, local = sheet.columns.pop("rank"), sheet.columns.pop("local")
     return rank if several else np.where(rank < 0, local, rank)
-
-
-def _repeated(name: str, values: np.ndarray, times: np.ndarray) -> pa.Array:
-    """The values of the first records, each as often as its record has rows. Made by numpy, as
-    arrow's heap would not reuse the holes in this one."""
-    return _known(name, np.repeat(values[: len(times)], times))
 
 
 def _known(name: str, values: np.ndarray) -> pa.Array:
