@@ -410,18 +410,24 @@ def test_a_rank_that_works_longer_makes_it_a_stragglers_step() -> None:
     assert step["bound"] == "straggler"
 
 
-@settings(deadline=None, max_examples=50)
-@given(
-    st.lists(st.floats(0, 10), min_size=5, max_size=5),
-    st.floats(0.001, 20),
-)
-def test_classes_always_add_up_to_the_step(parts: list[float], seconds: float) -> None:
+_PARTS = st.tuples(*[st.floats(0, 10)] * 5)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(st.tuples(_PARTS, st.floats(0.001, 20)), min_size=1, max_size=12))
+def test_classes_always_add_up_to_the_step(told: list[tuple[tuple[float, ...], float]]) -> None:
+    """Of one step, and of steps among others."""
     names = ("forward", "backward", "backward_inner", "backward_allreduce", "step")
-    rows = timers("zero", 1, **dict[str, Any](zip(names, parts, strict=True)))
-    step = only(run_of(metric("step_seconds", 1, seconds), *rows))
-    if step[list(CLASSES)].notna().any():
-        assert step[list(CLASSES)].sum() == pytest.approx(seconds)
-        assert (step[list(CLASSES)].dropna() >= 0).all()
+    rows = []
+    for step, (parts, seconds) in enumerate(told, 1):
+        rows += timers("zero", step, **dict[str, Any](zip(names, parts, strict=True)))
+        rows.append(metric("step_seconds", step, seconds))
+    steps = run_of(*rows).steps
+    known = steps[list(CLASSES)].notna().any(axis=1).tolist()
+    sums = steps[list(CLASSES)].sum(axis=1).tolist()
+    for is_known, total, (_, seconds) in zip(known, sums, told, strict=True):
+        assert total == (pytest.approx(seconds) if is_known else 0)
+    assert not (steps[list(CLASSES)] < 0).any(axis=None)
 
 
 def stamped(step: int, second: float) -> dict[str, Any]:
