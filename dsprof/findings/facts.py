@@ -62,7 +62,7 @@ class Facts:
     @cached_property
     def steps(self) -> pd.DataFrame:
         """Rows of `run.steps` that statistics use."""
-        return main_steps(self.own_steps).drop(list(self.stuck_out), errors="ignore")
+        return main_steps(self.own_steps).drop(list(self.stuck_out))
 
     @cached_property
     def too_few(self) -> str | None:
@@ -233,8 +233,9 @@ class Facts:
         """What of the run is left aside: other engines, a first step that warms up."""
         of = "" if self.engine is None else f", of engine {self.engine} alone"
         warm = f", {WITHOUT_FIRST}" if leaves_out_first(self.own_steps) else ""
-        many = f", without the {len(self.stuck_out):,} that stick out" if self.stuck_out else ""
-        return of + warm + many
+        many = len(self.stuck_out)
+        spikes = f", without the {many:,} that stick{'s' * (many == 1)} out" if many else ""
+        return of + warm + spikes
 
     @cached_property
     def micro_only(self) -> bool:

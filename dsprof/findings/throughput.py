@@ -149,7 +149,8 @@ def without_spikes(facts: Facts) -> Facts:
     found = step_spikes(facts)
     if isinstance(found, str) or not found:
         return facts
-    return replace(facts, stuck_out=tuple(facts.series.index[_sticking_out(facts)[1]]), answers={})
+    rows = facts.series.index[_sticking_out(facts)[1]].intersection(facts.steps.index)
+    return replace(facts, stuck_out=tuple(rows), answers={}) if len(rows) else facts
 
 
 @once

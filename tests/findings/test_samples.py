@@ -108,3 +108,11 @@ def test_every_sample_gets_a_verdict_with_proof_or_advice(log: str) -> None:
         assert finding.confidence == "high" or f"{finding.confidence} confidence" in (
             finding.summary.lower()
         ), finding.summary
+
+
+def test_a_spike_among_steps_that_the_mean_is_not_of_leaves_it_as_it_is() -> None:
+    """Four steps are known as a whole; the one that sticks out is none of them."""
+    assert found("csv_monitor_0.16.9.log", "step-spikes").steps == (33, 33)
+    mean = found("csv_monitor_0.16.9.log", "unaccounted-time").summary
+    assert "mean of 4 printed steps" in mean
+    assert "stick" not in mean
