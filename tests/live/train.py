@@ -16,6 +16,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from dsprof.hook import memory
+
+vars(memory)["EVERY"] //= 10  # fifty looks tell whether memory grows: else half a minute
+
 PLAN = Path(sys.argv[1]) / "plan"
 DONE = Path(sys.argv[1]) / "done"
 
@@ -46,7 +50,7 @@ def main() -> None:
     while not DONE.exists():
         loss = net(torch.randn(8, width)).square().mean()
         if "grow" in words() and rank == 0:
-            kept.append(torch.ones(1 << 20))  # 4 MiB a step
+            kept.append(torch.ones(2 << 20))  # 8 MiB a step
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
