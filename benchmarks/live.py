@@ -129,6 +129,12 @@ class Program:
         return [self.process.pid, *map(int, " ".join(children).split())]
 
     @property
+    def last(self) -> str:
+        """Who lives, and what was drawn last: for whoever looks why it does not go on."""
+        drawn = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b" ", bytes(self.seen[-20_000:]))
+        return f"{len(self.processes)} processes and {drawn.decode(errors='replace')[-1000:]!r}"
+
+    @property
     def cpu(self) -> float:
         """CPU seconds of both so far."""
         return sum(cpu_of(pid) for pid in self.processes)
@@ -286,7 +292,7 @@ def long_run(count: int, minutes: float) -> Iterator[Result]:
                 for _ in range(_AT_ONCE):
                     ranks.write()
                 if program.shows(rb"step %s\b" % f"{ranks.step:,}".encode(), 120) is None:
-                    raise SystemExit(f"step {ranks.step:,} does not show")
+                    raise SystemExit(f"step {ranks.step:,} does not show, but {program.last}")
                 hours.append(ranks.step / RATE / 3600)
                 memory.append(program.memory)
                 if sys.stderr.isatty():
