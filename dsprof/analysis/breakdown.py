@@ -147,13 +147,14 @@ def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
 def told_alike(steps: pd.DataFrame) -> pd.DataFrame:
     """The steps of which the same classes are known, as of most: a mean over steps that lack a
     class would count it as nothing there. All steps, if none of them is divided."""
-    known = steps[list(CLASSES)].notna()
-    divided = known.any(axis=1)
-    if not divided.any():
+    kind = np.zeros(len(steps), np.int64)  # a bit for each class that is known
+    for bit, name in enumerate(CLASSES):
+        kind |= steps[name].notna().to_numpy().astype(np.int64) << bit
+    divided = kind[kind > 0]
+    if not len(divided):
         return steps
-    kinds = known[divided].groupby(list(CLASSES), sort=False)
-    usual = kinds.ngroup() == kinds.size().to_numpy().argmax()
-    return steps.loc[usual.index[usual]]
+    often = np.bincount(divided)[divided]
+    return where(steps, kind == divided[often.argmax()])  # of those as often the first one
 
 
 def pipeline_phases(phases: pd.DataFrame) -> pd.DataFrame:

@@ -223,11 +223,11 @@ class Run:
     @cached_property
     def _steps(self) -> tuple[pd.DataFrame, pd.Series[float]]:
         """With them the sum of the timers of each."""
-        _ = self.told, self.config
+        _ = self.told, self.config, self._rows  # both threads ask for them
         with ThreadPoolExecutor(1) as beside:  # of recordings both hold millions of rows
-            calls = beside.submit(lambda: self.comm)
+            calls = beside.submit(lambda: (self.comm, self._rows.times if self._rows else None))
             timed = self.phases
-            called = calls.result()
+            called, times = calls.result()
         return steps.steps(
             self.told,
             timed,
@@ -235,7 +235,7 @@ class Run:
             self.config,
             recorded=self._recorded,
             counted=self.counted,
-            times=self._rows.times if self._rows is not None else None,
+            times=times,
         )
 
     @cached_property

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class
-from dsprof.run.stretches import steps_of
+from dsprof.run.stretches import Stretches
 from dsprof.run.table import (
     Codes,
     Numbers,
@@ -18,7 +18,6 @@ from dsprof.run.table import (
     places,
     plain,
     positions,
-    stretches,
     visits,
 )
 
@@ -32,6 +31,7 @@ P2P: Final = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 def class_seconds(
     table: pd.DataFrame,
     phases: pd.DataFrame,
+    at: Stretches,
     comm: pd.DataFrame,
     *,
     recorded: bool = False,
@@ -41,8 +41,8 @@ def class_seconds(
     Where phases hold compute and communication together (`mixed`, as under ZeRO-3) both are
     unknown, unless the collectives of the step were logged one by one.
     What little communication a recording (`recorded`) shows is all there was.
+    `at`: `phases` by the rows of `table`.
     """
-    at = steps_of(table, phases)
     own = numbers(phases["self_seconds"])
     ranks = at.ranks(phases["rank"])
     run = keys(table, "segment", "engine")
@@ -66,9 +66,9 @@ def class_seconds(
     return found
 
 
-def timed_steps(table: pd.DataFrame, phases: pd.DataFrame) -> pd.Series[bool]:
+def timed_steps(table: pd.DataFrame, at: Stretches) -> pd.Series[bool]:
     """The steps that have timers: logged calls alone are no whole step."""
-    timed = np.isin(np.arange(len(table)), stretches(table, phases, *STEP)[1])
+    timed = np.isin(np.arange(len(table)), at.place)
     return pd.Series(timed, table.index, dtype="bool")
 
 
@@ -183,12 +183,12 @@ def _unmix(found: pd.DataFrame, moved: pd.DataFrame, held: Numbers) -> pd.DataFr
     return unmixed.where(timed, _complete(found, moved))
 
 
-def excess_of(table: pd.DataFrame, phases: pd.DataFrame) -> Numbers:
+def excess_of(table: pd.DataFrame, phases: pd.DataFrame, at: Stretches) -> Numbers:
     """Part of the step by which the slowest rank's own work exceeds the median rank's.
 
     NaN for a step with timers of fewer than two ranks.
     """
-    work = np.sort(_own_work(table, phases), axis=1)
+    work = np.sort(_own_work(phases, at), axis=1)
     told = np.isfinite(work).sum(axis=1)
     step = np.arange(len(table))
     median = (work[step, (told - 1) // 2] + work[step, told // 2 - (told == 0)]) / 2
@@ -197,9 +197,8 @@ def excess_of(table: pd.DataFrame, phases: pd.DataFrame) -> Numbers:
     return excess
 
 
-def _own_work(table: pd.DataFrame, phases: pd.DataFrame) -> Numbers:
+def _own_work(phases: pd.DataFrame, at: Stretches) -> Numbers:
     """Seconds that each rank works by itself; infinite where it does not tell. [steps, ranks]"""
-    at = steps_of(table, phases)
     local, rank = at.once(among(phases["class"], LOCAL), plain(phases["rank"]))
     known, whose = places(np.maximum(rank, 0))  # who is not named is rank 0
     whose[~local] = -1

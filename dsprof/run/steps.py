@@ -14,6 +14,7 @@ from dsprof.run.between import by_the_clock
 from dsprof.run.bound import bound_of
 from dsprof.run.classes import class_seconds, excess_of, mixed_seconds, timed_steps
 from dsprof.run.partial import partial_steps
+from dsprof.run.stretches import steps_of
 from dsprof.run.table import (
     Codes,
     Numbers,
@@ -101,10 +102,11 @@ def steps(
     table.loc[positions(table, bars, *STEP), "bar_seconds"] = bars["seconds"].to_numpy()
     for name, values in _values(marks, table).items():
         table[name] = values
-    classes = class_seconds(table[list(STEP)], phases, comm, recorded=recorded)
+    at = steps_of(table, phases)
+    classes = class_seconds(table[list(STEP)], phases, at, comm, recorded=recorded)
     table["mixed"] = mixed_seconds(table, phases, classes)
     clock = pd.Series(np.nan, table.index) if counted else _clock(table)
-    timed = timed_steps(table, phases)
+    timed = timed_steps(table, at)
     sums = classes.where(timed if recorded else timed & ~partial_steps(table, phases))
     _rates(table, sums, clock, _batch_sizes(events, table, config), config)
     table["smoothed"] = False
@@ -123,7 +125,7 @@ def steps(
     shares = shares_of(table)
     moving = shares[Class.COMMUNICATION] + shares[Class.WAIT].fillna(0.0)
     table["communication_share"] = moving.where(shares[Class.COMMUNICATION].notna())
-    excess = excess_of(table, phases) * numbers(table["seconds"] / all_seconds(table))
+    excess = excess_of(table, phases, at) * numbers(table["seconds"] / all_seconds(table))
     table["bound"] = bound_of(shares, excess)
     _skips(table, rows[rows["name"] == "overflow"])
     table["warm_up"] = _warms_up(table, events, recorded=recorded)
@@ -350,6 +352,8 @@ def whole_steps(steps_: pd.DataFrame) -> pd.DataFrame:
     than both, that too belongs to the whole (see `dsprof.run.between`).
     """
     rows = where(steps_, steps_["whole_seconds"].notna())
+    if (rows["whole_seconds"] == rows["seconds"]).all():
+        return rows.assign(seconds_from=rows["whole_from"])
     untimed = (rows["whole_seconds"] - rows["seconds"]).clip(lower=0.0)
     scale = (rows["whole_seconds"] / rows["seconds"]).clip(upper=1.0)  # as `settle` does
     classes = rows[list(CLASSES)].mul(scale, axis=0)
