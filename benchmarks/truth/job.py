@@ -41,20 +41,25 @@ TRIES = 3
 PATIENCE = timedelta(seconds=float(os.environ.get("TRUTH_PATIENCE", "60")))
 
 
-def start() -> None:
-    """Join the process group over gloo."""
+def start(*, engines: bool) -> None:
+    """Join the process group over gloo, and DeepSpeed if some case has one of its engines."""
     if RIVAL:
         import traceml_ai
 
         traceml_ai.init(mode="auto")
-    import deepspeed
-
     torch.set_num_threads(1)
     go_first()
     dist.init_process_group(
         "gloo", store=meeting_place(), rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]), timeout=PATIENCE,
     )  # fmt: skip
+    if engines:
+        _start_deepspeed()
+
+
+def _start_deepspeed() -> None:
+    import deepspeed
+
     # Else DeepSpeed compiles a shared-memory collective: half a minute of g++ at the first run.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(dist_backend="gloo", timeout=PATIENCE)
@@ -249,12 +254,12 @@ def streams_to(path: Path) -> Iterator[None]:
 
 
 def main() -> None:
-    out, names = Path(sys.argv[1]), sys.argv[2:]
-    start()
-    for name in names:
-        run(CASES[name], out / name)
+    out, cases = Path(sys.argv[1]), [CASES[name] for name in sys.argv[2:]]
+    start(engines=any(case.job.logs for case in cases))
+    for case in cases:
+        run(case, out / case.name)
         if dist.get_rank() == 0:
-            print(name, flush=True)
+            print(case.name, flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

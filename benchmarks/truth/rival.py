@@ -1,24 +1,27 @@
 """TraceML on the same jobs, and its verdicts in our words.
 
 It runs as its own guide says: `traceml run`, `traceml.init(mode="auto")`, batches fetched
-before `trace_step(model)`, one launch a case. What counts is `primary_diagnosis` of its
-final summary, and, where that names no bottleneck, a warning of its memory and process
-sections: the kindest reading of "what does it say first".
+before `trace_step(model)`, one launch a case, as many steps as dsprof sees. While it sums up
+a case whose training is over, the next launch starts up; no two train at once. What counts
+is `primary_diagnosis` of its final summary, and, where that names no bottleneck, a warning of
+its memory and process sections: the kindest reading of "what does it say first".
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.truth.cases import Case
-from benchmarks.truth.launch import LIMIT, RANKS, ROOT, VARIABLES, interpreter, throttled
+from benchmarks.truth.launch import RANKS, ROOT, VARIABLES, interpreter, throttled
 
 #: Its word, and the rules whose faults it stands for. RESIDUAL_HEAVY sends its reader to
 #: logging, checkpointing and validation, so it is right where the host stops beside training.
@@ -41,6 +44,8 @@ MEANING: Final[dict[str, tuple[str, ...]]] = {
 ABSTAINS: Final = (
     "", "NO_DATA", "WARMUP", "INCOMPLETE_DATA", "INSUFFICIENT_STEP_TIME_DATA",
 )  # fmt: skip
+#: Seconds for its training, and for its summary.
+PATIENCE: Final = 300
 _QUIET: Final = ("COMPUTE_BOUND", "BALANCED", "NO_CLEAR_PERFORMANCE_BOTTLENECK")
 _LOUD: Final = ("warn", "warning", "crit", "critical")
 
@@ -62,29 +67,54 @@ class Opinion:
 
 
 def run(cases: Sequence[Case], out: Path) -> None:
+    last = None
     for case in cases:
         if case.launch == "throttled":
             with throttled() as inside:
-                _run(case, out, inside, {"GLOO_SOCKET_IFNAME": "lo"})
+                _over(_start(case, out / case.name, inside, {"GLOO_SOCKET_IFNAME": "lo"}))
         elif case.launch == "shared":
-            _run(case, out, [], {})
+            job = _start(case, out / case.name)
+            _trained(job, out / case.name)
+            _over(last)
+            last = job
+    _over(last)
 
 
-def _run(case: Case, out: Path, inside: list[str], more: dict[str, str]) -> None:
-    folder = out / case.name
-    folder.mkdir(parents=True, exist_ok=True)
+def _start(
+    case: Case, folder: Path, inside: Sequence[str] = (), more: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    shutil.rmtree(folder, ignore_errors=True)  # TraceML refuses a folder that is there
+    folder.mkdir(parents=True)
     command = [
         *inside, str(Path(interpreter()).with_name("traceml")), "run", "--nproc-per-node",
-        str(RANKS), "--master-port", str(free_port()), "--logs-dir", str(folder),
-        "--run-name", "traceml",
+        str(RANKS), "--master-port", str(free_port()), "--aggregator-port", str(free_port()),
+        "--logs-dir", str(folder), "--run-name", "traceml",
         str(Path(__file__).with_name("job.py")), "--args", str(folder / "job"), case.name,
     ]  # fmt: skip
-    environment = os.environ | VARIABLES | {"TRUTH_RIVAL": "1"} | more
+    environment = os.environ | VARIABLES | {"TRUTH_RIVAL": "1"} | dict(more or {})
     with (folder / "traceml.txt").open("wb") as file:
-        subprocess.run(
-            command, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False,
-            timeout=LIMIT, cwd=ROOT,
-        )  # fmt: skip
+        return subprocess.Popen(
+            command, env=environment, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT
+        )
+
+
+def _trained(job: subprocess.Popen[bytes], folder: Path) -> None:
+    """Wait until every rank has written what it knows of itself, or the launch is over."""
+    begin = time.monotonic()
+    while job.poll() is None and time.monotonic() - begin < PATIENCE:
+        if len(list(folder.glob("job/*/rank-*.json"))) == RANKS:
+            return
+        time.sleep(0.05)
+
+
+def _over(job: subprocess.Popen[bytes] | None) -> None:
+    if job is None:
+        return
+    try:
+        job.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        job.terminate()
+        job.wait(PATIENCE)
 
 
 def free_port() -> int:

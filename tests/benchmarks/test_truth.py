@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -129,6 +130,40 @@ def test_tables_are_written_between_their_marks_and_nowhere_else(tmp_path: Path)
     assert text.endswith("<!-- end -->\nb\n")
     assert "1 of 1 (100%)" in text
     assert "old" not in text
+
+
+#: Stands for TraceML: "trains" the case that comes last on its command line, then sums up until
+#: the next one has begun; `order` is what happened in what order.
+_RIVAL = """#!{python}
+import os, pathlib, sys, time
+folder = pathlib.Path(sys.argv[sys.argv.index("--args") + 1], sys.argv[-1])
+def note(what):
+    with open({order!r}, "a") as file:
+        file.write(what + " " + folder.name + "\\n")
+note("begins")
+folder.mkdir(parents=True)
+note("has trained")
+for rank in range(2):
+    (folder / f"rank-{{rank}}.json").write_text("{{}}")
+begin = time.monotonic()
+while "begins {last}" not in open({order!r}).read() and time.monotonic() - begin < 20:
+    time.sleep(0.01)
+note("is over")
+"""
+
+
+def test_the_rival_sums_up_while_the_next_launch_starts_and_no_two_train_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = (CASES[name] for name in ("healthy-ddp", "nan-ddp"))
+    order, script = tmp_path / "order", tmp_path / "traceml"
+    script.write_text(_RIVAL.format(python=sys.executable, order=str(order), last=last.name))
+    script.chmod(0o755)
+    monkeypatch.setenv("DSPROF_TORCH_PYTHON", str(tmp_path / "python"))
+    rival.run([first, last], tmp_path / "out")
+    told = order.read_text().splitlines()
+    assert told[:3] == [f"begins {first.name}", f"has trained {first.name}", f"begins {last.name}"]
+    assert {f"is over {case.name}" for case in (first, last)} <= set(told)
 
 
 def test_planted_faults_are_found_on_real_ranks(
