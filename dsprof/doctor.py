@@ -25,7 +25,7 @@ def checks() -> list[Check]:
     return [
         Check("dsprof", True, f"{dsprof.__version__}, Python {platform.python_version()}"),
         _dialects(),
-        _package("ahocorasick-rs", "finds all needles in one pass", "reading is slower"),
+        _package("hyperscan", "finds all needles in one pass", "reading is slower"),
         _package("isal", "unpacks .gz quickly", ".gz is unpacked by zlib, slower"),
         _package("zstandard", "unpacks .zst", ".zst cannot be read"),
         _package("fsspec", "reads URLs", "URLs cannot be read: pip install 'dsprof[remote]'"),

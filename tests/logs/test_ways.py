@@ -173,7 +173,7 @@ def test_without_the_vectorised_searcher_the_events_are_the_same(
     real = builtins.__import__
 
     def refuse(name: str, *args: Any, **more: Any) -> Any:
-        if name == "ahocorasick_rs":
+        if name == "hyperscan":
             raise ImportError(name)
         return real(name, *args, **more)
 
