@@ -237,7 +237,7 @@ def _known(name: str, values: np.ndarray) -> pa.Array:
     """A column, or its codes if it holds words, of the type that SCHEMA says."""
     values = values.astype(_TYPES[name], copy=False)
     missing = values == (UNKNOWN if name == "at" else -1)
-    if pa.types.is_dictionary(SCHEMA.field(name).type):
+    if pa.types.is_dictionary(SCHEMA.field(name).type) and missing.any():
         values = np.maximum(values, 0)  # pyarrow looks a null's place up too where it unifies
     found = numbers(values, missing)
     return found.cast(SCHEMA.field(name).type) if name == "at" else found
