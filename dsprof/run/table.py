@@ -159,10 +159,13 @@ def _codes(table: Sequence[Codes], rows: Sequence[npt.NDArray[Any]]) -> tuple[Co
         dense = bool(known[-1] - known[0] < 2 * len(known) + 1000)
         base = np.arange(known[0], known[-1] + 1) if dense else known
         there = there * len(base) + np.searchsorted(base, one)
-        outside |= (other < base[0]) | (other > base[-1])
-        place = other.astype(np.int64) - base[0] if dense else np.searchsorted(base, other)
+        inside = (other >= base[0]) & (other <= base[-1])
+        outside |= ~inside
+        missing = other.dtype.kind == "f"  # or may be; as a whole number it could be any
+        held = np.where(inside, other, base[0]) if missing else other
+        place = held.astype(np.int64) - base[0] if dense else np.searchsorted(base, held)
         if not dense:
-            outside |= base[np.minimum(place, len(base) - 1)] != other
+            outside |= base[np.minimum(place, len(base) - 1)] != held
         sought = sought * len(base) + place
     sought[outside] = -1
     return there, sought

@@ -76,7 +76,7 @@ MIDDLE = ("torchrun --tee", "torch", "mpirun", "nothing")
 INNER = ("logger", "logger and rank", "rank alone", "trainer", "nothing")
 
 
-@pytest.mark.parametrize(("outer", "middle", "inner"), product(OUTER, MIDDLE, INNER))
+@pytest.mark.parametrize(("outer", "middle", "inner"), [*product(OUTER, MIDDLE, INNER)])
 def test_wrappers_compose(outer: str, middle: str, inner: str) -> None:
     """The outermost clock and host count, and the innermost rank."""
     layers = [LAYERS[name] for name in (outer, middle, inner)]

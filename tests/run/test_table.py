@@ -83,6 +83,15 @@ def test_positions_are_those_of_the_table_or_minus_one() -> None:
     assert len(positions(table, nothing, "step")) == 0
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("numbers", [[1, 2, 3], [1, 5_000, 90_000]], ids=["dense", "sparse"])
+def test_a_missing_number_among_fractions_is_at_no_position(numbers: list[int]) -> None:
+    """As a frame holds whole numbers that are not all there, before it is made tidy."""
+    table = pd.DataFrame({"step": numbers})
+    rows = pd.DataFrame({"step": [np.nan, float(numbers[1]), np.inf, -7.0]})
+    assert positions(table, rows, "step").tolist() == [-1, 1, -1, -1]
+
+
 def test_a_hostile_step_number_does_not_overflow_a_key() -> None:
     big = np.iinfo(np.int64).max
     frame = tidy(pd.DataFrame({"segment": [0, 1], "step": [big, big], "rank": [big, 0]}))
