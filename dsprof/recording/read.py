@@ -109,7 +109,7 @@ class Recording:
             "ended": self.ended,
             "ended_at": self.clock.last if self.ended else None,
             "over_at": ended_at(Path(self.path).parent, self.header.get("launch")),
-            "idle": time.time() - Path(self.path).stat().st_mtime,
+            "idle": time.time() - self._stream.written,
             "in_flight": self.in_flight(),
         }
 

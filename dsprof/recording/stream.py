@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -103,6 +104,18 @@ class Stream:
         cell = os.pread(self._fd, 16, CELL)
         word, at = (int.from_bytes(cell[i : i + 8], "little") for i in (0, 8))
         return word & ((1 << NAME_BITS) - 1), word >> NAME_BITS, at
+
+    @property
+    def written(self) -> float:
+        """When its newest file was last written, seconds since 1970; 0 if none is left."""
+        if self._fd >= 0:
+            return os.fstat(self._fd).st_mtime
+        files = [self._given] if self._stem is None else map(self._file, self._parts())
+        times = [0.0]
+        for file in files:
+            with suppress(FileNotFoundError):  # forgotten meanwhile
+                times.append(file.stat().st_mtime)
+        return max(times)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

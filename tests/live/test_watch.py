@@ -49,6 +49,16 @@ def test_a_folder_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
     assert (picture.state, picture.step) == ("running", 3)
 
 
+def test_a_job_whose_recordings_forget_their_first_files_is_watched_on(tmp_path: Path) -> None:
+    job = Job(tmp_path, 2, keep_bytes=256 << 10)
+    first = job.writers[0].path
+    watch = Watch([str(tmp_path)])
+    while first.exists():
+        job.run(100)
+        picture = watch.refresh()
+        assert (picture.state, picture.step) == ("running", job.step)
+
+
 def test_ranks_that_do_not_record_yet_are_named(tmp_path: Path) -> None:
     job = Job(tmp_path, 4)
     for writer in job.writers[2:]:

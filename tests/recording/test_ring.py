@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from dsprof.recording import Recordings, RowKind, Writer, read_rows
-from dsprof.recording.layout import PAGE, ROW
+from dsprof.recording import Recording, Recordings, RowKind, Writer, read_rows
+from dsprof.recording.layout import PAGE, ROW, part_of
 from dsprof.recording.ring import PARTS
 from tests.recording.recorded import (
     CLASSES,
@@ -61,6 +63,25 @@ def test_a_step_whose_spans_are_forgotten_gives_a_phase_per_class(long_run: Path
         assert known["communication"] == pytest.approx(0.020)
     assert len(phases[phases["step"] == oldest]) == SPANS
     assert len(phases[phases["step"] == STEPS]) == SPANS
+
+
+def test_a_recording_is_idle_since_its_newest_file_was_written(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header(), keep_bytes=KEEP)
+    write_steps(writer, 1, 10)
+    reader = Recording(writer.path)
+    first = Path(reader.path)
+    reader.follow()
+    write_steps(writer, 11, STEPS)
+    assert not first.exists()  # forgotten
+    reader.follow()
+    files = [path for path in tmp_path.iterdir() if ".kept." not in path.name]
+    newest = max(files, key=lambda path: part_of(path.name))
+    for path in tmp_path.iterdir():
+        hours = 1 if path == newest else 3
+        os.utime(path, times=(time.time() - hours * 3600,) * 2)
+    assert reader.facts["idle"] == pytest.approx(3600, abs=60)
+    reader.close()
+    assert reader.facts["idle"] == pytest.approx(3600, abs=60)
 
 
 def test_no_step_is_half_in_the_ring(long_run: Path) -> None:
