@@ -20,6 +20,7 @@ from typing import Final
 
 import dsprof
 from dsprof.errors import DsprofError
+from dsprof.hook import deaths
 from dsprof.recording import launches
 from dsprof.recording.launches import FOLDER
 
@@ -55,7 +56,7 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
     except OSError as error:
         reason = error.strerror or str(error)
         raise DsprofError(f"cannot be run: {reason}", command[0], "check its name") from error
-    with _passing_on(process):
+    with _passing_on(process), deaths.told(Path(out), launch):
         code = process.wait()
     launches.end(out, launch)
     return 128 - code if code < 0 else code

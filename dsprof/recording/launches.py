@@ -1,7 +1,7 @@
-"""When the command of a launch was over: the launcher leaves it beside the recordings.
+"""When the command of a launch was over, and who was killed: left beside the recordings.
 
 Ranks that are killed cannot say so, nor since when one waited for another. Who started them can
-say when all were gone.
+say when all were gone, and on Linux which of them was killed first.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from dsprof.recording.layout import stem_of
 
 FOLDER: Final = ".attach"  # of the run folder
 _NAME: Final = re.compile(r"[\w.-]{1,100}")  # what a header says is no path
@@ -31,6 +33,26 @@ def ended_at(folder: str | os.PathLike[str], launch: object) -> int | None:
         return int(_file(folder, launch).read_bytes()[:30])
     except (OSError, ValueError):
         return None
+
+
+def killed(recording: Path, at: int, signal: int) -> None:
+    """The process of `recording` was ended by a signal (0: by none) at ns since 1970."""
+    if signal:
+        with suppress(OSError):
+            _beside(recording).write_text(f"{at} {signal}", encoding="ascii")
+
+
+def killed_at(recording: Path) -> tuple[int, int] | None:
+    """When a process was killed, ns since 1970, and by which signal; None if nobody saw that."""
+    try:
+        at, signal = _beside(recording).read_bytes()[:30].split()
+        return int(at), int(signal)
+    except (OSError, ValueError):
+        return None
+
+
+def _beside(recording: Path) -> Path:
+    return recording.parent / FOLDER / f"{stem_of(recording.name) or recording.stem}.killed"
 
 
 def _file(folder: str | os.PathLike[str], launch: str) -> Path:

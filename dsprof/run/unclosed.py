@@ -3,15 +3,18 @@
 A process that ends, by an exception too, closes its recording. One that is killed does not, nor
 one that never comes out of what it is in. It is not over with a launch because a recording is
 open: training may go on. It is once another process has closed its own, or a later launch has
-begun, or `dsprof attach` saw its command end, or nobody has written for `IDLE`.
+begun, or `dsprof attach` saw its command end, or nobody has written for `IDLE`. Where it saw a
+process being killed, that one is named, and by which signal.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
@@ -22,6 +25,8 @@ IDLE: Final = 60.0
 #: So long the others waited for a process that hung, at least: they lose one that died at once.
 #: (On NCCL they wait for that, too; then both are told as what they have in common.)
 WAITED: Final = 5.0
+#: Signals that nobody sends to end a job in good order; a rank that timed out aborts itself.
+FAULTS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 Process = Mapping[str, Any]
 
@@ -62,6 +67,9 @@ def _missing(
     for all of them ("ended"), if the launch is known to be over.
     """
     still = [process for process in launch if not process["ended"]]
+    first = _killed_first(launch)
+    if first:
+        return [(first, "signal")]
     ends = [process["ended_at"] for process in launch if process["ended"]]
     if ends:
         return [(one, _way(one, events, max(ends))) for one in still]
@@ -73,6 +81,20 @@ def _missing(
     if waiting or not (followed or over):
         return [(one, _way(one, events, over)) for one in absent] if waiting else []
     return [(min(still, key=lambda one: float(one["idle"])), "ended")]
+
+
+def _killed_first(launch: list[Process]) -> Process | None:
+    """The process whose fault, or the kernel's, ended it while the others still went on.
+
+    A launcher asks the others to end, and kills those that do not, which may be long after.
+    """
+    killed = [process for process in launch if process.get("killed")]
+    by_fault = [one for one in killed if one["killed"][1] in FAULTS and not one["ended"]]
+    first = min(by_fault, key=lambda one: one["killed"][0], default=None)
+    ends = [process["ended_at"] for process in launch if process["ended"]]
+    ends += [process["killed"][0] for process in killed if process is not first]
+    late = first and ends and first["killed"][0] > min(ends) + WAITED * 1e9
+    return None if late else first
 
 
 def _way(process: Process, events: pd.DataFrame, end: int | None) -> str:
@@ -98,6 +120,7 @@ def _problem(events: pd.DataFrame, process: Process, kind: str) -> dict[str, Any
     text = {
         "ended": "no process of this launch closed its recording, and the launch is over",
         "exit": f"process {process['pid']} went without closing its recording",
+        "signal": f"process {process['pid']} was killed while its launch went on",
         "absent": f"process {process['pid']} did not come to the collective the others waited in",
     }[kind]
     known, kind = kind != "ended", "exit" if kind == "ended" else kind
@@ -105,6 +128,7 @@ def _problem(events: pd.DataFrame, process: Process, kind: str) -> dict[str, Any
         "segment": process["segment"], "engine": 0, "rank": process["rank"] if known else pd.NA,
         "host": process["host"], "kind": str(Kind.PROBLEM), "name": kind, "raw": kind,
         "text": text, "source": process["source"],
+        "value": process["killed"][1] if kind == "signal" else np.nan,
         "line": last.get("line", 0) + 1,  # where its next row would be
         "at": last.get("at", pd.NaT), "step": rows["step"].max() if len(rows) else pd.NA,
     }  # fmt: skip

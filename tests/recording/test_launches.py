@@ -42,3 +42,17 @@ def test_an_end_that_is_no_number_is_unknown(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_ends_no_training(tmp_path: Path) -> None:
     launches.end(tmp_path / "gone", "ours")
     assert launches.ended_at(tmp_path / "gone", "ours") is None
+
+
+def test_a_death_is_told_of_the_process_that_recorded(tmp_path: Path) -> None:
+    (tmp_path / launches.FOLDER).mkdir()
+    for rank in range(3):
+        Writer.create(tmp_path, {"rank": rank, "launch": "ours"}).close()
+    files = sorted(tmp_path.glob("*.dsprof"))
+    launches.killed(files[1], 1234, 9)
+    launches.killed(files[2], 1234, 0)  # by no signal
+    recordings = Recordings([tmp_path])
+    recordings.follow()
+    told = [facts["killed"] for facts in recordings.facts()["recordings"]]
+    recordings.close()
+    assert told == [None, (1234, 9), None]

@@ -85,6 +85,31 @@ def test_where_all_were_ended_and_none_waited_no_rank_is_blamed() -> None:
     assert "no process of this launch closed its recording" in first.title
 
 
+def killed(rank: int, seconds: float, signal: int, **more: Any) -> dict[str, Any]:
+    at = int((START + pd.Timedelta(seconds=seconds)).value)
+    return process(rank, killed=(at, signal), over_at=LATER, idle=1.0) | more
+
+
+def test_who_was_seen_to_be_killed_first_has_died_and_not_whom_the_launcher_ended() -> None:
+    run = run_of(killed(0, 10.1, 15), killed(1, 10.05, 9), killed(2, 40.0, 9))
+    assert problems(run) == [("signal", 1, 10)]
+    first = run.findings[0]
+    assert (first.rule, first.ranks) == ("rank-died", (1,))
+    assert first.title.startswith("Rank 1 on w0 was killed by SIGKILL after step 10")
+
+
+def test_who_ended_all_others_waited_for_was_killed_in_the_end_and_hung_before() -> None:
+    assert problems(run_of(ended(0, seconds=18.0), killed(1, 48.0, 9))) == [("absent", 1, 10)]
+
+
+def test_ends_in_good_order_are_no_deaths() -> None:
+    """A job that is cancelled; a process that crashes on its way out; a watchdog that aborts."""
+    assert problems(run_of(ended(0), killed(1, 10.6, 11, ended=True, ended_at=LATER))) == []
+    for signal in (15, 6):
+        run = run_of(killed(0, 10.1, signal), killed(1, 10.2, 15))
+        assert run.problems["rank"].isna().all()
+
+
 def test_training_that_goes_on_has_no_problem() -> None:
     waiting = {"name": "all_reduce", "seq": 57, "at": LATER}
     assert run_of(process(0, idle=0.5), process(1, idle=0.5)).problems.empty

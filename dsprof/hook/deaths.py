@@ -1,0 +1,86 @@
+"""Which recorded process was killed, when, and by what: seen by whoever started the command.
+
+A rank that is killed cannot say so. The launcher ends the others at once, so that recordings
+may all stop at the same row, and the launcher alone knows who was first. Linux tells of any
+process when it is gone (`pidfd_open(2)`), and how, until its parent has asked (the last field
+of /proc/PID/stat, proc(5)). Nothing of it runs in the ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from dsprof.errors import DsprofError
+from dsprof.recording import launches
+from dsprof.recording.layout import PAGE, SUFFIX, parse_header
+
+TURN: Final = 0.2  # seconds between two looks for new recordings
+_HEADER: Final = 16 * PAGE  # bytes that a header may take
+
+
+@contextmanager
+def told(folder: Path, launch: str) -> Iterator[None]:
+    """Meanwhile the deaths of this launch's recorded processes on this host are written down."""
+    over = threading.Event()
+    thread = threading.Thread(target=_watch, args=(folder, launch, over), daemon=True)
+    if hasattr(os, "pidfd_open"):
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if thread.is_alive():
+            thread.join(10 * TURN)
+
+
+def _watch(folder: Path, launch: str, over: threading.Event) -> None:
+    seen: set[Path] = set()
+    alive: dict[int, tuple[Path, int]] = {}
+    poll = select.poll()
+    last = False
+    while not last:
+        last = over.is_set()
+        for path in set(folder.glob(f"*{SUFFIX}")) - seen:
+            seen.add(path)
+            pid = _process(path, launch)
+            with suppress(OSError):  # it is gone already, or this kernel cannot
+                if pid is not None:
+                    descriptor = os.pidfd_open(pid)
+                    alive[descriptor] = path, pid
+                    poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll(0 if last else 1000 * TURN):
+            path, pid = alive.pop(descriptor)
+            how = _signal(pid)  # at once: its parent is about to ask
+            launches.killed(path, time.time_ns(), how)
+            poll.unregister(descriptor)
+            os.close(descriptor)
+    for descriptor in alive:
+        os.close(descriptor)
+
+
+def _process(path: Path, launch: str) -> int | None:
+    """The process that records to a file, if it is of this launch and this host."""
+    try:
+        with path.open("rb") as file:
+            meta = parse_header(file.read(_HEADER), str(path)).meta
+    except (OSError, DsprofError):
+        return None
+    ours = (meta.get("launch"), meta.get("host")) == (launch, socket.gethostname())
+    return meta["pid"] if ours and isinstance(meta.get("pid"), int) else None
+
+
+def _signal(pid: int) -> int:
+    """The signal that ended a process, 0 if it ended by itself or was asked for already."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return int(fields[-1]) & 0x7F if fields[0] == b"Z" else 0
+    except (OSError, ValueError, IndexError):
+        return 0
