@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.overhead import ROOT, start
+from benchmarks.overhead import ROOT, start, stepping
 
 WIDTH, DEPTH, ROWS = 1024, 8, 2  # 34 MB of gradients
 BLOCK, WARM = 5, 1  # steps of a turn, of which the first ones are not counted
@@ -49,14 +49,7 @@ def replicated(bucket: int) -> tuple[Any, Any, Step]:
 
     net = torch.nn.parallel.DistributedDataParallel(network(), bucket_cap_mb=bucket)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-    rows = torch.randn(ROWS, WIDTH)
-
-    def step() -> None:
-        net(rows).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return net, optimizer, step
+    return net, optimizer, stepping(net, optimizer, torch.randn(ROWS, WIDTH))
 
 
 def in_turns(out: Path, turns: int, bucket: int) -> dict[str, float]:

@@ -85,19 +85,23 @@ def engine(stage: int, net: Any = None, batch: int = BATCH, **settings: Any) -> 
     return Job(step, made)
 
 
-def replicated() -> Job:
-    import torch
-
-    net = torch.nn.parallel.DistributedDataParallel(network())
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-    rows = torch.randn(BATCH, WIDTH)
+def stepping(net: Any, optimizer: Any, rows: Any) -> Callable[[], None]:
+    """A step of training by hand, on the same rows each time."""
 
     def step() -> None:
         net(rows).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    return Job(step, net, optimizer)
+    return step
+
+
+def replicated() -> Job:
+    import torch
+
+    net = torch.nn.parallel.DistributedDataParallel(network())
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    return Job(stepping(net, optimizer, torch.randn(BATCH, WIDTH)), net, optimizer)
 
 
 def start(name: str) -> Callable[..., Job]:

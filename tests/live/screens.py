@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from textual.app import App
 from textual.pilot import Pilot
 
 from dsprof.live.app import Live
@@ -98,6 +99,15 @@ async def settle(pilot: Pilot[None]) -> None:
     await pilot.pause(0.05)
 
 
+async def read_and_left(pilot: Pilot[None]) -> list[str]:
+    """The letters on the screen, and those behind it once it is left."""
+    await settle(pilot)
+    shown = text_of(pilot.app)
+    await pilot.press("escape")
+    await settle(pilot)
+    return [shown, text_of(pilot.app)]
+
+
 def svg_of(app: Live) -> str:
     """The screen as a picture: colours and letters, without fonts from elsewhere."""
     drawn = app.export_screenshot(title="dsprof live")
@@ -105,7 +115,7 @@ def svg_of(app: Live) -> str:
     return re.sub(r"terminal-\d+", "screen", drawn).replace("Fira Code", "monospace")
 
 
-def text_of(app: Live) -> str:
+def text_of(app: App[None]) -> str:
     """The letters on the screen, blanks at the ends of lines left out."""
     width, height = app.size
     lines = app.screen._compositor.render_strips()

@@ -18,7 +18,16 @@ from dsprof.live.grid import Grid
 from dsprof.live.logview import LogView
 from dsprof.live.watch import Watch
 from tests.live.jobs import Job
-from tests.live.screens import app_of, drive, folder, picture, settle, svg_of, text_of
+from tests.live.screens import (
+    app_of,
+    drive,
+    folder,
+    picture,
+    read_and_left,
+    settle,
+    svg_of,
+    text_of,
+)
 from tests.live.test_log import step_line
 
 KEPT = Path(__file__).parent / "kept"
@@ -71,11 +80,7 @@ def test_a_rank_opens_with_its_own_steps_and_closes() -> None:
 
     async def keys(pilot: Pilot[None]) -> None:
         await pilot.press("2", "home", "enter")
-        await settle(pilot)
-        seen.append(text_of(app))
-        await pilot.press("escape")
-        await settle(pilot)
-        seen.append(text_of(app))
+        seen.extend(await read_and_left(pilot))
 
     drive(app, keys)
     assert "rank 5 on node-0" in seen[0]
@@ -354,11 +359,7 @@ def test_a_watch_that_was_killed_is_told_and_its_last_picture_stays(tmp_path: Pa
         job.close()
         while app.watching.is_alive():
             await pilot.pause(0.05)
-        await settle(pilot)
-        seen.append(text_of(app))
-        await pilot.press("escape")
-        await settle(pilot)
-        seen.append(text_of(app))
+        seen.extend(await read_and_left(pilot))
 
     drive(app, keys)
     assert "not watched any more" in seen[0]

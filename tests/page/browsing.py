@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 Written = Callable[[str], Path]
 Open = Callable[..., Page]
@@ -130,6 +130,13 @@ def find_step(page: Page, number: str) -> None:
     """Opens a step in the drawer by its number."""
     page.fill("form.tools input[name=step]", number)
     page.keyboard.press("Enter")
+
+
+def step_says(page: Page, number: str, *words: str) -> None:
+    """Opens a step, whose drawer must say these words of it."""
+    find_step(page, number)
+    for said in words:
+        expect(page.locator("#drawer .pairs")).to_contain_text(said)
 
 
 def point_at(page: Page, step: int) -> tuple[float, float]:

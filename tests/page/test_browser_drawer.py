@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.page.browsing import Open, draw_everything, find_step, violations
+from tests.page.browsing import Open, draw_everything, find_step, step_says, violations
 
 
 def test_the_open_drawer_has_no_accessibility_fault(opened: Open) -> None:
@@ -92,25 +92,17 @@ def test_a_line_whose_timers_sum_over_steps_says_so(opened: Open) -> None:
 
 def test_a_step_shows_its_whole_time_beside_the_sum_of_its_timers(opened: Open) -> None:
     page = opened("comms")
-    find_step(page, "30")
-    expect(page.locator("#drawer .pairs")).to_contain_text("sum of its timers19.7 ms")
-    expect(page.locator("#drawer .pairs")).to_contain_text("whole step23.1 ms")
+    step_says(page, "30", "sum of its timers19.7 ms", "whole step23.1 ms")
 
 
 def test_a_step_tells_what_holds_it_back_even_if_that_is_unknown(opened: Open) -> None:
-    page = opened("megatron")
-    find_step(page, "77")
-    expect(page.locator("#drawer .pairs")).to_contain_text("held back byunknown")
-    page = opened("comms")
-    find_step(page, "20")
-    expect(page.locator("#drawer .pairs")).to_contain_text("held back bycommunication")
+    step_says(opened("megatron"), "77", "held back byunknown")
+    step_says(opened("comms"), "20", "held back bycommunication")
 
 
 def test_a_step_says_that_it_follows_a_validation(opened: Open) -> None:
     page = opened("validated")
-    find_step(page, "101")
-    expect(page.locator("#drawer .pairs")).to_contain_text("follows")
-    expect(page.locator("#drawer .pairs")).to_contain_text("a validation")
+    step_says(page, "101", "follows", "a validation")
     page.get_by_role("button", name="Next").click()
     expect(page.locator("#drawer .pairs")).not_to_contain_text("a validation")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.page.browsing import Open, brush, click_column, find_step, point_at
+from tests.page.browsing import Open, brush, click_column, find_step, point_at, step_says
 
 
 def test_communication_bound_steps_are_marked_below_their_columns(opened: Open) -> None:
@@ -80,10 +80,8 @@ def test_a_loss_that_is_no_number_breaks_the_line_and_is_told(opened: Open) -> N
     told = "document.querySelector('.plot-steps').data.find(t => t.meta === 'loss').y"
     page.locator(".plot-steps").scroll_into_view_if_needed()
     assert page.evaluate(told).count(None) == 1
-    for number in ("20", "21"):
-        find_step(page, number)
-        word = {"20": "nan", "21": "inf"}[number]
-        expect(page.locator("#drawer .pairs")).to_contain_text(f"loss{word}")
+    step_says(page, "20", "lossnan")
+    step_says(page, "21", "lossinf")
     page.keyboard.press("Escape")
     for _ in range(2):
         page.click("form.tools button[name=in]")

@@ -15,19 +15,9 @@ import pytest
 from dsprof.run import Run, load
 from dsprof.text.document import document, to_json
 from dsprof.text.overview import overview
-from dsprof.text.words import (
-    count_of,
-)
+from dsprof.text.words import count_of
 from dsprof.units import format_count, format_seconds, format_share
-from tests.text.said import (
-    BAR,
-    SEED,
-    TRAINER,
-    VARIED,
-    Sample,
-    rows_of,
-    shown,
-)
+from tests.text.said import BAR, SEED, TRAINER, VARIED, Sample, rows_of, shown
 
 
 def test_skipped_steps_of_two_launches_add_up(sample_run: Sample) -> None:
