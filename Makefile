@@ -11,6 +11,7 @@
 #
 # Everything lives in .venv; nothing here needs a GPU or a compiler. Tests of the hook run real
 # DeepSpeed jobs on two CPU ranks: `make test` and `make attach` install torch, `make demo` does not.
+# Tests start hundreds of processes: without bytecode on disk, each would compile the project anew.
 
 PYTHON  ?= python3
 WORKERS ?= 2
@@ -27,7 +28,7 @@ demo: .venv/installed
 	@echo "The same with every step, timeline and proof: $(CURDIR)/report.html"
 
 test: .venv/installed-test .venv/installed-jobs
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 attach: .venv/installed-jobs
 	rm -rf runs/demo
