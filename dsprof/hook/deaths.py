@@ -13,10 +13,10 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dsprof.errors import DsprofError
 from dsprof.recording import launches
@@ -49,10 +49,13 @@ def _watch(folder: Path, launch: str, over: threading.Event) -> None:
     while not last:
         last = over.is_set()
         for path in set(folder.glob(f"*{SUFFIX}")) - seen:
+            meta = _header(path)
+            if meta is None:
+                continue  # it is being made at this moment
             seen.add(path)
-            pid = _process(path, launch)
+            pid = meta.get("pid") if _is_ours(meta, launch) else None
             with suppress(OSError):  # it is gone already, or this kernel cannot
-                if pid is not None:
+                if isinstance(pid, int):
                     descriptor = os.pidfd_open(pid)
                     alive[descriptor] = path, pid
                     poll.register(descriptor, select.POLLIN)
@@ -66,15 +69,17 @@ def _watch(folder: Path, launch: str, over: threading.Event) -> None:
         os.close(descriptor)
 
 
-def _process(path: Path, launch: str) -> int | None:
-    """The process that records to a file, if it is of this launch and this host."""
+def _header(path: Path) -> dict[str, Any] | None:
     try:
         with path.open("rb") as file:
-            meta = parse_header(file.read(_HEADER), str(path)).meta
+            return parse_header(file.read(_HEADER), str(path)).meta
     except (OSError, DsprofError):
         return None
-    ours = (meta.get("launch"), meta.get("host")) == (launch, socket.gethostname())
-    return meta["pid"] if ours and isinstance(meta.get("pid"), int) else None
+
+
+def _is_ours(meta: Mapping[str, Any], launch: str) -> bool:
+    """Whether a process is of this launch, and runs on this host."""
+    return (meta.get("launch"), meta.get("host")) == (launch, socket.gethostname())
 
 
 def _signal(pid: int) -> int:

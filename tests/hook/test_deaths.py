@@ -58,3 +58,22 @@ def test_ranks_that_are_killed_are_told_with_their_signal_in_the_order_of_their_
     assert (second[1], first[1]) == (signal.SIGKILL, signal.SIGTERM)
     assert second[0] < first[0]
     assert others == [None, None]  # of another launch, and of a host whose numbers mean others
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells of processes, others do not")
+def test_a_recording_that_is_being_made_is_looked_at_again(tmp_path: Path) -> None:
+    (tmp_path / launches.FOLDER).mkdir()
+    (tmp_path / "made").mkdir()
+    process, made = rank(tmp_path / "made", 0, "ours", socket.gethostname())
+    recording = tmp_path / made.name
+    with deaths.told(tmp_path, "ours"):
+        recording.touch()
+        time.sleep(5 * deaths.TURN)
+        recording.write_bytes(made.read_bytes())
+        time.sleep(5 * deaths.TURN)
+        process.kill()
+        time.sleep(2 * deaths.TURN)
+        process.communicate()
+    killed = launches.killed_at(recording)
+    assert killed is not None
+    assert killed[1] == signal.SIGKILL
