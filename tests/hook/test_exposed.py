@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -41,19 +42,19 @@ def settled(steps: Sequence[Any]) -> list[Any]:
 def test_the_share_of_communication_under_ddp_is_what_no_sync_saves(
     results: list[dict[str, Any]], out: Path
 ) -> None:
+    """Medians of steps: one that another process held up says nothing of either."""
     turns = [result["turns"] for result in results]
-    exchanging = sum(chain.from_iterable(settled(turn["exchanging"]) for turn in turns))
-    alone = sum(chain.from_iterable(settled(turn["alone"]) for turn in turns))
-    communication = length = 0.0
+    exchanging = median(chain.from_iterable(settled(turn["exchanging"]) for turn in turns))
+    alone = median(chain.from_iterable(settled(turn["alone"]) for turn in turns))
+    shares: list[float] = []
     for rank in folder(out / "turns"):
         of_turns = [step for step in rank.steps if (step.step - 1) // BLOCK % 2 == 0]
         assert len(of_turns) == BLOCK * TURNS
         assert sum(row.calls > 0 for row in rank.collectives) == len(of_turns)  # none alone
-        communication += sum(step.classes[1] for step in settled(of_turns))
-        length += sum(step.length * 1e-9 for step in settled(of_turns))
+        shares += [step.classes[1] / (step.length * 1e-9) for step in settled(of_turns)]
     saved = 1 - alone / exchanging
     assert saved > 0.25  # else this job shows nothing
-    assert communication / length == pytest.approx(saved, abs=0.2)
+    assert median(shares) == pytest.approx(saved, abs=0.2)
 
 
 @pytest.mark.parametrize("job", ["ddp", "zero-1", "zero-3"])
