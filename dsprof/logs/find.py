@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
@@ -24,16 +25,20 @@ def finder(needles: Sequence[bytes]) -> Finder:
     """All non-overlapping hits, leftmost first, of needles of which none begins with another.
 
     In one pass where `hyperscan` is installed, else by `bytes.find` a needle, with the same hits.
+    Threads may search at once.
     """
+    if not needles:
+        return lambda _: []
     try:
         import hyperscan
     except ImportError:
         return _search_each(tuple(needles))
-    if not needles:
-        return lambda _: []
+    if any(b"\0" in needle for needle in needles):  # where a needle ends to it
+        return _search_each(tuple(needles))
     sizes = [len(needle) for needle in needles]
     database = hyperscan.Database()
     database.compile(list(needles), ids=list(range(len(sizes))), elements=len(sizes), literal=True)
+    own = threading.local()  # what a search notes down is of one thread
 
     def search(data: bytes) -> list[Hit]:
         hits: list[Hit] = []
@@ -41,7 +46,9 @@ def finder(needles: Sequence[bytes]) -> Finder:
         def add(needle: int, _begin: int, end: int, _flags: int, _context: object) -> None:
             hits.append((needle, end - sizes[needle], end))
 
-        database.scan(data, add)
+        if not hasattr(own, "scratch"):
+            own.scratch = hyperscan.Scratch(database)
+        database.scan(data, add, scratch=own.scratch)
         return _without_overlaps(hits)
 
     return search

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ from dsprof.logs.records import without_cycle_collection
 WORDS = st.text("ab:", min_size=1, max_size=4).map(str.encode)
 
 
-@given(st.lists(WORDS, min_size=1, max_size=150), st.text("ab:\n", max_size=300).map(str.encode))
+@given(st.lists(WORDS, min_size=1, max_size=150), st.text("ab:\n\0", max_size=300).map(str.encode))
 def test_both_searchers_give_the_same_hits(needles: list[bytes], data: bytes) -> None:
     needles = shortest(needles)
     assert finder(needles)(data) == _search_each(tuple(needles))(data)
@@ -38,6 +40,22 @@ def test_without_needles_nothing_is_found() -> None:
     assert finder([])(b"step=5") == []
 
 
+def test_a_needle_may_hold_any_byte() -> None:
+    assert finder([b"a\0b", b"\0"])(b"a a\0b\0") == [(0, 2, 5), (1, 5, 6)]
+
+
+def test_threads_search_at_once() -> None:
+    search, text = finder([b"a", b"bc"]), b"a----bc--" * 20_000
+    expected = search(text)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert all(hits == expected for hits in threads.map(search, [text] * 8))
+    finally:
+        sys.setswitchinterval(before)
+
+
 def test_what_breaks_off_a_search_is_raised() -> None:
     """A searcher that calls back must not swallow what happens there, such as an interrupt."""
     search, text = finder([b"a"]), b"a" * 5_000_000  # seconds of hits
@@ -46,6 +64,7 @@ def test_what_breaks_off_a_search_is_raised() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         with without_cycle_collection(), pytest.raises(KeyboardInterrupt):  # as logs are read
             search(text)
+        assert search(b"ba") == [(0, 1, 2)]  # the next one is none the worse
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
