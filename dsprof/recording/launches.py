@@ -36,14 +36,13 @@ def ended_at(folder: str | os.PathLike[str], launch: object) -> int | None:
 
 
 def killed(recording: Path, at: int, signal: int) -> None:
-    """The process of `recording` was ended by a signal (0: by none) at ns since 1970."""
-    if signal:
-        with suppress(OSError):
-            _beside(recording).write_text(f"{at} {signal}", encoding="ascii")
+    """The process of `recording` was gone at ns since 1970, by a signal; 0: by none seen."""
+    with suppress(OSError):
+        _beside(recording).write_text(f"{at} {signal}", encoding="ascii")
 
 
 def killed_at(recording: Path) -> tuple[int, int] | None:
-    """When a process was killed, ns since 1970, and by which signal; None if nobody saw that."""
+    """When a process was gone, ns since 1970, and by which signal or 0; None if nobody saw that."""
     try:
         at, signal = _beside(recording).read_bytes()[:30].split()
         return int(at), int(signal)

@@ -9,6 +9,7 @@ process being killed, that one is named, and by which signal.
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -25,6 +26,8 @@ IDLE: Final = 60.0
 #: So long the others waited for a process that hung, at least: they lose one that died at once.
 #: (On NCCL they wait for that, too; then both are told as what they have in common.)
 WAITED: Final = 5.0
+#: What was seen to die within so many seconds may have died in any order.
+AT_ONCE: Final = 0.1
 #: Signals that nobody sends to end a job in good order; a rank that timed out aborts itself.
 FAULTS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
@@ -86,15 +89,17 @@ def _missing(
 def _killed_first(launch: list[Process]) -> Process | None:
     """The process whose fault, or the kernel's, ended it while the others still went on.
 
-    A launcher asks the others to end, and kills those that do not, which may be long after.
+    A launcher asks the others to end, and kills those that do not, which may be long after: then
+    it is no fault of theirs, whoever was first and however that one went.
     """
-    killed = [process for process in launch if process.get("killed")]
-    by_fault = [one for one in killed if one["killed"][1] in FAULTS and not one["ended"]]
+    gone = [process for process in launch if process.get("killed") and not process["ended"]]
+    by_fault = [one for one in gone if one["killed"][1] in FAULTS]
     first = min(by_fault, key=lambda one: one["killed"][0], default=None)
-    ends = [process["ended_at"] for process in launch if process["ended"]]
-    ends += [process["killed"][0] for process in killed if process is not first]
-    late = first and ends and first["killed"][0] > min(ends) + WAITED * 1e9
-    return None if late else first
+    if first is None:
+        return None
+    others = [one["killed"][0] + AT_ONCE * 1e9 for one in gone if one is not first]
+    others += [one["ended_at"] + WAITED * 1e9 for one in launch if one["ended"]]
+    return None if first["killed"][0] > min(others, default=math.inf) else first
 
 
 def _way(process: Process, events: pd.DataFrame, end: int | None) -> str:

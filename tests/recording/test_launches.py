@@ -55,4 +55,4 @@ def test_a_death_is_told_of_the_process_that_recorded(tmp_path: Path) -> None:
     recordings.follow()
     told = [facts["killed"] for facts in recordings.facts()["recordings"]]
     recordings.close()
-    assert told == [None, (1234, 9), None]
+    assert told == [None, (1234, 9), (1234, 0)]

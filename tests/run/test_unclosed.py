@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from dsprof.run import Run, from_events
 
@@ -100,6 +101,14 @@ def test_who_was_seen_to_be_killed_first_has_died_and_not_whom_the_launcher_ende
 
 def test_who_ended_all_others_waited_for_was_killed_in_the_end_and_hung_before() -> None:
     assert problems(run_of(ended(0, seconds=18.0), killed(1, 48.0, 9))) == [("absent", 1, 10)]
+
+
+@pytest.mark.parametrize("signal", [0, 6, 15])
+def test_whom_a_launcher_kills_because_another_is_gone_has_not_died_first(signal: int) -> None:
+    """0: an exit without a word. Open MPI kills who does not end within a second."""
+    run = run_of(killed(0, 10.1, signal), killed(1, 11.5, 9))
+    assert run.problems["rank"].isna().all()
+    assert (run.findings[0].rule, run.findings[0].ranks) == ("rank-died", ())
 
 
 def test_ends_in_good_order_are_no_deaths() -> None:
