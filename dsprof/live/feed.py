@@ -80,8 +80,10 @@ class Feed:
         for name, log in self.logs.items():
             new |= self._read_log(name, log, until)
         new |= self._read_pasts(until)
+        now = time.time()
+        look_at(self.processes, now)
         self.grown = max([self.grown, *(process.grown for process in self.processes)])
-        look_at(self.processes, time.time())
+        self.grown = min(self.grown, now)  # clocks of file servers go before, clocks are set back
         fresh = [self._placed(name, log.fresh()) for name, log in self.logs.items()]
         self._store.show([*fresh, deaths(self.processes)])
         return new
@@ -114,7 +116,7 @@ class Feed:
         """Find what has appeared under the paths."""
         self._looked, self.missing = time.monotonic(), []
         for path in self.paths:
-            names = [path] if path == "-" or Path(path).exists() else _matches(path)
+            names = _matches(path)
             if not names:
                 self.missing.append(path)
             for name in names:
@@ -269,7 +271,16 @@ def _line_begin(name: str, at: int) -> int:
 
 
 def _matches(path: str) -> list[str]:
-    return sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - as typed
+    """What a path names: itself, if it is there or cannot be asked for; else it is a pattern."""
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        itself = path == "-"
+    except OSError:
+        itself = not glob.has_magic(path)
+    else:
+        itself = True
+    return [path] if itself else sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - as typed
 
 
 def _open_many_files() -> None:

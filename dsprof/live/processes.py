@@ -70,6 +70,7 @@ class Process:
         if self.recording.ended:
             self.state, self.operation = "ended", None
             return
+        self.grown = min(self.grown, now)  # clocks of file servers go before, clocks are set back
         flight = self.recording.in_flight()
         self.operation = flight["name"] if flight else None
         idle = now - self.grown

@@ -165,7 +165,9 @@ class Watch:
         from dsprof.run import Run
         from dsprof.run.table import frame_of
 
-        return Run(frame_of(table), meta={**self.feed.facts, **self._facts}, grammar=self.grammar)
+        with self._lock:  # a report is written while the feed finds more
+            facts = {**self.feed.facts, **self._facts}
+        return Run(frame_of(table), meta=facts, grammar=self.grammar)
 
     def _judge(self) -> None:
         """The last steps, and the whole run where it is due; no `Run` outlives its judging."""

@@ -200,18 +200,28 @@ class Recordings:
             recording.close()
 
     def discover(self) -> None:
-        """Open what is there and not known yet."""
+        """Open what is there and not known yet.
+
+        Raises:
+            DsprofError: one cannot be read; the others are open.
+        """
         found: dict[tuple[Path, str], list[Path]] = {}
         for file in (file for path in self._paths for file in _files(path)):
             found.setdefault(_process(file), []).append(file)
-        new = [_opened(found[key]) for key in sorted(found.keys() - self._known)]
-        self._known |= found.keys()
         old = set(map(id, self.recordings))
-        self.recordings += new
+        faults = []
+        for key in sorted(found.keys() - self._known):
+            try:
+                self.recordings.append(_opened(found[key]))
+                self._known.add(key)
+            except DsprofError as error:
+                faults.append(error)
         numbers = segments([recording.header for recording in self.recordings])
         for recording, number in zip(self.recordings, numbers, strict=True):
             if id(recording) not in old:
                 recording.launched(number)
+        if faults:
+            raise faults[0]
 
 
 def numbered(table: pa.Table, first: int = 0) -> pa.Table:

@@ -110,11 +110,12 @@ class Stream:
         """When its newest file was last written, seconds since 1970; 0 if none is left."""
         if self._fd >= 0:
             return os.fstat(self._fd).st_mtime
-        files = [self._given] if self._stem is None else map(self._file, self._parts())
         times = [0.0]
-        for file in files:
-            with suppress(FileNotFoundError):  # forgotten meanwhile
-                times.append(file.stat().st_mtime)
+        with suppress(OSError):  # the folder can no longer be read
+            files = [self._given] if self._stem is None else map(self._file, self._parts())
+            for file in files:
+                with suppress(FileNotFoundError):  # forgotten meanwhile
+                    times.append(file.stat().st_mtime)
         return max(times)
 
     def close(self) -> None:

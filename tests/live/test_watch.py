@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -395,3 +396,67 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path) -> Non
     picture = Watch([str(tmp_path)]).refresh()
     assert picture.step == 3
     assert "is compressed" in picture.note
+
+
+def test_one_recording_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    (tmp_path / "rank-00002.9.dsprof").write_bytes(b"no recording\n" * 100)
+    Job(tmp_path, 2).run(3)
+    picture = Watch([str(tmp_path)]).refresh()
+    assert (picture.step, len(picture.ranks.rows)) == (3, 2)
+    assert "is no dsprof recording" in picture.note
+
+
+def test_a_path_that_cannot_be_asked_for_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "good.log").write_bytes(b"".join(map(step_line, range(1, 4))))
+    picture = Watch(["x" * 300, str(tmp_path / "good.log")]).refresh()
+    assert picture.step == 3
+    assert "name too long" in picture.note
+
+
+def test_a_folder_that_becomes_a_file_is_survived(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    Job(folder, 2).run(3)
+    watch = Watch([str(folder)])
+    watch.refresh()
+    shutil.rmtree(folder)
+    watch.refresh()
+    folder.write_bytes(b"another thing\n")
+    watch.feed._looked = -10
+    assert watch.refresh().step == 3
+    watch.report(tmp_path / "report.html")
+
+
+def test_what_was_written_tomorrow_was_written_when_it_is_seen(tmp_path: Path) -> None:
+    """Clocks of file servers go before; a clock that is set back leaves such times too."""
+    Job(tmp_path / "run", 1).run(3)
+    (tmp_path / "job.log").write_bytes(step_line(3))
+    watch = Watch([str(tmp_path / "run"), str(tmp_path / "job.log")])
+    for file in [tmp_path / "job.log", *(tmp_path / "run").iterdir()]:
+        os.utime(file, (time.time() + 3600,) * 2)
+    watch.refresh()
+    begun = time.time()
+    for process in watch.feed.processes:
+        process.grown = begun + 3600
+    watch.refresh()
+    assert watch.feed.grown <= time.time()
+    assert all(process.grown <= time.time() for process in watch.feed.processes)
+    time.sleep(0.05)
+    assert (watch.refresh().idle or 0) >= 0.05
+
+
+def test_what_a_report_is_told_of_the_sources_is_asked_while_nothing_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Job(tmp_path, 2).run(3)
+    watch = Watch([str(tmp_path)])
+    watch.refresh()
+    known = watch.feed.facts
+    asked = []
+
+    def facts(_: feed.Feed) -> dict[str, object]:
+        asked.append(watch._lock.locked())
+        return known
+
+    monkeypatch.setattr(feed.Feed, "facts", property(facts))
+    watch.report(tmp_path / "report.html")
+    assert asked == [True]
