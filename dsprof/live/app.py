@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -97,6 +99,7 @@ class Live(App[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", "Quit", show=False),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("tab", "turn(1)", "Next", priority=True),
         Binding("shift+tab", "turn(-1)", "Previous", show=False, priority=True),
@@ -132,10 +135,13 @@ class Live(App[None]):
 
         Raises:
             DsprofError: the job could not be watched, or not to the end.
+            SystemExit: the process was asked to end.
         """
         self.run()
         if self.fault:
             raise self.fault
+        if self.return_code:
+            raise SystemExit(self.return_code)
 
     def compose(self) -> ComposeResult:
         yield Head()
@@ -167,6 +173,8 @@ class Live(App[None]):
         self.register_theme(theme(dark=False))
         self.theme = DARK
         self.query_one("#findings", Grid).focus()
+        asked_to_end = self.exit, None, 128 + signal.SIGTERM  # the terminal is to be given back
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, *asked_to_end)
         self.set_interval(1.0, self._notice_stall)
         self.watching.start()
 

@@ -168,3 +168,22 @@ def test_hostile_text_reaches_no_terminal_raw(terminal: Terminal, tmp_path: Path
     terminal.press("6")
     terminal.shows(r"loud \[bold\]markup\[/bold\]")
     assert "stolen" not in terminal.tmux("display-message", "-p", "-t", "live", "#{pane_title}")
+
+
+def test_a_terminal_is_given_back_where_the_watch_is_asked_to_end(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    (tmp_path / "run.log").write_bytes(step_line(1))
+    terminal.start(f"echo before; sh -c 'echo $$ > pid; exec {watch('run.log')}'; echo left $?")
+    terminal.shows("step 1")
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGTERM)
+    assert "before" in terminal.shows("left 143")
+    assert terminal.tmux("display-message", "-p", "-t", "live", "#{mouse_any_flag}") == "0\n"
+
+
+def test_an_interrupt_from_the_keyboard_leaves(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_bytes(step_line(1))
+    terminal.start(f"{watch('run.log')}; echo left $?")
+    terminal.shows("step 1")
+    terminal.press("C-c")
+    terminal.shows("left 0")
