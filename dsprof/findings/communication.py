@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from dsprof.analysis.checkpoints import IN_SAVES
 from dsprof.analysis.collectives import (
     SMALL,
-    apart_from_gathers,
+    operations,
     per_operation,
     per_step,
     trusted,
@@ -36,12 +37,14 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.run.classes import P2P
+from dsprof.run.table import numbers
 from dsprof.units import format_seconds, format_share
 
 _OFFLOADED: Final = (
     "no timer of this run times collectives alone: with an offloaded optimizer, that of reduction "
     "also holds copies of gradients to the host"
 )
+_REDUCES = re.compile("reduce", re.ASCII)
 _REDUCTION = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
 
 
@@ -204,14 +207,15 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
 def _large_reduction(facts: Facts) -> float | None:
     """Seconds per step for which calls worth splitting hold a recording's step up.
 
-    None where a source does not tell what calls hold up. Gathering of parameters is no reduction,
-    and of a small call there is nothing to begin earlier: it costs latency, or waits. What waits
-    for a late rank is left to `straggler-rank`.
+    None where a source does not tell what calls hold up. For what else is sent, as parameters or
+    tokens of experts, the next computation waits. Of a small call there is nothing to begin
+    earlier: it costs latency, or waits. What waits for a late rank is `straggler-rank`'s.
     """
     if not facts.exposure_is_known:
         return None
-    calls = apart_from_gathers(facts.held_up)
-    seconds = float(calls["seconds"][calls["bytes"] >= SMALL].sum()) * (facts.per_step or 0.0)
+    calls = facts.held_up
+    large = operations(calls, _REDUCES) & (numbers(calls["bytes"]) >= SMALL)
+    seconds = float(calls["seconds"][large].sum()) * (facts.per_step or 0.0)
     return max(seconds - late_seconds(facts), 0.0)
 
 

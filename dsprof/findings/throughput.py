@@ -145,12 +145,16 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
 
 
 def without_spikes(facts: Facts) -> Facts:
-    """The other steps of a run whose spikes are a finding: what they cost is told there."""
+    """The other steps of a run whose spikes are a finding: what they cost is told there.
+
+    All of them, where only those that stick out are divided.
+    """
     found = step_spikes(facts)
     if isinstance(found, str) or not found:
         return facts
     rows = facts.series.index[_sticking_out(facts)[1]].intersection(facts.steps.index)
-    return replace(facts, stuck_out=tuple(rows), answers={}) if len(rows) else facts
+    others = replace(facts, stuck_out=tuple(rows), answers={})
+    return facts if others.breakdown is None else others
 
 
 @once

@@ -173,7 +173,9 @@ MIB = 1 << 20
         ("all_reduce", 16 * MIB, 0.12, True),
         ("all_reduce", 16 * MIB, 0.08, False),
         ("all_reduce", MIB // 16, 0.12, False),  # latency, or a busy machine
+        ("reduce_scatter_tensor", 16 * MIB, 0.12, True),
         ("all_gather", 16 * MIB, 0.12, False),  # comes when backward is over
+        ("all_to_all_single", 16 * MIB, 0.22, False),  # experts wait for their tokens
     ],
 )
 def test_large_reductions_that_hold_a_recorded_step_up_are_worth_a_switch_from_a_tenth_on(

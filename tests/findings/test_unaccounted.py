@@ -305,6 +305,20 @@ def test_what_single_steps_take_too_long_is_the_spikes_and_not_told_again() -> N
     assert rules(stalling(0.0)) == ["step-spikes"]
 
 
+def test_where_only_steps_that_stick_out_are_divided_those_are_judged() -> None:
+    """As where timers are printed at every tenth step, which takes longer for that."""
+    rows: list[Row] = []
+    for step in range(1, 41):
+        slow = step % 10 == 0
+        rows.append(metric("step_seconds", step, 3.0 if slow else 1.0))
+        rows += [phase("forward", step, 1.5)] * slow
+    run = run_of(rows, world_size=1)
+    assert "step-spikes" in rules(run)
+    found = one(run, "unaccounted-time")
+    assert found.seconds_per_step == pytest.approx(1.5)
+    assert "stick out" not in found.summary
+
+
 def test_a_step_that_does_not_stick_out_is_judged_without_those_that_do() -> None:
     found = one(stalling(0.25), "unaccounted-time")
     assert found.seconds_per_step == pytest.approx(0.25)
