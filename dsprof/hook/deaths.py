@@ -54,7 +54,7 @@ def _watch(folder: Path, launch: str, over: threading.Event) -> None:
                 continue  # it is being made at this moment
             seen.add(path)
             pid = meta.get("pid") if _is_ours(meta, launch) else None
-            with suppress(OSError):  # it is gone already, or this kernel cannot
+            with suppress(OSError, OverflowError):  # it is gone, no number, or this kernel cannot
                 if isinstance(pid, int):
                     descriptor = os.pidfd_open(pid)
                     alive[descriptor] = path, pid

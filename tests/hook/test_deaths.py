@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dsprof.hook import deaths
-from dsprof.recording import launches
+from dsprof.recording import Writer, launches
 
 RANK = """
 import sys, time
@@ -39,6 +39,8 @@ def test_ranks_that_are_killed_are_told_with_their_signal_in_the_order_of_their_
 ) -> None:
     (tmp_path / launches.FOLDER).mkdir()
     here = socket.gethostname()
+    for odd in (2**70, -1):  # no process can have that number
+        Writer.create(tmp_path, {"rank": 9, "launch": "ours", "host": here, "pid": odd}).close()
     with deaths.told(tmp_path, "ours"):
         ranks = [
             rank(tmp_path, 0, "ours", here),
