@@ -99,6 +99,9 @@ def _killed_first(launch: list[Process]) -> Process | None:
         return None
     others = [one["killed"][0] + AT_ONCE * 1e9 for one in gone if one is not first]
     others += [one["ended_at"] + WAITED * 1e9 for one in launch if one["ended"]]
+    since = (first["in_flight"] or {}).get("at")
+    if since and any(not one["ended"] and not one.get("killed") for one in launch):
+        others.append(since + WAITED * 1e9)  # it waited, maybe for who is on another host
     return None if first["killed"][0] > min(others, default=math.inf) else first
 
 

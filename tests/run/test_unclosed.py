@@ -111,6 +111,16 @@ def test_whom_a_launcher_kills_because_another_is_gone_has_not_died_first(signal
     assert (run.findings[0].rule, run.findings[0].ranks) == ("rank-died", ())
 
 
+def test_who_waited_for_a_process_that_nobody_watched_has_not_died_first() -> None:
+    """`dsprof attach` sees its own host alone."""
+    since = {"name": "all_reduce", "seq": 57, "at": int((START + pd.Timedelta(seconds=10)).value)}
+    elsewhere = process(1, host="w1", over_at=LATER, idle=30.0)
+    assert problems(run_of(killed(0, 40.0, 9, in_flight=since), elsewhere)) == [("absent", 1, 10)]
+    for waiting in (since, since | {"at": None}):
+        run = run_of(killed(0, 10.1, 9, in_flight=waiting), elsewhere)
+        assert problems(run) == [("signal", 0, 10)]
+
+
 def test_ends_in_good_order_are_no_deaths() -> None:
     """A job that is cancelled; a process that crashes on its way out; a watchdog that aborts."""
     assert problems(run_of(ended(0), killed(1, 10.6, 11, ended=True, ended_at=LATER))) == []
