@@ -170,19 +170,25 @@ class Feed:
         self._pasts[name] = LogPast(name, begin, self._grammar, self.logs[name])
 
     def _read_recordings(self, until: float) -> bool:
-        """Every process in turn, piece by piece: none waits for another's long past."""
+        """Every process in turn, piece by piece: none waits for another's long past.
+
+        What was there when a recording was found is read to its end, however long that takes:
+        till then its last steps would be told of by others alone.
+        """
         waiting = {id(p): (p, p.recording.tables()) for p in self.processes}
         new = False
         for turn in count():  # the first gives what a header says
             for key, (process, tables) in list(waiting.items()):
                 table = self._next(process, tables)
                 if table is None:
+                    process.reached = True
                     del waiting[key]
                     continue
                 new = True
                 process.took(table)
                 self._store.add(table)
-            if not waiting or (turn and time.monotonic() > until):
+            late = turn > 0 and time.monotonic() > until
+            if not waiting or (late and all(process.reached for process, _ in waiting.values())):
                 break
         return new
 

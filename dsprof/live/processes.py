@@ -47,6 +47,7 @@ class Process:
     seconds: float = 0.0  # of its last step
     at: Any = None  # time of its last row
     operation: str | None = None
+    reached: bool = False  # its end was read up to once
     met: bool = False  # it was seen to run on this machine
     victim: bool = False  # another one of its launch had died before
 

@@ -17,6 +17,7 @@ from dsprof.live import feed
 from dsprof.live.picture import Picture
 from dsprof.live.text import headline
 from dsprof.live.watch import Watch
+from dsprof.recording import stream
 from tests.live.jobs import ROOT, Job, alone
 from tests.live.test_log import step_line
 from tests.loaded import loaded
@@ -370,6 +371,18 @@ def test_the_end_of_long_recordings_is_there_at_once_and_their_past_later(
     assert watch.feed.behind == 0
     assert watch.run().steps["step"].tolist() == list(range(1, 202))
     assert watch.run().steps["seconds"].tolist() == whole.run().steps["seconds"].tolist()
+
+
+def test_recordings_are_at_their_ends_before_the_last_steps_are_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else those steps would be told of by a log alone that stands beside them."""
+    monkeypatch.setattr(stream, "PORTION", 4096)
+    Job(tmp_path / "run", 2).run(200, slow={1: 60})
+    (tmp_path / "job.log").write_bytes(b"".join(map(step_line, range(1, 201))))
+    picture = Watch([str(tmp_path / "run"), str(tmp_path / "job.log")]).refresh(0.0)
+    assert (picture.step, picture.ranks.late) == (200, 1)
+    assert [row.step for row in picture.ranks.rows] == [200, 200]
 
 
 def test_the_first_picture_needs_no_pandas(tmp_path: Path) -> None:
