@@ -96,8 +96,14 @@ def beyond_the_clock(events: pd.DataFrame, _: Source) -> Outcome:
 
 
 def _times_of_steps(events: pd.DataFrame) -> pd.DataFrame:
-    """Times that lines state of steps and timers of logs: `each`, of one step, and `what` it is."""
-    stated = among(events["kind"], [Kind.METRIC]) & among(events["name"], ["step_seconds"])
+    """Times that lines of logs state of steps, and timers: `each`, of one step, `what` it is.
+
+    A recording has its times from one clock, in one unit.
+    """
+    printed = events["pattern"].notna()
+    stated = (
+        printed & among(events["kind"], [Kind.METRIC]) & among(events["name"], ["step_seconds"])
+    )
     timers = among(events["kind"], [Kind.PHASE]) & ~among(events["timers"], [FLAVOUR])
     told = events["seconds"].notna() & events["step"].notna()
     rows = where(events, told & (stated | timers))

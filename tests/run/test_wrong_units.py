@@ -18,13 +18,17 @@ def run_of(*rows: dict[str, Any]) -> Run:
     return from_events(events([stage, *rows]), grammar=grammar_with())
 
 
-def marks(wall: float, stated: float | None = None, *, count: int = 8) -> list[dict[str, Any]]:
-    """Steps of `wall` seconds by the clock, of `stated` seconds by their lines."""
+def marks(
+    wall: float, stated: float | None = None, *, count: int = 8, recorded: bool = False
+) -> list[dict[str, Any]]:
+    """Steps of `wall` seconds by the clock, of `stated` seconds by their lines or a recording."""
     rows = []
     for step in range(1, count + 1):
         at = START + pd.Timedelta(seconds=step * wall)
         rows.append(metric("lr", step, 0.1, at=at))
-        rows += [] if stated is None else [metric("step_seconds", step, stated, at=at)]
+        if stated is not None:
+            said = metric("step_seconds", step, stated, at=at)
+            rows.append(said | {"pattern": None if recorded else "deepspeed.throughput"})
     return rows
 
 
@@ -44,6 +48,12 @@ def test_a_stated_time_that_the_clock_and_the_timers_refute_is_in_milliseconds()
     run = run_of(*marks(5.8, 5800.0), *engine(1.5))
     assert names(run) == ["milliseconds-as-seconds"]
     assert run.steps["seconds"].to_list() == pytest.approx([5.8] * 8)
+
+
+def test_times_of_a_recording_are_of_one_clock_and_no_unit() -> None:
+    run = run_of(*marks(5.8, 5800.0, recorded=True))
+    assert names(run) == []
+    assert run.steps["seconds"].to_list() == pytest.approx([5800.0] * 8)
 
 
 def test_timers_that_the_clock_and_a_stated_time_refute_are_in_milliseconds() -> None:
