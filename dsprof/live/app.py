@@ -173,13 +173,16 @@ class Live(App[None]):
         self.register_theme(theme(dark=False))
         self.theme = DARK
         self.query_one("#findings", Grid).focus()
-        asked_to_end = self.exit, None, 128 + signal.SIGTERM  # the terminal is to be given back
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, *asked_to_end)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end)
         self.set_interval(1.0, self._notice_stall)
         self.watching.start()
 
     def on_unmount(self) -> None:
         self._over.set()
+
+    def _end(self) -> None:
+        """Asked to by SIGTERM: the terminal is given back first."""
+        self.exit(return_code=128 + signal.SIGTERM)
 
     def _look_again(self) -> None:
         """In a thread of its own: nothing that a picture waits for holds up a key."""
