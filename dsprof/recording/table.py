@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dsprof.events import Kind
-from dsprof.recording.layout import CLASSES, CLOCK, ROW, ROWS, TEXT, RowKind, Unit
+from dsprof.recording.layout import CLASSES, CLOCK, NAME_BITS, ROW, ROWS, TEXT, RowKind, Unit
 from dsprof.recording.stream import Portion
 
 Array = npt.NDArray[Any]
@@ -121,6 +121,8 @@ class Names:
 
     def _take(self, row: tuple[Any, ...]) -> None:
         used, class_, number, parent, piece, pieces, data = row
+        if number >> NAME_BITS:
+            return  # damaged: no writer has so many names
         waiting = self._pieces.setdefault(number, [])
         del waiting[piece:]
         waiting.append(data[:used])

@@ -25,7 +25,8 @@ from dsprof.recording import (
     read_folder,
     read_rows,
 )
-from dsprof.recording.table import SCHEMA, Clock
+from dsprof.recording.layout import NAME_BITS, TEXT
+from dsprof.recording.table import SCHEMA, Clock, Names
 from tests.recording.recorded import MS, events, frame, header, record, step_numbers
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1, max_size=120)
@@ -300,3 +301,10 @@ def test_where_no_word_is_told_stands_a_place_within_the_dictionary(tmp_path: Pa
     assert sum(text.null_count for text in texts)
     for text in filter(len, texts):
         assert np.frombuffer(text.indices.buffers()[1], np.int32)[: len(text)].min() == 0
+
+
+def test_a_name_with_a_number_that_no_writer_gives_is_left_out() -> None:
+    names = Names()
+    for number in (7, 1 << NAME_BITS, (1 << 32) - 1):
+        names.define(TEXT.pack(RowKind.TEXT, 7, 1, number, 0, 0, 1, b"forward"))
+    assert names.text == {7: "forward"}
