@@ -76,7 +76,7 @@ class File:
             return False
         except OSError as error:
             raise DsprofError(f"cannot be read: {error.strerror}", self.name) from error
-        if self.offset == 0 and compression(os.pread(self._fd, 16, 0)):
+        if compression(os.pread(self._fd, 16, 0)):
             self.close()
             raise DsprofError("is compressed: it does not grow", self.name, "use dsprof report")
         return True

@@ -403,8 +403,13 @@ print(step, sorted({"pandas", "plotly", "textual", "rich", "jinja2"} & sys.modul
 """
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "bad.log").write_bytes(b"\x1f\x8b" + b"x" * 100)
+@pytest.mark.parametrize("size", [100, 200_000])  # read from its beginning, and from its end
+def test_what_cannot_be_read_is_told_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(feed, "LARGE", 100_000)
+    monkeypatch.setattr(feed, "TAIL", 10_000)
+    (tmp_path / "bad.log").write_bytes(b"\x1f\x8b" + b"x\n" * (size // 2))
     (tmp_path / "good.log").write_bytes(b"".join(map(step_line, range(1, 4))))
     picture = Watch([str(tmp_path)]).refresh()
     assert picture.step == 3
