@@ -6,7 +6,7 @@
 #   make check    lint, format, types
 #   make fmt      format
 #   make bench    speed and exactness on generated logs with known truth
-#   make truth    train jobs with planted faults and score what is said of them, 40 minutes
+#   make truth    train jobs with planted faults and score what is said of them, half an hour
 #   make corpus   read every real log that is at hand and compare with its truth
 #
 # Everything lives in .venv; nothing here needs a GPU or a compiler. Tests of the hook run real
