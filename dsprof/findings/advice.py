@@ -99,6 +99,19 @@ def higher_stage(facts: Facts) -> tuple[Advice, ...]:
     return (Advice("zero_optimization.stage", now, to, why),)
 
 
+def offload_less(facts: Facts) -> tuple[Advice, ...]:
+    """Less in the host's memory, where an optimizer may lie there.
+
+    ZeRO 0 has no offloading, and a recording without settings of DeepSpeed is of another trainer.
+    """
+    key = "zero_optimization.offload_optimizer"
+    device = facts.run.config.get("offload_optimizer") or facts.setting(f"{key}.device")
+    known = facts.has_config or facts.run.is_recording or facts.layout.zero_stage == 0
+    if (known and device is None) or device in ("none", "nvme"):
+        return ()
+    return (Advice(f"{key}.device", str(device or ""), "none or nvme", "frees host memory"),)
+
+
 def bf16(facts: Facts, why: str) -> tuple[Advice, ...]:
     """bf16 instead of fp16 or fp32."""
     return (

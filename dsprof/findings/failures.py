@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.analysis.memory import capacity
 from dsprof.events import Severity
-from dsprof.findings.advice import change, half_micro_batch, higher_stage
+from dsprof.findings.advice import change, half_micro_batch, higher_stage, offload_less
 from dsprof.findings.cures import cures
 from dsprof.findings.ends import (
     ENDED,
@@ -167,18 +167,8 @@ def _host_memory(facts: Facts) -> tuple[Advice, ...]:
             "dmesg on that host", "", "look for 'Out of memory: Killed process'", "names the victim"
         ),
         Advice("DataLoader(num_workers=...)", "", "fewer", "each worker holds its own batches"),
-        *_offload_less(facts),
+        *offload_less(facts),
     )
-
-
-def _offload_less(facts: Facts) -> tuple[Advice, ...]:
-    """Nothing where no optimizer lies in the host's memory: ZeRO 0 has no offloading."""
-    key = "zero_optimization.offload_optimizer"
-    device = facts.run.config.get("offload_optimizer") or facts.setting(f"{key}.device")
-    unset = device is None and (facts.has_config or facts.layout.zero_stage == 0)
-    if unset or device in ("none", "nvme"):
-        return ()
-    return (Advice(f"{key}.device", str(device or ""), "none or nvme", "frees host memory"),)
 
 
 def _alone(facts: Facts) -> Facts:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from dsprof.analysis.memory import Growth, capacity, growths
 from dsprof.events import Severity
-from dsprof.findings.advice import half_micro_batch, higher_stage
+from dsprof.findings.advice import half_micro_batch, higher_stage, offload_less
 from dsprof.findings.facts import Facts, largest, row_evidence, whole
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.thresholds import (
@@ -35,7 +35,7 @@ def memory_pressure(facts: Facts) -> list[Finding] | str:
     if host.empty and (gpu.empty or not limit):
         return "no memory line" if gpu.empty else "the memory of a GPU is not known"
     found = [] if gpu.empty or not limit else _gpu_pressure(facts, gpu, limit)
-    return found + ([] if host.empty else _host_pressure(host))
+    return found + ([] if host.empty else _host_pressure(facts, host))
 
 
 def memory_growth(facts: Facts) -> list[Finding] | str:
@@ -145,7 +145,7 @@ def _gpu_pressure(facts: Facts, rows: pd.DataFrame, limit: float) -> list[Findin
     ]
 
 
-def _host_pressure(rows: pd.DataFrame) -> list[Finding]:
+def _host_pressure(facts: Facts, rows: pd.DataFrame) -> list[Finding]:
     worst = largest(rows, "value")
     share = float(worst["value"]) / 100
     severity = grade(share, MEMORY_WARNING, MEMORY_CRITICAL)
@@ -164,12 +164,7 @@ def _host_pressure(rows: pd.DataFrame) -> list[Finding]:
                 Advice(
                     "DataLoader(num_workers=...)", "", "fewer", "each worker holds its own batches"
                 ),
-                Advice(
-                    "zero_optimization.offload_optimizer.device",
-                    "",
-                    "none or nvme",
-                    "offloaded states live in host memory",
-                ),
+                *offload_less(facts),
             ),
         )
     ]

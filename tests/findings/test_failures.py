@@ -341,6 +341,11 @@ def test_less_offloading_is_advised_only_where_there_may_be_some(stage: int, adv
     assert any("offload_optimizer" in advice.setting for advice in found.advice) is advised
 
 
+def test_a_recording_without_deepspeed_is_not_advised_to_offload_less() -> None:
+    killed = problem("signal", "killed by SIGKILL", value=9, rank=1, source="rank00001.0.dsprof")
+    assert not any("zero" in advice.setting for advice in one(run_of([killed]), "rank-died").advice)
+
+
 def test_a_full_gpu_is_not_blamed_on_a_process_that_nothing_shows() -> None:
     full = problem("oom", "Cuda failure 2 'out of memory'", host="w0")
     first, second = one(run_of([full]), "oom").advice
