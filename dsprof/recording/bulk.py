@@ -22,7 +22,7 @@ from dsprof.recording.clocks import apart
 from dsprof.recording.layout import CLASSES, NAME_BITS, ROW, RowKind
 from dsprof.recording.read import Recording, Recordings, numbered
 from dsprof.recording.stream import Portion
-from dsprof.recording.table import DTYPES, SCHEMA, Array, is_event
+from dsprof.recording.table import DTYPES, SCHEMA, Array
 from dsprof.recording.told import Columns, Kept, Said, around_problems, told
 
 #: Ids from here on are classes: phases of steps whose spans are forgotten.
@@ -115,31 +115,32 @@ class _Reader:
     def _take(self, portion: Portion) -> None:
         if portion.path not in self.files:
             self.files.append(portion.path)
-        kind = np.frombuffer(portion.rows, np.uint8)[::ROW].copy()
-        self._edges(portion, kind)
-        for one in _FIELDS:
-            self._rows(portion, kind, one)
-        self._values(portion, kind)
+        kind = np.frombuffer(portion.kinds, np.uint8)
+        values = np.flatnonzero((kind >= RowKind.METRIC) & (kind <= RowKind.CONFIG))
+        rows = {wanted: np.flatnonzero(kind == wanted) for wanted in _FIELDS}
+        self._edges(portion, [found for found in (*rows.values(), values) if len(found)])
+        for wanted, where in rows.items():
+            self._rows(portion, where, wanted)
+        self._values(portion, values)
 
-    def _edges(self, portion: Portion, kind: Array) -> None:
+    def _edges(self, portion: Portion, events: Sequence[Array]) -> None:
         """The first and the last row of a process are told, of what kind they may be."""
-        events = np.flatnonzero(is_event(kind))
-        self.events += len(events)
-        if not len(events):
+        if not events:
             return
+        self.events += sum(map(len, events))
+        first, last = min(one[0] for one in events), max(one[-1] for one in events)
         if self._last is None:
-            self.kept.append(_kept(portion, events[:1]))
-        self._last = _kept(portion, events[-1:])
+            self.kept.append(_kept(portion, np.array([first])))
+        self._last = _kept(portion, np.array([last]))
 
-    def _rows(self, portion: Portion, kind: Array, wanted: RowKind) -> None:
+    def _rows(self, portion: Portion, where: Array, wanted: RowKind) -> None:
         rows = np.frombuffer(portion.rows, DTYPES[wanted])
-        where = np.flatnonzero(kind == wanted)
         found = {name: rows[name][where] for name in _FIELDS[wanted]}
-        inside, duration = found["step"] > 0, found["duration"]
-        odd = ~inside | (duration > LONGEST) | (duration < _LEAST[wanted])
-        if odd.any():
+        step, duration = found["step"], found["duration"]
+        if not (_inside(step, 1) and _inside(duration, _LEAST[wanted], LONGEST)):
+            inside = step > 0
+            odd = ~inside | (duration > LONGEST) | (duration < _LEAST[wanted])
             self.kept.append(_kept(portion, where[odd]))
-        if not inside.all():
             where, found = where[inside], {name: one[inside] for name, one in found.items()}
         file = np.full(len(where), self.files.index(portion.path), np.int16)
         line = (where + portion.first).astype(np.int64 if portion.first >> 30 else np.int32)
@@ -147,13 +148,19 @@ class _Reader:
         if wanted == RowKind.STEP and portion.kept:
             self._columns[RowKind.SPAN].append(_classes(rows[where], line, file))
 
-    def _values(self, portion: Portion, kind: Array) -> None:
+    def _values(self, portion: Portion, where: Array) -> None:
         rows = np.frombuffer(portion.rows, DTYPES[RowKind.METRIC])
-        where = np.flatnonzero((kind >= RowKind.METRIC) & (kind <= RowKind.CONFIG))
         found = {name: rows[name][where] for name in _METRIC}
         where = where[self._said.wanted(self.recording, found)]
         if len(where):
             self.kept.append(_kept(portion, where, _HEAD))
+
+
+def _inside(values: Array, least: int, most: int | None = None) -> bool:
+    """Whether all of them are: two looks, instead of a mask of each."""
+    if not len(values):
+        return True
+    return bool(values.min() >= least and (most is None or values.max() <= most))
 
 
 def _kept(portion: Portion, where: Array, size: int = ROW) -> Kept:

@@ -71,8 +71,8 @@ class Recording:
     def portions(self) -> Iterator[Portion]:
         """Rows that are new; what they define is known from then on."""
         for portion in self._stream.read():
-            self.names.define(portion.rows)
-            self.clock.define(portion.rows)
+            self.names.define(portion.rows, portion.kinds)
+            self.clock.define(portion.rows, portion.kinds)
             self.ended |= portion.rows[-ROW] == RowKind.END
             yield portion
 
@@ -80,8 +80,9 @@ class Recording:
         """Go on with the last `most` bytes of a part, of what is before them only what names mean
         is read; the number of the row that comes next."""
         for rows in self._stream.skip(part, most):
-            self.names.define(rows)
-            self.clock.define(rows)
+            kinds = rows[::ROW]
+            self.names.define(rows, kinds)
+            self.clock.define(rows, kinds)
         return self._stream.row
 
     @property

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from dsprof.recording.layout import (
 PORTION: Final = 2 << 20  # bytes of rows handed out at once: what a core keeps near
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Portion:
     """Whole rows that lie one behind the other in a file.
 
@@ -42,6 +43,11 @@ class Portion:
     first: int
     rows: bytes
     kept: bool
+
+    @cached_property
+    def kinds(self) -> bytes:
+        """The kind of each row."""
+        return self.rows[::ROW]
 
 
 class Stream:

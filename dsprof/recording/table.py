@@ -111,9 +111,8 @@ class Names:
         self.class_: dict[int, str] = {}
         self._pieces: dict[int, list[bytes]] = {}
 
-    def define(self, rows: bytes) -> None:
-        """Take in the definitions among `rows`; a long one comes in pieces."""
-        kinds = rows[::ROW]
+    def define(self, rows: bytes, kinds: bytes) -> None:
+        """Take in the definitions among `rows` of these kinds; a long one comes in pieces."""
         at = kinds.find(RowKind.TEXT)
         while at >= 0:
             self._take(TEXT.unpack_from(rows, at * ROW)[1:])
@@ -146,8 +145,8 @@ class Clock:
     def __init__(self, perf: int, wall: int) -> None:
         self._perf, self._offset = [perf], [wall - perf]
 
-    def define(self, rows: bytes) -> None:
-        kinds = rows[::ROW]
+    def define(self, rows: bytes, kinds: bytes) -> None:
+        """Take in the readings among `rows` of these kinds."""
         at = kinds.find(RowKind.CLOCK)
         while at >= 0:
             _, perf, wall, _ = CLOCK.unpack_from(rows, at * ROW)

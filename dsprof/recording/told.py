@@ -43,11 +43,12 @@ class Said:
 
     def wanted(self, recording: Recording, rows: Columns) -> Array:
         """All rows of values but metrics that are told; what is not finite is told of each rank."""
-        wanted = np.ones(len(rows["kind"]), bool)
-        where = np.flatnonzero(rows["kind"] == RowKind.METRIC)
-        metrics = {name: column[where] for name, column in rows.items()}
-        new = self.lacks(recording.segment, recording.names.text, metrics)
-        wanted[where] = new | ~np.isfinite(metrics["value"])
+        metric = rows["kind"] == RowKind.METRIC
+        if metric.all():
+            new = self.lacks(recording.segment, recording.names.text, rows)
+            return np.asarray(new | ~np.isfinite(rows["value"]))
+        wanted = np.ones(len(metric), bool)
+        wanted[metric] = self.wanted(recording, {name: one[metric] for name, one in rows.items()})
         return wanted
 
     def lacks(self, segment: int, names: Mapping[int, str], rows: Columns) -> Array:
@@ -55,39 +56,54 @@ class Said:
 
         Rows without a name are step times.
         """
-        new = rows["step"] < 0
-        for key, where in _by_metric(segment, names, rows):
+        step = rows["step"]
+        new, ends = step < 0, (int(step.min()), int(step.max())) if len(step) else (0, 0)
+        code = _metric_of(rows)
+        for one, key in _metrics(code, segment, names):
             known = self._steps.get(key)
-            new[where] = True if known is None else ~_among(rows["step"][where], known)
+            if known is None or not _covers(known, *ends):
+                where = np.flatnonzero(code == one)
+                new[where] = True if known is None else ~_among(step[where], known)
         return np.asarray(new)
 
     def tell(self, segment: int, names: Mapping[int, str], rows: Columns) -> None:
         """From now on these are told."""
-        for key, where in _by_metric(segment, names, rows):
-            steps, known = rows["step"][where], self._steps.get(key)
+        code = _metric_of(rows)
+        for one, key in _metrics(code, segment, names):
+            steps, known = rows["step"][code == one], self._steps.get(key)
             if known is None:
                 self._steps[key] = distinct(steps)
             elif not _among(steps, known).all():
                 self._steps[key] = distinct(np.concatenate([known, steps]))
 
 
-def _by_metric(
-    segment: int, names: Mapping[int, str], rows: Columns
-) -> Iterator[tuple[tuple[int, int, str], Array]]:
-    """Segment, engine and name of each metric, and where its rows of steps stand."""
+def _metric_of(rows: Columns) -> Array:
+    """Engine and name of each row as one number, -1 outside of steps."""
     code = rows["engine"].astype(np.int64)
     if "name" in rows:
         code |= rows["name"].astype(np.int64) << 8
     code[rows["step"] < 0] = -1
-    for one in distinct(code):
+    return code
+
+
+def _metrics(
+    code: Array, segment: int, names: Mapping[int, str]
+) -> Iterator[tuple[int, tuple[int, int, str]]]:
+    """Each metric among such numbers, and its segment, engine and name."""
+    for one in distinct(code).tolist():
         if one >= 0:
-            key = segment, int(one & 255), names.get(int(one >> 8), "")
-            yield key, np.flatnonzero(code == one)
+            yield one, (segment, one & 255, names.get(one >> 8, ""))
+
+
+def _covers(known: Array, first: int, last: int) -> bool:
+    """Whether steps are known without a gap; `known` is in order, each once."""
+    begin, end = int(known[0]), int(known[-1])
+    return begin <= first and last <= end and end - begin < len(known)
 
 
 def _among(steps: Array, known: Array) -> Array:
     """Which steps are known; `known` is in order, each once."""
-    if int(known[-1]) - int(known[0]) < len(known):  # without a gap
+    if _covers(known, int(known[0]), int(known[-1])):
         return np.asarray((steps >= known[0]) & (steps <= known[-1]))
     return np.isin(steps, known)
 

@@ -228,7 +228,7 @@ def test_between_two_readings_the_clock_runs_evenly() -> None:
     writer_row = bytearray(64)
     writer_row[0] = RowKind.CLOCK
     writer_row[16:32] = np.array([101_000, 10**18 + 100_000 + 512_000], "<i8").tobytes()
-    clock.define(bytes(writer_row))
+    clock.define(bytes(writer_row), bytes([RowKind.CLOCK]))
     assert list(clock.utc(np.array([51_000, 101_000, 201_000])) - 10**18) == [
         50_000 + 256_000, 100_000 + 512_000, 200_000 + 512_000,
     ]  # fmt: skip
@@ -306,5 +306,7 @@ def test_where_no_word_is_told_stands_a_place_within_the_dictionary(tmp_path: Pa
 def test_a_name_with_a_number_that_no_writer_gives_is_left_out() -> None:
     names = Names()
     for number in (7, 1 << NAME_BITS, (1 << 32) - 1):
-        names.define(TEXT.pack(RowKind.TEXT, 7, 1, number, 0, 0, 1, b"forward"))
+        names.define(
+            TEXT.pack(RowKind.TEXT, 7, 1, number, 0, 0, 1, b"forward"), bytes([RowKind.TEXT])
+        )
     assert names.text == {7: "forward"}
