@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,44 +29,78 @@ _HEADER: Final = 16 * PAGE  # bytes that a header may take
 @contextmanager
 def told(folder: Path, launch: str) -> Iterator[None]:
     """Meanwhile the deaths of this launch's recorded processes on this host are written down."""
-    over = threading.Event()
+    if not hasattr(os, "pidfd_open"):
+        yield
+        return
+    over, ending = os.pipe()
     thread = threading.Thread(target=_watch, args=(folder, launch, over), daemon=True)
-    if hasattr(os, "pidfd_open"):
-        thread.start()
+    thread.start()
     try:
         yield
     finally:
-        over.set()
-        if thread.is_alive():
-            thread.join(10 * TURN)
+        os.close(ending)
+        thread.join(10 * TURN)
 
 
-def _watch(folder: Path, launch: str, over: threading.Event) -> None:
+def _watch(folder: Path, launch: str, over: int) -> None:
+    """Until the other end of the pipe `over` is closed."""
     seen: set[Path] = set()
     alive: dict[int, tuple[Path, int]] = {}
     poll = select.poll()
+    poll.register(over, select.POLLIN)
     last = False
     while not last:
-        last = over.is_set()
         for path in set(folder.glob(f"*{SUFFIX}")) - seen:
             meta = _header(path)
             if meta is None:
                 continue  # it is being made at this moment
             seen.add(path)
             pid = meta.get("pid") if _is_ours(meta, launch) else None
-            with suppress(OSError, OverflowError):  # it is gone, no number, or this kernel cannot
-                if isinstance(pid, int):
-                    descriptor = os.pidfd_open(pid)
-                    alive[descriptor] = path, pid
-                    poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(0 if last else 1000 * TURN):
+            descriptor = _process(pid, path) if isinstance(pid, int) else None
+            if descriptor is not None:
+                alive[descriptor] = path, pid
+                poll.register(descriptor, select.POLLIN)
+        told = [descriptor for descriptor, _ in poll.poll(1000 * TURN)]
+        last = over in told
+        for descriptor in set(told) - {over}:
             path, pid = alive.pop(descriptor)
             how = _signal(pid)  # at once: its parent is about to ask
             launches.killed(path, time.time_ns(), how)
             poll.unregister(descriptor)
             os.close(descriptor)
-    for descriptor in alive:
+    for descriptor in (over, *alive):
         os.close(descriptor)
+
+
+def _process(pid: int, recording: Path) -> int | None:
+    """A descriptor of the process `pid`, if that is the one that writes the recording.
+
+    In a container with process numbers of its own the same number is another process here.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (OSError, OverflowError):  # it is gone, no number, or this kernel cannot
+        return None
+    if _has_open(pid, recording):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _has_open(pid: int, file: Path) -> bool:
+    held = Path(f"/proc/{pid}/fd")
+    try:
+        return any(_is_link_to(link, file) for link in held.iterdir())
+    except OSError:  # gone meanwhile, or not ours to look at
+        return False
+
+
+def _is_link_to(link: Path, file: Path) -> bool:
+    """Only what has its name is asked more: a file elsewhere may be slow to tell of itself."""
+    try:
+        return link.readlink().name == file.name and link.samefile(file)
+    except OSError:
+        return False
 
 
 def _header(path: Path) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,20 @@ import pytest
 
 from dsprof.hook import deaths
 from dsprof.recording import Writer, launches
+from dsprof.recording.layout import pack_header
+
+#: Writes the header of a recording only when told to.
+SLOW = """
+import sys, time
+made, recording = sys.argv[1:]
+file = open(recording, "wb")
+print("open", flush=True)
+sys.stdin.readline()
+file.write(open(made, "rb").read())
+file.flush()
+print("made", flush=True)
+time.sleep(60)
+"""
 
 RANK = """
 import sys, time
@@ -65,13 +80,19 @@ def test_ranks_that_are_killed_are_told_with_their_signal_in_the_order_of_their_
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells of processes, others do not")
 def test_a_recording_that_is_being_made_is_looked_at_again(tmp_path: Path) -> None:
     (tmp_path / launches.FOLDER).mkdir()
-    (tmp_path / "made").mkdir()
-    process, made = rank(tmp_path / "made", 0, "ours", socket.gethostname())
-    recording = tmp_path / made.name
+    recording = tmp_path / "rank-00000.77.dsprof"
+    command = [sys.executable, "-c", SLOW, str(tmp_path / "made"), str(recording)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    meta = {"rank": 0, "launch": "ours", "host": socket.gethostname(), "pid": process.pid}
+    (tmp_path / "made").write_bytes(pack_header(meta))
     with deaths.told(tmp_path, "ours"):
-        recording.touch()
-        time.sleep(5 * deaths.TURN)
-        recording.write_bytes(made.read_bytes())
+        assert process.stdout.readline() == "open\n"
+        time.sleep(3 * deaths.TURN)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "made\n"
         time.sleep(5 * deaths.TURN)
         process.kill()
         time.sleep(2 * deaths.TURN)
@@ -79,3 +100,32 @@ def test_a_recording_that_is_being_made_is_looked_at_again(tmp_path: Path) -> No
     killed = launches.killed_at(recording)
     assert killed is not None
     assert killed[1] == signal.SIGKILL
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells of processes, others do not")
+def test_another_process_that_has_the_number_here_is_not_the_recorded_one(tmp_path: Path) -> None:
+    """The number is one of a container's, which counts processes from 1 by itself."""
+    (tmp_path / launches.FOLDER).mkdir()
+    other = subprocess.Popen(["sleep", "60"])
+    header = {"rank": 0, "launch": "ours", "host": socket.gethostname(), "pid": other.pid}
+    writer = Writer.create(tmp_path, header)
+    with deaths.told(tmp_path, "ours"):
+        time.sleep(3 * deaths.TURN)
+        other.kill()
+        time.sleep(2 * deaths.TURN)
+        other.wait()
+    assert launches.killed_at(writer.path) is None
+    writer.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells of processes, others do not")
+def test_the_watch_ends_with_its_command_and_not_at_its_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deaths, "TURN", 20.0)
+    before = threading.active_count()
+    with deaths.told(tmp_path, "ours"):
+        time.sleep(0.2)  # until it waits
+        begin = time.monotonic()
+    assert threading.active_count() == before
+    assert time.monotonic() - begin < deaths.TURN / 2
