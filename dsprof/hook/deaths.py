@@ -55,14 +55,18 @@ def _watch(folder: Path, launch: str, over: int) -> None:
             if meta is None:
                 continue  # it is being made at this moment
             seen.add(path)
-            pid = meta.get("pid") if _is_ours(meta, launch) else None
-            descriptor = _process(pid, path) if isinstance(pid, int) else None
+            pid = meta.get("pid")
+            if not isinstance(pid, int) or not _is_ours(meta, launch):
+                continue
+            descriptor = _process(pid, path)
             if descriptor is not None:
                 alive[descriptor] = path, pid
                 poll.register(descriptor, select.POLLIN)
         told = [descriptor for descriptor, _ in poll.poll(1000 * TURN)]
         last = over in told
-        for descriptor in set(told) - {over}:
+        for descriptor in told:
+            if descriptor == over:
+                continue
             path, pid = alive.pop(descriptor)
             how = _signal(pid)  # at once: its parent is about to ask
             launches.killed(path, time.time_ns(), how)
