@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import repeat
+from operator import contains
 from typing import Final
 
 import numpy as np
@@ -63,11 +65,11 @@ def tells_of(bodies: Sequence[bytes], pattern: Pattern) -> np.ndarray:
     """`tells` of many."""
     assert pattern.pairs is not None
     assign, text = pattern.pairs.assign, b"\n".join(bodies)
-    if text.count(b",") != text.count(b", "):
+    if b"," in text and text.count(b",") != text.count(b", "):
         return np.fromiter((tells(body, pattern) for body in bodies), bool, len(bodies))
     if not _is_bare(pattern):
         return np.ones(len(bodies), bool)
-    return np.array([assign in body for body in bodies], bool)
+    return np.fromiter(map(contains, bodies, repeat(assign)), bool, len(bodies))
 
 
 def _has_foreign_numbers(body: bytes) -> bool:

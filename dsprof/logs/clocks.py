@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import compress
 from typing import Final
 
 import numpy as np
@@ -29,12 +30,13 @@ def microseconds(stamps: Sequence[bytes | None]) -> np.ndarray:
     comma, and `11/21/2026 05:33:09`.
     """
     times = np.full(len(stamps), UNKNOWN, np.int64)
-    lengths = np.array([len(stamp) if stamp else 0 for stamp in stamps])
-    plain = np.flatnonzero(lengths == _PLAIN)
-    if len(plain):
-        times[plain] = _plain_stamps(b"".join([stamps[i] for i in plain.tolist()]))  # type: ignore[misc]
+    told = [stamp or b"" for stamp in stamps]
+    lengths = np.fromiter(map(len, told), np.int64, len(told))
+    plain = lengths == _PLAIN
+    if plain.any():
+        times[plain] = _plain_stamps(b"".join(compress(told, plain)))
     for i in np.flatnonzero((lengths > 0) & (times == UNKNOWN)).tolist():
-        times[i] = _one(_iso(stamps[i])).astype(np.int64)  # type: ignore[arg-type]
+        times[i] = _one(_iso(told[i])).astype(np.int64)
     return times
 
 

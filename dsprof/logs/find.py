@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 
-#: Needle number, first byte, byte behind the last.
-Hit = tuple[int, int, int]
-Finder = Callable[[bytes], list[Hit]]
+import numpy as np
+
+#: Gives an array of shape (3, hits): needle number, first byte, byte behind the last.
+Finder = Callable[[bytes], np.ndarray]
 
 
 def shortest(needles: Sequence[bytes]) -> list[bytes]:
@@ -27,52 +27,60 @@ def finder(needles: Sequence[bytes]) -> Finder:
     In one pass where `hyperscan` is installed, else by `bytes.find` a needle, with the same hits.
     Threads may search at once.
     """
-    if not needles:
-        return lambda _: []
     try:
         import hyperscan
     except ImportError:
         return _search_each(tuple(needles))
-    if any(b"\0" in needle for needle in needles):  # where a needle ends to it
+    if not needles or any(b"\0" in needle for needle in needles):  # where a needle ends to it
         return _search_each(tuple(needles))
-    sizes = [len(needle) for needle in needles]
+    count = len(needles)
+    sizes = np.array([len(needle) for needle in needles])
     database = hyperscan.Database()
-    database.compile(list(needles), ids=list(range(len(sizes))), elements=len(sizes), literal=True)
+    database.compile(list(needles), ids=list(range(count)), elements=count, literal=True)
     own = threading.local()  # what a search notes down is of one thread
 
-    def search(data: bytes) -> list[Hit]:
-        hits: list[Hit] = []
+    def search(data: bytes) -> np.ndarray:
+        numbers: list[int] = []
+        ends: list[int] = []
+        add_number, add_end = numbers.append, ends.append  # a tuple a hit would cost twice as much
 
         def add(needle: int, _begin: int, end: int, _flags: int, _context: object) -> None:
-            hits.append((needle, end - sizes[needle], end))
+            add_number(needle)
+            add_end(end)
 
         if not hasattr(own, "scratch"):
             own.scratch = hyperscan.Scratch(database)
         database.scan(data, add, scratch=own.scratch)
-        return _without_overlaps(hits)
+        needle, stop = np.array(numbers, np.int64), np.array(ends, np.int64)
+        return _without_overlaps(np.stack([needle, stop - sizes[needle], stop]))
 
     return search
 
 
-def _without_overlaps(hits: list[Hit]) -> list[Hit]:
-    hits.sort(key=itemgetter(1))  # stable: of two at one place, the earlier needle
-    kept: list[Hit] = []
+def _without_overlaps(hits: np.ndarray) -> np.ndarray:
+    _, start, stop = hits
+    if (start[1:] >= stop[:-1]).all():  # so they are in order, too
+        return hits
+    order = np.argsort(start)  # no two begin at one place: one would begin with the other
+    kept = []
     reached = 0
-    for hit in hits:
-        if hit[1] >= reached:
-            kept.append(hit)
-            reached = hit[2]
-    return kept
+    for i, begin, end in zip(
+        order.tolist(), start[order].tolist(), stop[order].tolist(), strict=True
+    ):
+        if begin >= reached:
+            kept.append(i)
+            reached = end
+    return hits[:, kept]
 
 
 def _search_each(needles: tuple[bytes, ...]) -> Finder:
-    def search(data: bytes) -> list[Hit]:
-        hits: list[Hit] = []
+    def search(data: bytes) -> np.ndarray:
+        hits: list[tuple[int, int, int]] = []
         for number, needle in enumerate(needles):
             start = data.find(needle)
             while start >= 0:
                 hits.append((number, start, start + len(needle)))
                 start = data.find(needle, start + 1)
-        return _without_overlaps(hits)
+        return _without_overlaps(np.array(hits, np.int64).reshape(-1, 3).T)
 
     return search

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
-
-from dsprof.logs.find import Hit
 
 (_RETURN,) = b"\r"
 
@@ -62,7 +59,7 @@ class Hits:
     def of(
         cls,
         piece: bytes,
-        hits: list[Hit],
+        found: np.ndarray,
         ends: np.ndarray,
         returns: np.ndarray | None,
         before: int,
@@ -70,16 +67,15 @@ class Hits:
         """Hits of a piece.
 
         Args:
+            found: as `find.Finder` gives them.
             ends: where its lines end.
             returns: where its carriage returns stand, None if there are none.
             before: lines that went before it.
         """
-        needle, start, stop = (
-            np.fromiter(chain.from_iterable(hits), np.int64, 3 * len(hits)).reshape(-1, 3).T
-        )
+        needle, start, stop = found
         index = np.searchsorted(ends, start)
         line, high = _bounds(ends, index, len(piece))
-        low, behind_bar = line, np.zeros(len(hits), bool)
+        low, behind_bar = line, np.zeros(len(start), bool)
         if returns is not None:
             cuts = np.sort(np.concatenate([ends, returns]), kind="stable")
             low, high = _bounds(cuts, np.searchsorted(cuts, start), len(piece))
@@ -98,16 +94,19 @@ class Hits:
         return zip(which.tolist(), *columns, strict=True)
 
 
-def each_of(piece: bytes, found: Sequence[Hit], newline: np.ndarray, before: int) -> Iterator[One]:
+def each_of(
+    piece: bytes, found: Sequence[Sequence[int]], newline: np.ndarray, before: int
+) -> Iterator[One]:
     """All hits of a piece as `Hits.each` gives them: quicker where they are few.
 
     Args:
+        found: needle numbers, first bytes and bytes behind the last.
         newline: mask of its line ends.
         before: lines that went before it.
     """
     returns = b"\r" in piece
     number, line, end, low, high, behind_bar = before + 1, 0, -1, 0, -1, False
-    for i, (needle, start, stop) in enumerate(found):
+    for i, (needle, start, stop) in enumerate(zip(*found, strict=True)):
         if start >= end:
             low = piece.rfind(b"\n", 0, start) + 1
             number += int(np.count_nonzero(newline[line:low]))

@@ -16,7 +16,6 @@ from dsprof.logs import wrappers
 from dsprof.logs.bars import Bars
 from dsprof.logs.blocks import Blocks
 from dsprof.logs.coverage import Unread
-from dsprof.logs.find import Hit
 from dsprof.logs.hits import Hits, Mask, each_of
 from dsprof.logs.lines import Lines
 from dsprof.logs.piece import Piece
@@ -126,14 +125,13 @@ class Scanner:
 
     def _cut_between_records(self, piece: bytes) -> bytes:
         """The part of an endless line that holds whole records; the rest is held back."""
-        hits = self._search.find(piece)
+        needles, starts, stops = self._search.find(piece).tolist()
         cut = max(len(piece) - self._search.longest, 0)
-        for i in range(len(hits) - 1, 0, -1):
-            needle, start, _ = hits[i]
-            if start < len(piece) // 2:
+        for i in range(len(starts) - 1, 0, -1):
+            if starts[i] < len(piece) // 2:
                 break
-            if self._search.begins_record(needle, piece, start, len(piece)):
-                cut = wrappers.header_start(piece, hits[i - 1][2], start)
+            if self._search.begins_record(needles[i], piece, starts[i], len(piece)):
+                cut = wrappers.header_start(piece, stops[i - 1], starts[i])
                 break
         self._pieces.give_back(piece[cut:])
         return piece[:cut]
@@ -159,17 +157,18 @@ class Scanner:
         self._bars.remember(text)
         self.records.flush_if_full()
 
-    def _read_hits(self, piece: Piece, found: list[Hit], newline: np.ndarray) -> None:
+    def _read_hits(self, piece: Piece, found: np.ndarray, newline: np.ndarray) -> None:
         """Reads the records of a piece whose line ends `newline` masks."""
         text = piece.text
-        if len(found) < _FEW or piece.unended:
-            which = each_of(text, found, newline, piece.lines)
+        if found.shape[1] < _FEW or piece.unended:
+            few = found.tolist()
+            self._singly.read(piece, each_of(text, few, newline, piece.lines), few)
         else:
             ends = np.flatnonzero(newline)
             returns = np.flatnonzero(self._mask.of(_RETURN, text)) if b"\r" in text else None
             hits = Hits.of(text, found, ends, returns, piece.lines)
             which = hits.each(np.flatnonzero(~self._together.read(piece, hits)))
-        self._singly.read(piece, which, found)
+            self._singly.read(piece, which, found)
         for begin, number, who in sorted(piece.numbered):
             self._add_bar(text, begin, number, who)
 

@@ -8,15 +8,17 @@ whose sender is wanted at once, has its prefix read as it comes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, Final
 
 import numpy as np
 
 from dsprof.events import TASK
 from dsprof.logs import clocks
 from dsprof.logs.codes import Codes
-from dsprof.logs.wrappers import Plan, Prefixes
+from dsprof.logs.wrappers import Plan, Prefixes, Span
 
 #: Rank, local rank and host code; -1 where unknown.
 Who = tuple[int, int, int]
@@ -94,13 +96,14 @@ class Senders:
             offset: place of each record in the source.
         """
         times = Counter(senders)
-        told = [
-            self.read(sender, times=count) if isinstance(sender, bytes) else sender
-            for sender, count in times.items()
-        ]
+        told: dict[Sender | bytes, Sender] = {s: s for s in times if not isinstance(s, bytes)}
+        prefixes = (sender for sender in times if isinstance(sender, bytes))
+        for alike, as_read, plan in self._prefixes.alike(prefixes):
+            counts = map(times.__getitem__, alike)
+            told.update(zip(alike, self._read_alike(as_read, plan, counts), strict=False))
         number = {sender: i for i, sender in enumerate(times)}
         which = np.fromiter(map(number.__getitem__, senders), np.int64, len(senders))
-        whos, stamps = zip(*told, strict=True)
+        whos, stamps = zip(*map(told.__getitem__, times), strict=True)
         rank, local, host = np.array(self._whos.values, np.int32).T[:, np.array(whos)][:, which]
         return {
             "rank": rank,
@@ -108,6 +111,25 @@ class Senders:
             "host": host,
             "at": self._times(stamps, which, offset),
         }
+
+    def _read_alike(
+        self, prefixes: Sequence[bytes], plan: Plan, times: Iterable[int]
+    ) -> Iterable[Sender]:
+        """The senders of prefixes of one shape, each of so many records."""
+        if plan.where is not None:
+            for where, count in zip(map(_at(plan.where), prefixes), times, strict=True):
+                self.headers[where] += count
+        stamp = plan.at or plan.clock
+        stamps = map(_at(stamp), prefixes) if stamp is not None else repeat(None)
+        _, spans = plan.names
+        if not spans:
+            return zip(repeat(NOBODY, len(prefixes)), stamps, strict=False)
+        names = [*map(_at(*spans), prefixes)]
+        whos = {
+            name: self.identify(prefix, plan)
+            for name, prefix in dict(zip(names, prefixes, strict=True)).items()
+        }
+        return zip(map(whos.__getitem__, names), stamps, strict=False)
 
     def may_be(self, who: int, other: int) -> bool:
         """Whether nothing that `who` tells contradicts `other`."""
@@ -157,10 +179,11 @@ class Senders:
             if len(records):
                 first = records[np.argmin(offset[records])]
                 self.year, self._dated = int((stamps[which[first]] or b"")[:4]), int(offset[first])
-        clock = np.array([stamp is not None and b" " in stamp[3:5] for stamp in stamps])
-        if not clock.any():
+        middles = set(map(itemgetter(slice(3, 5)), filter(None, stamps)))
+        if not any(b" " in middle for middle in middles):
             plain: np.ndarray = clocks.microseconds(stamps)[which]
             return plain
+        clock = np.array([stamp is not None and b" " in stamp[3:5] for stamp in stamps])
         at: np.ndarray = clocks.microseconds([self._with_year(stamp) for stamp in stamps])[which]
         at[clock[which] & (offset <= self._dated)] = clocks.UNKNOWN
         return at
@@ -169,3 +192,8 @@ class Senders:
         if stamp is None or b" " not in stamp[3:5]:
             return stamp
         return clocks.with_year(stamp, self.year) if self.year else None
+
+
+def _at(*spans: Span) -> Callable[[bytes], Any]:
+    """Gives what stands there: the bytes of one span, a tuple of those of several."""
+    return itemgetter(*(slice(*span) for span in spans))

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import numpy as np
+
 from dsprof.grammar import Grammar, Pattern
 from dsprof.logs import wrappers
 from dsprof.logs.blocks import Blocks, OpenBlock
 from dsprof.logs.bodies import body_of, tells, whole_body
-from dsprof.logs.find import Hit
 from dsprof.logs.hits import One
 from dsprof.logs.measures import Groups
 from dsprof.logs.piece import Piece
@@ -18,6 +19,9 @@ from dsprof.logs.records import Records
 from dsprof.logs.search import Candidate, Search
 from dsprof.logs.senders import Sender
 from dsprof.logs.torn import whole_groups
+
+#: Needle numbers, first bytes and bytes behind the last of the hits of a piece.
+Found = Sequence[Sequence[int]] | np.ndarray
 
 _LEAD: Final = 64  # bytes before a needle that a pattern's lead may reach back
 _LONGEST_WRAPPED: Final = 4096
@@ -33,7 +37,7 @@ class Singly:
         self._records = records
         self._blocks = blocks
 
-    def read(self, piece: Piece, which: Iterable[One], found: Sequence[Hit]) -> None:
+    def read(self, piece: Piece, which: Iterable[One], found: Found) -> None:
         """Reads some of the hits that were found in a piece."""
         here, reached = -1, 0  # line of the record before, and where that record ends
         sender: Sender | bytes = b""
@@ -52,7 +56,7 @@ class Singly:
         self,
         piece: Piece,
         one: One,
-        found: Sequence[Hit],
+        found: Found,
         behind: int,
         before: Sender | bytes | None,
     ) -> tuple[Sender | bytes, int] | None:
@@ -74,7 +78,8 @@ class Singly:
             if pattern.lead is not None:
                 begin, groups = _with_lead(pattern.lead, groups, text, behind, start)
             if pattern.pairs is not None:
-                alone = before is None and (i + 1 == len(found) or found[i + 1][1] >= high)
+                starts = found[1]
+                alone = before is None and (i + 1 == len(starts) or starts[i + 1] >= high)
                 stop_at = high if alone else self._next_record(found, i + 1, text, end, high)
                 told = self._body(pattern, piece, end, stop_at, high, alone=alone)
                 if told is None:
@@ -151,12 +156,11 @@ class Singly:
             self._blocks.open(OpenBlock(p, block, high, begin > low, margin, sender, opening), low)
         return sender
 
-    def _next_record(
-        self, hits: Sequence[Hit], first: int, text: bytes, begin: int, high: int
-    ) -> int:
+    def _next_record(self, found: Found, first: int, text: bytes, begin: int, high: int) -> int:
         """Where, behind `begin`, the next record on the line starts: a needle alone may be
         part of a key."""
-        for needle, start, _ in hits[first : first + _MOST_ON_A_LINE]:
+        needles, starts, _ = (column[first : first + _MOST_ON_A_LINE] for column in found)
+        for needle, start in zip(map(int, needles), map(int, starts), strict=True):
             if start >= high:
                 break
             if start >= begin and self._search.begins_record(needle, text, start, high):
