@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
-from dsprof.hook.spans import COMMUNICATION, WAIT, Frame, Timeline, Track
+from dsprof.hook.spans import COMMUNICATION, WAIT, Ended, Frame, Timeline, Track
 from dsprof.recording import ASYNC, THINNED, RowKind
 
 #: Method of ProcessGroup: canonical name, and the argument whose bytes count. As in
@@ -84,7 +84,7 @@ Issued = tuple[Operation, Group, int, int, int, int, bool, int, Frame | None]
 
 #: One that was waited for: since when, how long, flags, the phase that waited, its engine and
 #: micro-batch. Rows are made of these all at once: what runs in between runs in cold caches.
-Waited = tuple[Issued, int, int, int, int, int, int]
+Waited = tuple[Issued, int, int, int, Frame | None, Track | None, int]
 
 
 class Collectives:
@@ -100,9 +100,9 @@ class Collectives:
         self._under_way: dict[int, Issued] = {}
         self._over: list[Waited] = []
         self._sums: dict[tuple[int, int, int], list[int]] = {}
+        self._summed = -1  # the step of these sums
         self._record = timeline.writer.collectives.append
         self._in_flight = timeline.writer.in_flight
-        timeline.closing.append(self._close)
         timeline.flushing.append(self._settle)
 
     def patch(self, patches: Patches, guard: Guard) -> None:
@@ -136,7 +136,11 @@ class Collectives:
         known = self._groups.get(id(group))
         if known is None or known.ref() is not group:
             known = self._new_group(group)
-        tensors = _argument(operation.argument, args, kwargs)
+        place = operation.argument
+        if place is None:
+            tensors = None
+        else:
+            tensors = args[place] if len(args) > place else _named(place, args, kwargs)
         track, stack = timeline.current, timeline.stack
         issued = (
             operation, known, size_of(tensors), begin, track.step if track else -1,
@@ -210,19 +214,26 @@ class Collectives:
         if len(self._over) == MOST:
             self.timeline.flush()
 
-    def _settle(self) -> None:
-        """Make rows of what was waited for."""
+    def _settle(self, ended: list[Ended]) -> None:
+        """Make rows of what was waited for, and of what hardly will be any more."""
         over, self._over = self._over, []
         for waited in over:
+            if waited[0][4] != self._summed:
+                self._write_sums()
+                self._summed = waited[0][4]
             self._write(*waited)
+        track = self.timeline.current
+        if ended and track:
+            for key, issued in list(self._under_way.items()):
+                if issued[4] < track.step - 1:  # of an earlier step than the last one
+                    self._forget(self._under_way.pop(key, None))
+            self._write_sums()
 
     def _here(self, issued: Issued, wait: int, blocked: int, flags: int) -> Waited:
         """With the phase and the micro-batch we are in."""
         track, stack = self.timeline.current, self.timeline.stack
-        phase = stack[-1].phase.id if stack else 0
-        if track is None:
-            return issued, wait, blocked, flags, phase, 0, -1
-        return issued, wait, blocked, flags, phase, track.number, track.micro
+        micro = track.micro if track else -1
+        return issued, wait, blocked, flags, stack[-1] if stack else None, track, micro
 
     def _write(  # noqa: PLR0917
         self,
@@ -230,11 +241,13 @@ class Collectives:
         wait: int,
         blocked: int,
         flags: int,
-        phase: int,
-        engine: int,
+        frame: Frame | None,
+        track: Track | None,
         micro: int,
     ) -> None:
         operation, group, size, begin, step, sequence, *_ = issued
+        phase = frame.phase.id if frame else 0
+        engine = track.number if track else 0
         name = operation.ids.get(phase) or self._id(operation, phase)
         if self.every > 1 and step % self.every:
             self._add((name, group.id, engine), size, begin, wait, blocked, step)
@@ -268,20 +281,10 @@ class Collectives:
 
     def finish(self) -> None:
         """Write what nobody waited for yet."""
-        self._settle()
         while self._under_way:
             self._forget(self._under_way.popitem()[1])
+        self._settle([])
         self._write_sums()
-
-    def _close(self, track: Track, end: int) -> None:  # noqa: ARG002 - all closers get both
-        """Step over: what was issued in an earlier one will hardly be waited for any more."""
-        if self._under_way:
-            old = [key for key, issued in self._under_way.items() if issued[4] < track.step]
-            for key in old:
-                self._forget(self._under_way.pop(key, None))
-        if self.every > 1:
-            self._settle()
-            self._write_sums()
 
     def _write_sums(self) -> None:
         for (name, group, engine), total in self._sums.items():
@@ -319,12 +322,8 @@ def size_of(tensors: Any) -> int:
     return tensors.nbytes  # type: ignore[no-any-return]
 
 
-def _argument(place: int | None, args: Any, kwargs: Any) -> Any:
-    """The tensors; a caller that names its arguments is understood by order too."""
-    if place is None:
-        return None
-    if len(args) > place:
-        return args[place]
+def _named(place: int, args: Any, kwargs: Any) -> Any:
+    """The tensors of a caller that names its arguments, understood by their order."""
     every = (*args, *kwargs.values())
     return every[place] if len(every) > place else None
 

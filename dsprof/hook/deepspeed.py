@@ -44,24 +44,21 @@ def _backward(engine: Any, parts: Parts) -> None:
     direct = _Direct(timeline, track, phase)
 
     def begin(args: Any, kwargs: Any) -> Frame:
-        metrics.loss(args[0] if args else kwargs.get("loss"))
+        metrics.given = True
+        metrics.add(args[0] if args else kwargs.get("loss"))
         return timeline.enter(track, phase)
 
     def reduced(frame: Frame) -> None:
         timeline.leave(frame)
-        direct.end()
+        track.backward_done = True
+        if direct.frame:
+            direct.end()
 
-    around, patches = parts.guard.around, parts.patches
-    patches.method(
-        engine, "backward", lambda raw: around(raw, begin, timeline.leave, parts.backward_done)
-    )
-    patches.method(engine, "_backward_prologue", lambda raw: around(raw, direct.begin, _nothing))
+    guard, patches = parts.guard, parts.patches
     enter = partial(timeline.enter, track, reduce)
-    patches.method(engine, "_backward_epilogue", lambda raw: around(raw, enter, reduced))
-
-
-def _nothing(_: Any) -> None:
-    """What follows a prologue is the backward itself."""
+    patches.method(engine, "backward", lambda raw: guard.around(raw, begin, timeline.leave))
+    patches.method(engine, "_backward_prologue", lambda raw: guard.ahead(raw, direct.begin))
+    patches.method(engine, "_backward_epilogue", lambda raw: guard.around(raw, enter, reduced))
 
 
 def _closed(engine: Any, parts: Parts) -> None:
@@ -81,16 +78,14 @@ class _Direct:
         self.timeline, self.track, self.phase = timeline, track, phase
         self.frame: Frame | None = None
 
-    def begin(self, *_: Any) -> None:
+    def begin(self) -> None:
         """Not within `engine.backward`, which is timed whole; reentrant ones count once."""
         if not self.timeline.is_open(self.phase):
             self.frame = self.timeline.enter(self.track, self.phase)
 
     def end(self) -> None:
-        if self.frame:
-            self.timeline.leave(self.frame)
-            self.frame = None
-            self.track.backward_done = True
+        self.timeline.leave(self.frame)
+        self.frame = None
 
 
 def config(engine: Any) -> dict[str, Any]:

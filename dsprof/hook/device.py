@@ -19,7 +19,16 @@ from dsprof.hook.collectives import Collectives, Issued, Operation
 from dsprof.hook.cuda import ASIDE, NONE, RING, Marks
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call
-from dsprof.hook.spans import CLASSES, COMMUNICATION, UNKNOWN, Frame, Phase, Timeline, Track
+from dsprof.hook.spans import (
+    CLASSES,
+    COMMUNICATION,
+    UNKNOWN,
+    Ended,
+    Frame,
+    Phase,
+    Timeline,
+    Track,
+)
 from dsprof.recording import THINNED, RowKind, Writer
 from dsprof.recording.layout import ROWS
 
@@ -116,8 +125,9 @@ class DeviceTimeline(Timeline):
         self.marks.follow()
         self._begun[track.number] = self.marks.mark()
 
-    def _write_step(self, track: Track, finished: int, end: int) -> None:
+    def close_step(self, track: Track, finished: int) -> None:
         """The step waits; those before it that the device has ended are written."""
+        end = now()
         begin, mark = self._begun.get(track.number, NONE), self.marks.mark()
         self._steps.append(
             Waiting(
@@ -127,6 +137,11 @@ class DeviceTimeline(Timeline):
         )  # fmt: skip
         self._begin(track)
         self.drain()
+        self.own += now() - end
+        super().close_step(track, finished)
+
+    def _write_steps(self, ended: list[Ended]) -> None:
+        """Theirs is the host's time; `drain` has written those that the device has ended."""
 
     def drain(self) -> None:
         """Write the steps that the device has ended, in their order."""
@@ -146,13 +161,14 @@ class DeviceTimeline(Timeline):
             self._write(self._steps.popleft(), _nothing)
         for track in list(self._held):
             self._write_rows(self._held.pop(track), _nothing)
+        super().finish()
 
     def _write(self, step: Waiting, between: Callable[[int, int], int]) -> None:
         length = between(step.begin, step.end)
         classes = self._write_rows(step.held, between if length >= 0 else _nothing)
         whole = length if length >= 0 else step.ended - step.begun
         classes[-1] += whole - sum(classes)
-        seconds = [ns * 1e-9 if length >= 0 else UNKNOWN for ns in classes]
+        seconds = [ns * 1e-9 for ns in classes] if length >= 0 else UNKNOWN
         self.writer.step(
             step.step, step.begun, step.begun + whole, seconds,
             micros=step.micros, engine=step.track,

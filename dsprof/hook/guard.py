@@ -73,6 +73,19 @@ class Guard:
 
         return call
 
+    def ahead(self, raw: Callable[..., Any], action: Callable[[], Any]) -> Callable[..., Any]:
+        """`action()`, made harmless, and then `raw`."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not self.off:
+                try:
+                    action()
+                except Exception as error:  # noqa: BLE001 - as above
+                    self.fail(error)
+            return raw(*args, **kwargs)
+
+        return call
+
     def behind(
         self, raw: Callable[..., Any], after: Callable[..., Any], what: Any
     ) -> Callable[..., Any]:

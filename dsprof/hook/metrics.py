@@ -44,11 +44,6 @@ class Metrics:
         if not self.returned:
             self.add(start)
 
-    def loss(self, loss: Any) -> None:
-        """The loss of one micro-batch, as given to backward."""
-        self.given = True
-        self.add(loss)
-
     def add(self, loss: Any) -> None:
         """One micro-batch's loss, where it lies in host memory."""
         begin = now()
@@ -64,7 +59,8 @@ class Metrics:
             self._put(self._loss, sum(losses) / len(losses), step, begin)
             losses.clear()
         self._put(self._lr, learning_rate(optimizer), step, begin)
-        self._put(self._grad_norm, grad_norm, step, begin)
+        if grad_norm is not None:
+            self._put(self._grad_norm, grad_norm, step, begin)
         if self.scaled:
             self._put(self._loss_scale, getattr(optimizer, "cur_scale", None), step, begin)
             self._put(self._skipped, skipped, step, begin)

@@ -18,7 +18,7 @@ from dsprof.hook.gpu import Gpu, came_late
 from dsprof.hook.guard import Guard
 from dsprof.hook.memory import Host, Memory
 from dsprof.hook.patches import Patches
-from dsprof.hook.spans import Frame, Timeline, Track
+from dsprof.hook.spans import Ended, Frame, Timeline, Track
 from dsprof.recording import RowKind, Unit, Writer
 
 FOLDER: Final = "dsprof-run"
@@ -48,7 +48,7 @@ class Recorder:
         self.models: dict[Track | None, Any] = {}  # the `Parts` of those without an engine
         self._steps = 0
         self._cost = self._time = self._seen = 0
-        self.timeline.closing.append(self._account)
+        self.timeline.flushing.append(self._account)
         guard.on_failure = self._failed
 
     def start(self) -> None:
@@ -99,7 +99,10 @@ class Recorder:
             self.gpu.stop()
         self._memory.close()
         self.writer.problem("recording-stopped", text)
-        self.writer.close()
+        try:
+            self.timeline.flush()
+        finally:
+            self.writer.close()
 
     def _patch_data_loader(self) -> None:
         """Waiting for the next batch: the time between steps that a data loader takes."""
@@ -120,21 +123,20 @@ class Recorder:
             lambda raw: self.guard.around(raw, begin, timeline.leave),
         )
 
-    def _account(self, track: Track, end: int) -> None:
-        """Write what the step's recording cost; over budget, record fewer steps in detail."""
-        timeline = self.timeline
-        own, timeline.own = timeline.own, 0
-        self._values.append((_METRIC, _SECONDS, 0, self._overhead, track.step, 0, end, own * 1e-9))
-        if end >= self._memory.due:
-            self._memory.sample(track.step, end)
+    def _account(self, ended: list[Ended]) -> None:
+        """Write what the steps' recording cost; over budget, record fewer steps in detail."""
+        for track, step, _, begin, end, own, _, _ in ended:
+            row = (_METRIC, _SECONDS, track, self._overhead, step, 0, end, own * 1e-9)
+            self._values.append(row)
+            self._steps += 1
+            if self._steps > SETTLED:
+                self._cost += own
+                self._time += end - begin
+                if self._steps % SETTLED == 0:
+                    self._judge()
+        if ended and end >= self._memory.due:
+            self._memory.sample(step, end)
             self._on_gpu = self._on_gpu or came_late(self.writer)
-        self._steps += 1
-        if self._steps <= SETTLED:
-            return
-        self._cost += own
-        self._time += end - track.begin
-        if self._steps % SETTLED == 0:
-            self._judge()
 
     def _judge(self) -> None:
         """Thin out only what is many: rows for a few collectives a step are not the cost."""

@@ -19,12 +19,13 @@ from dsprof.recording import RowKind, Writer
 CLASSES: Final = tuple(Class)
 COMMUNICATION: Final = CLASSES.index(Class.COMMUNICATION)
 WAIT: Final = CLASSES.index(Class.WAIT)
-UNKNOWN: Final = float("nan")
-PACE: Final = 20_000_000  # ns: steps shorter than this are written together
+UNKNOWN: Final = (float("nan"),) * len(CLASSES)
+PACE: Final = 50_000_000  # ns: steps shorter than this are written together
 PATIENCE: Final = 1_000_000_000  # ns after which rows of a step that does not end are written
 MOST_MICROS: Final = (1 << 15) - 1  # as many as a row can say
 MOST_TRACKS: Final = 256
 _SPAN: Final = int(RowKind.SPAN)
+_NONE: Final = [0] * len(CLASSES)
 
 
 class Phase(NamedTuple):
@@ -60,10 +61,15 @@ class Track:
         self.reset()
 
     def reset(self) -> None:
-        self.classes = [0] * len(CLASSES)
+        self.classes = _NONE.copy()
         self.blind = False  # a collective whose waiting the host cannot see
         self.micro = 0
         self.backward_done = False
+
+
+#: A step that is over: its track's number, its own, its micro-batches, begin, end, what recording
+#: took meanwhile (ns), its classes, whether they are unknown. Rows are made of many at once.
+Ended = tuple[int, int, int, int, int, int, list[int], bool]
 
 
 class Timeline:
@@ -76,8 +82,8 @@ class Timeline:
         self.tracks: list[Track] = []
         self.current: Track | None = None  # whose phase was open last
         self.own = 0  # ns spent here since the step began
-        self.closing: list[Callable[[Track, int], None]] = []  # (track, end) before a step closes
-        self.flushing: list[Callable[[], None]] = []  # before rows are written
+        self.flushing: list[Callable[[list[Ended]], None]] = []  # before rows are written
+        self._ended: list[Ended] = []  # whose rows wait to be made
         self.thread = get_ident()  # the one that trains
         self._others: dict[int, bool] = {}
         self._flushed = 0  # when steps were written
@@ -183,10 +189,11 @@ class Timeline:
         """The optimizer step `finished` is over; the next one begins at this moment."""
         end = now()
         self.stack.clear()  # an exception that training survived may have left phases open
-        track.step = finished
-        for action in self.closing:
-            action(track, end)
-        self._write_step(track, finished, end)
+        own, self.own = self.own, 0
+        self._ended.append(
+            (track.number, finished, track.micro + 1, track.begin, end, own, track.classes,
+             track.blind)
+        )  # fmt: skip
         track.reset()
         track.step = finished + 1
         track.begin = end
@@ -198,28 +205,26 @@ class Timeline:
     def flush(self) -> None:
         """Write what waits. Much of what a write costs is the same for one row and for many."""
         at = now()
+        ended, self._ended = self._ended, []
+        self._write_steps(ended)
+        for action in self.flushing:
+            action(ended)
         if self.writer.steps:
             self._flushed = at
         self._due = at + PATIENCE
-        for action in self.flushing:
-            action()
         self.writer.flush()
 
-    def _write_step(self, track: Track, finished: int, end: int) -> None:
-        self.writer.step(
-            finished, track.begin, end, _seconds(track, end),
-            micros=track.micro + 1, engine=track.number,
-        )  # fmt: skip
+    def _write_steps(self, ended: list[Ended]) -> None:
+        for track, step, micros, begin, end, _, classes, blind in ended:
+            seconds = UNKNOWN if blind else _seconds(classes, end - begin)
+            self.writer.step(step, begin, end, seconds, micros, track)
 
     def finish(self) -> None:
         """Recording ends: write what still waits."""
+        self.flush()
 
 
-def _seconds(track: Track, end: int) -> list[float]:
+def _seconds(classes: list[int], length: int) -> list[float]:
     """Seconds per class; together they are the step, for what no phase covers is `other`."""
-    classes: list[Any] = list(track.classes)
-    classes[-1] += end - track.begin - sum(classes)
-    seconds = [ns * 1e-9 for ns in classes]
-    if track.blind:
-        return [UNKNOWN] * len(seconds)
-    return seconds
+    classes[-1] += length - sum(classes)
+    return [ns * 1e-9 for ns in classes]

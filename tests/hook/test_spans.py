@@ -258,6 +258,36 @@ def test_short_steps_are_written_together_and_wait_no_longer_than_the_pace(
     assert on_disk() == [1, 2, 3, 4, 5]
 
 
+MS = 1_000_000
+
+
+@pytest.mark.parametrize("length", [1, 3, 7, 20, 33, 49, 51, 80, 400])
+@pytest.mark.parametrize("phases", [2, 5])
+def test_a_step_is_in_the_file_within_100_ms_of_its_end_whatever_steps_last(
+    timeline: Timeline, clock: Clock, length: int, phases: int
+) -> None:
+    track, phase = timeline.track(1), timeline.phase("forward", Class.COMPUTE)
+    ends: dict[int, int] = {}  # of steps that are not in the file
+    late: list[int] = []
+
+    def look() -> None:
+        written = ends.keys() & {row.step for row in read(timeline.writer.path).steps}
+        late.extend(clock.time - ends.pop(step) for step in written)
+
+    for step in range(1, 200 // length + 4):
+        for _ in range(phases):
+            frame = timeline.enter(track, phase)
+            clock.passes(length * MS // phases)
+            timeline.leave(frame)
+            look()
+        timeline.close_step(track, step)
+        ends[step] = clock.time
+        look()
+    assert late
+    assert max(late) <= 100 * MS
+    assert all(clock.time - end <= 100 * MS for end in ends.values())
+
+
 def test_calls_before_the_first_phase_belong_to_no_step(timeline: Timeline, clock: Clock) -> None:
     group = Group()
     calls, track = calls_on(timeline, group), timeline.track(1)
