@@ -6,26 +6,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dsprof.recording.table import distinct
 from dsprof.recording.told import Columns
 from dsprof.run import spans
 from dsprof.run.phases import first_present
 from dsprof.run.table import places, runs
-from dsprof.run.woven import Array, Part
+from dsprof.run.woven import Array, Part, Table, visits_of
 
 
 def summed(rows: Sequence[Columns], paths: Sequence[str]) -> Part:
     """The phases of one process.
 
     Args:
-        rows: of spans and of calls: `visit`, `word` (2 x path for a span, one more for a call),
-            `seconds`, `count`, `line`, `file`.
+        rows: of spans and of calls: `engine`, `step`, `word` (2 x path for a span, one more for a
+            call), `seconds`, `count`, `line`, `file`.
         paths: of the words.
 
     Returns:
         Columns `word`, `parent` (a word or -1), `seconds`, `self_seconds`, `count`, `line`, `file`.
     """
     together = {name: np.concatenate([one[name] for one in rows]) for name in rows[0]}
-    visits, visit = places(together["visit"])
+    visits, visit = places(visits_of(together))
     known, path = places(together["word"] // 2)
     width = max(len(known), 1)
     timer, group = _grouped(visit * width + path, len(visits) * width)
@@ -72,58 +73,87 @@ def _kind(paths: Sequence[str]) -> type[np.int16 | np.int32]:
 
 def alike(rows: Sequence[Columns], paths: Sequence[str]) -> Part | None:
     """The same of a process that recorded the same rows in every step, much quicker; else None."""
-    tables = _tables([one for one in rows if len(one["visit"])])
-    if tables is None:
+    there = [one for one in rows if len(one["step"])]
+    visits = _visits(there)
+    if visits is None:
         return None
-    visits, table = tables
-    known, first, of_path = np.unique(table["word"][0] // 2, return_index=True, return_inverse=True)
+    columns = {
+        name: [column for one in there for column in one[name].reshape(len(visits), -1).T]
+        for name in ("word", "seconds", "count", "line", "file")
+    }
+    word = np.array([column[0] for column in columns["word"]], _kind(paths))
+    known, first, of_path = np.unique(word // 2, return_index=True, return_inverse=True)
     place = {paths[code]: n for n, code in enumerate(known)}
-    above = [[place[p] for p in spans.above(path) if p in place] for path in place]
-    seconds, count = (_sums(table[name], of_path, len(known)) for name in ("seconds", "count"))
-    own = seconds.copy()
-    for child, parents in enumerate(above):
-        if parents:
-            own[:, parents[0]] -= seconds[:, child]
-    if not (np.isfinite(seconds.sum()) and np.isfinite(count.sum())):
+    above = [[place[p] for p in spans.above(path) if p in place][:1] for path in place]
+    counts = _sums(columns["count"], of_path)
+    if not all(np.isfinite(one[name].sum()) for one in there for name in ("seconds", "count")):
         return None
-    word = table["word"][0][first].astype(_kind(paths))
+    seconds = _sums(columns["seconds"], of_path)
+
+    def own(some: slice) -> Array:
+        inside = seconds.of(some)
+        left = inside.copy()
+        for child, parents in enumerate(above):
+            for parent in parents:
+                left[:, parent] -= inside[:, child]
+        return np.clip(left, 0.0, None)
+
+    constant = all((column == column[0]).all() for column in columns["count"])
+    count = counts.of(slice(0, 1) if constant else slice(None)).astype(np.float32)
     return Part(
         visits,
         np.full(len(visits), len(known)),
         {
-            "word": word,
-            "parent": np.array([word[p[0]] if p else -1 for p in above], word.dtype),
-            "seconds": seconds.ravel(),
-            "self_seconds": np.clip(own, 0.0, None).ravel(),
-            "count": _once(count.astype(np.float32)),
-            "line": table["line"][:, first].ravel(),
-            "file": table["file"][:, first].ravel(),
+            "word": word[first],
+            "parent": np.array([word[first][p[0]] if p else -1 for p in above], word.dtype),
+            "seconds": seconds,
+            "self_seconds": Table(seconds.dtype, seconds.among, own),
+            "count": count.ravel(),
+            "line": _beside([columns["line"][n] for n in first]),
+            "file": _beside([columns["file"][n] for n in first], codes=True),
         },
     )
 
 
-def _once(table: Array) -> Array:
-    """One row of it where all others hold the same, else all."""
-    return np.asarray(table[0] if (table == table[0]).all() else table.ravel())
-
-
-def _sums(table: Array, code: Array, width: int) -> Array:
-    """Sums of the columns of each code."""
-    found = np.zeros((len(table), width))
-    for column, one in enumerate(code):
-        found[:, one] += table[:, column]
-    return found
-
-
-def _tables(rows: Sequence[Columns]) -> tuple[Array, Columns] | None:
-    """Visits, and columns as tables of a row a visit; None where visits hold different rows."""
-    if not rows:
-        return None
-    visits = rows[0]["visit"][runs(rows[0]["visit"])]
-    if (visits[1:] <= visits[:-1]).any() or any(len(one["visit"]) % len(visits) for one in rows):
-        return None
-    parts = [{name: one[name].reshape(len(visits), -1) for name in one} for one in rows]
-    for part in parts:
-        if (part["visit"] != visits[:, None]).any() or (part["word"] != part["word"][0]).any():
+def _visits(rows: Sequence[Columns]) -> Array | None:
+    """The visits, where all hold the same rows, else None."""
+    found = None
+    for one in rows:
+        engine, step, word = one["engine"], one["step"], one["word"]
+        width = int(((step != step[0]) | (engine != engine[0])).argmax()) or len(step)
+        if len(step) % width:
             return None
-    return visits, {name: np.hstack([part[name] for part in parts]) for name in parts[0]}
+        engine, step, word = (column.reshape(-1, width) for column in (engine, step, word))
+        if any((column != column[:, :1]).any() for column in (engine, step)):
+            return None
+        visits = visits_of({"engine": engine[:, 0], "step": step[:, 0]})
+        found = visits if found is None else found
+        if (word != word[0]).any() or not np.array_equal(visits, found):
+            return None
+    return None if found is None or (found[1:] <= found[:-1]).any() else found
+
+
+def _sums(columns: Sequence[Array], code: Array) -> Table:
+    """Sums of the columns of each code."""
+    width = int(code.max()) + 1
+
+    def sums(some: slice) -> Array:
+        found = np.zeros((len(columns[0][some]), width))
+        for column, one in zip(columns, code.tolist(), strict=True):
+            found[:, one] += column[some]
+        return found
+
+    return Table(np.dtype(float), np.empty(0), sums)
+
+
+def _beside(columns: Sequence[Array], *, codes: bool = False) -> Table:
+    """Columns as they are."""
+
+    def beside(some: slice) -> Array:
+        found = np.empty((len(columns[0][some]), len(columns)), columns[0].dtype)
+        for n, column in enumerate(columns):
+            found[:, n] = column[some]
+        return found
+
+    among = [distinct(column) for column in columns if codes]
+    return Table(columns[0].dtype, np.concatenate([*among, columns[0][:0]]), beside)

@@ -231,12 +231,15 @@ class Recorded:
 
     def _spans(self, number: int, process: Process, columns: Columns) -> tuple[Columns, Array]:
         seconds = _seconds(columns["duration"])
-        count = np.where(columns["name"] < FORGOTTEN, 1.0, np.nan)
+        forgotten = columns["name"] >= FORGOTTEN
+        count = np.broadcast_to(1.0, len(seconds))
+        if forgotten.any():
+            count = np.where(forgotten, np.nan, 1.0)
         kept = self._finished(process, columns)
         if self._is_on_device(process):
             gpu = columns["gpu"] if "gpu" in columns else np.full(len(seconds), -1)
             seconds = np.where(gpu >= 0, gpu * 1e-9, seconds)
-            kept &= (gpu >= 0) | np.isnan(count)
+            kept &= (gpu >= 0) | forgotten
         word = self.words(number, columns["name"]) * 2
         found = {"word": word, "seconds": seconds, "count": count}
         return found | self._places(process, columns), kept & (word >= 0)
@@ -250,7 +253,7 @@ class Recorded:
         if self._is_on_device(process):
             kept &= ~np.isnan(seconds)
         word = self.words(number, columns["name"]) * 2 + 1
-        found = {"word": word, "seconds": seconds, "count": columns["count"].astype(np.float64)}
+        found = {"word": word, "seconds": seconds, "count": columns["count"]}
         return found | self._places(process, columns), kept & (word >= 0)
 
     def _finished(self, process: Process, columns: Columns) -> Array:
@@ -264,7 +267,7 @@ class Recorded:
 
     def _places(self, process: Process, columns: Columns) -> Columns:
         file = self._file(process, columns["file"])
-        return {"visit": visits_of(columns), "line": columns["line"], "file": file}
+        return {name: columns[name] for name in ("engine", "step", "line")} | {"file": file}
 
 
 #: Columns of calls, in their order.
@@ -292,7 +295,7 @@ class _Names:
 
 def _met(parts: Sequence[Part], column: str, size: int) -> Array:
     """Which of so many words are in a column."""
-    return met([part.columns[column] for part in parts], size)
+    return met([part.among(column) for part in parts], size)
 
 
 def _where(columns: Columns, mask: Array) -> Columns:

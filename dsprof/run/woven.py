@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,7 +18,22 @@ Array = npt.NDArray[Any]
 
 THREADS: Final = 2
 STEPS: Final = (1 << 32) - 1  #: of a visit, the bits of the step
-_NEAR: Final = 512  # visits whose rows are placed together
+_NEAR: Final = 1 << 17  # rows that are placed together
+
+
+@dataclass(frozen=True)
+class Table:
+    """A column that is worked out where it is placed, without room of its own.
+
+    Attributes:
+        dtype: of its values.
+        among: at least each value once, of a column of codes.
+        of: the values of some visits. [visits, rows of a visit]
+    """
+
+    dtype: np.dtype[Any]
+    among: Array
+    of: Callable[[slice], Array]
 
 
 @dataclass(frozen=True)
@@ -28,17 +43,31 @@ class Part:
     Attributes:
         visits: engine and step as one number, each once.
         lengths: rows of each.
-        columns: of all rows, or of one visit where all others hold the same.
+        columns: of all rows, of one visit where all others hold the same, or a `Table` of them.
     """
 
     visits: Array
     lengths: Array
-    columns: Columns
+    columns: Mapping[str, Array | Table]
 
     def rows(self, name: str) -> Array:
         """A column of all rows."""
         column = self.columns[name]
+        if isinstance(column, Table):
+            return column.of(slice(None)).ravel()
         return column if len(column) == self.lengths.sum() else np.tile(column, len(self.visits))
+
+    def table(self, name: str) -> Callable[[slice], Array]:
+        """What gives the values of some visits, where all have equally many rows."""
+        column = self.columns[name]
+        if isinstance(column, Table):
+            return column.of
+        return self.rows(name).reshape(len(self.visits), -1).__getitem__
+
+    def among(self, name: str) -> Array:
+        """At least each value of a column of codes once."""
+        column = self.columns[name]
+        return column.among if isinstance(column, Table) else column
 
 
 @dataclass(frozen=True)
@@ -85,20 +114,33 @@ def woven(
 
 
 def _of_launch(parts: Sequence[Part], ranks: Array, wanted: Mapping[str, Source]) -> Columns:
-    visits = distinct(np.concatenate([part.visits for part in parts]))
+    visits = parts[0].visits
+    if not all(np.array_equal(visits, part.visits) for part in parts):
+        visits = distinct(np.concatenate([part.visits for part in parts]))
     lengths = np.zeros((len(visits), len(parts)), np.int32)
     for n, part in enumerate(parts):
         lengths[rows_of(visits, part.visits), n] = part.lengths
+    engine, step = (visits >> 32).astype(np.int16), (visits & STEPS).astype(np.int32)
+    if len(visits) and (lengths == lengths[0]).all():
+        width = int(lengths[0].sum())
+        return _side_by_side(parts, visits, lengths, wanted) | {
+            "engine": np.repeat(engine, width),
+            "step": np.repeat(step, width),
+            "rank": _again(np.repeat(ranks, lengths[0]), len(visits)),
+        }
     of_visit = lengths.sum(axis=1)
-    even = len(visits) > 0 and bool((lengths == lengths[0]).all())
-    placed = _side_by_side if even else _placed
-    return placed(parts, visits, lengths, wanted) | {
-        "engine": np.repeat((visits >> 32).astype(np.int16), of_visit),
-        "step": np.repeat((visits & STEPS).astype(np.int32), of_visit),
-        "rank": np.tile(np.repeat(ranks, lengths[0]), len(visits))
-        if even
-        else np.repeat(np.tile(ranks, len(visits)), lengths.ravel()),
+    return _placed(parts, visits, lengths, wanted) | {
+        "engine": np.repeat(engine, of_visit),
+        "step": np.repeat(step, of_visit),
+        "rank": np.repeat(np.tile(ranks, len(visits)), lengths.ravel()),
     }
+
+
+def _again(values: Array, times: int) -> Array:
+    """As `np.tile`, without its copy in between."""
+    found = np.empty((times, len(values)), values.dtype)
+    found[:] = values
+    return found.reshape(-1)
 
 
 def _side_by_side(
@@ -109,9 +151,10 @@ def _side_by_side(
     found = {}
     for name, source in wanted.items():
         columns = [part.columns[source.name] for part in parts]
-        if [len(column) for column in columns] == lengths[0].tolist():
-            one = np.concatenate(columns)
-            found[name] = np.tile(one if source.into is None else source.into[one], len(visits))
+        once = [column for column in columns if not isinstance(column, Table)]
+        if [len(column) for column in once] == lengths[0].tolist():
+            one = np.concatenate(once)
+            found[name] = _again(one if source.into is None else source.into[one], len(visits))
         else:
             found[name] = _room(parts, len(visits) * int(ends[-1]), source)
             _place(parts, ends, found[name].reshape(len(visits), -1), source)
@@ -120,17 +163,18 @@ def _side_by_side(
 
 def _place(parts: Sequence[Part], ends: Array, found: Array, source: Source) -> None:
     """Fill a column: visits by rows of a visit. A few visits at a time stay near the core."""
+    near = max(1, _NEAR // max(1, found.shape[1]))
+    tables = [part.table(source.name) for part in parts]
 
     def place(first: int) -> None:
-        some = slice(first, first + _NEAR)
-        for column, end in zip(columns, ends, strict=True):
-            values = column[some]
+        some = slice(first, first + near)
+        for table, end in zip(tables, ends.tolist(), strict=True):
+            values = table(some)
             values = values if source.into is None else source.into[values]
-            found[some, end - column.shape[1] : end] = values
+            found[some, end - values.shape[1] : end] = values
 
-    columns = [part.rows(source.name).reshape(len(found), -1) for part in parts]
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(place, range(0, len(found), _NEAR)))
+        list(pool.map(place, range(0, len(found), near)))
 
 
 def _placed(

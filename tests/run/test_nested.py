@@ -15,7 +15,8 @@ def rows(words: list[int], steps: int = 4) -> Rows:
     """Rows of each step, of these words."""
     size, times = steps * len(words), np.random.default_rng(3)
     return {
-        "visit": np.repeat(np.arange(1, steps + 1), len(words)),
+        "engine": np.zeros(size, np.uint8),
+        "step": np.repeat(np.arange(1, steps + 1, dtype=np.int32), len(words)),
         "word": np.tile(np.array(words, np.int32), steps),
         "seconds": times.random(size) + [9.0 if word == 2 else 0.0 for word in words] * steps,
         "count": np.ones(size),
@@ -48,7 +49,7 @@ SPANS, CALLS = rows([8, 2, 0]), rows([5])
 UNLIKE = {
     "a step lacks a row": {name: column[1:] for name, column in SPANS.items()},
     "another phase in one step": SPANS | {"word": np.r_[SPANS["word"][:-1], 4]},
-    "steps out of order": SPANS | {"visit": SPANS["visit"][::-1]},
+    "steps out of order": SPANS | {"step": SPANS["step"][::-1]},
     "a time that is unknown": SPANS | {"seconds": np.r_[SPANS["seconds"][:-1], np.nan]},
     "nothing": NONE,
 }
