@@ -57,6 +57,11 @@ class Part:
             return column.of(slice(None)).ravel()
         return column if len(column) == self.lengths.sum() else np.tile(column, len(self.visits))
 
+    def once(self, name: str) -> Array | None:
+        """A column of one visit, if all others hold the same."""
+        column = self.columns[name]
+        return None if isinstance(column, Table) or len(column) != self.lengths[0] else column
+
     def table(self, name: str) -> Callable[[slice], Array]:
         """What gives the values of some visits, where all have equally many rows."""
         column = self.columns[name]
@@ -76,6 +81,10 @@ class Source:
 
     name: str
     into: Array | None = None
+
+    def meant(self, values: Array) -> Array:
+        """What values of the other column are in this one."""
+        return values if self.into is None else self.into[values]
 
 
 def visits_of(columns: Columns) -> Array:
@@ -114,20 +123,14 @@ def woven(
 
 
 def _of_launch(parts: Sequence[Part], ranks: Array, wanted: Mapping[str, Source]) -> Columns:
-    visits = parts[0].visits
-    if not all(np.array_equal(visits, part.visits) for part in parts):
-        visits = distinct(np.concatenate([part.visits for part in parts]))
+    there = [n for n, part in enumerate(parts) if len(part.visits)]
+    if there and _even([parts[n] for n in there]):
+        return _side_by_side([parts[n] for n in there], ranks[there], wanted)
+    visits = distinct(np.concatenate([part.visits for part in parts]))
     lengths = np.zeros((len(visits), len(parts)), np.int32)
     for n, part in enumerate(parts):
         lengths[rows_of(visits, part.visits), n] = part.lengths
-    engine, step = (visits >> 32).astype(np.int16), (visits & STEPS).astype(np.int32)
-    if len(visits) and (lengths == lengths[0]).all():
-        width = int(lengths[0].sum())
-        return _side_by_side(parts, visits, lengths, wanted) | {
-            "engine": np.repeat(engine, width),
-            "step": np.repeat(step, width),
-            "rank": _again(np.repeat(ranks, lengths[0]), len(visits)),
-        }
+    engine, step = _engine_and_step(visits)
     of_visit = lengths.sum(axis=1)
     return _placed(parts, visits, lengths, wanted) | {
         "engine": np.repeat(engine, of_visit),
@@ -136,52 +139,56 @@ def _of_launch(parts: Sequence[Part], ranks: Array, wanted: Mapping[str, Source]
     }
 
 
-def _again(values: Array, times: int) -> Array:
-    """As `np.tile`, without its copy in between."""
-    found = np.empty((times, len(values)), values.dtype)
-    found[:] = values
-    return found.reshape(-1)
+def _engine_and_step(visits: Array) -> tuple[Array, Array]:
+    return (visits >> 32).astype(np.int16), (visits & STEPS).astype(np.int32)
 
 
-def _side_by_side(
-    parts: Sequence[Part], visits: Array, lengths: Array, wanted: Mapping[str, Source]
-) -> Columns:
-    """The columns, where each part has equally many rows in every visit."""
-    ends = lengths[0].cumsum()
-    found = {}
+def _even(parts: Sequence[Part]) -> bool:
+    """Whether all have the same visits, and each equally many rows in every one."""
+    return all(
+        np.array_equal(part.visits, parts[0].visits)
+        and bool((part.lengths == part.lengths[0]).all())
+        for part in parts
+    )
+
+
+def _side_by_side(parts: Sequence[Part], ranks: Array, wanted: Mapping[str, Source]) -> Columns:
+    """The columns of parts that are even: a few visits at a time, which stay near the core."""
+    widths = [int(part.lengths[0]) for part in parts]
+    shape = len(parts[0].visits), sum(widths)
+    engine, step = _engine_and_step(parts[0].visits)
+    given = {"engine": engine[:, None], "step": step[:, None], "rank": np.repeat(ranks, widths)}
     for name, source in wanted.items():
-        columns = [part.columns[source.name] for part in parts]
-        once = [column for column in columns if not isinstance(column, Table)]
-        if [len(column) for column in once] == lengths[0].tolist():
-            one = np.concatenate(once)
-            found[name] = _again(one if source.into is None else source.into[one], len(visits))
-        else:
-            found[name] = _room(parts, len(visits) * int(ends[-1]), source)
-            _place(parts, ends, found[name].reshape(len(visits), -1), source)
-    return found
-
-
-def _place(parts: Sequence[Part], ends: Array, found: Array, source: Source) -> None:
-    """Fill a column: visits by rows of a visit. A few visits at a time stay near the core."""
-    near = max(1, _NEAR // max(1, found.shape[1]))
-    tables = [part.table(source.name) for part in parts]
+        once = [one for part in parts if (one := part.once(source.name)) is not None]
+        if len(once) == len(parts):
+            given[name] = source.meant(np.concatenate(once))
+    tables = {
+        name: [part.table(source.name) for part in parts]
+        for name, source in wanted.items()
+        if name not in given
+    }
+    rooms = {name: np.empty(shape, one.dtype) for name, one in given.items()}
+    rooms |= {name: _room(parts, wanted[name], *shape) for name in tables}
 
     def place(first: int) -> None:
         some = slice(first, first + near)
-        for table, end in zip(tables, ends.tolist(), strict=True):
-            values = table(some)
-            values = values if source.into is None else source.into[values]
-            found[some, end - values.shape[1] : end] = values
+        for name, one in given.items():
+            rooms[name][some] = np.broadcast_to(one, shape)[some]
+        for name, each in tables.items():
+            for table, begin, width in zip(each, begins, widths, strict=True):
+                rooms[name][some, begin : begin + width] = wanted[name].meant(table(some))
 
+    near, begins = max(1, _NEAR // shape[1]), (np.cumsum(widths) - widths).tolist()
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(place, range(0, len(found), near)))
+        list(pool.map(place, range(0, shape[0], near)))
+    return {name: room.reshape(-1) for name, room in rooms.items()}
 
 
 def _placed(
     parts: Sequence[Part], visits: Array, lengths: Array, wanted: Mapping[str, Source]
 ) -> Columns:
     """The columns, with each part's rows where they belong."""
-    found = {name: _room(parts, int(lengths.sum()), source) for name, source in wanted.items()}
+    found = {name: _room(parts, source, int(lengths.sum())) for name, source in wanted.items()}
     ends = lengths.ravel().cumsum(dtype=np.int64)
     begins = (ends - lengths.ravel()).reshape(lengths.shape)
 
@@ -191,15 +198,14 @@ def _placed(
         begin = begins[rows_of(visits, part.visits), n] - own
         where = np.repeat(begin, part.lengths) + np.arange(int(part.lengths.sum()))
         for name, source in wanted.items():
-            values = part.rows(source.name)
-            found[name][where] = values if source.into is None else source.into[values]
+            found[name][where] = source.meant(part.rows(source.name))
 
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(place, range(len(parts))))
     return found
 
 
-def _room(parts: Sequence[Part], size: int, source: Source) -> Array:
+def _room(parts: Sequence[Part], source: Source, *shape: int) -> Array:
     if source.into is not None:
-        return np.empty(size, source.into.dtype)
-    return np.empty(size, np.result_type(*{part.columns[source.name].dtype for part in parts}))
+        return np.empty(shape, source.into.dtype)
+    return np.empty(shape, np.result_type(*{part.columns[source.name].dtype for part in parts}))
