@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsprof.logs.kinds import NONE, Kinds, Source
+from dsprof.logs.kinds import NONE, Kinds, Source, those
 
 
-def number_bare(source: Source, kinds: Kinds, inside: np.ndarray, own: np.ndarray) -> bool:
-    """Gives marks of one segment that name no step one from what is around them: a DeepSpeed
+def number_bare(source: Source, kinds: Kinds, launch: slice, own: np.ndarray) -> bool:
+    """Gives marks of one launch that name no step one from what is around them: a DeepSpeed
     step line, a progress bar, closing timer lines, or their own count.
 
     True if it is their own count: they are then records, nobody knows of which steps.
     """
-    bare = inside[kinds.bare[inside] & (source.step[inside] < 0)]
+    bare = those(launch, kinds.bare[launch] & (source.step[launch] < 0))
     if not len(bare):
         return False
-    numbered = inside[kinds.own[inside] & (source.step[inside] > 0)]
-    if _bars_agree(barred := _steps_from_bars(source, bare, inside), source, bare, numbered):
+    numbered = those(launch, kinds.own[launch] & (source.step[launch] > 0))
+    if _bars_agree(barred := _steps_from_bars(source, bare, launch), source, bare, numbered):
         own[bare] = barred
     elif len(numbered) >= max(len(bare) // 20, 1):
         for mine in _by_who(source, bare):
             own[mine] = _steps_between(source.step, numbered, mine)
-    elif (source.bar[inside] >= 0).any():  # where bars do not fit, a count would not either
+    elif (source.bar[launch] >= 0).any():  # where bars do not fit, a count would not either
         own[bare] = barred
-    elif len(ends := inside[kinds.end[inside]]) >= len(bare):
+    elif len(ends := those(launch, kinds.end[launch])) >= len(bare):
         own[bare] = _steps_from_ends(source, bare, ends)
     else:
         own[bare] = _count_each(source, bare)
@@ -41,10 +41,10 @@ def _steps_from_ends(source: Source, bare: np.ndarray, ends: np.ndarray) -> np.n
     return told
 
 
-def _steps_from_bars(source: Source, bare: np.ndarray, inside: np.ndarray) -> np.ndarray:
+def _steps_from_bars(source: Source, bare: np.ndarray, launch: slice) -> np.ndarray:
     """Position of the training bar at each record, -1 where no bar can be the training's."""
     unknown = np.full(len(bare), NONE, np.int64)
-    bars = inside[source.bar[inside] >= 0]
+    bars = those(launch, source.bar[launch] >= 0)
     before = np.searchsorted(bars, bare, side="right") - 1
     usable = before >= 0
     if not usable.any():

@@ -43,10 +43,9 @@ def doubled(source: Source, own: Flags, batches: Sequence[Rows]) -> Flags:
     stamped = len(marks) > 0 and (source.at[marks] != UNKNOWN).mean() >= _MOST
     if len(marks) < _FEWEST or not (stamped or len(timers)):
         return none
-    said = _of_records(source)
-    if _stand_alone(said[marks]):
+    if _stand_alone(_of_records(source, marks)):
         return none  # whatever their rows say
-    said += _of_rows(batches, len(own))
+    said = _of_records(source, slice(None)) + _of_rows(batches, len(own))
     if _stand_alone(said[marks]):
         return none
     which, size = _like(said)
@@ -87,8 +86,8 @@ def _turn(which: np.ndarray, size: np.ndarray, times: int, *, beside: bool) -> n
     return turn
 
 
-def _of_records(source: Source) -> Marks:
-    return _told(np.asarray(getattr(source, name)).astype(np.int64) for name in _TOLD)
+def _of_records(source: Source, places: np.ndarray | slice) -> Marks:
+    return _told(np.asarray(getattr(source, name))[places].astype(np.int64) for name in _TOLD)
 
 
 def _of_rows(batches: Sequence[Rows], count: int) -> Marks:

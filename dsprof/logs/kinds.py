@@ -39,6 +39,12 @@ class Source:
         return Source(*(getattr(self, one.name)[places] for one in fields(self)))
 
 
+def those(launch: slice, mask: np.ndarray) -> np.ndarray:
+    """Places of the records of a launch for which its mask is true."""
+    places: np.ndarray = launch.start + np.flatnonzero(mask)
+    return places
+
+
 @dataclass(slots=True)
 class Kinds:
     """What each record is to its step, as masks over the records."""
@@ -59,15 +65,17 @@ class Kinds:
     def of(cls, source: Source, grammar: Grammar, flavour: np.ndarray) -> Kinds:
         patterns = grammar.patterns
         flavours = list(grammar.timers.values())
+        number = source.pattern.astype(np.intp)  # once, not in each `take`
+        which = flavour.astype(np.intp)
 
         def per_pattern(test: Callable[[Pattern], bool]) -> np.ndarray:
             table = np.array([test(p) for p in patterns] or [False], bool)
-            mask: np.ndarray = table.take(source.pattern)
+            mask: np.ndarray = table.take(number)
             return mask
 
         def per_flavour(test: Callable[[TimerFlavour], bool]) -> np.ndarray:
             table = np.array([*(test(t) for t in flavours), False], bool)
-            mask: np.ndarray = table.take(flavour)
+            mask: np.ndarray = table.take(which)
             return mask
 
         timer = flavour >= 0

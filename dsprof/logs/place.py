@@ -9,13 +9,14 @@ or closing timer line comes next, or to the last one printed, as its dialect say
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from dsprof.grammar import Grammar
 from dsprof.logs.bare import number_bare
-from dsprof.logs.kinds import NONE, Kinds, Source, flavours_of
+from dsprof.logs.kinds import NONE, Kinds, Source, flavours_of, those
 from dsprof.logs.launches import engines_of, late_marks, segments_of
 
 __all__ = ["Placed", "Source", "place"]
@@ -54,35 +55,36 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
     own = np.where(kinds.own, source.step, NONE)
     segment = segments_of(source, kinds, own)
     engine = engines_of(source, kinds, own, segment)
-    launches = np.split(np.arange(len(segment)), np.flatnonzero(np.diff(segment)) + 1)
-    records = [number_bare(source, kinds, inside, own) for inside in launches]
+    cuts = [0, *(np.flatnonzero(np.diff(segment)) + 1).tolist(), len(segment)]
+    launches = [slice(first, end) for first, end in pairwise(cuts)]
+    records = [number_bare(source, kinds, launch, own) for launch in launches]
     steps = np.full(len(segment), NONE, np.int64)
     placed = Placed(segment, engine, np.where(own > 0, own, NONE), steps, flavour, any(records))
     who = _who(source)
-    for inside, unknown in zip(launches, records, strict=True):
-        _place_launch(inside, kinds, own, source, who, placed)
-        placed.counted |= _is_counted(inside, kinds, source, own)
+    for launch, unknown in zip(launches, records, strict=True):
+        _place_launch(launch, kinds, own, source, who, placed)
+        placed.counted |= _is_counted(launch, kinds, source, own)
         if unknown:  # nobody knows how many steps each record stands for
-            steps[inside[kinds.own[inside]]] = NONE
-            if not kinds.end[inside].any():
-                _forget(inside[kinds.calls[inside]], placed)
+            steps[those(launch, kinds.own[launch])] = NONE
+            if not kinds.end[launch].any():
+                _forget(those(launch, kinds.calls[launch]), placed)
     told = (source.step > 0) & ~kinds.own  # names a step without being printed at its end
     placed.step[told] = source.step[told]
     return placed
 
 
-def _is_counted(inside: np.ndarray, kinds: Kinds, source: Source, own: np.ndarray) -> bool:
+def _is_counted(launch: slice, kinds: Kinds, source: Source, own: np.ndarray) -> bool:
     """No line of a launch tells a step, and the log does not show where a count would begin."""
-    ends = inside[kinds.end[inside]]
-    barred = bool((source.bar[inside] >= 0).any())  # then bars number the marks without a number
-    told = kinds.own[inside] & ((source.step[inside] >= 0) | (barred & (own[inside] > 0)))
+    ends = those(launch, kinds.end[launch])
+    barred = bool((source.bar[launch] >= 0).any())  # then bars number the marks without a number
+    told = kinds.own[launch] & ((source.step[launch] >= 0) | (barred & (own[launch] > 0)))
     if not len(ends) or told.any():
         return False
-    return not kinds.starts[inside[inside < ends[0]]].any()
+    return not kinds.starts[launch.start : ends[0]].any()
 
 
 def _place_launch(  # noqa: PLR0917  # parallel
-    inside: np.ndarray,
+    launch: slice,
     kinds: Kinds,
     own: np.ndarray,
     source: Source,
@@ -90,10 +92,12 @@ def _place_launch(  # noqa: PLR0917  # parallel
     placed: Placed,
 ) -> None:
     """Fills `placed` for the records of one launch."""
-    real = inside[own[inside] > 0]  # marks of steps; a mark of step 0 is printed at the start
+    real = those(
+        launch, own[launch] > 0
+    )  # marks of steps; a mark of step 0 is printed at the start
     real = real[~_late(real, own, source)]  # such a mark says nothing of the lines around it
-    births = inside[own[inside] == 0]
-    ends = inside[kinds.end[inside]]
+    births = those(launch, own[launch] == 0)
+    ends = those(launch, kinds.end[launch])
     placed.steps[real] = _windows(placed.step[real], placed.engine[real])
     ranks = _of_each(ends, who, real)
     for closing in ranks:
@@ -103,15 +107,15 @@ def _place_launch(  # noqa: PLR0917  # parallel
             _number_ends(closing, marks, kinds, placed)
         else:
             _number_alike(closing, ranks[0], placed)
-    before = inside[kinds.before[inside]]
+    before = those(launch, kinds.before[launch])
     for closing in ranks:  # the leading rank closes what nobody else does
         mine = before if closing is ranks[0] else before[who[before] == who[closing[-1]]]
         closes = np.sort(np.concatenate([births, closing if len(closing) else real]))
         _take_next(mine, closes, placed, open_end=bool(len(closing)))
         _spread(mine[kinds.calls[mine]], closes, kinds, placed)
-    _take_last(inside[kinds.after[inside]], real, placed)
-    placed.steps[inside[kinds.sums[inside] == 1]] = 1
-    _take_windows(inside[kinds.sums[inside] == 2], real, placed)
+    _take_last(those(launch, kinds.after[launch]), real, placed)
+    placed.steps[those(launch, kinds.sums[launch] == 1)] = 1
+    _take_windows(those(launch, kinds.sums[launch] == 2), real, placed)
 
 
 def _late(real: np.ndarray, own: np.ndarray, source: Source) -> np.ndarray:

@@ -195,14 +195,12 @@ def _columns_of(
     made["text"] = [_known("text", texts.take(_texts(rows, sheet))) for rows in batches]
     key, record = [rows.key for rows in batches], [rows.record for rows in batches]
     batches.clear()
-    made |= {
-        name: [_known(name, codes.take(which)) for which in key] for name, codes in keys.items()
-    }
+    made |= {name: _taken(name, codes, key) for name, codes in keys.items()}
     key.clear()
     columns = _of_records(sheet, placed, words, several=several)
     while columns:
         name, values = columns.popitem()
-        made[name] = [_known(name, values.take(which)) for which in record]
+        made[name] = _taken(name, values, record)
     made["record"] = [numbers(which + base if base else which) for which in record]
     return made
 
@@ -231,6 +229,14 @@ def _ranks(sheet: Sheet, *, several: bool) -> np.ndarray:
     """Global ranks. On one host the local rank is the global one; on several it is not."""
     rank, local = sheet.columns.pop("rank"), sheet.columns.pop("local")
     return rank if several else np.where(rank < 0, local, rank)
+
+
+def _taken(name: str, values: np.ndarray, which: Sequence[np.ndarray]) -> list[pa.Array]:
+    """Which values make a column, batch by batch; batches share what is everywhere the same."""
+    if not len(values) or (values != values[0]).any():
+        return [_known(name, values.take(places)) for places in which]
+    same = _known(name, np.full(max(map(len, which), default=0), values[0]))
+    return [same[: len(places)] for places in which]
 
 
 def _known(name: str, values: np.ndarray) -> pa.Array:
