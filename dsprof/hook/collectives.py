@@ -17,6 +17,7 @@ from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import COMMUNICATION, WAIT, Ended, Frame, Timeline, Track
 from dsprof.recording import ASYNC, THINNED, RowKind
+from dsprof.recording.layout import NAME_BITS
 
 #: Method of ProcessGroup: canonical name, and the argument whose bytes count. As in
 #: DeepSpeed's comms logger: the local shard of a gather, the full input of a scatter.
@@ -70,8 +71,10 @@ class Group:
 
     __slots__ = ("blocks_host", "id", "ref", "sequence")
 
-    def __init__(self, group: Any, id_: int, *, blocks_host: bool) -> None:
-        self.ref = weakref.ref(group)  # holding a group would change how training ends
+    def __init__(
+        self, group: Any, id_: int, gone: Callable[[Any], object], *, blocks_host: bool
+    ) -> None:
+        self.ref = weakref.ref(group, gone)  # holding a group would change how training ends
         self.id = id_
         self.blocks_host = blocks_host  # gloo: a wait is over when the data is there
         self.sequence = 0
@@ -102,7 +105,7 @@ class Collectives:
         self._sums: dict[tuple[int, int, int], list[int]] = {}
         self._summed = -1  # the step of these sums
         self._record = timeline.writer.collectives.append
-        self._in_flight = timeline.writer.in_flight
+        self._ring = timeline.writer.ring
         timeline.flushing.append(self._settle)
 
     def patch(self, patches: Patches, guard: Guard) -> None:
@@ -127,15 +130,10 @@ class Collectives:
         """A collective was handed over; without a Work to wait for it is over already."""
         end = now()
         timeline = self.timeline
-        if operation.class_ == WAIT:
-            self.sent += 1
-        else:
-            self.seen += 1
         if get_ident() != timeline.thread and timeline.is_elsewhere():
+            self._count(operation)
             return
-        known = self._groups.get(id(group))
-        if known is None or known.ref() is not group:
-            known = self._new_group(group)
+        known = self._groups.get(id(group)) or self._new_group(group)
         place = operation.argument
         if place is None:
             tensors = None
@@ -151,11 +149,17 @@ class Collectives:
         if work is None:
             self._waited(issued, begin, end - begin, 0)
         else:
-            under_way, number = self._under_way, id(work)
-            if number in under_way:  # that Work is dead: its number is used again
-                self._forget(under_way[number])
-            under_way[number] = issued
+            before = self._under_way.setdefault(id(work), issued)
+            if before is not issued:  # that Work is dead: its number is used again
+                self._under_way[id(work)] = issued
+                self._forget(before)
         timeline.own += now() - end
+
+    def _count(self, operation: Operation) -> None:
+        if operation.class_ == WAIT:
+            self.sent += 1
+        else:
+            self.seen += 1
 
     def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
         """What is waited for, and since when; named, lest the process never come out of it."""
@@ -164,7 +168,9 @@ class Collectives:
         if issued:
             operation = issued[0]
             name = operation.ids.get(0) or self._id(operation, 0)
-            self._in_flight(name, issued[5], start)
+            cell = self._ring.cell
+            cell[1] = start
+            cell[0] = issued[5] << NAME_BITS | name
         begin = now()
         self.timeline.own += begin - start
         return issued, begin
@@ -172,15 +178,16 @@ class Collectives:
     def after_wait(self, held: tuple[Issued | None, int]) -> None:
         end = now()
         issued, begin = held
+        timeline = self.timeline
         if issued:
-            stack = self.timeline.stack
+            stack = timeline.stack
             # Handing over is part of the wait, where it is not of another phase than the wait.
             handed = issued[7] if issued[8] is (stack[-1] if stack else None) else 0
             self._waited(issued, begin, handed + end - begin, ASYNC)
-            self._in_flight(0, 0, end)
-        elif not self.timeline.is_elsewhere():
-            self.timeline.block(end - begin, COMMUNICATION)
-        self.timeline.own += now() - end
+            self._ring.cell[0] = 0
+        elif not timeline.is_elsewhere():
+            timeline.block(end - begin, COMMUNICATION)
+        timeline.own += now() - end
 
     def wait_begins(self) -> None:
         """Called where a wait begins that no Work stands for; a device lays its mark here."""
@@ -207,12 +214,15 @@ class Collectives:
 
     def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
         """Charge the phase that waited. Its row can wait until rows are written."""
+        timeline, over = self.timeline, self._over
         if not issued[6]:
             blocked = -1
-        self.timeline.block(blocked, issued[0].class_)
-        self._over.append(self._here(issued, wait, blocked, flags))
-        if len(self._over) == MOST:
-            self.timeline.flush()
+        timeline.block(blocked, issued[0].class_)
+        track, stack = timeline.current, timeline.stack
+        over.append((issued, wait, blocked, flags, stack[-1] if stack else None, track,
+                     track.micro if track else -1))  # fmt: skip
+        if len(over) == MOST:
+            timeline.flush()
 
     def _settle(self, ended: list[Ended]) -> None:
         """Make rows of what was waited for, and of what hardly will be any more."""
@@ -229,12 +239,6 @@ class Collectives:
                     self._forget(self._under_way.pop(key, None))
             self._write_sums()
 
-    def _here(self, issued: Issued, wait: int, blocked: int, flags: int) -> Waited:
-        """With the phase and the micro-batch we are in."""
-        track, stack = self.timeline.current, self.timeline.stack
-        micro = track.micro if track else -1
-        return issued, wait, blocked, flags, stack[-1] if stack else None, track, micro
-
     def _write(  # noqa: PLR0917
         self,
         issued: Issued,
@@ -246,6 +250,7 @@ class Collectives:
         micro: int,
     ) -> None:
         operation, group, size, begin, step, sequence, *_ = issued
+        self._count(operation)
         phase = frame.phase.id if frame else 0
         engine = track.number if track else 0
         name = operation.ids.get(phase) or self._id(operation, phase)
@@ -277,7 +282,13 @@ class Collectives:
     def _forget(self, issued: Issued | None) -> None:
         """Nobody waited for it: it was hidden altogether."""
         if issued:
-            self._write(*self._here(issued, issued[3], 0 if issued[6] else -1, ASYNC))
+            self._write_here(issued, issued[3], 0 if issued[6] else -1, ASYNC)
+
+    def _write_here(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
+        """With the phase and the micro-batch we are in."""
+        track, stack = self.timeline.current, self.timeline.stack
+        micro = track.micro if track else -1
+        self._write(issued, wait, blocked, flags, stack[-1] if stack else None, track, micro)
 
     def finish(self) -> None:
         """Write what nobody waited for yet."""
@@ -296,18 +307,19 @@ class Collectives:
         self._sums.clear()
 
     def _known(self, group: Any) -> Group:
-        known = self._groups.get(id(group))
-        if known is None or known.ref() is not group:
-            known = self._new_group(group)
-        return known
+        return self._groups.get(id(group)) or self._new_group(group)
 
     def _new_group(self, group: Any) -> Group:
         import torch.distributed as dist
 
         ranks = _ranges(sorted(dist.get_process_group_ranks(group)))
         name = self.timeline.writer.name(f"{group.group_name} ranks {ranks}")
-        known = Group(group, name, blocks_host=dist.get_backend(group) == "gloo")
-        self._groups[id(group)] = known
+        groups, number = self._groups, id(group)
+        known = Group(
+            group, name, lambda _: groups.pop(number, None),
+            blocks_host=dist.get_backend(group) == "gloo",
+        )  # fmt: skip
+        groups[number] = known
         return known
 
 

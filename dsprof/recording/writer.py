@@ -62,7 +62,7 @@ class Writer:
         self.values: list[tuple[float, ...]] = []
         self.steps: list[tuple[float, ...]] = []
         self.flushed_ns = time.perf_counter_ns()
-        self._ring = ring
+        self.ring = ring
         self._marks: list[bytes] = []  # clocks and the end
         self._samples: list[bytes] = []  # those of GPUs: many, so they leave with their part
         self._texts: list[bytes] = []  # definitions that are not in the file yet
@@ -113,7 +113,7 @@ class Writer:
     @property
     def path(self) -> Path:
         """The file that is written to now."""
-        return self._ring.path
+        return self.ring.path
 
     def name(self, text: str, parent: int = 0, class_: str = "") -> int:
         """The id of `text`, or of the path that `text` makes under the id `parent`.
@@ -271,7 +271,7 @@ class Writer:
 
     def in_flight(self, name: int, seq: int = 0, at_ns: int = 0) -> None:
         """Say which operation the process is in now; 0 for none. Survives SIGKILL."""
-        cell = self._ring.cell
+        cell = self.ring.cell
         cell[1] = at_ns
         cell[0] = seq << NAME_BITS | name  # one aligned store: name and number agree
 
@@ -300,18 +300,18 @@ class Writer:
         collectives, spans = _taken(self.collectives), _taken(self.spans)
         samples = _taken(self._samples)
         texts = _taken(self._texts)
-        if not self._ring.is_open:
+        if not self.ring.is_open:
             return
         calls = starmap(COLLECTIVE.pack, collectives)
         detail = b"".join([*starmap(SPAN.pack, spans), *calls, *samples])
         lasting = [*starmap(VALUE.pack, values), *starmap(STEP.pack, steps), *marks]
         try:
-            self._ring.append(b"".join(texts), detail, b"".join(lasting))
+            self.ring.append(b"".join(texts), detail, b"".join(lasting))
         except BaseException:  # Ctrl-C may come in the middle, too
             self._texts = self._defined[:]  # some may be among what is lost
             raise
-        if self._ring.is_full(step_ended=bool(steps)):
-            self._ring.turn(b"".join(self._defined))
+        if self.ring.is_full(step_ended=bool(steps)):
+            self.ring.turn(b"".join(self._defined))
 
     def close(self) -> None:
         """Flush and mark the end. A second call does nothing.
@@ -322,11 +322,11 @@ class Writer:
         Nor does one that interrupts a flush, as a signal's handler may: that flush still
         needs its file, whose descriptor could by then be another file's.
         """
-        if not self._ring.is_open or not self._busy.acquire(blocking=False):
+        if not self.ring.is_open or not self._busy.acquire(blocking=False):
             return
         with ExitStack() as whatever_fails:
             whatever_fails.callback(self._busy.release)
-            whatever_fails.callback(self._ring.close)
+            whatever_fails.callback(self.ring.close)
             self.in_flight(0)
             self._marks.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
             self._marks.append(MARK.pack(RowKind.END, time.perf_counter_ns()))
@@ -336,7 +336,7 @@ class Writer:
         """What a fork has inherited is its parent's, who will say if it is lost."""
         self._busy = threading.Lock()
         with suppress(DsprofError):
-            self._ring.close()
+            self.ring.close()
 
 
 CLOCKS: Final = ("perf_ns", "wall_ns", "error_ns")

@@ -183,7 +183,8 @@ def wait_for(calls: DeviceCollectives, stream: FakeStream, stall: int, work: obj
 @pytest.fixture
 def group(calls: DeviceCollectives, timeline: DeviceTimeline) -> Group:
     group = Group()
-    known = collectives.Group(group, timeline.writer.name("0 ranks 0-1"), blocks_host=False)
+    name = timeline.writer.name("0 ranks 0-1")
+    known = collectives.Group(group, name, lambda _: None, blocks_host=False)
     calls._groups[id(group)] = known
     return group
 

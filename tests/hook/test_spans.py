@@ -58,7 +58,8 @@ def timeline(tmp_path: Path, clock: Clock) -> Iterator[Timeline]:
 
 def calls_on(timeline: Timeline, group: Group, *, blocks_host: bool = True) -> Collectives:
     found = Collectives(timeline)
-    known = collectives.Group(group, timeline.writer.name("0 ranks 0-1"), blocks_host=blocks_host)
+    name = timeline.writer.name("0 ranks 0-1")
+    known = collectives.Group(group, name, lambda _: None, blocks_host=blocks_host)
     found._groups[id(group)] = known
     return found
 

@@ -119,7 +119,7 @@ def test_a_quota_that_is_used_up_is_named(
     """Over a network the server may say so only when the file is closed."""
     writer = Writer.create(tmp_path, header())
     write_steps(writer, 1, 3)
-    descriptor = writer._ring._fd
+    descriptor = writer.ring._fd
 
     def over(fd: int, *_: object) -> None:
         assert fd == descriptor
