@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class, Kind
-from dsprof.run.table import among, where
+from dsprof.run.table import among, of_kind, where
 
 _BEGIN = "checkpoint_begin"
 _END = ("checkpoint_ready", "checkpoint_end")
@@ -72,8 +72,11 @@ def _by_the_clock(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     One counts where the steps around it are further apart than any two without one. Engines that
     take turns are left aside, and where the job evaluated too.
     """
+    begun = of_kind(events, Kind.METRIC, _BEGIN)
+    if begun.empty:
+        return begun.assign(inferred=True)
     apart = _apart(steps)
-    begins = _in(apart, events[(events["kind"] == Kind.METRIC) & (events["name"] == _BEGIN)])
+    begins = _in(apart, begun)
     also = _in(apart, events[events["name"].astype("str").str.contains(_ALSO)])
     plain = apart[~apart.index.isin([*begins["within"], *also["within"]])]
     usual = (plain["elapsed"] / plain["passed"]).median()

@@ -76,7 +76,9 @@ def _sums(group: Whole, values: Floats, size: int) -> Floats:
     known = ~np.isnan(values)
     if not known.any():
         return np.full(size, np.nan)
-    sums = np.bincount(group, np.where(known, values, 0.0), size)
+    sums = np.asarray(np.bincount(group, np.where(known, values, 0.0), size), float)
+    if known.all():
+        return sums
     return np.where(np.bincount(group, known, size) > 0, sums, np.nan)
 
 

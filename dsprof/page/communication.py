@@ -130,12 +130,13 @@ def _comm_table(
     widest = float(sizes["seconds"].fillna(0).max()) or 1.0
     shown, rows = sizes.head(ROWS), []
     speed = "busbw" if sizes["busbw"].notna().any() else "algbw"
+    proofs = comm[["seconds", "source", "line"]].fillna({"seconds": 0.0})
     times = words.column([*shown["seconds"], *shown["exposed"]])
     speeds = words.rate_column(shown[speed])
     for (_, row), time, exposed, said in zip(
         shown.iterrows(), times[: len(shown)], times[len(shown) :], speeds, strict=True
     ):
-        lines = among(comm.iloc[row["rows"]].fillna({"seconds": 0.0}))
+        lines = among(proofs.iloc[row["rows"]])
         rows.append(
             [
                 Cell(str(row["op"])),

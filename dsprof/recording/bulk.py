@@ -209,7 +209,7 @@ def read_bulk(paths: Iterable[str | os.PathLike[str]], threads: int = 2) -> Bulk
     with ThreadPoolExecutor(threads) as pool:
         # The lowest ranks first: what they say the others need not keep.
         for group in (list(lowest.values()), [one for one in order if lowest[one.segment] != one]):
-            for reader in list(pool.map(partial(_Reader, said=said), group)):
+            for reader in pool.map(partial(_Reader, said=said), group):
                 one = reader.recording
                 processes[id(one)] = reader.process
                 tables[id(one)] = told(one, reader.files, reader.process.steps, reader.kept, said)

@@ -108,8 +108,15 @@ def runs(*columns: npt.ArrayLike) -> Codes:
     new = np.zeros(len(arrays[0]), bool)
     new[:1] = True
     for array in arrays:
-        new[1:] |= array[1:] != array[:-1]
+        if not _is_one(array):
+            new[1:] |= array[1:] != array[:-1]
     return np.flatnonzero(new)
+
+
+def _is_one(array: npt.NDArray[Any]) -> bool:
+    """Whether it is one whole number all along: a look costs less than to compare neighbours."""
+    alike = array.dtype.kind in "iu" and len(array) > 0 and array[0] == array[-1]
+    return bool(alike and array.min() == array.max())
 
 
 def places(column: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:
