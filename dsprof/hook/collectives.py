@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
-from dsprof.hook.spans import COMMUNICATION, WAIT, Ended, Frame, Timeline, Track
+from dsprof.hook.spans import COMMUNICATION, WAIT, Ended, Frame, Timeline, Where
 from dsprof.recording import ASYNC, THINNED, RowKind
 from dsprof.recording.layout import NAME_BITS
 
@@ -87,7 +87,7 @@ Issued = tuple[Operation, Group, int, int, int, int, bool, int, Frame | None]
 
 #: One that was waited for: since when, how long, flags, the phase that waited, its engine and
 #: micro-batch. Rows are made of these all at once: what runs in between runs in cold caches.
-Waited = tuple[Issued, int, int, int, Frame | None, Track | None, int]
+Waited = tuple[Issued, int, int, int, Where]
 
 
 class Collectives:
@@ -214,15 +214,12 @@ class Collectives:
 
     def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
         """Charge the phase that waited. Its row can wait until rows are written."""
-        timeline, over = self.timeline, self._over
         if not issued[6]:
             blocked = -1
-        timeline.block(blocked, issued[0].class_)
-        track, stack = timeline.current, timeline.stack
-        over.append((issued, wait, blocked, flags, stack[-1] if stack else None, track,
-                     track.micro if track else -1))  # fmt: skip
+        over, where = self._over, self.timeline.block(blocked, issued[0].class_)
+        over.append((issued, wait, blocked, flags, where))
         if len(over) == MOST:
-            timeline.flush()
+            self.timeline.flush()
 
     def _settle(self, ended: list[Ended]) -> None:
         """Make rows of what was waited for, and of what hardly will be any more."""
@@ -239,17 +236,9 @@ class Collectives:
                     self._forget(self._under_way.pop(key, None))
             self._write_sums()
 
-    def _write(  # noqa: PLR0917
-        self,
-        issued: Issued,
-        wait: int,
-        blocked: int,
-        flags: int,
-        frame: Frame | None,
-        track: Track | None,
-        micro: int,
-    ) -> None:
+    def _write(self, issued: Issued, wait: int, blocked: int, flags: int, where: Where) -> None:
         operation, group, size, begin, step, sequence, *_ = issued
+        frame, track, micro = where
         self._count(operation)
         phase = frame.phase.id if frame else 0
         engine = track.number if track else 0
@@ -282,13 +271,8 @@ class Collectives:
     def _forget(self, issued: Issued | None) -> None:
         """Nobody waited for it: it was hidden altogether."""
         if issued:
-            self._write_here(issued, issued[3], 0 if issued[6] else -1, ASYNC)
-
-    def _write_here(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
-        """With the phase and the micro-batch we are in."""
-        track, stack = self.timeline.current, self.timeline.stack
-        micro = track.micro if track else -1
-        self._write(issued, wait, blocked, flags, stack[-1] if stack else None, track, micro)
+            blocked = 0 if issued[6] else -1
+            self._write(issued, issued[3], blocked, ASYNC, self.timeline.where())
 
     def finish(self) -> None:
         """Write what nobody waited for yet."""

@@ -281,7 +281,7 @@ class DeviceCollectives(Collectives):
 
     def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
         self._ended(issued[0].class_)
-        self._write_here(issued, wait, blocked, flags)
+        self._write(issued, wait, blocked, flags, self.timeline.where())
 
     def _ended(self, class_: int) -> None:
         above = self.timeline.innermost
@@ -290,7 +290,7 @@ class DeviceCollectives(Collectives):
     def _forget(self, issued: Issued | None) -> None:
         """Nobody waited for it in Python: what a stream waited is told by `streams`."""
         if issued:
-            self._write_here(issued, issued[3], 0, 0)
+            self._write(issued, issued[3], 0, 0, self.timeline.where())
 
     def _add(self, key: tuple[int, int, int], size: int, *when: int) -> None:
         name, group, engine = key

@@ -67,6 +67,9 @@ class Track:
         self.backward_done = False
 
 
+#: The innermost open phase, the engine and its micro-batch, -1 without one.
+Where = tuple[Frame | None, Track | None, int]
+
 #: A step that is over: its track's number, its own, its micro-batches, begin, end, what recording
 #: took meanwhile (ns), its classes, whether they are unknown. Rows are made of many at once.
 Ended = tuple[int, int, int, int, int, int, list[int], bool]
@@ -173,17 +176,20 @@ class Timeline:
                 return True
         return False
 
-    def block(self, length: int, class_: int) -> None:
+    def where(self) -> Where:
+        track, stack = self.current, self.stack
+        return stack[-1] if stack else None, track, track.micro if track else -1
+
+    def block(self, length: int, class_: int) -> Where:
         """Charge `length` ns of waiting to where we are; -1 makes the step's split unknown."""
-        track = self.current
-        if length < 0:
-            if track:
-                track.blind = True
-            return
-        if track:
+        frame, track, _ = where = self.where()
+        if track and length < 0:
+            track.blind = True
+        elif track:
             track.classes[class_] += length
-        if self.stack:
-            self.stack[-1].blocked += length
+        if frame and length > 0:
+            frame.blocked += length
+        return where
 
     def close_step(self, track: Track, finished: int) -> None:
         """The optimizer step `finished` is over; the next one begins at this moment."""
