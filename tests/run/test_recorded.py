@@ -123,9 +123,27 @@ def two_engines(folder: Path) -> None:
         writer.close()
 
 
+def a_gap_in_what_the_lowest_rank_tells(folder: Path) -> None:
+    """And a rank that makes no call, and one that merges calls now and then."""
+    for rank in (0, 1, 2):
+        writer = Writer.create(folder, header(rank))
+        forward, reduce_ = writer.name("forward", 0, "compute"), writer.name("all_reduce")
+        for step in range(1, 13):
+            at = step * 100 * MS
+            writer.span(forward, at, at + (9 + rank) * MS, step)
+            if rank != 1:
+                merged = 1 + (rank == 2 and step % 3 == 0)
+                writer.collective(reduce_, 0, at, at, 2 * MS, step, 0, 64, merged, step)
+            writer.metric(writer.name("loss"), step + rank, step, at_ns=at)
+            if rank or step not in (4, 5):
+                writer.metric(writer.name("lr"), 1e-4 * (1 + rank), step, at_ns=at)
+            writer.step(step, at, at + 20 * MS)
+        writer.close()
+
+
 CASES = (
     several_ranks, one_rank_ends_early, two_launches, unknown_exposure, a_step_under_way,
-    odd_values, problems, forgotten_spans, two_engines,
+    odd_values, problems, forgotten_spans, two_engines, a_gap_in_what_the_lowest_rank_tells,
 )  # fmt: skip
 
 
