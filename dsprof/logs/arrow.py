@@ -7,9 +7,12 @@ objects. Reading needs no pandas: importing it takes longer than reading most lo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+
+_MOST_BYTES: Final = np.iinfo(np.int32).max
 
 
 def numbers(values: np.ndarray, missing: np.ndarray | None = None) -> pa.Array:
@@ -38,10 +41,11 @@ def _joined(
 ) -> pa.Array:
     ends = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=ends[1:])
+    if ends[-1] > _MOST_BYTES:
+        raise pa.ArrowInvalid("too much text for one array")
     valid = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    buffers = [valid, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
-    large = pa.large_string() if kind == pa.string() else pa.large_binary()
-    return pa.Array.from_buffers(large, len(texts), buffers).cast(kind)
+    buffers = [valid, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(texts))]
+    return pa.Array.from_buffers(kind, len(texts), buffers)
 
 
 def numpy_of(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,9 @@ _MARKS: Final = np.frombuffer(b"--::", np.uint8)
 _BETWEEN: Final = np.frombuffer(b" T_", np.uint8)
 _POINT: Final = np.frombuffer(b",.", np.uint8)
 
-_LONG: Final = (len("1:22:01"), len("16:10:00"))
+#: Where the colons stand in `16:10`, `1:22:01` and `16:10:00`, and what their digits stand for.
+_CLOCK_MARKS: Final = {5: [2], 7: [1, 4], 8: [2, 5]}
+_WEIGHTS: Final = np.array([36000.0, 3600, 0, 600, 60, 0, 10, 1])
 _CLOCK = re.compile(r"(?:(\d+) days?, )?(?:(\d+):)?(\d{1,2}):(\d\d)")
 
 
@@ -100,14 +102,27 @@ def with_year(clock: bytes, year: int) -> bytes | None:
     return b"%04d-%s-%s %s" % (year, day[:2], day[2:], time[:15])
 
 
+def seconds_of_clocks(texts: Sequence[bytes | None]) -> np.ndarray:
+    """float64 array of `seconds_of_clock`; NaN where there is no text or it is no clock."""
+    told = [text or b"" for text in texts]
+    lengths = np.fromiter(map(len, told), np.int64, len(told))
+    seconds = np.full(len(told), np.nan)
+    for length, marks in _CLOCK_MARKS.items():
+        here = np.flatnonzero(lengths == length)
+        text = np.frombuffer(b"".join([told[i] for i in here.tolist()]), np.uint8)
+        digits = text.reshape(-1, length) - np.uint8(ord("0"))
+        fits = (digits[:, marks] == ord(":") - ord("0")).all(axis=1)
+        digits[:, marks] = 0
+        fits &= (digits < 10).all(axis=1)
+        seconds[here[fits]] = digits[fits] @ _WEIGHTS[-length:]
+    for i in np.flatnonzero(np.isnan(seconds) & (lengths > 0)).tolist():
+        read = seconds_of_clock(told[i].decode("utf-8", "replace").strip())
+        seconds[i] = np.nan if read is None else read
+    return seconds
+
+
 def seconds_of_clock(text: str) -> float | None:
     """Seconds of `16:10`, `1:22:01`, `2 days, 3:04:05`; None if it is no clock."""
-    if len(text) == 5 and text[2] == ":" and text[:2].isdecimal() and text[3:].isdecimal():
-        return float(int(text[:2]) * 60 + int(text[3:]))
-    if len(text) in _LONG and text[-6] == text[-3] == ":":  # with these, nearly all of them
-        hours, minutes, seconds = text[:-6], text[-5:-3], text[-2:]
-        if hours.isdecimal() and minutes.isdecimal() and seconds.isdecimal():
-            return float((int(hours) * 60 + int(minutes)) * 60 + int(seconds))
     match = _CLOCK.fullmatch(text.strip())
     if match is None:
         return None

@@ -73,6 +73,9 @@ def measure_of(
         scaled = float("nan") if value is None else value * scale
         return np.full(count, scaled), np.zeros(count, bool)
     column = texts.get(measure.group, [None] * count)
+    if factor == "clock":
+        values = clocks.seconds_of_clocks(column)
+        return values, ~np.isnan(values)
     if isinstance(factor, str):
         read = READERS[factor]
         said = {text: None if text is None else read(plain(text)) for text in set(column)}

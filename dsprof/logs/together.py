@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import compress
+from itertools import compress, repeat
+from operator import methodcaller
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +19,9 @@ from dsprof.logs.piece import Piece
 from dsprof.logs.records import Records
 from dsprof.logs.search import Search
 from dsprof.logs.senders import Sender
+
+_END: Final = methodcaller("end")
+_GROUPS: Final = methodcaller("groups")
 
 
 class Together:
@@ -59,11 +64,11 @@ class Together:
         """Which hits of a needle begin a match, and where those end and what they hold."""
         if regex == self._search.sure[needle]:
             return np.ones(len(at), bool), hits.stop[at].tolist(), [()] * len(at)
-        bounds = zip(hits.start[at].tolist(), hits.high[at].tolist(), strict=True)
-        matches = [regex.match(text, start, high) for start, high in bounds]
-        some = [match for match in matches if match is not None]
-        fits = np.fromiter((match is not None for match in matches), bool, len(at))
-        return fits, [match.end() for match in some], [match.groups() for match in some]
+        starts, highs = hits.start[at].tolist(), hits.high[at].tolist()
+        matches = [*map(regex.match, repeat(text), starts, highs)]
+        fits = np.fromiter(map(bool, matches), bool, len(at))
+        some = [*filter(None, matches)]
+        return fits, [*map(_END, some)], [*map(_GROUPS, some)]
 
     def _add(  # noqa: PLR0917  # parallel
         self,
@@ -84,24 +89,25 @@ class Together:
         whole: np.ndarray = at == last
         if pairs is None:
             whole |= hits.start[last] < np.maximum(hits.stop[at], ends)
-        kept = np.flatnonzero(whole)
+        told = whole
         bodies: list[bytes] = []
         if pairs is not None:
-            starts, highs = [ends[i] for i in kept.tolist()], hits.high[at[kept]].tolist()
-            bodies = bodies_of(pairs, piece.text, starts, highs)
-            told = tells_of(bodies, self._patterns[p])
-            bodies = [body.strip(self._search.blanks[p]) for body in compress(bodies, told)]
-            kept = kept[told]
-        if not len(kept):
+            starts, highs = compress(ends, whole.tolist()), hits.high[at[whole]].tolist()
+            bodies = bodies_of(pairs, piece.text, [*starts], highs)
+            told = whole.copy()
+            told[whole] = tells = tells_of(bodies, self._patterns[p])
+            kept = bodies if tells.all() else compress(bodies, tells.tolist())
+            bodies = [*map(bytes.strip, kept, repeat(self._search.blanks[p]))]
+        at = at[told]
+        if not len(at):
             return whole
-        begins = hits.start[at[kept]]
         alike = self._records.new[self._search.shapes[p]]
-        alike.offsets += (begins + piece.offset).tolist()
-        alike.lines += hits.number[at[kept]].tolist()
-        alike.senders += self._senders_of(p, piece, hits, at[kept])
-        alike.groups += [groups[i] for i in kept.tolist()]
+        alike.offsets += (hits.start[at] + piece.offset).tolist()
+        alike.lines += hits.number[at].tolist()
+        alike.senders += self._senders_of(p, piece, hits, at)
+        alike.groups += groups if told.all() else compress(groups, told.tolist())
         alike.bodies += bodies
-        piece.taken.update(hits.low[at[kept]].tolist())
+        piece.taken.update(hits.low[at].tolist())
         return whole
 
     def _senders_of(
@@ -110,8 +116,9 @@ class Together:
         """Who printed the records of one pattern, or the prefixes that tell."""
         text, read = piece.text, self._records.senders.read
         starts = hits.start[at].tolist()
-        bounds = zip(hits.low[at].tolist(), starts, strict=True)
-        prefixes = [text[low:start] for low, start in bounds]
+        prefixes = [
+            text[low:start] for low, start in zip(hits.low[at].tolist(), starts, strict=True)
+        ]
         senders: list[Sender | bytes] = [*prefixes]
         began: dict[bytes, Sender] = {}
         behind = np.flatnonzero(hits.behind_bar[at])

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsprof.logs.clocks import UNKNOWN, microseconds, seconds_of_clock, with_year
+from dsprof.logs.clocks import (
+    UNKNOWN,
+    microseconds,
+    seconds_of_clock,
+    seconds_of_clocks,
+    with_year,
+)
 
 STAMPS = {
     b"2023-03-15 13:21:52,800": datetime(2023, 3, 15, 13, 21, 52, 800000),
@@ -77,3 +83,15 @@ def test_a_clock_without_a_year_is_given_one() -> None:
 )  # fmt: skip
 def test_a_clock_is_read_in_seconds(text: str, seconds: float | None) -> None:
     assert seconds_of_clock(text) == seconds
+
+
+CLOCKS = st.from_regex(r"(\d{1,2}:)?\d\d:\d\d", fullmatch=True) | st.text(
+    "0129:٣ ,days", max_size=9
+)
+
+
+@given(st.lists(st.none() | CLOCKS))
+def test_clocks_read_together_say_what_each_says(texts: list[str | None]) -> None:
+    told = seconds_of_clocks([None if text is None else text.encode() for text in texts])
+    each = [None if text is None else seconds_of_clock(text) for text in texts]
+    assert [None if np.isnan(one) else one for one in told.tolist()] == each
