@@ -153,7 +153,6 @@ class Collectives:
             if before is not issued:  # that Work is dead: its number is used again
                 self._under_way[id(work)] = issued
                 self._forget(before)
-        timeline.own += now() - end
 
     def _count(self, operation: Operation) -> None:
         if operation.class_ == WAIT:
@@ -163,16 +162,14 @@ class Collectives:
 
     def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
         """What is waited for, and since when; named, lest the process never come out of it."""
-        start = now()
         issued = self._under_way.pop(id(args[0]), None)
+        begin = now()
         if issued:
             operation = issued[0]
             name = operation.ids.get(0) or self._id(operation, 0)
             cell = self._ring.cell
-            cell[1] = start
+            cell[1] = begin
             cell[0] = issued[5] << NAME_BITS | name
-        begin = now()
-        self.timeline.own += begin - start
         return issued, begin
 
     def after_wait(self, held: tuple[Issued | None, int]) -> None:
@@ -187,7 +184,6 @@ class Collectives:
             self._ring.cell[0] = 0
         elif not timeline.is_elsewhere():
             timeline.block(end - begin, COMMUNICATION)
-        timeline.own += now() - end
 
     def wait_begins(self) -> None:
         """Called where a wait begins that no Work stands for; a device lays its mark here."""

@@ -87,21 +87,17 @@ class DeviceTimeline(Timeline):
         self._steps: deque[Waiting] = deque()
 
     def enter(self, track: Track, phase: Phase, *_: Any) -> Frame:
-        start = now()
         if not track.begin:
             self._begin(track)
         interval = Interval(phase.class_, self.innermost, self.marks.mark())
-        self.own += now() - start
         frame = super().enter(track, phase)
         frame.device = interval
         return frame
 
     def leave(self, frame: Frame | None) -> None:
         if frame is not None:
-            start = now()
             self._leaving = frame.device
             self._leaving.end = self.marks.mark()
-            self.own += now() - start
         super().leave(frame)
 
     @property
@@ -137,7 +133,6 @@ class DeviceTimeline(Timeline):
         )  # fmt: skip
         self._begin(track)
         self.drain()
-        self.own += now() - end
         super().close_step(track, finished)
 
     def _write_steps(self, ended: list[Ended]) -> None:
@@ -250,9 +245,7 @@ class DeviceCollectives(Collectives):
         return marked
 
     def wait_begins(self) -> None:
-        start = now()
         self._mark = self._marks.mark()
-        self.timeline.own += now() - start
 
     def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
         held = super().before_wait(args)

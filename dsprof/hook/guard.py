@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from time import perf_counter_ns
+from time import perf_counter_ns as now
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -14,11 +14,13 @@ Result = TypeVar("Result")
 class Guard:
     """Off for good after the first failure, which is said once on standard error.
 
-    `on_failure` gets the error's text, for the recording; it may fail too.
+    `on_failure` gets the error's text, for the recording; it may fail too. `own` is the time,
+    ns, spent behind the edge since somebody set it to 0: what recording costs.
     """
 
     def __init__(self, what: str = "recording") -> None:
         self.off = False
+        self.own = 0
         self.who, self.what = "dsprof", what
         self.on_failure: Callable[[str], None] = _nothing
 
@@ -28,11 +30,14 @@ class Guard:
         def guarded(*args: Any) -> Result | None:
             if self.off:
                 return None
+            start = now()
             try:
                 return action(*args)
             except Exception as error:  # noqa: BLE001 - the hook's edge: training goes on
                 self.fail(error)
                 return None
+            finally:
+                self.own += now() - start
 
         return guarded
 
@@ -50,6 +55,7 @@ class Guard:
         """
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            start = now()
             if self.off:
                 return raw(*args, **kwargs)
             try:
@@ -57,9 +63,11 @@ class Guard:
             except Exception as error:  # noqa: BLE001 - the hook's edge: training goes on
                 self.fail(error)
                 return raw(*args, **kwargs)
+            self.own += now() - start
             try:
                 result = raw(*args, **kwargs)
             finally:
+                start = now()
                 try:
                     after(held)
                 except Exception as error:  # noqa: BLE001 - as above
@@ -69,6 +77,7 @@ class Guard:
                     then(result)
                 except Exception as error:  # noqa: BLE001 - as above
                     self.fail(error)
+            self.own += now() - start
             return result
 
         return call
@@ -77,11 +86,13 @@ class Guard:
         """`action()`, made harmless, and then `raw`."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            start = now()
             if not self.off:
                 try:
                     action()
                 except Exception as error:  # noqa: BLE001 - as above
                     self.fail(error)
+            self.own += now() - start
             return raw(*args, **kwargs)
 
         return call
@@ -92,13 +103,15 @@ class Guard:
         """`raw`, and then `after(what, owner, args, kwargs, what it gave, when it began)`."""
 
         def call(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            begin = perf_counter_ns()
+            begin = now()
             result = raw(owner, *args, **kwargs)
+            start = now()
             if not self.off:
                 try:
                     after(what, owner, args, kwargs, result, begin)
                 except Exception as error:  # noqa: BLE001 - as above
                     self.fail(error)
+            self.own += now() - start
             return result
 
         return call

@@ -19,7 +19,7 @@ class Metrics:
     """Collects over the micro-batches of a step, written when it closes."""
 
     def __init__(self, timeline: Timeline, track: Track, *, scaled: bool) -> None:
-        self.timeline, self.track = timeline, track
+        self.track = track
         self.scaled = scaled  # fp16: the loss is scaled, and steps can be skipped
         self.losses: list[float] = []
         self.given = False  # backward passes through us, so outputs need no look
@@ -46,10 +46,8 @@ class Metrics:
 
     def add(self, loss: Any) -> None:
         """One micro-batch's loss, where it lies in host memory."""
-        begin = now()
         if getattr(loss, "is_cpu", False) and loss.numel() == 1:
             self.losses.append(float(loss.item()))
-        self.timeline.own += now() - begin
 
     def write(self, step: int, optimizer: Any, grad_norm: Any = None, skipped: Any = None) -> None:
         """A step closed: write what is known of it, and forget its losses."""
@@ -64,7 +62,6 @@ class Metrics:
         if self.scaled:
             self._put(self._loss_scale, getattr(optimizer, "cur_scale", None), step, begin)
             self._put(self._skipped, skipped, step, begin)
-        self.timeline.own += now() - begin
 
     def _put(self, name: int, value: Any, step: int, at: int) -> None:
         read = value if type(value) is float else number(value)

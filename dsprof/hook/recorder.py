@@ -48,6 +48,7 @@ class Recorder:
         self.models: dict[Track | None, Any] = {}  # the `Parts` of those without an engine
         self._steps = 0
         self._cost = self._time = self._seen = 0
+        self.timeline.guard = guard
         self.timeline.flushing.append(self._account)
         guard.on_failure = self._failed
 

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from dsprof.errors import DsprofError
 from dsprof.events import Class
+from dsprof.hook.guard import Guard
 from dsprof.recording import RowKind, Writer
 
 CLASSES: Final = tuple(Class)
@@ -84,7 +85,7 @@ class Timeline:
         self.stack: list[Frame] = []
         self.tracks: list[Track] = []
         self.current: Track | None = None  # whose phase was open last
-        self.own = 0  # ns spent here since the step began
+        self.guard = Guard()  # whose account of time is the recording's
         self.flushing: list[Callable[[list[Ended]], None]] = []  # before rows are written
         self._ended: list[Ended] = []  # whose rows wait to be made
         self.thread = get_ident()  # the one that trains
@@ -115,7 +116,6 @@ class Timeline:
 
     def enter(self, track: Track, phase: Phase, *_: Any) -> Frame:
         """`_`: where it stands before a call, that call's arguments."""
-        start = now()
         stack = self.stack
         frame = Frame()  # filled here: a call of its own would cost as much again
         frame.phase, frame.track, frame.depth = phase, track, len(stack)
@@ -126,7 +126,6 @@ class Timeline:
         if not track.begin:
             track.begin = begin
             self.thread = get_ident()
-        self.own += begin - start
         return frame
 
     def enter_forward(self, track: Track, phase: Phase, *_: Any) -> Frame:
@@ -152,7 +151,6 @@ class Timeline:
         )
         if end >= self._due:
             self.flush()
-        self.own += now() - end
 
     def is_elsewhere(self) -> bool:
         """Whether this is another of Python's threads than the one that trains.
@@ -195,7 +193,7 @@ class Timeline:
         """The optimizer step `finished` is over; the next one begins at this moment."""
         end = now()
         self.stack.clear()  # an exception that training survived may have left phases open
-        own, self.own = self.own, 0
+        own, self.guard.own = self.guard.own, 0
         self._ended.append(
             (track.number, finished, track.micro + 1, track.begin, end, own, track.classes,
              track.blind)
@@ -206,7 +204,6 @@ class Timeline:
         self._due = self._flushed + PACE
         if end >= self._due:
             self.flush()
-        self.own += now() - end
 
     def flush(self) -> None:
         """Write what waits. Much of what a write costs is the same for one row and for many."""

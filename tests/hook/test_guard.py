@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from dsprof.hook.guard import Guard
@@ -113,3 +116,24 @@ def test_what_comes_behind_a_call_gets_all_of_it_and_its_failure_leaves_the_resu
     assert behind(9, 4) == (2, 1)
     assert len(seen) == 1
     assert capsys.readouterr().err.count("planted") == 1
+
+
+def test_what_runs_behind_the_edge_is_counted_and_what_trains_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = 0
+
+    def lasting(length: int) -> Callable[..., None]:
+        def passes(*_: Any) -> None:
+            nonlocal time
+            time += length
+
+        return passes
+
+    monkeypatch.setattr("dsprof.hook.guard.now", lambda: time)
+    guard, training = Guard(), lasting(1000)
+    guard.around(training, lasting(1), lasting(2), lasting(4))()
+    guard.behind(training, lasting(8), None)(None)
+    guard.ahead(training, lasting(16))()
+    guard(lasting(32))()
+    assert (guard.own, time) == (63, 3063)
