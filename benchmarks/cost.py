@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,12 @@ def ripgrep(log: Path, needles: Sequence[bytes]) -> Cost:
 
 def line_count(log: Path) -> Cost:
     return run(["wc", "-l", log])
+
+
+def at_once(*contenders: Callable[[], Any]) -> list[Any]:
+    """Each contender's result, all of them at work at the same time."""
+    with ThreadPoolExecutor(len(contenders)) as pool:
+        return [job.result() for job in [pool.submit(contender) for contender in contenders]]
 
 
 def interleaved(rounds: int, *contenders: Callable[[], Any]) -> list[list[Any]]:
