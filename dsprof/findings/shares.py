@@ -183,7 +183,7 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="compute-bound",
             severity=Severity.INFO,
-            title=f"{format_share(share)} of a step is computation on the GPU",
+            title=f"{format_share(share)} of a step is computation",
             summary=f"Forward and backward take {format_seconds(seconds)} per step "
             f"({facts.windows}); everything else together would win little. Faster from here on "
             "means better kernels, lower precision or less recomputation.",
