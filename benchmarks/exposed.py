@@ -2,9 +2,12 @@
 
 Two gloo ranks train a wide network on two rows at a time. DDP runs in turns of a few steps with
 its gradients exchanged and under `no_sync`, which exchanges none: what a step is shorter by is
-what communication costs. The hook records all of it. ZeRO-1 and ZeRO-3 have no such switch:
-there PyTorch's profiler says how long gloo worked, or was called, while no operator of the training
-thread ran.
+what communication costs. The hook records all of it. Exchanging costs more than waiting: gradients
+are copied into buckets and back, and gloo's threads take the cores that backward computes on while
+some of them are under way. So the comparison that is one of waiting has one bucket, no copies, and
+gradients divided by the ranks, as DDP does, in both kinds of steps. ZeRO-1 and ZeRO-3 have no such
+switch: there PyTorch's profiler says how long gloo worked, or was called, while no operator of the
+training thread ran.
 
 All of it is repeated, each time by two fresh processes. Needs an interpreter with torch and
 deepspeed: this one, or DSPROF_TORCH_PYTHON.
@@ -25,11 +28,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.overhead import ROOT, start, stepping
+from benchmarks.overhead import ROOT, start
 
 WIDTH, DEPTH, ROWS = 1024, 8, 2  # 34 MB of gradients
 BLOCK, WARM = 5, 1  # steps of a turn, of which the first ones are not counted
 PROFILED = 12
+
+JOBS = ("DDP, no copies", "DDP, one bucket", "DDP", "ZeRO-1", "ZeRO-3")
 
 Step = Callable[[], None]
 
@@ -44,20 +49,37 @@ def network() -> Any:
     return torch.nn.Sequential(*layers, torch.nn.Linear(WIDTH, 1))
 
 
-def replicated(bucket: int) -> tuple[Any, Any, Step]:
+def replicated(bucket: int, *, copies: bool) -> tuple[Any, Any, Step]:
     import torch
 
-    net = torch.nn.parallel.DistributedDataParallel(network(), bucket_cap_mb=bucket)
+    net = torch.nn.parallel.DistributedDataParallel(
+        network(), bucket_cap_mb=bucket, gradient_as_bucket_view=not copies
+    )
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-    return net, optimizer, stepping(net, optimizer, torch.randn(ROWS, WIDTH))
+    rows = torch.randn(ROWS, WIDTH)
+
+    def divide(parameter: Any) -> None:
+        if not net.require_backward_grad_sync:
+            parameter.grad.mul_(0.5)
+
+    if not copies:
+        for parameter in net.parameters():
+            parameter.register_post_accumulate_grad_hook(divide)
+
+    def step() -> None:
+        net(rows).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=copies)  # else the gradients stay where buckets are
+
+    return net, optimizer, step
 
 
-def in_turns(out: Path, turns: int, bucket: int) -> dict[str, float]:
+def in_turns(out: Path, turns: int, bucket: int, *, copies: bool = True) -> dict[str, float]:
     """Share of a step that communication has: by the hook, and by what `no_sync` saves."""
     import dsprof
 
     start("DDP")
-    net, optimizer, step = replicated(bucket)
+    net, optimizer, step = replicated(bucket, copies=copies)
     found: dict[bool, list[float]] = {True: [], False: []}
     counted = set()
     with dsprof.attach(net, optimizer=optimizer, out=out):
@@ -144,6 +166,7 @@ def work(job: str, out: Path, turns: int) -> None:
     import torch.distributed as dist
 
     ways = {
+        "DDP, no copies": lambda: in_turns(out, turns, 1000, copies=False),
         "DDP, one bucket": lambda: in_turns(out, turns, 1000),
         "DDP": lambda: in_turns(out, turns, 25),
         "ZeRO-1": lambda: profiled(out, 1),
@@ -185,13 +208,14 @@ def main() -> None:
     known = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.exposed")
     known.add_argument("--repeats", type=int, default=5)
     known.add_argument("--turns", type=int, default=12)
+    known.add_argument("--job", choices=JOBS, action="append")
     known.add_argument("--on-rank", nargs=2, help=argparse.SUPPRESS)
     args = known.parse_args()
     if args.on_rank:
         work(args.on_rank[0], Path(args.on_rank[1]), args.turns)
         return
     print(f"{'job':<17}{'rank':>4}{'ms a step':>11}{'dsprof':>9}{'other':>9}{'apart':>9}  verdict")
-    for job in ("DDP, one bucket", "DDP", "ZeRO-1", "ZeRO-3"):
+    for job in args.job or JOBS:
         apart = []
         for _ in range(args.repeats):
             ranks, said = launched(job, args.turns)
@@ -206,7 +230,9 @@ def main() -> None:
                     f"{job:<17}{rank:>4}{one['step'] * 1e3:11.1f}{one['dsprof'] * unit:9.1f}"
                     f"{one['other'] * unit:9.1f}{off:9.2f}  {said}", flush=True,
                 )  # fmt: skip
-        print(f"{job}: median {statistics.median(apart):.2f}, {min(apart):.2f} to {max(apart):.2f}")
+        unit = "points of share" if job.startswith("DDP") else "times"
+        said = f"{job}: median {statistics.median(apart):.2f} {unit}"
+        print(f"{said}, {min(apart):.2f} to {max(apart):.2f}", flush=True)
 
 
 if __name__ == "__main__":
