@@ -64,9 +64,11 @@ def tells(body: bytes, pattern: Pattern) -> bool:
 def tells_of(bodies: Sequence[bytes], pattern: Pattern) -> np.ndarray:
     """`tells` of many."""
     assert pattern.pairs is not None
-    assign, text = pattern.pairs.assign, b"\n".join(bodies)
-    if b"," in text and text.count(b",") != text.count(b", "):
-        return np.fromiter((tells(body, pattern) for body in bodies), bool, len(bodies))
+    assign = pattern.pairs.assign
+    if any(map(contains, bodies, repeat(b","))):
+        text = b"\n".join(bodies)
+        if text.count(b",") != text.count(b", "):
+            return np.fromiter((tells(body, pattern) for body in bodies), bool, len(bodies))
     if not _is_bare(pattern):
         return np.ones(len(bodies), bool)
     return np.fromiter(map(contains, bodies, repeat(assign)), bool, len(bodies))
