@@ -7,6 +7,8 @@ tripped, 4 cannot tell. Heavy imports stay inside the commands: `--help` is quic
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from enum import IntEnum
@@ -52,6 +54,7 @@ class Exit(IntEnum):
 def main() -> None:
     """Run the command; whatever the user can mend is one line on standard error."""
     prepare()
+    atexit.register(gc.freeze)  # what is there at the end is not searched for cycles once more
     try:
         get_command(app)()
     except DsprofError as error:

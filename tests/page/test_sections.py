@@ -55,10 +55,11 @@ def test_stages_of_a_pipeline_are_not_called_late() -> None:
 
 def test_numbers_of_a_column_have_one_unit() -> None:
     assert words.column([4.38, 0.352, 0.0085, None]) == ["4.38 s", "0.352 s", "0.0085 s", "–"]
-    assert words.column([0.0147, 1e-9]) == ["14.7 ms", "under 0.0001 ms"]
+    assert words.column([0.0147, 1e-13]) == ["14.7 ms", "under 0.0001 µs"]
     assert words.column([]) == []
     assert words.byte_column([3 << 30, 1 << 29]) == ["3.00 GiB", "0.500 GiB"]
-    assert words.rate_column([1.16e9, 3.69e3]) == ["1.16 GB/s", "under 0.0001 GB/s"]
+    assert words.rate_column([1.16e9, 3.69e3]) == ["1.16 GB/s", "3.69 KB/s"]
+    assert words.rate_column([1.16e9, 0.0, 7e5]) == ["1.16 GB/s", "0 GB/s", "0.0007 GB/s"]
 
 
 def test_every_kind_of_problem_has_plain_words() -> None:
