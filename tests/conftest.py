@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import dsprof
+from tests import commands
 from tests.loaded import sample
 
 ROOT = Path(__file__).parent.parent
@@ -34,12 +33,12 @@ def cli(tmp_path: Path) -> Dsprof:
     environment = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "FORCE_COLOR"}}
     environment |= {"COLUMNS": "80", "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path)}
 
-    def run(*args: object, **more: Any) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "dsprof", *map(str, args)]
-        settings = {"cwd": tmp_path, "env": environment, "timeout": 60, **more}
-        return subprocess.run(
-            command, capture_output=True, text=True, encoding="utf-8", check=False, **settings
-        )
+    def run(
+        *args: object,
+        cwd: Path = tmp_path,
+        input: str | None = None,  # noqa: A002 - as `subprocess.run` calls it
+    ) -> subprocess.CompletedProcess[str]:
+        return commands.run([*map(str, args)], cwd, environment, input)
 
     return run
 
