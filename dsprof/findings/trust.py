@@ -223,8 +223,8 @@ def untrustworthy_timers(facts: Facts) -> list[Finding] | str:
             rule="untrustworthy-timers",
             severity=Severity.INFO if rows["name"].isin(_ASIDE).all() else Severity.WARNING,
             title=f"Some numbers of this source are doubtful: {first}{more}",
-            summary=" ".join(f"{text}." for text in rows["text"])
-            + " Rules that need them abstain or say so.",
+            summary="".join(f"Also: {text}. " for text in rows["text"].iloc[1:])
+            + "Rules that need them abstain or say so.",
             evidence=tuple(
                 Evidence(str(row["source"]), whole(row["line"]), str(row["text"]))
                 for _, row in rows.head(4).iterrows()
