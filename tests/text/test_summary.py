@@ -10,10 +10,12 @@ from rich.cells import cell_len
 
 import dsprof
 from dsprof.page.ranks import rank_section
+from dsprof.recording import Writer
 from dsprof.run import load
 from dsprof.text.document import document
 from tests.findings.plants import WELL, phase, run_of, steps
 from tests.findings.test_ranks import ranks
+from tests.recording.recorded import header, write_steps
 from tests.text.said import (
     BAR,
     SEED,
@@ -229,3 +231,13 @@ def test_summary_page_and_findings_say_the_same_of_the_late_rank() -> None:
     assert "Rank 2 comes last in 100 % of 29 steps" in "".join(map(str, rank_section(run).said))
     assert run.judged[0].straggler is not None
     assert run.judged[0].straggler.delay == late.seconds_per_step
+
+
+def test_what_recording_cost_by_its_own_account_is_said(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    for step, seconds in enumerate([4e-3, 2e-4, 1e-4, 2e-4, 3e-4], 1):
+        writer.overhead(seconds, step)
+    write_steps(writer, 1, 5)
+    writer.close()
+    said = " ".join(shown(load(tmp_path)).split())
+    assert "Own cost 200 µs of a step (0.2 %) to record it, median by its own account" in said
