@@ -27,6 +27,9 @@ LOCAL: Final = (Class.COMPUTE, Class.DATA, Class.OFFLOAD)  # what a rank does by
 GATHERS: Final = "gathers"  #: that part of the logged communication
 P2P: Final = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 
+#: Timers may exceed their step by rounding and by what the logged time leaves out.
+TOLERATED: Final = 1.05
+
 
 def class_seconds(
     table: pd.DataFrame,
@@ -181,6 +184,42 @@ def _unmix(found: pd.DataFrame, moved: pd.DataFrame, held: Numbers) -> pd.DataFr
     )
     timed = found.notna().any(axis=1)
     return unmixed.where(timed, _complete(found, moved))
+
+
+def settle(classes: pd.DataFrame, seconds: Numbers) -> pd.DataFrame:
+    """Classes that add up to `seconds`: the rest is `other`; an excess is scaled down.
+
+    A checkpoint that does not fit, or is all that was timed, lies between steps.
+    """
+    inside = classes.drop(columns=Class.CHECKPOINT)
+    timed = inside.notna().any(axis=1)
+    written = classes[Class.CHECKPOINT].where(timed)
+    fits = inside.sum(axis=1) + written <= TOLERATED * seconds
+    written = written.where(fits | written.isna(), 0.0)
+    classes = classes.assign(**{Class.CHECKPOINT: written})
+    total = classes.sum(axis=1, min_count=1).to_numpy()
+    known = np.isfinite(total) & np.isfinite(seconds)
+    rest = np.where(known, seconds - total, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        scale = np.where(known & (rest < 0), seconds / total, 1.0)
+    classes = classes.mul(scale, axis=0)
+    other = classes[Class.OTHER].fillna(0.0) + np.maximum(rest, 0.0)
+    return classes.assign(**{Class.OTHER: other.where(known)})
+
+
+def reduce_untimed(classes: pd.DataFrame, replicas: int | None) -> pd.DataFrame:
+    """The pipeline engine times waiting, but not the reduction of gradients over replicas.
+
+    With one replica there is none. With several it is most of what no timer explains, which
+    is taken for it; with an unknown number it stays unknown.
+    """
+    untimed = classes[Class.WAIT].notna() & classes[Class.COMMUNICATION].isna()
+    if replicas is None or not untimed.any():
+        return classes
+    rest = classes[Class.OTHER].where(untimed) if replicas > 1 else untimed * 0.0
+    communication = classes[Class.COMMUNICATION].fillna(rest.where(untimed))
+    other = classes[Class.OTHER].mask(untimed & (replicas > 1), 0.0)
+    return classes.assign(**{Class.COMMUNICATION: communication, Class.OTHER: other})
 
 
 def excess_of(table: pd.DataFrame, phases: pd.DataFrame, at: Stretches) -> Numbers:

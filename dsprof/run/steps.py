@@ -12,7 +12,15 @@ from dsprof.events import Class, Kind
 from dsprof.run.bars import bar_seconds
 from dsprof.run.between import by_the_clock
 from dsprof.run.bound import bound_of
-from dsprof.run.classes import class_seconds, excess_of, mixed_seconds, timed_steps
+from dsprof.run.classes import (
+    TOLERATED,
+    class_seconds,
+    excess_of,
+    mixed_seconds,
+    reduce_untimed,
+    settle,
+    timed_steps,
+)
 from dsprof.run.partial import partial_steps
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import (
@@ -53,9 +61,6 @@ COUNTABLE: Final = 2.0**53  #: beyond, a float tells no whole numbers apart
 #: is usual by so many times.
 PAUSE: Final = 1800.0
 RARE: Final = 10.0
-
-#: Timers may exceed their step by rounding and by what the logged time leaves out.
-TOLERATED: Final = 1.05
 
 #: Steps whose whole duration a source must tell before timers are left aside.
 ENOUGH: Final = 3
@@ -282,42 +287,6 @@ def pauses(steps_: pd.DataFrame) -> pd.DataFrame:
 def _number(config: Mapping[str, Any], name: str) -> float:
     value = config.get(name)
     return float(value) if isinstance(value, int | float) and value > 0 else np.nan
-
-
-def settle(classes: pd.DataFrame, seconds: Numbers) -> pd.DataFrame:
-    """Classes that add up to `seconds`: the rest is `other`; an excess is scaled down.
-
-    A checkpoint that does not fit, or is all that was timed, lies between steps.
-    """
-    inside = classes.drop(columns=Class.CHECKPOINT)
-    timed = inside.notna().any(axis=1)
-    written = classes[Class.CHECKPOINT].where(timed)
-    fits = inside.sum(axis=1) + written <= TOLERATED * seconds
-    written = written.where(fits | written.isna(), 0.0)
-    classes = classes.assign(**{Class.CHECKPOINT: written})
-    total = classes.sum(axis=1, min_count=1).to_numpy()
-    known = np.isfinite(total) & np.isfinite(seconds)
-    rest = np.where(known, seconds - total, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        scale = np.where(known & (rest < 0), seconds / total, 1.0)
-    classes = classes.mul(scale, axis=0)
-    other = classes[Class.OTHER].fillna(0.0) + np.maximum(rest, 0.0)
-    return classes.assign(**{Class.OTHER: other.where(known)})
-
-
-def reduce_untimed(classes: pd.DataFrame, replicas: int | None) -> pd.DataFrame:
-    """The pipeline engine times waiting, but not the reduction of gradients over replicas.
-
-    With one replica there is none. With several it is most of what no timer explains, which
-    is taken for it; with an unknown number it stays unknown.
-    """
-    untimed = classes[Class.WAIT].notna() & classes[Class.COMMUNICATION].isna()
-    if replicas is None or not untimed.any():
-        return classes
-    rest = classes[Class.OTHER].where(untimed) if replicas > 1 else untimed * 0.0
-    communication = classes[Class.COMMUNICATION].fillna(rest.where(untimed))
-    other = classes[Class.OTHER].mask(untimed & (replicas > 1), 0.0)
-    return classes.assign(**{Class.COMMUNICATION: communication, Class.OTHER: other})
 
 
 def shares_of(steps_: pd.DataFrame) -> pd.DataFrame:
