@@ -161,7 +161,7 @@ def read(
     if faults and not any(reader.bytes for reader in readers):
         raise faults[0]
     scalar_files = [s.name for s in sources if is_scalar_file(s.name)]
-    return _log(readers, grammar, scalar_files, last=True)
+    return _log(readers, grammar, scalar_files, threads=processes, last=True)
 
 
 def _read_all(
@@ -226,6 +226,7 @@ def _log(
     grammar: Grammar,
     scalar_files: Sequence[str] = (),
     *,
+    threads: int = 1,
     last: bool = False,
 ) -> Log:
     for reader in readers:
@@ -235,7 +236,7 @@ def _log(
         Sheet(r.source.name, r.source.rank, r.source.host, r.scanner.records, last=last)
         for r in readers
     ]
-    events, counted = events_table(sheets, grammar)
+    events, counted = events_table(sheets, grammar, threads)
     coverage = _coverage(readers, grammar)
     if scalar_files:
         scalars = read_scalars(scalar_files, grammar, sum(s.records.count for s in sheets))

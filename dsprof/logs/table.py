@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -18,6 +20,9 @@ from dsprof.logs.place import Placed, Source, place
 from dsprof.logs.records import Records
 from dsprof.logs.rows import MEASURES, Key, Rows
 from dsprof.logs.torn import CUT_SHORT, may_lack_timers
+
+#: Makes the batches of a column.
+Column = Callable[[], "list[pa.Array]"]
 
 _COUNTABLE: Final = 2.0**53  # beyond, a float tells no whole numbers apart
 
@@ -131,7 +136,9 @@ class Sheet:
         return counts
 
 
-def events_table(sheets: Sequence[Sheet], grammar: Grammar) -> tuple[pa.Table, bool]:
+def events_table(
+    sheets: Sequence[Sheet], grammar: Grammar, threads: int = 1
+) -> tuple[pa.Table, bool]:
     """The events of all sources, in order; and whether steps had to be counted."""
     words = _Words(grammar)
     columns: dict[str, list[pa.Array]] = {name: [] for name in SCHEMA.names}
@@ -141,7 +148,9 @@ def events_table(sheets: Sequence[Sheet], grammar: Grammar) -> tuple[pa.Table, b
     for sheet in sheets:
         placed = sheet.place(grammar)
         counted |= placed.counted
-        for name, parts in _columns_of(sheet, placed, words, base, several=several).items():
+        for name, parts in _columns_of(
+            sheet, placed, words, base, threads, several=several
+        ).items():
             columns[name] += parts
         base += sheet.records.count
     return _table(columns, words), counted
@@ -180,28 +189,49 @@ def _several_hosts(sheets: Sequence[Sheet]) -> bool:
 
 
 def _columns_of(
-    sheet: Sheet, placed: Placed, words: _Words, base: int, *, several: bool
+    sheet: Sheet, placed: Placed, words: _Words, base: int, threads: int, *, several: bool
 ) -> dict[str, list[pa.Array]]:
     """The rows of a sheet: each column of SCHEMA in batches, words as codes.
 
     Column by column, and what a column was made of is let go before the next one is made: both
-    never lie side by side as a whole.
+    never lie side by side as a whole. `threads` columns are made at once.
     """
     texts = words.of["text"].taken_from(sheet.records.reader.texts)
     keys = words.of_keys(sheet.records.reader.keys.values)
     batches = sheet.rows()
     unknown = pa.nulls(max((len(rows.key) for rows in batches), default=0), pa.float64())
-    made = {name: [_measure(rows, name, unknown) for rows in batches] for name in MEASURES}
-    made["text"] = [_known("text", texts.take(_texts(rows, sheet))) for rows in batches]
+    own: dict[str, Column] = {name: partial(_measure, name, batches, unknown) for name in MEASURES}
+    own["text"] = lambda: [_known("text", texts.take(_texts(rows, sheet))) for rows in batches]
+    made = _made(own, threads)
     key, record = [rows.key for rows in batches], [rows.record for rows in batches]
     batches.clear()
-    made |= {name: _taken(name, codes, key) for name, codes in keys.items()}
-    key.clear()
-    columns = _of_records(sheet, placed, words, several=several)
-    while columns:
-        name, values = columns.popitem()
-        made[name] = _taken(name, values, record)
+    same: dict[str, Column] = {
+        name: partial(_taken, name, codes, key) for name, codes in keys.items()
+    }
+    of_records = _of_records(sheet, placed, words, several=several)
+    while of_records:
+        name, values = of_records.popitem()
+        same[name] = partial(_taken, name, values, record)
+    made |= _made(same, threads)
     made["record"] = [numbers(which + base if base else which) for which in record]
+    return made
+
+
+def _made(columns: dict[str, Column], threads: int) -> dict[str, list[pa.Array]]:
+    """Each column, made; what it is made of is let go at once."""
+    made: dict[str, list[pa.Array]] = {}
+
+    def make() -> None:
+        while True:
+            try:
+                name, column = columns.popitem()
+            except KeyError:  # another thread had the last one
+                return
+            made[name] = column()
+
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(make) for _ in range(threads)]:
+            done.result()
     return made
 
 
@@ -256,11 +286,13 @@ def _texts(rows: Rows, sheet: Sheet) -> np.ndarray:
     return np.where((text < 0) & sheet.torn[rows.record], sheet.cut_short, text)
 
 
-def _measure(rows: Rows, name: str, unknown: pa.Array) -> pa.Array:
-    values = rows.measures.get(name)
-    if values is None:
-        return unknown[: len(rows.record)]
-    return numbers(values, np.isnan(values))
+def _measure(name: str, batches: Sequence[Rows], unknown: pa.Array) -> list[pa.Array]:
+    """A number a row; `unknown`: as many nulls as the longest batch has rows."""
+    every = [rows.measures.get(name) for rows in batches]
+    return [
+        unknown[: len(rows.record)] if values is None else numbers(values, np.isnan(values))
+        for rows, values in zip(batches, every, strict=True)
+    ]
 
 
 def _table(columns: dict[str, list[pa.Array]], words: _Words) -> pa.Table:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from dsprof import grammar, logs
 from dsprof.logs import records, table
@@ -68,3 +69,24 @@ def test_where_no_word_is_told_stands_a_place_within_the_dictionary(tmp_path: Pa
     for column in (c for c in events.columns if pa.types.is_dictionary(c.type)):
         for chunk in column.chunks:
             assert np.frombuffer(chunk.indices.buffers()[1], np.int32)[: len(chunk)].min() == 0
+
+
+def test_columns_that_are_made_at_once_are_those_made_one_by_one() -> None:
+    reader = logs.Reader(grammar.builtin(), Source("a.log"))
+    reader.feed(_log(records._BATCH // 2))
+    reader.finish()
+    reader.scanner.records.settle()
+
+    def made(threads: int) -> pa.Table:
+        sheet = table.Sheet("a.log", 1, "w1", reader.scanner.records)
+        return table.events_table([sheet], grammar.builtin(), threads)[0]
+
+    assert made(3).equals(made(1))
+
+
+def test_what_fails_in_a_thread_is_raised() -> None:
+    def fails() -> list[pa.Array]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        table._made({"step": fails, "line": list}, 2)
