@@ -106,7 +106,12 @@ def offload_less(facts: Facts) -> tuple[Advice, ...]:
     """
     key = "zero_optimization.offload_optimizer"
     device = facts.run.config.get("offload_optimizer") or facts.setting(f"{key}.device")
-    known = facts.has_config or facts.run.is_recording or facts.layout.zero_stage == 0
+    known = (
+        facts.has_config
+        or facts.run.is_recording
+        or facts.layout.zero_stage == 0
+        or facts.run.config.get("cpu_offload") == "False"  # as the optimizer says at its start
+    )
     if (known and device is None) or device in ("none", "nvme"):
         return ()
     return (Advice(f"{key}.device", str(device or ""), "none or nvme", "frees host memory"),)

@@ -341,6 +341,13 @@ def test_less_offloading_is_advised_only_where_there_may_be_some(stage: int, adv
     assert any("offload_optimizer" in advice.setting for advice in found.advice) is advised
 
 
+def test_an_optimizer_that_is_not_offloaded_is_not_advised_to_be_offloaded_less() -> None:
+    killed = problem("signal", "Signal 9 (SIGKILL)", value=9, rank=1)
+    told = {"kind": "config", "name": "cpu_offload", "raw": "CPU Offload", "text": "False"}
+    advised = one(run_of([killed, told], zero_stage=1), "rank-died").advice
+    assert not any("offload" in advice.setting for advice in advised)
+
+
 def test_a_recording_without_deepspeed_is_not_advised_to_offload_less() -> None:
     killed = problem("signal", "killed by SIGKILL", value=9, rank=1, source="rank00001.0.dsprof")
     assert not any("zero" in advice.setting for advice in one(run_of([killed]), "rank-died").advice)
