@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,26 +14,26 @@ from dsprof.logs.torn import whole_groups
 
 _LONGEST_JSON: Final = 1 << 18
 _LONGEST_LINE: Final = 1 << 14
-_LONGEST_WRAPPER: Final = 400
 _MOST_OPEN: Final = 32
 
 Found = tuple[int, tuple[bytes | None, ...]]
+#: Who printed the line that begins there, wrapped so, and its own text.
+_Texts = dict[tuple[int, wrappers.Wrapping], tuple[int, bytes]]
 
 
 @dataclass(slots=True)
 class OpenBlock:
     """A block that is being read.
 
-    `wrapped` says that the opening line had something in front of its text (`margin`: what
-    people put there; launchers and loggers come behind it), so its lines do too; `sender` is
-    whose lines they are: several ranks print at once.
+    `wrapping` is what the opening line had in front of its text, if anything: its lines have
+    it too, or the outer part of it. `sender` is whose lines they are: several ranks print at
+    once.
     """
 
     pattern: int
     block: Block
     opened_at: int  # where in the piece its opening line ends; -1 once that lies behind
-    wrapped: bool
-    margin: re.Pattern[bytes] | None
+    wrapping: wrappers.Wrapping | None
     sender: Sender
     opening: bytes
     until: int = -1  # where in the piece another opening ended it
@@ -145,7 +144,7 @@ class Blocks:
             taken: where the lines begin that hold a record; those of blocks are added.
             unended: it is a last line without its end.
         """
-        texts: dict[int, tuple[int, bytes]] = {}  # several blocks read the same line
+        texts: _Texts = {}  # several blocks read the same line
         counted, first = 0, before + 1
         for block in self._open:
             low = block.opened_at + 1
@@ -179,19 +178,17 @@ class Blocks:
         block: OpenBlock,
         line: bytes,
         low: int,
-        texts: dict[int, tuple[int, bytes]],
+        texts: _Texts,
         *,
         is_open: bool,
     ) -> Found | None:
         text = line.rstrip(b"\r")
-        if block.wrapped:
+        if block.wrapping is not None:
             senders = self._records.senders
-            if low not in texts:
-                margin = block.margin.match(text) if block.margin else None
-                text = text[margin.end() :] if margin else text
-                plan = wrappers.study(text[:_LONGEST_WRAPPER], whole=False, outer=True)
-                texts[low] = senders.identify(text, plan), text[plan.end :]
-            who, text = texts[low]
+            if (low, block.wrapping) not in texts:
+                text, plan = block.wrapping.read(text)
+                texts[low, block.wrapping] = senders.identify(text, plan), text[plan.end :]
+            who, text = texts[low, block.wrapping]
             if not senders.may_be(who, block.sender[0]):
                 block.miss()
                 return None

@@ -152,8 +152,8 @@ class Singly:
         block = self._patterns[p].block
         if block is not None:
             opening = piece.text[end:high][:_LONGEST_WRAPPED]
-            margin = wrappers.margin_of(piece.text[low:begin])
-            self._blocks.open(OpenBlock(p, block, high, begin > low, margin, sender, opening), low)
+            wrapping = wrappers.Wrapping.of(piece.text[low:begin]) if begin > low else None
+            self._blocks.open(OpenBlock(p, block, high, wrapping, sender, opening), low)
         return sender
 
     def _next_record(self, found: Found, first: int, text: bytes, begin: int, high: int) -> int:

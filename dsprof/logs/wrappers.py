@@ -31,6 +31,8 @@ _HOST = rb"(?P<host>[A-Za-z0-9][\w.-]{0,252})"
 # Neither is a Python class: "torch.OutOfMemoryError:".
 _NAMED = rb"(?=[A-Za-z_]{0,64}[\d.-]|localhost:|master:)(?![\w.]{1,200}\.[A-Z]\w{0,80}:)"
 
+_GREP: Final = rb"\d{1,9}:(?:(?=[A-Za-z\[{(])|\Z)"  # grep -n
+
 #: Layers in the order they are tried. Groups: at, clock (glog, no year), host, rank, local,
 #: task, stream, where (file:line). `strong` layers are also looked for after unknown text.
 _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
@@ -90,7 +92,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (False, _HOST + rb" {1,20}\| "),
     (False, rb"(?P<stream>stdout|stderr): ?"),
     (False, rb" {0,6}(?P<task>\d{1,6}): "),
-    (False, rb"\d{1,9}:(?:(?=[A-Za-z\[{(])|\Z)"),  # grep -n
+    (False, _GREP),
     (False, _HOST + rb":\d+:\d+ \[\d+\] "),  # NCCL: host:pid:thread [device]
     (False, _NAMED + _HOST + rb": ?"),
     # quoted mail, editor line numbers, numbered dumps, cat -n and nl, indentation
@@ -121,7 +123,7 @@ def _either(layers: Iterable[bytes]) -> re.Pattern[bytes]:
 
 _COMPILED: Final = tuple(re.compile(layer) for _, layer in _LAYERS)
 _ANY: Final = _either(layer for _, layer in _LAYERS)
-_NAMING: Final = _either(layer for _, layer in _LAYERS[:-_BLANK])
+_NAMING: Final = frozenset(_COMPILED[:-_BLANK])
 _HEADER: Final = _either(layer for strong, layer in _LAYERS if strong)
 #: A mark of a header, and how far behind the header's first byte it may stand. Digits are
 #: what numbers are full of; beginning with the mark makes the search four times faster.
@@ -165,54 +167,97 @@ class Plan:
 _Known = tuple[int, int, Plan]
 
 
-def study(prefix: bytes, *, whole: bool = True, outer: bool = False) -> Plan:
+def study(prefix: bytes, *, whole: bool = True) -> Plan:
     """Reads a prefix layer by layer.
 
     Args:
         prefix: the bytes before a record, or a whole line.
         whole: keep looking for headers after text that no layer knows; False stops
             there, so that `Plan.end` is where the line's own text begins.
-        outer: leave indentation, quotes and line numbers alone: they are the text's own.
     """
     found: dict[str, Span] = {}
-    position, end = 0, len(prefix)
-    layers = _NAMING if outer else _ANY
-    while position < end:
-        match = layers.match(prefix, position)
-        if match is None or match.end() == position:
-            if not whole:
-                break
-            position = header_start(prefix, position, end)
-            if position == end:
-                break
-            match = layers.match(prefix, position)
-            assert match is not None
-        _take(prefix, position, found)
+    position = 0
+    for match in _layers_in(prefix, whole=whole):
+        _take(match, found)
         position = match.end()
+    return _plan(found, position)
+
+
+def _layers_in(prefix: bytes, *, whole: bool) -> Iterator[re.Match[bytes]]:
+    """The layers of a prefix, from the left."""
+    position, end = 0, len(prefix)
+    while position < end:
+        match = _ANY.match(prefix, position)
+        if match is None or match.end() == position:
+            position = header_start(prefix, position, end) if whole else end
+            continue
+        told = (layer.match(prefix, position) for layer in _COMPILED)
+        layer = next(match for match in told if match and match.end() > position)
+        yield layer
+        position = layer.end()
+
+
+def _take(match: re.Match[bytes], found: dict[str, Span]) -> None:
+    for name in match.re.groupindex:
+        span = match.span(name)
+        if span[0] < 0 or name == "stream":
+            continue
+        # The outermost clock, host and task count; the innermost rank and header.
+        if name in ("rank", "where", "local") or name not in found:
+            found[name] = span
+
+
+def _plan(found: dict[str, Span], end: int) -> Plan:
     american = found.pop("american", None)
     if american and "at" not in found:
         found["at"] = american
-    return Plan(
-        american=american is not None and found.get("at") == american, end=position, **found
-    )
+    return Plan(american=american is not None and found.get("at") == american, end=end, **found)
 
 
-def _take(prefix: bytes, position: int, found: dict[str, Span]) -> None:
-    for layer in _COMPILED:
-        match = layer.match(prefix, position)
-        if match is None or match.end() == position:
-            continue
-        for name in match.re.groupindex:
-            span = match.span(name)
-            if span[0] < 0 or name == "stream":
-                continue
-            # The outermost clock, host and task count; the innermost rank and header.
-            if name in ("rank", "where", "local") or name not in found:
-                found[name] = span
-        return
+@dataclass(frozen=True)
+class Wrapping:
+    """What a block's opening line has in front of its text, so that its other lines may too.
+
+    Attributes:
+        margin: what people put left of every line, to take off; None if there is nothing.
+        layers: those that name who printed it, from the left.
+    """
+
+    margin: re.Pattern[bytes] | None
+    layers: tuple[re.Pattern[bytes], ...]
+
+    @classmethod
+    def of(cls, prefix: bytes) -> Wrapping:
+        margin = _margin_of(prefix)
+        text = _without(margin, prefix[:_LONGEST])
+        layers = (match.re for match in _layers_in(text, whole=True))
+        # A number stands there before blanks too, which alone would make it a task.
+        naming = [layer for layer in layers if layer in _NAMING]
+        known = (_NUMBERS[b":"] if layer.pattern == _GREP else layer for layer in naming)
+        return cls(margin, tuple(known))
+
+    def read(self, line: bytes) -> tuple[bytes, Plan]:
+        """The line without margin, and the plan of what else it has of this wrapping.
+
+        What only looks like a layer, as `broadcast | ` like a host, is the line's own text.
+        """
+        text = _without(self.margin, line)
+        found: dict[str, Span] = {}
+        position = 0
+        for layer in self.layers:
+            match = layer.match(text, position)
+            if match is not None:
+                _take(match, found)
+                position = match.end()
+        return text, _plan(found, position)
 
 
-def margin_of(prefix: bytes) -> re.Pattern[bytes] | None:
+def _without(margin: re.Pattern[bytes] | None, text: bytes) -> bytes:
+    match = margin.match(text) if margin is not None else None
+    return text[match.end() :] if match is not None else text
+
+
+def _margin_of(prefix: bytes) -> re.Pattern[bytes] | None:
     """What people put left of every line: quotes, indentation, line numbers.
 
     Args:

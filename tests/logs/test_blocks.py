@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import dsprof
+from tests.logs.reading import rows
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 1, in step\n    go()\n'
 
@@ -17,3 +18,32 @@ def test_an_exception_is_told_however_long_its_message(tmp_path: Path, length: i
     log.write_text(f"{TRACEBACK}ValueError: {'m' * length}\nnext\n", encoding="utf-8")
     (told,) = dsprof.load(str(log)).problems["text"]
     assert told.startswith("ValueError: m")
+
+
+TABLE = (
+    b"Comm. Op            Message Size        Count               Total Latency(ms)   "
+    b"Avg Latency(ms)     tput_avg (Gbps)     busbw_avg (Gbps)    \n"
+    b"broadcast | [Caller Func: _broadcast_model]\n"
+    b"                    20.0 B              1                   10.91               "
+    b"10.91               0.00                0.00                \n"
+)
+WRAPPERS = (
+    b"worker-1: ",
+    b"0: ",
+    b"2024-01-02T03:04:05.123456789Z stdout F ",
+    b"[pod/train-0/pytorch] ",
+    b"[default0]:",
+    b"[1,0]<stdout>:",
+    b"trainer-1  | ",
+    b"> ",
+    b"12:",
+    b"    12\t",
+)
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_what_looks_like_a_host_in_a_wrapped_table_is_its_own_text(wrapper: bytes) -> None:
+    wrapped = b"".join(wrapper + line for line in TABLE.splitlines(keepends=True))
+    (row,) = rows(wrapped, kind="comm")
+    assert (row["name"], row["text"], row["value"]) == ("broadcast", "_broadcast_model", None)
+    assert (row["seconds"], row["bytes"], row["count"]) == (pytest.approx(0.01091), 20, 1)
