@@ -193,34 +193,35 @@ def _number_ends(ends: np.ndarray, real: np.ndarray, kinds: Kinds, placed: Place
     index = np.searchsorted(ends, anchors)
     if not len(lead):
         index -= 1  # other dialects print their own line behind the closing one
-    usable = (index >= 0) & (index < len(ends))
-    index, anchors = index[usable], anchors[usable]
+    index, anchors = index[index >= 0], anchors[index >= 0]
     if not len(anchors):
         placed.step[ends] = placed.step[real[-1]] + np.arange(1, len(ends) + 1)
         return
-    index, anchors = _nearest_each(index, anchors, leads=bool(len(lead)))
-    nearest = np.maximum(np.searchsorted(index, np.arange(len(ends)), side="right") - 1, 0)
-    steps = placed.step[anchors[nearest]] + np.arange(len(ends)) - index[nearest]
-    beside = np.arange(len(ends)) == index[nearest]
-    following = np.append(placed.step[anchors[1:]], np.iinfo(np.int64).max)[nearest]
-    sure = beside | (np.arange(len(ends)) < index[nearest]) | (steps < following)
+    index, first, nearest = _nearest_each(index, anchors, leads=bool(len(lead)))
+    place = np.arange(len(ends))
+    passed = np.searchsorted(index, place, side="right")
+    origin = np.maximum(passed - 1, 0)
+    anchor = np.where(passed > 0, nearest[origin], first[0])
+    steps = placed.step[anchor] + place - index[origin]
+    beside = place == index[origin]
+    following = np.append(placed.step[first], np.iinfo(np.int64).max)[passed]
+    sure = beside | (steps < following)
     if len(np.unique(placed.engine[anchors])) > 1:  # whose turn it is, only a mark beside it tells
         sure = beside
     steps = np.where(sure, steps, NONE)  # there may be more lines than steps up to the next mark
     placed.step[ends] = np.where(steps < 1, NONE, steps)
-    placed.engine[ends] = placed.engine[anchors[nearest]]
+    placed.engine[ends] = placed.engine[anchor]
 
 
 def _nearest_each(
     index: np.ndarray, anchors: np.ndarray, *, leads: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """The closing lines that marks stand beside, each once, and the mark nearest to each: of
-    several before it the last, where the closing lines of the others were lost."""
-    if not leads:
-        index, first = np.unique(index, return_index=True)
-        return index, anchors[first]
-    index, last = np.unique(index[::-1], return_index=True)
-    return index, anchors[::-1][last]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The closing lines that marks stand beside, each once (behind the last: one yet to come),
+    with the first of its marks and the nearest: of several before it the last, where the
+    closing lines of the others were lost."""
+    index, first = np.unique(index, return_index=True)
+    last = np.append(first[1:], len(anchors)) - 1
+    return index, anchors[first], anchors[last if leads else first]
 
 
 def _take_next(records: np.ndarray, closing: np.ndarray, placed: Placed, *, open_end: bool) -> None:

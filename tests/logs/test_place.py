@@ -166,6 +166,35 @@ def test_closing_lines_beyond_the_steps_up_to_the_next_mark_are_of_no_step() -> 
     assert steps(text, "forward") == [1, None, 2]
 
 
+def test_timer_lines_in_front_of_the_only_mark_are_of_the_steps_before_it() -> None:
+    """A log that ends behind its first numbered mark, whose own timers are not printed yet."""
+    text = b"".join(GLOBAL % n for n in range(1, 10)) + mark(10)
+    assert steps(text, "forward") == [*range(1, 10)]
+    text = mark(0) + MICRO % 1 + GLOBAL % 1 + MICRO % 2 + mark(2) + MICRO % 3
+    assert [row["step"] for row in rows(text, raw="fwd")] == [1]
+    assert [row["step"] for row in rows(text, raw="fwd_microstep")] == [1, 2, 2]
+
+
+def test_no_line_changes_its_step_as_the_log_grows_behind_its_first_mark() -> None:
+    lines = [mark(0)]
+    for n in range(1, 8):
+        lines += [MICRO % n, *([mark(n)] if n % 3 == 0 else []), MICRO % n, GLOBAL % n]
+    whole = [row["step"] for row in rows(b"".join(lines), kind="phase")]
+    for end in range(lines.index(mark(3)) + 1, len(lines)):
+        told = [row["step"] for row in rows(b"".join(lines[:end]), kind="phase")]
+        assert told == whole[: len(told)]
+
+
+@pytest.mark.parametrize("behind", [b"", GLOBAL % 9])
+def test_no_timer_line_is_of_a_step_that_is_printed_behind_it(behind: bytes) -> None:
+    """The timers of marks 2 and 3 were lost: a second line behind step 1 is not of step 2, and
+    one in front of step 10 not of step 19."""
+    assert steps(mark(1) + GLOBAL % 1 + GLOBAL % 9 + mark(2) + behind, "forward")[:2] == [1, None]
+    text = mark(1) + GLOBAL % 1 + GLOBAL % 9 + mark(2) + mark(3) + behind
+    assert steps(text, "forward")[:2] == [1, None]
+    assert steps(GLOBAL % 1 + mark(10) + mark(20) + behind, "forward")[:1] == [9]
+
+
 def test_a_step_number_that_cannot_be_read_is_not_that_of_its_neighbour() -> None:
     odd = mark(7).replace(b"step=7", b"step=" + b"9" * 30)
     told = [(1, 0.001), (2, 0.002), (None, 0.007), (3, 0.003)]
