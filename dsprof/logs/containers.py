@@ -1,9 +1,13 @@
-"""Container logs back to the lines the process wrote.
+"""Container logs, and listings with line numbers, back to the lines the process wrote.
 
 docker's json-file driver writes one JSON object a line and splits what the process
 wrote at 16 KiB; containerd marks such parts with `P`. Both are turned into
 `TIME STREAM F text` lines, which the wrappers read. The parts of a split line become
 one line, followed by as many empty ones, so that line numbers stay those of the file.
+
+`grep -n ''` and editors write `N:` before line N. That looks like the label that srun puts
+before the lines of task N, but tasks are few and repeat: lines that count themselves from
+the first one on are numbered.
 """
 
 from __future__ import annotations
@@ -15,17 +19,22 @@ from typing import Final
 _PARTIAL: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\S{8,40}) (stdout|stderr) ([FP]) ")
 #: With a launcher's label before it, where it collects such files of several hosts.
 _DOCKER: Final = re.compile(rb'([\w.-]{1,64}: )?(?=\{"log":)')
+_NUMBER: Final = re.compile(rb" {0,9}(\d{1,9}):")
+_COUNTED: Final = 16  # lines that count themselves are no coincidence, in a longer source
+_FEWEST: Final = 3  # in one that has no more
+_HEAD: Final = 1 << 16
 _LONGEST: Final = 1 << 20
 
 
 class Containers:
     """Turns portions of a container log into portions of plain lines; leaves others alone.
 
-    What the source is, is decided by its first line.
+    What the source is, is decided by its first line; by more if that has a number.
     """
 
     def __init__(self) -> None:
         self._kind = ""
+        self._number: re.Pattern[bytes] = _NUMBER  # of a line, to take off
         self._rest = b""
         self._parts: dict[bytes, list[bytes]] = {}
         self._owed = 0  # line ends owed for parts that were held back
@@ -38,7 +47,10 @@ class Containers:
             if b"\n" not in data and len(data) < 4096:
                 self._rest = data
                 return b""
-            self._kind = _kind(data)
+            self._decide(data)
+            if not self._kind:
+                self._rest = data
+                return b""
             if self._kind == "plain":
                 self._rest = b""
                 return data
@@ -46,7 +58,7 @@ class Containers:
         self._rest = data[cut:]
         if len(self._rest) > _LONGEST:
             cut, self._rest = len(data), b""
-        return b"".join(map(self._line, data[:cut].splitlines(keepends=True)))
+        return b"".join(map(self._line, _lines(data[:cut])))
 
     def finish(self) -> bytes:
         """The rest, as lines."""
@@ -55,13 +67,24 @@ class Containers:
     def unfinished(self) -> list[bytes]:
         """Lines that had no end yet: the last one, and those of which parts never came."""
         rest, self._rest = self._rest, b""
-        self._kind = self._kind or _kind(rest)
+        if not self._kind:
+            self._decide(rest, is_whole=True)
         if self._kind != "plain":
-            rest = self._line(rest)
+            rest = b"".join(map(self._line, _lines(rest)))
         parts, self._parts = self._parts, {}
         return [line for line in (rest, *(b"".join(held) for held in parts.values())) if line]
 
+    def _decide(self, data: bytes, *, is_whole: bool = False) -> None:
+        self._kind = _kind(data, is_whole=is_whole)
+        if self._kind == "numbered":  # the blank behind all numbers is none of the text's
+            texts = (_NUMBER.sub(b"", line, count=1) for line in _lines(data)[:_FEWEST])
+            blank = b"" if any(text[:1] not in b" \n" for text in texts) else b" ?"
+            self._number = re.compile(_NUMBER.pattern + blank)
+
     def _line(self, line: bytes) -> bytes:
+        if self._kind == "numbered":
+            number = self._number.match(line)
+            return line[number.end() :] if number else line
         read = _docker_line(line) if self._kind == "docker" else _cri_line(line)
         if read is None:
             return line
@@ -82,7 +105,19 @@ def is_plain_text(head: bytes) -> bool:
     return _kind(head.replace(b"\0", b"")) == "plain"
 
 
-def _kind(data: bytes) -> str:
+def _lines(data: bytes) -> list[bytes]:
+    r"""A `\r` ends no line: bars overwrite themselves."""
+    *lines, last = data.split(b"\n")
+    return [line + b"\n" for line in lines] + [last] * bool(last)
+
+
+def _kind(data: bytes, *, is_whole: bool = False) -> str:
+    """What the source is that begins so; "" if that is too little to tell."""
+    numbers = [_NUMBER.match(line) for line in data[:_HEAD].split(b"\n", _COUNTED)[:-1]]
+    if numbers and all(told and int(told[1]) == n for n, told in enumerate(numbers, 1)):
+        if is_whole or len(data) >= _HEAD or len(numbers) == _COUNTED:
+            return "numbered" if len(numbers) >= _FEWEST else "plain"
+        return ""
     first = data[: data.find(b"\n") + 1 or len(data)]
     if _DOCKER.match(first) and _docker_line(first) is not None:
         return "docker"

@@ -11,6 +11,9 @@ import pandas as pd
 import pytest
 
 from dsprof.logs import read
+from dsprof.logs.containers import is_plain_text
+from tests.logs.reading import difference
+from tests.logs.reading import read as read_portions
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 #: Between them: every block, both logger generations, a comms table, a failure.
@@ -134,3 +137,35 @@ def test_a_wrapper_gives_what_it_knows(
     log.write_bytes(b"\n".join(WRAPS[wrapper]([TIMERS])) + b"\n")
     row = read([log]).events.to_pylist()[0]
     assert (row["host"], row["rank"]) == (host, rank)
+
+
+NUMBERED: dict[str, Wrap] = {
+    "grep -n ''": numbered(b"%d:"),
+    "awk NR": numbered(b"%d: "),
+    "padded": numbered(b"%6d: "),
+    "grep -n '' of an indented log": numbered(b"%d:    "),
+}
+
+
+@pytest.mark.parametrize("portion", [1, 7, 4096, 1 << 30])
+@pytest.mark.parametrize("numbers", NUMBERED)
+def test_line_numbers_are_no_tasks_however_the_log_comes(numbers: str, portion: int) -> None:
+    lines = lines_of(NAMES[0])[:200]
+    text = b"\n".join(NUMBERED[numbers](lines)) + b"\n"
+    bare = read_portions(b"\n".join(lines) + b"\n").events
+    told = read_portions(text, [portion] * (len(text) // portion)).events
+    assert difference(told, bare) == ""
+
+
+def test_labels_of_tasks_that_repeat_are_no_line_numbers(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    log.write_bytes(b"".join(b"%d: %s\n" % (task, TIMERS) for task in (1, 2, 3, 0, 1, 2, 3, 0)))
+    hosts = read([log]).events.to_pandas()["host"]
+    assert set(hosts) == {"task 0", "task 1", "task 2", "task 3"}
+
+
+def test_no_ranges_are_read_of_a_file_with_line_numbers() -> None:
+    lines = NUMBERED["awk NR"]([TIMERS] * 40)
+    assert not is_plain_text(b"\n".join(lines))
+    assert not is_plain_text(b"\n".join(lines[:5]))
+    assert is_plain_text(b"0: a\n1: b\n")
