@@ -12,9 +12,10 @@
 # Everything lives in .venv; nothing here needs a GPU or a compiler. Tests of the hook run real
 # DeepSpeed jobs on two CPU ranks: `make test` and `make attach` install torch, `make demo` does not.
 # Tests start hundreds of processes: without bytecode on disk, each would compile the project anew.
+# They wait a third of their time: three workers keep two cores busy.
 
 PYTHON  ?= python3
-WORKERS ?= 2
+WORKERS ?= 3
 CORPUS  ?= ../shared
 TORCH     ?= torch==2.13.0
 JOBS      ?= deepspeed==0.19.8 transformers accelerate lightning
