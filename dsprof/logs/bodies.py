@@ -13,7 +13,7 @@ import numpy as np
 from dsprof.grammar import Pairs, Pattern
 from dsprof.logs import wrappers
 from dsprof.logs.pairs import end_of_pairs
-from dsprof.logs.torn import rest_of_timers, whole_pairs
+from dsprof.logs.torn import whole_pairs
 
 _LONGEST_RECORD: Final = 1 << 14
 _COMMA_NUMBER: Final = re.compile(rb"[:=] ?[-+]?\d[\d.]{0,20},\d{1,9}(?: *\||\s*$)")
@@ -31,7 +31,7 @@ def body_of(pairs: Pairs, piece: bytes, start: int, high: int, *, alone: bool) -
         stop = stop if stop >= 0 else limit
         return piece[start:stop], stop
     if alone:
-        return _up_to(pairs, piece, start, high), high
+        return piece[start:high], high
     body = piece[start:limit]
     body = body[: wrappers.header_start(body, 0, len(body))]
     body = body[: end_of_pairs(body, pairs)]
@@ -45,15 +45,7 @@ def bodies_of(
     bounds = zip(starts, highs, strict=True)
     if pairs.end:
         return [body_of(pairs, piece, start, high, alone=True)[0] for start, high in bounds]
-    return [_up_to(pairs, piece, start, high) for start, high in bounds]
-
-
-def _up_to(pairs: Pairs, piece: bytes, start: int, high: int) -> bytes:
-    """The text up to the end of its line, with what a hard wrap moved to the next ones."""
-    body = piece[start:high]
-    if pairs.timers and pairs.separator == b"|" and piece[high + 1 : high + 2] not in (b"[", b""):
-        body += rest_of_timers(body, piece, high)
-    return body
+    return [piece[start:high] for start, high in bounds]
 
 
 def whole_body(body: bytes, pairs: Pairs, behind: bytes) -> bytes:

@@ -24,7 +24,6 @@ from dsprof.logs.search import search_of
 from dsprof.logs.senders import NOBODY
 from dsprof.logs.singly import Singly
 from dsprof.logs.together import Together
-from dsprof.logs.torn import with_whole_heads
 
 _LINE_ENDS: Final = b"\n\r"
 _NEWLINE, _RETURN = _LINE_ENDS
@@ -144,7 +143,7 @@ class Scanner:
         self._singly = Singly(self._grammar, self._search, self.records, self._blocks)
 
     def _scan(self, data: bytes) -> None:
-        text = with_whole_heads(wrappers.without_colours(data))
+        text = wrappers.without_colours(data)
         piece = Piece(text, self._offset, self.lines, self._unended)
         newline = self._mask.of(_NEWLINE, text)
         lines = int(np.count_nonzero(newline))

@@ -18,12 +18,6 @@ from dsprof.grammar import Pairs, Row
 #: `text` of rows whose record lost its end: what else it held is unknown.
 CUT_SHORT: Final = "cut short"
 
-_HEAD: Final = b"time (ms) |"
-_TAILS: Final = tuple(b"\n" + _HEAD[cut:] for cut in range(1, len(_HEAD)))
-
-_MOST_WRAPS: Final = 64
-_WIDEST: Final = 1024  # bytes of a line that a wrap made
-
 _CLOSED: Final = b")]}'\""
 _DECIMALS: Final = re.compile(rb"\s*[-+]?\d{1,60}\.(\d{1,60})")
 
@@ -112,44 +106,6 @@ def stop_short(bodies: Sequence[bytes], pairs: Pairs) -> np.ndarray:
     left = np.flatnonzero(short).tolist()
     short[left] = [stops_short(bodies[i], pairs) for i in left]
     return short
-
-
-def with_whole_heads(text: bytes) -> bytes:
-    """The text with each head of a timer line that a hard wrap went through on one line: its
-    line end stands behind it, so that no place and no line's number changes."""
-    for tail in _TAILS:
-        if tail in text:
-            head = _HEAD[: len(_HEAD) + 1 - len(tail)]
-            text = text.replace(head + tail, _HEAD + b"\n")
-    return text
-
-
-def rest_of_timers(body: bytes, text: bytes, end: int) -> bytes:
-    """What the lines behind a line of timers hold of it, where a hard wrap went through it.
-
-    They are its own if together with it they are timers up to their end: a line that is none
-    of its own leaves a name without a value, or a value that is no number.
-
-    Args:
-        body: its timers, up to where it ends.
-        text: the piece it stands in.
-        end: where its line ends there.
-    """
-    rest = told = b""
-    for _ in range(_MOST_WRAPS):
-        stop = text.find(b"\n", end + 1, end + 1 + _WIDEST)
-        line = text[end + 1 : stop].rstrip(b"\r") if stop >= 0 else b""
-        if not line or line[0] in b"[{(":
-            break
-        rest += line
-        *parts, last = (body + rest).split(b"|")
-        decimals = {_decimals(part) for part in parts if part.strip()}
-        if len(decimals) > 1 or 0 in decimals or any(part.count(b":") > 1 for part in parts):
-            break
-        if last.count(b":") == 1 and _decimals(last) in decimals:
-            told = rest
-        end = stop
-    return told
 
 
 def _last(text: np.ndarray, byte: bytes, ends: np.ndarray) -> np.ndarray:
