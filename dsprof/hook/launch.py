@@ -21,8 +21,10 @@ from typing import Final
 import dsprof
 from dsprof.errors import DsprofError
 from dsprof.hook import deaths
+from dsprof.output import tell
 from dsprof.recording import launches
 from dsprof.recording.launches import FOLDER
+from dsprof.recording.layout import SUFFIX
 
 _SITECUSTOMIZE: Final = '''\
 """Written by dsprof attach: records this process's training. Safe to delete afterwards."""
@@ -42,6 +44,11 @@ else:
     start()
 '''
 
+_UNSEEN: Final = (
+    "it found no DeepSpeed engine, DDP or FSDP2 model that trains; "
+    "dsprof.attach(model, optimizer=optimizer) in the script records any other"
+)
+
 
 def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
     """Run `command` with every rank it starts recorded to `out`; its exit code.
@@ -51,6 +58,7 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
     """
     launch = os.environ.get("DSPROF_LAUNCH") or uuid.uuid4().hex
     environment = prepare(out, os.environ, launch)
+    before = _recordings(out)
     try:
         process = subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own
     except OSError as error:
@@ -59,6 +67,8 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
     with _passing_on(process), deaths.told(Path(out), launch):
         code = process.wait()
     launches.end(out, launch)
+    if _recordings(out) <= before:
+        tell(f"dsprof: {out}: nothing was recorded ({_UNSEEN})")
     return 128 - code if code < 0 else code
 
 
@@ -71,6 +81,8 @@ def prepare(
         DsprofError: the folder cannot be written.
     """
     folder = Path(out).absolute()
+    if ".." in folder.parts:  # Python takes it out of PYTHONPATH: the place would be two places
+        folder = folder.resolve()
     here = folder / FOLDER
     text = _SITECUSTOMIZE.format(here=str(here), out=str(folder), launch=launch, more=_our_path())
     try:
@@ -83,6 +95,10 @@ def prepare(
         ) from error
     paths = [str(here), *filter(None, [environment.get("PYTHONPATH")])]
     return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _recordings(out: str | os.PathLike[str]) -> set[Path]:
+    return set(Path(out).rglob(f"*{SUFFIX}"))
 
 
 def _our_path() -> list[str]:

@@ -228,6 +228,27 @@ def test_the_users_pythonpath_stays_behind_ours(tmp_path: Path) -> None:
     assert found["OTHER"] == "1"
 
 
+def test_a_folder_above_this_one_is_named_as_python_will_name_it(tmp_path: Path) -> None:
+    """Python takes `..` out of its path: a name that keeps it is found again, without end."""
+    (tmp_path / "here").mkdir()
+    environment = prepare(tmp_path / "here" / ".." / "run", os.environ, "one")
+    assert environment["PYTHONPATH"].startswith(str(tmp_path / "run"))
+    done = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.environ['DSPROF_OUT'])"],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout.strip(), done.stderr) == (str(tmp_path / "run"), "")
+
+
+def test_a_command_that_trains_nothing_is_told_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert launch([sys.executable, "-c", "print('no training')"], tmp_path) == 0
+    said = capfd.readouterr()
+    assert said.out == "no training\n"
+    assert said.err.startswith(f"dsprof: {tmp_path}: nothing was recorded (")
+
+
 def test_a_process_without_torch_runs_as_ever(tmp_path: Path) -> None:
     environment = prepare(tmp_path, os.environ, "one")
     done = subprocess.run(
