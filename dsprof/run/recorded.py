@@ -176,7 +176,7 @@ class Recorded:
     @cached_property
     def times(self) -> pd.DataFrame:
         """One row per step that a process ended: `segment engine step`, `seconds` (mean over the
-        ranks of each one's last), `at` (the latest), `source` and `line` (the first)."""
+        ranks of each one's last), `at` (the latest), `rank`, `source` and `line` (the first)."""
         frames = [
             self._times([one for one in self.processes if one.segment == segment], segment)
             for segment in sorted({one.segment for one in self.processes})
@@ -187,7 +187,7 @@ class Recorded:
         each = [visits_of(one.steps) for one in processes]
         visits = distinct(np.concatenate(each))
         total, known, at = (np.zeros(len(visits), kind) for kind in (float, int, np.int64))
-        file, line = (np.full(len(visits), -1) for _ in range(2))
+        rank, file, line = (np.full(len(visits), -1) for _ in range(3))
         for process, visit in reversed(list(zip(processes, each, strict=True))):
             steps, place = process.steps, rows_of(visits, visit)
             seconds = _seconds(steps["duration"])
@@ -198,6 +198,7 @@ class Recorded:
             known += np.isfinite(own)
             end = process.recording.clock.utc(steps["begin"] + steps["duration"]) // 1000
             np.maximum.at(at, place, end)
+            rank[place] = process.rank or 0
             file[place[::-1]] = self._file(process, steps["file"])[::-1]
             line[place[::-1]] = steps["line"][::-1]
         known_by = np.where(known > 0, known, np.nan)
@@ -209,6 +210,7 @@ class Recorded:
                 "step": visits & STEPS,
                 "seconds": total / known_by,
                 "at": at.astype("datetime64[us]"),
+                "rank": rank,
                 "source": source.column(source.codes[file]),
                 "line": line,
             }

@@ -101,7 +101,7 @@ def steps(
     bars = bar_seconds(events)
     if times is not None:
         marks = marks[(marks["name"] != "step_seconds") | marks["pattern"].notna()]
-        marks = pd.concat([marks, _as_marks(times)], ignore_index=True)
+        marks = _by_rank(pd.concat([marks, _as_marks(times)], ignore_index=True))
     table = _index(marks, phases, bars)
     table["bar_seconds"] = np.nan
     table.loc[positions(table, bars, *STEP), "bar_seconds"] = bars["seconds"].to_numpy()
@@ -138,7 +138,15 @@ def steps(
 
 
 def _as_marks(times: pd.DataFrame) -> pd.DataFrame:
-    return times.assign(name="step_seconds", pattern=None, rank=0, value=np.nan)
+    return times.assign(name="step_seconds", pattern=None, value=np.nan)
+
+
+def _by_rank(marks: pd.DataFrame) -> pd.DataFrame:
+    """Those of the lowest rank first: what it does not tell must not make another's line the
+    line of a step."""
+    if marks["rank"].nunique() < 2:
+        return marks
+    return marks.sort_values("rank", kind="stable", ignore_index=True)
 
 
 def _index(marks: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:

@@ -141,9 +141,24 @@ def a_gap_in_what_the_lowest_rank_tells(folder: Path) -> None:
         writer.close()
 
 
+def a_loss_that_only_another_rank_tells(folder: Path) -> None:
+    for rank in (0, 1):
+        writer = Writer.create(folder, header(rank))
+        forward, loss = writer.name("forward", 0, "compute"), writer.name("loss")
+        for step in range(1, 6):
+            at = step * 100 * MS
+            writer.span(forward, at, at + 30 * MS, step)
+            if rank or step != 3:
+                writer.metric(loss, 1 / step, step, at_ns=at)
+            writer.step(step, at, at + 50 * MS)
+            writer.flush()
+        writer.close()
+
+
 CASES = (
     several_ranks, one_rank_ends_early, two_launches, unknown_exposure, a_step_under_way,
     odd_values, problems, forgotten_spans, two_engines, a_gap_in_what_the_lowest_rank_tells,
+    a_loss_that_only_another_rank_tells,
 )  # fmt: skip
 
 
@@ -181,6 +196,14 @@ def test_findings_are_those_of_all_events(write: Callable[[Path], None], tmp_pat
     assert [(f.rule, f.title, f.summary, f.evidence) for f in run.findings] == [
         (f.rule, f.title, f.summary, f.evidence) for f in whole.findings
     ]
+
+
+def test_a_step_stands_on_a_line_of_its_lowest_rank(tmp_path: Path) -> None:
+    a_loss_that_only_another_rank_tells(tmp_path)
+    steps = load(tmp_path).steps
+    assert steps["loss"].notna().all()
+    assert set(steps["source"]) == {steps["source"].iloc[0]}
+    assert steps["line"].is_monotonic_increasing
 
 
 def test_of_what_every_rank_tells_only_the_first_is_told(tmp_path: Path) -> None:
