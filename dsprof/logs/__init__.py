@@ -173,7 +173,7 @@ def _read_all(
     processes = min(processes, sum(sizes.values()) // _SHARE)
     if processes < 2:
         return [_read_source(source, grammar, progress) for source in sources]
-    jobs = [job for source in sources if source.name in sizes for job in _jobs_of(source, grammar)]
+    jobs = [job for source in sources if source.name in sizes for job in _jobs_of(source)]
     done: dict[str, Reader] = {}
     for part in shared(jobs, partial(_read_job, grammar), processes):
         progress(part.bytes)
@@ -189,9 +189,9 @@ def _read_all(
     ]
 
 
-def _jobs_of(source: Source, grammar: Grammar) -> list[_Job]:
+def _jobs_of(source: Source) -> list[_Job]:
     """Ranges of a large plain file, another one as a whole."""
-    parts = ranges_of(source.name, grammar) if is_plain(source.name) else []
+    parts = ranges_of(source.name) if is_plain(source.name) else []
     if len(parts) < 2:
         return [(source, None, True)]
     return [(source, part, part is parts[-1]) for part in parts]

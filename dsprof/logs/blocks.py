@@ -27,7 +27,7 @@ class OpenBlock:
 
     `wrapping` is what the opening line had in front of its text, if anything: its lines have
     it too, or the outer part of it. `sender` is whose lines they are: several ranks print at
-    once.
+    once. `records` takes what they say.
     """
 
     pattern: int
@@ -36,6 +36,7 @@ class OpenBlock:
     wrapping: wrappers.Wrapping | None
     sender: Sender
     opening: bytes
+    records: Records
     until: int = -1  # where in the piece another opening ended it
     seen: int = 0
     missed: int = 0
@@ -111,13 +112,16 @@ class Blocks:
     """The open blocks of a source. A few can be open at once: several ranks print tables
     and tracebacks side by side."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self) -> None:
         self._open: list[OpenBlock] = []  # in the order they were opened in
         self._rivals: list[OpenBlock] = []  # those of them that no other opening ended
-        self._records = records
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def of(self, records: Records) -> bool:
+        """Whether some of them are to go to these records."""
+        return any(block.records is records for block in self._open)
 
     def open(self, block: OpenBlock, low: int) -> None:
         """Whoever opens a block again, on the line at `low`, has ended the one before."""
@@ -163,7 +167,7 @@ class Blocks:
                     taken.add(low)  # understood, whether or not it says anything
                 if found is not None:
                     line, groups = found
-                    alike = self._records.new[shape_of_record(block.pattern, line)]
+                    alike = block.records.new[shape_of_record(block.pattern, line)]
                     alike.add(offset + low, number, block.sender, groups, None)
                 elif low in taken and block.missed > missed:
                     block.missed -= 1  # another pattern's line is no gap
@@ -184,7 +188,7 @@ class Blocks:
     ) -> Found | None:
         text = line.rstrip(b"\r")
         if block.wrapping is not None:
-            senders = self._records.senders
+            senders = block.records.senders
             if (low, block.wrapping) not in texts:
                 text, plan = block.wrapping.read(text)
                 texts[low, block.wrapping] = senders.identify(text, plan), text[plan.end :]

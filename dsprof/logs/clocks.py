@@ -13,6 +13,9 @@ import numpy as np
 #: No time: numpy's NaT.
 UNKNOWN: Final = np.iinfo(np.int64).min
 
+#: Clocks that tell no year are of the year 0, which is a leap year, until one is told.
+_YEAR_1: Final = np.datetime64("0001-01-01", "us").astype(np.int64)
+
 _PLAIN: Final = len("2023-03-15 13:21:52,800")
 _DIGITS: Final = [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 20, 21, 22]
 _MARKS: Final = np.frombuffer(b"--::", np.uint8)
@@ -94,12 +97,29 @@ def _one(text: str) -> np.datetime64:
         return np.datetime64("NaT", "us")
 
 
-def with_year(clock: bytes, year: int) -> bytes | None:
-    """glog's `1121 05:58:21.685000` or torch's `321 02:07:08.4082` with a year put in front."""
+def undated(clock: bytes) -> bytes:
+    """glog's `1121 05:58:21.685000` or torch's `321 02:07:08.4082` as a stamp of the year 0."""
     day, _, time = clock.partition(b" ")
-    if len(day) == 3:
-        day = b"0" + day
-    return b"%04d-%s-%s %s" % (year, day[:2], day[2:], time[:15])
+    return b"0000-%s-%s %s" % (day[-4:-2].zfill(2), day[-2:], time[:15])
+
+
+def in_year(times: np.ndarray, year: int) -> np.ndarray:
+    """Microseconds as given, but those of the year 0 in `year`.
+
+    They become `UNKNOWN` where that is 0, no year being told, or has no such day.
+    """
+    waiting = np.flatnonzero((times != UNKNOWN) & (times < _YEAR_1))
+    if not len(waiting):
+        return times
+    moments = times[waiting].astype("datetime64[us]")
+    months = moments.astype("datetime64[M]")
+    moved = months + np.timedelta64(12 * year, "M")
+    there = moved + (moments - months)
+    dated = there.astype(np.int64)
+    dated[(there.astype("datetime64[M]") != moved) | (year == 0)] = UNKNOWN
+    times = times.copy()
+    times[waiting] = dated
+    return times
 
 
 def seconds_of_clocks(texts: Sequence[bytes | None]) -> np.ndarray:

@@ -19,38 +19,29 @@ from dsprof.logs.scan import Scanner
 _SIZE: Final = 8 << 20  # of a range: much more than its overhead, much less than a file
 _MOST: Final = 256  # ranges of a file
 _PORTION: Final = 1 << 18
-_HEAD: Final = 1 << 20  # a year, if there is one, is told by then
 _FOLLOWED: Final = 4 << 20  # behind a range, for the sake of blocks that it opened
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bytes `start` to `end` of a file; the year is what the file's head told, 0 if nothing."""
+    """Bytes `start` to `end` of a file."""
 
     name: str
     start: int
     end: int
-    year: int
 
 
-def ranges_of(name: str, grammar: Grammar) -> list[Range]:
+def ranges_of(name: str) -> list[Range]:
     """Equal ranges; a single one if the file is not worth splitting."""
     size = Path(name).stat().st_size
-    count = min(size // _SIZE, _MOST)
-    if count < 2:
-        return [Range(name, 0, size, 0)]
-    with Path(name).open("rb") as file:
-        head = Scanner(grammar)
-        head.feed(file.read(_HEAD))
-        head.finish()
+    count = max(min(size // _SIZE, _MOST), 1)
     cuts = [size * i // count for i in range(count + 1)]
-    year = head.records.senders.year
-    return [Range(name, start, end, year if start else 0) for start, end in pairwise(cuts)]
+    return [Range(name, start, end) for start, end in pairwise(cuts)]
 
 
 def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
     """What one range holds, read to the end of its last line and of the blocks it opened."""
-    scanner = Scanner(grammar, year=part.year)
+    scanner = Scanner(grammar, year=None if part.start else 0)
     with Path(part.name).open("rb") as file:
         if part.start:
             file.seek(part.start - 1)
@@ -71,7 +62,7 @@ def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
                 for part_of_line in _line_in_parts(file):
                     scanner.feed(part_of_line)
             scanner.finish(is_end=False)
-            _follow(scanner, file)
+            scanner.follow(_lines_behind(file))
             return scanner
     scanner.finish()
     return scanner
@@ -92,13 +83,8 @@ def _line_in_parts(file: BinaryIO) -> Iterator[bytes]:
             return
 
 
-def _follow(scanner: Scanner, file: BinaryIO) -> None:
-    followed = 0
-    while scanner.waiting and followed < _FOLLOWED:
-        lines = file.readlines(1 << 16)
-        if not lines:
-            break
-        data = b"".join(lines)
-        followed += len(data)
-        scanner.follow_blocks(data)
-    scanner.records.flush()
+def _lines_behind(file: BinaryIO) -> Iterator[bytes]:
+    """Whole lines from where the file stands, as many as a block may have."""
+    begin = file.tell()
+    while file.tell() - begin < _FOLLOWED and (lines := file.readlines(1 << 16)):
+        yield b"".join(lines)

@@ -28,6 +28,7 @@ _BATCH: Final = 16_384
 _SHAPES: Final = 1024  # more than a block has kinds of lines
 
 _COLUMNS: Final = {
+    "offset": np.int64,
     "line": np.int64,
     "pattern": np.int16,
     "rank": np.int32,
@@ -118,7 +119,7 @@ class Records:
         count: records in finished batches.
     """
 
-    def __init__(self, grammar: Grammar, year: int = 0) -> None:
+    def __init__(self, grammar: Grammar, year: int | None = 0) -> None:
         self.reader = RowReader(grammar)
         self.senders = Senders(year)
         self.columns = {name: Column(kind) for name, kind in _COLUMNS.items()}
@@ -134,24 +135,28 @@ class Records:
         """What another process needs: what was found, not the means of finding."""
         return vars(self) | {"new": {}, "_patterns": ()}
 
-    def join(self, later: Records, lines: int) -> None:
-        """Adds the records of the range right behind, which begins after `lines` lines."""
+    def join(self, later: Records, lines: int, size: int) -> None:
+        """Adds the records of the range right behind so many lines and bytes."""
         keys = self.reader.keys.taken_from(later.reader.keys)
         texts = self.reader.texts.taken_from(later.reader.texts)
-        moved = {
-            "host": self.senders.hosts.taken_from(later.senders.hosts),
-            "signature": self.reader.signatures.taken_from(later.reader.signatures),
+        hosts = self.senders.hosts.taken_from(later.senders.hosts)
+        signatures = self.reader.signatures.taken_from(later.reader.signatures)
+        columns = {name: column.view() for name, column in later.columns.items()}
+        offset = columns["offset"] + size
+        columns |= {
+            "offset": offset,
+            "line": columns["line"] + lines,
+            "host": hosts[columns["host"]],
+            "signature": signatures[columns["signature"]],
+            "at": self.senders.joined(later.senders, columns["at"], offset, size),
         }
-        for name, column in later.columns.items():
-            values = column.view()
-            values = values + lines if name == "line" else values
-            self.columns[name].extend(moved[name][values] if name in moved else values)
+        for name, values in columns.items():
+            self.columns[name].extend(values)
         self._sizes += later._sizes
         for rows in later.rows:
             text = None if rows.text is None else texts[rows.text]
             record = (rows.record + self.count).astype(np.int32, copy=False)
             self.rows.append(Rows(record, keys[rows.key], rows.measures, text))
-        self.senders.headers += later.senders.headers
         self.per_pattern += later.per_pattern
         self.count += later.count
 
@@ -169,6 +174,7 @@ class Records:
         count = sum(sizes)
         offset = _joined(alike.offsets for _, alike in new)
         columns = {
+            "offset": offset,
             "line": _joined(alike.lines for _, alike in new),
             "pattern": np.repeat(np.array([shape // _SHAPES for shape, _ in new]), sizes),
             **self.senders.read_all([s for _, alike in new for s in alike.senders], offset),
@@ -237,8 +243,8 @@ class Records:
     def settle(self) -> None:
         """Puts batches in order that overlap in the source: a bar is found when a later
         record asks for it, and a block may end in another range."""
-        lines, bounds = self.columns["line"].view(), [0, *np.cumsum(self._sizes).tolist()]
-        spans = [(int(lines[low]), int(lines[high - 1])) for low, high in pairwise(bounds)]
+        offset, bounds = self.columns["offset"].view(), [0, *np.cumsum(self._sizes).tolist()]
+        spans = [(int(offset[low]), int(offset[high - 1])) for low, high in pairwise(bounds)]
         apart = [(bounds[first], bounds[end], end - first) for first, end in _overlapping(spans)]
         for low, high, batches in apart:
             if batches > 1:
@@ -247,7 +253,7 @@ class Records:
 
     def _merge(self, base: int, end: int) -> None:
         """Makes one batch of batches that hold the records from `base` to `end`."""
-        order = np.argsort(self.columns["line"].view()[base:end], kind="stable")
+        order = np.argsort(self.columns["offset"].view()[base:end], kind="stable")
         place = np.empty(end - base, np.int64)
         place[order] = np.arange(end - base)
         for column in self.columns.values():

@@ -7,6 +7,7 @@ closely. A line without a needle costs nothing but its search.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -39,7 +40,8 @@ class Scanner:
         unread: lines that look like metrics and that no pattern read.
     """
 
-    def __init__(self, grammar: Grammar, *, first_line: int = 0, year: int = 0) -> None:
+    def __init__(self, grammar: Grammar, *, first_line: int = 0, year: int | None = 0) -> None:
+        """`year` is None where it may be told in front of what is fed, and read elsewhere."""
         self.records = Records(grammar, year)
         self.lines = first_line
         self.unread = Unread()
@@ -51,7 +53,6 @@ class Scanner:
         self._offset = 0  # of the next piece in the source
         self._begin()
         self._unended = False  # what is read now is a last line without its end
-        self._followed = 0  # lines read behind the end, for blocks only
 
     @property
     def year(self) -> int:
@@ -75,7 +76,7 @@ class Scanner:
 
         Args:
             is_end: the source ends here; False if more of it is read elsewhere, and open
-                blocks may go on in `follow_blocks`.
+                blocks may go on in `follow`.
         """
         rest = self._pieces.take()
         if rest:
@@ -86,11 +87,6 @@ class Scanner:
             self._blocks.close()
             self._add_bar(b"", 0, self.lines + 1, NOBODY)
         self.records.flush()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a block is still open: its lines may lie ahead."""
-        return bool(self._blocks)
 
     def look_at(self, before: bytes) -> None:
         """Bytes in front of what will be fed, that a record may look back into.
@@ -103,25 +99,36 @@ class Scanner:
         self._read_hits(piece, self._search.find(text), self._mask.of(_NEWLINE, text))
         self._bars.remember(text)
         self._offset = 0
-        self.records = Records(self._grammar, self.records.senders.year)
+        self.records = Records(self._grammar, None)
         self._begin()
 
-    def follow_blocks(self, data: bytes) -> None:
-        """Reads whole lines for open blocks only: they lie behind the end of this range."""
-        lines = self.lines + self._followed
-        self._blocks.feed(wrappers.without_colours(data), self._offset, lines, set())
-        self._followed += data.count(b"\n")
-        self._offset += len(data)
+    def follow(self, behind: Iterable[bytes]) -> None:
+        """Reads lines behind the end of this range, while a block that it opened is open.
+
+        What else stands there is read too, but not kept: it may end a block, and where
+        another record stands is no gap in one.
+        """
+        other = Scanner(self._grammar, first_line=self.lines)
+        other.records.senders = self.records.senders.apart()
+        other._offset = self._offset
+        other._begin(self._blocks)
+        for lines in behind:
+            if not self._blocks.of(self.records):
+                break
+            other.feed(lines)
+        other.finish()
+        self.records.flush()
 
     def join(self, later: Scanner) -> None:
         """Adds what was found in the range right behind this one."""
-        self.records.join(later.records, self.lines)
+        self.records.join(later.records, self.lines, self._offset)
+        self._offset += later._offset
         self.lines += later.lines
         self.unread.join(later.unread, self.lines - later.lines)
 
     def __getstate__(self) -> dict[str, object]:
         """What another process needs: what was found, not the means of finding."""
-        return {name: getattr(self, name) for name in ("records", "lines", "unread")}
+        return {name: getattr(self, name) for name in ("records", "lines", "unread", "_offset")}
 
     def _cut_between_records(self, piece: bytes) -> bytes:
         """The part of an endless line that holds whole records; the rest is held back."""
@@ -136,9 +143,9 @@ class Scanner:
         self._pieces.give_back(piece[cut:])
         return piece[:cut]
 
-    def _begin(self) -> None:
-        """Makes what reads into the records."""
-        self._blocks = Blocks(self.records)
+    def _begin(self, blocks: Blocks | None = None) -> None:
+        """Makes what reads into the records; blocks may be open."""
+        self._blocks = Blocks() if blocks is None else blocks
         self._together = Together(self._grammar, self._search, self.records)
         self._singly = Singly(self._grammar, self._search, self.records, self._blocks)
 

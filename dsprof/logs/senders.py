@@ -39,11 +39,13 @@ class Senders:
         year: of the first full date, 0 before; clocks without a year take it.
     """
 
-    def __init__(self, year: int = 0) -> None:
+    def __init__(self, year: int | None = 0) -> None:
+        """`year` is None where what lies in front, and is read elsewhere, may tell it."""
         self.hosts: Codes[str] = Codes()
         self.headers: Counter[bytes] = Counter()
-        self.year = year
-        self._dated = -1  # place in the source where the year is told
+        self.year = year or 0
+        self._waits = year is None
+        self._told_at = -1  # place in the source where the year is told
         self._whos: Codes[Who] = Codes()
         self._whos((-1, -1, -1))
         self._prefixes = Prefixes()
@@ -51,7 +53,20 @@ class Senders:
 
     def __getstate__(self) -> dict[str, object]:
         """What another process needs: what was found, not the means of finding."""
-        return {name: getattr(self, name) for name in ("hosts", "headers", "year")}
+        return {name: getattr(self, name) for name in ("hosts", "headers", "year", "_told_at")}
+
+    def joined(self, later: Senders, at: np.ndarray, offset: np.ndarray, size: int) -> np.ndarray:
+        """Takes over what a range told that begins behind `size` bytes; gives its times `at`."""
+        self.headers += later.headers
+        if not self.year:
+            self.year, self._told_at = later.year, later._told_at + size
+        return self._dated(at, offset)
+
+    def apart(self) -> Senders:
+        """The same codes, for records that are counted elsewhere."""
+        other = Senders()
+        vars(other).update(vars(self) | {"headers": Counter()})
+        return other
 
     def read(self, prefix: bytes, before: Sender | bytes | None = None, times: int = 1) -> Sender:
         """The sender of so many records, each behind this prefix.
@@ -171,27 +186,28 @@ class Senders:
     ) -> np.ndarray:
         """Microseconds of each record, whose stamp is `stamps[which]`.
 
-        Clocks get the year that was told before them; without one they are none.
+        Clocks get the year that was told before them; without one they are none, or wait
+        for it in the year 0.
         """
         if not self.year:
             dated = np.array([stamp is not None and stamp[4:5] == b"-" for stamp in stamps])
             records = np.flatnonzero(dated[which])
             if len(records):
                 first = records[np.argmin(offset[records])]
-                self.year, self._dated = int((stamps[which[first]] or b"")[:4]), int(offset[first])
+                self.year = int((stamps[which[first]] or b"")[:4])
+                self._told_at = int(offset[first])
         middles = set(map(itemgetter(slice(3, 5)), filter(None, stamps)))
         if not any(b" " in middle for middle in middles):
             plain: np.ndarray = clocks.microseconds(stamps)[which]
             return plain
-        clock = np.array([stamp is not None and b" " in stamp[3:5] for stamp in stamps])
-        at: np.ndarray = clocks.microseconds([self._with_year(stamp) for stamp in stamps])[which]
-        at[clock[which] & (offset <= self._dated)] = clocks.UNKNOWN
-        return at
+        told = [clocks.undated(s) if s and b" " in s[3:5] else s for s in stamps]
+        at: np.ndarray = clocks.microseconds(told)[which]
+        return at if self._waits else self._dated(at, offset)
 
-    def _with_year(self, stamp: bytes | None) -> bytes | None:
-        if stamp is None or b" " not in stamp[3:5]:
-            return stamp
-        return clocks.with_year(stamp, self.year) if self.year else None
+    def _dated(self, at: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        """Times in the year that was told before them, `UNKNOWN` where they wait for one."""
+        behind = offset > (self._told_at if self.year else np.inf)
+        return np.where(behind, clocks.in_year(at, self.year), clocks.in_year(at, 0))
 
 
 def _at(*spans: Span) -> Callable[[bytes], Any]:

@@ -153,7 +153,9 @@ class Singly:
         if block is not None:
             opening = piece.text[end:high][:_LONGEST_WRAPPED]
             wrapping = wrappers.Wrapping.of(piece.text[low:begin]) if begin > low else None
-            self._blocks.open(OpenBlock(p, block, high, wrapping, sender, opening), low)
+            self._blocks.open(
+                OpenBlock(p, block, high, wrapping, sender, opening, self._records), low
+            )
         return sender
 
     def _next_record(self, found: Found, first: int, text: bytes, begin: int, high: int) -> int:

@@ -81,6 +81,7 @@ class Sheet:
             name: column.take() if last else column.view().copy()
             for name, column in records.columns.items()
         }
+        del self.columns["offset"]  # it put them in order
         self.torn = may_lack_timers(
             self.columns.pop("torn"), self.columns["signature"], records.reader.signatures.values
         )

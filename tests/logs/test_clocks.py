@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from dsprof.logs.clocks import (
     UNKNOWN,
+    in_year,
     microseconds,
     seconds_of_clock,
     seconds_of_clocks,
-    with_year,
+    undated,
 )
 
 STAMPS = {
@@ -70,8 +71,17 @@ def test_no_bytes_are_too_strange(stamps: list[bytes | None]) -> None:
 
 
 def test_a_clock_without_a_year_is_given_one() -> None:
-    assert with_year(b"1121 05:58:21.685000", 2026) == b"2026-11-21 05:58:21.685000"
-    assert with_year(b"321 02:07:08.408271257", 2025) == b"2025-03-21 02:07:08.408271"
+    clocks = [b"1121 05:58:21.685000", b"321 02:07:08.408271257", b"229 00:00:00.000000"]
+    waiting = microseconds([*map(undated, clocks), b"2023-03-15 13:21:52,800", None])
+    assert in_year(waiting, 2025).astype("datetime64[us]").tolist() == [
+        datetime(2025, 11, 21, 5, 58, 21, 685000),
+        datetime(2025, 3, 21, 2, 7, 8, 408271),
+        None,
+        datetime(2023, 3, 15, 13, 21, 52, 800000),
+        None,
+    ]
+    assert in_year(waiting, 2024)[2] == microseconds([b"2024-02-29 00:00:00,000"])[0]
+    assert in_year(waiting, 0)[:3].tolist() == [UNKNOWN] * 3
 
 
 @pytest.mark.parametrize(

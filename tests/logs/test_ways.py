@@ -8,7 +8,6 @@ import gzip
 import lzma
 import random
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsprof import grammar, logs
-from dsprof.logs import ranges, search
-from dsprof.logs.ranges import Range, scan_range
+from dsprof.logs import search
 from dsprof.logs.source import Source
 from tests.logs.reading import PFX, STEP, TIMERS, difference, read
 
@@ -86,41 +84,6 @@ def test_archives_glued_together_are_read_to_the_end(tmp_path: Path) -> None:
     path = tmp_path / "run.log.gz"
     path.write_bytes(gzip.compress(TEXT[:half]) + gzip.compress(TEXT[half:]))
     assert difference(WHOLE.events, logs.read([path]).events) == ""
-
-
-@pytest.mark.parametrize("width", [257, 4099, 65537])
-def test_ranges_cut_anywhere_give_the_events_of_the_whole(width: int, tmp_path: Path) -> None:
-    path = tmp_path / "run.log"
-    text = _text(20) if width < 1000 else TEXT * 3
-    path.write_bytes(text)
-    cuts = [*range(0, len(text), width), len(text)]
-    parts = [Range(str(path), a, b, 2024 if a else 0) for a, b in pairwise(cuts)]
-    scanners = [scan_range(p, grammar.builtin(), last=p is parts[-1]) for p in parts]
-    for later in scanners[1:]:
-        scanners[0].join(later)
-    source = Source(str(path))
-    joined = logs.Reader(grammar.builtin(), source, scanners[0], len(text)).log()
-    whole = logs.read([path])
-    assert difference(whole.events, joined.events) == ""
-    assert joined.coverage.patterns == whole.coverage.patterns
-    assert joined.coverage.lines == whole.coverage.lines
-    assert joined.meta["fingerprints"] == whole.meta["fingerprints"]
-
-
-def test_two_processes_give_the_events_of_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run.log"
-    path.write_bytes(TEXT * 3)
-    whole = logs.read([path])
-    monkeypatch.setattr(ranges, "_SIZE", len(TEXT) // 3)
-    monkeypatch.setattr(logs, "_SHARE", 1)
-    told: list[int] = []
-    both = logs.read([path], processes=2, progress=told.append)
-    assert difference(whole.events, both.events) == ""
-    assert both.coverage == whole.coverage
-    assert both.meta["fingerprints"] == whole.meta["fingerprints"]
-    assert sum(told) == len(TEXT) * 3
 
 
 def test_many_files_shared_by_two_processes_give_the_events_of_one(
