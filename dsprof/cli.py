@@ -105,7 +105,8 @@ def _speed(text: str) -> str:
 Paths = Annotated[
     list[str],
     typer.Argument(
-        help='Logs of one run: files, folders, globs, .gz .bz2 .xz .zst, URLs, or "-".',
+        help="Logs of one run, or its run folder: files, folders, globs, .gz .bz2 .xz .zst, "
+        'URLs, or "-".',
         metavar="PATH",
         show_default=False,
     ),
@@ -178,7 +179,7 @@ def attach(
         Path, typer.Option("--out", metavar="DIR", help="Run folder, a recording for each rank.")
     ] = Path("dsprof-run"),
 ) -> None:
-    """Run a training command with every rank recorded; then: dsprof report DIR."""
+    """Run a training command, every rank recorded: for dsprof report."""
     from dsprof.hook.launch import run
 
     raise typer.Exit(run(command, out))
@@ -204,7 +205,7 @@ def live(
     link: Link = None,
     parsers: Parsers = None,
 ) -> None:
-    """Watch a running job: how fast, what holds it back, who is late, what went wrong."""
+    """Watch a running job: how fast, what holds it back, who is late."""
     from dsprof.live import live as watch
 
     watch(paths, once=once, as_json=as_json, every=every, link=link, parsers=parsers or ())
@@ -266,7 +267,10 @@ def export(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="*.parquet .csv .json .jsonl .perfetto.json"
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="*.parquet .csv .json .jsonl; .perfetto.json for ui.perfetto.dev.",
         ),
     ],
     table: Annotated[
@@ -275,7 +279,7 @@ def export(
     ] = "events",
     parsers: Parsers = None,
 ) -> None:
-    """Write a run's tables for other tools, or a trace for ui.perfetto.dev."""
+    """Write a run's tables for other tools, or a trace for Perfetto."""
     from dsprof.export import export as write
 
     write(_load(paths, parsers), output, table)

@@ -261,6 +261,36 @@ loss = "metric loss"
 line = "gizmo step 3: loss 2.5"
 events = [{ kind = "metric", name = "loss", value = 2.5, step = 3 }]
 """
+OWN_TIMERS = """
+title = "Gizmo"
+[[pattern]]
+name = "timers"
+needle = "gizmo took "
+place = "timer"
+timers = true
+[pattern.pairs]
+separator = ";"
+assign = "="
+[timer]
+fw = "forward"
+bw = "backward"
+[[timers]]
+name = "gizmo"
+all = ["forward", "backward", "bucket"]
+sums = "step"
+place = "end"
+[timers.tree]
+"forward" = "compute"
+"backward" = "compute"
+"backward/bucket" = "communication"
+[[sample]]
+line = "gizmo took fw=10.5; bw=30; bucket=12"
+events = [
+  { kind = "phase", name = "forward", raw = "fw", seconds = 0.0105, timers = "gizmo" },
+  { kind = "phase", name = "backward", seconds = 0.03 },
+  { kind = "phase", name = "bucket", seconds = 0.012 },
+]
+"""
 
 
 def test_a_users_own_dialect_reads_a_log_that_nobody_else_does(cli: Dsprof, tmp_path: Path) -> None:
@@ -421,8 +451,13 @@ def test_a_bad_grammar_file_is_named_with_its_fault(
     told_off(cli("report", SEED, "--parsers", "mine"), *words)
 
 
-def test_a_missing_grammar_folder_is_named(cli: Dsprof) -> None:
-    told_off(cli("report", SEED, "--parsers", "nowhere"), "nowhere")
+@pytest.mark.parametrize("args", [("report", SEED, "--parsers"), ("parsers", "--check")])
+def test_a_grammar_folder_that_is_missing_or_empty_is_named(
+    cli: Dsprof, tmp_path: Path, args: tuple[object, ...]
+) -> None:
+    told_off(cli(*args, "nowhere"), "nowhere", "no such folder")
+    (tmp_path / "mine").mkdir()
+    told_off(cli(*args, "mine"), "mine", "no dialect files")
 
 
 @pytest.mark.parametrize("option", ["--json", "-o"])
@@ -451,6 +486,20 @@ def test_parsers_lists_every_dialect_file(cli: Dsprof) -> None:
     assert [f.name for f in (ROOT / "parsers").glob("*.toml") if f.name not in out] == []
 
 
+def test_parsers_says_where_the_manual_of_dialects_lies(cli: Dsprof) -> None:
+    told = cli("parsers").stdout.rpartition("How to write one: ")[2]
+    assert Path("".join(told.split())).is_file()
+
+
+def test_a_log_without_a_line_like_a_metric_is_said_to_have_none(
+    cli: Dsprof, tmp_path: Path
+) -> None:
+    (tmp_path / "odd.log").write_text("hello\nworld\n")
+    assert cli("parsers", "--unknown", "odd.log").stdout == (
+        "None of its 2 lines looks like a metric\n"
+    )
+
+
 def test_parsers_shows_the_shapes_that_nobody_reads(cli: Dsprof, tmp_path: Path) -> None:
     (tmp_path / "odd.log").write_text("gizmo_heat: 3.25 units\ngizmo_heat: 11.5 units\n")
     out = cli("parsers", "--unknown", "odd.log").stdout
@@ -477,6 +526,19 @@ def test_parsers_checks_a_folder_against_its_own_samples(
     done = cli("parsers", "--check", "mine")
     assert done.returncode == code
     assert said in " ".join(done.stdout.split())
+
+
+def test_pairs_of_an_own_dialect_are_timers_if_their_pattern_says_so(
+    cli: Dsprof, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "gizmo.toml").write_text(OWN_TIMERS)
+    assert cli("parsers", "--check", "mine").returncode == 0
+    line = "gizmo took fw=10.5; bw=30; bucket=12\n"
+    (tmp_path / "run.log").write_text(line * 3)
+    run = dsprof.load(str(tmp_path / "run.log"), parsers=[tmp_path / "mine"])
+    assert set(run.events["timers"]) == {"gizmo"}
+    assert run.phases.query("name == 'bucket'")["parent"].unique().tolist() == ["backward"]
 
 
 # --- what it loads --------------------------------------------------------------
@@ -552,7 +614,7 @@ def _forbidden(folder: Path) -> None:
     [
         (_dangling, "is a link that leads nowhere (name the file itself)"),
         (_device, "is a device, not a log (name a file, or - for standard input)"),
-        (_images, "the folder holds no logs (logs end in .log, .txt, .out, .err; "),
+        (_images, "the folder holds no logs and no recordings (logs end in .log, "),
         (_forbidden, "the folder cannot be read (ask for the right to read it)"),
     ],
 )

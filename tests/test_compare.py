@@ -119,6 +119,15 @@ def test_so_near_a_border_that_no_run_would_tell_asks_for_none() -> None:
     assert "xxx" not in text
 
 
+def test_settings_too_long_for_the_terminal_are_named_alone() -> None:
+    found = compare(run_of(np.ones(9)), run_of(np.ones(9)))
+    far = replace(found, settings={"zero_config": ("x" * 30, "y" * 30)})
+    console = Console(file=StringIO(), width=80)
+    console.print(difference(far))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Configured differently\nIn --json: zero_config" in text
+
+
 def test_a_handful_of_rows_is_no_ground_for_an_answer() -> None:
     found = compare(run_of(np.ones(3)), run_of(np.full(3, 2.0)))
     assert (found.answer, found.why) == ("cannot tell", "3 timed rows, 8 needed of each run")

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from dsprof.errors import GrammarError
 from dsprof.grammar.load import load_files
 from dsprof.grammar.model import Grammar, Pairs, Pattern, Row, Sample, TimerFlavour
 
@@ -50,14 +51,15 @@ def load(folders: Iterable[Path] = ()) -> Grammar:
     """The built-in dialects plus those of the user's folder and of `folders`.
 
     Raises:
-        GrammarError: a file cannot be read or says something that cannot be meant.
+        GrammarError: a folder holds no such file, or a file says what cannot be meant.
     """
+    folders = list(folders)
+    for folder in folders:
+        if not folder.is_dir():
+            raise GrammarError("no such folder of dialect files", str(folder))
+        if not any(folder.glob("*.toml")):
+            raise GrammarError("no dialect files", str(folder), "they end in .toml")
     own = [folder for folder in (user_folder(), *folders) if folder.is_dir()]
-    missing = [folder for folder in folders if not folder.is_dir()]
-    if missing:
-        from dsprof.errors import GrammarError
-
-        raise GrammarError("no such folder of dialect files", str(missing[0]))
     files = [file for folder in own for file in sorted(folder.glob("*.toml"))]
     if not files:
         return builtin()

@@ -85,6 +85,7 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         raise GrammarError(f"place {place!r} is none of {', '.join(PLACES)}", where)
     regex = _regex(table.pop("regex", None), where)
     lead = table.pop("lead", None)
+    timers = bool(table.pop("timers", False))
     pattern = Pattern(
         id=f"{file.stem}.{name}",
         about=table.pop("about", ""),
@@ -94,10 +95,10 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         place=place,
         starts=bool(table.pop("starts", False)),
         behind=bool(table.pop("behind", False)),
-        timers=bool(table.pop("timers", False)),
+        timers=timers,
         severity=severity,
         rows=_rows(table, where),
-        pairs=_pairs(table, where),
+        pairs=_pairs(table, where, timers=timers),
         block=_block(table.pop("block", None), where),
     )
     _nothing_left(table, where)
@@ -179,13 +180,12 @@ def _groups_exist(
         raise GrammarError(f"the regex has no group {missing}", where)
 
 
-def _pairs(table: dict[str, Any], where: str) -> Pairs | None:
+def _pairs(table: dict[str, Any], where: str, *, timers: bool) -> Pairs | None:
     content = table.pop("pairs", None)
     keys = table.pop("keys", {})
     if content is None:
         return None
     content = dict(content)
-    timers = content.pop("keys", "") == "timers"
     default = str(content.pop("default", "phase {key} ms" if timers else "metric {key}"))
     for spec in [default.replace("{key}", "key"), *filter(None, keys.values())]:
         split_spec(spec, where)

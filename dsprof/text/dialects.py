@@ -13,7 +13,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from dsprof import grammar as grammars
-from dsprof.errors import GrammarError
 from dsprof.grammar import Grammar, Sample
 from dsprof.logs import Coverage
 from dsprof.logs.samples import covered, faults, strangers
@@ -31,12 +30,15 @@ def dialects(grammar: Grammar) -> RenderableType:
     for file, (title, about) in grammar.titles.items():
         note = f"{file}.toml, {count_of(patterns[file], 'pattern')}"
         parts += [heading(title, note), Padding(say(about, QUIET), (0, 0, 0, 2)), Text()]
-    folder = say(f"Your own files: {grammars.user_folder()}/*.toml, or --parsers DIR", QUIET)
-    return Group(*parts, folder)
+    folder = f"Your own files: {grammars.user_folder()}/*.toml, or --parsers DIR"
+    manual = f"How to write one: {grammars.builtin_folder()}/README.md"
+    return Group(*parts, say(folder, QUIET), say(manual, QUIET))
 
 
 def unknown(coverage: Coverage) -> RenderableType:
     """Shapes of the lines that look like metrics and that no pattern reads."""
+    if not coverage.metric_lines:
+        return heading(f"None of its {count_of(coverage.lines, 'line')} looks like a metric")
     told = (
         f"{coverage.read_lines:,} of {count_of(coverage.metric_lines, 'line')} "
         "that look like metrics are understood"
@@ -56,11 +58,9 @@ def mistakes(folder: Path) -> list[str]:
     Raises:
         GrammarError: a file cannot be read or says something that cannot be meant.
     """
-    own = {file.stem for file in folder.glob("*.toml")} if folder.is_dir() else set()
-    if not own:
-        raise GrammarError("no dialect files", str(folder), "they end in .toml")
     shipped = folder.resolve() == grammars.builtin_folder().resolve()
     grammar = grammars.builtin() if shipped else grammars.load([folder])
+    own = {file.stem for file in folder.glob("*.toml")}
     samples = tuple(sample for sample in grammar.samples if sample.file in own)
     shown, _ = covered(replace(grammar, samples=samples))
     mine = [p.id for p in grammar.patterns if p.id.partition(".")[0] in own]

@@ -90,7 +90,8 @@ def _settings(settings: dict[str, tuple[Any, Any]]) -> list[RenderableType]:
         before, after = settings[name]
         table.add_row(say(name), say(f"{before} → {after}"))
     rest = [*short[_SETTINGS:], *long]
-    more = [say(f"In --json also: {', '.join(rest)}", QUIET)] if rest else []
+    where = "In --json also" if short else "In --json"
+    more = [say(f"{where}: {', '.join(rest)}", QUIET)] if rest else []
     return [heading("Configured differently"), *([table] if table.rows else []), *more]
 
 
