@@ -118,18 +118,21 @@ def bandwidth(text: str) -> float | None:
     return speed if SLOWEST_LINK <= speed <= FASTEST_LINK else None
 
 
-def _digits(value: float) -> str:
+def _digits(value: float, significant: int = 3) -> str:
     """Three significant digits; an exponent only beyond what anything measures."""
     if value == 0:
         return "0"
     if abs(value) >= _LONGEST_NUMBER:
         return f"{value:.2e}"
-    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    decimals = max(0, significant - 1 - math.floor(math.log10(abs(value))))
     return f"{value:,.{min(decimals, 4)}f}"
 
 
 def format_seconds(seconds: float) -> str:
-    """`5.79 s`, `302 ms`, `45.0 µs`, `2 h 05 min`."""
+    """`5.79 s`, `302 ms`, `45 µs`, `2 h 05 min`.
+
+    Below 100 µs in two digits: logs print hundredths of a millisecond.
+    """
     if not math.isfinite(seconds):
         return "unknown"
     seconds = seconds if abs(seconds) >= NOTHING else 0.0
@@ -144,7 +147,7 @@ def format_seconds(seconds: float) -> str:
         return f"{_digits(seconds)} s"
     if size_ >= 0.9995e-3:
         return f"{_digits(seconds * 1e3)} ms"
-    return f"{_digits(seconds * 1e6)} µs"
+    return f"{_digits(seconds * 1e6, 2)} µs"
 
 
 def _scaled(value: float, base: float, names: tuple[str, ...]) -> str:

@@ -1,8 +1,9 @@
 /* Numbers with units, as dsprof.units writes them; elements that hold text and nothing else. */
 
-function digits(value) {
+/* So many significant digits, `most` behind the point. */
+function digits(value, significant = 3, most = 4) {
   if (value === 0) return "0";
-  const decimals = Math.min(4, Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value)))));
+  const decimals = Math.min(most, Math.max(0, significant - 1 - Math.floor(Math.log10(Math.abs(value)))));
   return value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
 }
 
@@ -16,7 +17,7 @@ function seconds(value) {
   if (size >= 120) return `${Math.floor(Math.round(value) / 60)} min ${String(Math.round(value) % 60).padStart(2, "0")} s`;
   if (size < 0.5e-9) return "0 s"; // what is left of rounding
   if (size >= 0.9995) return `${digits(value)} s`;
-  return size >= 0.9995e-3 ? `${digits(value * 1e3)} ms` : `${digits(value * 1e6)} µs`;
+  return size >= 0.9995e-3 ? `${digits(value * 1e3)} ms` : `${digits(value * 1e6, 2)} µs`;
 }
 
 /* How to write the numbers of one column: all in one unit, as dsprof.page.words has it. */
@@ -25,12 +26,17 @@ function oneUnit(values) {
   for (const value of values) if (Number.isFinite(value)) largest = Math.max(largest, Math.abs(value));
   if (largest >= 7200) return seconds;
   const [size, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]].find(([size]) => largest >= 0.9995 * size) ?? [1e-6, "µs"];
+  let most = 2;
+  for (const value of values) if (Number.isFinite(value) && !inHundredths(value / size)) most = 4;
   return (value) => {
     if (!Number.isFinite(value)) return "–";
     const number = value / size;
-    return `${number !== 0 && Math.abs(number) < 0.00005 ? "under 0.0001" : digits(number)} ${unit}`;
+    return `${number !== 0 && Math.abs(number) < 0.00005 ? "under 0.0001" : digits(number, 3, most)} ${unit}`;
   };
 }
+
+/* Whether two digits behind the point say all of a number, as far as four bytes hold it. */
+const inHundredths = (value) => Math.abs(value) >= 1 || Math.abs(100 * value - Math.round(100 * value)) < 1e-4;
 
 function share(part) {
   if (!Number.isFinite(part)) return "–";

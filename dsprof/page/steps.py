@@ -14,7 +14,7 @@ from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among_at, step_lines
 from dsprof.page.validations import slowed
-from dsprof.text.spread import spread, timed_singly
+from dsprof.text.spread import Mark, spread, timed_singly
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -127,10 +127,15 @@ def _lead(steps: pd.DataFrame, noun: str, lines: Lines) -> list[str | Cell]:
         return [f"The source tells no {noun} times."]
     told = spread(timed_singly(main), _of(steps, main, noun))
     said = [
-        part if isinstance(part, str) else Cell(part.text, among=lines(main.iloc[part.rows]))
+        part if isinstance(part, str) else Cell(part.text, among=lines(_in_order(main, part)))
         for part in told
     ]
     return [*_sentence(said), _two_times(steps, main, noun)]
+
+
+def _in_order(steps: pd.DataFrame, mark: Mark) -> pd.DataFrame:
+    """The steps that took a time, as they follow: of the two in the middle either may be first."""
+    return steps.iloc[np.sort(mark.rows)]
 
 
 def _sentence(said: list[str | Cell]) -> list[str | Cell]:

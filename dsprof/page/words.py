@@ -85,19 +85,22 @@ _BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")
 _RATES = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "KB/s"), (1.0, "B/s"))
 _WHOLE = 0.9995  #: what rounds to one whole unit
 _LEAST = 0.00005  #: of a unit: less rounds to 0.0000
+_MOST, _HUNDREDTHS = 4, 2  #: digits behind the point
 
 
 def column(values: Iterable[Any], units: Sequence[tuple[float, str]] = _SECONDS) -> list[str]:
     """Numbers of one column in one unit, so that they compare at a glance; – for unknown ones.
 
-    One of which no digit would be left is told in its own unit.
+    One of which no digit would be left is told in its own unit. Where none has more than two
+    digits behind the point (as DeepSpeed prints milliseconds), none gets more.
     """
     told = [float(v) if known(v) and math.isfinite(float(v)) else None for v in values]
     largest = max((abs(v) for v in told if v is not None), default=0.0)
     size, unit = _unit_of(largest, units)
     if largest >= units[0][0] * 7200 and unit == "s":
         return [seconds(v) for v in told]  # hours are not read in seconds
-    return ["–" if v is None else _in_unit(v, size, unit, units) for v in told]
+    most = _HUNDREDTHS if all(_is_in_hundredths(v / size) for v in told if v is not None) else _MOST
+    return ["–" if v is None else _in_unit(v, size, unit, units, most) for v in told]
 
 
 def byte_column(values: Iterable[Any]) -> list[str]:
@@ -114,20 +117,28 @@ def _unit_of(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, s
     return next((u for u in units if abs(value) >= _WHOLE * u[0]), units[-1])
 
 
-def _in_unit(value: float, size: float, unit: str, units: Sequence[tuple[float, str]]) -> str:
+def _is_in_hundredths(value: float) -> bool:
+    """Whether two digits behind the point say all of a number; three significant ones say it of
+    those from 1 on."""
+    return abs(value) >= 1 or abs(100 * value - round(100 * value)) < 1e-6
+
+
+def _in_unit(
+    value: float, size: float, unit: str, units: Sequence[tuple[float, str]], most: int
+) -> str:
     if 0 < abs(value) < _LEAST * size:
         size, unit = _unit_of(value, units)
-    return f"{_digits(value / size)} {unit}"
+    return f"{_digits(value / size, most)} {unit}"
 
 
-def _digits(value: float) -> str:
-    """Three significant digits, at most four behind the point."""
+def _digits(value: float, most: int) -> str:
+    """Three significant digits, so many behind the point at most."""
     if value == 0:
         return "0"
     if abs(value) < _LEAST:
         return "under 0.0001"
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{min(decimals, 4)}f}"
+    return f"{value:,.{min(decimals, most)}f}"
 
 
 def seconds(value: Any) -> str:

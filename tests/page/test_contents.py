@@ -271,7 +271,7 @@ def test_before_and_after_a_slowdown_are_drawn_on_one_scale() -> None:
     assert compared
     assert [cell.text for cell in compared.rows[0]] == [
         "backward_allreduce",
-        "0.500 s",
+        "0.50 s",
         "2.00 s",
         "+1.50 s",
     ]

@@ -12,6 +12,7 @@ import dsprof
 from dsprof.charts import phase_table
 from dsprof.page.clock import REACH, span
 from dsprof.page.configuration import Setting, key_lines, settings, settled
+from dsprof.page.contents import contents
 from dsprof.page.model import Place
 from dsprof.page.proofs import SHOWN, among
 from dsprof.page.steps import Typical
@@ -137,3 +138,10 @@ def test_a_step_knows_its_lines_in_other_sources() -> None:
     spans = line_spans(run.steps, run.events, ["made.log", "b.csv"])
     assert spans.of(2) == [(0, 3, 3), (1, 30, 30)]
     assert spans.of(1) == [(0, 2, 2)]
+
+
+def test_the_median_of_an_even_number_of_steps_leads_to_the_two_in_the_middle() -> None:
+    page = contents(sample("killed_rank_torchrun_0.19.8"))
+    said = next(section for section in page.sections if section.name == "steps-0").said
+    assert said[0].text == "Median "
+    assert [len(cell.places) for cell in said if cell.text.endswith(" ms")] == [2, 1, 1]

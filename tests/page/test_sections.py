@@ -57,9 +57,16 @@ def test_numbers_of_a_column_have_one_unit() -> None:
     assert words.column([4.38, 0.352, 0.0085, None]) == ["4.38 s", "0.352 s", "0.0085 s", "–"]
     assert words.column([0.0147, 1e-13]) == ["14.7 ms", "under 0.0001 µs"]
     assert words.column([]) == []
-    assert words.byte_column([3 << 30, 1 << 29]) == ["3.00 GiB", "0.500 GiB"]
+    assert words.byte_column([3 << 30, 1 << 29]) == ["3.00 GiB", "0.50 GiB"]
     assert words.rate_column([1.16e9, 3.69e3]) == ["1.16 GB/s", "3.69 KB/s"]
     assert words.rate_column([1.16e9, 0.0, 7e5]) == ["1.16 GB/s", "0 GB/s", "0.0007 GB/s"]
+
+
+def test_a_column_has_no_digits_that_its_source_has_not() -> None:
+    printed = [0.12207, 0.00101, 0.0001, 7e-05]  # 122.07 ms, 1.01, 0.10 and 0.07
+    assert words.column(printed) == ["122 ms", "1.01 ms", "0.10 ms", "0.07 ms"]
+    means = [0.12207, 0.00101, 0.0001, 7.25e-05]
+    assert words.column(means) == ["122 ms", "1.01 ms", "0.100 ms", "0.0725 ms"]
 
 
 def test_every_kind_of_problem_has_plain_words() -> None:

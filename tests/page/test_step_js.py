@@ -26,6 +26,7 @@ from dsprof.charts import (
     timeline,
 )
 from dsprof.charts.icicle import _fit
+from dsprof.page import words
 from tests.page.runs import made, with_rows
 
 REPORTS = Path(__file__).parents[2] / "reports"
@@ -186,3 +187,18 @@ def test_no_line_of_a_range_leads_from_one_launch_to_another() -> None:
     (mine,) = (trace for trace in figure["data"] if trace["meta"] == "loss")
     assert [n for n, y in enumerate(loss["y"]) if y is None] == [10]
     assert (loss["x"], loss["customdata"]) == (mine["x"], mine["customdata"])
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        [0.12207, 0.00101, 0.0001, 7e-05],  # as a source prints milliseconds
+        [0.12207, 0.00101, 0.0001, 7.25e-05],
+        [4.38, 0.352, 0.0085, float("nan")],
+        [1e-5, 2.5e-6],
+    ],
+)
+def test_the_script_writes_a_column_as_python_does(seconds: list[float]) -> None:
+    stored = np.array(seconds, np.float32)
+    asked = script_numbers(stored)
+    assert answer(f"[...{asked}].map(oneUnit([...{asked}]))") == words.column(seconds)
