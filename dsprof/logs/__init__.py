@@ -130,7 +130,16 @@ class Reader:
 
     def log(self) -> Log:
         """What was read so far."""
-        return _log([self], self.grammar)
+        held = self._containers.held
+        return _log([self._with(held) if held else self], self.grammar)
+
+    def _with(self, held: bytes) -> Reader:
+        """Another one that has read what this one holds back until it knows what it is."""
+        scanner = Scanner(self.grammar, first_line=self.scanner.lines, year=self.scanner.year)
+        containers = Containers()
+        containers.feed(held)
+        scanner.feed(containers.finish())
+        return Reader(self.grammar, self.source, scanner, self.bytes)
 
 
 def read(

@@ -1,4 +1,4 @@
-"""Container logs, and listings with line numbers, back to the lines the process wrote.
+"""Container logs, listings with line numbers and wrapped logs, back to the lines the process wrote.
 
 docker's json-file driver writes one JSON object a line and splits what the process
 wrote at 16 KiB; containerd marks such parts with `P`. Both are turned into
@@ -8,6 +8,8 @@ one line, followed by as many empty ones, so that line numbers stay those of the
 `grep -n ''` and editors write `N:` before line N. That looks like the label that srun puts
 before the lines of task N, but tasks are few and repeat: lines that count themselves from
 the first one on are numbered.
+
+Of lines as they were printed more must be seen to tell whether they were wrapped (`hard_wraps`).
 """
 
 from __future__ import annotations
@@ -16,25 +18,33 @@ import json
 import re
 from typing import Final
 
+from dsprof.logs.hard_wraps import HEAD, Unwrapped, wrap_of
+
 _PARTIAL: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\S{8,40}) (stdout|stderr) ([FP]) ")
 #: With a launcher's label before it, where it collects such files of several hosts.
 _DOCKER: Final = re.compile(rb'([\w.-]{1,64}: )?(?=\{"log":)')
 _NUMBER: Final = re.compile(rb" {0,9}(\d{1,9}):")
 _COUNTED: Final = 16  # lines that count themselves are no coincidence, in a longer source
 _FEWEST: Final = 3  # in one that has no more
-_HEAD: Final = 1 << 16
+_LONG: Final = 4096  # bytes of a first line without an end that tell
 _LONGEST: Final = 1 << 20
+_UNDECIDED: Final = ("", "text")  # text may be wrapped
 
 
 class Containers:
     """Turns portions of a container log into portions of plain lines; leaves others alone.
 
-    What the source is, is decided by its first line; by more if that has a number.
+    What the source is, is decided by its first lines, and the same however they come.
+
+    Attributes:
+        held: what is held back until that is decided.
     """
 
     def __init__(self) -> None:
+        self.held = b""
         self._kind = ""
         self._number: re.Pattern[bytes] = _NUMBER  # of a line, to take off
+        self._unwrapped: Unwrapped | None = None
         self._rest = b""
         self._parts: dict[bytes, list[bytes]] = {}
         self._owed = 0  # line ends owed for parts that were held back
@@ -42,18 +52,15 @@ class Containers:
     def feed(self, data: bytes) -> bytes:
         if self._kind == "plain":
             return data
-        data = self._rest + data.replace(b"\0", b"")  # what a crash left unwritten
-        if not self._kind:
-            if b"\n" not in data and len(data) < 4096:
-                self._rest = data
+        if self._kind in _UNDECIDED:
+            self.held += data
+            self._decide()
+            if self._kind in _UNDECIDED:
                 return b""
-            self._decide(data)
-            if not self._kind:
-                self._rest = data
-                return b""
+            data, self.held = self.held, b""
             if self._kind == "plain":
-                self._rest = b""
                 return data
+        data = self._rest + data.replace(b"\0", b"")  # what a crash left unwritten
         cut = data.rfind(b"\n") + 1
         self._rest = data[cut:]
         if len(self._rest) > _LONGEST:
@@ -66,22 +73,34 @@ class Containers:
 
     def unfinished(self) -> list[bytes]:
         """Lines that had no end yet: the last one, and those of which parts never came."""
+        if self._kind in _UNDECIDED:
+            self._decide(is_whole=True)
+            self._rest, self.held = self.held, b""
         rest, self._rest = self._rest, b""
-        if not self._kind:
-            self._decide(rest, is_whole=True)
         if self._kind != "plain":
-            rest = b"".join(map(self._line, _lines(rest)))
+            rest = b"".join(map(self._line, _lines(rest.replace(b"\0", b""))))
+        if self._unwrapped is not None:
+            rest += self._unwrapped.rest()
         parts, self._parts = self._parts, {}
         return [line for line in (rest, *(b"".join(held) for held in parts.values())) if line]
 
-    def _decide(self, data: bytes, *, is_whole: bool = False) -> None:
-        self._kind = _kind(data, is_whole=is_whole)
+    def _decide(self, *, is_whole: bool = False) -> None:
+        is_whole = is_whole or len(self.held) >= HEAD
+        head = self.held[:HEAD].replace(b"\0", b"")
+        if not self._kind:
+            self._kind = _kind(head, is_whole=is_whole)
         if self._kind == "numbered":  # the blank behind all numbers is none of the text's
-            texts = (_NUMBER.sub(b"", line, count=1) for line in _lines(data)[:_FEWEST])
+            texts = (_NUMBER.sub(b"", line, count=1) for line in _lines(head)[:_FEWEST])
             blank = b"" if any(text[:1] not in b" \n" for text in texts) else b" ?"
             self._number = re.compile(_NUMBER.pattern + blank)
+        elif self._kind == "text" and is_whole:
+            wrap = wrap_of(head)
+            self._kind = "plain" if wrap is None else "wrapped"
+            self._unwrapped = None if wrap is None else Unwrapped(wrap)
 
     def _line(self, line: bytes) -> bytes:
+        if self._unwrapped is not None:
+            return self._unwrapped.line(line)
         if self._kind == "numbered":
             number = self._number.match(line)
             return line[number.end() :] if number else line
@@ -101,8 +120,9 @@ class Containers:
 
 
 def is_plain_text(head: bytes) -> bool:
-    """Whether a source that begins so holds the process's own lines."""
-    return _kind(head.replace(b"\0", b"")) == "plain"
+    """Whether a source that begins so holds the process's own lines; `HEAD` bytes tell."""
+    head = head.replace(b"\0", b"")
+    return _kind(head, is_whole=True) == "text" and wrap_of(head) is None
 
 
 def _lines(data: bytes) -> list[bytes]:
@@ -111,17 +131,19 @@ def _lines(data: bytes) -> list[bytes]:
     return [line + b"\n" for line in lines] + [last] * bool(last)
 
 
-def _kind(data: bytes, *, is_whole: bool = False) -> str:
+def _kind(head: bytes, *, is_whole: bool) -> str:
     """What the source is that begins so; "" if that is too little to tell."""
-    numbers = [_NUMBER.match(line) for line in data[:_HEAD].split(b"\n", _COUNTED)[:-1]]
-    if numbers and all(told and int(told[1]) == n for n, told in enumerate(numbers, 1)):
-        if is_whole or len(data) >= _HEAD or len(numbers) == _COUNTED:
-            return "numbered" if len(numbers) >= _FEWEST else "plain"
+    numbers = [_NUMBER.match(line) for line in head.split(b"\n", _COUNTED)[:-1]]
+    if not (numbers or is_whole or len(head) >= _LONG):
         return ""
-    first = data[: data.find(b"\n") + 1 or len(data)]
+    if numbers and all(told and int(told[1]) == n for n, told in enumerate(numbers, 1)):
+        if is_whole or len(numbers) == _COUNTED:
+            return "numbered" if len(numbers) >= _FEWEST else "text"
+        return ""
+    first = head[: head.find(b"\n") + 1 or len(head)]
     if _DOCKER.match(first) and _docker_line(first) is not None:
         return "docker"
-    return "cri" if _PARTIAL.match(first) else "plain"
+    return "cri" if _PARTIAL.match(first) else "text"
 
 
 def _docker_line(line: bytes) -> tuple[bytes, bytes, bytes, bool] | None:

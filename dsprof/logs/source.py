@@ -16,6 +16,7 @@ from dsprof.errors import DsprofError
 from dsprof.logs.archives import compression, damages, unpacked
 from dsprof.logs.containers import is_plain_text
 from dsprof.logs.csv_monitor import is_scalar_file
+from dsprof.logs.hard_wraps import HEAD
 from dsprof.logs.lines import portions
 
 _REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]{1,15}://")
@@ -125,7 +126,7 @@ def is_plain(name: str) -> bool:
         return False
     try:
         with open(name, "rb") as file:
-            head = file.read(4096)
+            head = file.read(HEAD)
     except OSError:
         return False
     return compression(head) == "" and is_plain_text(head)

@@ -1,0 +1,134 @@
+"""Logs that a terminal or a ticket system wrapped at a width, back to the lines that were printed.
+
+Such a log shows it: no line is longer than the width, some are exactly as long, and what stands
+behind those begins in the middle of a word, as no other line does. A log whose lines merely
+are of one length, as those of a table, goes on behind them as it does elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+#: Bytes of a source that tell: its verdict is the same however its bytes come.
+HEAD: Final = 1 << 16
+
+_NARROWEST, _WIDEST = 64, 512  # columns
+_FEWEST: Final = 3  # different cuts: text that is repeated is cut alike each time
+_NEAR: Final = 4  # columns: lines that end by themselves end there as often
+_LONGEST: Final = 1 << 14  # of a line that is made whole
+_BEGINNING: Final = 12  # bytes that tell how a line begins
+_SHORT: Final = 4  # bytes that tell nothing of it
+_DIGITS: Final = re.compile(rb"\d+")
+_REST_OF_A_LETTER: Final = bytes(range(0x80, 0xC0))  # of UTF-8
+#: The last byte in front of a cut and the first one behind it, inside a word or a pair.
+_INSIDE: Final = re.compile(
+    rb"\d[\d.%,e]|[.,:=(\[|]\S|[A-Za-z_-][a-z_]|[A-Z][A-Z]|\S[|,:;=.)\]}]|\S | \S"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wrap:
+    """How a log was wrapped.
+
+    Attributes:
+        width: columns of its longest lines.
+        beginnings: how lines begin there that go on with none.
+    """
+
+    width: int
+    beginnings: frozenset[bytes]
+
+    def is_full(self, line: bytes) -> bool:
+        """Whether a line reaches the width, in columns or, as `fold -b` counts, in bytes."""
+        return len(line) == self.width or _columns(line) == self.width
+
+    def begins_anew(self, line: bytes) -> bool:
+        return not line or _beginning(line) in self.beginnings
+
+
+def wrap_of(head: bytes) -> Wrap | None:
+    """How the log was wrapped whose first `HEAD` bytes these are; None if it was not."""
+    lines = [line.removesuffix(b"\r") for line in head.split(b"\n")[:-1]]
+    columns = [*map(_columns, lines)]
+    width = max(columns, default=0)
+    if not _NARROWEST <= width <= _WIDEST:
+        return None
+    full = [width in (length, len(line)) for length, line in zip(columns, lines, strict=True)]
+    as_many = sum(2 * columns.count(width - less) >= sum(full) for less in range(1, 1 + _NEAR))
+    behind = [False, *full[:-1]]
+    beginnings = frozenset(
+        _beginning(line)
+        for line, goes_on in zip(lines, behind, strict=True)
+        if len(line) >= _SHORT and not goes_on
+    )
+    cuts = [
+        (lines[i - 1][-_BEGINNING:], lines[i])
+        for i, goes_on in enumerate(behind)
+        if goes_on and not full[i]
+    ]
+    wrap = Wrap(width, beginnings)
+    return wrap if as_many <= 1 and _are_cuts(cuts, wrap) else None
+
+
+class Unwrapped:
+    """Joins the lines of a wrapped log, with as many empty lines behind them as were taken from
+    it, so that line numbers stay those of the source."""
+
+    def __init__(self, wrap: Wrap) -> None:
+        self._wrap: Wrap | None = wrap
+        self._parts: list[bytes] = []
+        self._length = 0
+
+    def line(self, line: bytes) -> bytes:
+        """What is whole by now. A line that is longer shows that what follows was not wrapped."""
+        if self._wrap is None:
+            return line
+        text = line.rstrip(b"\r\n")
+        told = b""
+        if self._parts and (self._wrap.begins_anew(text) or self._length > _LONGEST):
+            told = self._take()
+        if _columns(text) > self._wrap.width:
+            told, self._wrap = told + self._take(), None
+            return told + line
+        self._parts.append(text)
+        self._length += len(text)
+        if self._wrap.is_full(text):
+            return told
+        return told + (self._take() if line.endswith(b"\n") else self.rest())
+
+    def rest(self) -> bytes:
+        """A last line that may go on."""
+        parts, self._parts, self._length = self._parts, [], 0
+        return b"".join(parts)
+
+    def _take(self) -> bytes:
+        ends = b"\n" * len(self._parts)
+        return self.rest() + ends
+
+
+def _are_cuts(cuts: Sequence[tuple[bytes, bytes]], wrap: Wrap) -> bool:
+    """Whether these ends of lines and beginnings of those behind them belong together."""
+    different = {
+        (_DIGITS.sub(b"0", end)[-4:], _beginning(begin)): (end, begin) for end, begin in cuts
+    }
+    alike = sum(wrap.begins_anew(begin) for _, begin in different.values())
+    inside = sum(_is_inside(*cut) for cut in different.values())
+    return len(different) >= max(_FEWEST, 3 * alike) and 2 * inside >= len(different)
+
+
+def _is_inside(end: bytes, begin: bytes) -> bool:
+    """Whether a cut went through a word or a pair, and not along a rule or a column's blanks."""
+    is_filled = end[-2:-1] == end[-1:] and not end[-1:].isalnum()
+    is_filled |= begin.startswith(b"  ")
+    return not is_filled and _INSIDE.match(end[-1:] + begin[:1]) is not None
+
+
+def _beginning(line: bytes) -> bytes:
+    return _DIGITS.sub(b"0", line[: 2 * _BEGINNING])[:_BEGINNING]
+
+
+def _columns(line: bytes) -> int:
+    return len(line) if line.isascii() else len(line.translate(None, _REST_OF_A_LETTER))

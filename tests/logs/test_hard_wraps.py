@@ -1,0 +1,189 @@
+"""Logs that something wrapped at a width say what they said, on the same lines."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dsprof import grammar, logs
+from dsprof.logs import Reader
+from dsprof.logs.hard_wraps import HEAD, Unwrapped, Wrap, wrap_of
+from dsprof.logs.source import Source, is_plain
+from dsprof.run import load
+from tests.logs.reading import PFX, STEP, TIMERS, difference, read, rows
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = sorted((ROOT / "sample_logs").glob("*.log"))
+CORPUS = sorted((ROOT.parent / "shared" / "corpus").glob("*.log"))
+WIDTHS = (80, 100, 120, 200)
+#: Logs long enough that their lines are cut at three places at least, at each width.
+WRAPPED = [
+    *(ROOT / "sample_logs" / f"{name}.log" for name in ("neox_pipeline_2023", "pipeline_0.16.9")),
+    *(ROOT / "sample_logs" / f"zero2_accumulation_{version}.log" for version in ("0.16.9",)),
+    *(ROOT / "sample_logs" / f"{name}_0.19.8.log" for name in ("straggler", "zero3_offload")),
+    *(log for log in CORPUS if log.name[:2] in ("01", "06", "07", "16")),
+]
+
+
+def wrapped(lines: Sequence[bytes], width: int) -> list[list[bytes]]:
+    """What `fold -b` makes of each line."""
+    return [[line[at : at + width] for at in range(0, max(len(line), 1), width)] for line in lines]
+
+
+def folded(text: bytes, width: int, end: bytes = b"\n") -> bytes:
+    return end.join(part for parts in wrapped(text.split(b"\n"), width) for part in parts)
+
+
+@cache
+def told(log: Path) -> pa.Table:
+    return read(log.read_bytes()).events
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("log", WRAPPED, ids=lambda log: log.stem)
+def test_a_wrapped_log_says_what_it_said_on_the_same_lines(log: Path, width: int) -> None:
+    lines = log.read_bytes().split(b"\n")
+    parts = wrapped(lines, width)
+    first = [1, *accumulate((len(part) for part in parts), initial=1)]
+    events = told(log)
+    moved = pa.array([first[line] if line else line for line in events["line"].to_pylist()])
+    place = events.schema.get_field_index("line")
+    moved_events = events.set_column(place, events.schema.field(place), moved.cast("int64"))
+    again = read(b"\n".join(part for some in parts for part in some))
+    assert difference(moved_events, again.events) == ""
+    assert again.coverage.lines == sum(map(len, parts)) - 1
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("log", WRAPPED, ids=lambda log: log.stem)
+def test_a_wrapped_log_has_the_verdict_of_the_whole_one(
+    log: Path, width: int, tmp_path: Path
+) -> None:
+    path = tmp_path / log.name
+    path.write_bytes(folded(log.read_bytes(), width))
+    assert verdict(path) == verdict(log)
+
+
+@cache
+def verdict(path: Path) -> list[tuple[Any, ...]]:
+    findings = load(path).findings
+    return [(f.rule, f.severity, f.confidence, f.title) for f in findings]
+
+
+@pytest.mark.parametrize("log", [*SAMPLES, *CORPUS], ids=lambda log: log.stem)
+def test_no_real_log_is_taken_for_a_wrapped_one(log: Path) -> None:
+    assert wrap_of(log.read_bytes()[:HEAD]) is None
+
+
+LINES = {
+    "lines of one length": [PFX + TIMERS, b"steps: 1 loss: 2.0"] * 40,
+    "a table": [b"+------+--------+" * 5, b"| size |  count |" * 5] * 40 + [b"total 3"],
+    "rows of numbers": [b"%-60d%12.2f" % (n, n) for n in range(300)],
+    "separators": [b"=" * 80, b"epoch 1", b"-" * 80, b"loss 2.5", b"*" * 80, b"done"] * 20,
+    "bars": [b"%3d%%|%-70s| %3d/999" % (n, b"#" * n, n) for n in range(70)],
+    "notes": [
+        b"Your compiler (c++) is not compatible with the compiler Pytorch was built with",
+        b"for this platform, which is g++ on linux",
+    ]
+    * 30,
+}
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_lines_that_are_merely_of_one_length_are_not_joined(kind: str) -> None:
+    assert wrap_of(b"\n".join([*LINES[kind], b""])) is None
+
+
+def log_of(steps: int) -> bytes:
+    lines = (
+        (PFX + STEP % n, PFX + TIMERS.replace(b"10.", b"%d." % n)) for n in range(1, 1 + steps)
+    )
+    return b"".join(b"".join(line + b"\n" for line in some) for some in lines)
+
+
+TEXT = log_of(800)
+FOLDED = folded(TEXT, 70)
+
+
+def test_a_wrapped_log_is_read_alike_however_its_bytes_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read(FOLDED).events
+    assert len(FOLDED) > 2 * HEAD
+    assert whole.num_rows == read(TEXT).events.num_rows
+    path, packed = tmp_path / "run.log", tmp_path / "run.log.gz"
+    path.write_bytes(FOLDED)
+    packed.write_bytes(gzip.compress(FOLDED))
+    monkeypatch.setattr(logs, "_SHARE", 1)
+    monkeypatch.setattr(logs.ranges, "_SIZE", 1 << 12)
+    for size in (1 << 10, 4099, HEAD - 1, HEAD + 1):
+        assert difference(whole, read(FOLDED, [size] * (len(FOLDED) // size)).events) == ""
+    for source in (path, packed):
+        for processes in (1, 2):
+            events = logs.read([source], processes=processes).events
+            assert difference(whole, events) == "", (source, processes)
+    assert not is_plain(str(path))
+
+
+def test_what_is_held_back_of_a_growing_log_is_told_when_asked() -> None:
+    reader = Reader(grammar.builtin(), Source("run.log"))
+    for at in range(0, len(FOLDED), 1 << 13):
+        reader.feed(FOLDED[at : at + (1 << 13)])
+        so_far = FOLDED[: at + (1 << 13)]
+        if at > 1 << 13:
+            rest = so_far[so_far.rfind(b"[2024") :]  # a record that may go on
+            whole = read(so_far.removesuffix(rest)).events
+            now = reader.log().events
+            assert difference(whole, now.slice(0, len(whole))) == ""
+    reader.finish()
+    assert difference(read(FOLDED).events, reader.log().events) == ""
+
+
+def test_windows_line_ends_and_letters_of_several_bytes_are_no_obstacle() -> None:
+    plain = [(row["name"], row["step"], row["seconds"]) for row in rows(TEXT)]
+    windows = folded(TEXT, 70, b"\r\n")
+    assert [(row["name"], row["step"], row["seconds"]) for row in rows(windows)] == plain
+    bars = "".join(f"█{line}\n" for line in TEXT.decode().splitlines())
+    columns = [line[at : at + 70] for line in bars.splitlines() for at in range(0, len(line), 70)]
+    for text in ("\n".join(columns).encode(), folded(bars.encode(), 70)):
+        assert [(row["name"], row["step"], row["seconds"]) for row in rows(text)] == plain
+
+
+def test_a_last_line_that_reaches_the_width_may_go_on() -> None:
+    last = b"time (ms) | fwd: 10.00 | bwd: 20.50 | step: 12345678"
+    cut = PFX + b" " * (140 - len(PFX) - len(last)) + last
+    names = [row["name"] for row in rows(FOLDED + b"\n" + folded(cut, 70) + b"\n")]
+    assert names[-2:] == ["forward", "backward"]
+
+
+WRAP = Wrap(8, frozenset({b"[0] step"}))
+
+
+def joined(*lines: bytes) -> bytes:
+    unwrapped = Unwrapped(WRAP)
+    return b"".join(map(unwrapped.line, lines)) + unwrapped.rest()
+
+
+def test_a_full_line_goes_on_with_the_next_unless_that_begins_as_others_do() -> None:
+    assert joined(b"[1] step\n", b"=3\n", b"end\n") == b"[1] step=3\n\nend\n"
+    assert joined(b"[1] step\n", b"[2] step\n", b"=3\n") == b"[1] step\n[2] step=3\n\n"
+    assert joined(b"[1] step\n", b"\n", b"end\n") == b"[1] step\n\nend\n"
+    assert joined(b"[1] step\n", b"=3456789\n", b"0") == b"[1] step=34567890"
+
+
+def test_a_longer_line_shows_that_what_follows_was_not_wrapped() -> None:
+    lines = (b"[1] step\n", b"[1] steps=3\n", b"[1] step\n", b"=3\n")
+    assert joined(*lines) == b"".join(lines)
+
+
+def test_a_line_that_never_ends_is_told_in_parts() -> None:
+    text = joined(*[b"12345678\n"] * 10_000)
+    assert text.count(b"\n") == 10_000 - text[::-1].find(b"\n") // 8
+    assert max(map(len, text.split(b"\n"))) < 1 << 15
