@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.run.clocks import SLACK
 from dsprof.run.table import among, keys, known_rank, positions, where
 
 #: Stretches between two lines that must be known, and part of the clock's time beyond which
@@ -123,9 +124,11 @@ def _names(events: pd.DataFrame) -> list[str]:
 
 
 def _in_order(steps: pd.DataFrame) -> pd.DataFrame:
-    """The steps that are stamped, without those stamped before the step in front of them."""
+    """The steps that are stamped, without those stamped a little before the step in front of them;
+    where it is more, the clock was set back and goes on from there."""
     steps = steps[steps["at"].notna()]
-    return steps[~(steps.groupby(_PART)["at"].diff() < pd.Timedelta(0))]
+    passed = steps.groupby(_PART)["at"].diff()
+    return steps[~((passed < pd.Timedelta(0)) & (passed >= -SLACK))]
 
 
 def _stretches(steps: pd.DataFrame) -> pd.DataFrame:

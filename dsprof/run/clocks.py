@@ -22,7 +22,10 @@ _PROCESS: Final = ("segment", "engine", "source", "host", "rank", "pattern")
 
 
 def clock_runs_backwards(events: pd.DataFrame, _: Source) -> Outcome:
-    """One late line loses its time; a process of which many fall loses the times of all lines."""
+    """One late line loses its time; a process of which many fall loses the times of all lines.
+
+    A clock that was set back goes on from there: its times stay.
+    """
     told = among(events["kind"], [Kind.METRIC]) & events["step"].notna() & events["at"].notna()
     marks = where(events, told)
     marks = marks[~marks["record"].duplicated()]
@@ -32,9 +35,9 @@ def clock_runs_backwards(events: pd.DataFrame, _: Source) -> Outcome:
         return events, None
     count, falls = np.bincount(process), np.bincount(process, fallen)
     spoilt = (falls >= OFTEN * count) & (falls > 1)
-    lines = marks[spoilt[process] | fallen]
-    gone = events["record"].isin(lines["record"])
-    rows = events[gone]
+    late = fallen & ~_set_back(marks, process)
+    gone = events["record"].isin(marks["record"][spoilt[process] | late])
+    rows = events[gone | events["record"].isin(marks["record"][fallen])]
     fixed = events.assign(at=events["at"].mask(gone))
     if spoilt.any():
         text = (
@@ -42,11 +45,14 @@ def clock_runs_backwards(events: pd.DataFrame, _: Source) -> Outcome:
             "its lines cannot be believed, and what lies between two of them is unknown"
         )
         return fixed, met("clock-runs-backwards", "doubt", text, rows)
-    text = (
-        "these lines are older than the one before them, printed late or behind a clock that was "
-        "set back: their times are left out"
-    )
-    return fixed, met("late-lines", "repair", text, rows)
+    if not gone.any():
+        text = (
+            "the clock was set back: what lies between these lines and the ones before them is "
+            "unknown"
+        )
+        return fixed, met("clock-set-back", "doubt", text, rows)
+    text = "these lines are older than the one before them, printed late: their times are left out"
+    return fixed, met("late-lines", "repair", text, events[gone])
 
 
 def _fallen(marks: pd.DataFrame, process: Codes) -> npt.NDArray[np.bool_]:
@@ -59,3 +65,22 @@ def _fallen(marks: pd.DataFrame, process: Codes) -> npt.NDArray[np.bool_]:
     passed = pd.Series(marks["at"].to_numpy()).groupby(process).diff()
     fallen: npt.NDArray[np.bool_] = (passed < -SLACK).to_numpy() & ~several[process]
     return fallen
+
+
+def _set_back(marks: pd.DataFrame, process: Codes) -> npt.NDArray[np.bool_]:
+    """Marks from which the next of their process follows at a more usual pace than from the one
+    before them."""
+    of = pd.DataFrame({"at": marks["at"].to_numpy(), "step": whole(marks["step"])})
+    before, after = (of.groupby(process).shift(by) for by in (1, -1))
+    usual = _pace(before, of).groupby(process).transform("median")
+    paces = [(_pace(one, after) / usual).fillna(np.inf).to_numpy() for one in (of, before)]
+    here, there = np.abs(np.log(paces))
+    back: npt.NDArray[np.bool_] = here < there
+    return back
+
+
+def _pace(earlier: pd.DataFrame, later: pd.DataFrame) -> pd.Series[float]:
+    """Seconds a step between marks; unknown where either does not rise."""
+    seconds: pd.Series[float] = (later["at"] - earlier["at"]).dt.total_seconds()
+    steps = later["step"] - earlier["step"]
+    return seconds.where(seconds > 0) / steps.where(steps > 0)

@@ -6,6 +6,7 @@ import tracemalloc
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from dsprof.run import Run, from_events
 from tests.run.run_rows import events, grammar_with, metric
@@ -38,10 +39,19 @@ def test_one_late_line_loses_its_time_and_leaves_the_others() -> None:
     assert run.steps["seconds"].dropna().tolist() == [10.0, 10.0, 10.0]
 
 
-def test_a_clock_that_is_set_back_once_loses_the_steps_around_that() -> None:
-    run = run_of(*range(0, 100, 10), *range(-3500, -3400, 10))
-    assert run.repairs["name"].tolist() == ["late-lines"]
+@pytest.mark.parametrize("by", [15, 25, 3600])
+def test_a_clock_that_is_set_back_loses_the_step_around_that(by: int) -> None:
+    run = run_of(*range(0, 100, 10), *range(100 - by, 200 - by, 10))
+    assert run.repairs["name"].tolist() == ["clock-set-back"]
+    assert run.repairs["kind"].tolist() == ["doubt"]
+    assert run.steps["seconds"].isna().to_numpy().nonzero()[0].tolist() == [0, 10]
     assert set(run.steps["seconds"].dropna()) == {10.0}
+
+
+def test_a_set_back_clock_and_a_late_line_are_told_apart() -> None:
+    run = run_of(0, 10, 5, 30, 40, 50, -60, -50, -40, -30, *range(-20, 400, 10))
+    assert run.repairs["name"].tolist() == ["late-lines"]
+    assert run.steps["seconds"].isna().to_numpy().nonzero()[0].tolist() == [0, 2, 3, 6]
 
 
 def test_hosts_whose_clocks_differ_are_believed() -> None:
