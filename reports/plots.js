@@ -63,16 +63,26 @@ function shortened(trace, room) {
   const perLetter = 6.1; // px of the widest face in use, at 11 px
   const width = room * (trace.domain.x[1] - trace.domain.x[0]);
   const all = trace.values[Math.max(0, trace.ids.indexOf(trace.level))];
+  const letters = trace.values.map((value) => Math.floor(Math.min(width, (width * value) / all) / perLetter - 1));
   const text = trace.text.map((said, i) => {
-    const letters = Math.min(width, (width * trace.values[i]) / all) / perLetter - 1;
     const parts = said.split(" · ");
-    while (parts.length && parts.join(" · ").length > letters) parts.pop();
+    while (parts.length && parts.join(" · ").length > letters[i]) parts.pop();
     return parts.join(" · ");
   });
-  const labels = trace.labels.map((label, i) => (text[i] || label.length * perLetter < (width * trace.values[i]) / all ? label : " "));
+  const labels = trace.labels.map((label, i) => fitting(plainOf(label), letters[i]));
   const hover = trace.text.map((said, i) => `${trace.labels[i]}<br>${said}<br>${trace.customdata[i]}`);
   return { ...trace, text, labels, customdata: hover, hovertemplate: "%{customdata}<extra></extra>" };
 }
+
+/* A name as far as it fits; of few letters nothing could be told. */
+const FEWEST = 5;
+function fitting(name, letters) {
+  if (name.length <= letters) return escaped(name);
+  return letters < FEWEST ? " " : `${escaped(name.slice(0, letters - 1))}…`;
+}
+
+/* What markup says. */
+const plainOf = (markup) => new DOMParser().parseFromString(markup, "text/html").body.textContent;
 
 /* A phase fills the width, with what lies inside it; nothing lies inside of most of them. */
 function stepInto(name, id) {
@@ -99,7 +109,6 @@ function icicleTools(name, chart) {
   if (within.length < 2) return;
   const form = element("form", "", { class: "tools" });
   const choice = element("select", "", { name: "phase" });
-  const plainOf = (label) => new DOMParser().parseFromString(label, "text/html").body.textContent;
   choice.append(...within.map(([id, label], i) => element("option", i ? plainOf(label) : "the whole step", { value: id })));
   const label = element("label", "Phases inside ");
   label.append(choice);

@@ -18,6 +18,7 @@ Whole = npt.NDArray[np.int64]
 
 FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 FEW: Final = 10  #: numbers on an axis so close that each has a tick
+TICKS: Final = 5  #: of a low panel at most: of fewer, plotly may leave a single one
 POINTS: Final = 1200  #: of one line; more than a screen is wide
 TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 

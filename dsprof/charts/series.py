@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.charts.columns import StepAxis, apart, launch_lines, launch_starts, step_ticks
-from dsprof.charts.figure import Figure, axis, keep, layout, numbers, panel_title
+from dsprof.charts.figure import TICKS, Figure, axis, keep, layout, numbers, panel_title
 from dsprof.charts.palette import colour
 
 Line = tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]  #: name, x, y
@@ -121,7 +121,7 @@ def _panels(
         axes[f"yaxis{number}"] = axis(
             "",
             domain=[round(max(0.0, top - share), 4), round(top, 4)],
-            nticks=4,
+            nticks=TICKS,
             rangemode=rangemode,
             fixedrange=True,
             separatethousands=True,

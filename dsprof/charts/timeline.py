@@ -18,6 +18,7 @@ from dsprof.charts.columns import (
     step_ticks,
 )
 from dsprof.charts.figure import (
+    TICKS,
     Figure,
     Floats,
     Whole,
@@ -295,7 +296,9 @@ def _layout(
     names = {"time": "yaxis", "bound": "yaxis2", "rate": "yaxis3", "loss": "yaxis4"}
     domains = _domains(list(titles))
     more: dict[str, Any] = {
-        names[row]: axis("", domain=list(domain), fixedrange=True, nticks=4, separatethousands=True)
+        names[row]: axis(
+            "", domain=list(domain), fixedrange=True, nticks=TICKS, separatethousands=True
+        )
         for row, domain in domains.items()
     }
     if "time" in titles:

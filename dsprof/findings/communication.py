@@ -226,7 +226,7 @@ def _overlap_unseen(facts: Facts) -> str | None:
     if facts.collecting:
         return facts.doubts[COLLECTING]
     if facts.layout.zero_stage is None:
-        return "neither the ZeRO stage nor exposed communication is known"
+        return "neither the ZeRO stage nor what of communication overlaps with compute is known"
     return None
 
 

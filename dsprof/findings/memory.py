@@ -41,6 +41,8 @@ def memory_pressure(facts: Facts) -> list[Finding] | str:
 def memory_growth(facts: Facts) -> list[Finding] | str:
     """Memory of a rank or a host rises through the whole run."""
     found = growths(facts.run.memory, _GROWING, GROWTH_STEPS)
+    if not facts.run.memory["name"].isin(_GROWING).any():
+        return "no memory line"
     if not found:
         return f"memory of fewer than {GROWTH_STEPS} steps"
     growing = [growth for growth in found if _grows(growth)]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ROWS = 200  #: of the table
 _OPTIONAL = (4, 5, 6)  #: columns that some sources have nothing for: exposed, speed, of the ceiling
+_TOTAL = 3  #: and one that those have nothing for that tell only what holds a step up
 _OWN = "log_summary_barrier"  #: what DeepSpeed's logger of calls adds for its own summary
 _TITLE = "Communication by operation and size"
 _CAPTION = "Communication by operation and message size"
@@ -102,6 +103,8 @@ def _judged(comm: pd.DataFrame, steps: pd.DataFrame) -> Judged:
 
 def _speed_of(sizes: pd.DataFrame) -> str:
     """Which bandwidth the table has, and why."""
+    if sizes["seconds"].isna().all() and sizes["exposed"].notna().any():
+        return "Known is what holds the step up (exposed); how long calls take in all is not."
     if sizes["busbw"].notna().any():
         return "Bus bandwidth as nccl-tests defines it."
     if sizes["algbw"].notna().any():
@@ -153,9 +156,8 @@ def _comm_table(
     head += [_SPEEDS[speed], "of the ceiling", "limited by"]
     left = len(sizes) - len(rows)
     more = f"{left:,} cheaper rows are not shown." if left > 0 else ""
-    return without_empty(
-        Table(caption, head, rows, frozenset({1, 2, 3, 4, 5, 6}), more), *_OPTIONAL
-    )
+    table = Table(caption, head, rows, frozenset({1, 2, 3, 4, 5, 6}), more)
+    return without_empty(table, *_OPTIONAL, *((_TOTAL,) if sizes["exposed"].notna().any() else ()))
 
 
 def _message(size: float) -> str:

@@ -77,7 +77,7 @@ def contents(run: Run) -> Contents:
     parts = [_engine(run, number, steps, sources) for number, steps in _engines(drawn)]
     means = {p.number: Typical(p.phases, typical_rows(p.steps)) for p in parts if p.phases}
     page = Contents(
-        title=_title(sources),
+        title=_title(run, sources),
         verdict=verdict(run, means, drawn),
         findings=[told(finding) for finding in run.findings],
         sections=[*_step_sections(run, parts), *_sections(run)],
@@ -150,12 +150,16 @@ def _sources(run: Run) -> list[str]:
     return list(dict.fromkeys([*told, *seen]))
 
 
-def _title(sources: list[str]) -> str:
+def _title(run: Run, sources: list[str]) -> str:
+    """By the files that were read; a recording may have several."""
+    if run.is_recording:
+        sources = [str(s) for s in run.meta.get("sources", [])] or sources
     if not sources:
         return "run"
     folders = {source.rpartition("/")[0] for source in sources}
     if len(sources) > 1 and len(folders) == 1 and "" not in folders:
-        return f"{folders.pop().rpartition('/')[2]}, {len(sources)} files"
+        many = f"{len(sources):,} {'recordings' if run.is_recording else 'files'}"
+        return f"{folders.pop().rpartition('/')[2]}, {many}"
     name = sources[0].rstrip("/").rsplit("/", 1)[-1]
     return name if len(sources) == 1 else f"{name} and {len(sources) - 1} more"
 

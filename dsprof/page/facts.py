@@ -35,12 +35,30 @@ def facts(run: Run) -> list[tuple[str, Cell]]:
         "Read from": _sources(known),
         "Throughput": _throughput(run.steps, run.told),
     }
+    said["Not told"] = _lacking(known, said)
     rows = run.told[run.told["kind"] == "config"]
     return [
         (label, told if isinstance(told, Cell) else _proved(str(told), label, rows, known))
         for label, told in said.items()
         if told
     ]
+
+
+#: What of the layout a reader looks for, by the words for it: a missing row would not say why.
+_LAYOUT: Final = {
+    "Ranks": "ranks",
+    "Parallel layout": "parallel layout",
+    "ZeRO stage": "ZeRO stage",
+    "Batch": "batch sizes",
+}
+_VERSIONS: Final = ("deepspeed_version", "torch_version")
+
+
+def _lacking(known: dict[str, Any], said: dict[str, Any]) -> str:
+    """What of the layout and the versions the source does not tell."""
+    lacking = [words for label, words in _LAYOUT.items() if not said[label]]
+    versions = [] if any(known.get(name) for name in _VERSIONS) else ["versions"]
+    return ", ".join(lacking + versions)
 
 
 #: Facts that lines of the configuration state, each number by its own.

@@ -131,18 +131,19 @@ def verdict(
     step = float(main["seconds"].mean()) if len(main) else None
     own = words.step_of(found, step) if found else step
     number, proves = _number(found, own)
+    whole = Cell(format_seconds(step) if step else "", among=step_lines(main, run.told, run.phases))
     return Verdict(
         finding=found,
         number=number,
         proves=proves,
-        among=_proof(found, _of_engine(found, phases or {}, mean)),
+        among=whole.among
+        if found and _tells_nothing(found)
+        else _proof(found, _of_engine(found, phases or {}, mean)),
         gain=words.what_if(found, own, run.meta.get("world_size")) if found else "",
         sure=_sure(found) if found else "",
         judged=_judged(run.steps, main),
         concerns=_concerns(found) if found else "",
-        step=Cell(
-            format_seconds(step) if step else "", among=step_lines(main, run.told, run.phases)
-        ),
+        step=whole,
         mean=_mean_of(run, main),
         bound=_bound(run.steps, "record" if run.counted else "step"),
         parts=_parts(drawn_classes(run.steps, run.phases) if drawn is None else drawn, run, mean),
@@ -151,8 +152,10 @@ def verdict(
 
 
 def _number(found: Finding | None, step: float | None) -> tuple[str, str]:
-    if found is None or _tells_nothing(found):
+    if found is None:
         return "", ""
+    if _tells_nothing(found):
+        return (format_seconds(step), "per step, and no line says on what") if step else ("", "")
     if found.share is not None:
         cost = found.seconds_per_step
         of = f" of {format_seconds(step)}" if step else ""
@@ -166,13 +169,14 @@ def _number(found: Finding | None, step: float | None) -> tuple[str, str]:
 
 
 def _sure(found: Finding) -> str:
-    """How sure the finding is, where its summary does not say so with its reason."""
-    said = f"{found.confidence} confidence" in found.summary.lower()
-    return "" if said else words.CONFIDENCE.get(found.confidence, "")
+    """How sure the finding is; why, where its summary does not give the reason."""
+    short = f"{found.confidence.capitalize()} confidence"
+    said = short.lower() in found.summary.lower()
+    return f"{short}." if said else words.CONFIDENCE.get(found.confidence, "")
 
 
 def _tells_nothing(found: Finding) -> bool:
-    """All of the step is unaccounted for: a large 100 % would look like a measurement."""
+    """All of the step is unaccounted for: its time is what is measured, and no 100 % of it."""
     return found.rule == "unaccounted-time" and found.share == 1
 
 

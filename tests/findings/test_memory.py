@@ -119,6 +119,7 @@ def test_without_memory_lines_nothing_is_said() -> None:
     run = run_of(steps(40, WELL))
     assert why(run, "allocator-thrash") == "no memory line"
     assert why(run, "memory-pressure") == "no memory line"
+    assert why(run, "memory-growth") == "no memory line"
 
 
 def test_a_micro_batch_of_one_sample_is_not_to_be_smaller() -> None:

@@ -41,6 +41,23 @@ def test_words_of_an_icicle_are_left_out_rather_than_shrunk(opened: Open) -> Non
     assert min(sizes) >= 9.5
 
 
+def test_a_name_too_long_for_its_phase_is_cut_and_stays_readable(opened: Open) -> None:
+    page = opened("huge", 400)
+    draw_everything(page)
+    said = page.locator(".plot-phases .slicetext").all_text_contents()
+    assert any(re.match(r"backward_\w+…", text) for text in said)
+    assert "backward_allreduce" in page.evaluate("plots.get('phases-0').figure.data[0].labels")
+
+
+@pytest.mark.parametrize("ends", [(1.5156, 2.3756), (0.41, 0.69), (101.0, 318.0)])
+def test_a_low_panel_has_more_than_one_tick(opened: Open, ends: tuple[float, float]) -> None:
+    page = opened("seed", fresh=True)
+    page.evaluate(
+        "ends => Plotly.relayout(plots.get('steps-0').holder, 'yaxis4.range', ends)", ends
+    )
+    assert page.locator(".plot-steps .yaxislayer-above .y4tick").count() >= 2
+
+
 def test_the_way_out_of_a_phase_is_shown_and_escape_takes_it(opened: Open) -> None:
     page = opened("comms")
     draw_everything(page)

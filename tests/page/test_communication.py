@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,7 +14,7 @@ from dsprof.page.model import Section
 from dsprof.run import Run
 from dsprof.run.comm import CUMULATIVE
 from tests.loaded import sample
-from tests.page.runs import made
+from tests.page.runs import gpus, made
 
 MIB = 1 << 20
 
@@ -132,3 +133,11 @@ def test_without_the_number_of_ranks_the_bandwidth_is_said_to_be_the_algorithms(
     assert "Bus bandwidth is unknown without the number of ranks" in section.words
     assert section.tables[0].head[4] == "algorithm bandwidth"
     assert cells(section)[0][4] == "2.00 GB/s"
+
+
+def test_a_recording_that_times_only_what_holds_a_step_up_says_so(tmp_path: Path) -> None:
+    section = comm_section(gpus(tmp_path))
+    assert "Known is what holds the step up (exposed)" in section.words
+    assert section.tables[0].head == [
+        "operation", "message", "calls per step", "exposed", "limited by",
+    ]  # fmt: skip

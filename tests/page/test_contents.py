@@ -32,7 +32,7 @@ from dsprof.page.verdict import told, verdict
 from dsprof.page.words import gain, ranges
 from dsprof.run import from_events
 from tests.loaded import sample
-from tests.page.runs import made, with_rows
+from tests.page.runs import gpus, made, with_rows
 
 
 def unpacked(packed: str, index: list[dict[str, Any]]) -> dict[str, np.ndarray]:
@@ -168,10 +168,14 @@ def test_the_first_screen_has_the_number_that_proves_it_and_its_line() -> None:
     assert shown_.among == Among((("", Place("made.log", 7)),), 1)
 
 
-def test_time_nobody_accounts_for_is_no_large_number() -> None:
+def test_of_time_nobody_accounts_for_the_step_is_the_number_and_no_share() -> None:
     run = made(20)
     run.__dict__["findings"] = [finding(rule="unaccounted-time", share=1.0, seconds_per_step=1.6)]
-    assert verdict(run).number == ""
+    shown_ = verdict(run)
+    assert (shown_.number, shown_.proves) == ("1.60 s", "per step, and no line says on what")
+    assert shown_.among == shown_.step.among
+    assert shown_.among
+    assert shown_.among.of == 19
     run.__dict__["findings"] = [finding(rule="unaccounted-time", share=0.4, seconds_per_step=0.6)]
     assert verdict(run).number == "40 %"
 
@@ -389,10 +393,22 @@ def test_timers_that_take_nearly_nothing_of_a_step_are_told_and_not_drawn() -> N
     assert section.tables[0].rows
 
 
-def test_how_sure_a_finding_is_stands_there_once() -> None:
+def test_how_sure_a_finding_is_stands_below_it_and_why_stands_there_once() -> None:
     run = made(20)
     run.__dict__["findings"] = [finding(confidence="medium")]
     assert verdict(run).sure == "Medium confidence: it follows from what the source says."
     reason = "It may be so. Medium confidence: no line tells."
     run.__dict__["findings"] = [finding(confidence="medium", summary=reason)]
-    assert verdict(run).sure == ""
+    assert verdict(run).sure == "Medium confidence."
+
+
+def test_the_first_screen_says_what_of_the_layout_the_source_does_not_tell() -> None:
+    told = dict(verdict(sample("neox_pipeline_2023")).facts)
+    assert told["Not told"].text == "ranks, parallel layout, ZeRO stage, batch sizes, versions"
+    assert "Not told" not in dict(verdict(sample("comms_verbose_0.16.9")).facts)
+
+
+def test_a_page_of_recordings_is_named_after_their_number(tmp_path: Path) -> None:
+    run = gpus(tmp_path / "runs")
+    run.__dict__["told"] = run.told.assign(source=run.told["source"].astype("str") + ".kept")
+    assert contents(run).title == "runs, 2 recordings"
