@@ -163,6 +163,7 @@ PROBLEMS: Final = {
     "killed-by-launcher": "ended by the launcher: another had failed, or the job was stopped",
     "root-cause": "what the launcher itself names as the first failure",
     "watchdog": "a collective timed out",
+    "stuck": "NCCL's watchdog made no progress: a CUDA or NCCL call, or a thread with the GIL",
     "desync": "ranks stand at different collectives",
     "absent": "a rank did not come to the collective the others waited in",
     "connection": "a peer's connection broke",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dsprof.run import Run
 
 OOM: Final = ("oom", "host-oom")
-HANG: Final = ("absent", "watchdog", "desync")
+HANG: Final = ("absent", "watchdog", "stuck", "desync")
 
 #: What any other kind of failure does to its process.
 ENDED: Final = {
@@ -31,10 +31,11 @@ ENDED: Final = {
     "overflow-limit": "ended because the loss scale cannot shrink any further",
     "checkpoint-failed": "could not write a checkpoint",
     "build-failed": "could not build an extension",
+    "network-error": "lost its network link",
 }
 
 #: Ends of a run; other problems are warnings of other rules.
-_FATAL: Final = (*OOM, *HANG, *(kind for kind in ENDED if kind != "checkpoint-failed"))
+_FATAL: Final = (*OOM, *HANG, *(ENDED.keys() - {"checkpoint-failed", "network-error"}))
 
 
 def last_launch(run: Run) -> pd.DataFrame:
@@ -58,7 +59,10 @@ def first_of(problems: pd.DataFrame) -> pd.Series[Any] | None:
     """The root cause among the problems of one launch, else the first fatal one."""
     cause = problems["root_cause"].fillna(False).astype(bool)
     fatal = problems["kind"].isin(_FATAL) & (problems["severity"] != Severity.INFO)
-    named = problems[cause & (fatal | problems["kind"].isin(list(ENDED)))]
+    ended = problems["kind"].isin(list(ENDED))
+    if not fatal.any():
+        ended &= problems["kind"] != "network-error"  # a warning, as long as it ends nobody
+    named = problems[cause & (fatal | ended)]
     rows = named if len(named) else problems[fatal]
     return None if rows.empty else rows.iloc[0]
 

@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.analysis.memory import capacity
 from dsprof.events import Severity
 from dsprof.findings.advice import change, half_micro_batch, higher_stage, offload_less
-from dsprof.findings.cures import cures
+from dsprof.findings.cures import cures, link_error
 from dsprof.findings.ends import (
     ENDED,
     HANG,
@@ -51,7 +51,10 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             rule="rank-died",
             severity=Severity.CRITICAL,
             title=said_of(row) + (f": {text[:160]}" if text else ""),
-            summary=_first_of(facts, row) + (_SIGKILL if killed else "") + _who_was_dead(dead),
+            summary=_first_of(facts, row)
+            + (_SIGKILL if killed else "")
+            + link_error(text)
+            + _who_was_dead(dead),
             ranks=_ranks(row),
             steps=step_span(row),
             evidence=_evidence(facts, row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -23,6 +23,8 @@ def hang(facts: Facts) -> list[Finding] | str:
         return []
     rows = last_launch(facts.run)
     rows = rows[rows["kind"].isin(HANG)]
+    if (rows["kind"] == "stuck").all():
+        return [_stuck(row, rows)]
     absent = rows[rows["kind"] == "absent"]
     behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else _behind(facts, rows)
     waiting = tuple(sorted({int(rank) for rank in rows["rank"].dropna()}))
@@ -71,6 +73,33 @@ def hang(facts: Facts) -> list[Finding] | str:
             confidence="high" if sure else "medium",
         )
     ]
+
+
+def _stuck(row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
+    """PyTorch's monitor ended processes whose watchdog stood still: no collective timed out."""
+    ranks = tuple(sorted({int(rank) for rank in rows["rank"].dropna()}))
+    of = f" of {len(ranks):,} ranks" if len(ranks) > 1 else f" of rank {ranks[0]}" if ranks else ""
+    return Finding(
+        rule="hang",
+        severity=Severity.CRITICAL,
+        title=f"NCCL's watchdog{of} was stuck{when(row)}",
+        summary="PyTorch ends a process whose watchdog makes no progress. It was held by a CUDA or "
+        "NCCL call that does not return, or by a thread that kept Python's lock (the GIL). Medium "
+        "confidence: these lines do not say which, nor whether another rank was the cause.",
+        ranks=ranks,
+        steps=step_span(row),
+        evidence=tuple(row_evidence(r, str(r["text"])[:200]) for _, r in rows.head(4).iterrows()),
+        advice=(
+            Advice("py-spy dump --pid", "", "of each rank, while it hangs", "shows who holds what"),
+            Advice(
+                "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC",
+                "",
+                "longer",
+                "only where minutes in one call are usual: compiling, loading, saving",
+            ),
+        ),
+        confidence="medium",
+    )
 
 
 def _missing(facts: Facts, waiting: tuple[int, ...]) -> int | None:

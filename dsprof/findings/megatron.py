@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -23,11 +24,7 @@ _OPTIONS: Final = {
     "train_micro_batch_size_per_gpu": Option(
         "--micro-batch-size", why="at the same --global-batch-size there are more micro-batches"
     ),
-    "gradient_accumulation_steps": Option(
-        "micro-batches of a step (--micro-batch-size, --global-batch-size)",
-        why="the bubble is (p-1)/(m+p-1) of the time; a smaller micro-batch makes more of them at "
-        "the same batch",
-    ),
+    "gradient_accumulation_steps": Option("--global-batch-size", "twice as large"),
     "number of pipeline stages": Option(
         "--pipeline-model-parallel-size",
         why="each stage less is a micro-batch time less of bubble; "
@@ -42,6 +39,15 @@ _OPTIONS: Final = {
     "zero_optimization.overlap_comm": Option("--overlap-grad-reduce", "on"),
 }
 
+#: In a pipeline it is the number of micro-batches that counts, however large they are.
+_IN_A_PIPELINE: Final = {
+    "gradient_accumulation_steps": Option(
+        "micro-batches of a step (--micro-batch-size, --global-batch-size)",
+        why="the bubble is (p-1)/(m+p-1) of the time; a smaller micro-batch makes more of them at "
+        "the same batch",
+    ),
+}
+
 #: Settings of DeepSpeed that have no like in Megatron.
 _DEEPSPEED: Final = (
     "zero_optimization.", "checkpoint.", "comms_logger.", "optimizer.", "steps_per_print",
@@ -51,12 +57,13 @@ _DEEPSPEED: Final = (
 
 def for_megatron(found: Finding) -> Finding:
     """The same finding with Megatron's own options; no gain where nothing is left to change."""
-    advice = tuple(filter(None, map(_own, found.advice)))
+    options = _OPTIONS | (_IN_A_PIPELINE if found.rule.startswith("pipeline-") else {})
+    advice = tuple(filter(None, (_own(one, options) for one in found.advice)))
     return replace(found, advice=advice, gain=found.gain if advice else None)
 
 
-def _own(advice: Advice) -> Advice | None:
-    option = _OPTIONS.get(advice.setting)
+def _own(advice: Advice, options: Mapping[str, Option]) -> Advice | None:
+    option = options.get(advice.setting)
     if option is not None:
         return Advice(option.name, advice.now, option.to or advice.to, option.why or advice.why)
     return None if advice.setting.startswith(_DEEPSPEED) else advice

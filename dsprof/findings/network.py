@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import pandas as pd
+
 from dsprof.events import Severity
+from dsprof.findings.cures import cures, link_error
+from dsprof.findings.ends import first_failure
 from dsprof.findings.facts import Facts, row_evidence
 from dsprof.findings.finding import Advice, Evidence, Finding
 
@@ -21,6 +25,10 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
     network = facts.run.config.get("network")
     if rows.empty and network is None:
         return "no NCCL line says which network it uses (NCCL_DEBUG=INFO)"
+    broken = rows[rows["kind"] == "network-error"]
+    if len(broken):
+        ended = first_failure(facts.run)  # whose rule tells of it, where this is what ended the job
+        return [] if ended is not None and ended["kind"] == "network-error" else [_broken(broken)]
     nodes = facts.layout.nodes
     socket = str(network).lower().startswith("socket")
     if rows.empty and not socket:
@@ -29,21 +37,15 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
         return "NCCL uses sockets, but whether the job spans several nodes is unknown"
     if rows.empty and nodes == 1:
         return []
-    broken = "network-error" in set(rows["kind"])
     return [
         Finding(
             rule="network-fallback",
             severity=Severity.CRITICAL,
-            title="NCCL reports a broken link"
-            if broken
-            else "NCCL uses TCP sockets between nodes instead of InfiniBand or RoCE",
+            title="NCCL uses TCP sockets between nodes instead of InfiniBand or RoCE",
             summary="Sockets reach a fraction of an RDMA network's bandwidth and load the CPU; all "
             "communication between nodes pays for it. (A cluster with nothing but Ethernet has no "
             "choice: medium confidence.)",
-            evidence=tuple(
-                row_evidence(r, str(r["text"])[:200]) for _, r in rows.head(3).iterrows()
-            )
-            or _network_line(facts),
+            evidence=_evidence(rows) or _network_line(facts),
             advice=(
                 *_variable(facts, "NCCL_IB_DISABLE", "0", "1 switches InfiniBand off"),
                 *_variable(
@@ -56,9 +58,27 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
                     facts, "NCCL_DEBUG", "INFO", "says NET/IB or NET/Socket for each channel"
                 ),
             ),
-            confidence="high" if broken else "medium",
+            confidence="medium",
         )
     ]
+
+
+def _broken(rows: pd.DataFrame) -> Finding:
+    """NCCL's warnings of a link that failed, which ended no process that this source shows."""
+    told = "One line" if len(rows) == 1 else f"{len(rows):,} lines"
+    return Finding(
+        rule="network-fallback",
+        severity=Severity.CRITICAL,
+        title="NCCL reports a broken link",
+        summary=f"{told} of NCCL: a connection was not made, or data did not arrive."
+        + link_error(str(rows["text"].iloc[0])),
+        evidence=_evidence(rows),
+        advice=cures("network-error", str(rows["text"].iloc[0])),
+    )
+
+
+def _evidence(rows: pd.DataFrame) -> tuple[Evidence, ...]:
+    return tuple(row_evidence(r, str(r["text"])[:200]) for _, r in rows.head(3).iterrows())
 
 
 def _network_line(facts: Facts) -> tuple[Evidence, ...]:

@@ -86,12 +86,14 @@ class Kinds:
         sums[per_flavour(lambda t: t.sums in ("step", "mean"))] = 1
         sums[per_flavour(lambda t: t.sums == "window")] = 2
         end = per_flavour(lambda t: t.place == "end" and t.sums != "once")
+        behind = per_flavour(lambda t: t.place == "after" and t.sums != "once")
+        if not own.any() and not end.any():  # timers alone: a line of means stands for a step each
+            end = behind & per_flavour(lambda t: t.sums == "mean")
         homes = {p.id.partition(".")[0] for p in patterns if p.place == "timer"}
         return cls(
             own=own,
             bare=own & ~per_pattern(lambda p: bool(p.regex and "step" in p.regex.groupindex)),
-            after=per_pattern(lambda p: p.place == "after")
-            | per_flavour(lambda t: t.place == "after" and t.sums != "once"),
+            after=per_pattern(lambda p: p.place == "after") | (behind & ~end),
             before=per_pattern(lambda p: p.place == "before")
             | per_flavour(lambda t: t.place == "before" and t.sums != "once")
             | unknown,

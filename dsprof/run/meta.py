@@ -75,6 +75,9 @@ def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Version
     if own:
         return _DIALECTS[own[0]]
     engine = any(dialect.startswith("deepspeed") for dialect in met)
+    timers = [str(one) for one in events["timers"].dropna().unique()]
+    if timers and all(one.startswith("megatron") for one in timers):
+        return "megatron"  # its timers have the form of DeepSpeed's
     launched = "deepspeed" in str(config.get("launch_command", ""))
     return "deepspeed" if engine or launched else None
 

@@ -9,7 +9,9 @@ where the launcher restarts its workers) in this order:
 2. a process that went without a word: a signal or exit code that is not the launcher's
    own SIGTERM, or the launcher's root cause alone, unless that rank had told of a timeout;
 3. a collective that timed out: the rank that had enqueued least is the one waited for;
-4. a broken connection, if nothing else is there.
+4. a broken connection, or an exception of C++ that does not say which, if nothing else is there.
+
+A rank's watchdog says its timeout again when it ends the process: that is one row.
 
 An error that training goes on behind was caught: it is no cause, whatever it says. Two more
 steps must be printed behind it, since what the other ranks were at may still appear after
@@ -42,14 +44,15 @@ _OWN_FAULT: Final = (
     "checkpoint-failed", "build-failed",
 )  # fmt: skip
 _SILENT: Final = ("exit", "signal", "root-cause")
-_STUCK: Final = ("absent", "watchdog", "desync", "network-error", "rendezvous")
+_STUCK: Final = ("absent", "watchdog", "stuck", "desync", "network-error", "rendezvous")
 _BROKEN: Final = ("connection",)
 
-#: What an exception says when a peer died first.
+#: What an exception says when a peer died first, or when it does not say what happened.
 _OF_A_PEER: Final = (
     r"Connection (?:closed|reset|refused)|Broken pipe|peer (?:exited|closed)|remote process exited"
     r"|ncclRemoteError|ncclSystemError|DistBackendError|NCCL communicator was aborted"
     r"|Socket Timeout|recvBytes|sendBytes|SignalException|ChildFailedError|CalledProcessError"
+    r"|^terminate called after"
 )
 _SIGTERM: Final = (15, -15, 143)
 _SIGNALS: Final = 128  # exit codes above it stand for signals
@@ -75,7 +78,8 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
         events: tidy events.
         severities: pattern → severity, as the dialects say; the kind decides otherwise.
     """
-    rows = of_kind(events, Kind.PROBLEM).reset_index(drop=True)
+    rows = of_kind(events, Kind.PROBLEM)
+    rows = rows[~_said_again(rows)].reset_index(drop=True)
     kind = rows["name"].astype("str")
     usual = pd.Series(np.where(kind.isin(_SEVERE), Severity.CRITICAL, Severity.WARNING), rows.index)
     said = rows["pattern"].astype("str").map(dict(severities)).astype("object").fillna(usual)
@@ -96,6 +100,13 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
         if cause is not None:
             found.loc[cause, "root_cause"] = True
     return found[list(COLUMNS)]
+
+
+def _said_again(rows: pd.DataFrame) -> Flags:
+    """Timeouts that the watchdog of the same rank has told before."""
+    again = rows.duplicated(["segment", "rank", "name", "text", "count"])
+    told = (rows["name"] == "watchdog") & rows["rank"].notna()
+    return (again & told).to_numpy(dtype=bool)
 
 
 def _severity(rows: pd.DataFrame, survived: Flags) -> pd.Series[Any]:

@@ -382,3 +382,69 @@ def test_memory_that_the_update_asks_for_is_not_sought_in_activations(
     assert ("passes through step()" in found.summary) is inside
     assert ("zero_optimization.offload_optimizer.device" in settings) is inside
     assert ("activation checkpointing" in settings) is not inside
+
+
+STUCK = (
+    "[rank{0}]:[F ProcessGroupNCCL.cpp:1169] [PG 0 Rank {0}] ProcessGroupNCCL's watchdog got stuck "
+    "for 600 seconds without making progress in monitoring enqueued collectives.\n"
+)
+TIMEOUT = (
+    "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, "
+    "NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600004 milliseconds before timing out.\n"
+)
+GONE = "NET/IB : Got completion from peer 10.0.0.7<38536> with error 12, opcode 0, len 0\n"
+
+
+def test_a_stuck_watchdog_is_no_collective_that_timed_out(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(STUCK.format(0) + STUCK.format(1))
+    found = one(load(log), "hang")
+    assert found.title == "NCCL's watchdog of 2 ranks was stuck"
+    assert found.confidence == "medium"
+    assert found.ranks == (0, 1)
+
+
+def test_a_timeout_is_told_once_however_often_its_watchdog_says_it(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    end = "[rank3]:[E901 05:20:03.6 ProcessGroupNCCL.cpp:1899] [PG ID 0 Rank 3] Process group "
+    end += f"watchdog thread terminated with exception: {TIMEOUT}"
+    log.write_text(end)
+    assert one(load(log), "hang").title == "A collective timed out in ALLREDUCE, call 7"
+    log.write_text(f"[rank3]:[E901 05:20:03.6 ProcessGroupNCCL.cpp:616] {TIMEOUT}{end}")
+    run = load(log)
+    assert run.problems["line"].tolist() == [1]
+
+
+def test_the_link_that_ended_a_process_comes_before_the_exceptions_it_raised(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(
+        "terminate called after throwing an instance of 'std::runtime_error'\n"
+        "  what():  NCCL error: remote process exited or there was a network error\n"
+        "Last error:\n" + GONE
+    )
+    found = one(load(log), "rank-died")
+    assert found.title.startswith("A process lost its network link: NET/IB")
+    assert "retries ran out" in found.summary
+    assert silent(load(log), "network-fallback")
+
+
+def test_a_broken_link_that_ends_nobody_is_no_death_and_says_nothing_of_sockets(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("w0:288:1307 [0] transport/net_ib.cc:94 NCCL WARN " + GONE)
+    run = load(log)
+    found = one(run, "network-fallback")
+    assert "rank-died" not in rules(run)
+    assert "retries ran out" in found.summary
+    assert "ockets" not in found.summary
+
+
+def test_an_exception_without_its_reason_comes_behind_a_timeout(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(
+        "terminate called after throwing an instance of 'std::runtime_error'\n" + TIMEOUT
+    )
+    assert one(load(log), "hang").title.startswith("A collective timed out")

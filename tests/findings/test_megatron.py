@@ -32,6 +32,15 @@ def test_the_bubble_of_megatron_alone_is_told_with_its_options() -> None:
     ]
 
 
+def test_what_is_reduced_once_a_step_is_spread_over_a_larger_batch_not_over_smaller_parts() -> None:
+    phases = {"forward-compute": 0.2, "backward-compute": 0.3, "grads-all-reduce": 0.5}
+    found = one(run_of(megatron(steps(9, phases))), "communication-bound")
+    told = {advice.setting: advice for advice in found.advice}
+    assert told["--global-batch-size"].to == "twice as large"
+    assert "once per step" in told["--global-batch-size"].why
+    assert "bubble" not in told["--global-batch-size"].why
+
+
 def test_on_deepspeed_the_same_is_told_with_its_keys() -> None:
     found = one(run_of(steps(9, STAGE_0, 0.92)), "pipeline-bubble")
     assert found.advice[0].setting == "gradient_accumulation_steps"

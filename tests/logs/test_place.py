@@ -77,6 +77,15 @@ def test_records_among_closing_lines_are_of_the_steps_closed_by_then() -> None:
     assert read(text).meta["counted_steps"] is False
 
 
+def test_lines_of_means_without_any_mark_are_a_step_each() -> None:
+    """A ticket often quotes Megatron's timers alone."""
+    line = b"time (ms) | forward-compute: %d.00 | backward-compute: 7.00 | optimizer: 1.00\n"
+    text = b"".join(line % n for n in (5, 6, 7))
+    assert [(row["step"], row["steps"]) for row in rows(text, name="forward-compute")] == [
+        (1, 1), (2, 1), (3, 1)
+    ]  # fmt: skip
+
+
 def test_a_bar_behind_closing_lines_that_it_does_not_number_leaves_them_a_count() -> None:
     bar = b" 51%|##### | 507/1000 [15:32<16:42,  2.03s/it]\n"
     assert read(GLOBAL % 1 + bar + GLOBAL % 2 + bar).meta["counted_steps"] is True

@@ -116,6 +116,13 @@ def test_a_version_that_is_none_is_ignored() -> None:
     assert "versions" not in run_of(config("deepspeed_version", "unknown")).meta
 
 
+def test_timers_of_megatron_alone_tell_that_it_is_no_deepspeed_job() -> None:
+    timer = {"kind": "phase", "name": "forward-compute", "seconds": 0.1, "timers": "megatron"}
+    of = {"pattern": "deepspeed.timers"}
+    assert run_of(timer | of).meta["framework"] == "megatron"
+    assert run_of(timer | of | {"timers": "zero"}).meta["framework"] == "deepspeed"
+
+
 def test_unknown_things_are_absent() -> None:
     meta = run_of(metric("loss", 1, 1.0)).meta
     assert meta == {"sources": ["a.log"]}
