@@ -32,7 +32,7 @@ def microseconds(stamps: Sequence[bytes | None]) -> np.ndarray:
     """int64 array; `UNKNOWN` where there is no stamp or it is no date.
 
     Reads `2023-03-15 13:21:52,800`, `2024-01-02T03:04:05.123456789Z`, a space behind the
-    comma, and `11/21/2026 05:33:09`.
+    comma, `20231231 05:33:09` and `11/21/2026 05:33:09`.
     """
     times = np.full(len(stamps), UNKNOWN, np.int64)
     told = [stamp or b"" for stamp in stamps]
@@ -75,6 +75,8 @@ def _iso(stamp: bytes) -> str:
                 return _shifted(text)
             text = f"{text[:19]}.{fraction.rstrip('Z')[:6]}" if text[19] in ",." else text[:19]
         return text
+    if text[8:9] == " " and text[:8].isdigit():  # 20251202 09:12:08
+        return f"{text[:4]}-{text[4:6]}-{text[6:]}"
     if text[2:3] == "/":  # American: month/day/year
         return f"{text[6:10]}-{text[:2]}-{text[3:5]}{text[10:]}"
     return text

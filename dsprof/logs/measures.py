@@ -29,6 +29,8 @@ READERS: Final[dict[str, Callable[[str], float | None]]] = {
 _NUMERIC: Final = (
     r"^[-+]?(\d{1,60}(\.\d{0,60})?([eE][-+]?\d{1,9})?|\.\d{1,60}|nan|inf|NaN|Infinity)$"
 )
+#: This interval's and the mean of the last ones, as AMD's Primus prints them: `13372.8/13364.7`.
+_AND_MEAN: Final = r"^(\d{1,60}\.\d{1,60})/\d{1,60}\.\d{1,60}$"
 _LARGEST: Final = 1e18
 _LONGEST_NAME: Final = 200
 
@@ -50,6 +52,7 @@ def numbers_of(texts: Texts | pa.Array) -> tuple[np.ndarray, np.ndarray]:
     try:
         values = array.cast(pa.string()).cast(pa.float64())
     except pa.ArrowInvalid:
+        array = pc.replace_substring_regex(array, _AND_MEAN, r"\1")
         numeric = pc.match_substring_regex(array, _NUMERIC)
         numeric = pc.if_else(numeric, array, pa.nulls(len(array), array.type))
         values = numeric.cast(pa.string()).cast(pa.float64())

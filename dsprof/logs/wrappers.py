@@ -58,6 +58,12 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     ),
     # hydra and other loggers that name a module
     (True, rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb",\d{3})\]\[[\w.]{1,128}\]\[[A-Z]+\] - "),
+    # AMD's Primus
+    (
+        True,
+        rb"\[(?P<at>\d{8} " + _TIME + rb")\]\[rank-(?P<rank>\d{1,6})/\d{1,6}\]\[[A-Z]+ *\] "
+        rb"\[[\w./-]{1,64}:\d+\] ?: ?",
+    ),
     # DeepSpeed 0.1
     (True, rb"\[[A-Z]+ (?P<at>" + _DATE + rb" " + _TIME + rb")\] "),
     # platform: date time.mmm [LEVEL] ip:

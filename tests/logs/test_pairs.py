@@ -84,11 +84,14 @@ def test_numbers_of_a_column(array: bool) -> None:
         b"",
         b"\xff",
         b"0x1",
+        b"13.5/12.0",
+        b"5/100",
     ]
     values, missing = numbers_of(pa.array(texts, pa.binary()) if array else texts)
-    assert missing.tolist() == [False] * 4 + [True] * 2 + [False] * 2 + [True] * 3
+    assert missing.tolist() == [False] * 4 + [True] * 2 + [False] * 2 + [True] * 3 + [False, True]
     assert values[:2].tolist() == [1.5, -0.002]
     assert values[6:8].tolist() == [0.5, 1.0]
+    assert values[11] == 13.5  # a mean behind it is another number; a count of a total is none
     assert math.isnan(values[2])
     assert math.isinf(values[3])
 

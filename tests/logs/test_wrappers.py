@@ -45,6 +45,10 @@ LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
         {"at": LOGGED},
     ),
     "logger and rank": (PFX, {"at": LOGGED, "rank": 0}),
+    "Primus": (
+        b"[20240315 13:21:52][rank-7/8][INFO ] [--------trainer.py:2560] : ",
+        {"at": LOGGED.replace(microsecond=0), "rank": 7},
+    ),
     "rank alone": (b"[Rank 4] ", {"rank": 4}),
     "accelerate": (
         b"03/15/2024 13:21:52 - INFO - __main__ - ",
