@@ -16,7 +16,7 @@ from typing import Final
 HEAD: Final = 1 << 16
 
 _NARROWEST, _WIDEST = 64, 512  # columns
-_FEWEST: Final = 3  # different cuts: text that is repeated is cut alike each time
+_FEWEST: Final = 3  # different cuts: text that people wrapped is repeated, too
 _NEAR: Final = 4  # columns: lines that end by themselves end there as often
 _LONGEST: Final = 1 << 14  # of a line that is made whole
 _BEGINNING: Final = 12  # bytes that tell how a line begins
@@ -110,13 +110,18 @@ class Unwrapped:
 
 
 def _are_cuts(cuts: Sequence[tuple[bytes, bytes]], wrap: Wrap) -> bool:
-    """Whether these ends of lines and beginnings of those behind them belong together."""
+    """Whether these ends of lines and beginnings of those behind them belong together.
+
+    Cuts at several places tell, or the same one through a number each time.
+    """
     different = {
         (_DIGITS.sub(b"0", end)[-4:], _beginning(begin)): (end, begin) for end, begin in cuts
     }
     alike = sum(wrap.begins_anew(begin) for _, begin in different.values())
     inside = sum(_is_inside(*cut) for cut in different.values())
-    return len(different) >= max(_FEWEST, 3 * alike) and 2 * inside >= len(different)
+    in_number = sum(end[-1:].isdigit() and begin[:1].isdigit() for end, begin in cuts)
+    many = max(len(different), in_number) >= _FEWEST
+    return many and 3 * alike <= len(different) <= 2 * inside
 
 
 def _is_inside(end: bytes, begin: bytes) -> bool:

@@ -101,6 +101,15 @@ def test_lines_that_are_merely_of_one_length_are_not_joined(kind: str) -> None:
     assert wrap_of(b"\n".join([*LINES[kind], b""])) is None
 
 
+def test_a_number_that_is_cut_at_one_place_each_time_tells_as_much_as_cuts_at_several() -> None:
+    lines = [PFX + b"epoch %d, elapsed time per iteration (ms): 1234.5 |" % n for n in range(1, 9)]
+    cut = lines[0].index(b"34.5")
+    assert wrap_of(b"".join(folded(line, cut) + b"\n" for line in lines)) is not None
+    apart = lines[0].index(b" |")  # not cut: what follows is another number
+    plain = b"".join(line[:apart] + b"\n.5 samples\n" for line in lines)
+    assert wrap_of(plain) is None
+
+
 def log_of(steps: int) -> bytes:
     lines = (
         (PFX + STEP % n, PFX + TIMERS.replace(b"10.", b"%d." % n)) for n in range(1, 1 + steps)
