@@ -87,8 +87,9 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
     flushes = rows[(rows["name"] == "cache_flushes") & rows["count"].gt(0)]
     if len(flushes) < THRASH_WARNING:
         return []
-    steps = max(1, len(facts.run.steps))
-    share = flushes["step"].nunique() / steps
+    steps = len(facts.run.steps)
+    share = min(1.0, flushes["step"].nunique() / steps) if steps else 0.0
+    where = f"in {format_share(share)} of the printed steps" if share else f"{len(flushes):,} times"
     worst = largest(flushes, "count")
     return [
         Finding(
@@ -96,7 +97,7 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
             severity=Severity.CRITICAL if share >= THRASH_CRITICAL else Severity.WARNING,
             title=f"The allocator flushed its cache {int(flushes['count'].sum()):,} times: GPU "
             "memory is full",
-            summary=f"Flushes appear in {format_share(min(share, 1.0))} of the printed steps. Each "
+            summary=f"Flushes are reported {where}. Each "
             "one waits for the GPU and allocates anew; how much time it costs is not in the log.",
             ranks=tuple(sorted({int(rank) for rank in flushes["rank"].dropna().unique()})),
             steps=_span(flushes["step"]),
