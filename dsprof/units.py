@@ -119,12 +119,13 @@ def bandwidth(text: str) -> float | None:
 
 
 def _digits(value: float, significant: int = 3) -> str:
-    """Three significant digits; an exponent only beyond what anything measures."""
+    """Three significant digits (9.996 is 10.0); an exponent only beyond what anything measures."""
     if value == 0:
         return "0"
     if abs(value) >= _LONGEST_NUMBER:
         return f"{value:.2e}"
-    decimals = max(0, significant - 1 - math.floor(math.log10(abs(value))))
+    rounded = abs(value) * (1 + 0.5 * 10**-significant)
+    decimals = max(0, significant - 1 - math.floor(math.log10(rounded)))
     return f"{value:,.{min(decimals, 4)}f}"
 
 

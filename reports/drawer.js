@@ -44,9 +44,10 @@ function showLine(source, line) {
 
 /* The lines a mean or a sum is made of: all of them, or the first, the longest and the last. */
 function showAmong(words, lines, of) {
-  const parts = [element("p", amongWords(lines.length, of), { class: "quiet" }), ...windowNote(lines)];
+  const once = eachOnce(lines);
+  const parts = [element("p", amongWords(lines.length, of, once.length), { class: "quiet" }), ...windowNote(once)];
   const list = element("ol", "", { class: "lines among" });
-  for (const [source, line, word] of lines) list.append(amongItem(source, line, word));
+  for (const [source, line, word] of once) list.append(amongItem(source, line, word));
   openDrawer(`What ${words.trim()} is made of`, [...parts, list, ...new Set(lines.map(([source]) => source))].map((part) => (typeof part === "number" ? element("p", page.sources[part] ?? "", { class: "quiet" }) : part)));
 }
 
@@ -58,10 +59,21 @@ function windowNote(lines) {
   return [element("p", `Timers on ${lines.length > 1 ? "these lines" : "this line"} are sums over ${each} steps; this page divides them to tell of one.`, { class: "quiet" })];
 }
 
-function amongWords(shown, of) {
+/* A line that gives several of the numbers stands there once. */
+function eachOnce(lines) {
+  const found = new Map();
+  for (const [source, line, word] of lines) {
+    const words = found.get(`${source}:${line}`)?.[2] ?? [];
+    found.set(`${source}:${line}`, [source, line, word ? [...words, word] : words]);
+  }
+  return [...found.values()].map(([source, line, words]) => [source, line, words.join(", ")]);
+}
+
+function amongWords(shown, of, lines) {
   if (of === 1) return "One line of the source gives this number.";
   const which = shown >= of ? "all of them" : `the lines of ${whole(shown)} of them`;
-  return `${whole(of)} numbers of the source give this one. Here: ${which}. A line's number opens it in its context.`;
+  const where = lines < shown && shown >= of ? ` on ${count(lines, "line")}` : "";
+  return `${whole(of)} numbers of the source${where} give this one. Here: ${which}. A line's number opens it in its context.`;
 }
 
 function amongItem(source, line, word) {

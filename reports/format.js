@@ -1,9 +1,10 @@
 /* Numbers with units, as dsprof.units writes them; elements that hold text and nothing else. */
 
-/* So many significant digits, `most` behind the point. */
+/* So many significant digits, `most` behind the point; 9.996 is 10.0. */
 function digits(value, significant = 3, most = 4) {
   if (value === 0) return "0";
-  const decimals = Math.min(most, Math.max(0, significant - 1 - Math.floor(Math.log10(Math.abs(value)))));
+  const rounded = Math.abs(value) * (1 + 0.5 * 10 ** -significant);
+  const decimals = Math.min(most, Math.max(0, significant - 1 - Math.floor(Math.log10(rounded))));
   return value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
 }
 
@@ -31,7 +32,7 @@ function oneUnit(values) {
   return (value) => {
     if (!Number.isFinite(value)) return "–";
     const number = value / size;
-    return `${number !== 0 && Math.abs(number) < 0.00005 ? "under 0.0001" : digits(number, 3, most)} ${unit}`;
+    return `${number !== 0 && Math.abs(number) < 0.00005 ? "under 0.0001" : digits(number, unit === "µs" ? 2 : 3, most)} ${unit}`;
   };
 }
 

@@ -124,7 +124,7 @@ function fillPhases(track, name, totals, step, whole) {
   const inUnit = oneUnit(totals);
   const alone = oneUnit(own);
   rows.forEach((row, i) => {
-    for (const cell of row.cells) aim(cell, whole ? null : [track.name, i]);
+    for (const cell of row.cells) aim(cell, whole ? null : [track.name, i, cell.cellIndex === 4 && parents.includes(i)]);
     put(row.cells[2], inUnit(totals[i]), whole);
     put(row.cells[3], share(totals[i] / all), whole);
     put(row.cells[4], `${alone(own[i])} `, whole);
@@ -144,7 +144,7 @@ function aim(cell, range) {
 }
 
 function showRangeProof(proof) {
-  const [name, phase] = JSON.parse(proof.dataset.mean);
+  const [name, phase, self] = JSON.parse(proof.dataset.mean);
   const { track, noun } = timelines.get(name);
   const { rows } = track.range;
   const value = (row) => track.phaseColumns[phase * track.size + row];
@@ -152,6 +152,7 @@ function showRangeProof(proof) {
   const longest = told.reduce((best, row) => (value(row) > value(best) ? row : best), told[0]);
   const lines = [...new Set([told[0], longest, told.at(-1)])].filter((row) => row !== undefined).sort((a, b) => a - b);
   const parts = [element("p", `Mean of ${count(told.length, noun)}, ${whole(track.step[rows[0]])} to ${whole(track.step[rows.at(-1)])}. Here: the lines of the first, the longest and the last.`, { class: "quiet" })];
+  if (self) parts.push(element("p", `Self time is what is left of ${track.phases.names[phase]} without the phases inside it, whose lines are among these.`, { class: "quiet" }));
   for (const row of lines) {
     const word = row === longest && told.length > 1 ? ", the longest" : "";
     parts.push(element("h3", `${capital(noun)} ${whole(track.step[row])}${word}: ${seconds(value(row))}`), ...linesOfStep(track, row));

@@ -106,7 +106,7 @@ def _speed_of(sizes: pd.DataFrame) -> str:
     if sizes["seconds"].isna().all() and sizes["exposed"].notna().any():
         return "Known is what holds the step up (exposed); how long calls take in all is not."
     if sizes["busbw"].notna().any():
-        return "Bus bandwidth as nccl-tests defines it."
+        return "Bus bandwidth as nccl-tests defines it, reckoned from bytes and time."
     if sizes["algbw"].notna().any():
         return (
             "Bus bandwidth is unknown without the number of ranks: algorithm bandwidth stands here."

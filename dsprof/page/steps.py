@@ -35,6 +35,11 @@ class Typical(NamedTuple):
         count = int(self.table.count[which].sum())
         return among_at(self.table.told, at[told], size[told], count)
 
+    def self_lines_of(self, phase: int) -> Among | None:
+        """The lines that the mean of its self time is made of: its own and those of its parts."""
+        parts = (i for i, above in enumerate(self.table.parents) if above == phase)
+        return self.lines_of(phase, *parts)
+
     def named(self, name: str) -> Among | None:
         """The lines of a phase."""
         return self.lines_of(*(i for i, word in enumerate(self.table.names) if word == name))
@@ -281,7 +286,7 @@ def _phase_rows(
             Cell(LABEL.get(role, role), role=role),
             Cell(per_step[i], among=proofs[i]),
             Cell(format_share(totals[i] / whole)),
-            Cell(alone[i], bar=float(own[i]) / widest, role=role, among=proofs[i]),
+            Cell(alone[i], bar=float(own[i]) / widest, role=role, among=mean.self_lines_of(i)),
         ]
         for i, role in enumerate(table.classes)
     ]
@@ -348,8 +353,8 @@ def _compared(
     rows = [
         [
             Cell(table.names[i]),
-            Cell(str(told_before[i]), among=first.lines_of(i)),
-            Cell(str(told_after[i]), among=then.lines_of(i)),
+            Cell(str(told_before[i]), among=first.self_lines_of(i)),
+            Cell(str(told_after[i]), among=then.self_lines_of(i)),
             Cell(f"{'+' if own_after[i] >= own_before[i] else '−'}{change[i]}"),
         ]
         for i in order

@@ -51,6 +51,7 @@ PROBLEM = {
     "killed-by-launcher": "ended by the launcher",
     "root-cause": "failure that the launcher names as the first",
     "watchdog": "collective timed out",
+    "stuck": "NCCL's watchdog was stuck",
     "desync": "ranks at different collectives",
     "absent": "did not come to a collective",
     "connection": "connection to a peer broke",
@@ -128,16 +129,17 @@ def _in_unit(
 ) -> str:
     if 0 < abs(value) < _LEAST * size:
         size, unit = _unit_of(value, units)
-    return f"{_digits(value / size, most)} {unit}"
+    return f"{_digits(value / size, 2 if unit == 'µs' else 3, most)} {unit}"
 
 
-def _digits(value: float, most: int) -> str:
-    """Three significant digits, so many behind the point at most."""
+def _digits(value: float, significant: int, most: int) -> str:
+    """So many significant digits (9.996 is 10.0), `most` behind the point."""
     if value == 0:
         return "0"
     if abs(value) < _LEAST:
         return "under 0.0001"
-    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    rounded = abs(value) * (1 + 0.5 * 10**-significant)
+    decimals = max(0, significant - 1 - math.floor(math.log10(rounded)))
     return f"{value:,.{min(decimals, most)}f}"
 
 

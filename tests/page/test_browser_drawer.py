@@ -58,6 +58,18 @@ def test_a_number_leads_to_its_line_in_context(opened: Open) -> None:
     assert page.locator("#drawer .lines li").count() >= 4
 
 
+def test_a_line_that_gives_several_numbers_is_shown_once(opened: Open) -> None:
+    page = opened("seed")
+    page.locator(".mix .legend .proof", has_text="4.11").click()  # two timers of three lines
+    expect(page.locator("#drawer-body > p").first).to_contain_text(
+        "6 numbers of the source on 3 lines give this one. Here: all of them."
+    )
+    lines = page.locator("#drawer .among .proof").all_inner_texts()
+    assert lines == ["6", "13", "20"]
+    expect(page.locator("#drawer .among li").first).to_contain_text("first 2023-03-15")
+    expect(page.locator("#drawer .among b").last).to_have_text("longest, last ")
+
+
 def test_a_number_that_many_lines_give_leads_to_those_lines(opened: Open) -> None:
     page = opened("comms")
     page.locator(".headline .proof").click()

@@ -145,3 +145,17 @@ def test_the_median_of_an_even_number_of_steps_leads_to_the_two_in_the_middle() 
     said = next(section for section in page.sections if section.name == "steps-0").said
     assert said[0].text == "Median "
     assert [len(cell.places) for cell in said if cell.text.endswith(" ms")] == [2, 1, 1]
+
+
+def test_self_time_leads_to_the_lines_of_a_phase_and_of_its_parts() -> None:
+    (section,) = [
+        s for s in contents(sample("comms_verbose_0.16.9")).sections if s.name == "phases-0"
+    ]
+    table = section.charts[0].table
+    assert table
+    (row,) = [row for row in table.rows if row[0].text == "backward"]
+    whole, own = row[2].among, row[4].among
+    assert whole
+    assert own
+    assert (whole.of, own.of) == (3, 9)  # steps; with two parts inside
+    assert set(whole.lines) != set(own.lines)

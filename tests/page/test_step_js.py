@@ -196,6 +196,7 @@ def test_no_line_of_a_range_leads_from_one_launch_to_another() -> None:
         [0.12207, 0.00101, 0.0001, 7.25e-05],
         [4.38, 0.352, 0.0085, float("nan")],
         [1e-5, 2.5e-6],
+        [0.009996, 0.00123],
     ],
 )
 def test_the_script_writes_a_column_as_python_does(seconds: list[float]) -> None:
