@@ -139,12 +139,15 @@ def what_if(found: Finding, step: float | None, ranks: int | None) -> str:
     if not (found.what_if and found.gain and step):
         return gain(found.gain, step)
     low, high = found.gain
-    times = [format_seconds(max(0.0, step - more)) for more in (high, low)]
-    hours = 24 * (ranks or 1) * (low + high) / 2 / step
-    return (
-        f"if {found.what_if}: {format_seconds(step)} → {' to '.join(dict.fromkeys(times))} per step"
-        + (f", {hours:,.0f} GPU hours a day" if ranks and hours >= 1 else "")
-    )
+    now, best, least = (format_seconds(max(0.0, step - more)) for more in (0.0, high, low))
+    if least == now:  # the low end is no gain, and no promise
+        then, share, most = f"{best} per step at best", high / step, "up to "
+    else:
+        times = dict.fromkeys([best, least])
+        then, share, most = f"{' to '.join(times)} per step", (low + high) / 2 / step, ""
+    hours = 24 * (ranks or 0) * share
+    cards = f", {most}{hours:,.0f} GPU hours a day" if hours >= 1 else ""
+    return f"if {found.what_if}: {now} → {then}{cards}"
 
 
 def gain(span_: tuple[float, float] | None, step: float | None) -> str:

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsprof.events import Severity
+from dsprof.findings import Finding
 from dsprof.text.words import (
     cost,
     count_of,
@@ -18,6 +20,7 @@ from dsprof.text.words import (
     on_hosts,
     plain,
     ranges,
+    what_if,
 )
 
 
@@ -46,6 +49,16 @@ def test_a_gain_is_the_most_there_is_to_gain() -> None:
     assert gain((0.8, 1.2), 4.0) == "up to 1.20 s of 4.00 s per step (30 %)"
     assert gain((0.5, 0.5), None) == "up to 500 ms per step"
     assert gain(None, 4.0) == ""
+
+
+def test_a_step_replayed_says_between_what_it_ends_or_what_it_is_at_best() -> None:
+    def said(low: float) -> str:
+        gain = (low, 0.111)
+        found = Finding("straggler-rank", Severity.CRITICAL, "", "", gain=gain, what_if="so")
+        return what_if(found, 0.412, 8)
+
+    assert said(0.094) == "if so: 412 ms → 301 ms to 318 ms per step, 48 GPU hours a day"
+    assert said(0.0) == "if so: 412 ms → 301 ms per step at best, up to 52 GPU hours a day"
 
 
 def test_a_cost_says_what_is_known_of_it() -> None:
