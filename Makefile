@@ -12,7 +12,8 @@
 # Everything lives in .venv; nothing here needs a GPU or a compiler. Tests of the hook run real
 # DeepSpeed jobs on two CPU ranks: `make test` and `make attach` install torch, `make demo` does not.
 # Tests start hundreds of processes: without bytecode on disk, each would compile the project anew.
-# They wait a third of their time: three workers keep two cores busy.
+# They wait a third of their time: three workers keep two cores busy. pip compiles on one core, and
+# what nobody imports, too: compileall does it on all of them, without packages' own tests.
 
 PYTHON  ?= python3
 WORKERS ?= 3
@@ -20,7 +21,9 @@ CORPUS  ?= ../shared
 TORCH     ?= torch==2.13.0
 JOBS      ?= deepspeed==0.19.8 transformers accelerate lightning
 BIN     := .venv/bin
-PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --prefer-binary
+PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --prefer-binary \
+	--no-compile
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|models)/' .venv/lib || true
 
 .PHONY: demo test attach check fmt bench truth corpus
 
@@ -62,6 +65,7 @@ corpus: .venv/installed
 
 .venv/installed: pyproject.toml | .venv/bin/python
 	$(PIP) --editable .
+	@$(COMPILE)
 	@touch $@
 
 # DeepSpeed asks the torch that is there how it was built. Where either cannot be had, the tests
@@ -69,8 +73,10 @@ corpus: .venv/installed
 .venv/installed-jobs: .venv/installed-test
 	$(PIP) $(TORCH) setuptools wheel && $(PIP) --no-build-isolation $(JOBS) || \
 		echo 'no torch, DeepSpeed or trainer for this Python: tests of real jobs will skip'
+	@$(COMPILE)
 	@touch $@
 
 .venv/installed-%: pyproject.toml | .venv/bin/python
 	$(PIP) --editable '.[test,$*]'
+	@$(COMPILE)
 	@touch $@

@@ -1,8 +1,8 @@
-"""Runs of the command line, forked from one process that has imported what reports need.
+"""Runs of the command line, forked from one process that has made a report already (`tests.warm`).
 
-Importing it takes longer than most of these runs do. Each is a process of its own all the same,
-with its own folder, environment, streams and exit code. That commands import no more than they
-must, tests see that start Python anew.
+What only the first one does takes longer than most of these runs do. Each is a process of its own
+all the same, with its own folder, environment, streams and exit code. That commands import no more
+than they must, tests see that start Python anew.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from tempfile import TemporaryDirectory
 from dsprof import cli
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(
-    [__name__, *(f"dsprof.{name}" for name in ("compare", "doctor", "export", "page"))]
-)
+_SERVER.set_forkserver_preload([__name__, "tests.warm"])
 _STREAMS = ("in", "out", "err")
 _SECONDS = 60
 
