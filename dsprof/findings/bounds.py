@@ -20,7 +20,12 @@ def bounded(answer: list[Finding] | str, facts: Facts) -> list[Finding] | str:
     step = _average_step(facts)
     reasons = [_contradiction(one, step) for one in answer]
     contradicted = next((why for why in reasons if why), None)
-    return contradicted or [modest(one, facts) for one in answer]
+    if contradicted:
+        return contradicted
+    founded = [one for one in answer if not (facts.no_basis and _is_of_the_mean(one))]
+    if answer and not founded and facts.no_basis:
+        return facts.no_basis
+    return [modest(one, facts) for one in founded]
 
 
 def _average_step(facts: Facts) -> float | None:
@@ -53,7 +58,7 @@ _ORDER: tuple[Confidence, ...] = ("low", "medium", "high")
 
 def modest(one: Finding, facts: Facts) -> Finding:
     """A finding about the average step, no surer than the steps it is the mean of."""
-    if one.rule in _OF_ALL_STEPS or (one.share is None and one.rule not in _OF_THE_MEAN):
+    if not _is_of_the_mean(one):
         return one
     steps = len(facts.steps)
     if steps < FEW_STEPS:
@@ -61,6 +66,11 @@ def modest(one: Finding, facts: Facts) -> Finding:
     if facts.micro_only:
         return _at_most(one, "medium", "only micro-batches are timed")
     return one
+
+
+def _is_of_the_mean(one: Finding) -> bool:
+    takes_part = one.share is not None or one.rule in _OF_THE_MEAN
+    return takes_part and one.rule not in _OF_ALL_STEPS
 
 
 def _at_most(one: Finding, most: Confidence, why: str) -> Finding:

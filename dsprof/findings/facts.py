@@ -30,7 +30,7 @@ from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import Class, Kind
 from dsprof.findings.finding import Evidence
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, FEW_STEPS, GAIN_LOW, UNACCOUNTED_WARNING
-from dsprof.run.table import where
+from dsprof.run.table import where, within
 from dsprof.run.zero import BUCKETS, UNSEEN
 from dsprof.units import format_seconds
 
@@ -72,6 +72,19 @@ class Facts:
             return None
         many = f"{beyond} step{'s' * (beyond != 1)} beyond the warm-up"
         return f"too few steps to judge: {many}, {FEW_STEPS} needed"
+
+    @cached_property
+    def no_basis(self) -> str | None:
+        """Why the average step is none: a first step, that also warms up, is the only one."""
+        if len(self.steps) != 1 or not self.steps["warm_up"].iloc[0]:
+            return None
+        lines = within(self.steps, self.run.told, "segment", "engine", "step")
+        if lines["steps"].max() > 1:  # a mean over a window of steps
+            return None
+        return (
+            "the only step with a time is the first of its launch, which also builds kernels, "
+            "buckets and traces: no basis"
+        )
 
     @cached_property
     def series(self) -> pd.DataFrame:

@@ -252,18 +252,26 @@ def no_verdict(facts: Facts, reason: str) -> Finding:
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title=f"Too few steps to judge: of those that are timed, {_busy(facts)}"
-        if reason == facts.too_few
-        else "Nothing was found, but whether this run is healthy is unknown",
+        title=_untold(facts, reason),
         summary=f"The rules that could judge found nothing; the others had too little: {reason}.",
         advice=record(facts, "times every phase of every rank"),
     )
+
+
+def _untold(facts: Facts, reason: str) -> str:
+    if reason == facts.no_basis:
+        return "Too few steps to judge: the only one with a time is the first, a warm-up"
+    if reason == facts.too_few:
+        return f"Too few steps to judge: of those that are timed, {_busy(facts)}"
+    return "Nothing was found, but whether this run is healthy is unknown"
 
 
 def _unknown(facts: Facts) -> str | None:
     """Why this source cannot show a healthy run; None if it can."""
     if facts.breakdown is None:
         return NO_TIMERS
+    if facts.no_basis is not None:
+        return facts.no_basis
     if facts.seconds_of("compute") is None:
         return "compute is not timed"
     return facts.hidden_communication or facts.too_few

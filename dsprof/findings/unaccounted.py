@@ -48,6 +48,8 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
         return no_steps(facts)
     if facts.breakdown is None:
         return [no_timers(facts)]
+    if facts.no_basis is not None:
+        return facts.no_basis
     facts = without_spikes(facts)
     if facts.hidden_communication is not None:
         mixed = _mixed(facts, facts.hidden_communication)

@@ -9,7 +9,7 @@ import pytest
 
 from dsprof.analysis.breakdown import engines, main_steps
 from dsprof.events import Severity
-from dsprof.findings import Finding
+from dsprof.findings import Finding, abstentions_of
 from dsprof.findings.bounds import bounded
 from dsprof.findings.facts import Facts
 from dsprof.run import Run, from_events
@@ -46,8 +46,9 @@ def test_a_first_step_like_the_others_stays_and_so_does_one_of_two() -> None:
 
 
 def sure(steps: int, **more: Any) -> Finding:
-    """A finding of high confidence, about a run of so many steps."""
-    facts = Facts(run_with(np.ones(steps)))
+    """A finding of high confidence, about so many steps from the middle of a run."""
+    rows = [metric("step_seconds", 100 + n, 1.0) for n in range(steps)]
+    facts = Facts(from_events(events(rows), grammar=grammar_with()))
     one = Finding("any", Severity.WARNING, "", "Hence medium confidence.", share=0.5, **more)
     answer = bounded([one], facts)
     assert isinstance(answer, list)
@@ -113,3 +114,44 @@ def test_one_engine_needs_no_name() -> None:
 def test_skipped_steps_are_counted_and_need_no_timed_ones() -> None:
     one = Finding("overflow-streak", Severity.WARNING, "", "", share=0.6)
     assert bounded([one], Facts(run_with(np.ones(1)))) == [one]
+
+
+def first_steps(*steps: int) -> Run:
+    """A launch whose settings are told, so that the first step is known to be that."""
+    parts: dict[str, Any] = {
+        "forward_microstep": 0.1,
+        "backward_microstep": 0.2,
+        "step_microstep": 0.7,
+    }
+    rows = [
+        row
+        for step in steps
+        for row in [*timers("zero-micro", step, None, **parts), metric("loss", step, 1.0)]
+    ]
+    stage = {"kind": "config", "name": "zero_stage", "value": 1}
+    return from_events(events([stage, *rows]), grammar=grammar_with())
+
+
+@pytest.mark.parametrize("step", [1, 501])
+def test_a_launch_of_one_step_is_not_judged_by_that_warm_up(step: int) -> None:
+    run = first_steps(step)
+    assert run.findings[0].title == (
+        "Too few steps to judge: the only one with a time is the first, a warm-up"
+    )
+    assert {one.rule for one in run.findings} == {"unaccounted-time"}
+    assert "no basis" in dict(abstentions_of(run))["unaccounted-time"]
+    assert bounded(costing(0.5, 0.5), Facts(run)) == Facts(run).no_basis
+    assert bounded(costing(0.5, None), Facts(run)) == costing(0.5, None)  # not of the mean
+
+
+def test_a_second_step_is_a_weak_basis() -> None:
+    answer = bounded(costing(0.5, 0.5), Facts(first_steps(1, 2)))
+    assert [one.confidence for one in answer if isinstance(one, Finding)] == ["low"]
+
+
+def test_a_first_row_that_is_a_mean_over_steps_is_a_weak_basis_too() -> None:
+    stage = {"kind": "config", "name": "zero_stage", "value": 1}
+    rows = [stage, metric("step_seconds", 30, 1.0) | {"steps": 30}]
+    run = from_events(events(rows), grammar=grammar_with())
+    assert run.steps["warm_up"].tolist() == [True]
+    assert Facts(run).no_basis is None
