@@ -155,7 +155,7 @@ def _number(found: Finding | None, step: float | None) -> tuple[str, str]:
     if found is None:
         return "", ""
     if _tells_nothing(found):
-        return (format_seconds(step), "per step, and no line says on what") if step else ("", "")
+        return (format_seconds(step), f"per step{_untold(found)}") if step else ("", "")
     if found.share is not None:
         cost = found.seconds_per_step
         of = f" of {format_seconds(step)}" if step else ""
@@ -177,7 +177,14 @@ def _sure(found: Finding) -> str:
 
 def _tells_nothing(found: Finding) -> bool:
     """All of the step is unaccounted for: its time is what is measured, and no 100 % of it."""
-    return found.rule == "unaccounted-time" and found.share == 1
+    return found.rule == "unaccounted-time" and found.share in (None, 1)
+
+
+def _untold(found: Finding) -> str:
+    """What is not known of a step that timers tell nothing of, or not apart."""
+    if found.phase:
+        return "; what of it is communication is not known"
+    return ", and no line says on what"
 
 
 def _of_engine(

@@ -174,6 +174,12 @@ def test_of_time_nobody_accounts_for_the_step_is_the_number_and_no_share() -> No
     shown_ = verdict(run)
     assert (shown_.number, shown_.proves) == ("1.60 s", "per step, and no line says on what")
     assert shown_.among == shown_.step.among
+    run.__dict__["findings"] = [finding(rule="unaccounted-time", phase="forward")]
+    mixed = verdict(run)
+    assert (mixed.number, mixed.proves) == (
+        "1.60 s",
+        "per step; what of it is communication is not known",
+    )
     assert shown_.among
     assert shown_.among.of == 19
     run.__dict__["findings"] = [finding(rule="unaccounted-time", share=0.4, seconds_per_step=0.6)]
