@@ -7,7 +7,8 @@ one line, followed by as many empty ones, so that line numbers stay those of the
 
 `grep -n ''` and editors write `N:` before line N. That looks like the label that srun puts
 before the lines of task N, but tasks are few and repeat: lines that count themselves from
-the first one on are numbered.
+the first one on are numbered. So is an excerpt, where each of very many goes on from the one
+before it.
 
 Of lines as they were printed more must be seen to tell whether they were wrapped (`hard_wraps`).
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from dsprof.logs.hard_wraps import HEAD, Unwrapped, wrap_of
@@ -140,10 +142,20 @@ def _kind(head: bytes, *, is_whole: bool) -> str:
         if is_whole or len(numbers) == _COUNTED:
             return "numbered" if len(numbers) >= _FEWEST else "text"
         return ""
+    if len(numbers) == _COUNTED and _go_on(numbers):
+        every = [_NUMBER.match(line) for line in head.split(b"\n")[:-1]]
+        if not is_whole or _go_on(every):
+            return "numbered" if is_whole else ""
     first = head[: head.find(b"\n") + 1 or len(head)]
     if _DOCKER.match(first) and _docker_line(first) is not None:
         return "docker"
     return "cri" if _PARTIAL.match(first) else "text"
+
+
+def _go_on(numbers: Sequence[re.Match[bytes] | None]) -> bool:
+    """Each is one more than the one before; tasks would begin with 0."""
+    told = [int(number[1]) for number in numbers if number]
+    return len(told) == len(numbers) and told == [*range(max(told[0], 1), told[0] + len(told))]
 
 
 def _docker_line(line: bytes) -> tuple[bytes, bytes, bytes, bool] | None:

@@ -144,6 +144,7 @@ NUMBERED: dict[str, Wrap] = {
     "awk NR": numbered(b"%d: "),
     "padded": numbered(b"%6d: "),
     "grep -n '' of an indented log": numbered(b"%d:    "),
+    "grep -n '' | tail": numbered(b"%d:", 5012),
 }
 
 
@@ -155,6 +156,11 @@ def test_line_numbers_are_no_tasks_however_the_log_comes(numbers: str, portion: 
     bare = read_portions(b"\n".join(lines) + b"\n").events
     told = read_portions(text, [portion] * (len(text) // portion)).events
     assert difference(told, bare) == ""
+
+
+def test_tasks_that_print_in_their_order_are_no_line_numbers() -> None:
+    text = b"".join(b"%d: %s\n" % (task, TIMERS) for task in [*range(2, 64), *range(64)])
+    assert len(set(read_portions(text).events["host"].to_pylist())) == 64
 
 
 def test_labels_of_tasks_that_repeat_are_no_line_numbers(tmp_path: Path) -> None:
