@@ -30,6 +30,7 @@ WRAPPED = [
     *(ROOT / "sample_logs" / f"{name}_0.19.8.log" for name in ("straggler", "zero3_offload")),
     *(log for log in CORPUS if log.name[:2] in ("01", "06", "07", "16")),
 ]
+JUDGED = [log for log in WRAPPED if log.name[:4] in ("neox", "pipe", "01_d", "07_m")]
 
 
 def wrapped(lines: Sequence[bytes], width: int) -> list[list[bytes]]:
@@ -62,7 +63,7 @@ def test_a_wrapped_log_says_what_it_said_on_the_same_lines(log: Path, width: int
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("log", WRAPPED, ids=lambda log: log.stem)
+@pytest.mark.parametrize("log", JUDGED, ids=lambda log: log.stem)
 def test_a_wrapped_log_has_the_verdict_of_the_whole_one(
     log: Path, width: int, tmp_path: Path
 ) -> None:
@@ -143,10 +144,10 @@ def test_a_wrapped_log_is_read_alike_however_its_bytes_come(
 
 def test_what_is_held_back_of_a_growing_log_is_told_when_asked() -> None:
     reader = Reader(grammar.builtin(), Source("run.log"))
-    for at in range(0, len(FOLDED), 1 << 13):
-        reader.feed(FOLDED[at : at + (1 << 13)])
-        so_far = FOLDED[: at + (1 << 13)]
-        if at > 1 << 13:
+    for at in range(0, len(FOLDED), 1 << 14):
+        reader.feed(FOLDED[at : at + (1 << 14)])
+        so_far = FOLDED[: at + (1 << 14)]
+        if at > 1 << 14:
             rest = so_far[so_far.rfind(b"[2024") :]  # a record that may go on
             whole = read(so_far.removesuffix(rest)).events
             now = reader.log().events
