@@ -77,7 +77,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             seconds_per_step=seconds,
             engine=skips.engine if apart else None,
             evidence=skips.evidence,
-            advice=_broken(facts) if floor else _scale_advice(facts, skips.at_start),
+            advice=_broken(facts) if floor else _scale_advice(facts, skips.at_start, skips.total),
             gain=(0.0, seconds) if seconds and going_on and not floor else None,
         )
     ]
@@ -143,7 +143,9 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
                 row_evidence(row, str(row["text"]) if pd.notna(row["text"]) else "overflow")
                 for _, row in ends.iterrows()
             ),
-            advice=_broken(facts) if floor else _scale_advice(facts, _could_be_start(lines, total)),
+            advice=_broken(facts)
+            if floor
+            else _scale_advice(facts, _could_be_start(lines, total), total),
             confidence="medium",
         )
     ]
@@ -297,7 +299,7 @@ def _streak(flags: pd.DataFrame) -> int:
     return int(np.cumprod(unbroken.to_numpy(dtype=bool)).sum())
 
 
-def _scale_advice(facts: Facts, at_start: bool | None) -> tuple[Advice, ...]:
+def _scale_advice(facts: Facts, at_start: bool | None, skips: int) -> tuple[Advice, ...]:
     other = bf16(facts, "bf16 needs no loss scale and skips nothing")
     if at_start is False:
         return (*_look_at_training(facts), *other)
@@ -308,14 +310,13 @@ def _scale_advice(facts: Facts, at_start: bool | None) -> tuple[Advice, ...]:
         *change(
             facts,
             "fp16.initial_scale_power",
-            str(int(math.log2(scale.iloc[-1]))) if known else _BY_SKIPS,
-            why if at_start else f"if they were at the start: {why}",
+            str(int(math.log2(scale.iloc[-1]))) if known else f"lower by up to {skips:,}",
+            why
+            if at_start
+            else f"by as many as were at the start, which the log does not show: {why}",
         ),
         *other,
     )
-
-
-_BY_SKIPS: Final = "lower by the number of skips at the start"
 
 
 def _look_at_training(facts: Facts) -> tuple[Advice, ...]:

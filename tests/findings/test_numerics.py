@@ -106,7 +106,8 @@ def test_one_row_of_the_counter_does_not_say_that_it_is_over() -> None:
     found = one(run_of(skipped((30, 20))), "overflow-streak")
     assert "No more" not in found.summary
     assert "Whether it goes on is unknown" in found.summary
-    assert found.advice[0].why.startswith("if they were at the start")
+    assert found.advice[0].to == "lower by up to 20"
+    assert "which the log does not show" in found.advice[0].why
 
 
 def test_one_overflow_told_by_four_ranks_and_the_engine_is_one_skip() -> None:
