@@ -99,10 +99,20 @@ def optimizer_bound(facts: Facts) -> list[Finding] | str:
             *fused_optimizer(facts),
         ),
     )
-    untimed = _untimed_step(facts)
-    if isinstance(found, str) or not untimed:
+    if isinstance(found, str):
         return found
-    return [_of_step(one, untimed) for one in found]
+    if facts.run.step_may_gather:
+        return [
+            replace(one, summary=one.summary + _MAY_GATHER, confidence="medium") for one in found
+        ]
+    untimed = _untimed_step(facts)
+    return [_of_step(one, untimed) for one in found] if untimed else found
+
+
+_MAY_GATHER: Final = (
+    " The ZeRO stage is not known: with ZeRO on, step() would hold the gathering of the updated "
+    "parameters as well, and nothing times that apart, hence medium confidence."
+)
 
 
 def _untimed_step(facts: Facts) -> float:

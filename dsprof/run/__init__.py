@@ -41,6 +41,7 @@ from dsprof.run.zero import (
     fills_buckets,
     mixture_of,
     timers_of,
+    untimed_steps,
     zero_of,
 )
 
@@ -180,7 +181,18 @@ class Run:
     @cached_property
     def _mixture(self) -> Mixture | None:
         blind = blind_timers(self._own, self.grammar.timers)
-        return mixture_of(self.zero, timers_of(self._own), self.config, blind)
+        return mixture_of(self.zero, timers_of(self._own), self.config, blind, self._untimed)
+
+    @cached_property
+    def _untimed(self) -> frozenset[str]:
+        return untimed_steps(self._own)
+
+    @property
+    def step_may_gather(self) -> bool:
+        """The engine's `step` counts as the optimizer's and would hold the gathering of updated
+        parameters, if ZeRO is on: the source tells neither the stage nor the timers inside."""
+        alone = self.config.get("world_size") == 1
+        return bool(self._untimed) and self.zero.stage is None and not alone
 
     @cached_property
     def reduces_inside_backward(self) -> bool:

@@ -86,7 +86,8 @@ class Word:
 
     name: str
     sums: str
-    spelling: int  # 0 the step's own timer, 1 an alias of it, 2 one micro-batch: least wins
+    spelling: int  # 0 the step's own timer, 1 an alias of it, 2 one micro-batch, 3 that of a loop
+    # around the engine, which does not see what the engine does inside: least wins
     parents: tuple[str, ...]  # nearest first
     class_: str
     overlap: tuple[str, ...]  # where its self time lies once more, innermost first
@@ -99,7 +100,7 @@ def word_of(timer: str, flavour: Flavour | None, classes: Mapping[str, str]) -> 
         return Word(timer, "step", 0, (), classes.get(timer, Class.OTHER), (), dropped=False)
     name = flavour.aliases.get(timer, timer)
     path = next((p for p in flavour.tree if p.rpartition("/")[2] == name), "")
-    spelling = 2 if flavour.sums == "micro" else int(name != timer)
+    spelling = {"micro": 2, "mean": 3}.get(flavour.sums, int(name != timer))
     return Word(
         name=name,
         sums=flavour.sums,

@@ -31,7 +31,7 @@ def zero_global_timers(events: pd.DataFrame, source: Source) -> Outcome:
     if not (events["seconds"] == 0).any():
         return events, None
     rows = _timers_of_steps(events, source)
-    zero = ~rows["micro"] & (rows["seconds"] == 0)
+    zero = ~rows["micro"] & ~rows["mean"] & (rows["seconds"] == 0)
     if not zero.any():
         return events, None
     told = rows.loc[rows["micro"] & (rows["seconds"] > 0), "timer"].unique()
@@ -104,15 +104,17 @@ def _last_of_several(events: pd.DataFrame, source: Source) -> pd.DataFrame:
 
 
 def _timers_of_steps(events: pd.DataFrame, source: Source) -> pd.DataFrame:
-    """Timer rows that belong to a step, with `micro`: of one micro-batch, and `timer`: equal for
-    rows that tell of the same interval of the same step and rank."""
+    """Timer rows that belong to a step, with `micro`: of one micro-batch, `mean`: of a loop around
+    the engine, and `timer`: equal for rows that tell of the same interval of a step and rank."""
     rows = _timer_lines(events)
     rows = rows[rows["step"].notna()]
     words, which = words_of(rows, source.flavours)
     names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
     span = keys(known_rank(rows), "segment", "engine", "step", "rank")
+    sums = np.array([word.sums for word in words], dtype=object)[which]
     return rows.assign(
-        micro=np.array([word.sums == "micro" for word in words], bool)[which],
+        micro=sums == "micro",
+        mean=sums == "mean",
         timer=span * max(len(words), 1) + names[which],
     )
 

@@ -3,7 +3,8 @@
 What each optimizer of DeepSpeed prints was read from its source, v0.3.10 to v0.19.8: ZeRO-3
 alone prints `init_optimizer_state` once and `optimizer_step` without other timers on its line,
 at every step it does not skip; ZeRO 1 and 2 print `optimizer_gradients`, `optimizer_step` and
-`optimizer_allgather` on one line; the fp16 optimizer without ZeRO prints its own.
+`optimizer_allgather` on one line; the fp16 optimizer without ZeRO prints its own. BF16_Optimizer
+(bf16 parameters and fp32 gradients, stage 1 or a pipeline) gathers what it has updated, untimed.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ GATHERING: Final = frozenset(
 )  # fmt: skip
 
 ALL: Final = (0, 1, 2, 3)
+
+#: Why the engine's step is a mixture where no timer of the optimizer was printed.
+UNTIMED: Final = "ZeRO gathers updated parameters inside step, whose parts no timer shows"
 
 #: The timer of autograd alone, and why under ZeRO-2 it holds reduction, too.
 INNER: Final = "backward_inner"
@@ -88,12 +92,14 @@ def mixture_of(
     timers: frozenset[str],
     config: Mapping[str, Any],
     blind: frozenset[str] = frozenset(),
+    untimed: frozenset[str] = frozenset(),
 ) -> Mixture | None:
     """What hides communication; None if nothing does, or there is nobody to talk to.
 
     Args:
         timers: flavours of the run.
         blind: its compute timers, if no other timer saw communication (`blind_timers`).
+        untimed: `step`, if no timer of its optimizer tells what is inside (`untimed_steps`).
     """
     if not timers or config.get("world_size") == 1:
         return None
@@ -108,6 +114,8 @@ def mixture_of(
             "the ZeRO stage is not known: if it is 3, forward and backward hold parameter "
             "gathering, and the share of communication is larger than it seems",
         )
+    if untimed and 0 not in zero.stages:
+        return Mixture(blind | untimed, UNTIMED + f"; {UNSEEN}" * bool(blind))
     return Mixture(blind, UNSEEN) if blind else None
 
 
@@ -141,6 +149,13 @@ def blind_timers(events: pd.DataFrame, flavours: Mapping[str, Flavour]) -> froze
     if moving >= SEEN * seconds.sum():
         return frozenset()
     return frozenset(word.name for word in words if word.class_ == Class.COMPUTE)
+
+
+def untimed_steps(events: pd.DataFrame) -> frozenset[str]:
+    """`step`, where the engine timed it and no optimizer of this log timed its parts."""
+    timers = timers_of(events)
+    timed = "fp16-optimizer" in timers or _optimizer_timers(events)
+    return frozenset({"step"}) if timers & ENGINE_TIMERS and not timed else frozenset()
 
 
 def timers_of(events: pd.DataFrame) -> frozenset[str]:

@@ -50,6 +50,17 @@ def test_a_class_that_no_timer_measures_is_not_judged() -> None:
     assert why(run, "data-bound") == "no timer of class data"
 
 
+def test_a_step_that_may_hold_zeros_gathering_is_the_optimizers_with_medium_confidence() -> None:
+    slow = {"forward": 0.2, "backward": 0.3, "step": 0.5}
+    engine = [
+        row | ({"timers": "zero"} if row["kind"] == "phase" else {}) for row in steps(3, slow)
+    ]
+    found = one(run_of(engine, world_size=2), "optimizer-bound")
+    assert found.confidence == "medium"
+    assert "stage is not known" in found.summary
+    assert one(run_of(engine, world_size=2, zero_stage=0), "optimizer-bound").confidence == "high"
+
+
 def test_an_offloaded_optimizer_is_judged_as_offloading() -> None:
     slow = {"forward": 0.3, "backward_inner": 0.2, "backward_allreduce": 0.1, "optimizer_step": 0.4}
     run = run_of(steps(3, slow), world_size=2, zero_stage=2, offload_optimizer="cpu")

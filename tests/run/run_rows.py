@@ -68,6 +68,7 @@ FLAVOURS = {
         ignore=["train_batch"],
         overlaps={"comms": "step/_step_step"},
     ),
+    "loop": flavour("mean", {**ENGINE_TREE, "optimizer": "optimizer"}, place="after"),
     "megatron": flavour("mean", {"forward-backward": "compute", "optimizer": "optimizer"}),
     "save": flavour("step", {"save": "checkpoint"}),
     "setup": flavour("once", {}),

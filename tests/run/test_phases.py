@@ -150,7 +150,7 @@ def test_every_phase_names_the_line_that_proves_it() -> None:
 
 ENGINE = "[2024-05-01 10:00:00,100] [INFO] [logging.py:96:log_dist] [Rank 0] "
 MEGATRON_OVER_DEEPSPEED = (
-    ENGINE + "Creating fp16 ZeRO stage 1 optimizer",
+    ENGINE + "  zero_optimization_stage ...... 0",
     ENGINE + "step=1, skipped=0, lr=[0.0001], mom=[(0.9, 0.999)]",
     ENGINE + "time (ms) | fwd: 300.00 | bwd: 600.00 | bwd_inner: 500.00 | bwd_allreduce: 100.00"
     " | step: 40.00",

@@ -162,6 +162,20 @@ def test_zero_global_timers_are_rebuilt_from_the_micro_batches() -> None:
     assert names(run) == ["zero-global-timers"]
 
 
+def test_what_a_loop_around_the_engine_does_not_see_is_the_engines_to_tell() -> None:
+    """gpt-neox prints its own timers behind DeepSpeed's: its backward-allreduce is always 0."""
+    engine: dict[str, Any] = {"backward": 0.6, "backward_inner": 0.4, "backward_allreduce": 0.2}
+    run = run_of(
+        *timers("zero-micro", 1, steps=None, backward_allreduce=0.2),
+        *timers("zero", 1, forward=0.1, step=0.1, **engine),
+        metric("loss", 1, 1.0),
+        *timers("loop", 1, **engine | {"backward_inner": 0.6, "backward_allreduce": 0.0}),
+    )
+    seconds = dict(zip(run.phases["name"], run.phases["seconds"], strict=True))
+    assert seconds == pytest.approx({"forward": 0.1, "step": 0.1, **engine})
+    assert names(run) == []
+
+
 def test_one_zero_timer_beside_its_micro_batches_is_rebuilt_alone() -> None:
     run = run_of(
         *timers("zero-micro", 1, steps=None, forward_microstep=0.1),

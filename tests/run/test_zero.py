@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dsprof.run import Run, from_events
-from dsprof.run.zero import UNSEEN
+from dsprof.run.zero import UNSEEN, UNTIMED
 from tests.run.run_rows import events, grammar_with, metric, timers
 
 ENGINE: dict[str, Any] = {
@@ -114,6 +114,24 @@ def test_compute_timers_hold_the_communication_that_no_timer_shows() -> None:
 def test_a_timer_of_communication_leaves_the_others_to_compute() -> None:
     run = run_of(config("nodes", 1, "launcher.nodes"), config("zero_stage", 0), *lines())
     assert run.mixed is None
+
+
+def test_a_stated_stage_gathers_in_a_step_whose_parts_no_timer_shows() -> None:
+    """BF16_Optimizer prints no timers; the one for whole ZeRO-1 and 2 prints its gathering."""
+    stage = config("zero_stage", 1)
+    run = run_of(stage, *lines(), metric("loss", 1, 1.0))
+    assert mixed(run) == ["step"]
+    assert run.mixed == UNTIMED
+    parts = ("optimizer_gradients", "optimizer_step", "optimizer_allgather")
+    assert mixed(run_of(stage, *lines(*parts), metric("loss", 1, 1.0))) == []
+    assert mixed(run_of(config("zero_stage", 0), *lines(), metric("loss", 1, 1.0))) == []
+
+
+def test_under_an_unknown_stage_the_step_may_gather_unless_its_parts_are_timed() -> None:
+    assert run_of(*lines()).step_may_gather
+    assert not run_of(*lines(), config("world_size", 1)).step_may_gather
+    assert not run_of(*lines("optimizer_step")).step_may_gather
+    assert not run_of(*lines(), config("zero_stage", 0)).step_may_gather
 
 
 def test_one_rank_has_nobody_to_gather_from() -> None:
