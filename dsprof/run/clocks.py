@@ -48,9 +48,9 @@ def clock_runs_backwards(events: pd.DataFrame, _: Source) -> Outcome:
     if not gone.any():
         text = (
             "the clock was set back: what lies between these lines and the ones before them is "
-            "unknown"
+            "left out"
         )
-        return fixed, met("clock-set-back", "doubt", text, rows)
+        return fixed, met("clock-set-back", "repair", text, rows)
     text = "these lines are older than the one before them, printed late: their times are left out"
     return fixed, met("late-lines", "repair", text, events[gone])
 

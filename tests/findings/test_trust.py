@@ -122,7 +122,7 @@ def test_a_healthy_run_says_so_with_what_was_checked() -> None:
     assert "memory-pressure" in found.summary  # what was not judged is said
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [2, 3])
 def test_too_few_steps_beyond_the_warm_up_show_no_healthy_run(count: int) -> None:
     run = run_of(steps(count, WELL), world_size=2, zero_stage=1)
     assert "too few steps" in (why(run, "healthy") or "")

@@ -43,7 +43,7 @@ def test_one_late_line_loses_its_time_and_leaves_the_others() -> None:
 def test_a_clock_that_is_set_back_loses_the_step_around_that(by: int) -> None:
     run = run_of(*range(0, 100, 10), *range(100 - by, 200 - by, 10))
     assert run.repairs["name"].tolist() == ["clock-set-back"]
-    assert run.repairs["kind"].tolist() == ["doubt"]
+    assert run.repairs["kind"].tolist() == ["repair"]
     assert run.steps["seconds"].isna().to_numpy().nonzero()[0].tolist() == [0, 10]
     assert set(run.steps["seconds"].dropna()) == {10.0}
 
