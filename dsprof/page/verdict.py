@@ -139,7 +139,7 @@ def verdict(
         among=whole.among
         if found and _tells_nothing(found)
         else _proof(found, _of_engine(found, phases or {}, mean)),
-        gain=words.what_if(found, own, run.meta.get("world_size")) if found else "",
+        gain=words.what_if(found, own, words.gpus(run)) if found else "",
         sure=_sure(found) if found else "",
         judged=_judged(run.steps, main),
         concerns=_concerns(found) if found else "",

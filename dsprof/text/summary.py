@@ -36,7 +36,7 @@ def summary(run: Run, *, blocks: bool = True) -> Group:
     sections = [
         section
         for section in (
-            verdict_section(run.findings, seen, run.meta.get("world_size")),
+            verdict_section(run.findings, seen, words.gpus(run)),
             _step(run, seen, blocks=blocks),
             call_section(run) if seen.seconds is None else [],
             reason_section(run.findings),

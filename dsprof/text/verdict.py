@@ -27,7 +27,7 @@ _NEXT_TIME: Final = (
 
 
 def verdict_section(
-    findings: list[Finding], seen: Overview, ranks: int | None = None
+    findings: list[Finding], seen: Overview, cards: int | None = None
 ) -> list[RenderableType]:
     """What holds the job back, what that costs, what to change and what it gains."""
     if not findings:
@@ -45,7 +45,7 @@ def verdict_section(
     for index, advice in enumerate(found.advice[:_ADVICE]):
         rows.add_row(say("" if index else "Change", QUIET), _change(advice))
     if cost not in {"", _UNKNOWN} and found.advice:
-        gain = words.what_if(found, words.step_of(found, seen.seconds), ranks)
+        gain = words.what_if(found, words.step_of(found, seen.seconds), cards)
         rows.add_row(say("Gain", QUIET), say(gain or _UNKNOWN))
     return [say(found.title, STRONG), Text(), rows]
 

@@ -11,6 +11,7 @@ from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
     from dsprof.findings import Finding
+    from dsprof.run import Run
 
 #: Strings (title, link, device), then CSI, then the short ones; each part excludes what ends it.
 _ESCAPE: Final = re.compile(
@@ -131,7 +132,13 @@ def step_of(found: Finding, step: float | None) -> float | None:
     return step
 
 
-def what_if(found: Finding, step: float | None, ranks: int | None) -> str:
+def gpus(run: Run) -> int | None:
+    """How many GPUs the job has, one a rank; None where nothing tells that it has any."""
+    told = len(run.gpu) or run.memory["name"].isin(["allocated", "reserved"]).any()
+    return run.meta.get("world_size") if told else None
+
+
+def what_if(found: Finding, step: float | None, cards: int | None) -> str:
     """The step replayed: `if no rank were late: 412 ms → 301 ms to 318 ms, 12 GPU hours a day`.
 
     What `gain` says where nothing could be replayed.
@@ -145,9 +152,9 @@ def what_if(found: Finding, step: float | None, ranks: int | None) -> str:
     else:
         times = dict.fromkeys([best, least])
         then, share, most = f"{' to '.join(times)} per step", (low + high) / 2 / step, ""
-    hours = 24 * (ranks or 0) * share
-    cards = f", {most}{hours:,.0f} GPU hours a day" if hours >= 1 else ""
-    return f"if {found.what_if}: {now} → {then}{cards}"
+    hours = 24 * (cards or 0) * share
+    spared = f", {most}{hours:,.0f} GPU hours a day" if hours >= 1 else ""
+    return f"if {found.what_if}: {now} → {then}{spared}"
 
 
 def gain(span_: tuple[float, float] | None, step: float | None) -> str:

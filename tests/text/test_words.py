@@ -14,6 +14,7 @@ from dsprof.text.words import (
     cost,
     count_of,
     gain,
+    gpus,
     known,
     number,
     of_clocks,
@@ -22,6 +23,7 @@ from dsprof.text.words import (
     ranges,
     what_if,
 )
+from tests.findings.plants import run_of
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,13 @@ def test_a_step_replayed_says_between_what_it_ends_or_what_it_is_at_best() -> No
 
     assert said(0.094) == "if so: 412 ms → 301 ms to 318 ms per step, 48 GPU hours a day"
     assert said(0.0) == "if so: 412 ms → 301 ms per step at best, up to 52 GPU hours a day"
+
+
+def test_hours_of_gpus_are_told_only_where_there_is_a_gpu() -> None:
+    size = {"kind": "config", "name": "world_size", "value": 8.0}
+    held = {"kind": "memory", "name": "allocated", "bytes": 1e9, "step": 1, "rank": 0}
+    assert gpus(run_of([size])) is None
+    assert gpus(run_of([size, held])) == 8
 
 
 def test_a_cost_says_what_is_known_of_it() -> None:
