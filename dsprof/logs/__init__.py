@@ -24,6 +24,7 @@ from dsprof.grammar import Grammar
 from dsprof.logs.containers import Containers
 from dsprof.logs.coverage import Unread
 from dsprof.logs.csv_monitor import is_scalar_file, read_scalars
+from dsprof.logs.hard_wraps import Unwrapped
 from dsprof.logs.ranges import Range, ranges_of, scan_range
 from dsprof.logs.records import without_cycle_collection
 from dsprof.logs.scan import Scanner
@@ -72,7 +73,8 @@ class Log:
         meta: `sources`, `fingerprints` (how often each `file:line` of a logger header was
             seen), `counted_steps` (no line told step numbers), `grammar`, `faults` (source,
             last line that was read and why it was not read to its end, for each that was not),
-            `doubled` (source and lines that said again what others did, and were left out).
+            `doubled` (source and lines that said again what others did, and were left out),
+            `wrapped` (source, columns it was wrapped at, rests joined, first line with one).
     """
 
     events: pa.Table
@@ -104,11 +106,12 @@ class Reader:
         self.broken = broken
         self.grammar = grammar
         self.scanner = Scanner(grammar) if scanner is None else scanner
+        self.unwrapped: Unwrapped | None = None
         self._containers = Containers()
 
     def __getstate__(self) -> dict[str, object]:
         """What another process needs: what was found, not the means of finding."""
-        kept = ("source", "bytes", "fault", "broken", "scanner")
+        kept = ("source", "bytes", "fault", "broken", "scanner", "unwrapped")
         return {name: getattr(self, name) for name in kept}
 
     def join(self, later: Reader) -> None:
@@ -120,6 +123,7 @@ class Reader:
     def feed(self, data: bytes) -> None:
         self.bytes += len(data)
         self.scanner.feed(self._containers.feed(data))
+        self.unwrapped = self._containers.unwrapped
 
     def finish(self) -> None:
         """Nothing more will come: of a last line without an end counts what is whole."""
@@ -127,6 +131,7 @@ class Reader:
             self.scanner.feed(line)
             self.scanner.finish(is_end=False)
         self.scanner.finish()
+        self.unwrapped = self._containers.unwrapped
 
     def log(self) -> Log:
         """What was read so far."""
@@ -139,7 +144,9 @@ class Reader:
         containers = Containers()
         containers.feed(held)
         scanner.feed(containers.finish())
-        return Reader(self.grammar, self.source, scanner, self.bytes)
+        whole = Reader(self.grammar, self.source, scanner, self.bytes)
+        whole.unwrapped = containers.unwrapped
+        return whole
 
 
 def read(
@@ -266,6 +273,11 @@ def _log(
             if reader.fault is not None
         ),
         "doubled": tuple((s.name, s.repeated) for s in sheets if len(s.repeated)),
+        "wrapped": tuple(
+            (r.source.name, r.unwrapped.width, r.unwrapped.joined, r.unwrapped.first)
+            for r in readers
+            if r.unwrapped is not None
+        ),
     }
     return Log(events, coverage, meta)
 

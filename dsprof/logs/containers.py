@@ -86,6 +86,11 @@ class Containers:
         parts, self._parts = self._parts, {}
         return [line for line in (rest, *(b"".join(held) for held in parts.values())) if line]
 
+    @property
+    def unwrapped(self) -> Unwrapped | None:
+        """Of a log that was wrapped at a width: how."""
+        return self._unwrapped
+
     def _decide(self, *, is_whole: bool = False) -> None:
         is_whole = is_whole or len(self.held) >= HEAD
         head = self.held[:HEAD].replace(b"\0", b"")

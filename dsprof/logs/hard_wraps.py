@@ -75,10 +75,18 @@ def wrap_of(head: bytes) -> Wrap | None:
 
 class Unwrapped:
     """Joins the lines of a wrapped log, with as many empty lines behind them as were taken from
-    it, so that line numbers stay those of the source."""
+    it, so that line numbers stay those of the source.
+
+    Attributes:
+        width: columns of the log's longest lines.
+        joined: how many lines went on with the one before them.
+        first: number of the first line that had such a rest.
+    """
 
     def __init__(self, wrap: Wrap) -> None:
+        self.width, self.joined, self.first = wrap.width, 0, 0
         self._wrap: Wrap | None = wrap
+        self._lines = 0
         self._parts: list[bytes] = []
         self._length = 0
 
@@ -88,11 +96,15 @@ class Unwrapped:
             return line
         text = line.rstrip(b"\r\n")
         told = b""
+        self._lines += 1
         if self._parts and (self._wrap.begins_anew(text) or self._length > _LONGEST):
             told = self._take()
         if _columns(text) > self._wrap.width:
             told, self._wrap = told + self._take(), None
             return told + line
+        if self._parts:
+            self.joined += 1
+            self.first = self.first or self._lines - 1
         self._parts.append(text)
         self._length += len(text)
         if self._wrap.is_full(text):

@@ -32,7 +32,7 @@ from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
 from dsprof.run.unclosed import with_unclosed
-from dsprof.run.unread import faults, repetitions
+from dsprof.run.unread import faults, repetitions, wraps
 from dsprof.run.versions import versions
 from dsprof.run.zero import (
     Mixture,
@@ -154,7 +154,8 @@ class Run:
         over = steps.overrun(self.steps, self._steps[1])
         late = phases_exceed_step(self.told, over)
         paused = long_pauses(steps.pauses(self.steps))
-        unread = [*faults(self._own, self._facts), *repetitions(self._facts)]
+        facts = self._facts
+        unread = [*faults(self._own, facts), *wraps(facts), *repetitions(facts)]
         odd = timers_contradict(phases.contradictions(self.phases))
         partial = None if self._recorded else partial_timers(self.steps, self.phases)
         alone = micro_batches_alone(self.told, self.phases, self.grammar.timers)

@@ -108,6 +108,16 @@ def faults(events: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[Repair]:
         yield Repair("not-read", "doubt", text, rows, ((source, line),) if line else ())
 
 
+def wraps(facts: Mapping[str, Any]) -> Iterator[Repair]:
+    """Sources whose lines were wrapped at a width."""
+    for source, width, joined, first in facts.get("wrapped", ()):
+        text = (
+            f"this log was wrapped at {width} columns, as by a terminal or a ticket system: lines "
+            "were joined with the rest that stood below them"
+        )
+        yield Repair("wrapped-lines", "repair", text, joined, ((source, first),))
+
+
 def repetitions(facts: Mapping[str, Any]) -> Iterator[Repair]:
     """Sources that hold their lines several times over."""
     for source, lines in facts.get("doubled", ()):

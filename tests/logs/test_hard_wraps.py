@@ -197,3 +197,15 @@ def test_a_line_that_never_ends_is_told_in_parts() -> None:
     text = joined(*[b"12345678\n"] * 10_000)
     assert text.count(b"\n") == 10_000 - text[::-1].find(b"\n") // 8
     assert max(map(len, text.split(b"\n"))) < 1 << 15
+
+
+def test_a_log_that_was_wrapped_is_said_to_have_been(tmp_path: Path) -> None:
+    text = (ROOT / "sample_logs" / "neox_pipeline_2023.log").read_bytes()
+    log = tmp_path / "wrapped.log"
+    log.write_bytes(folded(text, 120))
+    (repair,) = load(log).repairs.query("name == 'wrapped-lines'").to_dict("records")
+    assert "120 columns" in repair["text"]
+    assert repair["rows"] == len(folded(text, 120).split(b"\n")) - len(text.split(b"\n"))
+    assert repair["line"] == next(i for i, one in enumerate(text.split(b"\n"), 1) if len(one) > 120)
+    log.write_bytes(text)
+    assert load(log).repairs.query("name == 'wrapped-lines'").empty
