@@ -79,7 +79,7 @@ class Facts:
         if len(self.steps) != 1 or not self.steps["warm_up"].iloc[0]:
             return None
         lines = within(self.steps, self.run.told, "segment", "engine", "step")
-        if lines["steps"].max() > 1:  # a mean over a window of steps
+        if (lines["steps"] > 1).any():  # a mean over a window of steps
             return None
         return (
             "the only step with a time is the first of its launch, which also builds kernels, "

@@ -78,7 +78,7 @@ def test_a_log_of_micro_batches_alone_gives_no_high_confidence() -> None:
         for step in range(1, 6)
         for row in [*timers("zero-micro", step, None, **parts), metric("loss", step, 1.0)]
     ]
-    stage = {"kind": "config", "name": "zero_stage", "value": 1}
+    stage = {"kind": "config", "name": "zero_stage", "value": 0}
     run = from_events(events([stage, *rows]), grammar=grammar_with())
     found = next(one for one in run.findings if one.rule == "optimizer-bound")
     assert found.confidence == "medium"
@@ -128,7 +128,7 @@ def first_steps(*steps: int) -> Run:
         for step in steps
         for row in [*timers("zero-micro", step, None, **parts), metric("loss", step, 1.0)]
     ]
-    stage = {"kind": "config", "name": "zero_stage", "value": 1}
+    stage = {"kind": "config", "name": "zero_stage", "value": 0}
     return from_events(events([stage, *rows]), grammar=grammar_with())
 
 
@@ -150,7 +150,7 @@ def test_a_second_step_is_a_weak_basis() -> None:
 
 
 def test_a_first_row_that_is_a_mean_over_steps_is_a_weak_basis_too() -> None:
-    stage = {"kind": "config", "name": "zero_stage", "value": 1}
+    stage = {"kind": "config", "name": "zero_stage", "value": 0}
     rows = [stage, metric("step_seconds", 30, 1.0) | {"steps": 30}]
     run = from_events(events(rows), grammar=grammar_with())
     assert run.steps["warm_up"].tolist() == [True]

@@ -12,7 +12,7 @@ from dsprof.recording import Unit, Writer
 from dsprof.run import Run, from_events, load
 from tests.recording.recorded import header, write_steps
 
-FLAVOUR = "zero"
+FLAVOUR, OPTIMIZER = "zero", "zero-optimizer"
 #: As Megatron prints them.
 _ITERATION = (
     " iteration {n:8d}/     500 | consumed samples: {samples:12d} | elapsed time per iteration"
@@ -49,8 +49,12 @@ def events_of(steps: int, ranks: int = 1, slow: dict[int, float] | None = None) 
             inner = {"backward_inner": 0.7 + late, "backward_allreduce": reduce_}
             rows += [
                 shared
-                | {"kind": "phase", "name": name, "raw": name, "seconds": s, "timers": FLAVOUR}
-                for name, s in (times | inner).items()
+                | {"kind": "phase", "name": name, "raw": name, "seconds": s, "timers": flavour}
+                for flavour, named in (
+                    (FLAVOUR, times | inner),
+                    (OPTIMIZER, {"optimizer_step": 0.1}),
+                )
+                for name, s in named.items()
             ]
             if rank == 0:
                 total = sum(times.values())

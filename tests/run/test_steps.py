@@ -30,8 +30,8 @@ def config(name: str, value: float) -> dict[str, Any]:
 
 
 def run_of(*rows: dict[str, Any]) -> Run:
-    """Of ZeRO 1, unless said."""
-    return from_events(events([config("zero_stage", 1), *rows]), grammar=grammar_with())
+    """Of ZeRO 0, unless said."""
+    return from_events(events([config("zero_stage", 0), *rows]), grammar=grammar_with())
 
 
 def only(run: Run) -> pd.Series:

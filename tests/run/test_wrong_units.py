@@ -14,7 +14,7 @@ START = pd.Timestamp("2024-05-01")
 
 
 def run_of(*rows: dict[str, Any]) -> Run:
-    stage = {"kind": "config", "name": "zero_stage", "value": 1}
+    stage = {"kind": "config", "name": "zero_stage", "value": 0}
     return from_events(events([stage, *rows]), grammar=grammar_with())
 
 
