@@ -206,9 +206,11 @@ def _columns_of(
     made = _made(own, threads)
     key, record = [rows.key for rows in batches], [rows.record for rows in batches]
     batches.clear()
-    same: dict[str, Column] = {
-        name: partial(_taken, name, codes, key) for name, codes in keys.items()
-    }
+    made |= _made(
+        {name: partial(_taken, name, codes, key) for name, codes in keys.items()}, threads
+    )
+    key.clear()
+    same: dict[str, Column] = {}
     of_records = _of_records(sheet, placed, words, several=several)
     while of_records:
         name, values = of_records.popitem()
@@ -231,7 +233,9 @@ def _made(columns: dict[str, Column], threads: int) -> dict[str, list[pa.Array]]
             made[name] = column()
 
     with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(make) for _ in range(threads)]:
+        others = [pool.submit(make) for _ in range(threads - 1)]
+        make()  # here, too: what another thread lets go, glibc keeps for it
+        for done in others:
             done.result()
     return made
 
