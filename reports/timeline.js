@@ -265,8 +265,9 @@ class Timeline {
 
   /* Look a step up by its number; the nearest one printed, if the source skips it. */
   find(text) {
-    const number = Number(text.replace(/^\s*(?:#|[a-z]+)/i, "").replace(/[\s,]/g, "")); // "step 1,200" is one, too
-    if (!text.trim() || !Number.isFinite(number)) {
+    const typed = text.replace(/^\s*(?:#|[a-z]+)/i, "").replace(/[\s,]/g, ""); // "step 1,200" is one, too
+    const number = Number(typed);
+    if (!typed || !Number.isFinite(number)) {
       this.form.elements.says.value = `Type the number of a ${this.noun}.`;
       return;
     }

@@ -28,6 +28,7 @@ class Straggler:
         rank: the global rank.
         delay: seconds per step the median rank waits for it, mean over all steps.
         held: part of the steps in which it is the last one.
+        next: the same of the rank that is it second most often.
         phase: of its own work, where it loses most against the median rank; "" if it loses
             most where nothing is timed.
         phase_delay: seconds per step it loses there.
@@ -39,6 +40,7 @@ class Straggler:
     rank: int
     delay: float
     held: float
+    next: float
     phase: str
     phase_delay: float
     meeting: str
@@ -46,6 +48,12 @@ class Straggler:
     ranks: int
     first: int
     last: int
+
+    @property
+    def above_chance(self) -> float:
+        """Standard errors by which it is last more often than the next one is."""
+        both = (self.held + self.next) * self.steps
+        return (self.held - self.next) * self.steps / math.sqrt(both) if both else 0.0
 
     @property
     def place(self) -> str:
@@ -77,6 +85,16 @@ def _median(of_ranks: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
+class _Last:
+    """The rank at index `rank`: in which steps, and by how much per step it is the last one."""
+
+    rank: int
+    steps: np.ndarray
+    next: float
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Arrivals:
     """When each rank comes to where the others wait: steps x ranks, seconds, larger is later.
 
@@ -86,8 +104,8 @@ class _Arrivals:
     at: np.ndarray
     before: np.ndarray
 
-    def last(self) -> tuple[int, np.ndarray, float] | None:
-        """Who is the only last one most often, in which steps, and by how much per step.
+    def last(self) -> _Last | None:
+        """Who is the only last one most often.
 
         Steps in which it comes before the others count against it: who is early as often as
         late costs nothing that another rank would not.
@@ -97,10 +115,15 @@ class _Arrivals:
         if not alone.any():
             return None
         who = np.where(alone, self.at.argmax(axis=1), -1)
-        slow = int(np.bincount(who[alone], minlength=self.at.shape[1]).argmax())
-        behind = who == slow
+        often = np.bincount(who[alone], minlength=self.at.shape[1])
+        slow = int(often.argmax())
         others = _median(np.delete(self.at, slow, axis=1))
-        return slow, behind, float((self.at[:, slow] - others).mean())
+        return _Last(
+            slow,
+            who == slow,
+            next=float(np.sort(often)[-2] / len(who)),
+            delay=float((self.at[:, slow] - others).mean()),
+        )
 
 
 def _by_work(seconds: np.ndarray) -> _Arrivals:
@@ -135,16 +158,18 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
     found = [(last, way) for way in ways if (last := way.last())]
     if not found:
         return None
-    (slow, behind, delay), way = max(found, key=lambda one: one[0][2])
-    more = seconds[:, slow, :] - _median(seconds)
+    last, way = max(found, key=lambda one: one[0].delay)
+    behind, delay = last.steps, last.delay
+    more = seconds[:, last.rank, :] - _median(seconds)
     loss = (more[:, :own] * way.before[:, :own])[behind].sum(axis=0) / len(steps)
     waits = -more[:, own:][behind].sum(axis=0)
     worst = int(loss.argmax()) if own else 0
     timed = bool(own) and loss[worst] * 2 > delay
     return Straggler(
-        rank=int(ranks[slow]),
+        rank=int(ranks[last.rank]),
         delay=delay,
         held=float(behind.mean()),
+        next=last.next,
         phase=str(names[worst]) if timed else "",
         phase_delay=float(loss[worst]) if timed else delay - float(loss.sum()),
         meeting=str(names[own + int(waits.argmax())]) if own < len(names) else "",

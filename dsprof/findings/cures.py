@@ -83,19 +83,19 @@ _BY_TEXT: Final = {
 
 #: InfiniBand's completion status -> what it means (`enum ibv_wc_status` of rdma-core's verbs.h).
 _COMPLETIONS: Final = {
-    "5": "flushed: an earlier error had closed the queue already",
+    "5": "an earlier error had closed the queue already",
     "10": "the peer refused access to its memory",
-    "12": "retries ran out: the peer, or the path to it, did not answer",
+    "12": "retries ran out, the peer or the path to it did not answer",
     "13": "the peer was not ready to receive, and retries ran out",
 }
 _COMPLETION: Final = re.compile(r"Got completion from peer \S{1,100} with error (\d{1,3})\b")
 
 
 def link_error(text: str) -> str:
-    """` Error 12 is: ...`: what an InfiniBand completion in NCCL's line means; "" if unknown."""
+    """What an InfiniBand completion in NCCL's line means, as a sentence; "" if unknown."""
     found = _COMPLETION.search(text)
     meaning = _COMPLETIONS.get(found[1]) if found else None
-    return f" InfiniBand's error {found[1]} means: {meaning}." if found and meaning else ""
+    return f" InfiniBand's error {found[1]}: {meaning}." if found and meaning else ""
 
 
 def cures(kind: str, text: str) -> tuple[Advice, ...]:

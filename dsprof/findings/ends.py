@@ -72,6 +72,8 @@ def said_of(row: pd.Series[Any]) -> str:
     kind = str(row["kind"])
     if kind in OOM:
         said = f"ran out of {'host' if kind == 'host-oom' else 'GPU'} memory{_device(row)}"
+    elif kind == "stuck":
+        said = "was ended: NCCL's watchdog was stuck"
     elif kind in HANG:
         said = "waited for a collective until it timed out"
     else:

@@ -25,6 +25,7 @@ def hang(facts: Facts) -> list[Finding] | str:
     rows = rows[rows["kind"].isin(HANG)]
     if (rows["kind"] == "stuck").all():
         return [_stuck(row, rows)]
+    rows = rows[rows["kind"] != "stuck"]  # what happened to those that waited, and no timeout
     absent = rows[rows["kind"] == "absent"]
     behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else _behind(facts, rows)
     waiting = tuple(sorted({int(rank) for rank in rows["rank"].dropna()}))

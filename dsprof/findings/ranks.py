@@ -17,8 +17,10 @@ from dsprof.findings.facts import COLLECTING, Facts, largest, once, promise, row
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
+    STRAGGLER_ABOVE_CHANCE,
     STRAGGLER_CRITICAL,
     STRAGGLER_HELD,
+    STRAGGLER_OFTEN,
     STRAGGLER_WARNING,
     THROTTLED_CRITICAL,
     THROTTLED_WARNING,
@@ -46,7 +48,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
         return f"{late.steps} steps are timed by every rank, {EVIDENCE_STEPS} needed"
     share = facts.share(late.delay) or 0.0
     severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
-    if severity is None or late.held < STRAGGLER_HELD:
+    if severity is None or not stands_out(late):
         return []
     host = _host(facts, late.rank)
     where = f"rank {late.rank}{f' on {host}' if host else ''}"
@@ -54,7 +56,8 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="straggler-rank",
             severity=severity,
-            title=f"The others wait for {where}, {format_share(share)} of each step",
+            title=f"The others wait for {where}, {format_share(share)} of "
+            + ("each step" if late.held >= STRAGGLER_HELD else "the time"),
             summary=f"It is the last of {late.ranks} ranks in {format_share(late.held)} of "
             f"{late.steps:,} steps and arrives {format_seconds(late.delay)} per step after the "
             f"median rank. It loses most {late.place} "
@@ -78,6 +81,12 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             what_if="no rank were late" if facts.replay else "",
         )
     ]
+
+
+def stands_out(late: Straggler) -> bool:
+    """Whether it is one rank that comes last, and not each in its turn."""
+    often = late.held >= STRAGGLER_OFTEN and late.above_chance >= STRAGGLER_ABOVE_CHANCE
+    return often or late.held >= STRAGGLER_HELD
 
 
 def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:

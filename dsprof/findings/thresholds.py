@@ -63,6 +63,10 @@ IMBALANCE_CRITICAL: Final = 0.20
 STRAGGLER_WARNING: Final = 0.10
 STRAGGLER_CRITICAL: Final = 0.20
 STRAGGLER_HELD: Final = 0.60
+#: Of more ranks one that is late now and then is named too, from that part of the steps on.
+STRAGGLER_OFTEN: Final = 0.25
+#: Standard errors by which it must be last more often than the next one.
+STRAGGLER_ABOVE_CHANCE: Final = 4.0
 
 #: Part of a GPU's samples in which something holds its clock down.
 THROTTLED_WARNING: Final = 0.10

@@ -10,7 +10,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.ranks import Straggler
 from dsprof.charts import beyond_median, has_words, rank_map, rank_phases
-from dsprof.findings.thresholds import STRAGGLER_HELD
+from dsprof.findings.ranks import stands_out
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among
@@ -75,9 +75,9 @@ def _waiting(slow: Straggler | None) -> str:
     """Who the others wait for, in words."""
     if slow is None:
         return "No rank stands out as the one that the others wait for."
-    if slow.held < STRAGGLER_HELD:
+    if not stands_out(slow):
         return (
-            f"No rank is late steadily: the one that comes last most often, rank {slow.rank:,}, "
+            f"No rank stands out: the one that comes last most often, rank {slow.rank:,}, "
             f"does so in {format_share(slow.held)} of {words.count_of(slow.steps, 'step')}."
         )
     return (

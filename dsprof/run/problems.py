@@ -79,11 +79,12 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
         severities: pattern → severity, as the dialects say; the kind decides otherwise.
     """
     rows = of_kind(events, Kind.PROBLEM)
+    rows = rows.assign(kind=rows["name"].astype("str"))
     rows = rows[~_said_again(rows)].reset_index(drop=True)
-    kind = rows["name"].astype("str")
+    kind = rows["kind"]
     usual = pd.Series(np.where(kind.isin(_SEVERE), Severity.CRITICAL, Severity.WARNING), rows.index)
     said = rows["pattern"].astype("str").map(dict(severities)).astype("object").fillna(usual)
-    found = rows.assign(kind=kind, severity=said.astype("str"), root_cause=False)
+    found = rows.assign(severity=said.astype("str"), root_cause=False)
     found["reached"] = reached(events, found)
     step, behind = _progress(events, found)
     failure, suspicion = _failures(found), _suspicion(found)
@@ -103,9 +104,10 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
 
 
 def _said_again(rows: pd.DataFrame) -> Flags:
-    """Timeouts that the watchdog of the same rank has told before."""
-    again = rows.duplicated(["segment", "rank", "name", "text", "count"])
-    told = (rows["name"] == "watchdog") & rows["rank"].notna()
+    """Timeouts that the watchdog of the same rank has told before, of the same failure."""
+    each = rows.assign(failure=_failures(rows))
+    again = each.duplicated(["failure", "rank", "kind", "text", "count"])
+    told = (rows["kind"] == "watchdog") & rows["rank"].notna()
     return (again & told).to_numpy(dtype=bool)
 
 

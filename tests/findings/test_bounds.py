@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -67,17 +68,21 @@ def test_three_steps_are_believed_and_a_rule_may_be_less_sure() -> None:
     assert sure(1, confidence="low").summary == "Hence medium confidence."
 
 
-def test_a_log_of_micro_batches_alone_gives_no_high_confidence() -> None:
+def micro_batches(steps: Iterable[int]) -> list[dict[str, Any]]:
     parts: dict[str, Any] = {
         "forward_microstep": 0.1,
         "backward_microstep": 0.2,
         "step_microstep": 0.7,
     }
-    rows = [
+    return [
         row
-        for step in range(1, 6)
+        for step in steps
         for row in [*timers("zero-micro", step, None, **parts), metric("loss", step, 1.0)]
     ]
+
+
+def test_a_log_of_micro_batches_alone_gives_no_high_confidence() -> None:
+    rows = micro_batches(range(1, 6))
     stage = {"kind": "config", "name": "zero_stage", "value": 0}
     run = from_events(events([stage, *rows]), grammar=grammar_with())
     found = next(one for one in run.findings if one.rule == "optimizer-bound")
@@ -118,16 +123,7 @@ def test_skipped_steps_are_counted_and_need_no_timed_ones() -> None:
 
 def first_steps(*steps: int) -> Run:
     """A launch whose settings are told, so that the first step is known to be that."""
-    parts: dict[str, Any] = {
-        "forward_microstep": 0.1,
-        "backward_microstep": 0.2,
-        "step_microstep": 0.7,
-    }
-    rows = [
-        row
-        for step in steps
-        for row in [*timers("zero-micro", step, None, **parts), metric("loss", step, 1.0)]
-    ]
+    rows = micro_batches(steps)
     stage = {"kind": "config", "name": "zero_stage", "value": 0}
     return from_events(events([stage, *rows]), grammar=grammar_with())
 

@@ -448,3 +448,21 @@ def test_an_exception_without_its_reason_comes_behind_a_timeout(tmp_path: Path) 
         "terminate called after throwing an instance of 'std::runtime_error'\n" + TIMEOUT
     )
     assert one(load(log), "hang").title.startswith("A collective timed out")
+
+
+def test_a_timeout_behind_a_restart_is_another_one() -> None:
+    """A job that hangs at the same collective after each restart."""
+    rows = [
+        problem("watchdog", "OpType=ALLREDUCE", rank=3, count=7),
+        problem("restart", "1/3"),
+        problem("watchdog", "OpType=ALLREDUCE", rank=3, count=7),
+    ]
+    assert run_of(rows).problems["kind"].tolist() == ["watchdog", "restart", "watchdog"]
+
+
+def test_a_watchdog_that_was_stuck_reports_no_timeout(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(TIMEOUT + STUCK.format(5))
+    found = one(load(log), "hang")
+    assert found.title.startswith("A collective timed out")
+    assert found.summary.startswith("One rank reports a timeout.")

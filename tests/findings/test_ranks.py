@@ -14,6 +14,7 @@ from tests.findings.plants import (
     Row,
     call,
     memory_breakdown,
+    metric,
     one,
     phase,
     run_of,
@@ -62,6 +63,24 @@ def test_a_rank_that_is_late_only_now_and_then_is_no_straggler() -> None:
     rows = ranks(30, 2, 0.0)
     for step in range(1, 31):  # each rank in turn
         rows.append(phase("data", step, 0.3, step % 4))
+    assert silent(run_of(rows), "straggler-rank")
+
+
+def test_a_rank_that_alone_is_late_in_a_third_of_the_steps_is_named() -> None:
+    rows = [row for row in ranks(90, 2, 0.6, every=3) if row["name"] != "step_seconds"]
+    rows += [metric("step_seconds", step, 1.0 if step % 3 else 1.6) for step in range(1, 91)]
+    found = one(run_of(rows), "straggler-rank")
+    assert found.ranks == (2,)
+    assert found.seconds_per_step == pytest.approx(0.6 * 30 / 89)
+    assert found.title.startswith("The others wait for rank 2, ")
+    assert found.title.endswith(" of the time")
+    assert "the last of 4 ranks in 34 % of 89 steps" in found.summary
+
+
+def test_a_rank_that_chance_makes_last_a_little_more_often_is_none() -> None:
+    rows = ranks(40, 2, 0.0)
+    for step in range(1, 41):  # rank 2 in two of five, the others a fifth each
+        rows.append(phase("data", step, 0.6, (2, 0, 2, 1, 3)[step % 5]))
     assert silent(run_of(rows), "straggler-rank")
 
 

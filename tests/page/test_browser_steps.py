@@ -102,6 +102,19 @@ def test_a_step_the_source_skips_leads_to_the_nearest_one(opened: Open) -> None:
     expect(page.locator("form.tools output")).to_contain_text("Step 31 is not in the source")
 
 
+def test_a_step_is_found_as_people_write_it_and_words_alone_ask_for_a_number(opened: Open) -> None:
+    page = opened("seed")
+    find_step(page, "step 20")
+    expect(page.locator("#drawer h2")).to_have_text("Step 20")
+    page.keyboard.press("Escape")
+    find_step(page, "#30")
+    expect(page.locator("#drawer h2")).to_have_text("Step 30")
+    page.keyboard.press("Escape")
+    find_step(page, "abc")
+    expect(page.locator("form.tools output")).to_contain_text("Type the number of a")
+    expect(page.locator("#drawer")).to_be_hidden()
+
+
 def test_a_step_of_an_earlier_launch_is_found_by_number(opened: Open) -> None:
     page = opened("two_launches")
     choice = page.locator("form.tools select[name=launch]")
