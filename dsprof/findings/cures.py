@@ -21,10 +21,10 @@ _BY_KIND: Final = {
     ),
     "cancelled": (
         Advice(
-            "time limit of the job",
+            "sacct, or the scheduler's own log",
             "",
-            "longer, or resume from a checkpoint",
-            "the scheduler ended the job, no rank of it did",
+            "look up who ended the job",
+            "this log gives no reason; no rank of it did",
         ),
     ),
     "overflow-limit": (
@@ -50,6 +50,25 @@ _BY_KIND: Final = {
             "writable; the toolkit of torch's CUDA",
             "extensions are compiled there, by that toolkit",
         ),
+    ),
+}
+
+#: What a scheduler gives as its reason -> what helps.
+_BY_REASON: Final = {
+    r"TIME LIMIT|walltime|RUNLIMIT": Advice(
+        "time limit of the job",
+        "",
+        "longer, or resume from a checkpoint",
+        "the scheduler ended the job, no rank of it did",
+    ),
+    r"PREEMPTION|REQUEUE": Advice(
+        "checkpoints",
+        "",
+        "often, and resume from the last one",
+        "the scheduler gave the nodes to another job",
+    ),
+    r"NODE FAILURE": Advice(
+        "sinfo -R", "", "leave that node out (--exclude)", "a node failed, no rank did"
     ),
 }
 
@@ -100,6 +119,9 @@ def link_error(text: str) -> str:
 
 def cures(kind: str, text: str) -> tuple[Advice, ...]:
     """What to change; empty where nothing but the code that failed is at fault."""
+    if kind == "cancelled":
+        told = tuple(advice for reason, advice in _BY_REASON.items() if re.search(reason, text))
+        return told or _BY_KIND[kind]
     if kind != "exception":
         return _BY_KIND.get(kind, ())
     wanted = _VARIABLE.search(text)

@@ -30,12 +30,13 @@ def hang(facts: Facts) -> list[Finding] | str:
     behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else _behind(facts, rows)
     waiting = tuple(sorted({int(rank) for rank in rows["rank"].dropna()}))
     missing = _missing(facts, waiting) if behind is None else None
-    inside = _operation(facts, rows)
+    inside = _operation(facts, rows[(rows["rank"] != behind).fillna(value=True)])
     blame = (
         f"Rank {missing} alone reports none: it never arrived. Medium confidence: it may have "
         "been ended before it could."
         if missing is not None
         else f"Rank {behind} had started the fewest collectives: it is the one that did not come."
+        f"{_elsewhere(facts, rows, behind, inside)}"
         if behind is not None
         else "A rank that never arrived may be one of those that report none, or of those that "
         "this source does not show. Medium confidence: which one cannot be read off these lines."
@@ -135,6 +136,14 @@ def _operation(facts: Facts, rows: pd.DataFrame) -> str:
             number = "" if pd.isna(call["count"]) else f", call {int(call['count']):,}"
             return f" in {found[1]}{number}"
     return ""
+
+
+def _elsewhere(facts: Facts, rows: pd.DataFrame, behind: int, inside: str) -> str:
+    """That it waits itself, in a collective that no other is in, where it says so."""
+    own = _operation(facts, rows[(rows["rank"] == behind).fillna(value=False)])
+    if not own or not inside or own == inside:
+        return ""
+    return f" It waits itself,{own}: it left a collective out, or the others made one more."
 
 
 def _behind(facts: Facts, rows: pd.DataFrame) -> int | None:

@@ -7,9 +7,13 @@ where the launcher restarts its workers) in this order:
 1. what only a fault by itself prints (out of memory, an exception, a full disk, a port in
    use, the scheduler), the earliest first; a rank the launcher names as root cause wins;
 2. a process that went without a word: a signal or exit code that is not the launcher's
-   own SIGTERM, or the launcher's root cause alone, unless that rank had told of a timeout;
+   own SIGTERM, or the launcher's root cause alone, unless that rank had told of a timeout. An
+   abort or an error code behind a timeout is that of a process which its watchdog ended;
 3. a collective that timed out: the rank that had enqueued least is the one waited for;
 4. a broken connection, or an exception of C++ that does not say which, if nothing else is there.
+
+A scheduler that gives no reason ended the job because of what one of its tasks had done before, if
+any had failed: srun does so of itself.
 
 A rank's watchdog says its timeout again when it ends the process: that is one row.
 
@@ -56,6 +60,11 @@ _OF_A_PEER: Final = (
 )
 _SIGTERM: Final = (15, -15, 143)
 _SIGNALS: Final = 128  # exit codes above it stand for signals
+_ABORTED: Final = (-6, 134, 250)  # exit codes of abort(): 250 is DeepSpeed's launcher's own
+_ABORT: Final = 6
+
+#: A scheduler's words of why it ended a job.
+_REASON: Final = r"DUE TO|exceeded|TERM_"
 
 #: So many steps printed behind an error say that it was caught.
 _WENT_ON: Final = 2
@@ -229,9 +238,30 @@ def _suspicion(rows: pd.DataFrame) -> Numbers:
     found[victim.to_numpy()] = 4.0
     ended = rows["value"].isin(_SIGTERM) | (rows["value"] == 0)
     found[(kind.isin(_SILENT) & ended).to_numpy()] = np.nan
+    found[_follows(rows)] = np.nan
     unsaved = (kind == "checkpoint-failed") & (rows["severity"] != Severity.CRITICAL)
     found[unsaved.to_numpy()] = np.nan
     return found
+
+
+def _follows(rows: pd.DataFrame) -> Flags:
+    """Ends that a row of the same failure in front of them brought about."""
+    kind, code = rows["kind"], rows["value"]
+    failure = _failures(rows)
+    silent = kind.isin(_SILENT)
+    aborted = code.isin(_ABORTED).where(kind != "signal", code == _ABORT)
+    ended = silent & (aborted | code.between(1, _SIGNALS, inclusive="left") & (kind != "signal"))
+    stuck = _in_front(kind.isin(("watchdog", "stuck")), failure)
+    tasks = silent & ~code.isin(_SIGTERM) & (code != 0)
+    reasonless = (kind == "cancelled") & ~rows["text"].astype("str").str.contains(_REASON)
+    followed: Flags = ((ended & stuck) | (reasonless & _in_front(tasks, failure))).to_numpy(bool)
+    return followed
+
+
+def _in_front(rows: pd.Series[bool], failure: Numbers) -> pd.Series[bool]:
+    """Whether one of them stands before, in the same failure."""
+    seen = rows.groupby(failure).cumsum()
+    return seen > rows
 
 
 def _cause(rows: pd.DataFrame, suspicion: Numbers) -> int | None:

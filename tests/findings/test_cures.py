@@ -41,3 +41,18 @@ def test_an_exception_that_says_what_it_wants_is_advised(text: str, setting: str
 def test_any_other_exception_is_the_code_s_own() -> None:
     run = run_of([problem("exception", "KeyError: 'labels'", rank=0)])
     assert one(run, "rank-died").advice == ()
+
+
+@pytest.mark.parametrize(
+    ("reason", "setting"),
+    [
+        (" DUE TO TIME LIMIT", "time limit of the job"),
+        (" DUE TO PREEMPTION", "checkpoints"),
+        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "sinfo -R"),
+        ("", "sacct, or the scheduler's own log"),
+    ],
+)
+def test_a_job_that_the_scheduler_ended_is_advised_on_its_reason(reason: str, setting: str) -> None:
+    said = f"*** STEP 7.0 ON node7 CANCELLED AT 2026-03-25T18:00:12{reason} ***"
+    found = one(run_of([problem("cancelled", said)]), "rank-died")
+    assert [advice.setting for advice in found.advice] == [setting]

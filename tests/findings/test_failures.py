@@ -139,6 +139,15 @@ def test_what_watchdogs_print_names_the_call_and_the_rank_that_did_not_come(tmp_
     assert found.ranks == (1,)
 
 
+def test_the_call_that_timed_out_is_that_of_the_ranks_that_came(tmp_path: Path) -> None:
+    told = [(0, 74, 74), (1, 77, 79), (2, 77, 79)]
+    text = "".join(_WATCHDOG.format(rank=rank, call=call, last=last) for rank, call, last in told)
+    (tmp_path / "run.log").write_text(text, encoding="utf-8")
+    found = findings_of(load(tmp_path / "run.log"))[0]
+    assert found.title == "A collective timed out in ALLREDUCE, call 77: rank 0 did not arrive"
+    assert "It waits itself, in ALLREDUCE, call 74: it left a collective out" in found.summary
+
+
 def test_numbers_of_two_process_groups_say_nothing_of_who_is_behind(tmp_path: Path) -> None:
     told = [(0, 77, 79), (1, 12, 12), (2, 77, 79)]
     lines = [_WATCHDOG.format(rank=rank, call=call, last=last) for rank, call, last in told]

@@ -203,3 +203,24 @@ def test_a_rank_that_timed_out_before_it_exited_did_not_go_without_a_word() -> N
         problem("root-cause", "exitcode 1", rank=0, value=1.0),
     )
     assert causes(*rows) == [0]
+
+
+@pytest.mark.parametrize("code", [-6, 1])
+def test_a_process_that_ends_behind_a_timeout_was_ended_by_its_watchdog(code: float) -> None:
+    waited = [problem("watchdog", rank=rank, count=9) for rank in (0, 1)]
+    assert causes(*waited, problem("exit", "exitcode", value=code)) == [0]
+    assert causes(*waited, problem("signal", "aborted", value=6.0)) == [0]
+
+
+def test_a_process_that_was_killed_before_a_timeout_or_by_force_is_the_cause_of_it() -> None:
+    waited = problem("watchdog", rank=0, count=9)
+    assert causes(waited, problem("exit", "exitcode -9", value=-9.0)) == [1]
+    assert causes(problem("exit", "exitcode -6", value=-6.0), waited) == [0]
+
+
+def test_a_job_that_slurm_ends_without_a_reason_was_ended_by_the_task_that_failed() -> None:
+    task = problem("exit", "task 5: exit code 1", value=1.0)
+    cancelled = "*** STEP 7.0 ON node7 CANCELLED AT 2026-03-25T18:00:12{} ***"
+    assert causes(task, problem("cancelled", cancelled.format(""))) == [0]
+    assert causes(task, problem("cancelled", cancelled.format(" DUE TO TIME LIMIT"))) == [1]
+    assert causes(problem("cancelled", cancelled.format("")), task) == [0]
