@@ -1,18 +1,14 @@
-"""Speed over time: runs that become slower, and steps that stick out."""
+"""Speed over time: runs that become slower."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from dsprof.analysis.breakdown import CLASSES
 from dsprof.analysis.chance import chance
-from dsprof.analysis.checkpoints import calls_of_saves
-from dsprof.analysis.trends import Floats, Level, excess, levels, period, spikes
-from dsprof.findings.facts import Facts, once
+from dsprof.analysis.trends import Floats, Level, levels
+from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.launches import slower_launch
 from dsprof.findings.proofs import step_proof
@@ -22,7 +18,6 @@ from dsprof.findings.thresholds import (
     SLOWDOWN_CRITICAL,
     SLOWDOWN_RECOVERED,
     SLOWDOWN_WARNING,
-    SPIKE_RATIO,
     SPIKES_CRITICAL,
     SPIKES_WARNING,
     grade,
@@ -43,7 +38,7 @@ def _within(facts: Facts) -> list[Finding] | str:
     """
     steps = _comparable(facts)
     if len(steps) < EVIDENCE_STEPS:
-        return _too_few(steps)
+        return too_few(steps)
     seconds = steps["seconds"].to_numpy(dtype=float)
     found = levels(seconds)
     rise = _worst_rise(found)
@@ -74,7 +69,11 @@ def _within(facts: Facts) -> list[Finding] | str:
             summary=f"{format_seconds(before.median)} per step became "
             f"{format_seconds(after.median)}{' little by little' if climbs else ''}, {lasting} "
             f"({stop - after.start:,} of {len(steps):,} printed steps)."
-            + _grown(steps, before, after)
+            + grown(
+                steps.iloc[before.start : before.stop],
+                steps.iloc[after.start : after.stop],
+                after.median - before.median,
+            )
             + _comes_and_goes(steps, again)
             + ("" if _clear(before, stop - after.start) else _SHORT),
             share=share,
@@ -98,82 +97,6 @@ def _within(facts: Facts) -> list[Finding] | str:
     ]
 
 
-@once
-def step_spikes(facts: Facts) -> list[Finding] | str:
-    """Single steps that take much longer than their neighbours.
-
-    Gain: up to all they take too long. Nothing, where what they do has to be done.
-    """
-    steps = facts.series
-    if len(steps) < EVIDENCE_STEPS:
-        return _too_few(steps)
-    seconds, rows, over = _sticking_out(facts)
-    share = float(over.sum() / steps["seconds"].sum())
-    severity = grade(share, SPIKES_WARNING, SPIKES_CRITICAL)
-    if severity is None:
-        return []
-    cost = float(over.sum()) / len(seconds)
-    every = period(rows)
-    distance = _steps_apart(steps, every)
-    rhythm = f", one every {distance:,} steps" if distance else ""
-    worst = [steps.iloc[int(row)] for row in rows[np.argsort(over)[::-1][:3]]]
-    return [
-        Finding(
-            rule="step-spikes",
-            severity=severity,
-            title=f"{len(rows):,} of {len(steps):,} steps stick out{rhythm} and cost "
-            f"{format_share(share)} of the time",
-            summary=f"They take at least {SPIKE_RATIO} times as long as their neighbours, the "
-            f"longest {format_seconds(float(seconds[rows].max()))} instead of "
-            f"{format_seconds(float(np.median(seconds)))}." + _rhythm(distance),
-            share=share,
-            seconds_per_step=cost,
-            steps=(int(steps["step"].iloc[rows[0]]), int(steps["step"].iloc[rows[-1]])),
-            evidence=tuple(step_proof(facts, row) for row in worst),
-            advice=(
-                Advice(
-                    "what happens at these steps",
-                    "",
-                    "less often, or beside training",
-                    "checkpoints, evaluation, logging, data shards and garbage collection make "
-                    "such steps",
-                ),
-            ),
-            gain=(0.0, cost),
-        )
-    ]
-
-
-def without_spikes(facts: Facts) -> Facts:
-    """The other steps of a run whose spikes are a finding: what they cost is told there.
-
-    All of them, where only those that stick out are divided.
-    """
-    found = step_spikes(facts)
-    if isinstance(found, str) or not found:
-        return facts
-    rows = facts.series.index[_sticking_out(facts)[1]].intersection(facts.steps.index)
-    others = replace(facts, stuck_out=tuple(rows), answers={})
-    return facts if others.breakdown is None else others
-
-
-@once
-def _sticking_out(facts: Facts) -> tuple[Floats, npt.NDArray[np.intp], Floats]:
-    """Seconds of steps without saving, rows of those that stick out, and by how much."""
-    seconds = facts.series["seconds"].to_numpy(dtype=float) - _saving(facts, facts.series)
-    rows = spikes(seconds, SPIKE_RATIO)
-    return seconds, rows, excess(seconds, rows)
-
-
-def _saving(facts: Facts, steps: pd.DataFrame) -> Floats:
-    """What saving takes of each step, its collectives too: `checkpoint-stall` judges that."""
-    saving: Floats = steps["checkpoint"].fillna(0.0).to_numpy(dtype=float)
-    calls = calls_of_saves(facts.run.phases)
-    of_step = calls.groupby("step")["self_seconds"].sum() / max(1, calls["rank"].nunique())
-    inside: Floats = steps["step"].map(of_step).fillna(0.0).to_numpy(dtype=float)
-    return saving + inside
-
-
 _SHORT = " One of the two levels is short, hence medium confidence."
 
 
@@ -188,7 +111,7 @@ def _comparable(facts: Facts) -> pd.DataFrame:
     return steps[steps["seconds"] > 0]
 
 
-def _too_few(steps: pd.DataFrame) -> str:
+def too_few(steps: pd.DataFrame) -> str:
     return f"{len(steps)} timed steps, {EVIDENCE_STEPS} needed"
 
 
@@ -237,29 +160,15 @@ def _by_chance(seconds: Floats, found: list[Level], rise: tuple[Level, Level, in
     return chance(seconds, seconds / own - 1, after.start, stop) > SLOWDOWN_CHANCE
 
 
-def _grown(steps: pd.DataFrame, before: Level, after: Level) -> str:
-    """Which class of time grew most, where classes are known."""
-    known = [name for name in CLASSES if steps[name].notna().any()]
+def grown(before: pd.DataFrame, after: pd.DataFrame, rise: float) -> str:
+    """Which class of time grew most, where classes are known. `rise`: seconds a step."""
+    known = [name for name in CLASSES if before[name].notna().any() or after[name].notna().any()]
     if len(known) < 2:
         return " The source does not time what grew."
-    means = steps[known].fillna(0.0)
-    grown = (
-        means.iloc[after.start : after.stop].mean() - means.iloc[before.start : before.stop].mean()
-    )
-    name = str(grown.idxmax())
-    share = float(grown[name]) / (after.median - before.median)
+    more = after[known].fillna(0.0).mean() - before[known].fillna(0.0).mean()
+    name = str(more.idxmax())
+    share = float(more[name]) / rise
     return (
         f" Of what was added, {format_share(min(share, 1.0))} is "
         f"{'time no timer explains' if name == 'other' else name}."
     )
-
-
-def _steps_apart(steps: pd.DataFrame, rows: int | None) -> int | None:
-    """Rows as optimizer steps: a row may be a window of several."""
-    return None if rows is None else rows * int(steps["step"].diff().median())
-
-
-def _rhythm(distance: int | None) -> str:
-    if distance is None:
-        return " They keep to no rhythm."
-    return f" They come every {distance:,} steps: look for what the job does at that interval."

@@ -17,13 +17,13 @@ from dsprof.findings.facts import (
 )
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, by_the_clock
+from dsprof.findings.spikes import without_spikes
 from dsprof.findings.thresholds import (
     UNACCOUNTED_CRITICAL,
     UNACCOUNTED_WARNING,
     WORTH_NAMING,
     grade,
 )
-from dsprof.findings.throughput import without_spikes
 from dsprof.findings.untimed import EVERY_PHASE, no_steps, no_timers, source_word
 from dsprof.run.zero import BUCKETS, INNER
 from dsprof.units import format_seconds, format_share

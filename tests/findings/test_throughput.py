@@ -1,4 +1,4 @@
-"""Runs that become slower, and steps that stick out."""
+"""Runs that become slower."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import pytest
 from dsprof.events import Severity
 from dsprof.findings import Finding, findings_of
 from dsprof.findings.facts import Facts
-from dsprof.findings.throughput import slowdown, step_spikes
+from dsprof.findings.spikes import step_spikes
+from dsprof.findings.throughput import slowdown
 from dsprof.run import Run, from_events
-from tests.findings.plants import WELL, metric, one, phase, run_of, silent, steps, why
+from tests.findings.plants import one, run_of, silent, steps, why
 
 
 def run_with(seconds: np.ndarray) -> Run:
@@ -134,22 +135,6 @@ def test_19_steps_after_the_first_are_too_few_to_judge() -> None:
     assert why(run, "step-spikes") == "19 timed steps, 20 needed"
 
 
-def test_spikes_are_counted_and_their_rhythm_is_found() -> None:
-    seconds = noisy(1_000, seed=6, spread=0.02)
-    seconds[99::100] = 20.0  # steps 100, 200, ..., 1000
-    found = one(run_with(seconds), "step-spikes")
-    assert found.steps == (100, 1000)
-    assert "one every 100 steps" in found.title
-    assert found.severity is Severity.CRITICAL  # 10 x 19 s of 1190 s
-    assert found.share == pytest.approx(190 / 1190, rel=0.02)
-
-
-def test_a_few_cheap_spikes_are_no_finding() -> None:
-    seconds = noisy(1_000, seed=7, spread=0.02)
-    seconds[[100, 350, 777]] = 3.0
-    assert silent(run_with(seconds), "step-spikes")
-
-
 def test_spikes_are_no_slowdown() -> None:
     seconds = noisy(1_000, seed=8, spread=0.02)
     seconds[500:503] = 50.0
@@ -175,17 +160,6 @@ def judged(steps: int) -> tuple[float, list[Finding]]:
     began = time.process_time()
     found = findings_of(run)
     return time.process_time() - began, found
-
-
-def test_steps_that_save_stick_out_for_that_and_are_no_spikes() -> None:
-    rows = steps(40, WELL, None)
-    for step in range(1, 41):
-        saves = step % 10 == 5
-        rows.append(metric("step_seconds", step, 3.0 if saves else 1.0))
-        rows += [phase("save_checkpoint", step, 2.0)] if saves else []
-    run = run_of(rows)
-    assert silent(run, "step-spikes")
-    assert one(run, "checkpoint-stall").seconds_per_step == pytest.approx(0.2)
 
 
 def test_a_wave_is_told_as_what_comes_and_goes_and_a_single_rise_is_not() -> None:

@@ -1,0 +1,148 @@
+"""Single steps that stick out: when they come, what they cost, and what in them is longer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dsprof.analysis.breakdown import main_phases
+from dsprof.analysis.checkpoints import apart_from_saves, calls_of_saves
+from dsprof.analysis.ranks import Straggler, straggler
+from dsprof.analysis.trends import Floats, excess, period, spikes
+from dsprof.findings.facts import Facts, once
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.proofs import step_proof
+from dsprof.findings.thresholds import (
+    EVIDENCE_STEPS,
+    SPIKE_RATIO,
+    SPIKES_CRITICAL,
+    SPIKES_WARNING,
+    STRAGGLER_HELD,
+    WAITING_EXPLAINS,
+    grade,
+)
+from dsprof.findings.throughput import grown, too_few
+from dsprof.units import format_seconds, format_share
+
+
+@once
+def step_spikes(facts: Facts) -> list[Finding] | str:
+    """Single steps that take much longer than their neighbours.
+
+    Gain: up to all they take too long. Nothing, where what they do has to be done.
+    """
+    steps = facts.series
+    if len(steps) < EVIDENCE_STEPS:
+        return too_few(steps)
+    seconds, rows, over = _sticking_out(facts)
+    share = float(over.sum() / steps["seconds"].sum())
+    severity = grade(share, SPIKES_WARNING, SPIKES_CRITICAL)
+    if severity is None:
+        return []
+    cost = float(over.sum()) / len(seconds)
+    late = _late(facts, rows, float(over.mean()))
+    every = period(rows)
+    distance = _steps_apart(steps, every)
+    rhythm = f", one every {distance:,} steps" if distance else ""
+    worst = [steps.iloc[int(row)] for row in rows[np.argsort(over)[::-1][:3]]]
+    return [
+        Finding(
+            rule="step-spikes",
+            severity=severity,
+            title=f"{len(rows):,} of {len(steps):,} steps stick out{rhythm} and cost "
+            f"{format_share(share)} of the time",
+            summary=f"They take at least {SPIKE_RATIO} times as long as their neighbours, the "
+            f"longest {format_seconds(float(seconds[rows].max()))} instead of "
+            f"{format_seconds(float(np.median(seconds)))}."
+            + (_waited(late) if late else _longer(steps, rows))
+            + _rhythm(distance),
+            share=share,
+            seconds_per_step=cost,
+            ranks=(late.rank,) if late else (),
+            phase=(late.phase or None) if late else None,
+            steps=(int(steps["step"].iloc[rows[0]]), int(steps["step"].iloc[rows[-1]])),
+            evidence=tuple(step_proof(facts, row) for row in worst),
+            advice=(
+                Advice(
+                    "what happens at these steps",
+                    "",
+                    "less often, or beside training",
+                    "checkpoints, evaluation, logging, data shards and garbage collection make "
+                    "such steps",
+                ),
+            ),
+            gain=(0.0, cost),
+        )
+    ]
+
+
+def without_spikes(facts: Facts) -> Facts:
+    """The other steps of a run whose spikes are a finding: what they cost is told there.
+
+    All of them, where only those that stick out are divided.
+    """
+    found = step_spikes(facts)
+    if isinstance(found, str) or not found:
+        return facts
+    rows = facts.series.index[_sticking_out(facts)[1]].intersection(facts.steps.index)
+    others = replace(facts, stuck_out=tuple(rows), answers={})
+    return facts if others.breakdown is None else others
+
+
+@once
+def _sticking_out(facts: Facts) -> tuple[Floats, npt.NDArray[np.intp], Floats]:
+    """Seconds of steps without saving, rows of those that stick out, and by how much."""
+    seconds = facts.series["seconds"].to_numpy(dtype=float) - _saving(facts, facts.series)
+    rows = spikes(seconds, SPIKE_RATIO)
+    return seconds, rows, excess(seconds, rows)
+
+
+def _saving(facts: Facts, steps: pd.DataFrame) -> Floats:
+    """What saving takes of each step, its collectives too: `checkpoint-stall` judges that."""
+    saving: Floats = steps["checkpoint"].fillna(0.0).to_numpy(dtype=float)
+    calls = calls_of_saves(facts.run.phases)
+    of_step = calls.groupby("step")["self_seconds"].sum() / max(1, calls["rank"].nunique())
+    inside: Floats = steps["step"].map(of_step).fillna(0.0).to_numpy(dtype=float)
+    return saving + inside
+
+
+def _late(facts: Facts, rows: npt.NDArray[np.intp], over: float) -> Straggler | None:
+    """The one rank that the others wait for in these steps, if that is why they are longer."""
+    if facts.is_pipeline:
+        return None
+    phases = main_phases(facts.series.iloc[rows], facts.run.phases)
+    late = straggler(apart_from_saves(phases[phases["rank"].notna()]))
+    if late is None or late.held < STRAGGLER_HELD or late.delay < WAITING_EXPLAINS * over:
+        return None
+    return late
+
+
+def _waited(late: Straggler) -> str:
+    often = "all" if late.held == 1 else format_share(late.held)
+    return (
+        f" In {often} of them rank {late.rank} is the last of {late.ranks}: it "
+        f"comes {format_seconds(late.delay)} after the median rank, most of that {late.place}."
+    )
+
+
+def _longer(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:
+    """Which class of time is longer in them, of what is timed beside saving."""
+    steps = steps.assign(checkpoint=np.nan)
+    out = np.zeros(len(steps), bool)
+    out[rows] = True
+    rise = float(steps["seconds"][out].mean() - steps["seconds"][~out].mean())
+    return grown(steps[~out], steps[out], rise)
+
+
+def _steps_apart(steps: pd.DataFrame, rows: int | None) -> int | None:
+    """Rows as optimizer steps: a row may be a window of several."""
+    return None if rows is None else rows * int(steps["step"].diff().median())
+
+
+def _rhythm(distance: int | None) -> str:
+    if distance is None:
+        return " They keep to no rhythm."
+    return f" They come every {distance:,} steps: look for what the job does at that interval."

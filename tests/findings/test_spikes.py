@@ -1,0 +1,82 @@
+"""Steps that stick out."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsprof.events import Severity
+from tests.findings.plants import WELL, Row, metric, one, phase, run_of, silent, steps
+from tests.findings.test_throughput import noisy, run_with
+
+
+def test_spikes_are_counted_and_their_rhythm_is_found() -> None:
+    seconds = noisy(1_000, seed=6, spread=0.02)
+    seconds[99::100] = 20.0  # steps 100, 200, ..., 1000
+    found = one(run_with(seconds), "step-spikes")
+    assert found.steps == (100, 1000)
+    assert "one every 100 steps" in found.title
+    assert found.severity is Severity.CRITICAL  # 10 x 19 s of 1190 s
+    assert found.share == pytest.approx(190 / 1190, rel=0.02)
+
+
+def test_a_few_cheap_spikes_are_no_finding() -> None:
+    seconds = noisy(1_000, seed=7, spread=0.02)
+    seconds[[100, 350, 777]] = 3.0
+    assert silent(run_with(seconds), "step-spikes")
+
+
+def test_steps_that_save_stick_out_for_that_and_are_no_spikes() -> None:
+    rows = steps(40, WELL, None)
+    for step in range(1, 41):
+        saves = step % 10 == 5
+        rows.append(metric("step_seconds", step, 3.0 if saves else 1.0))
+        rows += [phase("save_checkpoint", step, 2.0)] if saves else []
+    run = run_of(rows)
+    assert silent(run, "step-spikes")
+    assert one(run, "checkpoint-stall").seconds_per_step == pytest.approx(0.2)
+
+
+def every_tenth(late: dict[int, int]) -> list[Row]:
+    """100 steps of 4 ranks; in every tenth the rank that `late` says loads for 2 s."""
+    rows: list[Row] = []
+    for step in range(1, 101):
+        slow = late.get(step)
+        rows.append(metric("step_seconds", step, 1.0 if slow is None else 3.0))
+        for rank in range(4):
+            waits = 0.2 if slow in {None, rank} else 2.2
+            rows += [
+                phase("data", step, 2.0 if rank == slow else 0.0, rank),
+                phase("forward", step, 0.8, rank),
+                phase("backward_allreduce", step, waits, rank),
+            ]
+    return rows
+
+
+def test_the_rank_that_the_others_wait_for_in_these_steps_is_named() -> None:
+    found = one(run_of(every_tenth(dict.fromkeys(range(10, 101, 10), 3))), "step-spikes")
+    assert found.ranks == (3,)
+    assert found.phase == "data"
+    assert "In all of them rank 3 is the last of 4: it comes 2.00 s after" in found.summary
+
+
+def test_no_rank_is_named_where_they_are_late_in_turns() -> None:
+    found = one(
+        run_of(every_tenth({step: step // 10 % 4 for step in range(10, 101, 10)})), "step-spikes"
+    )
+    assert found.ranks == ()
+    assert "is the last of" not in found.summary
+
+
+def test_what_is_longer_in_these_steps_is_named() -> None:
+    rows = [
+        row
+        for row in every_tenth(dict.fromkeys(range(10, 101, 10), 0))
+        if row.get("rank") in {0, None}
+    ]
+    assert "Of what was added, 100 % is data." in one(run_of(rows), "step-spikes").summary
+
+
+def test_where_nothing_is_timed_nothing_is_said_of_what_is_longer() -> None:
+    seconds = noisy(200, seed=3, spread=0.02)
+    seconds[9::10] = 4.0
+    assert "does not time what grew" in one(run_with(seconds), "step-spikes").summary
