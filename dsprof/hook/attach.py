@@ -25,6 +25,7 @@ class Handle:
     def __init__(self) -> None:
         self.patches = Patches()
         self.target: Callable[[], Any] = _nobody  # a reference that keeps no engine alive
+        self.step = 1  # number of the first step of models that are found by themselves
         self._entered = 0
 
     @property
@@ -111,6 +112,7 @@ def attach(
             or FSDP2 at their optimizer's first step.
         optimizer: of a model that is no DeepSpeed engine: its `step` ends a step.
         step: number of the model's next step, where training resumes; engines know theirs.
+            Without a target that of the step at whose end models are found.
         out: the run's folder, the same for all ranks; else DSPROF_OUT, else "dsprof-run".
 
     Nothing is raised: what fails is said in one line on standard error, and the handle
@@ -121,6 +123,7 @@ def attach(
         return known
     handle, guard = Handle(), Guard("attaching")
     if target is None:
+        handle.step = step
         guard(_search)(handle, out)
     else:
         guard(_attach)(handle, target, optimizer, step, out)
@@ -144,14 +147,14 @@ def _search(handle: Handle, out: Any) -> None:
 
     found: list[Handle] = []
 
+    def attached(target: Any, optimizer: Any) -> None:
+        found.append(attach(target, optimizer=optimizer, step=handle.step + 1, out=out))
+
     def lost() -> None:
         for one in found:
             one.detach()
 
-    search = Search(
-        lambda target, optimizer: found.append(attach(target, optimizer=optimizer, out=out)), lost
-    )
-    search.start(handle.patches)
+    Search(attached, lost).start(handle.patches)
     _active.search = handle
 
 

@@ -105,13 +105,17 @@ class Search:
             self._models.add(faster)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
-        """The largest model that holds what this optimizer trains is recorded from here on."""
+        """The model that holds most of what this optimizer trains is recorded from here on.
+
+        Of several that hold as much the largest: those inside it are its parts. A model that
+        only shares a part of its weights belongs to another optimizer.
+        """
         if optimizer in self._known:
             return
         self._known.add(optimizer)
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
         sizes = {
-            model: len(held)
+            model: (len(trained & held), len(held))
             for model in list(self._models)
             if trained & (held := {id(parameter) for parameter in model.parameters()})
         }

@@ -28,6 +28,7 @@ class DsprofCallback(TrainerCallback):  # type: ignore[misc]  # types are the li
 
     def on_train_begin(self, args: Any, state: Any, *_: Any, **objects: Any) -> None:
         """A model that nothing wraps is not found by itself, but given here."""
+        self._search.step = state.global_step + 1
         if args.world_size == 1 and not is_attached():
             optimizer = objects["optimizer"]
             inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper has no hooks

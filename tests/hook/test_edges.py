@@ -114,3 +114,14 @@ def test_a_compiled_replica_waits_for_its_gradients(rows: Rows, name: str) -> No
     waited = {(row.path, row.op) for row in rows.collectives}
     assert waited == {("backward", "all_reduce")}
     assert len({row.step for row in rows.collectives}) == whole
+
+
+@pytest.mark.parametrize("name", ["shared"])
+def test_models_that_share_weights_are_found_each_with_its_own_optimizer(rows: Rows) -> None:
+    """The first step of each is over when it is found."""
+    assert [(row.engine, row.step) for row in rows.steps] == [
+        (0, 2), (0, 3), (1, 2), (0, 4), (0, 5), (1, 3),
+    ]  # fmt: skip
+    assert [(row.engine, row.step) for row in rows.spans if row.path == "forward"] == [
+        (row.engine, row.step) for row in rows.steps
+    ]

@@ -234,6 +234,19 @@ def compiled_replicas() -> None:
         handle.detach()
 
 
+def replicas_that_share() -> None:
+    """An actor and a critic, the larger one, on the same trunk, each with its optimizer."""
+    search = dsprof.hook.attach(out=job.out() / "shared")
+    trunk = nn.Linear(job.WIDTH, job.WIDTH)
+    heads = (nn.Linear(job.WIDTH, 1), nn.Sequential(nn.Linear(job.WIDTH, 9), nn.Linear(9, 1)))
+    nets = [DistributedDataParallel(nn.Sequential(trunk, head)) for head in heads]
+    optimizers = [torch.optim.SGD(net.parameters(), lr=1e-2) for net in nets]
+    for turns in (1, 2, 2):
+        for net, optimizer, steps in zip(nets, optimizers, (turns, 1), strict=True):
+            train(net, optimizer, steps)
+    search.detach()
+
+
 def experiments() -> dict[str, Any]:
     result: dict[str, Any] = {
         "copies": copies(),
@@ -248,6 +261,7 @@ def experiments() -> dict[str, Any]:
     in_the_place_of_another()
     loading_ahead()
     compiled_replicas()
+    replicas_that_share()
     return result
 
 
