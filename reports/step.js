@@ -129,8 +129,8 @@ function fillPhases(track, name, totals, step, whole) {
     put(row.cells[3], share(totals[i] / all), whole);
     put(row.cells[4], `${alone(own[i])} `, whole);
     for (const rect of row.cells[4].querySelectorAll("rect")) {
-      rect.dataset.whole ??= rect.getAttribute("width");
-      rect.setAttribute("width", whole ? rect.dataset.whole : `${(100 * own[i]) / widest}%`);
+      rect.whole ??= rect.getAttribute("width");
+      rect.setAttribute("width", whole ? rect.whole : `${(100 * own[i]) / widest}%`);
     }
   });
 }

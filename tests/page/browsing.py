@@ -36,6 +36,9 @@ _PUT_BACK = """async () => {
     timeline.row = -1;
     timeline.form.elements.step.value = "";
     await timeline.show(0, timeline.track.size);
+    timeline.form.elements.says.value = "";
+    const { launch } = timeline.form.elements;
+    launch.selectedIndex = launch.length - 1;
   }
   const search = byId("search");
   if (search?.value) {
@@ -43,6 +46,8 @@ _PUT_BACK = """async () => {
     search.dispatchEvent(new Event("input"));
   }
   for (const open of document.querySelectorAll("details[open]")) open.open = false;
+  for (const box of document.querySelectorAll(".scroll")) box.scrollTop = 0;
+  for (const row of document.querySelectorAll(".pointed")) row.removeAttribute("class");
   document.activeElement.blur();
   scrollTo(0, 0);
 }"""
@@ -62,7 +67,7 @@ class Opened:
         """Whether the page is as it was opened."""
         self.page.mouse.move(0, 0)
         self.page.set_viewport_size({"width": self.width, "height": 900})
-        self.page.emulate_media(media="screen", color_scheme=self.scheme)
+        self.page.emulate_media(media="null", color_scheme=self.scheme)
         self.page.evaluate(_PUT_BACK)
         return bool(self.page.evaluate(_STATE) == self.state)
 
@@ -73,7 +78,7 @@ class Shelf:
     One that a test leaves as it found it serves the next test; any other is opened anew.
     """
 
-    KEPT = 5
+    KEPT = 8
 
     def __init__(self, browser: Browser, written: Written) -> None:
         self._browser, self._written = browser, written
