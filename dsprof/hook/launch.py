@@ -45,9 +45,14 @@ else:
 '''
 
 _UNSEEN: Final = (
-    "it found no DeepSpeed engine, DDP or FSDP2 model that trains; "
-    "dsprof.attach(model, optimizer=optimizer) in the script records any other"
+    "no DeepSpeed engine, DDP or FSDP2 model trained: "
+    "dsprof.attach(model, optimizer=optimizer) in the script records any other; "
+    "or no Python looked: `python -E`, `-I` and `-S` do not, nor one whose PYTHONPATH was set anew"
 )
+
+#: What is sent to us and meant for the command. Of a terminal's own keys it has heard by itself.
+_KEYS: Final = (signal.SIGINT, signal.SIGQUIT)
+_MEANT: Final = (*_KEYS, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
@@ -83,10 +88,11 @@ def prepare(
     folder = Path(out).absolute()
     if ".." in folder.parts:  # Python takes it out of PYTHONPATH: the place would be two places
         folder = folder.resolve()
-    here = folder / FOLDER
+    here = _place(folder)
     text = _SITECUSTOMIZE.format(here=str(here), out=str(folder), launch=launch, more=_our_path())
     try:
-        here.mkdir(parents=True, exist_ok=True)
+        for place in (folder / FOLDER, here):
+            place.mkdir(parents=True, exist_ok=True)
         (here / "sitecustomize.py").write_text(text, encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)
@@ -95,6 +101,20 @@ def prepare(
         ) from error
     paths = [str(here), *filter(None, [environment.get("PYTHONPATH")])]
     return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _place(folder: Path) -> Path:
+    """Where the startup file of a run folder lies: in it, if PYTHONPATH can name that.
+
+    A colon, as in times of day, cannot stand there: then beside the highest folder that has one.
+    """
+    above = folder
+    while os.pathsep in str(above):
+        above = above.parent
+    if above == folder:
+        return folder / FOLDER
+    name = "-".join(folder.relative_to(above).parts).replace(os.pathsep, "-")
+    return above / f"{FOLDER}-{name}"
 
 
 def _recordings(out: str | os.PathLike[str]) -> set[Path]:
@@ -109,18 +129,30 @@ def _our_path() -> list[str]:
 
 @contextmanager
 def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """SIGTERM goes to the command; SIGINT reaches it by itself, and ends it, not us."""
-    before = {
-        signal.SIGTERM: signal.signal(
-            signal.SIGTERM, lambda number, _: process.send_signal(number)
-        ),
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
-    }
+    """Signals that are sent to us go to the command, which ends or not; we end after it."""
+
+    def pass_on(number: int, _: object) -> None:
+        if number not in _KEYS or not _has_a_terminal():
+            process.send_signal(number)
+
+    before = {number: signal.getsignal(number) for number in _MEANT}
+    for number in _MEANT:
+        if before[number] is not signal.SIG_IGN:  # as nohup wants it, of the command, too
+            signal.signal(number, pass_on)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _has_a_terminal() -> bool:
+    """Whether keys of a terminal reach us, and with us the command."""
+    try:
+        with open("/dev/tty", "rb") as terminal:  # noqa: PTH123 - no file
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import dsprof
 from dsprof.errors import DsprofError
 from dsprof.hook.launch import prepare
 from dsprof.hook.launch import run as launch
+from dsprof.recording import launches
 from dsprof.recording.launches import FOLDER
 from tests.hook.forked import free_port
 from tests.hook.jobs_of import JOBS, ROOT, interpreter
@@ -240,6 +242,47 @@ def test_a_folder_above_this_one_is_named_as_python_will_name_it(tmp_path: Path)
         env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert (done.stdout.strip(), done.stderr) == (str(tmp_path / "run"), "")
+
+
+def test_a_folder_that_has_a_colon_in_its_name_is_recorded_to(tmp_path: Path) -> None:
+    """As times of day have it: PYTHONPATH cannot name such a folder."""
+    out = tmp_path / "run-18:30" / "12:00"
+    environment = prepare(out, os.environ, "one")
+    done = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.environ['DSPROF_OUT'])"],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout.strip(), done.stderr) == (str(out), "")
+    assert (tmp_path / f"{FOLDER}-run-18-30-12-00").is_dir()
+    launches.end(out, "one")
+    assert launches.ended_at(out, "one")
+
+
+_SIGNALLED = """
+import os, signal, sys, time
+for number in map(int, sys.argv[1:]):
+    signal.signal(number, lambda number, _: print("got", number, flush=True))
+print("ready", flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+def test_signals_that_are_sent_to_us_are_the_commands_which_decides_to_end(tmp_path: Path) -> None:
+    """Slurm sends SIGUSR1 before a job's time is over, a CI job that is cancelled gets SIGINT."""
+    meant = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT]
+    command = [sys.executable, "-m", "dsprof.hook.launch", str(tmp_path), sys.executable, "-c",
+               _SIGNALLED, *(str(int(number)) for number in meant)]  # fmt: skip
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for number in meant:
+            process.send_signal(number)
+            assert process.stdout.readline() == f"got {int(number)}\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 128 + signal.SIGTERM
 
 
 def test_a_command_that_trains_nothing_is_told_so(
