@@ -73,6 +73,9 @@ _BY_REASON: Final = {
 }
 
 #: An exception that says itself which variable it wants, and how.
+_BATCH: Final = re.compile(
+    r"train_batch_size is not equal to .{1,80} (\d{1,9}) != (\d{1,9}) \* (\d{1,9}) \* (\d{1,9})"
+)
 _VARIABLE: Final = re.compile(r"environment variable ([A-Z][A-Z0-9_]{1,60}) to (\S{1,60})")
 
 #: What is in an exception's text -> what helps.
@@ -87,6 +90,12 @@ _BY_TEXT: Final = {
         "--bind_cores_to_rank", "", "left out, or numactl installed", "it needs that program"
     ),
     "No space left on device": Advice("storage", "", "space", "a full disk, quota or /dev/shm"),
+    "is killed by signal: Killed": Advice(
+        "DataLoader(num_workers=...)",
+        "",
+        "fewer",
+        "the kernel kills a worker where the host's memory is full: dmesg there says so",
+    ),
     "DataLoader worker": Advice(
         "DataLoader(num_workers=...)",
         "",
@@ -96,9 +105,98 @@ _BY_TEXT: Final = {
     "device-side assert": Advice(
         "CUDA_LAUNCH_BLOCKING", "", "1, for one run", "the traceback then ends where it failed"
     ),
+    "CUBLAS_STATUS_NOT_INITIALIZED": Advice(
+        "nvidia-smi on that host",
+        "",
+        "see how full the GPU is",
+        "cuBLAS found no room for its workspace, or an earlier kernel had failed already",
+    ),
+    "Memory access fault by GPU": Advice(
+        "AMD_SERIALIZE_KERNEL", "", "3, for one run", "the fault then stands where it happened"
+    ),
+    "HSA_STATUS_ERROR_OUT_OF_RESOURCES": Advice(
+        "rocm-smi on that host",
+        "",
+        "see how full the GPU is",
+        "its runtime could not allocate what it needs: memory, or the host's threads and events",
+    ),
+    "Duplicate GPU detected": Advice(
+        "CUDA_VISIBLE_DEVICES, torch.cuda.set_device(local_rank)",
+        "",
+        "one GPU for each rank",
+        "two ranks chose the same one, which NCCL refuses",
+    ),
+    "shm/nccl-": Advice(
+        "docker --shm-size, --ipc=host",
+        "",
+        "a larger /dev/shm",
+        "NCCL's ranks of one host meet in shared memory",
+    ),
+    "EJ0001": Advice(
+        "npu-smi info",
+        "",
+        "end what is left of the job before, wait 10 s",
+        "one device has one helper process (HCCP) at a time",
+    ),
+    "ActorDiedError": Advice(
+        "ray logs worker-*.err, dmesg on that host",
+        "",
+        "look for the actor's own last words",
+        "Ray only says that its process is gone: killed, most often for memory, or crashed",
+    ),
     "NCCL error": Advice("NCCL_DEBUG", "", "INFO", "says which call failed, and between whom"),
 }
 
+
+#: Kinds of failure that are cured otherwise where their text holds this.
+_BY_KIND_AND_TEXT: Final = {
+    ("rendezvous", "EI0006"): Advice(
+        "HCCL_CONNECT_TIMEOUT",
+        "",
+        "longer than 120 s, if a rank is only late",
+        "a rank that failed before never connects: look for other errors first",
+    ),
+    ("network-error", "EI0013"): Advice(
+        "hccn_tool -i DEVICE -link -g",
+        "",
+        "links up, on both ends",
+        "packets were lost, or the peer had ended already",
+    ),
+    ("network-error", "No route to host"): Advice(
+        "NCCL_SOCKET_IFNAME",
+        "",
+        "an interface by which all hosts reach each other",
+        "NCCL chose an address that others cannot reach",
+    ),
+    ("signal", "got signal 1"): Advice(
+        "nohup, tmux or setsid",
+        "",
+        "start the job with one of them",
+        "the terminal or SSH session of the job was closed",
+    ),
+}
+
+#: What HCCL's functions return (`HcclResult` of CANN's hccl_types.h).
+_HCCL: Final = {
+    "1": "a parameter was wrong",
+    "2": "a pointer was empty",
+    "3": "memory",
+    "4": "an internal error",
+    "5": "not supported",
+    "6": "something it needs was not found",
+    "7": "a resource was not available",
+    "8": "a system call failed",
+    "9": "it timed out",
+    "11": "a TCP connection failed",
+    "12": "a RoCE connection failed",
+    "13": "a TCP transfer failed",
+    "14": "a RoCE transfer failed",
+    "15": "the runtime failed",
+    "16": "the driver failed",
+    "19": "the network failed",
+    "21": "the peer, or the path to it, did not answer",
+}
+_HCCL_RESULT: Final = re.compile(r"HCCL function error: .{1,200}error code is (\d{1,3})\b")
 
 #: InfiniBand's completion status -> what it means (`enum ibv_wc_status` of rdma-core's verbs.h).
 _COMPLETIONS: Final = {
@@ -110,15 +208,26 @@ _COMPLETIONS: Final = {
 _COMPLETION: Final = re.compile(r"Got completion from peer \S{1,100} with error (\d{1,3})\b")
 
 
-def link_error(text: str) -> str:
-    """What an InfiniBand completion in NCCL's line means, as a sentence; "" if unknown."""
-    found = _COMPLETION.search(text)
-    meaning = _COMPLETIONS.get(found[1]) if found else None
-    return f" InfiniBand's error {found[1]}: {meaning}." if found and meaning else ""
+def code_meant(text: str) -> str:
+    """What the code in a line of NCCL (an InfiniBand completion) or HCCL means, as a sentence;
+    "" if unknown."""
+    for whose, code, meanings in (
+        ("InfiniBand's error", _COMPLETION, _COMPLETIONS),
+        ("HCCL's code", _HCCL_RESULT, _HCCL),
+    ):
+        found = code.search(text)
+        if found and found[1] in meanings:
+            return f" {whose} {found[1]}: {meanings[found[1]]}."
+    return ""
 
 
 def cures(kind: str, text: str) -> tuple[Advice, ...]:
     """What to change; empty where nothing but the code that failed is at fault."""
+    known = [
+        advice for (of, words), advice in _BY_KIND_AND_TEXT.items() if of == kind and words in text
+    ]
+    if known:
+        return tuple(known[:1])
     if kind == "cancelled":
         told = tuple(advice for reason, advice in _BY_REASON.items() if re.search(reason, text))
         return told or _BY_KIND[kind]
@@ -127,4 +236,10 @@ def cures(kind: str, text: str) -> tuple[Advice, ...]:
     wanted = _VARIABLE.search(text)
     if wanted:
         return (Advice(wanted[1], "", wanted[2].rstrip("."), "the exception asks for it"),)
+    sizes = _BATCH.search(text)
+    if sizes:
+        each, micro_batches, ranks = map(int, sizes.group(2, 3, 4))
+        why = f"{each} a micro-batch, {micro_batches} micro-batches, {ranks} ranks"
+        product = str(each * micro_batches * ranks)
+        return (Advice("train_batch_size", sizes[1], f"{product}, or left out", why),)
     return tuple(advice for words, advice in _BY_TEXT.items() if words in text)[:1]

@@ -34,6 +34,8 @@ ENDED: Final = {
     "network-error": "lost its network link",
 }
 
+_STOPPED: Final = "was stopped by SIGINT, as Ctrl-C sends it"
+
 #: Ends of a run; other problems are warnings of other rules.
 _FATAL: Final = (*OOM, *HANG, *(ENDED.keys() - {"checkpoint-failed", "network-error"}))
 
@@ -78,7 +80,8 @@ def said_of(row: pd.Series[Any]) -> str:
         said = "waited for a collective until it timed out"
     else:
         killed = signal_of(row)
-        said = f"was killed by {killed}" if killed else ENDED[kind]
+        stopped = str(row["text"]).startswith("KeyboardInterrupt")
+        said = f"was killed by {killed}" if killed else _STOPPED if stopped else ENDED[kind]
     return f"{_who(row)} {said}{when(row)}"
 
 

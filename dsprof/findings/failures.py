@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.analysis.memory import capacity
 from dsprof.events import Severity
 from dsprof.findings.advice import change, half_micro_batch, higher_stage, offload_less
-from dsprof.findings.cures import cures, link_error
+from dsprof.findings.cures import code_meant, cures
 from dsprof.findings.ends import (
     ENDED,
     HANG,
@@ -53,7 +53,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             title=said_of(row) + (f": {text[:160]}" if text else ""),
             summary=_first_of(facts, row)
             + (_SIGKILL if killed else "")
-            + link_error(text)
+            + code_meant(text)
             + _who_was_dead(dead),
             ranks=_ranks(row),
             steps=step_span(row),

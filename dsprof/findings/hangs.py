@@ -16,6 +16,22 @@ from dsprof.run.problems import reached
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
 
 
+#: How HCCL, the collectives of Ascend, says that one timed out.
+_HCCL: Final = r"Notify register|hccl fftsplus"
+_OF_HCCL: Final = Advice(
+    "HCCL_EXEC_TIMEOUT",
+    "",
+    "longer, only where a rank may be that late",
+    "first look for a rank that failed, or said nothing, before",
+)
+_OF_NCCL: Final = Advice(
+    "TORCH_NCCL_TRACE_BUFFER_SIZE",
+    "",
+    "2000",
+    "PyTorch's flight recorder then writes where each rank stood",
+)
+
+
 def hang(facts: Facts) -> list[Finding] | str:
     """Ranks waited in a collective until the watchdog ended them."""
     row = first_failure(facts.run)
@@ -59,12 +75,7 @@ def hang(facts: Facts) -> list[Finding] | str:
                 row_evidence(r, str(r["text"])[:200]) for _, r in rows.head(4).iterrows()
             ),
             advice=(
-                Advice(
-                    "TORCH_NCCL_TRACE_BUFFER_SIZE",
-                    "",
-                    "2000",
-                    "PyTorch's flight recorder then writes where each rank stood",
-                ),
+                _OF_HCCL if rows["text"].astype("str").str.contains(_HCCL).all() else _OF_NCCL,
                 Advice(
                     "branches that depend on data or rank",
                     "",

@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Severity
-from dsprof.findings.cures import cures, link_error
+from dsprof.findings.cures import code_meant, cures
 from dsprof.findings.ends import first_failure
 from dsprof.findings.facts import Facts, row_evidence
 from dsprof.findings.finding import Advice, Evidence, Finding
@@ -71,7 +71,7 @@ def _broken(rows: pd.DataFrame) -> Finding:
         severity=Severity.CRITICAL,
         title="NCCL reports a broken link",
         summary=f"{told} of NCCL: a connection was not made, or data did not arrive."
-        + link_error(str(rows["text"].iloc[0])),
+        + code_meant(str(rows["text"].iloc[0])),
         evidence=_evidence(rows),
         advice=cures("network-error", str(rows["text"].iloc[0])),
     )

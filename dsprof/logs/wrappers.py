@@ -28,8 +28,11 @@ _DATE = rb"\d{4}-\d\d-\d\d"
 _TIME = rb"\d\d:\d\d:\d\d"
 _HOST = rb"(?P<host>[A-Za-z0-9][\w.-]{0,252})"
 # A host before a colon has a digit, a dot or a hyphen in it: "Warning:" is no host.
-# Neither is a Python class: "torch.OutOfMemoryError:".
-_NAMED = rb"(?=[A-Za-z_]{0,64}[\d.-]|localhost:|master:)(?![\w.]{1,200}\.[A-Z]\w{0,80}:)"
+# Neither is a Python class: "torch.OutOfMemoryError:"; nor an error code of Ascend's: "EI0006:".
+_NAMED = (
+    rb"(?=[A-Za-z_]{0,64}[\d.-]|localhost:|master:)(?![\w.]{1,200}\.[A-Z]\w{0,80}:)"
+    rb"(?!E[A-Z\d]\d{4}:)"
+)
 
 _GREP: Final = rb"\d{1,9}:(?:(?=[A-Za-z\[{(])|\Z)"  # grep -n
 
@@ -71,6 +74,11 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
         True,
         rb"(?P<at>" + _DATE + rb" " + _TIME + rb"\.\d{3}) \[[A-Z]+\] "
         rb"(?P<host>\d{1,3}(?:\.\d{1,3}){3}): ",
+    ),
+    # torchrun of 2.0 to 2.2: a module where others have a host
+    (
+        True,
+        rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb",\d{3})\] torch\.[\w.]{1,120}: \[[A-Z]+\] ",
     ),
     # a bare time stamp in brackets (Megatron-LM, launch scripts)
     (True, rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb"(?:[.,]\d{1,6})?)\]:? ?"),

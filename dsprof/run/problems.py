@@ -7,8 +7,8 @@ where the launcher restarts its workers) in this order:
 1. what only a fault by itself prints (out of memory, an exception, a full disk, a port in
    use, the scheduler), the earliest first; a rank the launcher names as root cause wins;
 2. a process that went without a word: a signal or exit code that is not the launcher's
-   own SIGTERM, or the launcher's root cause alone, unless that rank had told of a timeout. An
-   abort or an error code behind a timeout is that of a process which its watchdog ended;
+   own SIGTERM, or the launcher's root cause alone. An abort or an error code behind what is of
+   3 or 4, by a rank that may be the same, is how that process ended, and no cause;
 3. a collective that timed out: the rank that had enqueued least is the one waited for;
 4. a broken connection, or an exception of C++ that does not say which, if nothing else is there.
 
@@ -56,12 +56,16 @@ _OF_A_PEER: Final = (
     r"Connection (?:closed|reset|refused)|Broken pipe|peer (?:exited|closed)|remote process exited"
     r"|ncclRemoteError|ncclSystemError|DistBackendError|NCCL communicator was aborted"
     r"|Socket Timeout|recvBytes|sendBytes|SignalException|ChildFailedError|CalledProcessError"
-    r"|^terminate called after"
+    r"|^terminate called after|NCCL error in: |HCCL function error: |OPS function error: Hccl"
+    r"|HCCL error in: |NPU (?:function )?error.{0,80}error code is (?:107020|507048)"
+    r"|ActorDiedError|ActorUnavailableError|RayActorError|WorkerCrashedError"
 )
 _SIGTERM: Final = (15, -15, 143)
 _SIGNALS: Final = 128  # exit codes above it stand for signals
 _ABORTED: Final = (-6, 134, 250)  # exit codes of abort(): 250 is DeepSpeed's launcher's own
 _ABORT: Final = 6
+_TOLD: Final = 3  # suspicions from here on are of what another process may have caused
+_LOCAL: Final = r"local rank (\d{1,4})"  # on one node, that is the rank
 
 #: A scheduler's words of why it ended a job.
 _REASON: Final = r"DUE TO|exceeded|TERM_"
@@ -71,6 +75,8 @@ _WENT_ON: Final = 2
 
 #: Kinds that are read off one line, which may only quote the error.
 _ONE_LINE: Final = ("oom", "host-oom", "port-in-use", "overflow-limit", "build-failed")
+_OF_DEVICE: Final = r"^(?:RuntimeError|AcceleratorError): (?:CUDA|HIP) error: "
+_ONLY_NAMED: Final = r"^[\w.]{1,80}: {0,4}['\"`]"  # an error's name, and the end of a quotation
 _OPENS: Final = r"""(?<![\w.)])['"`](?=\S)"""
 _CLOSES: Final = r"""(?<=\S)['"`](?!\w)"""
 
@@ -105,6 +111,7 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
         severity=_severity(found, survived).astype("category"),
     )
     suspicion[survived | _quoted(found)] = np.nan
+    suspicion[_follows(found, suspicion)] = np.nan
     for number in np.unique(failure):
         cause = _cause(found[failure == number], suspicion[failure == number])
         if cause is not None:
@@ -130,7 +137,9 @@ def _quoted(rows: pd.DataFrame) -> Flags:
     """Errors that end within a quotation that began before them: a line that talks of one."""
     text = rows["text"].fillna("").astype("str")
     closed = text.str.count(_CLOSES) > text.str.count(_OPENS)
-    return (rows["kind"].isin(_ONE_LINE) & closed).to_numpy(dtype=bool)
+    listed = text.str.contains(_ONLY_NAMED)
+    one_line = rows["kind"].isin(_ONE_LINE) | text.str.contains(_OF_DEVICE)
+    return (one_line & (closed | listed)).to_numpy(dtype=bool)
 
 
 def _progress(events: pd.DataFrame, rows: pd.DataFrame) -> tuple[Numbers, Numbers]:
@@ -238,24 +247,28 @@ def _suspicion(rows: pd.DataFrame) -> Numbers:
     found[victim.to_numpy()] = 4.0
     ended = rows["value"].isin(_SIGTERM) | (rows["value"] == 0)
     found[(kind.isin(_SILENT) & ended).to_numpy()] = np.nan
-    found[_follows(rows)] = np.nan
     unsaved = (kind == "checkpoint-failed") & (rows["severity"] != Severity.CRITICAL)
     found[unsaved.to_numpy()] = np.nan
     return found
 
 
-def _follows(rows: pd.DataFrame) -> Flags:
+def _follows(rows: pd.DataFrame, suspicion: Numbers) -> Flags:
     """Ends that a row of the same failure in front of them brought about."""
-    kind, code = rows["kind"], rows["value"]
+    kind, code, text = rows["kind"], rows["value"], rows["text"].astype("str")
     failure = _failures(rows)
     silent = kind.isin(_SILENT)
+    tasks = silent & ~code.isin(_SIGTERM) & (code != 0)
+    reasonless = (kind == "cancelled") & ~text.str.contains(_REASON)
     aborted = code.isin(_ABORTED).where(kind != "signal", code == _ABORT)
     ended = silent & (aborted | code.between(1, _SIGNALS, inclusive="left") & (kind != "signal"))
-    stuck = _in_front(kind.isin(("watchdog", "stuck")), failure)
-    tasks = silent & ~code.isin(_SIGTERM) & (code != 0)
-    reasonless = (kind == "cancelled") & ~rows["text"].astype("str").str.contains(_REASON)
-    followed: Flags = ((ended & stuck) | (reasonless & _in_front(tasks, failure))).to_numpy(bool)
-    return followed
+    told = pd.Series(suspicion >= _TOLD, rows.index) & (rows["severity"] != Severity.INFO)
+    local = text.str.extract(_LOCAL)[0].astype("float64")
+    rank = rows["rank"].astype("float64").fillna(local)
+    anybody = _in_front(told & (kind.isin(("watchdog", "stuck")) | rank.isna()), failure)
+    same = told.groupby([failure, rank]).transform("any").fillna(value=False).astype(bool)
+    followed = ended & (anybody | same | (rank.isna() & _in_front(told, failure)))
+    ends: Flags = (followed | (reasonless & _in_front(tasks, failure))).to_numpy(bool)
+    return ends
 
 
 def _in_front(rows: pd.Series[bool], failure: Numbers) -> pd.Series[bool]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from dsprof.findings import findings_of
+from dsprof.run import load
 from tests.findings.plants import one, problem, run_of
 
 
@@ -31,6 +35,32 @@ from tests.findings.plants import one, problem, run_of
             "DataLoader(num_workers=...)",
             "fewer, or a larger /dev/shm (docker --shm-size)",
         ),
+        (
+            "RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed.",
+            "DataLoader(num_workers=...)",
+            "fewer",
+        ),
+        (
+            (
+                "AssertionError: Check batch related parameters. train_batch_size is not equal to "
+                "micro_batch_per_gpu * gradient_acc_step * world_size 16 != 2 * 1 * 4"
+            ),
+            "train_batch_size",
+            "8, or left out",
+        ),
+        (
+            "NCCL: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1c000",
+            "CUDA_VISIBLE_DEVICES, torch.cuda.set_device(local_rank)",
+            "one GPU for each rank",
+        ),
+        (
+            (
+                "EJ0001: Failed to initialize the HCCP process. Reason: Maybe the last training "
+                "process is running."
+            ),
+            "npu-smi info",
+            "end what is left of the job before, wait 10 s",
+        ),
     ],
 )
 def test_an_exception_that_says_what_it_wants_is_advised(text: str, setting: str, to: str) -> None:
@@ -56,3 +86,52 @@ def test_a_job_that_the_scheduler_ended_is_advised_on_its_reason(reason: str, se
     said = f"*** STEP 7.0 ON node7 CANCELLED AT 2026-03-25T18:00:12{reason} ***"
     found = one(run_of([problem("cancelled", said)]), "rank-died")
     assert [advice.setting for advice in found.advice] == [setting]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "setting"),
+    [
+        ("rendezvous", "EI0006: Getting socket times out.", "HCCL_CONNECT_TIMEOUT"),
+        ("network-error", "Connect to 10.0.0.7<1> failed : No route to host", "NCCL_SOCKET_IFNAME"),
+        ("signal", "got signal 1", "nohup, tmux or setsid"),
+    ],
+)
+def test_a_failure_is_advised_on_what_it_says(kind: str, text: str, setting: str) -> None:
+    found = one(
+        run_of([problem(kind, text, value=1.0), problem("exit", "", value=1.0)]), "rank-died"
+    )
+    assert [advice.setting for advice in found.advice] == [setting]
+
+
+def test_what_hccl_returned_is_told_in_words() -> None:
+    text = "HCCL function error: HcclGetRootInfo(&hcclID), error code is {}"
+    found = one(run_of([problem("exception", text.format(9), rank=0)]), "rank-died")
+    assert found.summary.endswith(" HCCL's code 9: it timed out.")
+    unknown = one(run_of([problem("exception", text.format(77), rank=0)]), "rank-died")
+    assert "HCCL's code" not in unknown.summary
+
+
+_ASCEND = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "train.py", line 9, in <module>
+[rank1]:     loss.backward()
+[rank1]: RuntimeError: sync:build/torch_npu.cpp:190 NPU function error: x, error code is 507048
+[rank1]: [ERROR] 2026-10-11-15:09:34 (PID:29, Device:1, RankID:1) ERR00100 PTA call acl api failed.
+[rank1]: EI0002: [PID: 29] 2026-10-11-15:09:34.713.335 The wait execution of the Notify register \
+times out. Reason: The Notify register has not received the Notify record from remote rank: [24].
+E1011 15:09:40.011000 14 torch/distributed/elastic/multiprocessing/api.py:833] failed (exitcode: \
+1) local_rank: 1 (pid: 29) of binary: /opt/venv/bin/python
+"""
+
+
+def test_a_collective_of_ascend_that_timed_out_is_a_hang(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(_ASCEND, encoding="utf-8")
+    found = findings_of(load(tmp_path / "run.log"))[0]
+    assert (found.rule, found.ranks) == ("hang", (1,))
+    assert found.advice[0].setting == "HCCL_EXEC_TIMEOUT"
+    assert "from remote rank: [24]" in found.evidence[0].text
+
+
+def test_a_job_that_was_stopped_by_hand_is_told_so() -> None:
+    found = one(run_of([problem("exception", "KeyboardInterrupt", rank=0)]), "rank-died")
+    assert found.title.startswith("Rank 0 was stopped by SIGINT, as Ctrl-C sends it")

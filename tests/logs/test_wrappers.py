@@ -55,6 +55,11 @@ LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
         {"at": LOGGED.replace(microsecond=0)},
     ),
     "trainer": (b"[INFO|trainer.py:2134] 2024-03-15 13:21:52,800 >> ", {"at": LOGGED}),
+    "torchrun 2.1": (
+        b"[2024-03-15 13:21:52,800] torch.distributed.elastic.multiprocessing.api: [ERROR] ",
+        {"at": LOGGED},
+    ),
+    "Ascend": (b"EI0006: ", {}),
     "quoted mail": (b"> > ", {}),
     "indentation": (b"    ", {}),
     "numbered dump": (b"[1743] ", {}),

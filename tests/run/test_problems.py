@@ -224,3 +224,35 @@ def test_a_job_that_slurm_ends_without_a_reason_was_ended_by_the_task_that_faile
     assert causes(task, problem("cancelled", cancelled.format(""))) == [0]
     assert causes(task, problem("cancelled", cancelled.format(" DUE TO TIME LIMIT"))) == [1]
     assert causes(problem("cancelled", cancelled.format("")), task) == [0]
+
+
+def test_a_process_that_said_what_a_peer_did_to_it_is_no_silent_one() -> None:
+    victim = problem("exception", "torch.distributed.DistBackendError: NCCL error in: x", rank=1)
+    local = problem("exit", "exitcode 1, local rank 1, pid 9", value=1.0)
+    other = problem("exit", "exitcode 1, local rank 3, pid 9", value=1.0)
+    assert causes(victim, problem("exit", "exits with return code = 1", value=1.0)) == [0]
+    assert causes(victim, local) == [0]
+    assert causes(victim, other) == [1]
+
+
+def test_an_exit_long_after_a_connection_that_was_mended_is_a_cause() -> None:
+    steps = [{"kind": "metric", "name": "loss", "value": 1.0, "step": n} for n in (1, 2, 3)]
+    rows = [problem("connection", "Connection reset"), *steps, problem("exit", "1", value=1.0)]
+    assert causes(*rows) == [4]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.cuda.OutOfMemoryError: ', 'RuntimeError: CUDA error: '],",
+        'torch.cuda.OutOfMemoryError: "]',
+    ],
+)
+def test_an_error_of_which_only_the_name_is_listed_is_a_note(text: str) -> None:
+    assert causes(problem("oom", text)) == []
+
+
+def test_a_device_error_in_quotation_marks_is_a_note() -> None:
+    text = "RuntimeError: CUDA error: device-side assert triggered"
+    assert causes(problem("exception", text + "'")) == []
+    assert causes(problem("exception", text)) == [0]
