@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
+import traceback
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from dsprof.errors import DsprofError
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
+
+_MOST_SAID: Final = 1000  # characters of an exception
+_KINDS: Final = {"OutOfMemoryError": "oom", "MemoryError": "host-oom"}  # of `events.PROBLEMS`
 
 
 def _nobody() -> None:
@@ -171,7 +177,25 @@ def _record(out: Any, config: Mapping[str, Any]) -> Any:
         unless_it_starts.callback(recorder.close)
         recorder.start()
         unless_it_starts.pop_all()
+    atexit.unregister(_last_words)
+    atexit.register(_last_words)  # behind the recorder's own, and so run before it
     return recorder
+
+
+def _last_words() -> None:
+    """The exception that ends this process, if one does: Python keeps what nobody caught.
+
+    An interactive one keeps also what ended nothing, and Ctrl-C is no fault.
+    """
+    recorder = _active.recorder
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if recorder and isinstance(error, Exception) and not hasattr(sys, "ps1"):
+        recorder.guard(_tell)(recorder.writer, error)
+
+
+def _tell(writer: Any, error: Exception) -> None:
+    said = "".join(traceback.format_exception_only(error)).strip()
+    writer.problem(_KINDS.get(type(error).__name__, "exception"), said[:_MOST_SAID])
 
 
 def way_of(target: Any, optimizer: Any, step: int) -> tuple[Any, Mapping[str, Any]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.hook.jobs_of import launch, run
+import dsprof
+from tests.hook.jobs_of import ENVIRONMENT, interpreter, launch, run
 from tests.hook.rows import folder, in_flight
 
 STEPS, AT = 8, 4
@@ -101,3 +104,42 @@ def test_sigkill_loses_no_step_that_had_ended(tmp_path: Path) -> None:
     assert [row.step for row in killed.steps] == list(range(1, AT + 1))
     file = next((tmp_path / "kill" / "run").glob("rank-00001*"))
     assert in_flight(file)[0] == ""  # it died between collectives
+
+
+_ENDING = """
+import sys, torch, dsprof
+net = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+handle = dsprof.attach(net, optimizer=optimizer, out=sys.argv[1])
+for step in range(3):
+    net(torch.ones(2)).sum().backward()
+    optimizer.step()
+try:
+    raise RuntimeError("somebody caught this")
+except RuntimeError:
+    pass
+raise eval(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "problems"),
+    [
+        (
+            "ValueError('planted\\nin two lines')",
+            [("exception", "ValueError: planted\nin two lines")],
+        ),
+        ("torch.OutOfMemoryError('planted')", [("oom", "torch.OutOfMemoryError: planted")]),
+        ("KeyboardInterrupt", []),
+        ("SystemExit(1)", []),
+    ],
+)
+def test_an_exception_that_ends_the_process_is_the_last_word_of_its_recording(
+    tmp_path: Path, error: str, problems: list[tuple[str, str]]
+) -> None:
+    """Ctrl-C and a script that ends itself are no fault."""
+    command = [interpreter("torch"), "-c", _ENDING, str(tmp_path), error]
+    assert subprocess.run(command, env=os.environ | ENVIRONMENT, check=False).returncode != 0
+    run = dsprof.load(str(tmp_path))
+    assert list(run.steps["step"]) == [1, 2, 3]
+    assert list(run.problems[["kind", "text"]].itertuples(index=False, name=None)) == problems
