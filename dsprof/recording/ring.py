@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +39,9 @@ class Ring:
         self._part = self._oldest = 0
         self._lasting: list[bytes] = []  # rows of this part that outlive it
         self._waiting = self._kept_bytes = 0
+        self._failed, self._pid = False, os.getpid()
         self._fd, self._bytes = _create(self.path, self._header(0))
+        self._first = self._bytes
         self._maps = file_system(self.path) in IN_PLACE
         self.cell = self._cell()
 
@@ -74,6 +77,7 @@ class Ring:
         self._keep()
         new = self._folder / file_name(self._stem, self._part + 1)
         old, (self._fd, self._bytes) = self._fd, _create(new, self._header(self._part + 1))
+        self._first = self._bytes
         _close(old, self.path)
         self._part += 1
         number, since = self.cell
@@ -87,6 +91,7 @@ class Ring:
     def _write(self, rows: bytes) -> None:
         written, error = _put(self._fd, rows, self._bytes)
         self._bytes += written // ROW * ROW
+        self._failed = error is not None
         if error:
             raise unwritable(self.path, error) from error
 
@@ -127,10 +132,20 @@ class Ring:
         self.cell = _blank_cell()
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            if self._failed:
+                self._end(fd)
             gone = not os.fstat(fd).st_nlink
             _close(fd, self.path)
             if gone:
                 raise DsprofError("was removed while it was written", str(self.path))
+
+    def _end(self, fd: int) -> None:
+        """Put the end in the place of the last row, for a full disk has room for no more.
+
+        Without an end a process that goes on would seem to have died here.
+        """
+        if self._bytes > self._first and self._pid == os.getpid():  # a fork's parent may write on
+            _put(fd, MARK.pack(RowKind.END, time.perf_counter_ns()), self._bytes - ROW)
 
 
 def _put(fd: int, data: bytes, offset: int) -> tuple[int, OSError | None]:

@@ -71,6 +71,32 @@ def test_a_full_disk_is_named_and_what_fits_is_readable(full_disk: Path) -> None
     assert len(list(full_disk.iterdir())) == 1  # what could not be begun is not left behind
 
 
+def test_a_recording_that_a_full_disk_ends_has_an_end(full_disk: Path) -> None:
+    """Else its process would seem to have died there, though it trains on."""
+    writer = Writer.create(full_disk, header())
+    with suppress(DsprofError):
+        write_steps(writer, 1, 10_000)
+    with pytest.raises(DsprofError, match="No space left"):
+        writer.close()
+    recordings = Recordings([full_disk])
+    follow(recordings)
+    assert [one.ended for one in recordings.recordings] == [True]
+    steps = step_numbers(events(full_disk))
+    assert steps == list(range(1, len(steps) + 1))
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_fork_of_a_recording_that_failed_does_not_end_it(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    with suppress(DsprofError):
+        write_steps(writer, 1, 1000)
+    before = writer.path.read_bytes()
+    if not os.fork():
+        os._exit(0)
+    os.wait()
+    assert writer.path.read_bytes() == before
+
+
 def test_a_disk_that_fills_while_the_ring_turns_is_named(full_disk: Path) -> None:
     writer = Writer.create(full_disk, header(), keep_bytes=1 << 20)
     with pytest.raises(DsprofError, match="No space left on device"):
