@@ -128,7 +128,7 @@ def bf16(facts: Facts, why: str) -> tuple[Advice, ...]:
 
 def fused_optimizer(facts: Facts) -> tuple[Advice, ...]:
     """One kernel for the whole update, unless the source shows that it is so already."""
-    if facts.run.config.get("accelerator") == "cpu" or facts.setting("optimizer.params.fused"):
+    if facts.on_cpu or facts.setting("optimizer.params.fused"):
         return ()
     if "zenflow" in facts.flavours:  # it brings optimizers of its own
         return ()

@@ -149,6 +149,12 @@ class Facts:
         """The optimizer's states lie outside of the GPU."""
         return offloads_optimizer(self.run.config)
 
+    @property
+    def on_cpu(self) -> bool:
+        """The source shows that there is no accelerator; DeepSpeed builds that op for CPUs alone."""
+        config = self.run.config
+        return config.get("accelerator") == "cpu" or "shm_comm" in str(config.get("op_built"))
+
     @cached_property
     def calls_are_logged(self) -> bool:
         """DeepSpeed's communication logger is on: it waits for each call, nothing overlaps."""

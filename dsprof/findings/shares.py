@@ -46,16 +46,19 @@ class Limit(NamedTuple):
     saved: float = 1.0
 
 
+_PINNED: Final = Advice("DataLoader(pin_memory=...)", "", "True", "the copy to the GPU can overlap")
+
+
 def data_bound(facts: Facts) -> list[Finding] | str:
     """The step waits for its input. Gain: at best all of it, loaded while the GPU computes."""
     found = _too_large(
         facts,
         Limit("data-bound", ("data",), DATA_WARNING, DATA_CRITICAL),
         "waiting for input data",
-        "The GPUs idle until the data loader hands over a batch.",
+        f"The {'ranks' if facts.on_cpu else 'GPUs'} idle until the data loader hands over a batch.",
         (
-            Advice("DataLoader(num_workers=...)", "", "2 to 4 a GPU", "batches are made ahead"),
-            Advice("DataLoader(pin_memory=...)", "", "True", "the copy to the GPU can overlap"),
+            Advice("DataLoader(num_workers=...)", "", "2 to 4 a rank", "batches are made ahead"),
+            *(() if facts.on_cpu else (_PINNED,)),
             Advice(
                 "storage of the data set",
                 "",

@@ -36,6 +36,7 @@ class Sync(NamedTuple):
     severity: Severity
     why: str
     recorded: str = ""
+    of_device: bool = False  # on a CPU there is nothing to wait for
 
     def is_on(self, facts: Facts) -> bool:
         """As the engine had it, where a recording tells; else as the job's own JSON says."""
@@ -51,6 +52,7 @@ _SYNCS = (
         Severity.WARNING,
         "it waits for the GPU after every communication call, so nothing overlaps any more",
         "comms_logger",
+        of_device=True,
     ),
     Sync(
         "memory_breakdown",
@@ -64,6 +66,7 @@ _SYNCS = (
         Severity.INFO,
         "its timers wait for the GPU when they are read, and before 0.6.2 at each start and stop",
         "wall_clock_breakdown",
+        of_device=True,
     ),
     Sync(
         "timers.throughput.synchronized",
@@ -71,6 +74,7 @@ _SYNCS = (
         "DeepSpeed's throughput timer waits for the GPU at both ends of every micro-batch, by "
         "default",
         "throughput_timer_synchronized",
+        of_device=True,
     ),
 )
 
@@ -81,12 +85,12 @@ def host_sync(facts: Facts) -> list[Finding] | str:
     Two things leave a price: `memory_breakdown` in a log (see `Facts.collecting`), and in a
     recording the device, which idles where the host waits for it. Gain: at best all of that.
     """
-    on = [sync for sync in _SYNCS if sync.is_on(facts)]
+    syncs = [sync for sync in _SYNCS if not (sync.of_device and facts.on_cpu)]
     seen, price = _printed(facts), _price(facts)
+    on = [sync for sync in syncs if sync.path in seen or sync.is_on(facts)]
     recorded = any(sync.recorded in facts.run.config for sync in _SYNCS if sync.recorded)
     if not (facts.has_config or recorded or seen or price):
         return "the configuration is not in the source"
-    on += [sync for sync in _SYNCS if sync.path in seen and sync not in on]
     if not on and price is None:
         return []
     costly = [sync for sync in on if sync.severity is Severity.WARNING]

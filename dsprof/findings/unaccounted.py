@@ -211,8 +211,9 @@ def _suspects(facts: Facts) -> str:
     if facts.is_pipeline:
         return " DeepSpeed's pipeline engine does not time gradient reduction: it may be in here."
     if facts.steps["seconds_from"].isin(["logged", "throughput"]).any():
+        moving = "" if facts.on_cpu else "moving it to the GPU, "
         return (
-            " DeepSpeed's timers run from forward to step: loading data, moving it to the GPU, "
-            "logging and evaluation lie outside."
+            f" DeepSpeed's timers run from forward to step: loading data, {moving}logging and "
+            "evaluation lie outside."
         )
     return ""

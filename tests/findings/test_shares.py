@@ -178,3 +178,13 @@ def test_a_rank_that_writes_for_all_is_no_straggler_nor_its_waiting_communicatio
         rows += [phase("barrier_in_checkpoint", step, 2.0, rank=1)] if saves else []
     run = run_of(rows, world_size=2)
     assert [f.rule for f in run.findings if f.severity != Severity.INFO] == ["checkpoint-stall"]
+
+
+def test_a_job_without_a_gpu_is_not_advised_on_copies_to_one() -> None:
+    rows = steps(40, {**WELL, "data": 0.4}, seconds=1.4)
+    pinned = "DataLoader(pin_memory=...)"
+    on_gpu = one(run_of(rows), "data-bound")
+    on_cpu = one(run_of(rows, accelerator="cpu"), "data-bound")
+    assert pinned in [advice.setting for advice in on_gpu.advice]
+    assert pinned not in [advice.setting for advice in on_cpu.advice]
+    assert "GPU" not in on_cpu.summary

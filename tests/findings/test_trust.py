@@ -26,6 +26,17 @@ def test_diagnostics_that_are_on_are_named(json: str, severity: Severity) -> Non
     assert found.advice[0].now == "true"
 
 
+def test_on_a_cpu_nothing_waits_for_a_gpu() -> None:
+    json = '{"comms_logger": {"enabled": true}, "wall_clock_breakdown": true}'
+    assert silent(run_of(steps(40, WELL), ds_config=json, accelerator="cpu"), "host-sync")
+    built = "deepspeed.ops.comm.deepspeed_shm_comm_op"
+    assert silent(run_of(steps(40, WELL), ds_config=json, op_built=built), "host-sync")
+    both = '{"comms_logger": {"enabled": true}, "memory_breakdown": true}'
+    found = one(run_of(steps(40, WELL), ds_config=both, accelerator="cpu"), "host-sync")
+    assert [advice.setting for advice in found.advice] == ["memory_breakdown"]
+    assert "GPU" not in found.summary
+
+
 @pytest.mark.parametrize(
     ("name", "path", "severity"),
     [
