@@ -37,7 +37,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.run.classes import P2P
-from dsprof.run.table import numbers
+from dsprof.run.table import numbers, where
 from dsprof.units import format_seconds, format_share
 
 _OFFLOADED: Final = (
@@ -45,6 +45,7 @@ _OFFLOADED: Final = (
     "also holds copies of gradients to the host"
 )
 _REDUCES = re.compile("reduce", re.ASCII)
+_FORWARD = "forward"
 _REDUCTION = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
 
 
@@ -210,12 +211,16 @@ def _large_reduction(facts: Facts) -> float | None:
     None where a source does not tell what calls hold up. For what else is sent, as parameters or
     tokens of experts, the next computation waits. Of a small call there is nothing to begin
     earlier: it costs latency, or waits. What waits for a late rank is `straggler-rank`'s.
+    A group that reduces in forward, too, holds parts of layers: it sums activations, which the
+    next layer waits for, and not gradients.
     """
     if not facts.exposure_is_known:
         return None
     calls = facts.held_up
-    large = operations(calls, _REDUCES) & (numbers(calls["bytes"]) >= SMALL)
-    seconds = float(calls["seconds"][large].sum()) * (facts.per_step or 0.0)
+    calls = where(calls, operations(calls, _REDUCES) & (numbers(calls["bytes"]) >= SMALL))
+    activations = calls["group"][calls["phase"].astype("str").str.startswith(_FORWARD)].unique()
+    gradients = ~calls["group"].isin(activations)
+    seconds = float(calls["seconds"][gradients].sum()) * (facts.per_step or 0.0)
     return max(seconds - late_seconds(facts), 0.0)
 
 

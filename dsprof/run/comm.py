@@ -18,8 +18,8 @@ from dsprof.events import Kind
 from dsprof.run.table import Numbers, among, keys, numbers, of_kind
 
 COLUMNS: Final = (
-    "segment", "engine", "step", "steps", "rank", "op", "group", "bytes", "count", "seconds",
-    "exposed_seconds", "algbw", "busbw", "suspect", "total", "source", "line",
+    "segment", "engine", "step", "steps", "rank", "op", "phase", "group", "bytes", "count",
+    "seconds", "exposed_seconds", "algbw", "busbw", "suspect", "total", "source", "line",
 )  # fmt: skip
 
 #: Patterns of tables that sum up many calls end so.
@@ -45,6 +45,7 @@ def comm(
     `bytes` is S of one call as the source logs it, `seconds` all `count` calls together.
     `algbw` and `busbw` are bytes per second, NaN where the ranks of the group are unknown.
     `exposed_seconds` is what the compute stream waited; only recordings measure it.
+    `phase`: path of the phase it was issued in; only recordings know.
     `steps`: how many optimizer steps, up to its `step`, a call may be of.
     `calls`: those of recordings inside steps, where `events` do not hold all of them.
     """
@@ -58,6 +59,7 @@ def comm(
     found = rows[["segment", "engine", "step", "rank", "bytes", "seconds", "source", "line"]]
     found = found.assign(
         op=rows["name"],
+        phase=_phases(rows["raw"].where(recorded)),
         steps=rows["steps"].fillna(1).mask(total),
         group=rows["text"].where(recorded),
         count=rows["count"].fillna(1),
@@ -72,6 +74,12 @@ def comm(
     return found[list(COLUMNS)].reset_index(drop=True)
 
 
+def _phases(paths: pd.Series[Any]) -> pd.Series[Any]:
+    """What lies above each path, if anything does."""
+    above = paths.astype("str").str.replace(r"(^|/)[^/]*$", "", regex=True)
+    return above.mask(above == "")
+
+
 def _joined(found: pd.DataFrame, calls: pd.DataFrame | None) -> pd.DataFrame:
     if calls is None:
         return found
@@ -79,7 +87,7 @@ def _joined(found: pd.DataFrame, calls: pd.DataFrame | None) -> pd.DataFrame:
     calls = calls.assign(total=False, suspect=nothing, steps=np.int8(1))
     if found.empty:
         return calls
-    words = dict.fromkeys(("op", "group", "source", "suspect"), "str")
+    words = dict.fromkeys(("op", "phase", "group", "source", "suspect"), "str")
     together = pd.concat([found.astype(words), calls.astype(words)], ignore_index=True)
     return together.astype({"op": "category", "source": "category"})
 

@@ -24,6 +24,11 @@ class Word:
     name: str
     class_: str
 
+    @property
+    def phase(self) -> str:
+        """The path that it lies in, "" for none."""
+        return self.path.rpartition("/")[0]
+
 
 class Meanings:
     """Names and classes of words: 2 x path for a span, one more for a call."""

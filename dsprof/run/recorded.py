@@ -145,11 +145,13 @@ class Recorded:
         of_id = [groups.codes(process.recording.names.text) for process in self.processes]
         with ThreadPoolExecutor(THREADS) as pool:
             parts = list(pool.map(self._calls_part, range(len(of_id)), of_id))
-        names = {"op": [word.name for word in self._words], "group": groups.words}
-        names["file"] = self.files
-        coded_ = {name: coded(all_, _met(parts, name, len(all_))) for name, all_ in names.items()}
-        words = {name: (name, coded_[name]) for name in ("op", "group")}
-        words["source"] = "file", coded_["file"]
+        op, above = _met(parts, "op", len(self._words)), [one.phase for one in self._words]
+        words = {
+            "op": ("op", coded([one.name for one in self._words], op)),
+            "phase": ("op", coded(above, op & np.array([bool(path) for path in above], bool))),
+            "group": ("group", coded(groups.words, _met(parts, "group", len(groups.words)))),
+            "source": ("file", coded(self.files, _met(parts, "file", len(self.files)))),
+        }
         return frame_of(self.processes, parts, words, {}, _CALLS)
 
     def _calls_part(self, number: int, groups: Array) -> Part:
@@ -274,7 +276,7 @@ class Recorded:
 
 #: Columns of calls, in their order.
 _CALLS = (
-    "segment", "engine", "step", "rank", "op", "group", "bytes", "count", "seconds",
+    "segment", "engine", "step", "rank", "op", "phase", "group", "bytes", "count", "seconds",
     "exposed_seconds", "source", "line",
 )  # fmt: skip
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dsprof.events import Severity
+from dsprof.recording import Writer
+from dsprof.run import Run, load
 from tests.findings.plants import (
     WELL,
     call,
@@ -19,6 +22,7 @@ from tests.findings.plants import (
     steps,
     why,
 )
+from tests.recording.recorded import CLASSES, MS, header
 
 #: 0.4 of 1.0 s are collectives.
 EXPOSED = {
@@ -187,6 +191,28 @@ def test_large_reductions_that_hold_a_recorded_step_up_are_worth_a_switch_from_a
     assert ("no-overlap" in rules(run)) is warned
     if warned:
         assert one(run, "no-overlap").seconds_per_step == pytest.approx(exposed)
+
+
+def reducing(folder: Path, forward_group: str) -> Run:
+    """30 steps of 100 ms: 16 MiB reduced for 5 ms in forward, and 15 ms by "dp" in backward."""
+    writer = Writer.create(folder, header(config={"zero_stage": 0, "world_size": 4}))
+    groups = {"forward": writer.name(forward_group), "backward": writer.name("dp ranks 0,2")}
+    for step in range(1, 31):
+        begin = step * 100 * MS
+        for place, (path, length, blocked) in enumerate([("forward", 30, 5), ("backward", 60, 15)]):
+            phase, at = writer.name(path, 0, "compute"), begin + 30 * place * MS
+            writer.span(phase, at, at + length * MS, step)
+            reduce = writer.name("all_reduce", phase)
+            writer.collective(reduce, groups[path], at, at, blocked * MS, step, size=16 * MIB)
+        writer.step(step, begin, begin + 100 * MS, CLASSES)
+    writer.close()
+    return load(folder)
+
+
+def test_sums_of_activations_are_no_reduction_that_a_switch_hides(tmp_path: Path) -> None:
+    apart = reducing(tmp_path / "apart", "tp ranks 0-1")
+    assert one(apart, "no-overlap").seconds_per_step == pytest.approx(0.015)
+    assert silent(reducing(tmp_path / "same", "dp ranks 0,2"), "no-overlap")
 
 
 def test_overlap_that_is_on_is_no_finding() -> None:

@@ -76,6 +76,7 @@ def test_a_recording_tells_group_and_exposed_time() -> None:
     assert (comm["group"][0], comm["exposed_seconds"][0]) == ("dp", 0.0004)
     logged = run_of(call("all_reduce", text="some_function")).comm
     assert logged["group"].isna().all()
+    assert logged["phase"].isna().all()
     assert np.isnan(logged["exposed_seconds"][0])
 
 

@@ -79,6 +79,7 @@ def test_collectives_keep_group_size_and_exposed_time(run: Run) -> None:
     assert len(comm) == 12
     assert set(comm["op"]) == {"all_reduce"}
     assert set(comm["group"]) == {"world ranks 0-1"}
+    assert set(comm["phase"]) == {"backward"}
     assert comm["exposed_seconds"].to_numpy() == pytest.approx([0.010] * 12)
     assert comm["seconds"].isna().all()
     assert not comm["total"].any()
