@@ -107,7 +107,6 @@ async function startTimeline(name, track) {
   timelines.set(name, timeline);
   const note = document.querySelector(`[data-range="${name}"]`);
   if (note) note.textContent = hint(timeline.noun);
-  await timeline.listen();
 }
 
 async function start() {

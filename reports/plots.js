@@ -39,6 +39,7 @@ function draw(name, { dark = isDark(), width, low = 1 } = {}) {
     doubleClick: data[0]?.meta === "columns" ? false : "reset", // steps come back with their own numbers
     showTips: false,
   });
+  if (first) plot.begin?.();
   if (first && data[0]?.meta === "rows") plot.holder.on("plotly_click", ({ points }) => showRow(plot.holder, points[0]));
   if (first && data[0]?.type === "icicle") plot.holder.on("plotly_icicleclick", ({ points }) => stepInto(name, points[0].id) && false);
   if (first && data[0]?.meta === "places") plot.holder.on("plotly_click", ({ points }) => openPlace(points[0].customdata));

@@ -19,6 +19,8 @@ class Timeline {
     this.holder = document.querySelector(`[data-steps="${track.name}"]`);
     this.form = document.querySelector(`form[data-engine="${track.name}"]`);
     this.wire();
+    if (this.plot.drawn) this.listen();
+    else this.plot.begin = () => this.listen();
   }
 
   wire() {
@@ -52,8 +54,7 @@ class Timeline {
   }
 
   /* plotly's own events exist once the figure is drawn */
-  async listen() {
-    await draw(this.name);
+  listen() {
     this.plot.holder.on("plotly_relayout", (change) => this.zoomed(change));
     this.plot.holder.on("plotly_click", ({ points }) => this.clicked(this.slowestOf(points)));
   }

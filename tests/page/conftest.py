@@ -21,6 +21,9 @@ from tests.page.runs import gpus, huge, made, validated, with_rows
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+#: Playwright asks where each error came from, and plotly.js throws and catches some as it starts:
+#: to say so, V8 would read all of it again.
+ALL_POSITIONS = "--js-flags=--no-enable-lazy-source-positions"
 HOSTILE = (
     "</script><script>window.hit=1</script><img src=x onerror=window.hit=1><b>bold</b> {{7*7}}"
 )
@@ -31,7 +34,7 @@ def browser_type_launch_args() -> dict[str, Any]:
     if CHROMIUM is None:
         pytest.skip("needs Debian's chromium (apt-get install chromium-headless-shell)")
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    return {"executable_path": CHROMIUM, "args": quiet}
+    return {"executable_path": CHROMIUM, "args": [*quiet, ALL_POSITIONS]}
 
 
 @pytest.fixture(scope="session")

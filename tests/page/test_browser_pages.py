@@ -110,6 +110,7 @@ def test_steps_are_chosen_opened_and_left_by_keyboard(opened: Open, name: str) -
 @pytest.mark.parametrize("name", FIVE, scope="module")
 def test_the_theme_is_switched_and_the_charts_with_it(opened: Open, name: str) -> None:
     page = opened(name)
+    draw_everything(page)
     paper = "getComputedStyle(document.body).backgroundColor"
     ink = "document.querySelector('.plot-steps')._fullLayout.font.color"
     light = page.evaluate(paper), page.evaluate(ink)

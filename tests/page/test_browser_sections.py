@@ -52,6 +52,7 @@ def test_a_name_too_long_for_its_phase_is_cut_and_stays_readable(opened: Open) -
 @pytest.mark.parametrize("ends", [(1.5156, 2.3756), (0.41, 0.69), (101.0, 318.0)])
 def test_a_low_panel_has_more_than_one_tick(opened: Open, ends: tuple[float, float]) -> None:
     page = opened("seed")
+    draw_everything(page)
     page.evaluate(
         "ends => Plotly.relayout(plots.get('steps-0').holder, 'yaxis4.range', ends)", ends
     )

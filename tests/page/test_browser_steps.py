@@ -5,7 +5,24 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.page.browsing import Open, brush, click_column, find_step, point_at, step_says
+from tests.page.browsing import (
+    Open,
+    brush,
+    click_column,
+    draw_everything,
+    find_step,
+    point_at,
+    step_says,
+)
+
+
+def test_a_chart_out_of_view_is_not_drawn_before_it_is_wanted(opened: Open) -> None:
+    page = opened("comms", fresh=True)
+    drawn = "[...plots.values()].filter((plot) => plot.drawn).length"
+    assert page.evaluate(drawn) == 0
+    click_column(page, 20)
+    expect(page.locator("#drawer h2")).to_have_text("Step 20")
+    assert 0 < page.evaluate(drawn) < page.evaluate("plots.size")
 
 
 def test_communication_bound_steps_are_marked_below_their_columns(opened: Open) -> None:
@@ -20,6 +37,7 @@ def test_communication_bound_steps_are_marked_below_their_columns(opened: Open) 
 
 def test_a_mark_is_as_high_as_communication_takes_of_its_step(opened: Open) -> None:
     page = opened("comms")
+    draw_everything(page)
     heights = page.evaluate(
         """() => {
              const plot = document.querySelector('.plot-steps');
@@ -78,7 +96,7 @@ def test_a_click_on_a_column_of_many_steps_opens_the_slowest_of_them(opened: Ope
 def test_a_loss_that_is_no_number_breaks_the_line_and_is_told(opened: Open) -> None:
     page = opened("broken_loss")
     told = "document.querySelector('.plot-steps').data.find(t => t.meta === 'loss').y"
-    page.locator(".plot-steps").scroll_into_view_if_needed()
+    draw_everything(page)
     assert page.evaluate(told).count(None) == 1
     step_says(page, "20", "lossnan")
     step_says(page, "21", "lossinf")
