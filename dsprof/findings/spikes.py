@@ -18,6 +18,7 @@ from dsprof.findings.proofs import step_proof
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
     SPIKE_RATIO,
+    SPIKES_ABOVE_CHANCE,
     SPIKES_CRITICAL,
     SPIKES_WARNING,
     STRAGGLER_HELD,
@@ -115,9 +116,9 @@ def _late(facts: Facts, rows: npt.NDArray[np.intp], over: float) -> Straggler | 
         return None
     phases = main_phases(facts.series.iloc[rows], facts.run.phases)
     late = straggler(apart_from_saves(phases[phases["rank"].notna()]))
-    if late is None or late.held < STRAGGLER_HELD or late.delay < WAITING_EXPLAINS * over:
+    if late is None or late.held < STRAGGLER_HELD or late.above_chance < SPIKES_ABOVE_CHANCE:
         return None
-    return late
+    return late if late.delay >= WAITING_EXPLAINS * over else None
 
 
 def _waited(late: Straggler) -> str:

@@ -120,6 +120,8 @@ EARLY_STEP: Final = 1000
 SPIKE_RATIO: Final = 1.5
 SPIKES_WARNING: Final = 0.05
 SPIKES_CRITICAL: Final = 0.15
+#: Standard errors by which a rank must be last in them more often than the next one.
+SPIKES_ABOVE_CHANCE: Final = 2.0
 SLOWDOWN_WARNING: Final = 0.10
 SLOWDOWN_CRITICAL: Final = 0.25
 #: The noise of a run makes no such rise more often than that, when its steps are shuffled.

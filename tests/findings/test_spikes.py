@@ -67,6 +67,12 @@ def test_no_rank_is_named_where_they_are_late_in_turns() -> None:
     assert "is the last of" not in found.summary
 
 
+def test_three_of_five_may_be_chance() -> None:
+    rows = every_tenth({20: 1, 40: 1, 60: 2, 80: 1, 100: 2})
+    found = one(run_of(rows), "step-spikes")
+    assert found.ranks == ()
+
+
 def test_what_is_longer_in_these_steps_is_named() -> None:
     rows = [
         row
