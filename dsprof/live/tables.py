@@ -12,6 +12,7 @@ from dsprof.analysis.breakdown import main_phases, main_steps
 from dsprof.analysis.collectives import covered_steps, during_steps, told_once
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.events import Class
+from dsprof.findings.ranks import stands_out
 from dsprof.live.judged import CLASSES, Place, RankBars
 from dsprof.live.picture import (
     Bar,
@@ -162,7 +163,7 @@ def _who_is_late(run: Run, told: Frame, waits: pd.Series[float]) -> tuple[int | 
         return None, "" if told.empty else "one rank tells of its phases: nothing to compare"
     steps = main_steps(run.steps)["seconds"]
     usual, last = number(steps.mean()), number(steps.tail(_JUST).mean())
-    late = usual and found.delay >= _LATE * usual and found.held >= 0.5
+    late = usual and found.delay >= _LATE * usual and (found.held >= 0.5 or stands_out(found))
     far = last and now.steps >= _JUST - 1 and now.delay >= _FAR * last and now.held == 1.0
     if far and not (late and now.rank == found.rank):
         return now.rank, f"{_waiting(now, waits)}, in the last {now.steps} steps"

@@ -81,6 +81,16 @@ def test_the_late_rank_is_named_from_the_first_steps(tmp_path: Path) -> None:
     assert picture.ranks.rows[1].waits == pytest.approx(0.080, rel=0.01)
 
 
+def test_a_rank_that_alone_is_late_in_every_third_step_is_named(tmp_path: Path) -> None:
+    job = Job(tmp_path, 4)
+    for _ in range(20):
+        job.run(2)
+        job.run(1, slow={2: 90})
+    ranks = Watch([str(tmp_path)]).refresh().ranks
+    assert ranks.late == 2
+    assert ranks.sentence.startswith("ranks 0, 1, 3 wait for rank 2: 30.5 ms per step")  # 20 of 59
+
+
 def test_a_rank_that_is_late_where_nothing_is_timed_comes_first(tmp_path: Path) -> None:
     job = Job(tmp_path, 2)
     job.run(4, slow={1: 60}, timed=False)
