@@ -190,12 +190,14 @@ def _last_words() -> None:
     recorder = _active.recorder
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if recorder and isinstance(error, Exception) and not hasattr(sys, "ps1"):
-        recorder.guard(_tell)(recorder.writer, error)
+        recorder.guard(_tell)(recorder, error)
 
 
-def _tell(writer: Any, error: Exception) -> None:
+def _tell(recorder: Any, error: Exception) -> None:
+    """Behind the steps that ended before, which may wait to be written."""
     said = "".join(traceback.format_exception_only(error)).strip()
-    writer.problem(_KINDS.get(type(error).__name__, "exception"), said[:_MOST_SAID])
+    recorder.timeline.flush()
+    recorder.writer.problem(_KINDS.get(type(error).__name__, "exception"), said[:_MOST_SAID])
 
 
 def way_of(target: Any, optimizer: Any, step: int) -> tuple[Any, Mapping[str, Any]]:

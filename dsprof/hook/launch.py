@@ -73,7 +73,8 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
         code = process.wait()
     launches.end(out, launch)
     if _recordings(out) <= before:
-        tell(f"dsprof: {out}: nothing was recorded ({_UNSEEN})")
+        why = _UNSEEN if (Path(out) / FOLDER).exists() else "it was removed meanwhile"
+        tell(f"dsprof: {out}: nothing was recorded ({why})")
     return 128 - code if code < 0 else code
 
 

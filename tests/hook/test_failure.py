@@ -143,3 +143,4 @@ def test_an_exception_that_ends_the_process_is_the_last_word_of_its_recording(
     run = dsprof.load(str(tmp_path))
     assert list(run.steps["step"]) == [1, 2, 3]
     assert list(run.problems[["kind", "text"]].itertuples(index=False, name=None)) == problems
+    assert list(run.problems["step"]) == [3] * len(problems)

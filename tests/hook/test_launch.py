@@ -294,6 +294,14 @@ def test_a_command_that_trains_nothing_is_told_so(
     assert said.err.startswith(f"dsprof: {tmp_path}: nothing was recorded (")
 
 
+def test_a_folder_that_is_removed_meanwhile_is_told_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    remove = f"import shutil; shutil.rmtree({str(tmp_path / 'run')!r})"
+    assert launch([sys.executable, "-c", remove], tmp_path / "run") == 0
+    assert capfd.readouterr().err.endswith("nothing was recorded (it was removed meanwhile)\n")
+
+
 def test_a_process_without_torch_runs_as_ever(tmp_path: Path) -> None:
     environment = prepare(tmp_path, os.environ, "one")
     done = subprocess.run(
