@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from dsprof.logs.kinds import NONE, Kinds, Source, those
+
+_SURE: Final = 0.1  # of a step
+_MOST_DECIMALS: Final = 12  # more are not told from a number printed in full
+_NO_MORE: Final = 1e-6
 
 
 def number_bare(source: Source, kinds: Kinds, launch: slice, own: np.ndarray) -> bool:
@@ -21,7 +27,7 @@ def number_bare(source: Source, kinds: Kinds, launch: slice, own: np.ndarray) ->
         own[bare] = barred
     elif len(numbered) >= max(len(bare) // 20, 1):
         for mine in _by_who(source, bare):
-            own[mine] = _steps_between(source.step, numbered, mine)
+            own[mine] = _steps_between(source, numbered, mine)
     elif (source.bar[launch] >= 0).any():  # where bars do not fit, a count would not either
         own[bare] = barred
     elif len(ends := those(launch, kinds.end[launch])) >= len(bare):
@@ -79,12 +85,14 @@ def _by_who(source: Source, records: np.ndarray) -> list[np.ndarray]:
     return np.split(records[order], np.flatnonzero(np.diff(who[order])) + 1)
 
 
-def _steps_between(own: np.ndarray, numbered: np.ndarray, bare: np.ndarray) -> np.ndarray:
+def _steps_between(source: Source, numbered: np.ndarray, bare: np.ndarray) -> np.ndarray:
     """Steps of marks without a number from the numbered ones around them.
 
     As many or fewer: each belongs to the nearest. More: those that follow a numbered mark
-    count on from it, evenly spread up to the next.
+    count on from it, evenly spread up to the next. A single one does not tell how many steps
+    they stand apart: their epochs do, or nothing.
     """
+    own = source.step
     if len(bare) <= 1.2 * len(numbered):
         right = np.minimum(np.searchsorted(numbered, bare), len(numbered) - 1)
         left = np.maximum(right - 1, 0)
@@ -94,7 +102,10 @@ def _steps_between(own: np.ndarray, numbered: np.ndarray, bare: np.ndarray) -> n
     steps, first = np.unique(own[numbered], return_index=True)
     places = np.sort(numbered[first])
     steps = own[places]
-    gap = int(np.median(np.diff(steps))) if len(steps) > 1 else int(steps[0])
+    if len(steps) == 1:
+        beside = int(np.searchsorted(bare, places[0]))  # a trainer logs when the step is over
+        return _steps_from_epochs(source.epoch[bare], beside, int(steps[0]))
+    gap = int(np.median(np.diff(steps)))
     group = np.searchsorted(places, bare)  # 0: before the first numbered mark
     begin = np.concatenate([[steps[0] - gap + 1], steps])[group]
     end = np.concatenate([steps, [steps[-1] + gap]])[group]
@@ -103,6 +114,40 @@ def _steps_between(own: np.ndarray, numbered: np.ndarray, bare: np.ndarray) -> n
     width = np.maximum(end - begin, 1)
     told: np.ndarray = np.maximum(begin + turn * width // np.maximum(size, 1), 1)
     return told
+
+
+def _steps_from_epochs(epochs: np.ndarray, beside: int, step: int) -> np.ndarray:
+    """Steps of records by how their epochs compare to that of the one at `step`; -1 if they do
+    not tell.
+
+    Epochs that are printed in full tell whole numbers, if that one is at `step` indeed. Those of
+    two decimals do not; but where they show that all records stand equally far apart, from the
+    first step on, so do the steps.
+    """
+    unknown = np.full(len(epochs), NONE, np.int64)
+    if beside >= len(epochs) or not (np.diff(epochs, prepend=0.0) > 0).all():
+        return unknown
+    ratio = epochs / epochs[beside]
+    told = step * ratio
+    off = 0.5 * 10.0 ** -_decimals(epochs)
+    if step * off * (1 + ratio.max()) < _SURE * epochs[beside]:
+        exact = np.abs(told - np.round(told)).max() <= _SURE
+    else:
+        turns = np.arange(1, len(epochs) + 1)
+        width = epochs[beside] / (beside + 1)
+        even = np.abs(epochs - turns * width).max() <= 2 * off < width
+        exact = even and step % (beside + 1) == 0
+        told = turns * (step // (beside + 1))
+    return np.round(told).astype(np.int64) if exact else unknown
+
+
+def _decimals(numbers: np.ndarray) -> int:
+    """With how many decimals they are printed; the Trainer of old rounds to two."""
+    for digits in range(2, _MOST_DECIMALS):
+        scaled = numbers * 10.0**digits
+        if np.abs(scaled - np.round(scaled)).max() < _NO_MORE:
+            return digits
+    return _MOST_DECIMALS
 
 
 def _count_each(source: Source, bare: np.ndarray) -> np.ndarray:

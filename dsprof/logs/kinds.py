@@ -21,7 +21,8 @@ class Source:
 
     `pattern` and `signature` are numbers into the grammar's patterns and into the sets of
     timer names; `at` is in microseconds (`clocks.UNKNOWN` if unknown); `bar` and `total` are
-    a progress bar's position and length; `skipped` counts the steps skipped so far.
+    a progress bar's position and length; `skipped` counts the steps skipped so far; `epoch` is
+    NaN if unknown.
     """
 
     pattern: np.ndarray
@@ -33,6 +34,7 @@ class Source:
     bar: np.ndarray
     total: np.ndarray
     skipped: np.ndarray
+    epoch: np.ndarray
 
     def at_places(self, places: np.ndarray) -> Source:
         """Some of the records."""

@@ -110,6 +110,7 @@ class Sheet:
             "bar": self._counts("bar_position"),
             "total": self._counts("bar_total"),
             "skipped": self._counts("skipped"),
+            "epoch": self._values("epoch"),
         }
         own = {name: c.pop(name) for name in ("pattern", "step", "signature")}
         source = Source(rank=c["rank"], host=c["host"], at=c["at"], **counts, **own)
@@ -124,17 +125,24 @@ class Sheet:
 
     def _counts(self, name: str) -> np.ndarray:
         """What each record counts under a name, -1 if it does not."""
-        unknown = np.broadcast_to(np.int64(-1), self.records.count)
+        told = self._values(name)
+        if not told.strides[0]:  # one value stands for all
+            return np.broadcast_to(np.int64(-1), self.records.count)
+        counts: np.ndarray = np.nan_to_num(told, nan=-1.0).clip(-1, _COUNTABLE).astype(np.int64)
+        return counts
+
+    def _values(self, name: str) -> np.ndarray:
+        """What each record says under a name, NaN if it does not."""
+        unknown = np.broadcast_to(np.float64(np.nan), self.records.count)
         wanted = np.array([key.name == name for key in self.records.reader.keys.values], bool)
         if not wanted.any():
             return unknown
-        counts = unknown.copy()
+        values = unknown.copy()
         for rows in self.records.rows:
             here = np.flatnonzero(wanted.take(rows.key))
             if len(here):
-                told = np.nan_to_num(rows.measures["value"][here], nan=-1.0)
-                counts[rows.record[here]] = told.clip(-1, _COUNTABLE).astype(np.int64)
-        return counts
+                values[rows.record[here]] = rows.measures["value"][here]
+        return values
 
 
 def events_table(

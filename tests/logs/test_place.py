@@ -266,6 +266,38 @@ def test_bare_marks_take_the_numbers_of_the_marks_around_them() -> None:
     assert steps(text, "loss") == [5, 10, 15, 20]
 
 
+def epochs(*told: float) -> list[bytes]:
+    return [b"{'loss': 1.0, 'epoch': %r}\n" % epoch for epoch in told]
+
+
+def test_epochs_number_the_records_in_front_of_the_only_mark() -> None:
+    *before, beside = epochs(0.25, 0.5, 0.75, 1.0)
+    text = b"".join(before) + mark(2000) + beside + b"".join(epochs(1.25, 1.5))
+    assert steps(text, "loss") == [500, 1000, 1500, 2000, 2500, 3000]
+
+
+def test_epochs_in_full_number_records_that_stand_unevenly_apart() -> None:
+    *before, beside = epochs(*(step / 353 for step in (1, 20, 60, 80)))
+    assert steps(b"".join(before) + mark(80) + beside, "loss") == [1, 20, 60, 80]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        (0.25, 0.5, 0.9, 1.0),  # not evenly, and too coarse to say more
+        (0.5, 0.67, 0.83, 1.0),  # not from the first step on
+        (0.01, 0.01, 0.01, 0.02),
+        (),
+    ],
+)
+def test_records_in_front_of_the_only_mark_are_of_no_step_where_epochs_do_not_tell(
+    told: tuple[float, ...],
+) -> None:
+    *before, beside = epochs(*told) if told else [b"{'loss': 1.0}\n"] * 4
+    text = b"".join(before) + mark(2000) + beside
+    assert steps(text, "loss") == [None] * 4
+
+
 def test_a_bare_mark_as_far_from_two_steps_belongs_to_the_one_before_it() -> None:
     """A trainer logs when the engine's step is over."""
     loss = b"{'loss': 1.0, 'epoch': 0.1}\n"
