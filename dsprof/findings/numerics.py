@@ -288,7 +288,8 @@ def _at_start(part: pd.DataFrame, *, still: bool) -> bool | None:
         return False
     if still:
         return True
-    return False if len(part) > 1 and counts[-1] < int(part["step"].iloc[-1]) else None
+    held = len(part) > 1 and counts[-2] < int(part["step"].iloc[-2])
+    return False if held else None
 
 
 def _streak(flags: pd.DataFrame) -> int:

@@ -236,3 +236,11 @@ def test_bf16_is_not_advised_where_the_loss_scale_is_1_at_every_step() -> None:
 
 
 _UNSCALED = ("loss_scale", 1.0)
+
+
+def test_skips_up_to_a_last_window_that_held_some_steps_may_all_be_of_the_start() -> None:
+    found = one(run_of(steps(20, WELL) + skipped((10, 10), (20, 18))), "overflow-streak")
+    assert found.advice[0].setting == "fp16.initial_scale_power"
+    assert "which the log does not show" in found.advice[0].why
+    later = one(run_of(steps(30, WELL) + skipped((10, 10), (20, 18), (30, 26))), "overflow-streak")
+    assert later.advice[0].setting == "learning rate, warm-up"

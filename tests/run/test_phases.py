@@ -228,3 +228,18 @@ def test_a_step_that_shows_fewer_micro_batches_than_the_others_is_unknown() -> N
     found = from_events(events([*marks, *rows]), grammar=grammar_with()).phases
     seconds = found[found["name"] == "forward"]["seconds"]
     assert seconds.isna().tolist() == [False, True, False]
+
+
+def test_the_reductions_of_megatron_lie_in_the_timer_around_them(tmp_path: Path) -> None:
+    """Since 3.0 there is such a timer; before, they stand by themselves."""
+    iteration = (
+        " iteration       20/ 1000 | consumed samples:           80 | elapsed time per iteration "
+        "(ms): 140.0 | learning rate: 2.0E-08 | global batch size:     4 | number of skipped "
+        "iterations:   0 | number of nan iterations:   0 |\n"
+    )
+    parts = "backward-params-all-reduce: 21.00 | backward-embedding-all-reduce: 0.25"
+    around = " | backward-reduce-model-grads: 21.50"
+    for told, reducing in ((parts, 0.02125), (parts + around, 0.0215)):
+        log = tmp_path / "run.log"
+        log.write_text(f"{iteration}time (ms) | forward-compute: 60.00 | {told}\n")
+        assert load(log).steps["communication"].tolist() == [pytest.approx(reducing)]
