@@ -26,7 +26,7 @@ from dsprof.findings.facts import Facts, row_evidence
 from dsprof.findings.finding import Advice, Confidence, Evidence, Finding
 from dsprof.findings.launcher import Dead, dead_rank
 from dsprof.run import from_events
-from dsprof.units import format_bytes, format_seconds
+from dsprof.units import format_bytes, format_seconds, size
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -93,7 +93,9 @@ def oom(facts: Facts) -> list[Finding] | str:
             severity=Severity.CRITICAL,
             title=said_of(row),
             summary=(f"It asked for {asked} more{of}. " if asked else "")
-            + (_IN_STEP if _in_step(facts.run, row) else "")
+            + (_IN_STEP if _inside(facts.run, row, "raised_in_step") else "")
+            + (_IN_EVALUATION if _inside(facts.run, row, "raised_in_evaluation") else "")
+            + (_FRAGMENTED if _fragmented(str(row["text"])) else "")
             + _first_of(facts, row),
             ranks=_ranks(row),
             steps=step_span(row),
@@ -188,7 +190,12 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
         return _host_memory(facts)
     if _full_before(facts, row):
         return _other_process()
-    return _step_memory(facts) if _in_step(facts.run, row) else _gpu_memory(facts)
+    if _inside(facts.run, row, "raised_in_evaluation"):
+        return _EVALUATION_MEMORY
+    cures = _step_memory(facts) if _inside(facts.run, row, "raised_in_step") else _gpu_memory(facts)
+    if _fragmented(str(row["text"])):
+        return (_FRAGMENTS, *(advice for advice in cures if advice != _FRAGMENTS))
+    return cures
 
 
 _IN_STEP: Final = (
@@ -197,10 +204,46 @@ _IN_STEP: Final = (
 )
 
 
-def _in_step(run: Run, row: pd.Series[Any]) -> bool:
-    """Whether the traceback that ends with this failure passes through a call of step()."""
+_IN_EVALUATION: Final = (
+    "Its traceback passes through an evaluation: training itself did not ask for it. "
+)
+_EVALUATION_MEMORY: Final = (
+    Advice("per_device_eval_batch_size", "", "smaller", "the batch of evaluation is its own"),
+    Advice(
+        "eval_accumulation_steps, prediction_loss_only",
+        "",
+        "a few steps, True",
+        "predictions of all batches stay on the GPU otherwise",
+    ),
+)
+
+_FRAGMENTED: Final = (
+    "PyTorch held more than that unused, in pieces that are too small: memory is fragmented. "
+)
+_UNUSED: Final = re.compile(r"([\d.]{1,12} [KMGT]?i?B) is reserved by PyTorch but unallocated")
+_HELD: Final = re.compile(
+    r"([\d.]{1,12} [KMGT]?i?B) already allocated; .{1,60}; "
+    r"([\d.]{1,12} [KMGT]?i?B) reserved in total"
+)
+
+
+def _fragmented(text: str) -> bool:
+    """Whether PyTorch had reserved more than was asked for, beside what it had given out."""
+    asked, unused, held = _TRIED.search(text), _UNUSED.search(text), _HELD.search(text)
+    if not asked or not (unused or held):
+        return False
+    free = _size(unused[1]) if unused else _size(held[2]) - _size(held[1]) if held else 0.0
+    return free > _size(asked[1])
+
+
+def _size(text: str) -> float:
+    return size(text) or 0.0
+
+
+def _inside(run: Run, row: pd.Series[Any], name: str) -> bool:
+    """Whether the traceback that ends with this failure passes through what has that name."""
     told = run.told
-    told = told[(told["name"] == "raised_in_step") & (told["source"] == row["source"])]
+    told = told[(told["name"] == name) & (told["source"] == row["source"])]
     apart = row["line"] - told["line"][told["rank"].isna() | (told["rank"] == row["rank"])]
     return bool(((apart > 0) & (apart <= _TRACEBACK)).any())
 

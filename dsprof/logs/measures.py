@@ -33,6 +33,7 @@ _NUMERIC: Final = (
 _AND_MEAN: Final = r"^(\d{1,60}\.\d{1,60})/\d{1,60}\.\d{1,60}$"
 _LARGEST: Final = 1e18
 _LONGEST_NAME: Final = 200
+LONGEST_TEXT: Final = 800  # what an exception says at its end may be the most telling
 
 
 def columns_of(groups: Sequence[Groups], index: dict[str, int]) -> dict[str, Texts]:
@@ -88,21 +89,27 @@ def measure_of(
     return values * factor, ~missing
 
 
-def filled(template: str, texts: dict[str, Texts], count: int) -> Iterable[str | None]:
-    """The template with each record's groups in it; None where one of them is missing."""
+def filled(
+    template: str, texts: dict[str, Texts], count: int, longest: int = _LONGEST_NAME
+) -> Iterable[str | None]:
+    """The template with each record's groups in it; None where one of them is missing.
+
+    Args:
+        longest: bytes that are taken of a group.
+    """
     used = [name for name in texts if "{" + name + "}" in template]
     if not used:
         return [template] * count
     rows = list(zip(*(texts[name] for name in used), strict=True))
-    said = {values: _filled_one(template, used, values) for values in set(rows)}
+    said = {values: _filled_one(template, used, values, longest) for values in set(rows)}
     return [said[values] for values in rows]
 
 
-def _filled_one(template: str, names: Sequence[str], values: Groups) -> str | None:
+def _filled_one(template: str, names: Sequence[str], values: Groups, longest: int) -> str | None:
     for name, value in zip(names, values, strict=True):
         if value is None:
             return None
-        template = template.replace("{" + name + "}", plain(value)[:_LONGEST_NAME])
+        template = template.replace("{" + name + "}", plain(value)[:longest])
     return template
 
 

@@ -17,7 +17,15 @@ from dsprof.grammar import Grammar, Pairs, Pattern, Row
 from dsprof.grammar.load import split_spec
 from dsprof.grammar.model import UNITS, Measure
 from dsprof.logs.codes import Codes
-from dsprof.logs.measures import READERS, Texts, filled, measure_of, numbers_of, plain
+from dsprof.logs.measures import (
+    LONGEST_TEXT,
+    READERS,
+    Texts,
+    filled,
+    measure_of,
+    numbers_of,
+    plain,
+)
 from dsprof.logs.pairs import pairs_of
 
 MEASURES: Final = ("seconds", "bytes", "count", "value")
@@ -175,7 +183,7 @@ class RowReader:
             column = texts.get(measure.group, [None] * count)
             codes = [-1 if t is None else self.texts(plain(t)) for t in column]
         else:
-            said = filled(measure.constant, texts, count)
+            said = filled(measure.constant, texts, count, LONGEST_TEXT)
             codes = [-1 if t is None else self.texts(t) for t in said]
         array = np.array(codes, np.int32)
         return array, array >= 0

@@ -475,3 +475,47 @@ def test_a_watchdog_that_was_stuck_reports_no_timeout(tmp_path: Path) -> None:
     found = one(load(log), "hang")
     assert found.title.startswith("A collective timed out")
     assert found.summary.startswith("One rank reports a timeout.")
+
+
+_NEW = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.25 GiB. GPU 3 has a total "
+    "capacity of 79.25 GiB of which 7.00 GiB is free. Of the allocated memory 60.00 GiB is "
+    "allocated by PyTorch, and {} is reserved by PyTorch but unallocated."
+)
+_OLD = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.50 GiB total "
+    "capacity; 19.00 GiB already allocated; 1.00 GiB free; {} reserved in total by PyTorch)"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "fragmented"),
+    [
+        (_NEW.format("10.25 GiB"), True),
+        (_NEW.format("120.50 MiB"), False),
+        (_OLD.format("22.00 GiB"), True),
+        (_OLD.format("20.50 GiB"), False),
+    ],
+)
+def test_memory_that_is_held_in_pieces_is_sought_there_first(text: str, fragmented: bool) -> None:
+    found = one(run_of([*steps(3, WELL), problem("oom", text, rank=3)]), "oom")
+    first = found.advice[0].setting == "PYTORCH_CUDA_ALLOC_CONF"
+    assert (first, "memory is fragmented" in found.summary) == (fragmented, fragmented)
+
+
+def test_memory_that_evaluation_asks_for_is_no_matter_of_the_batch_of_training(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(
+        "Traceback (most recent call last):\n"
+        '  File "/opt/venv/transformers/trainer.py", line 4100, in evaluation_loop\n'
+        "    losses = self.prediction_step(model, inputs)\n"
+        '  File "/opt/venv/model.py", line 9, in forward\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    )
+    found = one(load(log), "oom")
+    assert [advice.setting for advice in found.advice] == [
+        "per_device_eval_batch_size",
+        "eval_accumulation_steps, prediction_loss_only",
+    ]
