@@ -49,6 +49,8 @@ def comm_section(run: Run) -> Section:
         said = words.rate_column([*sizes["busbw"].head(ROWS), best[0]])[-1]  # as in the table
         lead += [" The link's ceiling is ", _ceiling(told.calls, sizes, best[0], said)]
         lead += [f", {best[1]}."]
+    seen = words.calls_seen(run.told)
+    lead += [f" The recording {seen}."] if seen else []
     if len(once) < len(comm) and not once["total"].any():
         summary = where(comm, comm["total"])
         tables.append(_comm_table(_SUMMARY, summary, comm_sizes(summary, 1), best, _IN_ALL))

@@ -8,6 +8,7 @@ from typing import Any
 
 from dsprof.text.words import (
     FRAMEWORK,
+    calls_seen,
     count_of,
     gain,
     gpus,
@@ -27,6 +28,7 @@ __all__ = [
     "PROBLEM",
     "SEVERITY",
     "byte_column",
+    "calls_seen",
     "column",
     "count_of",
     "gain",

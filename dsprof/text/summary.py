@@ -92,6 +92,7 @@ def _facts(run: Run, seen: Overview) -> list[RenderableType]:
         ("Speed", _speed(seen)),
         ("Loss", _loss(seen)),
         ("Overall", _overall(seen)),
+        ("Calls", words.calls_seen(run.told)),
         ("Own cost", _recording(run, seen)),
         ("Bar", _bar(seen)),
     ):

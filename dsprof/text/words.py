@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from dsprof.findings import Finding
     from dsprof.run import Run
 
@@ -20,6 +22,7 @@ _ESCAPE: Final = re.compile(
     "|\x1b[ -/]{0,4}[0-~]?"
 )
 _LONGEST: Final = 2000
+_COUNTS: Final = ("collectives_seen", "collectives_issued")  # what a recording says of itself
 
 
 def plain(text: object) -> str:
@@ -104,6 +107,23 @@ def on_hosts(known: Mapping[str, Any]) -> str:
         hosts = int(known.get("nodes") or seen)
         return f"on {count_of(hosts, 'host')}" if hosts else ""
     return f"on at least {seen:,} hosts" if seen > 1 else ""
+
+
+def calls_seen(told: pd.DataFrame) -> str:
+    """`saw 118 of 118 collectives, by PyTorch's own count`; "" where nothing counted them.
+
+    Of a process that was killed neither number is known.
+    """
+    counts = [told.loc[told["name"] == name] for name in _COUNTS]
+    each = [part.set_index(["segment", "rank"])["value"] for part in counts]
+    both = each[0].index.intersection(each[1].index)
+    seen, issued = (int(part.loc[both].sum()) for part in each)
+    if not 0 < seen <= issued:
+        return ""
+    said = f"saw {seen:,} of {issued:,} collectives, by PyTorch's own count"
+    if seen < issued:
+        said += "; the others C++ issues by itself, and waiting for them counts as the phase around"
+    return said
 
 
 def of_clocks(known: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 import dsprof
+from dsprof.page.communication import comm_section
 from dsprof.page.ranks import rank_section
 from dsprof.recording import Writer
 from dsprof.run import load
@@ -241,3 +242,34 @@ def test_what_recording_cost_by_its_own_account_is_said(tmp_path: Path) -> None:
     writer.close()
     said = " ".join(shown(load(tmp_path)).split())
     assert "Own cost 200 µs of a step (0.2 %) to record it, median by its own account" in said
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ([(59, 59), (59, 59)], "Calls saw 118 of 118 collectives, by PyTorch's own count"),
+        (
+            [(40, 42), (40, 42)],
+            "Calls saw 80 of 84 collectives, by PyTorch's own count; the others",
+        ),
+        ([(40, 42), None], "Calls saw 40 of 42 collectives"),
+        ([(40, 0), None], ""),  # nothing counted them
+    ],
+)
+def test_how_many_collectives_a_recording_saw_is_said(
+    tmp_path: Path, counts: list[tuple[int, int] | None], said: str
+) -> None:
+    """A rank that was killed told neither number."""
+    for rank, told in enumerate(counts):
+        writer = Writer.create(tmp_path, header(rank=rank))
+        write_steps(writer, 1, 5)
+        if told:
+            writer.config("collectives_seen", told[0])
+            writer.config("collectives_issued", told[1])
+        writer.close()
+    run = load(tmp_path)
+    text = " ".join(shown(run).split())
+    assert said in text
+    lead = "".join(map(str, comm_section(run).lead))
+    assert said.removeprefix("Calls ") in lead
+    assert said or "own count" not in text + lead
