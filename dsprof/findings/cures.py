@@ -102,6 +102,18 @@ _BY_TEXT: Final = {
         "fewer, or a larger /dev/shm (docker --shm-size)",
         "its workers hand their batches over in shared memory",
     ),
+    "illegal memory access": Advice(
+        "CUDA_LAUNCH_BLOCKING", "", "1, for one run", "the traceback then ends where it failed"
+    ),
+    "uncorrectable ECC error": Advice(
+        "nvidia-smi -q -d ECC",
+        "",
+        "leave that GPU out, have it looked at",
+        "its memory is broken, the job is not",
+    ),
+    "PytorchStreamWriter failed": Advice(
+        "storage", "", "space", "a full disk or quota while a checkpoint was written"
+    ),
     "device-side assert": Advice(
         "CUDA_LAUNCH_BLOCKING", "", "1, for one run", "the traceback then ends where it failed"
     ),
@@ -224,7 +236,9 @@ def code_meant(text: str) -> str:
 def cures(kind: str, text: str) -> tuple[Advice, ...]:
     """What to change; empty where nothing but the code that failed is at fault."""
     known = [
-        advice for (of, words), advice in _BY_KIND_AND_TEXT.items() if of == kind and words in text
+        advice
+        for (of, words), advice in _BY_KIND_AND_TEXT.items()
+        if of == kind and re.search(rf"\b{words}\b", text)
     ]
     if known:
         return tuple(known[:1])

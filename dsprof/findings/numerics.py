@@ -300,9 +300,13 @@ def _streak(flags: pd.DataFrame) -> int:
     return int(np.cumprod(unbroken.to_numpy(dtype=bool)).sum())
 
 
+#: A scale of 2^32 that is halved by each skip, or by each second one, is below 1 by then.
+_MOST_AT_START: Final = 66
+
+
 def _scale_advice(facts: Facts, at_start: bool | None, skips: int) -> tuple[Advice, ...]:
     other = bf16(facts, "bf16 needs no loss scale and skips nothing")
-    if at_start is False:
+    if at_start is False or skips > _MOST_AT_START:
         return (*_look_at_training(facts), *other)
     scale = facts.run.steps["loss_scale"].dropna()
     known = at_start and len(scale) and scale.iloc[-1] >= 1

@@ -103,6 +103,10 @@ def test_a_failure_is_advised_on_what_it_says(kind: str, text: str, setting: str
     assert [advice.setting for advice in found.advice] == [setting]
 
 
+def test_only_a_closed_terminal_is_advised_on() -> None:
+    assert one(run_of([problem("signal", "got signal 15", value=15.0)]), "rank-died").advice == ()
+
+
 def test_what_hccl_returned_is_told_in_words() -> None:
     text = "HCCL function error: HcclGetRootInfo(&hcclID), error code is {}"
     found = one(run_of([problem("exception", text.format(9), rank=0)]), "rank-died")

@@ -244,3 +244,8 @@ def test_skips_up_to_a_last_window_that_held_some_steps_may_all_be_of_the_start(
     assert "which the log does not show" in found.advice[0].why
     later = one(run_of(steps(30, WELL) + skipped((10, 10), (20, 18), (30, 26))), "overflow-streak")
     assert later.advice[0].setting == "learning rate, warm-up"
+
+
+def test_more_skips_than_a_scale_has_halves_are_not_of_the_start() -> None:
+    found = one(run_of([*steps(1, WELL), *skipped((2000, 1995))]), "overflow-streak")
+    assert found.advice[0].setting == "learning rate, warm-up"
