@@ -76,6 +76,9 @@ def _missing(
     ends = [process["ended_at"] for process in launch if process["ended"]]
     if ends:
         return [(one, _way(one, events, max(ends))) for one in still]
+    first = _gone_first(still)
+    if first:
+        return [(first, "exit")]
     over = max((process["over_at"] for process in still if process["over_at"]), default=None)
     if not (followed or over) and any(process["idle"] < IDLE for process in still):
         return []
@@ -103,6 +106,15 @@ def _killed_first(launch: list[Process]) -> Process | None:
     if since and any(not one["ended"] and not one.get("killed") for one in launch):
         others.append(since + WAITED * 1e9)  # it waited, maybe for who is on another host
     return None if first["killed"][0] > min(others, default=math.inf) else first
+
+
+def _gone_first(still: list[Process]) -> Process | None:
+    """The process that was gone, nobody saw how, before the launcher asked all others to end."""
+    if not all(one.get("killed") for one in still):
+        return None
+    first, *others = sorted(still, key=lambda one: int(one["killed"][0]))
+    asked = [one["killed"][1] == signal.SIGTERM for one in others]
+    return first if first["killed"][1] == 0 and asked and all(asked) else None
 
 
 def _way(process: Process, events: pd.DataFrame, end: int | None) -> str:

@@ -99,6 +99,14 @@ def test_who_was_seen_to_be_killed_first_has_died_and_not_whom_the_launcher_ende
     assert first.title.startswith("Rank 1 on w0 was killed by SIGKILL after step 10")
 
 
+def test_who_was_gone_before_the_launcher_ended_the_others_has_died_though_nobody_saw_how() -> None:
+    """The launcher asked for it first: how it went is not known, that it was first is."""
+    run = run_of(killed(0, 10.14, 15), killed(1, 10.1, 0), killed(2, 10.15, 15))
+    assert problems(run) == [("exit", 1, 10)]
+    for others in ((killed(0, 10.14, 0),), (killed(0, 10.05, 15),), (process(0, idle=1.0),)):
+        assert run_of(killed(1, 10.1, 0), *others).problems["rank"].isna().all()
+
+
 def test_who_ended_all_others_waited_for_was_killed_in_the_end_and_hung_before() -> None:
     assert problems(run_of(ended(0, seconds=18.0), killed(1, 48.0, 9))) == [("absent", 1, 10)]
 
