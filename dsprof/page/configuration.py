@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dsprof.run import Run
 
 SETTINGS: Final = 2000  #: keys shown
+LONGEST: Final = 200  #: letters of a printed value: whole objects are printed, too
 _KEY: Final = re.compile(r"[a-z][a-z0-9_.]*")  #: of a configuration, not a call or a command
 _JOB: Final = "the job's JSON"
 _READ: Final = frozenset({"dtype"})  #: its value is read out of a line, under another word for it
@@ -100,7 +101,12 @@ def _printed(rows: pd.DataFrame) -> Iterator[Setting]:
         if name != "ds_config" and pd.notna(said):
             key = str(raw) if pd.notna(raw) and name not in _READ else str(name)
             teller = str(pattern).partition(".")[0] if pd.notna(pattern) else ""
-            yield Setting(key, str(said), "", Place.of(str(source), line), teller)
+            yield Setting(key, _short(str(said)), "", Place.of(str(source), line), teller)
+
+
+def _short(value: str) -> str:
+    """The value as far as a table has room; its line has all of it."""
+    return value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
 
 
 def _of_job(rows: pd.DataFrame, config: Any) -> Iterator[Setting]:

@@ -319,6 +319,12 @@ def test_the_configuration_is_flat_and_knows_the_advice() -> None:
     assert ("zero_optimization.stage", "2") in [s[:2] for s in settings(run)]
 
 
+def test_a_value_that_is_a_whole_object_is_cut_and_says_so() -> None:
+    told = {"kind": "config", "name": "aio", "text": "a=1 " * 200}
+    (aio,) = [s for s in settings(with_rows(made(5), told)) if s.key == "aio"]
+    assert aio.value == "a=1 " * 50 + "…"
+
+
 def test_advice_for_a_key_that_is_not_set_is_shown_as_such() -> None:
     run = made(5)
     run.__dict__["findings"] = [finding(advice=(Advice("bf16.enabled", "", "true", "half"),))]
