@@ -88,6 +88,8 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
         rb"\[[A-Z]+\|[\w.-]{1,64}:\d+\] "
         rb"(?P<at>" + _DATE + rb" " + _TIME + rb"(?:,\d{3})?) >>\s?",
     ),
+    # LLaMA-Factory's
+    (True, rb"\[[A-Z]+\|(?P<at>" + _DATE + rb" " + _TIME + rb")\] [\w.]{1,128}:\d+ >> "),
     (True, rb"(?P<american>\d\d/\d\d/\d{4} " + _TIME + rb") - [A-Z]+ - [\w.]{1,128} - "),
     # torch: global rank; glog with and without month padding, with and without a pid
     (True, rb"\[rank(?P<rank>\d{1,6})\]:? ?"),

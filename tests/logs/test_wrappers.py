@@ -60,6 +60,10 @@ LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
         {"at": LOGGED},
     ),
     "Ascend": (b"EI0006: ", {}),
+    "LLaMA-Factory": (
+        b"[INFO|2024-03-15 13:21:52] llamafactory.train.callbacks:143 >> ",
+        {"at": LOGGED.replace(microsecond=0)},
+    ),
     "quoted mail": (b"> > ", {}),
     "indentation": (b"    ", {}),
     "numbered dump": (b"[1743] ", {}),
