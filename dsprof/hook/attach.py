@@ -115,7 +115,7 @@ def attach(
     Args:
         target: a DeepSpeed engine (ZeRO or pipeline), or a model: plain, DDP or FSDP2.
             Without one, engines are found as DeepSpeed makes them, and models under DDP
-            or FSDP2 at their optimizer's first step.
+            or FSDP (1 and 2) at their optimizer's first step.
         optimizer: of a model that is no DeepSpeed engine: its `step` ends a step.
         step: number of the model's next step, where training resumes; engines know theirs.
             Without a target that of the step at whose end models are found.

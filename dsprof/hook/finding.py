@@ -35,7 +35,7 @@ class Search:
         actions: dict[str, Action] = {
             "deepspeed": self._engines,
             "torch": self._torch,
-            "torch.distributed.fsdp": self._fsdp2,
+            "torch.distributed.fsdp": self._fsdp,
         }
         for name in actions.keys() & sys.modules.keys():
             self.guard(actions.pop(name))(sys.modules[name])
@@ -57,9 +57,9 @@ class Search:
 
         self.patches.method(deepspeed, "initialize", around)
 
-    def _torch(self, torch: ModuleType) -> None:
-        """Models under DDP; and each optimizer's first step, to find the model it trains."""
-        made, compiled = self.guard(self._models.add), self.guard(self._compiled)
+    def _wrapper(self, kind: type) -> None:
+        """Models that are wrapped in an object of that class."""
+        made = self.guard(self._models.add)
 
         def around(raw: Call) -> Call:
             def initialise(model: Any, *args: Any, **kwargs: Any) -> None:
@@ -67,6 +67,12 @@ class Search:
                 made(model)
 
             return initialise
+
+        self.patches.of_class(kind, "__init__", around)
+
+    def _torch(self, torch: ModuleType) -> None:
+        """Models under DDP; and each optimizer's first step, to find the model it trains."""
+        compiled = self.guard(self._compiled)
 
         def compiling(raw: Call) -> Call:
             def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -76,14 +82,14 @@ class Search:
 
             return compile_
 
-        self.patches.of_class(torch.nn.parallel.DistributedDataParallel, "__init__", around)
+        self._wrapper(torch.nn.parallel.DistributedDataParallel)
         self.patches.method(torch, "compile", compiling)
         optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides its name
         hook = optimizers.register_optimizer_step_post_hook(self.guard(self._stepped))
         self.patches.undo_with(hook.remove)
 
-    def _fsdp2(self, fsdp: ModuleType) -> None:
-        """Models that `fully_shard` was called on, parts of models among them."""
+    def _fsdp(self, fsdp: ModuleType) -> None:
+        """Models that `fully_shard` was called on or FSDP 1 wraps, parts of models among them."""
         made = self.guard(self._models.add)
 
         def around(raw: Call) -> Call:
@@ -95,6 +101,8 @@ class Search:
 
             return fully_shard
 
+        if hasattr(fsdp, "FullyShardedDataParallel"):
+            self._wrapper(fsdp.FullyShardedDataParallel)
         if hasattr(fsdp, "fully_shard"):
             self.patches.method(fsdp, "fully_shard", around)
 

@@ -45,7 +45,7 @@ else:
 '''
 
 _UNSEEN: Final = (
-    "no DeepSpeed engine, DDP or FSDP2 model trained: "
+    "no DeepSpeed engine, DDP or FSDP model trained: "
     "dsprof.attach(model, optimizer=optimizer) in the script records any other; "
     "or no Python looked: `python -E`, `-I` and `-S` do not, nor one whose PYTHONPATH was set anew"
 )

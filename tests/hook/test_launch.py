@@ -182,6 +182,17 @@ def test_a_model_is_found_at_its_optimizers_first_step_and_the_next_is_its_secon
         assert rank.collectives
 
 
+def test_a_model_under_fsdp_1_is_found_as_a_whole(tmp_path: Path) -> None:
+    """Its blocks are wrapped, too."""
+    ended([start(tmp_path, "fsdp1", TORCHRUN, {})])
+    ranks = folder(tmp_path / "run")
+    assert whole(ranks)
+    for rank in ranks:
+        forwards = [row.step for row in rank.spans if row.path == "forward"]
+        assert forwards == [row.step for row in rank.steps]
+        assert rank.config["collectives_seen"] == rank.config["collectives_issued"] != 0
+
+
 def test_an_elastic_restart_is_another_launch(tmp_path: Path) -> None:
     """One rank, killed in its third step: two would have to find each other again over gloo,
     where both may wait for ever, with a hook or without."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.hook.jobs import job
@@ -41,6 +41,9 @@ def models(kind: str) -> None:
     net: Any = job.model()
     if kind == "ddp":
         net = DistributedDataParallel(net)
+    elif kind == "fsdp1":
+        net[0] = FullyShardedDataParallel(net[0], device_id=torch.device("cpu"))
+        net = FullyShardedDataParallel(net, device_id=torch.device("cpu"))
     else:
         fully_shard(net[0])
         fully_shard(net)
@@ -72,7 +75,7 @@ def main() -> None:
     if kind == "engines":
         engines()
     else:
-        models("fsdp2" if kind == "fsdp2" else "ddp")
+        models(kind if kind.startswith("fsdp") else "ddp")
     imported = sorted({"pandas", "plotly", "textual", "pyarrow"} & set(sys.modules))
     job.finish({"imported": imported, "chained": os.environ.get("CHAINED", "")})
 
