@@ -28,6 +28,7 @@ from benchmarks import cost
 from benchmarks.bench import Result
 from dsprof.page import render_page
 from dsprof.recording import Writer
+from tests.page.conftest import ALL_POSITIONS
 from tests.page.runs import huge
 
 STEPS, RANKS = 100_000, 64
@@ -35,9 +36,6 @@ MAKING, OPENING, REPORTING = 5.0, 3.0, 15.0  #: seconds
 SIZE = 10_000_000  #: bytes
 ROUNDS = 3
 CORES = 2
-#: An attached inspector makes V8 read a script once more at the first error that it catches, 0.45 s
-#: for plotly.js: no reader of the page has one.
-NO_POSITIONS = "--js-flags=--no-enable-lazy-source-positions"
 DATA = 1_000_000  #: ns until the first batch is there
 
 
@@ -56,7 +54,7 @@ def opened(page: Path) -> Iterator[Result]:
     """Until a step in the middle of the run is found by number and shown."""
     from playwright.sync_api import sync_playwright
 
-    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", NO_POSITIONS]
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", ALL_POSITIONS]
     with sync_playwright() as tools:
         browser = tools.chromium.launch(executable_path="/usr/bin/chromium", args=quiet)
         rounds = [_open(browser, page) for _ in range(ROUNDS)]
