@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
+import traceback
 from collections.abc import Callable
 from time import perf_counter_ns as now
 from typing import Any, TypeVar
@@ -117,13 +119,34 @@ class Guard:
         return call
 
     def fail(self, error: Exception) -> None:
-        """Switch off, say so in one line, and record it if that is still possible."""
+        """Switch off, say so in one line, and record it if that is still possible.
+
+        Raises:
+            Exception: `error` again, if it is no failure of ours: a signal came while we ran.
+        """
+        if _is_of_a_signal(error):
+            raise error
         self.off = True
         text = f"{type(error).__name__}: {error}".replace("\n", " ")
         with contextlib.suppress(Exception):
             print(f"{self.who}: {self.what} stopped, training goes on: {text}", file=sys.stderr)
         with contextlib.suppress(Exception):
             self.on_failure(text)
+
+
+def _is_of_a_signal(error: Exception) -> bool:
+    """Whether a handler of training's own raised it, as for a time-out or before a preemption."""
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = {_code(handler) for handler in handlers} - {None}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _code(handler: Any) -> Any:
+    """Of a function, a method or an object that is called; None of SIG_DFL."""
+    function = getattr(handler, "__func__", handler)
+    if callable(function) and not hasattr(function, "__code__"):
+        function = type(function).__call__
+    return getattr(function, "__code__", None)
 
 
 def _nothing(text: str) -> None:

@@ -53,16 +53,20 @@ class Frame:
 class Track:
     """One engine: the step it is in, and what that step was made of so far."""
 
-    __slots__ = ("backward_done", "begin", "blind", "classes", "micro", "number", "step")
+    __slots__ = (
+        "away", "backward_done", "begin", "blind", "classes", "left", "micro", "number", "step",
+    )  # fmt: skip
 
     def __init__(self, number: int, step: int) -> None:
         self.number = number
         self.step = step  # the one under way, counted from 1
         self.begin = 0  # ns; 0 until the first phase opens
+        self.left = 0  # ns; when its last phase ended
         self.reset()
 
     def reset(self) -> None:
         self.classes = _NONE.copy()
+        self.away = 0  # ns of this step that were another engine's
         self.blind = False  # a collective whose waiting the host cannot see
         self.micro = 0
         self.backward_done = False
@@ -121,12 +125,19 @@ class Timeline:
         frame.phase, frame.track, frame.depth = phase, track, len(stack)
         frame.inner = frame.blocked = 0
         stack.append(frame)
-        self.current = track
+        if track is not self.current:
+            self._turn(track)
         frame.begin = begin = now()
         if not track.begin:
             track.begin = begin
             self.thread = get_ident()
         return frame
+
+    def _turn(self, track: Track) -> None:
+        """From the end of the last engine's last phase on it is this engine's turn."""
+        before, self.current = self.current, track
+        if before is not None and track.left and before.left > track.left:
+            track.away += before.left - track.left
 
     def enter_forward(self, track: Track, phase: Phase, *_: Any) -> Frame:
         """As `enter`; a forward after a backward begins the next micro-batch."""
@@ -142,6 +153,7 @@ class Timeline:
             return
         del stack[frame.depth :]  # and what an exception left open inside
         track, phase = frame.track, frame.phase
+        track.left = end
         length = end - frame.begin
         track.classes[phase.class_] += length - frame.inner - frame.blocked
         if stack:
@@ -195,12 +207,12 @@ class Timeline:
         self.stack.clear()  # an exception that training survived may have left phases open
         own, self.guard.own = self.guard.own, 0
         self._ended.append(
-            (track.number, finished, track.micro + 1, track.begin, end, own, track.classes,
-             track.blind)
+            (track.number, finished, track.micro + 1, track.begin + track.away, end, own,
+             track.classes, track.blind)
         )  # fmt: skip
         track.reset()
         track.step = finished + 1
-        track.begin = end
+        track.begin = track.left = end
         self._due = self._flushed + PACE
         if end >= self._due:
             self.flush()

@@ -23,6 +23,8 @@ AT_ONCE: Final = 1 << 20  # bytes of lasting rows that wait in memory to be copi
 #: File systems that write a page where it lies. Elsewhere (btrfs, NFS, Lustre) a store into a
 #: mapped page may find the disk full or the file gone, and the kernel ends the process for it.
 IN_PLACE: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"})
+#: A map needs no descriptor of its own, which training might close.
+_MAPPED: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
 class Ring:
@@ -41,7 +43,7 @@ class Ring:
         self._waiting = self._kept_bytes = 0
         self._failed, self._pid = False, os.getpid()
         self._fd, self._bytes = _create(self.path, self._header(0))
-        self._first = self._bytes
+        self._first, self._file = self._bytes, _identity(self._fd)
         self._maps = file_system(self.path) in IN_PLACE
         self.cell = self._cell()
 
@@ -77,7 +79,7 @@ class Ring:
         self._keep()
         new = self._folder / file_name(self._stem, self._part + 1)
         old, (self._fd, self._bytes) = self._fd, _create(new, self._header(self._part + 1))
-        self._first = self._bytes
+        self._first, self._file = self._bytes, _identity(self._fd)
         _close(old, self.path)
         self._part += 1
         number, since = self.cell
@@ -89,11 +91,21 @@ class Ring:
             self._oldest += 1
 
     def _write(self, rows: bytes) -> None:
+        if _identity(self._fd) != self._file:
+            self._fd = self._opened_again()
         written, error = _put(self._fd, rows, self._bytes)
         self._bytes += written // ROW * ROW
         self._failed = error is not None
         if error:
             raise unwritable(self.path, error) from error
+
+    def _opened_again(self) -> int:
+        """The file, where training closed all descriptors: ours may be another file's by now."""
+        fd = _open(self.path, os.O_RDWR)
+        if _identity(fd) != self._file:
+            os.close(fd)
+            raise DsprofError("was replaced while it was written", str(self.path))
+        return fd
 
     def _keep(self) -> None:
         """Copy lasting rows to the `kept` file."""
@@ -118,7 +130,7 @@ class Ring:
         """The in-flight cell of a file; memory of our own where it cannot be mapped."""
         if self._maps and sys.byteorder == "little":
             try:
-                return memoryview(mmap.mmap(self._fd, PAGE))[CELL : CELL + 16].cast("Q")
+                return memoryview(mmap.mmap(self._fd, PAGE, **_MAPPED))[CELL : CELL + 16].cast("Q")
             except (OSError, ValueError):
                 pass
         return _blank_cell()
@@ -131,7 +143,7 @@ class Ring:
         """
         self.cell = _blank_cell()
         fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if fd >= 0 and _identity(fd) == self._file:
             if self._failed:
                 self._end(fd)
             gone = not os.fstat(fd).st_nlink
@@ -146,6 +158,15 @@ class Ring:
         """
         if self._bytes > self._first and self._pid == os.getpid():  # a fork's parent may write on
             _put(fd, MARK.pack(RowKind.END, time.perf_counter_ns()), self._bytes - ROW)
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    """Which file a descriptor is of; none has the number that stands for a closed one."""
+    try:
+        of = os.fstat(fd)
+    except OSError:
+        return -1, -1
+    return of.st_dev, of.st_ino
 
 
 def _put(fd: int, data: bytes, offset: int) -> tuple[int, OSError | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -137,3 +138,27 @@ def test_what_runs_behind_the_edge_is_counted_and_what_trains_is_not(
     guard.ahead(training, lasting(16))()
     guard(lasting(32))()
     assert (guard.own, time) == (63, 3063)
+
+
+def test_what_a_signal_handler_of_training_raises_is_no_failure_of_ours() -> None:
+    """A time-out or a preemption may come while the hook runs."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("of training")
+
+    def come(*_: object) -> None:
+        signal.raise_signal(signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        guard = Guard()
+        for call in (
+            guard.around(int, come, come),
+            guard.around(int, lambda *_: None, come),
+            guard(come),
+        ):
+            with pytest.raises(TimeoutError, match="of training"):
+                call()
+            assert not guard.off
+    finally:
+        signal.signal(signal.SIGALRM, before)

@@ -133,6 +133,38 @@ def test_the_next_step_begins_where_the_last_one_ended(timeline: Timeline, clock
     assert round(second.classes[OTHER] * 1e9) == second.length == 50
 
 
+def test_engines_in_turns_share_the_time_and_count_none_of_it_twice(
+    timeline: Timeline, clock: Clock
+) -> None:
+    """An actor's two steps between two of a critic's; a gap belongs to whose phase comes next."""
+    actor, critic = timeline.track(1), timeline.track(1)
+    forward = timeline.phase("forward", Class.COMPUTE)
+
+    def trains(track: Track, gap: int, step: int | None = None) -> None:
+        clock.passes(gap)
+        frame = timeline.enter(track, forward)
+        clock.passes(10)
+        timeline.leave(frame)
+        if step:
+            timeline.close_step(track, step)
+
+    start = clock.time
+    for turn in (0, 1):
+        trains(critic, 3 if turn else 0)  # evaluates for the actor
+        trains(actor, 2, 2 * turn + 1)
+        trains(actor, 2, 2 * turn + 2)
+        trains(critic, 5, turn + 1)
+    steps = rows(timeline).steps
+    assert [(row.engine, row.length) for row in steps] == [
+        (0, 10), (0, 12), (1, 25), (0, 12), (0, 12), (1, 28),
+    ]  # fmt: skip
+    assert sum(row.length for row in steps) == clock.time - start - 2  # before the first phase
+    assert [row.begin + row.length for row in steps] == sorted(
+        row.begin + row.length for row in steps
+    )
+    assert [round(row.classes[OTHER] * 1e9) for row in steps] == [0, 2, 5, 2, 2, 8]
+
+
 def test_a_wait_that_the_host_cannot_see_makes_the_split_unknown(
     timeline: Timeline, clock: Clock
 ) -> None:

@@ -45,6 +45,43 @@ def test_a_write_that_fails_midway_leaves_whole_rows(tmp_path: Path) -> None:
     assert found.loc[found["line"] > 0, "name"].notna().all()
 
 
+def closed(writer: Writer) -> int:
+    """Its descriptor, as what closes all of them leaves it: the next file gets its number."""
+    held = Path("/proc/self/fd").iterdir()
+    ours = [int(fd.name) for fd in held if fd.is_symlink() and fd.readlink() == writer.path]
+    number = min(ours)  # the map of the in-flight cell has one of its own
+    os.close(number)
+    return number
+
+
+def test_a_file_that_got_the_number_of_our_descriptor_is_not_written_to(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 2)
+    number = closed(writer)
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.write_bytes(b"weights")
+    with checkpoint.open("r+b") as theirs:
+        assert theirs.fileno() == number
+        write_steps(writer, 3, 4)
+        writer.close()
+        assert os.fstat(number).st_size == len(b"weights")
+    assert checkpoint.read_bytes() == b"weights"
+    assert step_numbers(events(tmp_path)) == [1, 2, 3, 4]
+
+
+def test_closing_leaves_alone_what_got_the_number_of_our_descriptor(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    writer.flush()
+    number = closed(writer)
+    writer.path.rename(tmp_path / "moved")
+    with (tmp_path / "checkpoint").open("wb") as theirs:
+        assert theirs.fileno() == number
+        with pytest.raises(DsprofError):
+            writer.close()
+        theirs.write(b"weights")
+    assert (tmp_path / "checkpoint").read_bytes() == b"weights"
+
+
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 128 KiB."""
