@@ -40,10 +40,12 @@ def record(facts: Facts, why: str) -> tuple[Advice, ...]:
 def change(
     facts: Facts, path: str, to: str, why: str, *, least: bool = False
 ) -> tuple[Advice, ...]:
-    """Advice to set a key of the JSON; empty if it is so already.
+    """Advice to set a key of the JSON; empty if it is so already, or the job has none.
 
     With `least` a larger number than `to` is as good.
     """
+    if facts.is_torch_alone:
+        return ()
     value = _stated(facts, path)
     if value is None and facts.has_config:
         value = DEFAULTS.get(path)

@@ -208,6 +208,8 @@ def _small_evidence(comm: pd.DataFrame, operation: str) -> tuple[Evidence, ...]:
 
 def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
     """Larger buckets for `operation`, where they govern it and are below DeepSpeed's own."""
+    if facts.is_torch_alone:
+        return _of_torch(operation)
     keys = {"reduce_bucket_size": ("5e8", "fewer and larger messages")}
     if "gather" in operation and facts.layout.zero_stage == 3:
         keys = {
@@ -219,6 +221,16 @@ def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
     elif "reduce" not in operation:
         return ()
     return tuple(one for key, (to, why) in keys.items() for one in _zero(facts, key, to, why))
+
+
+def _of_torch(operation: str) -> tuple[Advice, ...]:
+    """What FSDP2 and DDP have instead: one gathers and scatters, the other sums."""
+    if "gather" in operation or "scatter" in operation:
+        return (Advice("fully_shard", "", "on larger modules", "fewer and larger messages"),)
+    if operation == "all_reduce":
+        why = "fewer and larger messages, where DDP sends them"
+        return (Advice("DistributedDataParallel(bucket_cap_mb=...)", "", "larger", why),)
+    return ()
 
 
 def _zero(facts: Facts, key: str, to: str, why: str) -> tuple[Advice, ...]:

@@ -307,6 +307,13 @@ class Facts:
         )
 
     @cached_property
+    def is_torch_alone(self) -> bool:
+        """A recording of a model without DeepSpeed's engine: its settings would do nothing."""
+        run = self.run
+        named = run.config.get("framework") or self.layout.zero_stage is not None
+        return run.is_recording and not named and not self.has_config
+
+    @cached_property
     def has_config(self) -> bool:
         """Whether the job's whole DeepSpeed JSON is known, so that an absent key is unset."""
         return bool(ds_config(self.run.config))

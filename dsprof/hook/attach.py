@@ -113,7 +113,7 @@ def attach(
     """Record the training of `target` from now on, one file a rank.
 
     Args:
-        target: a DeepSpeed engine (ZeRO or pipeline), or a model: plain, DDP or FSDP2.
+        target: a DeepSpeed engine (ZeRO or pipeline), or a model: plain, DDP or FSDP.
             Without one, engines are found as DeepSpeed makes them, and models under DDP
             or FSDP (1 and 2) at their optimizer's first step.
         optimizer: of a model that is no DeepSpeed engine: its `step` ends a step.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from dsprof.events import Severity
+from dsprof.recording import Writer
+from dsprof.run import load
 from tests.findings.plants import WELL, call, one, phase, problem, run_of, silent, steps, why
+from tests.recording.recorded import CLASSES, MS, header
 
 LINK = {"link_bytes_per_second": 10e9}
 
@@ -150,6 +154,33 @@ def test_a_recording_tells_of_small_messages_by_what_they_hold_up() -> None:
     assert found.severity is Severity.CRITICAL  # exposed, not merely timed one by one
     assert run.findings[0].rule == "small-messages"
     assert silent(run, "communication-bound")  # 4 % are left, and the cause is named already
+
+
+@pytest.mark.parametrize(
+    ("op", "setting"),
+    [
+        ("all_gather_into_tensor", "fully_shard"),
+        ("all_reduce", "DistributedDataParallel(bucket_cap_mb=...)"),
+    ],
+)
+def test_a_recorded_job_without_deepspeed_is_not_advised_on_its_settings(
+    op: str, setting: str, tmp_path: Path
+) -> None:
+    writer = Writer.create(tmp_path, header())
+    forward, backward = (writer.name(name, 0, "compute") for name in ("forward", "backward"))
+    small = writer.name(op, backward)
+    for step in range(1, 31):
+        at = step * 100 * MS
+        writer.span(forward, at, at + 20 * MS, step)
+        writer.span(backward, at + 20 * MS, at + 100 * MS, step)
+        for _ in range(20):
+            writer.collective(small, 0, at, at, 3 * MS, step, size=4096)
+        writer.step(step, at, at + 100 * MS, CLASSES)
+    writer.close()
+    run = load(tmp_path)
+    assert [one.setting for one in one(run, "small-messages").advice] == [setting]
+    said = [advice.setting for found in run.findings for advice in found.advice]
+    assert not [setting for setting in said if "zero_optimization" in setting]
 
 
 def test_a_recording_tells_of_gathers_that_were_not_fetched_ahead() -> None:
