@@ -62,6 +62,8 @@ def _start_deepspeed() -> None:
 
     # Else DeepSpeed compiles a shared-memory collective: half a minute of g++ at the first run.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # It refuses fp16 on CPUs without an instruction for it, where PyTorch computes it all the same.
+    deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
     deepspeed.init_distributed(dist_backend="gloo", timeout=PATIENCE)
 
 

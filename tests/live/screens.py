@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import chdir
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from textual.app import App
 from textual.pilot import Pilot
@@ -89,7 +90,17 @@ def drive(app: Live, keys: Keys, size: tuple[int, int] = (80, 24)) -> None:
             await pilot.pause()
             await keys(pilot)
 
-    asyncio.run(run())
+    apart(run())
+
+
+def apart(main: Coroutine[Any, Any, None]) -> None:
+    """In a loop of its own, which runs within a browser's where pytest's worker has one open."""
+    within = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        asyncio.run(main)
+    finally:
+        asyncio._set_running_loop(within)
 
 
 async def settle(pilot: Pilot[None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from dataclasses import replace
@@ -19,6 +18,7 @@ from dsprof.live.logview import LogView
 from dsprof.live.watch import Watch
 from tests.live.jobs import Job
 from tests.live.screens import (
+    apart,
     app_of,
     drive,
     folder,
@@ -323,7 +323,7 @@ def test_a_key_is_answered_while_a_file_does_not_answer(tmp_path: Path) -> None:
             await keys(pilot)
 
     try:
-        asyncio.run(run())
+        apart(run())
     finally:
         job.close()
     assert seen == ["ranks"]
@@ -381,7 +381,7 @@ def test_a_watch_that_cannot_begin_says_why_and_leaves(
             while app.watching.is_alive():
                 await pilot.pause(0.05)
 
-    asyncio.run(run())
+    apart(run())
     assert app.picture is None
     assert app.fault is not None
     assert app.fault.what.startswith("the watching process has ended: File ")
