@@ -119,7 +119,7 @@ def test_what_goes_wrong_with_a_real_job_is_seen_and_reported(
     terminal.press("e")
     terminal.shows("report written")
     (page,) = terminal.folder.glob("dsprof-live-*.html")
-    assert "is communication" in page.read_text(encoding="utf-8")
+    assert " recorded steps, " in page.read_text(encoding="utf-8")
     terminal.shows(r"warning .*memory grows by")
     job.plan("slow")
     terminal.shows(r"critical .*The others wait for rank 1")
