@@ -33,24 +33,12 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 WIDTH, DEPTH, BATCH = 256, 4, 16
 WARM = 3  # steps after a switch that are not measured
+OF_TORCH = ("torch.profiler", "traceml")
+OF_DEEPSPEED = ("wall_clock_breakdown", "comms_logger", *OF_TORCH)
 JOBS = {
-    "ZeRO-1": (
-        "dsprof",
-        "clocks alone",
-        "wall_clock_breakdown",
-        "comms_logger",
-        "torch.profiler",
-        "traceml",
-    ),
-    "ZeRO-3": (
-        "dsprof",
-        "clocks alone",
-        "wall_clock_breakdown",
-        "comms_logger",
-        "torch.profiler",
-        "traceml",
-    ),
-    "DDP": ("dsprof", "clocks alone", "torch.profiler", "traceml"),
+    "ZeRO-1": ("dsprof", "clocks alone", *OF_DEEPSPEED),
+    "ZeRO-3": ("dsprof", "clocks alone", *OF_DEEPSPEED),
+    "DDP": ("dsprof", "clocks alone", *OF_TORCH),
 }
 CLOCKS: dict[str, Callable[[], float]] = {
     "thread": time.thread_time,
