@@ -134,8 +134,13 @@ class Timeline:
         return frame
 
     def _turn(self, track: Track) -> None:
-        """From the end of the last engine's last phase on it is this engine's turn."""
+        """From the end of the last engine's last phase on it is this engine's turn.
+
+        Within a phase of its own it was its turn all the while: one model may hold another.
+        """
         before, self.current = self.current, track
+        if any(frame.track is track for frame in self.stack[:-1]):
+            return
         if before is not None and track.left and before.left > track.left:
             track.away += before.left - track.left
 

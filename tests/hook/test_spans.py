@@ -165,6 +165,28 @@ def test_engines_in_turns_share_the_time_and_count_none_of_it_twice(
     assert [round(row.classes[OTHER] * 1e9) for row in steps] == [0, 2, 5, 2, 2, 8]
 
 
+def test_an_engine_inside_the_phase_of_another_takes_no_turn_from_it(
+    timeline: Timeline, clock: Clock
+) -> None:
+    outer, inner = timeline.track(1), timeline.track(1)
+    forward, backward = (timeline.phase(name, Class.COMPUTE) for name in ("forward", "backward"))
+    reduce = timeline.phase("backward/reduce", Class.COMPUTE)
+    frame = timeline.enter(outer, forward)
+    clock.passes(10)
+    timeline.leave(frame)
+    held = timeline.enter(outer, backward)
+    clock.passes(3)
+    for track, phase in ((inner, forward), (outer, reduce)):  # computed again in backward
+        frame = timeline.enter(track, phase)
+        clock.passes(5)
+        timeline.leave(frame)
+    timeline.leave(held)
+    timeline.close_step(outer, 1)
+    (step,) = rows(timeline).steps
+    assert step.length == 23
+    assert round(step.classes[OTHER] * 1e9) == 5  # the inner one's own
+
+
 def test_a_wait_that_the_host_cannot_see_makes_the_split_unknown(
     timeline: Timeline, clock: Clock
 ) -> None:
