@@ -61,8 +61,9 @@ def doubled(source: Source, own: Flags, batches: Sequence[Rows]) -> Flags:
 
 def _stand_alone(marks: Marks) -> bool:
     """Whether too many have no like for all to be there several times."""
-    which, size = _like(marks)
-    return bool((size[which] == 1).mean() > 1 - _MOST)
+    ordered = np.sort(marks)
+    like = np.concatenate([[False], ordered[1:] == ordered[:-1], [False]])
+    return bool((~like[1:] & ~like[:-1]).mean() > 1 - _MOST)
 
 
 def _like(said: Marks) -> tuple[np.ndarray, np.ndarray]:

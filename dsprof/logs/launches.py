@@ -26,8 +26,8 @@ def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
         fallen = np.union1d(fallen, np.flatnonzero(_counts_anew(source.skipped[marks])))
         before[marks[fallen + 1]] = marks[fallen]
     candidates = np.flatnonzero(kinds.starts | (kinds.own & (own == 0)) | (before >= 0))
-    stepped = np.cumsum(kinds.stepped & (own != 0))
-    failed = np.cumsum(kinds.failed)
+    stepped = np.cumsum(kinds.stepped & (own != 0), dtype=np.int64)  # told, it need not convert
+    failed = np.cumsum(kinds.failed, dtype=np.int64)
     steps_seen = fails_seen = 0
     starts_seen: set[int] = set()
     opens: list[int] = []
@@ -48,7 +48,7 @@ def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
         starts_seen.add(int(source.pattern[at]))
     segment = np.zeros(len(own), np.int32)
     segment[opens] = 1
-    return np.cumsum(segment).astype(np.int32)
+    return np.cumsum(segment, dtype=np.int32)
 
 
 def _first_of_launch(at: int, kinds: Kinds) -> int:

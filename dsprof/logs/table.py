@@ -107,10 +107,10 @@ class Sheet:
     def place(self, grammar: Grammar) -> Placed:
         c = self.columns
         counts = {
-            "bar": self._counts("bar_position"),
-            "total": self._counts("bar_total"),
-            "skipped": self._counts("skipped"),
-            "epoch": self._values("epoch"),
+            "bar": self._told("bar_position", np.int64(-1)),
+            "total": self._told("bar_total", np.int64(-1)),
+            "skipped": self._told("skipped", np.int64(-1)),
+            "epoch": self._told("epoch", np.float64(np.nan)),
         }
         own = {name: c.pop(name) for name in ("pattern", "step", "signature")}
         source = Source(rank=c["rank"], host=c["host"], at=c["at"], **counts, **own)
@@ -123,26 +123,20 @@ class Sheet:
         rest = np.flatnonzero(~self.again)
         return place(source.at_places(rest), grammar, signatures).spread(rest, len(self.again))
 
-    def _counts(self, name: str) -> np.ndarray:
-        """What each record counts under a name, -1 if it does not."""
-        told = self._values(name)
-        if not told.strides[0]:  # one value stands for all
-            return np.broadcast_to(np.int64(-1), self.records.count)
-        counts: np.ndarray = np.nan_to_num(told, nan=-1.0).clip(-1, _COUNTABLE).astype(np.int64)
-        return counts
-
-    def _values(self, name: str) -> np.ndarray:
-        """What each record says under a name, NaN if it does not."""
-        unknown = np.broadcast_to(np.float64(np.nan), self.records.count)
+    def _told(self, name: str, unknown: np.generic) -> np.ndarray:
+        """What each record counts under a name, `unknown` if it does not."""
+        told = np.broadcast_to(unknown, self.records.count)
         wanted = np.array([key.name == name for key in self.records.reader.keys.values], bool)
         if not wanted.any():
-            return unknown
-        values = unknown.copy()
+            return told
+        told = told.copy()
         for rows in self.records.rows:
             here = np.flatnonzero(wanted.take(rows.key))
             if len(here):
-                values[rows.record[here]] = rows.measures["value"][here]
-        return values
+                values = rows.measures["value"][here]
+                counts = np.where(np.isnan(values), unknown, values.clip(-1, _COUNTABLE))
+                told[rows.record[here]] = counts
+        return told
 
 
 def events_table(
