@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from typing import Final
@@ -67,7 +68,7 @@ class Sheet:
             table grows.
 
     Attributes:
-        again: which records only say again what others said, known once they are placed.
+        again: which records only say again what others said, known once `source` was asked for.
         repeated: their lines.
     """
 
@@ -104,7 +105,8 @@ class Sheet:
         kept = (rows.where(~self.again[rows.record]) for rows in batches)
         return [rows for rows in kept if len(rows.record)]
 
-    def place(self, grammar: Grammar) -> Placed:
+    def source(self, grammar: Grammar) -> Source:
+        """What places the records; from now on those that say nothing new are left out."""
         c = self.columns
         counts = {
             "bar": self._told("bar_position", np.int64(-1)),
@@ -117,6 +119,9 @@ class Sheet:
         marks = np.array([p.place == "own" for p in grammar.patterns] or [False])
         self.again = doubled(source, marks[source.pattern], self.records.rows)
         self.repeated = c["line"][self.again]
+        return source
+
+    def place(self, source: Source, grammar: Grammar) -> Placed:
         signatures = self.records.reader.signatures.values
         if not self.again.any():
             return place(source, grammar, signatures)
@@ -149,11 +154,9 @@ def events_table(
     counted = False
     several = _several_hosts(sheets)
     for sheet in sheets:
-        placed = sheet.place(grammar)
+        made, placed = _columns_of(sheet, grammar, words, base, threads, several=several)
         counted |= placed.counted
-        for name, parts in _columns_of(
-            sheet, placed, words, base, threads, several=several
-        ).items():
+        for name, parts in made.items():
             columns[name] += parts
         base += sheet.records.count
     return _table(columns, words), counted
@@ -192,54 +195,61 @@ def _several_hosts(sheets: Sequence[Sheet]) -> bool:
 
 
 def _columns_of(
-    sheet: Sheet, placed: Placed, words: _Words, base: int, threads: int, *, several: bool
-) -> dict[str, list[pa.Array]]:
+    sheet: Sheet, grammar: Grammar, words: _Words, base: int, threads: int, *, several: bool
+) -> tuple[dict[str, list[pa.Array]], Placed]:
     """The rows of a sheet: each column of SCHEMA in batches, words as codes.
 
     Column by column, and what a column was made of is let go before the next one is made: both
     never lie side by side as a whole. `threads` columns are made at once.
     """
+    source = sheet.source(grammar)
     texts = words.of["text"].taken_from(sheet.records.reader.texts)
     keys = words.of_keys(sheet.records.reader.keys.values)
     batches = sheet.rows()
     unknown = pa.nulls(max((len(rows.key) for rows in batches), default=0), pa.float64())
     own: dict[str, Column] = {name: partial(_measure, name, batches, unknown) for name in MEASURES}
     own["text"] = lambda: [_known("text", texts.take(_texts(rows, sheet))) for rows in batches]
-    made = _made(own, threads)
+    made: dict[str, list[pa.Array]] = {}
+    with _making(own, threads, made):
+        placed = sheet.place(source, grammar)
+    del source
     key, record = [rows.key for rows in batches], [rows.record for rows in batches]
     batches.clear()
-    made |= _made(
-        {name: partial(_taken, name, codes, key) for name, codes in keys.items()}, threads
-    )
-    key.clear()
     same: dict[str, Column] = {}
     of_records = _of_records(sheet, placed, words, several=several)
     while of_records:
         name, values = of_records.popitem()
         same[name] = partial(_taken, name, values, record)
-    made |= _made(same, threads)
-    made["record"] = [numbers(which + base if base else which) for which in record]
-    return made
+    for name, codes in keys.items():  # made first
+        same[name] = partial(_taken, name, codes, key)
+    del key
+    with _making(same, threads, made):
+        made["record"] = [numbers(which + base if base else which) for which in record]
+    return made, placed
 
 
-def _made(columns: dict[str, Column], threads: int) -> dict[str, list[pa.Array]]:
-    """Each column, made; what it is made of is let go at once."""
-    made: dict[str, list[pa.Array]] = {}
-
-    def make() -> None:
-        while True:
-            try:
-                name, column = columns.popitem()
-            except KeyError:  # another thread had the last one
-                return
-            made[name] = column()
-
+@contextmanager
+def _making(
+    columns: dict[str, Column], threads: int, made: dict[str, list[pa.Array]]
+) -> Iterator[None]:
+    """Each column is in `made` behind this; what it is made of is let go at once. `threads - 1`
+    others begin now, this one when what stands inside is done."""
     with ThreadPoolExecutor(threads) as pool:
-        others = [pool.submit(make) for _ in range(threads - 1)]
-        make()  # here, too: what another thread lets go, glibc keeps for it
+        others = [pool.submit(_make, columns, made) for _ in range(threads - 1)]
+        yield
+        _make(columns, made)  # here, too: what another thread lets go, glibc keeps for it
         for done in others:
             done.result()
-    return made
+
+
+def _make(columns: dict[str, Column], made: dict[str, list[pa.Array]]) -> None:
+    """Columns, the last one first, until none is left."""
+    while True:
+        try:
+            name, column = columns.popitem()
+        except KeyError:  # another thread had the last one
+            return
+        made[name] = column()
 
 
 def _of_records(
