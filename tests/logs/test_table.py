@@ -88,5 +88,5 @@ def test_what_fails_in_a_thread_is_raised() -> None:
     def fails() -> list[pa.Array]:
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        table._made({"step": fails, "line": list}, 2)
+    with pytest.raises(ZeroDivisionError), table._making({"line": list, "step": fails}, 2, {}):
+        pass
