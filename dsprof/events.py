@@ -211,6 +211,7 @@ CONFIG: Final = {
     "memory_breakdown": "",
     "comms_logger": "",
     "throughput_timer_synchronized": "DeepSpeed's default; 0 on a CPU, where it costs nothing",
+    "accelerator": "cpu, cuda, npu, ...: what DeepSpeed or PyTorch has to compute on",
     "gpu": "UUID of the rank's GPU",
     "gpu_memory_bytes": "of one GPU",
     "gpu_counters": "why there are none, where a recording has none",

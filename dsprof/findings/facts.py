@@ -151,7 +151,7 @@ class Facts:
 
     @property
     def on_cpu(self) -> bool:
-        """The source shows no accelerator: DeepSpeed builds that op for CPUs alone."""
+        """The source says that there is no accelerator; DeepSpeed builds that op for CPUs alone."""
         config = self.run.config
         return config.get("accelerator") == "cpu" or "shm_comm" in str(config.get("op_built"))
 

@@ -33,6 +33,8 @@ class Gpu:
         """None where nothing runs on a GPU yet; the recording says which clock it has."""
         told = device()
         writer.config("phases_on", "gpu" if told else "host")
+        if _is_built_for_cpus():
+            writer.config("accelerator", "cpu")
         return cls(told, writer, folder) if told else None
 
     def start(self, patches: Patches, guard: Guard) -> None:
@@ -54,6 +56,14 @@ class Gpu:
     def _step(self) -> int:
         track = self.timeline.current
         return track.step if track else -1
+
+
+def _is_built_for_cpus() -> bool:
+    """This PyTorch knows no device but CPUs. Asking for devices would be the first use of one."""
+    import torch
+
+    accelerator = getattr(torch, "accelerator", None)  # since 2.6
+    return accelerator is not None and accelerator.current_accelerator() is None
 
 
 def came_late(writer: Writer) -> bool:

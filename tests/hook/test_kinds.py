@@ -70,4 +70,5 @@ def test_what_costs_time_is_recorded_as_the_engine_has_it(out: Path) -> None:
         }
         assert rank.header["config"].items() >= settings.items()
         assert rank.config["phases_on"] == "host"
+        assert rank.config["accelerator"] == "cpu"
         assert {row.name for row in rank.memory} >= {"host_process"}
