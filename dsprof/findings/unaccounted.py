@@ -147,8 +147,9 @@ def _mixed(facts: Facts, reason: str) -> Finding | None:
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title=f"{format_share(facts.share(seconds) or 0.0)} of a step {_together(reason)}: "
-        f"this {source_word(facts)} cannot tell how much of each" + _at_least(facts),
+        title=f"{format_share(facts.share(seconds) or 0.0)} of a step {_together(reason)}"
+        f"{_mostly_in(facts, table)}: this {source_word(facts)} cannot tell how much of each"
+        + _at_least(facts),
         summary=f"{', '.join(table.index[:3])} {take} {format_seconds(seconds)} per step "
         f"({facts.windows}). {reason[:1].upper()}{reason[1:]}: "
         "whether the run is bound by compute or communication is unknown."
@@ -174,6 +175,14 @@ def _together(reason: str) -> str:
             "ranks"
         )
     return "is computation and communication together"
+
+
+def _mostly_in(facts: Facts, table: pd.DataFrame) -> str:
+    """The timer that holds more of it than all others do."""
+    largest, seconds = table["seconds"].idxmax(), float(table["seconds"].max())
+    if len(table) == 1 or 2 * seconds <= float(table["seconds"].sum()):
+        return ""
+    return f" ({format_share(facts.share(seconds) or 0.0)} in {largest})"
 
 
 def _at_least(facts: Facts) -> str:

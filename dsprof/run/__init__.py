@@ -190,8 +190,8 @@ class Run:
 
     @property
     def step_may_gather(self) -> bool:
-        """The engine's `step` counts as the optimizer's and would hold the gathering of updated
-        parameters, if ZeRO is on: the source tells neither the stage nor the timers inside."""
+        """The timer of the whole step counts as the optimizer's and would hold the gathering of
+        updated parameters, if ZeRO is on: the source tells neither the stage nor timers inside."""
         alone = self.config.get("world_size") == 1
         return bool(self._untimed) and self.zero.stage is None and not alone
 

@@ -27,6 +27,9 @@ ENGINE_TIMERS: Final = frozenset({"zero", "zero-micro"})
 ZERO3_TIMERS: Final = frozenset({"zero3-init", "zero3-fetch", "swap"})
 SHARDED: Final = frozenset({"optimizer_gradients", "optimizer_allgather"})
 
+#: Flavours of Megatron's own timers.
+MEGATRONS: Final = ("megatron", "megatron-wrapped")
+
 #: How flavours of pipeline engines begin.
 PIPELINES: Final = ("pipeline", "deeper")
 
@@ -99,13 +102,14 @@ def mixture_of(
     Args:
         timers: flavours of the run.
         blind: its compute timers, if no other timer saw communication (`blind_timers`).
-        untimed: `step`, if no timer of its optimizer tells what is inside (`untimed_steps`).
+        untimed: timers of the whole step of the optimizer, if none tells what is inside
+            (`untimed_steps`).
     """
     if not timers or config.get("world_size") == 1:
         return None
     if zero.stage == 3:
         fetches = "zero3-fetch" in timers  # forward and backward are then split by their children
-        names = frozenset({"step"}) if fetches else GATHERING | {"step"}
+        names = untimed | {"step"} if fetches else GATHERING | untimed | {"step"}
         where = "at the end of step" if fetches else "inside forward, backward and step"
         return Mixture(names, f"ZeRO-3 gathers parameters {where}")
     if 3 in zero.stages and timers & ENGINE_TIMERS:
@@ -152,10 +156,18 @@ def blind_timers(events: pd.DataFrame, flavours: Mapping[str, Flavour]) -> froze
 
 
 def untimed_steps(events: pd.DataFrame) -> frozenset[str]:
-    """`step`, where the engine timed it and no optimizer of this log timed its parts."""
+    """`step`, where the engine timed it and no optimizer of this log timed its parts.
+
+    Or Megatron's `optimizer`, which is DeepSpeed's step where that is Megatron's engine: an
+    optimizer of Megatron's own times its parts (Megatron-LM, optimizer.py).
+    """
     timers = timers_of(events)
     timed = "fp16-optimizer" in timers or _optimizer_timers(events)
-    return frozenset({"step"}) if timers & ENGINE_TIMERS and not timed else frozenset()
+    if timers & ENGINE_TIMERS and not timed:
+        return frozenset({"step"})
+    names = _words(where(events[["name"]], among(events["timers"], MEGATRONS))["name"])
+    parts = any(name.startswith("optimizer-") for name in names)
+    return frozenset() if parts or timed else names & {"optimizer"}
 
 
 def timers_of(events: pd.DataFrame) -> frozenset[str]:

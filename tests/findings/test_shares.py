@@ -57,7 +57,9 @@ def test_a_step_that_may_hold_zeros_gathering_is_the_optimizers_with_medium_conf
     ]
     found = one(run_of(engine, world_size=2), "optimizer-bound")
     assert found.confidence == "medium"
+    assert found.title.endswith("which may hold ZeRO's communication")
     assert "stage is not known" in found.summary
+    assert [advice.setting for advice in found.advice] == ["gradient_accumulation_steps"]
     assert one(run_of(engine, world_size=2, zero_stage=0), "optimizer-bound").confidence == "high"
 
 

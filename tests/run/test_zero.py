@@ -134,6 +134,17 @@ def test_under_an_unknown_stage_the_step_may_gather_unless_its_parts_are_timed()
     assert not run_of(*lines(), config("zero_stage", 0)).step_may_gather
 
 
+def test_megatrons_optimizer_may_gather_too_unless_it_times_its_parts() -> None:
+    """Under DeepSpeed it times the engine's step; Megatron's own times what is inside."""
+    whole = timers("megatron-wrapped", 1, forward=0.2, backward=0.3, optimizer=0.5)
+    assert run_of(*whole).step_may_gather
+    assert "optimizer" in mixed(run_of(config("zero_stage", 2), *whole))
+    assert "optimizer" not in mixed(run_of(config("zero_stage", 0), *whole))
+    parts: dict[str, Any] = {"optimizer": 0.5, "optimizer-inner-step": 0.4}
+    own = timers("megatron", 1, **parts)
+    assert not run_of(*own).step_may_gather
+
+
 def test_one_rank_has_nobody_to_gather_from() -> None:
     run = run_of(config("world_size", 1), *lines("optimizer_step"))
     assert run.mixed is None
