@@ -128,7 +128,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             severity=Severity.INFO,
             title=f"This source shows no optimizer step: {left} can be said about speed",
             summary=said
-            + ("It has timer lines, but none that closes a step whole. " if timed else "")
+            + (_of_parts(facts) if timed else "")
             + _why_none(facts)
             + ("." if timed else "; timers need wall_clock_breakdown."),
             advice=(
@@ -206,6 +206,14 @@ def _said_of_speed(facts: Facts) -> str:
 def _has_timers(facts: Facts) -> bool:
     timed = facts.run.as_told  # a repair leaves out what was cut short
     return bool(((timed["kind"] == Kind.PHASE) & timed["seconds"].gt(0)).any())
+
+
+def _of_parts(facts: Facts) -> str:
+    """What timer lines that close no step tell none the less."""
+    repairs = facts.run.repairs
+    alone = repairs.loc[repairs["name"] == "micro-batches-alone", "text"]
+    told = str(next(iter(alone), "it has timer lines, but none that closes a step whole"))
+    return f"{told[0].upper()}{told[1:]}. "
 
 
 def _log_level(facts: Facts) -> tuple[Advice, ...]:

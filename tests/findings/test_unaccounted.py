@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.findings import Finding, findings_of
-from dsprof.run import Run
+from dsprof.run import Run, load
 from tests.findings.plants import (
     WELL,
     Row,
@@ -93,6 +94,19 @@ def test_timers_and_a_rate_without_steps_are_told_and_not_asked_for() -> None:
     assert "4,365 samples/s" in found.summary
     assert "timer lines" in found.summary
     assert "wall_clock_breakdown" not in [advice.setting for advice in found.advice]
+
+
+def test_what_a_micro_batch_takes_is_told_where_no_line_ends_a_step(tmp_path: Path) -> None:
+    line = (
+        "time (ms) | forward_microstep: 200.00 | backward_microstep: 330.10 | "
+        "backward_inner_microstep: 330.00 | backward_allreduce_microstep: 0.05 | "
+        "step_microstep: 0.05\n"
+    )
+    log = tmp_path / "run.log"
+    log.write_text(line * 5)
+    found = one(load([log]), "unaccounted-time")
+    assert found.title == "This source shows no optimizer step: nothing can be said about speed"
+    assert "One takes 530 ms (mean of 5), most of it backward_inner 330 ms" in found.summary
 
 
 def test_the_mean_rate_of_a_training_is_told_where_no_step_has_a_time() -> None:
