@@ -15,7 +15,8 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.table import of_kind
+from dsprof.run.table import among, of_kind
+from dsprof.run.zero import MEGATRONS
 
 Version = tuple[int, int, int]
 Span = tuple[Version, Version]  # both ends included
@@ -79,7 +80,7 @@ _SHAPES: Final = _table(
     }
 )
 
-#: DeepSpeed's timer words were shortened in 0.10.1.
+#: DeepSpeed's timer words were shortened in 0.10.1; a loop around its engine has its own.
 _WORDS: Final = _table(
     {
         "fwd": "0.10.1-999",
@@ -149,7 +150,8 @@ def versions(events: pd.DataFrame, facts: Mapping[str, Any]) -> Versions:
         line: FINGERPRINTS[line] for line in facts.get("fingerprints", {}) if line in FINGERPRINTS
     }
     patterns = set(events["pattern"].dropna().unique())
-    timers = events.loc[events["pattern"] == "deepspeed.timers", "raw"].dropna().unique()
+    own = (events["pattern"] == "deepspeed.timers") & ~among(events["timers"], MEGATRONS)
+    timers = events.loc[own, "raw"].dropna().unique()
     seen |= {name: spans for name, spans in _SHAPES.items() if name in patterns}
     seen |= {f"timer {_short(w)}": spans for w, spans in _WORDS.items() if w in timers}
     seen |= _printed(events, facts)

@@ -99,6 +99,13 @@ def test_how_a_line_is_printed_narrows_the_range(
     assert run.meta["version_range"].startswith(f"{text} (")
 
 
+def test_the_timers_of_a_loop_around_the_engine_tell_no_version_of_deepspeed() -> None:
+    row = bare("deepspeed.timers", "forward")
+    assert run_of(row | {"timers": "zero"}).meta["version_range"].startswith("0.1.0 to 0.10.0 (")
+    loops = [row | {"timers": "megatron-wrapped"}, metric("mfu", 1, 29.95)]
+    assert "version_range" not in run_of(*loops).meta
+
+
 def test_the_first_releases_counted_otherwise() -> None:
     run = run_of(config("deepspeed_version", "2.1"))
     assert run.meta["versions"] == {"deepspeed": "2.1"}
