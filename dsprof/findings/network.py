@@ -15,6 +15,9 @@ from dsprof.findings.finding import Advice, Evidence, Finding
 
 _NETWORK: Final = ("network-fallback", "network-error")
 
+#: A network, or a channel's transport, of that kind.
+_SOCKET: Final = r"^(?:NET/)?Socket"
+
 #: What the launcher hands to the shells of other hosts.
 _EXPORT: Final = re.compile(r"\bexport (\w{1,60})=([^\s;]{1,200})")
 
@@ -22,21 +25,18 @@ _EXPORT: Final = re.compile(r"\bexport (\w{1,60})=([^\s;]{1,200})")
 def network_fallback(facts: Facts) -> list[Finding] | str:
     """NCCL talks over sockets between nodes, or reports a broken link."""
     rows = facts.run.problems[facts.run.problems["kind"].isin(_NETWORK)]
-    network = facts.run.config.get("network")
-    if rows.empty and network is None:
+    chosen, channels = _told(facts, "network"), _told(facts, "transport", _SOCKET)
+    if rows.empty and chosen.empty and channels.empty:
         return "no NCCL line says which network it uses (NCCL_DEBUG=INFO)"
     broken = rows[rows["kind"] == "network-error"]
     if len(broken):
         ended = first_failure(facts.run)  # whose rule tells of it, where this is what ended the job
         return [] if ended is not None and ended["kind"] == "network-error" else [_broken(broken)]
-    nodes = facts.layout.nodes
-    socket = str(network).lower().startswith("socket")
-    if rows.empty and not socket:
+    nodes, sockets = facts.layout.nodes, _told(facts, "network", _SOCKET)
+    if nodes == 1 or (len(chosen) and sockets.empty):
         return []
-    if rows.empty and nodes is None:
+    if nodes is None and channels.empty:
         return "NCCL uses sockets, but whether the job spans several nodes is unknown"
-    if rows.empty and nodes == 1:
-        return []
     return [
         Finding(
             rule="network-fallback",
@@ -45,7 +45,11 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
             summary="Sockets reach a fraction of an RDMA network's bandwidth and load the CPU; all "
             "communication between nodes pays for it. (A cluster with nothing but Ethernet has no "
             "choice: medium confidence.)",
-            evidence=_evidence(rows) or _network_line(facts),
+            evidence=(
+                *_evidence(rows),
+                *_lines(sockets, "Using network {}"),
+                *_lines(channels, "a channel via {}"),
+            )[:3],
             advice=(
                 *_variable(facts, "NCCL_IB_DISABLE", "0", "1 switches InfiniBand off"),
                 *_variable(
@@ -81,10 +85,17 @@ def _evidence(rows: pd.DataFrame) -> tuple[Evidence, ...]:
     return tuple(row_evidence(r, str(r["text"])[:200]) for _, r in rows.head(3).iterrows())
 
 
-def _network_line(facts: Facts) -> tuple[Evidence, ...]:
+def _told(facts: Facts, name: str, what: str = "") -> pd.DataFrame:
+    """Lines of the last launch that names NCCL's networks, or channels between nodes, of `what`."""
     events = facts.run.told
-    rows = events[(events["kind"] == "config") & (events["name"] == "network")]
-    return tuple(row_evidence(r, f"Using network {r['text']}") for _, r in rows.head(1).iterrows())
+    rows = events[(events["kind"] == "config") & (events["name"] == name)]
+    rows = rows[rows["segment"] == rows["segment"].max()]
+    found: pd.DataFrame = rows[rows["text"].astype("str").str.contains(what, case=False)]
+    return found
+
+
+def _lines(rows: pd.DataFrame, said: str) -> tuple[Evidence, ...]:
+    return tuple(row_evidence(r, said.format(r["text"])) for _, r in rows.head(1).iterrows())
 
 
 def _variable(facts: Facts, name: str, to: str, why: str) -> tuple[Advice, ...]:

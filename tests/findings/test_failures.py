@@ -270,6 +270,38 @@ def test_sockets_of_an_unknown_number_of_nodes_are_not_judged() -> None:
     assert "unknown" in (why(run, "network-fallback") or "")
 
 
+@pytest.mark.parametrize("nodes", [{}, {"nodes": 1}])
+def test_a_missing_adapter_alone_is_no_proof_of_sockets_between_nodes(
+    nodes: dict[str, float],
+) -> None:
+    lost = problem("network-fallback", "NET/IB : No device found.", host="w0")
+    run = run_of([lost, config("network", "Socket"), *steps(10, WELL)], **nodes)
+    assert "network-fallback" not in rules(run)
+    assert (why(run, "network-fallback") is None) is bool(nodes)
+    assert one(run_of([lost, *steps(10, WELL)], nodes=2), "network-fallback")
+
+
+def test_a_network_that_is_no_socket_is_used_whatever_was_looked_for_first() -> None:
+    lost = problem("network-fallback", "NET/IB : No device found.", host="w0")
+    run = run_of([lost, config("network", "AWS Libfabric"), *steps(10, WELL)], nodes=2)
+    assert silent(run, "network-fallback")
+
+
+def test_a_channel_over_sockets_is_proof_of_several_nodes(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    said = "w0:12:30 [0] NCCL INFO "
+    log.write_text(
+        f"{said}Using network Socket\n"
+        f"{said}Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"
+        f"{said}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
+    )
+    found = one(load(log), "network-fallback")
+    assert [(proof.text, proof.line) for proof in found.evidence] == [
+        ("Using network Socket", 1),
+        ("a channel via NET/Socket/0", 3),
+    ]
+
+
 def test_a_run_of_which_nothing_is_known_yet_has_not_failed() -> None:
     run = run_of([])
     for rule in ("oom", "rank-died", "hang", "earlier-failure"):
