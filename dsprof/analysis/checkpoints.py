@@ -54,16 +54,19 @@ def _in_saves(phases: pd.DataFrame) -> np.ndarray:
 
 
 def _between(events: pd.DataFrame) -> pd.DataFrame:
+    """Saves by the time from the line that begins one to the last that says it is over.
+
+    Rank 0 alone says that one begins, and every rank, without a word of which it is, that it is
+    over: the job waits for all of them.
+    """
     marks = events[(events["kind"] == Kind.METRIC) & events["name"].isin([_BEGIN, *_END])]
     marks = marks[marks["at"].notna()]
-    what = [marks["source"].astype(str), marks["rank"].fillna(-1), marks["text"].fillna("")]
-    marks = marks.assign(
-        begins=marks["name"] == _BEGIN,
-        until=marks.groupby(what)["at"].shift(-1),
-        next_begins=(marks["name"] == _BEGIN).groupby(what).shift(-1),
-    )
-    found = marks[marks["begins"] & marks["next_begins"].eq(False)]
-    return found.assign(seconds=(found["until"] - found["at"]).dt.total_seconds())
+    what = [marks["source"].astype(str), marks["segment"], marks["text"].fillna("")]
+    begins = marks["name"] == _BEGIN
+    save = begins.groupby(what).cumsum()
+    over = marks["at"].mask(begins).groupby([*what, save]).transform("max")
+    seconds = (over - marks["at"]).dt.total_seconds()
+    return marks.assign(seconds=seconds)[begins & seconds.notna()]
 
 
 def _by_the_clock(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:

@@ -213,9 +213,9 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
     ]
 
 
-#: Where a save has no line of its end.
-_INFERRED: Final = " No line says when one is over: it is what the steps around it are further \
-apart than others."
+#: Where no stamped line tells the end of a save.
+_INFERRED: Final = " No time stamp says when one is over: it is what the steps around it are \
+further apart than others."
 
 
 def checkpoint_stall(facts: Facts) -> list[Finding] | str:

@@ -1,4 +1,4 @@
-"""Saves of which a log prints the beginning alone, as DeepSpeed does from 0.18 on."""
+"""How long saves took, by lines that begin and end one, or that begin one alone (0.18 on)."""
 
 from __future__ import annotations
 
@@ -63,3 +63,45 @@ def test_where_the_job_evaluated_too_nothing_is_charged_to_the_save(tmp_path: Pa
 
 def test_nothing_is_told_of_a_log_without_saves(tmp_path: Path) -> None:
     assert len(saved(tmp_path, {}, range(1, 41))) == 0
+
+
+def paired(folder: Path, *lines: tuple[float, str]) -> pd.DataFrame:
+    """Saves of a log of these lines, each with the seconds at which it was printed."""
+    stamps = [pd.Timestamp("2026-01-01") + pd.Timedelta(seconds=second) for second, _ in lines]
+    text = [
+        f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO] [logging.py:107:x] {line}"
+        for at, (_, line) in zip(stamps, lines, strict=True)
+    ]
+    (folder / "job.log").write_text("\n".join(text) + "\n")
+    run = dsprof.load(folder / "job.log")
+    return saves(run.told, run.phases, run.steps)
+
+
+_READY = "[Torch] Checkpoint global_step{step} is ready now!"
+
+
+def test_a_save_that_rank_0_begins_is_over_with_a_line_that_tells_no_rank(tmp_path: Path) -> None:
+    found = paired(
+        tmp_path,
+        (0, _STEP.format(step=10)), (0, _SAVE.format(step=10)), (4, _READY.format(step=10)),
+        (9, _STEP.format(step=20)), (9, _SAVE.format(step=20)), (12, _READY.format(step=20)),
+    )  # fmt: skip
+    assert found["seconds"].tolist() == pytest.approx([4, 3])
+    assert found["step"].tolist() == [10, 20]
+    assert not found["inferred"].any()
+
+
+def test_a_save_is_over_when_the_last_rank_says_so(tmp_path: Path) -> None:
+    ready = _READY.format(step=10)
+    found = paired(tmp_path, (0, _SAVE.format(step=10)), (4, ready), (6, ready))
+    assert found["seconds"].tolist() == pytest.approx([6])
+
+
+def test_a_save_that_never_ended_does_not_take_the_end_of_the_next_one(tmp_path: Path) -> None:
+    begin, end = (
+        "saving checkpoint at iteration {} to out",
+        "successfully saved checkpoint at iteration {} to out",
+    )
+    found = paired(tmp_path, (0, begin.format(10)), (60, begin.format(20)), (62, end.format(20)))
+    assert found["seconds"].tolist() == pytest.approx([2])
+    assert found["step"].tolist() == [20]
