@@ -73,6 +73,7 @@ class Log:
         meta: `sources`, `fingerprints` (how often each `file:line` of a logger header was
             seen), `counted_steps` (no line told step numbers), `grammar`, `faults` (source,
             last line that was read and why it was not read to its end, for each that was not),
+            `clashes` (pairs of sources that may tell the same steps of one rank),
             `doubled` (source and lines that said again what others did, and were left out),
             `wrapped` (source, columns it was wrapped at, rests joined, first line with one).
     """
@@ -252,7 +253,7 @@ def _log(
         Sheet(r.source.name, r.source.rank, r.source.host, r.scanner.records, last=last)
         for r in readers
     ]
-    events, counted = events_table(sheets, grammar, threads)
+    events, counted, clashing = events_table(sheets, grammar, threads)
     coverage = _coverage(readers, grammar)
     if scalar_files:
         scalars = read_scalars(scalar_files, grammar, sum(s.records.count for s in sheets))
@@ -272,6 +273,7 @@ def _log(
             for reader in readers
             if reader.fault is not None
         ),
+        "clashes": clashing,
         "doubled": tuple((s.name, s.repeated) for s in sheets if len(s.repeated)),
         "wrapped": tuple(
             (r.source.name, r.unwrapped.width, r.unwrapped.joined, r.unwrapped.first)

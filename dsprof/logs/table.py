@@ -7,19 +7,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from dsprof.grammar import Grammar
-from dsprof.logs.arrow import numbers, strings
+from dsprof.logs.arrow import numbers, numpy_of, strings
 from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.codes import Codes
 from dsprof.logs.doubled import doubled
 from dsprof.logs.place import Placed, Source, place
 from dsprof.logs.records import Records
 from dsprof.logs.rows import MEASURES, Key, Rows
+from dsprof.logs.several import Extent, clashes, extent_of, launches_of
 from dsprof.logs.torn import CUT_SHORT, may_lack_timers
 
 #: Makes the batches of a column.
@@ -144,22 +145,72 @@ class Sheet:
         return told
 
 
-def events_table(
-    sheets: Sequence[Sheet], grammar: Grammar, threads: int = 1
-) -> tuple[pa.Table, bool]:
-    """The events of all sources, in order; and whether steps had to be counted."""
+class Events(NamedTuple):
+    """The rows of all sources.
+
+    Attributes:
+        table: SCHEMA, in order of sources and lines.
+        counted: steps had to be counted.
+        clashes: pairs of sources that may tell the same steps of one rank.
+    """
+
+    table: pa.Table
+    counted: bool
+    clashes: tuple[tuple[str, str], ...]
+
+
+def events_table(sheets: Sequence[Sheet], grammar: Grammar, threads: int = 1) -> Events:
+    """The events of all sources; files of a later launch are its segments."""
     words = _Words(grammar)
     columns: dict[str, list[pa.Array]] = {name: [] for name in SCHEMA.names}
     base = 0
     counted = False
+    extents: list[Extent] = []
+    segments: list[list[pa.Array]] = []
+    last: list[int] = []
     several = _several_hosts(sheets)
     for sheet in sheets:
-        made, placed = _columns_of(sheet, grammar, words, base, threads, several=several)
+        made, placed, extent = _columns_of(sheet, grammar, words, base, threads, several=several)
+        extents.append(extent)
         counted |= placed.counted
+        last.append(int(placed.segment.max(initial=0)))
+        segments.append(made.pop("segment"))
         for name, parts in made.items():
             columns[name] += parts
         base += sheet.records.count
-    return _table(columns, words), counted
+    launches = launches_of(extents)
+    columns["segment"] = _numbered(segments, last, launches)
+    clashing = tuple((sheets[i].name, sheets[j].name) for i, j in clashes(extents, launches))
+    return Events(_table(columns, words), counted, clashing)
+
+
+def _extent(sheet: Sheet, source: Source, grammar: Grammar) -> Extent:
+    own, starts = (
+        np.array(told or [False]).take(source.pattern)
+        for told in ([p.place == "own" for p in grammar.patterns],
+                     [p.starts for p in grammar.patterns])
+    )  # fmt: skip
+    return extent_of(source, own, starts, sheet.records.senders.hosts.values)
+
+
+def _numbered(
+    segments: Sequence[list[pa.Array]], last: Sequence[int], launches: Sequence[int]
+) -> list[pa.Array]:
+    """The segments of each source, behind those of the launches before its own.
+
+    Args:
+        last: the highest of each source.
+        launches: which one each source is of.
+    """
+    before = np.zeros(max(launches, default=0) + 2, np.int32)
+    for launch, highest in zip(launches, last, strict=True):
+        before[launch + 1] = max(before[launch + 1], highest + 1)
+    before = np.cumsum(before, dtype=np.int32)
+    return [
+        numbers(numpy_of(part)[0] + before[launch]) if before[launch] else part
+        for parts, launch in zip(segments, launches, strict=True)
+        for part in parts
+    ]
 
 
 class _Words:
@@ -196,13 +247,14 @@ def _several_hosts(sheets: Sequence[Sheet]) -> bool:
 
 def _columns_of(
     sheet: Sheet, grammar: Grammar, words: _Words, base: int, threads: int, *, several: bool
-) -> tuple[dict[str, list[pa.Array]], Placed]:
-    """The rows of a sheet: each column of SCHEMA in batches, words as codes.
+) -> tuple[dict[str, list[pa.Array]], Placed, Extent]:
+    """The rows of a sheet: each column of SCHEMA in batches, words as codes; and what they span.
 
     Column by column, and what a column was made of is let go before the next one is made: both
     never lie side by side as a whole. `threads` columns are made at once.
     """
     source = sheet.source(grammar)
+    extent = _extent(sheet, source, grammar)
     texts = words.of["text"].taken_from(sheet.records.reader.texts)
     keys = words.of_keys(sheet.records.reader.keys.values)
     batches = sheet.rows()
@@ -225,7 +277,7 @@ def _columns_of(
     del key
     with _making(same, threads, made):
         made["record"] = [numbers(which + base if base else which) for which in record]
-    return made, placed
+    return made, placed, extent
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
 from dsprof.run.unclosed import with_unclosed
-from dsprof.run.unread import faults, repetitions, wraps
+from dsprof.run.unread import clashes, faults, repetitions, wraps
 from dsprof.run.versions import versions
 from dsprof.run.zero import (
     Mixture,
@@ -155,12 +156,12 @@ class Run:
         late = phases_exceed_step(self.told, over)
         paused = long_pauses(steps.pauses(self.steps))
         facts = self._facts
-        unread = [*faults(self._own, facts), *wraps(facts), *repetitions(facts)]
+        told = (faults(self._own, facts), wraps(facts), repetitions(facts), clashes(facts))
         odd = timers_contradict(phases.contradictions(self.phases))
         partial = None if self._recorded else partial_timers(self.steps, self.phases)
         alone = micro_batches_alone(self.told, self.phases, self.grammar.timers)
         more = filter(None, (late, paused, odd, partial, alone))
-        return table_of([*unread, *self._repaired[1], *more])
+        return table_of([*chain.from_iterable(told), *self._repaired[1], *more])
 
     @cached_property
     def config(self) -> dict[str, Any]:

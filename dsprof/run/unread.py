@@ -128,3 +128,17 @@ def repetitions(facts: Mapping[str, Any]) -> Iterator[Repair]:
         )
         places = tuple((source, int(line)) for line in lines[:PLACES])
         yield Repair("doubled-lines", "repair", text, len(lines), places)
+
+
+def clashes(facts: Mapping[str, Any]) -> Iterator[Repair]:
+    """Files that tell the same steps, of which nothing says that they are of two ranks."""
+    pairs = facts.get("clashes", ())
+    if pairs:
+        one, other = pairs[0]
+        text = (
+            f"{one} and {other} both tell of the same steps, and no time or rank in them says that "
+            "they are two launches, or two ranks of one: what is said of a step may mix two jobs; "
+            "read them one by one, or compare them (dsprof compare)"
+        )
+        places = tuple((name, 1) for name in dict.fromkeys(name for pair in pairs for name in pair))
+        yield Repair("files-clash", "doubt", text, len(pairs), places[:PLACES])

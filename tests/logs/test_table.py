@@ -41,7 +41,7 @@ def test_what_the_table_is_made_of_is_let_go_as_it_grows() -> None:
         sheet = table.Sheet("a.log", None, None, scanner.records, last=True)
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
-        events, _ = table.events_table([sheet], grammar.builtin())
+        events = table.events_table([sheet], grammar.builtin()).table
         after, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -79,7 +79,7 @@ def test_columns_that_are_made_at_once_are_those_made_one_by_one() -> None:
 
     def made(threads: int) -> pa.Table:
         sheet = table.Sheet("a.log", 1, "w1", reader.scanner.records)
-        return table.events_table([sheet], grammar.builtin(), threads)[0]
+        return table.events_table([sheet], grammar.builtin(), threads).table
 
     assert made(3).equals(made(1))
 

@@ -1,0 +1,143 @@
+"""Which of several files are of one launch, and which of a later one.
+
+The files of one launch were written at the same time, by several ranks. A file that begins when
+those before it have ended is of a later launch, if who prints steps there began anew; and so is
+one in which a rank prints the steps that it prints in another file, at other times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from dsprof.logs.clocks import UNKNOWN
+from dsprof.logs.kinds import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What one file spans.
+
+    Attributes:
+        begin, end: its first and last time, microseconds; `UNKNOWN` if it tells none.
+        steps, times: that it marks, in order, and when; `UNKNOWN` where no line tells.
+        starts: a line before its first step or timer says that a launch begins.
+        who: ranks and hosts that mark its steps or time them, None for what is not told.
+        by: numbers of the patterns that do.
+    """
+
+    begin: int
+    end: int
+    steps: np.ndarray
+    times: np.ndarray
+    starts: bool
+    who: frozenset[tuple[int | None, str | None]]
+    by: frozenset[int]
+
+    @property
+    def first(self) -> int:
+        """The first step that it marks, 0 if it marks none."""
+        return int(self.steps[0]) if len(self.steps) else 0
+
+    @property
+    def last(self) -> int:
+        """The highest one."""
+        return int(self.steps.max(initial=0))
+
+
+def extent_of(source: Source, own: np.ndarray, starts: np.ndarray, hosts: Sequence[str]) -> Extent:
+    """What the records of a file span.
+
+    Args:
+        own: which records mark a step.
+        starts: which of them say that a launch begins.
+        hosts: what the codes of hosts stand for.
+    """
+    dated = source.at[source.at != UNKNOWN]
+    marks = np.flatnonzero(own & (source.step > 0))
+    telling = np.flatnonzero((own & (source.step > 0)) | (source.signature >= 0))
+    before = int(telling[0]) if len(telling) else len(own)
+    return Extent(
+        begin=int(dated.min()) if len(dated) else UNKNOWN,
+        end=int(dated.max()) if len(dated) else UNKNOWN,
+        steps=source.step[marks],
+        times=source.at[marks],
+        starts=bool(starts[:before].any()),
+        who=frozenset(
+            (rank if rank >= 0 else None, hosts[host] if host >= 0 else None)
+            for host, rank in _pairs(source.host[telling], source.rank[telling])
+        ),
+        by=frozenset(np.unique(source.pattern[telling]).tolist()),
+    )
+
+
+def _pairs(hosts: np.ndarray, ranks: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Each pair that there is, once."""
+    for code in np.unique((hosts.astype(np.int64) << 32) + ranks + 1).tolist():
+        yield code >> 32, (code & 0xFFFF_FFFF) - 1
+
+
+def launches_of(files: Sequence[Extent]) -> list[int]:
+    """A number for each file, 0 for those of the first launch.
+
+    A file that tells of no step, or no time, is of the last launch that had begun when it
+    ended; without time of the first.
+    """
+    numbers = [0] * len(files)
+    telling = [i for i, one in enumerate(files) if one.who and one.begin != UNKNOWN]
+    telling.sort(key=lambda i: files[i].begin)
+    begins: list[int] = []
+    launch: list[Extent] = []
+    for i in telling:
+        one = files[i]
+        if not launch or _begins_anew(one, launch):
+            begins.append(one.begin)
+            launch = []
+        launch.append(one)
+        numbers[i] = len(begins) - 1
+    for i, one in enumerate(files):
+        if i not in telling and one.end != UNKNOWN:
+            numbers[i] = max(sum(begin <= one.end for begin in begins) - 1, 0)
+    return numbers
+
+
+def _begins_anew(one: Extent, launch: Sequence[Extent]) -> bool:
+    """Whether a file is no part of a launch, whose other files begin before it."""
+    alike = [other for other in launch if _may_be_the_same(one, other)]
+    if one.begin >= max(other.end for other in launch):  # else a rotated log goes on
+        return any(one.starts or 0 < one.first <= other.last for other in alike)
+    return any(_is_another(one, other) for other in alike)
+
+
+def _is_another(one: Extent, other: Extent) -> bool:
+    """Whether a rank that both files name marks the steps they share at other times."""
+    ranks = ({rank for rank, _ in each.who} - {None} for each in (one, other))
+    shared, here, there = np.intersect1d(one.steps, other.steps, return_indices=True)
+    times, others = one.times[here], other.times[there]
+    differ = (times != others) & (times != UNKNOWN) & (others != UNKNOWN)
+    return bool(set.intersection(*ranks)) and 2 * int(differ.sum()) > len(shared)
+
+
+def clashes(files: Sequence[Extent], launches: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of files of one launch in which one and the same rank may tell the same steps."""
+    for i, j in combinations(range(len(files)), 2):
+        one, other = files[i], files[j]
+        together = launches[i] == launches[j] and _may_be_the_same(one, other)
+        if together and len(np.intersect1d(one.steps, other.steps)) > 1:
+            yield i, j
+
+
+def _may_be_the_same(one: Extent, other: Extent) -> bool:
+    """Whether the same rank may mark steps in both, with the same kind of line."""
+    return bool(one.by & other.by) and any(
+        _is_one(rank, other_rank) if None not in {rank, other_rank} else _is_one(host, other_host)
+        for rank, host in one.who
+        for other_rank, other_host in other.who
+    )
+
+
+def _is_one(told: int | str | None, other: int | str | None) -> bool:
+    return told is None or other is None or told == other

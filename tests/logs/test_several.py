@@ -1,0 +1,98 @@
+"""Files are of one launch or of several, whatever order they are given in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsprof.run import Run, load
+
+DAY = "[2024-05-{day:02d} 12:00:{second:02d},000] [INFO] "
+STEP = DAY + "[logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.001], mom=[0.9]\n"
+TIMERS = (
+    DAY + "[logging.py:96:log_dist] [Rank {rank}] time (ms) | fwd: {fwd}.00 | bwd: 200.00 | "
+    "bwd_inner: 150.00 | bwd_allreduce: 50.00 | step: 20.00\n"
+)
+LAUNCH = DAY + "[launch.py:152:main] WORLD INFO DICT: {{'localhost': [0, 1]}}\n"
+
+
+def log(day: int, fwd: int, first: int = 1, start: str = "", rank: int = 0) -> str:
+    """Nine steps of a rank, a second each."""
+    lines = [LAUNCH.format(day=day, second=0)] if start else []
+    for n in range(9):
+        at = {"day": day, "second": n + 1}
+        if rank == 0:
+            lines.append(STEP.format(step=first + n, **at))
+        lines.append(TIMERS.format(fwd=fwd, rank=rank, **at))
+    return "".join(lines)
+
+
+def run_of(folder: Path, **files: str) -> Run:
+    """Of files in the order in which they are named."""
+    for name, text in files.items():
+        (folder / f"{name}.log").write_text(text)
+    return load([folder / f"{name}.log" for name in files])
+
+
+def forwards(run: Run) -> list[tuple[int, float]]:
+    rows = run.phases[run.phases["name"] == "forward"]
+    seen = rows.groupby("segment")["seconds"].mean().round(3)
+    return [(int(segment), float(seconds)) for segment, seconds in seen.items()]  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_files_of_two_days_are_two_launches_in_order_of_time(tmp_path: Path, turned: bool) -> None:
+    files = {"monday": log(6, 100), "tuesday": log(7, 300)}
+    order = reversed(files.items()) if turned else files.items()
+    run = run_of(tmp_path, **dict(order))
+    assert forwards(run) == [(0, 0.1), (1, 0.3)]
+    assert run.repairs.empty or "files-clash" not in set(run.repairs["name"])
+
+
+def test_a_rotated_log_goes_on_in_the_next_file(tmp_path: Path) -> None:
+    run = run_of(tmp_path, first=log(6, 100), second=log(7, 300, first=10))
+    assert run.steps["segment"].unique().tolist() == [0]
+    assert run.steps["step"].tolist() == list(range(1, 19))
+
+
+def test_a_launch_that_resumes_in_a_file_of_its_own_is_another_one(tmp_path: Path) -> None:
+    run = run_of(tmp_path, first=log(6, 100), second=log(7, 300, first=10, start="launch"))
+    assert run.steps["segment"].unique().tolist() == [0, 1]
+
+
+def test_files_of_ranks_stay_with_their_launch(tmp_path: Path) -> None:
+    files = {
+        f"day{day}_rank{rank}": log(day, 100 * day + rank, rank=rank)
+        for rank in (0, 1)
+        for day in (1, 2)
+    }
+    run = run_of(tmp_path, **files)
+    rows = run.phases[run.phases["name"] == "forward"]
+    seen = rows.groupby(["segment", "rank"])["seconds"].mean().round(3)
+    assert seen.to_dict() == {(0, 0): 0.1, (0, 1): 0.101, (1, 0): 0.2, (1, 1): 0.201}
+
+
+def test_a_rank_that_prints_its_steps_at_two_times_is_of_two_jobs(tmp_path: Path) -> None:
+    """They ran at the same time: the second began before the first had ended."""
+    later = log(6, 300).replace(":00:", ":01:").replace("12:01:01", "12:00:05")
+    run = run_of(tmp_path, one=log(6, 100), other=later)
+    assert forwards(run) == [(0, 0.1), (1, 0.3)]
+
+
+def test_copies_of_a_log_are_one_launch_and_doubted(tmp_path: Path) -> None:
+    run = run_of(tmp_path, one=log(6, 100), other=log(6, 100))
+    assert forwards(run) == [(0, 0.1)]
+    told = run.repairs.set_index("name").loc["files-clash"]
+    assert told["kind"] == "doubt"
+    assert "one.log" in str(told["text"])
+
+
+def test_files_without_times_that_tell_the_same_steps_are_doubted(tmp_path: Path) -> None:
+    stamp = len(DAY.format(day=1, second=1)) - len("[INFO] ")
+    bare = {
+        name: "".join(line[stamp:] + "\n" for line in log(6, fwd).splitlines())
+        for name, fwd in (("one", 100), ("other", 300))
+    }
+    run = run_of(tmp_path, **bare)
+    assert "files-clash" in set(run.repairs["name"])
