@@ -3,20 +3,26 @@
 Step times of a run depend on each other (a slow minute is slow throughout), so intervals
 come from a moving-block bootstrap (Künsch 1989): whole stretches are drawn, not single
 steps. What a reader decides on is the ratio of mean step times.
+
+Judged are the steps that a report averages, where both runs have enough of them and tell their
+seconds in the same way; else all that are timed alike. Where a step goes is always of the steps
+that a report averages, so that the two agree.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dsprof.analysis.breakdown import breakdown_of, main_steps, regular_steps
+from dsprof.analysis.breakdown import main_steps, regular_steps
+from dsprof.text.overview import overview
+from dsprof.text.parts import Part
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -36,11 +42,24 @@ _SEED: Final = 20_231_115  # the same two runs get the same answer
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two runs."""
+    """One of the two runs; seconds are of a step or of a sample.
 
-    rows: int  # printed rows that were compared
-    seconds: float | None  # their mean, of a step or of a sample
-    classes: dict[str, float]  # the same of its mean step by class
+    Attributes:
+        rows: printed rows that were judged.
+        seconds: their mean.
+        steps: printed rows that a report of the run averages.
+        step_seconds: their mean, and in `seconds_from` how it is known.
+        classes: of that by class.
+        parts: of that as a report shows it; they add up to it.
+    """
+
+    rows: int
+    seconds: float | None
+    steps: int
+    step_seconds: float | None
+    seconds_from: str | None
+    classes: dict[str, float]
+    parts: list[Part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +70,7 @@ class Comparison:
         answer: what the interval allows to say.
         why: in a sentence.
         per: "step", or "sample" where the runs' batches are known to differ.
+        seconds_from: how the seconds of the judged rows are known; None where not in one way.
         ratio, low, high: mean seconds of the second over the first, with a 95 % interval.
         needed: rows of each run that would decide it, where that can be estimated.
         first, second: the two runs.
@@ -60,6 +80,7 @@ class Comparison:
     answer: Answer
     why: str
     per: Literal["step", "sample"]
+    seconds_from: str | None
     ratio: float | None
     low: float | None
     high: float | None
@@ -77,7 +98,8 @@ class Comparison:
 
 def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Comparison:
     """Judge `second` against `first`; differences within `tolerance` count as none."""
-    rows_a, rows_b = regular_steps(first.steps), regular_steps(second.steps)
+    rows_a, rows_b = _judgeable(first.steps, second.steps)
+    measures = {_measure(rows) for rows in (rows_a, rows_b)}
     batches = _batches(first, second)
     batch_a, batch_b = batches or (1.0, 1.0)
     before: Floats = rows_a["seconds"].to_numpy(np.float64) / batch_a
@@ -85,10 +107,25 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     return Comparison(
         **_judged(before, after, tolerance, _incomparable(rows_a, rows_b)),
         per="sample" if batches else "step",
+        seconds_from=measures.pop() if len(measures) == 1 else None,
         first=_side(first, before, batch_a),
         second=_side(second, after, batch_b),
         settings=differing(first.config, second.config),
     )
+
+
+def _judgeable(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of both to judge by; sums of timers, which leave out what nobody timed, only
+    where too few rows tell all of a step."""
+    whole = main_steps(first), main_steps(second)
+    if min(map(len, whole)) >= _FEWEST and _measure(whole[0]) == _measure(whole[1]):
+        return whole
+    return regular_steps(first), regular_steps(second)
+
+
+def _measure(rows: pd.DataFrame) -> str | None:
+    """How the seconds of these rows are known, all in one way."""
+    return str(rows["seconds_from"].iloc[0]) if len(rows) else None
 
 
 def _judged(first: Floats, second: Floats, tolerance: float, obstacle: str) -> dict[str, Any]:
@@ -199,19 +236,28 @@ def _incomparable(first: pd.DataFrame, second: pd.DataFrame) -> str:
     if first.empty or second.empty:
         which = "first" if first.empty else "second"
         return f"the {which} run does not say how long a step takes"
-    sources = [str(part["seconds_from"].iloc[0]) for part in (first, second)]
+    sources = [_measure(part) for part in (first, second)]
     if sources[0] != sources[1]:
         return f"step seconds come from {sources[0]} in one run and from {sources[1]} in the other"
     return ""
 
 
 def _side(run: Run, values: Floats, batch: float) -> Side:
-    mean = breakdown_of(main_steps(run.steps), run.phases)
+    seen = overview(run)
     return Side(
         rows=len(values),
         seconds=float(values.mean()) if len(values) else None,
-        classes={name: s / batch for name, s in mean.classes.items()} if mean else {},
+        steps=seen.averaged,
+        step_seconds=None if seen.seconds is None else seen.seconds / batch,
+        seconds_from=seen.seconds_from,
+        classes={name: seconds / batch for name, seconds in seen.classes.items()},
+        parts=[_scaled(part, batch) for part in seen.parts if not part.inside],
     )
+
+
+def _scaled(part: Part, batch: float) -> Part:
+    """The same of one sample."""
+    return part if part.seconds is None else replace(part, seconds=part.seconds / batch)
 
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

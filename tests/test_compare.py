@@ -15,10 +15,15 @@ import pytest
 from numpy.typing import NDArray
 from rich.console import Console
 
-from dsprof.compare import _needed, block_means, compare, differing, interval, judge
-from dsprof.run import Run, from_events
+from dsprof.analysis.breakdown import regular_steps
+from dsprof.compare import Comparison, _needed, block_means, compare, differing, interval, judge
+from dsprof.events import Class
+from dsprof.run import Run, from_events, load
 from dsprof.text.difference import difference
+from dsprof.text.overview import overview
+from dsprof.text.parts import BLENT, UNTIMED
 from tests.conftest import SAMPLES, Dsprof
+from tests.run.run_rows import events, metric, timers
 
 Floats = NDArray[np.float64]
 
@@ -157,6 +162,7 @@ def test_other_batches_compare_by_the_sample() -> None:
     large = run_of(series(900, 2, 0, chance), train_batch_size=200)
     found = compare(small, large)
     assert (found.answer, found.per) == ("none", "sample")
+    assert "judged" not in shown(found)
     assert found.first.seconds == pytest.approx(0.01, rel=0.02)
 
 
@@ -168,6 +174,104 @@ def test_settings_that_differ_are_named_by_their_dotted_keys() -> None:
     }
     second = {"dtype": "bf16", "ds_config": {"zero_optimization": {"stage": 1}, "bf16": True}}
     assert differing(first, second) == {"bf16": (None, True), "zero_optimization.stage": (2, 1)}
+
+
+def sample(name: str) -> Run:
+    return load(SAMPLES / f"{name}.log")
+
+
+def shown(found: Comparison) -> dict[str, list[str]]:
+    """The lines of the table by their labels, the last of those that stand twice."""
+    console = Console(file=StringIO(), width=80)
+    console.print(difference(found))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    cells = (re.split(r" {2,}", line.strip()) for line in lines)
+    return {label: numbers for label, *numbers in cells}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("zero2_accumulation_0.16.9", "zero2_accumulation_0.19.8"),
+        ("zero2_accumulation_0.16.9", "zero2_accumulation_0.16.9"),
+        ("zero0_0.19.8", "zero3_0.19.8"),
+    ],
+)
+def test_each_side_is_the_step_that_a_report_shows_and_its_parts_add_up_to_it(
+    names: tuple[str, str],
+) -> None:
+    runs = [sample(name) for name in names]
+    found = compare(runs[0], runs[1])
+    for run, side in zip(runs, (found.first, found.second), strict=True):
+        seen = overview(run)
+        assert (side.step_seconds, side.steps) == (seen.seconds, seen.averaged)
+        assert side.parts == [part for part in seen.parts if not part.inside]
+        assert sum(part.seconds or 0.0 for part in side.parts) == pytest.approx(seen.seconds)
+        assert sum(side.classes.values()) == pytest.approx(seen.seconds)
+
+
+def test_sums_of_timers_are_judged_under_their_own_name_where_whole_steps_are_few() -> None:
+    """One run's report averages four throughput lines, the other's 39 sums of timers."""
+    found = compare(sample("zero2_accumulation_0.16.9"), sample("zero2_accumulation_0.19.8"))
+    assert (found.seconds_from, found.first.rows, found.first.steps) == ("timers", 39, 4)
+    lines = shown(found)
+    assert lines["judged, sums of timers"] == ["31.1 ms", "41.8 ms", "+34 %"]
+    assert lines["one step"] == ["37.8 ms", "41.8 ms"]  # not told by the same: no change
+    assert lines["told by"] == ["throughput lines", "sums of timers"]
+    assert lines["no timer"] == ["7.11 ms", "unknown"]
+    assert "+34 % seconds in timers per step" in next(iter(lines))
+
+
+def test_whole_steps_are_judged_rather_than_sums_of_timers_where_both_runs_tell_enough() -> None:
+    """The timers of both are the same; what nobody timed makes the second one slower."""
+
+    def run(seconds: float) -> Run:
+        rows: list[dict[str, Any]] = [{"kind": "config", "name": "train_batch_size", "value": 1.0}]
+        for step in range(1, 201):
+            rows += [metric("loss", step, 1.0)]
+            rows += timers("zero", step, forward=0.2, backward=0.4, step=0.1)
+            rows += [] if step % 5 else [metric("samples_per_second", step, 1 / seconds)]
+        return from_events(events(rows))
+
+    assert set(regular_steps(run(1.0).steps)["seconds_from"]) == {"timers"}
+    found = compare(run(1.0), run(1.5))
+    assert found.answer == "regression"
+    assert found.ratio == pytest.approx(1.5)
+    assert (found.seconds_from, found.first.rows) == ("throughput", found.first.steps)
+    assert not any(label.startswith("judged") or "in timers" in label for label in shown(found))
+
+
+def test_timers_of_an_unknown_stage_are_told_as_a_report_tells_them() -> None:
+    stage_unknown = sample("zero0_0.19.8")
+    found = compare(stage_unknown, stage_unknown)
+    lines = shown(found)
+    assert lines["communication"] == ["≥3.71 ms", "≥3.71 ms", "+0.0 %"]
+    assert lines[BLENT] == ["1.10 ms", "1.10 ms", "+0.0 %"]
+    assert {"other", "compute"} & lines.keys() == set()
+
+
+def test_a_run_whose_steps_tell_nothing_has_no_part_that_is_known() -> None:
+    lines = shown(compare(sample("quiet_0.19.8"), sample("zero0_0.19.8")))
+    assert lines["one step"] == ["unknown", "7.23 ms"]
+    assert lines[BLENT] == ["unknown", "1.10 ms"]
+    assert lines["told by"] == ["unknown", "sums of timers"]
+
+
+def test_a_lower_bound_has_no_change_to_what_is_known_whole() -> None:
+    lines = shown(compare(sample("zero0_0.19.8"), sample("zero2_accumulation_0.19.8")))
+    assert lines["communication"] == ["≥3.71 ms", "26.1 ms"]
+    assert lines["compute"] == ["unknown", "10.9 ms"]
+    assert lines[BLENT] == ["1.10 ms", "–"]
+
+
+def test_parts_of_a_sample_add_up_to_it() -> None:
+    found = compare(sample("torchrun_tee_0.19.8"), sample("slow_data_0.19.8"))
+    assert found.per == "sample"
+    assert shown(found)["one sample"] == ["192 µs", "732 µs", "+280 %"]
+    for side in (found.first, found.second):
+        parts = {part.name: part.seconds or 0.0 for part in side.parts}
+        assert {UNTIMED, Class.COMPUTE} <= parts.keys()
+        assert sum(parts.values()) == pytest.approx(side.step_seconds)
 
 
 @pytest.mark.parametrize(

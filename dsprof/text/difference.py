@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
@@ -9,21 +10,26 @@ from rich.table import Table
 from rich.text import Text
 
 from dsprof.text.layout import ACCENT, QUIET, STRONG, heading, say
-from dsprof.text.words import count_of, plain
+from dsprof.text.parts import BLENT, Part
+from dsprof.text.words import MEASURES, count_of, plain
 from dsprof.units import format_seconds
 
 if TYPE_CHECKING:
-    from dsprof.compare import Comparison
+    from dsprof.compare import Comparison, Side
 
 _SETTINGS: Final = 12
 _VALUE: Final = 24
-_DEAR: Final = 0.005  # of a step: a class below that is not worth a line
+_DEAR: Final = 0.005  # of a step: a part below that is not worth a line
+_LOUD: Final = ("communication", "wait")
+_AT_LEAST: Final = "≥ is at least: more of it lies in other timers."
 
 
 def difference(found: Comparison) -> RenderableType:
     """The answer, the numbers behind it, and what was configured differently."""
     parts: list[RenderableType] = [say(_answer(found), STRONG), say(found.why, QUIET)]
     parts += [Text(), _times(found)]
+    if any(part.at_least for side in (found.first, found.second) for part in side.parts):
+        parts.append(say(_AT_LEAST, QUIET))
     told = {name: pair for name, pair in found.settings.items() if None not in pair}
     if told:
         parts += [Text(), *_settings(told)]
@@ -47,7 +53,8 @@ def _change(found: Comparison) -> str:
     if found.ratio is None or found.low is None or found.high is None:
         return ""
     span = f"{_percent(found.low)} to {_percent(found.high)}"
-    return f": {_percent(found.ratio)} seconds per {found.per} ({span})"
+    of = " in timers" if found.seconds_from == "timers" else ""
+    return f": {_percent(found.ratio)} seconds{of} per {found.per} ({span})"
 
 
 def _percent(ratio: float) -> str:
@@ -56,27 +63,80 @@ def _percent(ratio: float) -> str:
 
 
 def _times(found: Comparison) -> Table:
+    """What was judged where that is not the mean step, the mean step, and where it goes."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     for _ in range(3):
         table.add_column(justify="right", no_wrap=True)
-    table.add_row("", *(say(word, QUIET) for word in ("first", "second", "change")))
     sides = found.first, found.second
-    rows: list[tuple[str, float | None, float | None, str]] = [
-        (f"one {found.per}", found.first.seconds, found.second.seconds, STRONG)
-    ]
-    least = _DEAR * max(sum(side.classes.values()) for side in sides)
-    names = {**found.second.classes, **found.first.classes}
-    for name in sorted(names, key=lambda name: -max(s.classes.get(name, 0.0) for s in sides)):
-        before, after = (side.classes.get(name) for side in sides)
-        if max(before or 0.0, after or 0.0) > least:
-            rows.append((name, before, after, ACCENT if name in {"communication", "wait"} else ""))
-    for name, before, after, style in rows:
-        change = _percent(after / before) if before and after is not None else ""
-        shown = ["unknown" if s is None else format_seconds(s) for s in (before, after)]
-        table.add_row(*(say(cell, style) for cell in (name, *shown, change)))
-    table.add_row(say("rows", QUIET), *(say(f"{side.rows:,}", QUIET) for side in sides), "")
+    _facts(table, "", ["first", "second", "change"])
+    if any(side.rows != side.steps for side in sides):
+        by = MEASURES.get(found.seconds_from or "")
+        judged = [Part("", "", side.seconds, None) for side in sides]
+        _change_of(table, f"judged, {by}" if by else "judged", judged, STRONG)
+        _facts(table, "rows", [f"{side.rows:,}" for side in sides])
+    measures = [MEASURES.get(side.seconds_from or "", "unknown") for side in sides]
+    alike = measures[0] == measures[1]
+    steps = [Part("", "", side.step_seconds, None) for side in sides]
+    _change_of(table, f"one {found.per}", steps, STRONG, comparable=alike)
+    for name in _names(sides):
+        parts = [_part(side, name) for side in sides]
+        _change_of(table, name, parts, ACCENT if name in _LOUD else "")
+    _facts(table, "rows", [f"{side.steps:,}" for side in sides])
+    if not alike:
+        _facts(table, "told by", measures)
     return table
+
+
+def _names(sides: tuple[Side, Side]) -> list[str]:
+    """Parts of either mean step that are worth a line, dearest first, unknown ones last."""
+    dearest: dict[str, float] = {}
+    for part in (part for side in sides for part in side.parts):
+        dearest[part.name] = max(dearest.get(part.name, 0.0), part.seconds or 0.0)
+    least = _DEAR * max(side.step_seconds or 0.0 for side in sides)
+    unknown = {part.name for side in sides for part in side.parts if part.seconds is None}
+    worth = [name for name, spent in dearest.items() if spent > least or name in unknown]
+    return sorted(worth, key=lambda name: -dearest[name])
+
+
+def _part(side: Side, name: str) -> Part | None:
+    """The part of that name, of nothing where the class is known and has none; None where all
+    that this run's timers hold is told apart."""
+    told = next((part for part in side.parts if part.name == name), None)
+    if told is None and name == BLENT and side.parts:
+        return None
+    return told or Part(name, "", 0.0 if name in side.classes else None, None)
+
+
+def _change_of(
+    table: Table,
+    label: str,
+    pair: Sequence[Part | None],
+    style: str,
+    *,
+    comparable: bool = True,
+) -> None:
+    """A line of both, and the change where both say the same thing."""
+    change = _ratio(*pair) if comparable else ""
+    table.add_row(*(say(cell, style) for cell in (label, *map(_seconds, pair), change)))
+
+
+def _ratio(before: Part | None, after: Part | None) -> str:
+    if not (before and after and before.seconds) or after.seconds is None:
+        return ""
+    return _percent(after.seconds / before.seconds) if before.at_least == after.at_least else ""
+
+
+def _seconds(part: Part | None) -> str:
+    if part is None:
+        return "–"
+    if part.seconds is None:
+        return "unknown"
+    return ("≥" if part.at_least else "") + format_seconds(part.seconds)
+
+
+def _facts(table: Table, label: str, cells: list[str]) -> None:
+    table.add_row(say(label, QUIET), *(say(cell, QUIET) for cell in cells))
 
 
 def _settings(settings: dict[str, tuple[Any, Any]]) -> list[RenderableType]:
