@@ -190,7 +190,7 @@ class Blocks:
         if block.wrapping is not None:
             senders = block.records.senders
             if (low, block.wrapping) not in texts:
-                text, plan = block.wrapping.read(text)
+                plan = block.wrapping.read(text)
                 texts[low, block.wrapping] = senders.identify(text, plan), text[plan.end :]
             who, text = texts[low, block.wrapping]
             if not senders.may_be(who, block.sender[0]):

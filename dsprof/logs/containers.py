@@ -5,10 +5,10 @@ wrote at 16 KiB; containerd marks such parts with `P`. Both are turned into
 `TIME STREAM F text` lines, which the wrappers read. The parts of a split line become
 one line, followed by as many empty ones, so that line numbers stay those of the file.
 
-`grep -n ''` and editors write `N:` before line N. That looks like the label that srun puts
-before the lines of task N, but tasks are few and repeat: lines that count themselves from
-the first one on are numbered. So is an excerpt, where each of very many goes on from the one
-before it.
+`grep -n ''` and editors write `N:` before line N, or draw a line behind the N. That looks like
+the label that srun puts before the lines of task N, but tasks are few and repeat: lines that
+count themselves from the first one on are numbered. So is an excerpt, where each of very many
+goes on from the one before it.
 
 Of lines as they were printed more must be seen to tell whether they were wrapped (`hard_wraps`).
 """
@@ -25,7 +25,7 @@ from dsprof.logs.hard_wraps import HEAD, Unwrapped, wrap_of
 _PARTIAL: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\S{8,40}) (stdout|stderr) ([FP]) ")
 #: With a launcher's label before it, where it collects such files of several hosts.
 _DOCKER: Final = re.compile(rb'([\w.-]{1,64}: )?(?=\{"log":)')
-_NUMBER: Final = re.compile(rb" {0,9}(\d{1,9}):")
+_NUMBER: Final = re.compile(rb" {0,9}(\d{1,9})(?::| {0,9}(?:\||%s))" % "│".encode())
 _COUNTED: Final = 16  # lines that count themselves are no coincidence, in a longer source
 _FEWEST: Final = 3  # in one that has no more
 _LONG: Final = 4096  # bytes of a first line without an end that tell

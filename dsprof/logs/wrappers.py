@@ -27,14 +27,18 @@ _CARET: Final = re.compile(rb"\^\[(?:\[[0-9;?]{0,16}[A-Za-z]|c)")  # a terminal'
 _DATE = rb"\d{4}-\d\d-\d\d"
 _TIME = rb"\d\d:\d\d:\d\d"
 _HOST = rb"(?P<host>[A-Za-z0-9][\w.-]{0,252})"
+#: Numbers of lines, clocks and dates are no hosts.
+_UNNUMBERED: Final = rb"(?!\d+(?:[:\s]|-\d\d-\d\dT))"
 # A host before a colon has a digit, a dot or a hyphen in it: "Warning:" is no host.
 # Neither is a Python class: "torch.OutOfMemoryError:"; nor an error code of Ascend's: "EI0006:".
 _NAMED = (
     rb"(?=[A-Za-z_]{0,64}[\d.-]|localhost:|master:)(?![\w.]{1,200}\.[A-Z]\w{0,80}:)"
-    rb"(?!E[A-Z\d]\d{4}:)"
+    rb"(?!E[A-Z\d]\d{4}:)" + _UNNUMBERED
 )
 
-_GREP: Final = rb"\d{1,9}:(?:(?=[A-Za-z\[{(])|\Z)"  # grep -n
+#: grep -n, which puts a hyphen behind the numbers of lines that only stand around a hit.
+_GREP: Final = rb"\d{1,9}(?::(?=[A-Za-z\[{(]|\Z)|-(?=[\[{(]|\Z))"
+_GREPPED: Final = re.compile(rb"\d{1,9}[:-]")
 
 #: Layers in the order they are tried. Groups: at, clock (glog, no year), host, rank, local,
 #: task, stream, where (file:line). `strong` layers are also looked for after unknown text.
@@ -42,7 +46,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     # containerd CRI; kubectl logs --timestamps
     (
         True,
-        rb"(?P<at>" + _DATE + rb"T" + _TIME + rb"(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) "
+        rb"(?P<at>" + _DATE + rb"T" + _TIME + rb"(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)) "
         rb"(?:(?P<stream>stdout|stderr) [FP] )?",
     ),
     # kubectl logs --prefix
@@ -105,7 +109,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (True, rb"\[Rank (?P<rank>-?\d{1,6})\] ?"),
     (True, rb"rank[=:](?P<rank>\d{1,6}) (?:\| )?(?:\Z|(?=time \(ms\)|comm op|step=))"),
     # docker compose; pdsh, clush, ansible; srun --label; collectors
-    (False, _HOST + rb" {1,20}\| "),
+    (False, _UNNUMBERED + _HOST + rb" {1,20}\| "),
     (False, rb"(?P<stream>stdout|stderr): ?"),
     (False, rb" {0,6}(?P<task>\d{1,6}): "),
     (False, _GREP),
@@ -117,19 +121,11 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (False, rb"\d{1,9}(?: (?=[\[{])|\t)"),
 )
 
-_MARGIN: Final = re.compile(
-    rb"(?P<quote>[>\s]{0,400})"
-    rb"(?P<number>\d{1,9}[ -](?=[\[{]|\Z)|\[\d{1,9}\] |\d{1,9}\t|\d{1,9}:(?=\S|\Z))?"
+#: What no layer knows: names (with the number that tells one from others), numbers, blanks.
+_WORDS: Final = re.compile(
+    rb"(?<!\d)[A-Za-z_][\w.=-]*(?:[\[ /]\d+)?|\d+(?:\.\d+){3}|\d+|\s+|.", re.DOTALL
 )
-#: Last byte of a line's number → the numbers of the lines that follow. `grep` puts a hyphen
-#: behind the numbers of lines that only stand around a hit.
-_NUMBERS: Final = {
-    b"]": re.compile(rb"\s{0,40}\[\d{1,9}\] ?"),
-    b"\t": re.compile(rb"\s{0,40}\d{1,9}(?:\t|\Z)"),
-    b":": re.compile(rb"\d{1,9}[:-]"),
-    b"-": re.compile(rb"\d{1,9}[:-]"),
-    b"": re.compile(rb"\s{0,40}\d{1,9}(?: |\Z)"),
-}
+_LONGEST_UNKNOWN: Final = 200
 _BLANK: Final = 3  # layers at the end of the list that name nobody
 
 
@@ -235,62 +231,60 @@ class Wrapping:
     """What a block's opening line has in front of its text, so that its other lines may too.
 
     Attributes:
-        margin: what people put left of every line, to take off; None if there is nothing.
-        layers: those that name who printed it, from the left.
+        layers: from the left, those that name who printed it, and what stands around them.
     """
 
-    margin: re.Pattern[bytes] | None
     layers: tuple[re.Pattern[bytes], ...]
 
     @classmethod
     def of(cls, prefix: bytes) -> Wrapping:
-        margin = _margin_of(prefix)
-        text = _without(margin, prefix[:_LONGEST])
-        layers = (match.re for match in _layers_in(text, whole=True))
-        # A number stands there before blanks too, which alone would make it a task.
-        naming = [layer for layer in layers if layer in _NAMING]
-        known = (_NUMBERS[b":"] if layer.pattern == _GREP else layer for layer in naming)
-        return cls(margin, tuple(known))
+        prefix = prefix[:_LONGEST]
+        layers: list[re.Pattern[bytes]] = []
+        position = 0
+        for match in _layers_in(prefix, whole=True):
+            # A number stands there before blanks too, which alone would make it a task.
+            if match.re in _NAMING:
+                layers += _as_printed(prefix[position : match.start()])
+                layers.append(_GREPPED if match.re.pattern == _GREP else match.re)
+                position = match.end()
+        own = prefix[position:]
+        if own.strip() or not layers:  # blanks behind a header are the text's indentation
+            layers += _as_printed(own)
+        return cls(tuple(layers))
 
-    def read(self, line: bytes) -> tuple[bytes, Plan]:
-        """The line without margin, and the plan of what else it has of this wrapping.
+    def read(self, line: bytes) -> Plan:
+        """The plan of what the line has of this wrapping.
 
         What only looks like a layer, as `broadcast | ` like a host, is the line's own text.
         """
-        text = _without(self.margin, line)
         found: dict[str, Span] = {}
         position = 0
         for layer in self.layers:
-            match = layer.match(text, position)
+            match = layer.match(line, position)
             if match is not None:
                 _take(match, found)
                 position = match.end()
-        return text, _plan(found, position)
+        return _plan(found, position)
 
 
-def _without(margin: re.Pattern[bytes] | None, text: bytes) -> bytes:
-    match = margin.match(text) if margin is not None else None
-    return text[match.end() :] if match is not None else text
-
-
-def _margin_of(prefix: bytes) -> re.Pattern[bytes] | None:
-    """What people put left of every line: quotes, indentation, line numbers.
-
-    Args:
-        prefix: what stands in front of a block's first line.
-
-    Returns:
-        What to take off the lines that follow; None if there is nothing.
+def _as_printed(text: bytes) -> list[re.Pattern[bytes]]:
+    """What no layer names, as other lines have it: quotes, indentation, line numbers, what a
+    collector puts there. It counts and tells the time, so numbers differ, and their padding;
+    names do not. Blanks at the end may be lost where nothing follows them.
     """
-    match = _MARGIN.match(prefix)
-    assert match is not None  # it may be empty
-    if match["number"]:
-        return _NUMBERS[match["number"].strip(b" ")[-1:].lstrip(b"0123456789")]
-    quote = match["quote"]
-    if not quote:
-        return None
-    # A quote of an empty line has no blank behind it.
-    return re.compile(b"(?:%s|%s$)" % (re.escape(quote), re.escape(quote.rstrip())))
+    inner = text.rstrip()
+    if not 0 < len(text) <= _LONGEST_UNKNOWN or text.isdigit():  # which may be the lines' own
+        return []
+    blanks = len(text) - len(inner)
+    shape = b"".join(map(_any_number, _WORDS.findall(inner.lstrip())))
+    padding = rb"\s{0,40}" if inner else b""
+    return [re.compile(rb"%s%s(?:\s{%d}|\s{0,%d}$)" % (padding, shape, blanks, blanks))]
+
+
+def _any_number(word: bytes) -> bytes:
+    if word.isspace():
+        return rb"\s{1,40}"
+    return rb"\d{1,19}+" if word.isdigit() else re.escape(word)
 
 
 class Prefixes:

@@ -37,6 +37,18 @@ MARGINS: dict[str, Callable[[int, str], str]] = {
     "grep -Hn": lambda n, line: f"run.log:{n + 97}:{line}",
     "grep -n with lines around": lambda n, line: f"{n + 97}{'-' if n else ':'}{line}",
     "less -N": lambda n, line: f"{n + 97:7d} {line}",
+    "numbers before a bar": lambda n, line: f"{n + 97} | {line}",
+    "numbers before a drawn line": lambda n, line: f"{n + 97:4d}   │ {line}",
+    "numbers and two blanks": lambda n, line: f"{n + 97:5d}  {line}",
+    "numbers before a comma": lambda n, line: f"{n + 97},{line}",
+    "numbers in round brackets": lambda n, line: f"({n + 97}) {line}",
+    "syslog": lambda n, line: f"Nov {9 + n // 9:2d} 10:00:{n:02d} host prog[123]: {line}",
+    "journald": lambda n, line: f"2026-11-22T10:00:{n:02d}+0000 host prog[123]: {line}",
+    "a clock": lambda n, line: f"10:00:{n:02d} {line}",
+    "stern": lambda n, line: f"train-0 pytorch {line}",
+    "Ray": lambda n, line: f"(RayTrainWorker pid=1234, ip=10.0.0.2) {line}",
+    "pdsh and syslog": lambda n, line: f"worker-1: Nov 22 10:00:{n:02d} host prog[123]: {line}",
+    "quoted syslog": lambda n, line: f"> Nov 22 10:00:{n:02d} host prog[123]: {line}",
     "srun label": lambda n, line: f"12: {line}",
     "padded srun label": lambda n, line: f"  0: {line}",
     "platform and srun": lambda n, line: f"2023-03-15 13:21:52.800 [INFO] 10.42.3.208:  0: {line}",
@@ -81,7 +93,21 @@ def test_a_configuration_is_read_behind_any_margin(margin: Callable[[int, str], 
     assert json.loads(text) == {"train_batch_size": 64, "zero_optimization": {"stage": 2}}
 
 
-@pytest.mark.parametrize("number", ["{}:", "{:6d}\t", "{} ", "[{}] "])
+def test_another_process_is_no_part_of_a_block_behind_what_a_collector_prints() -> None:
+    lines = [f"Nov 22 10:00:00 node-1 prog[7]: {line}" for line in TABLE]
+    lines.insert(3, f"Nov 22 10:00:00 node-1 prog[8]: {TABLE[3]}")
+    assert [row["name"] for row in _read(lines)] == ["all_reduce", "broadcast"]
+    lines = [f"Nov 22 10:00:00 node-{n} prog[7]: {line}" for n, line in enumerate(TABLE)]
+    assert _read(lines) == []
+
+
+def test_the_text_of_a_block_loses_no_number_of_its_own() -> None:
+    """Its opening line alone stands behind one."""
+    (row, *_) = _read([f"12  {TABLE[0]}", *TABLE[1:]])
+    assert (row["bytes"], row["count"]) == (pytest.approx(1.52 * 2**20), 40)
+
+
+@pytest.mark.parametrize("number", ["{}:", "{:6d}\t", "{} ", "[{}] ", "{} | ", "{:6d} │ ", "{},"])
 def test_line_numbers_are_no_hosts(number: str) -> None:
     lines = [PFX.decode() + (STEP % 1).decode(), TIMERS.decode()] * 3
     rows = _read([number.format(n) + line for n, line in enumerate(lines, 7)])

@@ -22,6 +22,7 @@ LOGGED = datetime(2024, 3, 15, 13, 21, 52, 800000)
 LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "containerd": (b"2024-01-02T03:04:05.123456789Z stdout F ", {"at": DOCKER_TIME}),
     "kubectl": (b"2024-01-02T03:04:05.123456789Z ", {"at": DOCKER_TIME}),
+    "journald": (b"2024-01-02T05:04:05.123456+0200 node-1 prog[7]: ", {"at": DOCKER_TIME}),
     "kubectl with a zone": (b"2024-01-02T05:04:05.123456789+02:00 ", {"at": DOCKER_TIME}),
     "kubectl --prefix": (b"[pod/train-0/pytorch] ", {"host": "train-0"}),
     "platform": (
@@ -120,6 +121,15 @@ def test_torch_clocks_count_nanoseconds_and_drop_the_zero_of_a_month() -> None:
     line = b"[rank0]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] " + RECORD + b"\n"
     (row,) = rows(PFX + TIMERS + b"\n" + line, name="skipped")
     assert (row["at"], row["rank"]) == (datetime(2024, 3, 21, 2, 7, 8, 408271), 0)
+
+
+@pytest.mark.parametrize("number", [b"12 | ", b"    7  | ", b"10:00:05 ", b"2024-01-02T03:04:05 "])
+def test_the_number_of_a_line_and_its_time_are_no_hosts(number: bytes) -> None:
+    assert told(number + RECORD + b"\n")["host"] is None
+
+
+def test_a_host_that_docker_compose_names_may_begin_with_a_number() -> None:
+    assert told(b"7b-trainer-1  | " + RECORD + b"\n")["host"] == "7b-trainer-1"
 
 
 def test_a_word_before_a_colon_is_no_host() -> None:
