@@ -89,6 +89,16 @@ def test_standard_input_is_a_log_too(cli: Dsprof) -> None:
     assert cli("report", "-", input=SEED.read_text()).stdout.startswith("76 % of a step")
 
 
+@pytest.mark.parametrize(
+    "script", ["dsprof report <(cat {0})", "cat {0} | dsprof report /dev/stdin"]
+)
+def test_a_pipe_with_a_name_loses_nothing(script: str) -> None:
+    """What is read of it to see what it is would be gone."""
+    done = shell(script.format(SEED))
+    assert done.stdout.startswith("76 % of a step")
+    assert f"Read   {SEED.read_text().count(chr(10)):,} lines" in done.stdout
+
+
 def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A script of bash in which `dsprof` is the command, and a failing pipe fails."""
     name = f'dsprof() {{ "{sys.executable}" -m dsprof "$@"; }}; '

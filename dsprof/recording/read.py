@@ -295,6 +295,8 @@ def is_recording(path: str | os.PathLike[str]) -> bool:
         return any(place.rglob(f"*{SUFFIX}"))
     if place.suffix == SUFFIX:
         return True
+    if not place.is_file():  # what is looked at of a pipe is gone
+        return False
     try:
         with place.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
