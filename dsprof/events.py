@@ -157,6 +157,7 @@ GPU: Final = {
 PROBLEMS: Final = {
     "oom": "out of memory on a GPU",
     "host-oom": "out of memory on the host",
+    "shm-full": "a data loader's worker was lost, most likely because /dev/shm is full",
     "exception": "a Python exception ended a rank; text is its last line",
     "exit": "a process ended with a non-zero exit code (column value; negative: signal)",
     "signal": "a process was killed by a signal (column value: its number)",

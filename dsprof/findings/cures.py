@@ -43,6 +43,15 @@ _BY_KIND: Final = {
         ),
         Advice("NCCL_DEBUG", "", "INFO", "says which adapter and which peer"),
     ),
+    "shm-full": (
+        Advice(
+            "docker --shm-size, --ipc=host",
+            "",
+            "a larger /dev/shm",
+            "a data loader's workers hand their batches over in shared memory",
+        ),
+        Advice("DataLoader(num_workers=...)", "", "fewer", "each keeps its batches there"),
+    ),
     "build-failed": (
         Advice(
             "TORCH_EXTENSIONS_DIR, CUDA_HOME",
@@ -88,6 +97,12 @@ _BY_TEXT: Final = {
     ),
     "'numactl'": Advice(
         "--bind_cores_to_rank", "", "left out, or numactl installed", "it needs that program"
+    ),
+    "unable to write to file </torch_": Advice(
+        "docker --shm-size, --ipc=host",
+        "",
+        "a larger /dev/shm",
+        "processes hand tensors over in shared memory, and it is full",
     ),
     "No space left on device": Advice("storage", "", "space", "a full disk, quota or /dev/shm"),
     "is killed by signal: Killed": Advice(

@@ -21,6 +21,7 @@ HANG: Final = ("absent", "watchdog", "stuck", "desync")
 #: What any other kind of failure does to its process.
 ENDED: Final = {
     "exception": "ended with an exception",
+    "shm-full": "lost a worker of its data loader (most likely a full /dev/shm)",
     "root-cause": "is what the launcher names as the first failure",
     "exit": "exited with an error",
     "signal": "was killed by a signal",

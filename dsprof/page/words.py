@@ -49,6 +49,7 @@ SEVERITY = {"critical": "critical", "warning": "warning", "info": "note"}
 PROBLEM = {
     "oom": "out of GPU memory",
     "host-oom": "out of host memory",
+    "shm-full": "data loader's worker lost: /dev/shm full",
     "exception": "Python exception",
     "exit": "process ended with an error code",
     "signal": "process killed by a signal",

@@ -45,7 +45,7 @@ COLUMNS: Final = (
 
 _OWN_FAULT: Final = (
     "oom", "host-oom", "exception", "overflow-limit", "port-in-use", "cancelled",
-    "checkpoint-failed", "build-failed",
+    "checkpoint-failed", "build-failed", "shm-full",
 )  # fmt: skip
 _SILENT: Final = ("exit", "signal", "root-cause")
 _STUCK: Final = ("absent", "watchdog", "stuck", "desync", "network-error", "rendezvous")
@@ -74,7 +74,7 @@ _REASON: Final = r"DUE TO|exceeded|TERM_"
 _WENT_ON: Final = 2
 
 #: Kinds that are read off one line, which may only quote the error.
-_ONE_LINE: Final = ("oom", "host-oom", "port-in-use", "overflow-limit", "build-failed")
+_ONE_LINE: Final = ("oom", "host-oom", "shm-full", "port-in-use", "overflow-limit", "build-failed")
 _OF_DEVICE: Final = r"^(?:RuntimeError|AcceleratorError): (?:CUDA|HIP) error: "
 _ONLY_NAMED: Final = r"^[\w.]{1,80}: {0,4}['\"`]"  # an error's name, and the end of a quotation
 _OPENS: Final = r"""(?<![\w.)])['"`](?=\S)"""

@@ -31,6 +31,11 @@ from tests.findings.plants import one, problem, run_of
         ),
         ("OSError: [Errno 28] No space left on device", "storage", "space"),
         (
+            "RuntimeError: unable to write to file </torch_31_77>: No space left on device (28)",
+            "docker --shm-size, --ipc=host",
+            "a larger /dev/shm",
+        ),
+        (
             "RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error.",
             "DataLoader(num_workers=...)",
             "fewer, or a larger /dev/shm (docker --shm-size)",
@@ -139,3 +144,25 @@ def test_a_collective_of_ascend_that_timed_out_is_a_hang(tmp_path: Path) -> None
 def test_a_job_that_was_stopped_by_hand_is_told_so() -> None:
     found = one(run_of([problem("exception", "KeyboardInterrupt", rank=0)]), "rank-died")
     assert found.title.startswith("Rank 0 was stopped by SIGINT, as Ctrl-C sends it")
+
+
+_BUS_ERROR = """\
+ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared \
+memory (shm).
+Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that \
+dataloader's workers are out of shared memory.
+"""
+
+
+def test_a_full_dev_shm_is_no_full_host(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(_BUS_ERROR, encoding="utf-8")
+    found = findings_of(load(tmp_path / "run.log"))[0]
+    assert found.rule == "rank-died"
+    assert "most likely a full /dev/shm" in found.title
+    assert found.confidence == "high"
+    assert [advice.setting for advice in found.advice] == [
+        "docker --shm-size, --ipc=host",
+        "DataLoader(num_workers=...)",
+    ]
