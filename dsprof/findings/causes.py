@@ -9,10 +9,11 @@ unknown.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from dsprof.analysis.collectives import LARGE, trusted
 from dsprof.analysis.cost import least_seconds, zero_traffic
-from dsprof.findings.advice import WHO_IS_LATE, change, more_micro_batches, record
+from dsprof.findings.advice import DEFAULTS, WHO_IS_LATE, change, more_micro_batches, record
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice
 from dsprof.findings.thresholds import (
@@ -22,6 +23,8 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
 )
 from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
+
+_ZERO: Final = "zero_optimization"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,17 @@ def cause_of(facts: Facts, seconds: float) -> Cause:
         if found is not None:
             return found
     return Cause(
-        "Bandwidth, many small messages and waiting for a slower peer cannot be told apart: "
-        f"{_missing(facts)}, hence medium confidence about the cure.",
-        advice=_less_traffic(facts) or record(facts, "tells waiting from transfer"),
+        f"Bandwidth, {_copies(facts)}many small messages and waiting for a slower peer "
+        f"cannot be told apart: {_missing(facts)}, hence medium confidence about the cure.",
+        advice=_larger_buckets(facts) + _less_traffic(facts)
+        or record(facts, "tells waiting from transfer"),
         known=False,
     )
+
+
+def _copies(facts: Facts) -> str:
+    """What the timer of reduction holds besides, with an offloaded optimizer."""
+    return "copies of gradients to the host, " if facts.is_offloaded else ""
 
 
 def _missing(facts: Facts) -> str:
@@ -63,9 +72,12 @@ def _missing(facts: Facts) -> str:
 def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:
     """ZeRO-1 and 2 gather as many parameters as they reduce gradients, on the same link.
 
-    Ranks meet at the reduction first, so it alone holds the waiting for a late one. Gain: at
-    best all of the waiting, if the slower rank is brought up to the others.
+    Ranks meet at the reduction first, so it alone holds the waiting for a late one; with an
+    offloaded optimizer it holds copies to the host, too. Gain: at best all of the waiting, if the
+    slower rank is brought up to the others.
     """
+    if facts.is_offloaded:
+        return None
     stage, micro_batches = facts.layout.zero_stage, facts.layout.micro_batches
     if stage not in (1, 2) or (stage == 2 and micro_batches is None):
         return None
@@ -73,20 +85,58 @@ def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:
     gather, reduce = table.get("optimizer_allgather"), table.get("backward_allreduce")
     if not gather or not reduce:
         return None
-    times = REDUCE_PER_GATHER * (micro_batches or 1 if stage == 2 else 1)
+    smaller = _gathered_per_reduced(facts)
+    times = REDUCE_PER_GATHER * (micro_batches or 1 if stage == 2 else 1) * smaller
+    buckets = ", smaller buckets" if smaller > 1 else ""
     lost = float(reduce) - times * float(gather)
     if lost < WAITING_EXPLAINS * seconds:
         return None
     return Cause(
         f"Gathering as many parameters takes {format_seconds(float(gather))}; the reduction "
-        f"could take {times:.0f} times that (wider numbers, two passes, each micro-batch), but "
-        f"takes {format_seconds(float(reduce))}. At least {format_seconds(lost)} of it is waiting "
-        "for a slower rank, hence medium confidence: which one this log does not say.",
+        f"could take {times:.0f} times that (wider numbers, two passes, each micro-batch{buckets}"
+        f"), but takes {format_seconds(float(reduce))}. At least {format_seconds(lost)} of it is "
+        "waiting for a slower rank, hence medium confidence: which one this log does not say.",
         title=f", and at least {format_share(lost / seconds)} of that is waiting for a slower rank",
         advice=record(facts, WHO_IS_LATE),
         gain=promise(lost),
         known=False,
     )
+
+
+def _gathered_per_reduced(facts: Facts) -> float:
+    """How many calls of the reduction carry what one of the gathering carries, 1 at least.
+
+    No call takes longer than a larger one, so a byte costs at most that many times as much in
+    them. From LARGE bytes on a call shows the link's speed, and its size is none of the cost.
+    """
+    reduced, gathered = (
+        min(_bucket_bytes(facts, f"{what}_bucket_size"), LARGE) for what in ("reduce", "allgather")
+    )
+    return max(1.0, gathered / reduced)
+
+
+def _bucket_bytes(facts: Facts, name: str) -> float:
+    """What a call carries at most; DeepSpeed's own size where no other is told.
+
+    ZeRO's optimizer says at its start what it goes by.
+    """
+    path = f"{_ZERO}.{name}"
+    for told in (facts.run.config.get(name), facts.setting(path)):
+        if isinstance(told, int | float) and told > 0:
+            break
+    else:
+        told = DEFAULTS[path]
+    return float(told) * (facts.layout.element_bytes or 2)
+
+
+def _larger_buckets(facts: Facts) -> tuple[Advice, ...]:
+    """Larger buckets for gradients, where they are too small for a link to show its speed."""
+    name = "reduce_bucket_size"
+    size = _bucket_bytes(facts, name)
+    if size >= LARGE or facts.layout.data_parallel == 1 or facts.layout.zero_stage == 0:
+        return ()
+    why = f"calls of {format_bytes(size)} cost their start, whatever the link's speed"
+    return change(facts, f"{_ZERO}.{name}", "5e8", why, least=True)
 
 
 def _against_model(facts: Facts, seconds: float) -> Cause | None:
@@ -124,15 +174,16 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
     if times < FAR_FROM_MODEL:
         return Cause(
             f"{fact}: {times:.1f} times that is neither ideal nor alarming.",
-            advice=_less_traffic(facts),
+            advice=_larger_buckets(facts) + _less_traffic(facts),
             gain=_gain(seconds - least, _less_traffic(facts)),
         )
     return Cause(
-        f"{fact}: it takes {times:.0f} times as long. That is not bandwidth but waiting for a "
-        "slower peer, latency of many small messages, or a link below its speed; a recording of "
-        "every rank tells which, hence medium confidence.",
+        f"{fact}: it takes {times:.0f} times as long. That is not bandwidth but "
+        f"{_copies(facts)}waiting for a slower peer, latency of many small messages, or a link "
+        "below its speed; a recording of every rank tells which, hence medium confidence.",
         title=f", {times:.0f} times what the link needs",
         advice=(
+            *_larger_buckets(facts),
             Advice("NCCL_DEBUG", "", "INFO", "says which path each pair of ranks uses"),
             *record(facts, "tells waiting from transfer"),
             *overlap_advice(facts),
@@ -196,7 +247,7 @@ def overlap_advice(facts: Facts) -> tuple[Advice, ...]:
     if stage == 0:
         return (
             Advice(
-                "zero_optimization.stage",
+                f"{_ZERO}.stage",
                 "0",
                 "1 with overlap_comm true",
                 "stage 0 reduces only after backward has ended; ZeRO reduces buckets during it",
@@ -204,5 +255,5 @@ def overlap_advice(facts: Facts) -> tuple[Advice, ...]:
         )
     if stage in (1, 2) and facts.has_config:
         why = "buckets of gradients are reduced while backward still computes"
-        return change(facts, "zero_optimization.overlap_comm", "true", why)
+        return change(facts, f"{_ZERO}.overlap_comm", "true", why)
     return ()

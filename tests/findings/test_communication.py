@@ -86,6 +86,53 @@ def test_a_reduction_far_longer_than_the_gathering_is_waiting_for_a_slower_rank(
     assert found.gain == pytest.approx((0.13, 0.26))
 
 
+#: ZeRO-1 that gathers for 10 ms and reduces for 390 ms.
+LATE = EXPOSED | {"optimizer_allgather": 0.01, "backward_allreduce": 0.39}
+
+
+@pytest.mark.parametrize(
+    ("reduced", "waits"),
+    [
+        (2**17, False),
+        (2**21, True),
+        (2**23, True),
+        (5e8, True),
+    ],  # 64, 4, 1, 1 calls for a large one
+)
+def test_small_buckets_of_the_reduction_explain_what_else_would_be_waiting(
+    reduced: float, waits: bool
+) -> None:
+    for told in (
+        {"ds_config": f'{{"zero_optimization": {{"stage": 1, "reduce_bucket_size": {reduced}}}}}'},
+        {"reduce_bucket_size": reduced, "allgather_bucket_size": 5e8},
+    ):
+        run = run_of(steps(3, LATE), **ZERO_1 | told)
+        found = one(run, "communication-bound")
+        assert ("waiting for a slower rank" in found.title) is waits
+        assert (found.gain is not None) is waits
+        if waits:
+            times = 4 * max(1, 2**23 / reduced)
+            assert found.gain == pytest.approx(((0.39 - times * 0.01) / 2, 0.39 - times * 0.01))
+            assert ("smaller buckets" in found.summary) is (times > 4)
+        else:
+            assert found.advice[0].setting == "zero_optimization.reduce_bucket_size"
+            assert found.advice[0].to == "5e8"
+            assert "calls of 256 KiB" in found.advice[0].why
+
+
+def test_buckets_as_small_as_those_of_the_gathering_do_not_explain_a_longer_reduction() -> None:
+    run = run_of(steps(3, LATE), reduce_bucket_size=1e5, allgather_bucket_size=1e5, **ZERO_1)
+    assert "waiting for a slower rank" in one(run, "communication-bound").title
+
+
+def test_copies_to_the_host_are_not_called_waiting_for_a_slower_rank() -> None:
+    for link in ({}, {"link_bytes_per_second": 100e9}):
+        found = one(run_of(steps(3, LATE), link, offload_optimizer="cpu", **ZERO_1),
+                    "communication-bound")  # fmt: skip
+        assert "slower rank" not in found.title
+        assert "copies of gradients to the host" in found.summary
+
+
 def test_waiting_for_a_late_rank_is_not_counted_as_communication_again() -> None:
     rows = steps(30, {}, 1.0)
     for step in range(1, 31):
