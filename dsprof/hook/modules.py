@@ -18,7 +18,9 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
     inner = getattr(model, "_orig_mod", model)  # of one that is compiled
     names = {kind.__name__ for kind in type(inner).__mro__}
     if "DistributedDataParallel" in names:
-        parts.forward(model, _entry(model), then=Reducer(inner, parts).watch)
+        reducer = Reducer(inner, parts)
+        parts.forward(model, _entry(model), then=reducer.watch)
+        parts.backward_begins = reducer.begins_at
     elif "LightningModule" in names:  # not wrapped: Lightning calls no forward, but this
         parts.forward(model.trainer.strategy, "training_step")
     else:
@@ -61,6 +63,8 @@ def _patch_backward(recorder: Recorder) -> None:
         if parts is None or timeline.is_open(parts.backward):
             return None
         parts.metrics.backward_of(args[0])
+        if parts.backward_begins is not None:
+            parts.backward_begins(args[0])
         return timeline.enter(parts.track, parts.backward)
 
     def end(frame: Frame | None) -> None:
@@ -127,15 +131,24 @@ class Reducer:
         self.bytes = sum(parameter.nbytes for parameter in learned)
         self.group = model.process_group  # the model holds it too
         self.issued = self.since = 0
+        self.queued = False  # backward is under way, and its end awaited
 
     def watch(self, output: Any) -> None:
-        """Be there when backward through `output` begins."""
-        tensor = _first_with_gradient(output)
-        if tensor is not None:
+        """Be there when backward through `output` begins, whoever begins it."""
+        self.begins_at(_first_with_gradient(output))
+
+    def begins_at(self, tensor: Any) -> None:
+        """Be there when backward through `tensor` begins. What a model returns may be any object
+        that holds its loss; `Tensor.backward` always has one."""
+        self.queued = False  # of a backward that an exception ended
+        if getattr(tensor, "requires_grad", False):
             tensor.register_hook(self.begun)
 
     def _begun(self, _: Any) -> None:
+        if self.queued:
+            return
         if getattr(self.model(), "require_backward_grad_sync", False):
+            self.queued = True
             self.issued = self._count()
             self.queue(self.computed)
 
@@ -145,6 +158,7 @@ class Reducer:
         self.queue(self.reduced)
 
     def _reduced(self) -> None:
+        self.queued = False
         blocked = now() - self.since if self.on_cpu else -1
         buckets = max(self._count() - self.issued, 1)
         self.parts.recorder.collectives.by_others(

@@ -23,6 +23,7 @@ class Parts:
         self.track = self.timeline.track(step)
         self.backward = self.timeline.phase("backward", Class.COMPUTE)
         self.metrics = Metrics(self.timeline, self.track, scaled=scaled)
+        self.backward_begins: Call | None = None  # gets the tensor that `backward` begins at
 
     def span(
         self, owner: Any, method: str, path: str, class_: Class, then: Call | None = None

@@ -17,11 +17,32 @@ from tests.hook.jobs import job
 
 STEPS = 5
 WIDE = 1024
+KINDS = ("ddp", "ddp of an object", "fsdp2", "plain")
+
+
+class Held:
+    """What DDP does not look into: it cannot know what a model's own class holds."""
+
+    def __init__(self, output: torch.Tensor) -> None:
+        self.output = output
+
+
+class Holding(nn.Module):  # type: ignore[misc]
+    """A model that returns an object of its own."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, batch: torch.Tensor) -> Held:
+        return Held(self.net(batch))
 
 
 def wide(kind: str) -> nn.Module:
     """Large gradients, small batch: DDP spends its backward on the network."""
     net: nn.Module = job.model(depth=6, width=WIDE)
+    if kind == "ddp of an object":
+        return DistributedDataParallel(Holding(net))
     if kind == "ddp":
         return DistributedDataParallel(net)
     if kind == "fsdp2":
@@ -37,7 +58,8 @@ def train(net: nn.Module, optimizer: Any, *, sync: bool = True) -> tuple[list[st
     for step in range(STEPS):
         context = contextlib.nullcontext() if sync else net.no_sync()
         with context:
-            loss = net(job.batch(step, WIDE)).square().mean()
+            output = net(job.batch(step, WIDE))
+            loss = getattr(output, "output", output).square().mean()
             begin = time.perf_counter()
             loss.backward()
             backwards.append(time.perf_counter() - begin)
@@ -118,7 +140,7 @@ def graphs(order: str) -> int:
 
 def main() -> None:
     dist.init_process_group("gloo")
-    result: dict[str, Any] = {kind: both_ways(kind) for kind in ("ddp", "fsdp2", "plain")}
+    result: dict[str, Any] = {kind: both_ways(kind) for kind in KINDS}
     result["oracle"] = oracle()
     result["reducer"] = reducers_own()
     orders = ("not at all", "attached first", "compiled first")
