@@ -44,7 +44,7 @@ def memory_growth(facts: Facts) -> list[Finding] | str:
     if not facts.run.memory["name"].isin(_GROWING).any():
         return "no memory line"
     if not found:
-        return f"memory of fewer than {GROWTH_STEPS} steps"
+        return f"memory was read at fewer than {GROWTH_STEPS} steps"
     growing = [growth for growth in found if _grows(growth)]
     if not growing:
         return []

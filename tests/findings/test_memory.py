@@ -93,7 +93,7 @@ def test_alternating_moments_of_a_step_are_no_growth() -> None:
 
 def test_growth_needs_50_steps() -> None:
     run = run_of(steps(40, WELL) + growing(0.1 * GIB, 40))
-    assert why(run, "memory-growth") == "memory of fewer than 50 steps"
+    assert why(run, "memory-growth") == "memory was read at fewer than 50 steps"
 
 
 def test_flushes_of_the_allocator_are_found() -> None:
