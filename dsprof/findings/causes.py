@@ -13,6 +13,7 @@ from typing import Final
 
 from dsprof.analysis.collectives import LARGE, trusted
 from dsprof.analysis.cost import least_seconds, zero_traffic
+from dsprof.analysis.layout import Layout
 from dsprof.findings.advice import DEFAULTS, WHO_IS_LATE, change, more_micro_batches, record
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice
@@ -24,7 +25,12 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
 
+#: Timers of the reduction of gradients.
+REDUCTION: Final = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
 _ZERO: Final = "zero_optimization"
+#: What leaves half of the bytes per sample, and what hides the reduction behind compute.
+_HALVE: Final = {"gradient_accumulation_steps", "bf16.enabled"}
+_HIDE: Final = {f"{_ZERO}.overlap_comm", f"{_ZERO}.stage"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +70,24 @@ def _missing(facts: Facts) -> str:
         return "with one replica no gradients are reduced, and no model says what the rest needs"
     if facts.layout.nodes == 1:
         return "all ranks are on one host, whose inner links this log does not tell"
-    if zero_traffic(facts.layout) is None:
-        return "the number of parameters or the layout is not in this log"
+    untold = " and ".join(_untold(facts.layout))
+    if untold:
+        return f"this {'recording' if facts.run.is_recording else 'log'} lacks {untold}"
     return "the link's speed is unknown (--link 100Gb states that of a node)"
+
+
+def _untold(layout: Layout) -> list[str]:
+    """What `zero_traffic` needs and is not known."""
+    repeats = (layout.zero_stage or 0) > 1
+    needed = {
+        "the number of parameters": layout.parameters,
+        "the number format (fp16, bf16 or fp32)": layout.element_bytes,
+        "the ZeRO stage": layout.zero_stage,
+        "the stages of a pipeline": layout.stages,
+        "the data-parallel size": layout.data_parallel,
+        "the micro-batches of a step": layout.micro_batches if repeats else 1,
+    }
+    return [what for what, known in needed.items() if known is None]
 
 
 def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:
@@ -142,8 +163,8 @@ def _larger_buckets(facts: Facts) -> tuple[Advice, ...]:
 def _against_model(facts: Facts, seconds: float) -> Cause | None:
     """Against what ZeRO must move over a link of known speed.
 
-    Gains at best: hiding all of it behind compute where the link is the limit; else what
-    is beyond the least time. None where model and measurement contradict each other.
+    Gains at best: what the advice takes off (`_gain`); where the link is not the limit, what is
+    beyond the least time. None where model and measurement contradict each other.
     """
     traffic = zero_traffic(facts.layout)
     least = least_seconds(traffic, facts.layout)
@@ -168,14 +189,16 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
             f"{fact}: the link is used about as well as it can be. Move less, or hide it.",
             title=": as much as the link's bandwidth asks for",
             advice=_less_traffic(facts),
-            gain=_gain(min(seconds, facts.seconds_of("compute") or 0.0), _less_traffic(facts)),
+            gain=_gain(facts, seconds, _less_traffic(facts)),
         )
     times = seconds / least
     if times < FAR_FROM_MODEL:
+        buckets = _larger_buckets(facts)
+        gain = _gain(facts, seconds, _less_traffic(facts))
         return Cause(
             f"{fact}: {times:.1f} times that is neither ideal nor alarming.",
-            advice=_larger_buckets(facts) + _less_traffic(facts),
-            gain=_gain(seconds - least, _less_traffic(facts)),
+            advice=buckets + _less_traffic(facts),
+            gain=max(gain or (0, 0), promise(seconds - least)) if buckets else gain,
         )
     return Cause(
         f"{fact}: it takes {times:.0f} times as long. That is not bandwidth but "
@@ -184,7 +207,7 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
         title=f", {times:.0f} times what the link needs",
         advice=(
             *_larger_buckets(facts),
-            Advice("NCCL_DEBUG", "", "INFO", "says which path each pair of ranks uses"),
+            *_nccl_debug(facts),
             *record(facts, "tells waiting from transfer"),
             *overlap_advice(facts),
         ),
@@ -208,8 +231,30 @@ def _contradiction(facts: Facts, seconds: float, least: float, link: float) -> s
     return ""
 
 
-def _gain(best: float, advice: tuple[Advice, ...]) -> tuple[float, float] | None:
+def _nccl_debug(facts: Facts) -> tuple[Advice, ...]:
+    """NCCL's own words on its paths, unless it says them already: no other level names these."""
+    if not {"network", "network_devices", "transport"}.isdisjoint(facts.run.config):
+        return ()
+    return (Advice("NCCL_DEBUG", "", "INFO", "says which path each pair of ranks uses"),)
+
+
+def _gain(facts: Facts, seconds: float, advice: tuple[Advice, ...]) -> tuple[float, float] | None:
+    """What advice of `_less_traffic` takes off `seconds`; at best, if all of it is followed.
+
+    Twice the micro-batches, and numbers of half the size, each leave half; of the rest compute
+    hides a reduction that may overlap with it.
+    """
+    named = {one.setting for one in advice}
+    part = 0.5 ** len(named & _HALVE)
+    hidden = min(part * reduction_seconds(facts, seconds), facts.seconds_of("compute") or 0.0)
+    best = seconds - part * seconds + (hidden if named & _HIDE else 0.0)
     return promise(best) if advice else None
+
+
+def reduction_seconds(facts: Facts, seconds: float) -> float:
+    """What of `seconds` of communication is timed as reduction; all, where no timer tells."""
+    table = facts.phases_of("communication")["seconds"]
+    return min(float(table[table.index.isin(REDUCTION)].sum()) or seconds, seconds)
 
 
 def _less_traffic(facts: Facts) -> tuple[Advice, ...]:

@@ -16,7 +16,7 @@ from dsprof.analysis.collectives import (
 from dsprof.events import Severity
 from dsprof.findings.advice import record
 from dsprof.findings.calls import call_words, small_seconds, stall_seconds
-from dsprof.findings.causes import cause_of, overlap_advice
+from dsprof.findings.causes import REDUCTION, cause_of, overlap_advice, reduction_seconds
 from dsprof.findings.facts import (
     COLLECTING,
     NO_TIMERS,
@@ -46,7 +46,6 @@ _OFFLOADED: Final = (
 )
 _REDUCES = re.compile("reduce", re.ASCII)
 _FORWARD = "forward"
-_REDUCTION = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
 
 
 def communication_bound(facts: Facts) -> list[Finding] | str:
@@ -175,9 +174,9 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
     if (measured is not None and measured >= OVERLAP_LOW) or (measured is None and not advice):
         return []
     table = facts.phases_of("communication")
-    reduction = table[table.index.isin(_REDUCTION)]
+    reduction = table[table.index.isin(REDUCTION)]
     hides = reduction if len(reduction) else table
-    hideable = min(large or float(reduction["seconds"].sum()) or seconds, compute)
+    hideable = min(large or reduction_seconds(facts, seconds), compute)
     if (facts.share(hideable) or 0.0) < NO_OVERLAP_HIDEABLE:
         return []
     said = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,65 @@ def test_a_link_that_is_used_as_it_can_be_is_called_bandwidth() -> None:
     assert "as much as the link's bandwidth asks for" in found.title
     assert "at least 320 ms" in found.summary
     assert found.confidence == "high"
-    assert found.gain == pytest.approx((0.2, 0.4))  # all of it, behind 0.55 s of compute
+    assert found.gain == pytest.approx((0.1, 0.2))  # half of it, with twice the micro-batches
+
+
+@pytest.mark.parametrize(
+    ("half", "overlap", "compute", "best"),
+    [
+        (True, False, 0.35, 0.2 + 0.3 / 2),  # half of 0.4 s, and of the rest all the reduction
+        (True, False, 0.10, 0.2 + 0.10),  # as much of it as compute hides
+        (True, True, 0.35, 0.2),
+        (False, True, 0.35, 0.2 + 0.1),  # and half of the rest in numbers of half the size
+    ],
+)
+def test_no_more_is_promised_at_the_links_limit_than_the_advice_takes_off(
+    half: bool, overlap: bool, compute: float, best: float
+) -> None:
+    phases = EXPOSED | {"forward": compute / 2, "backward_inner": compute / 2}
+    zero = {"stage": 1, "overlap_comm": overlap}
+    run = run_of(
+        steps(3, phases, sum(phases.values())),
+        {"link_bytes_per_second": 10e9 if half else 20e9},  # at least 0.32 s
+        ds_config=json.dumps({"bf16": {"enabled": half}, "zero_optimization": zero}),
+        **{name: value for name, value in ZERO_1.items() if name != "dtype"},
+    )
+    found = one(run, "communication-bound")
+    assert "as much as the link's bandwidth asks for" in found.title
+    assert found.gain == pytest.approx((best / 2, best))
+
+
+def test_between_the_links_limit_and_far_from_it_the_advice_limits_the_gain_too() -> None:
+    link = {"link_bytes_per_second": 20e9}  # at least 0.16 s; it takes 0.4 s
+    found = one(run_of(steps(3, EXPOSED), link, **ZERO_1), "communication-bound")
+    assert "neither ideal nor alarming" in found.summary
+    assert found.gain == pytest.approx((0.1, 0.2))  # half of it, not 0.24 s
+    small = one(run_of(steps(3, EXPOSED), link, reduce_bucket_size=1e5, **ZERO_1),
+                "communication-bound")  # fmt: skip
+    assert small.advice[0].setting == "zero_optimization.reduce_bucket_size"
+    assert small.gain == pytest.approx((0.12, 0.24))
+
+
+def test_what_the_cost_model_lacks_is_named_and_nothing_else() -> None:
+    for lacking, named in (
+        ("dtype", "the number format (fp16, bf16 or fp32)"),
+        ("parameters", "the number of parameters"),
+        ("world_size", "the data-parallel size"),
+        ("zero_stage", "the ZeRO stage"),
+        ("framework", "the stages of a pipeline and the data-parallel size"),
+    ):
+        known = {name: value for name, value in ZERO_1.items() if name != lacking}
+        found = one(run_of(steps(3, EXPOSED), **known), "communication-bound")
+        assert f"cannot be told apart: this log lacks {named}, hence" in found.summary
+    found = one(run_of(steps(3, EXPOSED), **ZERO_1 | {"zero_stage": 2}), "communication-bound")
+    assert "this log lacks the micro-batches of a step, hence" in found.summary
+
+
+def test_nccl_is_not_asked_to_say_what_it_says_already() -> None:
+    link = {"link_bytes_per_second": 100e9}
+    for told, asked in (({}, True), ({"network": "IB"}, False)):
+        found = one(run_of(steps(3, EXPOSED), link, **ZERO_1 | told), "communication-bound")
+        assert ("NCCL_DEBUG" in [advice.setting for advice in found.advice]) is asked
 
 
 def test_far_more_than_the_link_needs_is_not_called_bandwidth() -> None:
