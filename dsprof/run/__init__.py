@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,21 @@ class Run:
     def __repr__(self) -> str:
         events = len(self._own) if self._bulk is None else self._bulk.rows
         return f"Run({events:,} events, {len(self.steps):,} steps)"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, how sure it is, what to change, and of how much.
+
+        Texts may be a log's own words, so they are escaped.
+        """
+        said = []
+        for verdict in self.findings[:1]:
+            said += [f"<b>{escape(verdict.title)}</b>", f"{verdict.confidence} confidence"]
+            for setting, now, to, _ in verdict.advice:
+                said.append(escape(f"{setting}: {now} → {to}" if now else f"{setting}: {to}"))
+        rows, what = len(self.steps), "record" if self.counted else "optimizer step"
+        how = "recorded" if self.is_recording else "printed"
+        said.append(f"{rows:,} {what}{'s' * (rows != 1)} {how}")
+        return f"<div>{'<br>'.join(said)}</div>"
 
     @cached_property
     def recorded(self) -> pd.DataFrame:
