@@ -151,7 +151,7 @@ def training_section(run: Run) -> Section:
     lead: list[str | Cell] = []
     for name, (label, value) in flat.items():
         lines = among(_told(run.told, name), "value")
-        so_far = "from the first count on" if name == "skipped" and value else "throughout"
+        so_far = "at every count" if name == "skipped" and value else "throughout"
         lead += [f"{label.capitalize()}: ", Cell(f"{value:,.10g}", among=lines), f" {so_far}. "]
     charts = [Chart("training", figure, _drawn(figure))] if figure else []
     return Section("training", title, lead=lead, charts=charts)

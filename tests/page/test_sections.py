@@ -208,7 +208,14 @@ def test_the_caption_of_training_names_what_is_drawn() -> None:
     )
     section = training_section(run)
     assert [chart.label for chart in section.charts] == ["Learning rate over optimizer steps."]
-    assert "Skipped steps in all: 3 from the first count on." in section.words
+
+
+def test_a_count_of_skipped_steps_that_never_rises_is_not_said_to_begin_with_the_first() -> None:
+    run = made(10)
+    run.__dict__["steps"] = run.steps.assign(skipped=18)
+    assert "Skipped steps in all: 18 at every count." in training_section(run).words
+    run.__dict__["steps"] = run.steps.assign(skipped=0)
+    assert "Skipped steps in all: 0 throughout." in training_section(run).words
 
 
 def test_records_are_not_called_steps_in_the_verdict() -> None:
