@@ -22,7 +22,7 @@ from dsprof.run import Run, from_events, load
 from dsprof.text.difference import difference
 from dsprof.text.overview import overview
 from dsprof.text.parts import BLENT, UNTIMED
-from tests.conftest import SAMPLES, Dsprof
+from tests.conftest import ROOT, SAMPLES, Dsprof
 from tests.run.run_rows import events, metric, timers
 
 Floats = NDArray[np.float64]
@@ -131,6 +131,13 @@ def test_settings_too_long_for_the_terminal_are_named_alone() -> None:
     console.print(difference(far))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "Configured differently\nIn --json: zero_config" in text
+
+
+def test_every_key_of_the_document_is_in_its_page() -> None:
+    told = compare(run_of(np.ones(9)), run_of(np.ones(9))).document()
+    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    said = page.partition("## The document of a comparison")[2]
+    assert [key for key in (*told, *told["first"]) if f"`{key}`" not in said] == []
 
 
 def test_a_handful_of_rows_is_no_ground_for_an_answer() -> None:

@@ -58,6 +58,36 @@ def test_mean_and_spread_are_of_the_same_steps_known_in_the_same_way(sample_run:
     assert f"40 of them printed, {spread}" in shown(run, 400)
 
 
+def test_classes_count_as_other_what_parts_tell_apart_of_a_stage_that_is_unknown(
+    sample_run: Sample,
+) -> None:
+    """As docs/json.md shows it."""
+    told = document(sample_run("zero0_0.19.8"))["steps"]
+    assert told["classes"].keys() == {"optimizer", "other"}
+    assert sum(told["classes"].values()) == pytest.approx(told["seconds"])
+    parts = {part["name"]: part for part in told["parts"]}
+    apart = {"communication", "compute or communication", "other"}
+    assert parts.keys() == {"optimizer", *apart}
+    divided = sum(parts[name]["seconds"] for name in apart)
+    assert divided == pytest.approx(told["classes"]["other"])
+    assert [name for name, part in parts.items() if part["at_least"]] == ["communication"]
+    said = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+    milliseconds = {name: f"{name} {1e3 * part['seconds']:.2f}" for name, part in parts.items()}
+    assert [text for text in milliseconds.values() if text not in said] == []
+
+
+def test_a_critical_finding_is_listed_before_a_dearer_warning(sample_run: Sample) -> None:
+    """As docs/json.md says: by severity, the dearest of each first."""
+    found = document(sample_run("torchrun_tee_0.19.8"))["findings"]
+    severities = [one["severity"] for one in found]
+    assert severities == sorted(severities, key=["critical", "warning", "info"].index)
+    costs = [one["seconds_per_step"] or 0.0 for one in found]
+    assert costs != sorted(costs, reverse=True)
+    for severity in set(severities):
+        own = [c for c, s in zip(costs, severities, strict=True) if s == severity]
+        assert own == sorted(own, reverse=True)
+
+
 TEN = (
     *VARIED, "zero3_0.19.8", "straggler_0.16.9", "slow_data_0.19.8", "memory_breakdown_0.19.8",
     "deepspeed_pipeline_2023",
