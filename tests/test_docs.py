@@ -53,3 +53,23 @@ def test_the_makefile_explains_every_target() -> None:
     targets = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
     assert targets is not None
     assert [name for name in targets[1].split() if f"make {name} " not in head] == []
+
+
+def test_what_the_architecture_names_is_there() -> None:
+    """`text.words.plain`: a module of dsprof, or what one of them defines."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", text))
+    ours = {name for name in named if (ROOT / "dsprof" / name.partition(".")[0]).is_dir()}
+    assert "text.words.plain" in ours
+    assert {name for name in ours if not _is_there(name)} == set()
+
+
+def _is_there(name: str) -> bool:
+    path = ROOT / "dsprof" / name.replace(".", "/")
+    if path.is_dir() or path.with_suffix(".py").is_file():
+        return True
+    inside = path.parent
+    module = inside / "__init__.py" if inside.is_dir() else inside.with_suffix(".py")
+    defined = rf"^(?:(?:def|class) {path.name}\b|{path.name}\b.*=)"
+    text = module.read_text(encoding="utf-8") if module.is_file() else ""
+    return re.search(defined, text, re.MULTILINE) is not None
