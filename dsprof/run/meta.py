@@ -49,10 +49,13 @@ def meta(
     told = map(str, events["host"].dropna().unique())
     hosts = sorted(host for host in told if not host.startswith(TASK))
     sources = list(facts.get("sources") or map(str, events["source"].dropna().unique()))
+    versions = _versions(config, version)
+    if facts.get("recordings") and framework is None:
+        versions.pop("deepspeed", None)  # imported by some library, and not what was recorded
     found = {
         **known,
         "framework": framework,
-        "versions": _versions(config, version),
+        "versions": versions,
         "version_range": f"{version} ({version.how})" if version.spans else version.how,
         "hosts": hosts,
         "sources": sources,

@@ -142,9 +142,9 @@ def _layout(run: Run) -> str:
 
 
 def _ranks(run: Run) -> str:
-    """Who the others wait for; "" where ranks cannot be compared."""
+    """Who the others wait for; "" where ranks cannot be compared, or nobody is behind."""
     late = run.judged[0].straggler
-    if late is None:
+    if late is None or late.delay <= 0:
         return ""
     return (
         f"rank {late.rank:,} is last in {format_share(late.held)} of "

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from dsprof.run import Run, from_events
+from dsprof.recording import Writer
+from dsprof.run import Run, from_events, load
 from dsprof.run.versions import parse, versions
+from tests.recording.recorded import header, write_steps
 from tests.run.run_rows import events, grammar_with, metric
 
 
@@ -128,6 +131,19 @@ def test_timers_of_megatron_alone_tell_that_it_is_no_deepspeed_job() -> None:
     of = {"pattern": "deepspeed.timers"}
     assert run_of(timer | of).meta["framework"] == "megatron"
     assert run_of(timer | of | {"timers": "zero"}).meta["framework"] == "deepspeed"
+
+
+@pytest.mark.parametrize(("framework", "named"), [("deepspeed", True), ("", False)])
+def test_a_recording_is_deepspeeds_where_its_engine_was_recorded(
+    tmp_path: Path, framework: str, named: bool
+) -> None:
+    """Libraries import it: that it is there does not say that it trains."""
+    versions = {"deepspeed": "0.19.8", "torch": "2.13.0"}
+    settings = {"framework": framework} if framework else {}
+    writer = Writer.create(tmp_path, header(versions=versions, config=settings))
+    write_steps(writer, 1, 2)
+    writer.close()
+    assert ("deepspeed" in load(tmp_path).meta["versions"]) is named
 
 
 def test_unknown_things_are_absent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,15 @@ def test_summary_page_and_findings_say_the_same_of_the_late_rank() -> None:
     assert "Rank 2 comes last in 100 % of 29 steps" in "".join(map(str, rank_section(run).said))
     assert run.judged[0].straggler is not None
     assert run.judged[0].straggler.delay == late.seconds_per_step
+
+
+def test_a_rank_that_is_last_more_often_and_early_in_the_mean_is_not_named() -> None:
+    run = run_of(ranks(30, 2, 0.15))
+    late = run.judged[0].straggler
+    assert late is not None
+    assert "is last in" in shown(run)
+    vars(run.judged[0])["straggler"] = replace(late, delay=-0.0004)
+    assert "is last in" not in shown(run)
 
 
 def test_what_recording_cost_by_its_own_account_is_said(tmp_path: Path) -> None:
