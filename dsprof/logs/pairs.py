@@ -20,6 +20,9 @@ from dsprof.logs import arrow
 
 _TRIM: Final = b" \t'\""
 _NUMBER: Final = re.compile(rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|NaN|Infinity)")
+#: A timer and what is glued to it: DeepSpeed prints two decimals (utils/timer.py), behind them a
+#: number is over.
+GLUED: Final = re.compile(rb"[ \t]*(\d{1,15}\.\d\d)[^\d.]")
 _BAR: Final = re.compile(rb"\d{1,3}%\|[^|]{0,300}\| *\d")
 _NEWLINE: Final = 10
 _FEW: Final = 64  # records below which arrow's start-up costs more than it saves
@@ -63,12 +66,15 @@ def _strict(numbers: Sequence[int], bodies: Sequence[bytes], pairs: Pairs) -> Fo
 
 
 def _split(part: bytes, pairs: Pairs) -> tuple[bytes, bytes]:
-    """Key and value. A value may hold the assignment sign (a clock) if its key is listed."""
+    """Key and value. A value may hold the assignment sign (a clock) if its key is listed, and
+    what is glued to a timer, too."""
     key, _, text = part.rpartition(pairs.assign)
     if pairs.assign in key:
         first, _, rest = part.partition(pairs.assign)
         if first.strip(_TRIM).decode("utf-8", "replace") in pairs.keys:
             key, text = first, rest
+        elif pairs.timers and (glued := GLUED.match(rest)):
+            key, text = first, glued[1]
     return key.strip(_TRIM), text.strip(_TRIM)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from dsprof.events import Kind
 from dsprof.grammar import Grammar, Pairs, Pattern, Row
@@ -26,7 +27,7 @@ from dsprof.logs.measures import (
     numbers_of,
     plain,
 )
-from dsprof.logs.pairs import pairs_of
+from dsprof.logs.pairs import GLUED, pairs_of
 
 MEASURES: Final = ("seconds", "bytes", "count", "value")
 
@@ -115,6 +116,8 @@ class RowReader:
         if pairs.timers:
             signature[records] = self._signatures(len(bodies), found.record, found.code, specs)
         values, missing = numbers_of(found.value)
+        if pairs.timers and missing.any():
+            values, missing = _freed(found.value, values, missing)
         values = values * factor
         present = (column >= 0) & ~missing
         measures = {
@@ -287,6 +290,19 @@ def _layout_of_block(pattern: Pattern, block_line: int) -> tuple[dict[str, int],
     kept = dict.fromkeys(name for other in block.lines for name in other.keep)
     index = {name: line.regex.groups + place for place, name in enumerate(kept)}
     return index | {name: i - 1 for name, i in line.regex.groupindex.items()}, line.rows
+
+
+def _freed(
+    texts: list[bytes] | pa.Array, values: np.ndarray, missing: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """With the numbers of timers that text is glued to: another line, the end of a JSON string."""
+    values, missing = values.copy(), missing.copy()
+    for i in np.flatnonzero(missing).tolist():
+        text = texts[i] if isinstance(texts, list) else texts[i].as_py()
+        number = GLUED.match(text)
+        if number is not None:
+            values[i], missing[i] = float(number[1]), False
+    return values, missing
 
 
 def _worded(code: np.ndarray, specs: Sequence[_Spec]) -> Iterable[tuple[int, str]]:

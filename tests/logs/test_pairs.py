@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from dsprof.grammar import Pairs
 from dsprof.logs import pairs as module
 from dsprof.logs.measures import numbers_of
 from dsprof.logs.pairs import Found, end_of_pairs, pairs_of
+from dsprof.run import load
 
 TIMERS = Pairs(b"|", b":", b"", "metric {key}", {"eta": "metric eta clock"})
 DICT = Pairs(b",", b":", b"}", "metric {key}")
@@ -108,3 +110,17 @@ def test_numbers_of_a_column(array: bool) -> None:
 )
 def test_pairs_end_where_another_record_begins(text: bytes, rest: bytes) -> None:
     assert text[end_of_pairs(text, TIMERS) :].lstrip() == rest.lstrip()
+
+
+@pytest.mark.parametrize("glued", ["INFO:root:hello", '"}', "[rank1]: 3.5", "W0506 10:00:00 x"])
+def test_text_that_is_glued_to_the_last_timer_is_none_of_it(tmp_path: Path, glued: str) -> None:
+    """Another process lost its line break; a collector made a JSON string of the line."""
+    line = (
+        "[2024-05-06 10:00:00,150] [INFO] [logging.py:128:log_dist] [Rank 0] time (ms) | "
+        "fwd: 100.00 | bwd: 600.00 | bwd_inner: 200.00 | bwd_allreduce: 400.00 | step: 50.25"
+    )
+    log = tmp_path / "run.log"
+    log.write_text("".join(f"{line}{glued}\n" for _ in range(3)))
+    rows = load(log).phases.groupby("name")["seconds"].agg(["size", "mean"])
+    assert rows.loc["step"].tolist() == [3, pytest.approx(0.05025)]
+    assert len(rows) == 5
