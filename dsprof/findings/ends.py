@@ -93,7 +93,8 @@ def _device(row: pd.Series[Any]) -> str:
 
 
 def _who(row: pd.Series[Any]) -> str:
-    rank = f"Rank {int(row['rank'])}" if pd.notna(row["rank"]) else "A process"
+    task = f"Task {row['task']}" if "task" in row else "A process"
+    rank = f"Rank {int(row['rank'])}" if pd.notna(row["rank"]) else task
     return rank + (f" on {row['host']}" if pd.notna(row["host"]) else "")
 
 

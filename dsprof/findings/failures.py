@@ -24,7 +24,7 @@ from dsprof.findings.ends import (
 )
 from dsprof.findings.facts import Facts, row_evidence
 from dsprof.findings.finding import Advice, Confidence, Evidence, Finding
-from dsprof.findings.launcher import Dead, dead_rank
+from dsprof.findings.launcher import Dead, Named, dead_rank, named
 from dsprof.run import from_events
 from dsprof.units import format_bytes, format_seconds, size
 
@@ -42,8 +42,9 @@ def rank_died(facts: Facts) -> list[Finding] | str:
     row = first_failure(facts.run)
     if row is None or row["kind"] in (*OOM, *HANG):
         return []
-    dead = dead_rank(facts.run, row)
+    who, dead = named(facts.run, row), dead_rank(facts.run, row)
     row = row if dead is None else pd.Series({**row, "rank": dead.rank})
+    row = row if who is None else who.failure
     text = str(row["text"]) if pd.notna(row["text"]) else ""
     killed = signal_of(row) == "SIGKILL"
     return [
@@ -54,15 +55,25 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             summary=_first_of(facts, row)
             + (_SIGKILL if killed else "")
             + code_meant(text)
+            + _who_was_named(who)
             + _who_was_dead(dead),
             ranks=_ranks(row),
             steps=step_span(row),
-            evidence=_evidence(facts, row)
+            evidence=_evidence(facts, row, who)
             + (() if dead is None else (row_evidence(dead.row, str(dead.row["text"])),)),
             advice=cures(str(row["kind"]), text) + (_host_memory(_alone(facts)) if killed else ()),
             confidence=_sure(facts, row) if dead is None else "medium",
         )
     ]
+
+
+def _who_was_named(who: Named | None) -> str:
+    if who is None:
+        return ""
+    task = "task" in who.failure
+    by = "The scheduler" if task else "The launcher"
+    one = f"task {who.failure['task']}" if task else f"rank {int(who.failure['rank'])}"
+    return f" {by} names {one}; the message itself does not say whose it is."
 
 
 def _who_was_dead(dead: Dead | None) -> str:
@@ -83,6 +94,8 @@ def oom(facts: Facts) -> list[Finding] | str:
         return []
     first = first_failure(facts.run)
     row = first if first is not None and first["kind"] in OOM else rows.iloc[0]
+    who = named(facts.run, row)
+    row = row if who is None else who.failure
     host = row["kind"] == "host-oom"
     asked = _asked_for(facts.run, row)
     limit = None if host else capacity(facts.run.meta, rows)
@@ -96,10 +109,11 @@ def oom(facts: Facts) -> list[Finding] | str:
             + (_IN_STEP if _inside(facts.run, row, "raised_in_step") else "")
             + (_IN_EVALUATION if _inside(facts.run, row, "raised_in_evaluation") else "")
             + (_FRAGMENTED if _fragmented(str(row["text"])) else "")
-            + _first_of(facts, row),
+            + _first_of(facts, row)
+            + _who_was_named(who),
             ranks=_ranks(row),
             steps=step_span(row),
-            evidence=_evidence(facts, row),
+            evidence=_evidence(facts, row, who),
             advice=_memory_advice(_alone(facts), row),
             confidence=_sure(facts, row),
         )
@@ -156,13 +170,14 @@ def _where(facts: Facts) -> str:
     return "in the source" if launches == 1 else f"of the last of {launches:,} launches"
 
 
-def _evidence(facts: Facts, row: pd.Series[Any]) -> tuple[Evidence, ...]:
+def _evidence(facts: Facts, row: pd.Series[Any], who: Named | None) -> tuple[Evidence, ...]:
     text = str(row["text"]) if pd.notna(row["text"]) else str(row["kind"])
     launcher = last_launch(facts.run)
     launcher = launcher[(launcher["kind"] == "root-cause") & (launcher["line"] != row["line"])]
+    told = [who.row] if who is not None else [one for _, one in launcher.head(1).iterrows()]
     return (
         row_evidence(row, text[:300]),
-        *(row_evidence(r, str(r["text"])[:200]) for _, r in launcher.head(1).iterrows()),
+        *(row_evidence(one, str(one["text"])[:200]) for one in told),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Final
 
@@ -118,10 +119,18 @@ def _stuck(row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
 def _missing(facts: Facts, waiting: tuple[int, ...]) -> int | None:
     """The one rank of the job that does not report a timeout, if all others do."""
     told = last_launch(facts.run)["rank"].dropna()
-    size = facts.layout.world_size
+    size = _size(facts)
     ranks = set(range(size)) if size else {int(rank) for rank in told}
     left = ranks - set(waiting)
-    return left.pop() if waiting and len(left) == 1 else None
+    return left.pop() if ranks.issuperset(waiting) and waiting and len(left) == 1 else None
+
+
+def _size(facts: Facts) -> int | None:
+    """How many ranks the job has, as it says or as its layout multiplies to."""
+    layout = facts.layout
+    sequence = facts.run.config.get("sequence_parallel_size", 1)
+    sizes = (layout.data_parallel, layout.tensor_parallel, layout.stages, sequence)
+    return layout.world_size or math.prod(one or 0 for one in sizes) or None
 
 
 _ABSENT = "The others waited in a collective; its recording ends before that one, without a word."

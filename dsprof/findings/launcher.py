@@ -1,23 +1,85 @@
-"""Which rank was dead already when DeepSpeed's launcher ended all ranks of its node.
+"""Whose failure it was, where only a launcher or a scheduler tells.
 
-It ends them one after the other, in the order of their ranks, and waits for each; a process
-that it had found dead it does not wait for (`terminate_process_tree` of launcher/launch.py,
-0.9 and later). So the time stamps of its lines tell what its last line, which quotes the
-command of the last rank whoever failed, does not.
+torchrun, mpirun and srun name a rank or a task below a failure that does not say whose it is.
+
+DeepSpeed's launcher names none, but shows which rank was dead already when it ended all ranks of
+its node: it ends them one after the other, in the order of their ranks, and waits for each; a
+process that it had found dead it does not wait for (`terminate_process_tree` of
+launcher/launch.py, 0.9 and later). So the time stamps of its lines tell what its last line, which
+quotes the command of the last rank whoever failed, does not.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from dsprof.analysis.layout import layout_of
+from dsprof.events import Severity
+from dsprof.findings.ends import last_launch
 from dsprof.findings.thresholds import DEAD_WAIT, ENDING_WAIT
 
 if TYPE_CHECKING:
     from dsprof.run import Run
+
+#: Failures of one process, by its own fault.
+_OWN: Final = ("oom", "host-oom", "shm-full", "exception", "build-failed", "checkpoint-failed")
+_OF_THE_KERNEL: Final = r"oom[-_]kill event"  # slurmstepd's words for what srun then names
+_OUT_OF_MEMORY: Final = r"^task (\d{1,6}): Out Of Memory"
+_EXITED: Final = r"^task (\d{1,6}): exit code "
+_CODES: Final = 127  #: exit codes above it are signals, below 0 as well
+
+
+class Named(NamedTuple):
+    """A failure with the rank or `task` and host of the only process that is named for it."""
+
+    failure: pd.Series[Any]
+    row: pd.Series[Any]  # the launcher's line about it
+
+
+def named(run: Run, failure: pd.Series[Any]) -> Named | None:
+    """The process that the launcher names below a failure that does not say whose it is; None
+    where it names several, or several failures do not say so."""
+    if failure["kind"] not in _OWN or pd.notna(failure["rank"]):
+        return None
+    rows = last_launch(run)
+    rows = rows[rows["source"] == failure["source"]]
+    below = rows[rows["line"] > failure["line"]]
+    found = below[_about(failure, below)]
+    if len(found) != 1 or (below["kind"] == "restart").any() or not _alone(failure, rows):
+        return None
+    row = found.iloc[0]
+    if pd.notna(failure["host"]) and failure["host"] != row["host"]:
+        return None
+    who = {name: row[name] for name in ("rank", "host")}
+    if pd.isna(row["rank"]):
+        who["task"] = str(row["text"]).split(":")[0].removeprefix("task ")
+    return Named(pd.Series({**failure, **who}), row)
+
+
+def _about(failure: pd.Series[Any], below: pd.DataFrame) -> pd.Series[bool]:
+    """Which lines may be about the process that failed: what the launcher calls the first one,
+    else tasks that ended by themselves."""
+    text = below["text"].astype("str")
+    if _by_kernel(failure):
+        return (below["kind"] == "host-oom") & text.str.match(_OUT_OF_MEMORY)
+    failed = below["value"].between(1, _CODES)
+    first = (below["kind"] == "root-cause") & failed & below["rank"].notna()
+    task = (below["kind"] == "exit") & failed & text.str.match(_EXITED)
+    return first if first.any() else task
+
+
+def _by_kernel(failure: pd.Series[Any]) -> bool:
+    return bool(re.match(_OF_THE_KERNEL, str(failure["text"])))
+
+
+def _alone(failure: pd.Series[Any], rows: pd.DataFrame) -> bool:
+    """Whether no other process failed without a name; the kernel's kills are counted elsewhere."""
+    own = rows["kind"].isin(_OWN) & (rows["severity"] != Severity.INFO)
+    return _by_kernel(failure) or int((own & rows["rank"].isna()).sum()) == 1
 
 
 class Dead(NamedTuple):

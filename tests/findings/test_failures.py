@@ -120,6 +120,24 @@ def test_equal_ranks_blame_nobody() -> None:
     assert found.confidence == "medium"
 
 
+@pytest.mark.parametrize(("sequence", "named"), [(1, True), (2, False)])
+def test_the_only_rank_of_a_known_layout_that_reports_no_timeout_never_arrived(
+    sequence: int, named: bool
+) -> None:
+    rows = [row for rank in (0, 1, 3) for row in watchdog(rank, 882)]
+    run = run_of(
+        [*steps(12, WELL), *rows],
+        data_parallel_size=4,
+        tensor_parallel_size=1,
+        pipeline_parallel_size=1,
+        sequence_parallel_size=sequence,
+    )
+    found = one(run, "hang")
+    assert found.ranks == ((2,) if named else (0, 1, 3))
+    assert ("Rank 2 alone reports none" in found.summary) is named
+    assert found.confidence == "medium"
+
+
 _WATCHDOG = (
     "10.0.0.{rank}: [rank{rank}]:[E122 07:47:07.196 ProcessGroupNCCL.cpp:616] [Rank {rank}] "
     "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={call}, OpType=ALLREDUCE, "
@@ -270,12 +288,10 @@ def test_sockets_of_an_unknown_number_of_nodes_are_not_judged() -> None:
     assert "unknown" in (why(run, "network-fallback") or "")
 
 
-@pytest.mark.parametrize("nodes", [{}, {"nodes": 1}])
-def test_a_missing_adapter_alone_is_no_proof_of_sockets_between_nodes(
-    nodes: dict[str, float],
-) -> None:
+@pytest.mark.parametrize("nodes", [[], [config("nodes", 1)]])
+def test_a_missing_adapter_alone_is_no_proof_of_sockets_between_nodes(nodes: list[Row]) -> None:
     lost = problem("network-fallback", "NET/IB : No device found.", host="w0")
-    run = run_of([lost, config("network", "Socket"), *steps(10, WELL)], **nodes)
+    run = run_of([*nodes, lost, config("network", "Socket"), *steps(10, WELL)])
     assert "network-fallback" not in rules(run)
     assert (why(run, "network-fallback") is None) is bool(nodes)
     assert one(run_of([lost, *steps(10, WELL)], nodes=2), "network-fallback")

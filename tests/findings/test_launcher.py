@@ -68,3 +68,74 @@ def test_a_clock_that_leaves_doubt_names_nobody(tmp_path: Path, waits: list[floa
 
 def test_of_several_nodes_local_ranks_are_not_taken_for_ranks(tmp_path: Path) -> None:
     assert not ended(tmp_path, [0.001, 0.5], nodes=2, world=4).ranks
+
+
+_TRACEBACK = """Traceback (most recent call last):
+  File "train.py", line 5, in <module>
+{}
+"""
+_TORCHRUN = """Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_05:58:21
+  host      : w1
+  rank      : 3 (local_rank: 1)
+  exitcode  : {} (pid: 3271)
+  error_file: <N/A>
+"""
+_SRUN = "srun: error: w1: task 11: Exited with exit code 1\n"
+
+
+def verdict(folder: Path, text: str) -> Finding:
+    (folder / "run.log").write_text(text, encoding="utf-8")
+    return findings_of(load(folder / "run.log"))[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("ValueError: bad batch", "ended with an exception: ValueError: bad batch"),
+        ("torch.OutOfMemoryError: CUDA out of memory. No more.", "ran out of GPU memory"),
+    ],
+)
+def test_a_failure_without_a_name_is_that_of_the_rank_the_launcher_names(
+    tmp_path: Path, error: str, said: str
+) -> None:
+    found = verdict(tmp_path, _TRACEBACK.format(error) + _TORCHRUN.format(1))
+    assert found.title == f"Rank 3 on w1 {said}"
+    assert found.ranks == (3,)
+    assert "The launcher names rank 3" in found.summary
+    assert [proof.line for proof in found.evidence] == [3, 9]
+
+
+def test_the_task_that_srun_names_is_no_rank(tmp_path: Path) -> None:
+    found = verdict(tmp_path, _TRACEBACK.format("ValueError: bad batch") + _SRUN)
+    assert found.title.startswith("Task 11 on w1 ended with an exception")
+    assert not found.ranks
+
+
+def test_the_task_that_the_kernel_killed_is_the_one_that_srun_names(tmp_path: Path) -> None:
+    killed = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0.\n"
+    named = "srun: error: w{}: task {}: Out Of Memory\n"
+    found = verdict(tmp_path, killed + named.format(1, 11))
+    assert found.title == "Task 11 on w1 ran out of host memory"
+    assert found.evidence[-1].text == "task 11: Out Of Memory"
+    found = verdict(tmp_path, killed + named.format(1, 11) + named.format(2, 20))
+    assert found.title == "A process ran out of host memory"
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        _TORCHRUN.format(-9),  # that one was killed, and raised nothing
+        _TORCHRUN.format(1) * 2,  # of two nodes
+        _TRACEBACK.format("KeyError: 'b'") + _TORCHRUN.format(1),  # whose is which
+        _SRUN + _SRUN.replace("task 11", "task 12"),
+        _SRUN.replace("task 11", "tasks 8-11"),
+    ],
+)
+def test_a_failure_that_may_be_another_process_s_is_given_no_name(
+    tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "run.log").write_text(_TRACEBACK.format("ValueError: bad") + below)
+    found = findings_of(load(tmp_path / "run.log"))
+    assert not any("bad" in one.title and "on w1" in one.title for one in found)
