@@ -161,6 +161,7 @@ PROBLEMS: Final = {
     "exception": "a Python exception ended a rank; text is its last line",
     "exit": "a process ended with a non-zero exit code (column value; negative: signal)",
     "signal": "a process was killed by a signal (column value: its number)",
+    "gone": "a process ended without closing its recording, and nobody saw how",
     "killed-by-launcher": "ended by the launcher: another had failed, or the job was stopped",
     "root-cause": "what the launcher itself names as the first failure",
     "watchdog": "a collective timed out",

@@ -25,6 +25,7 @@ ENDED: Final = {
     "root-cause": "is what the launcher names as the first failure",
     "exit": "exited with an error",
     "signal": "was killed by a signal",
+    "gone": "ended without a word",
     "connection": "lost its connection to a peer",
     "rendezvous": "did not find the other workers",
     "port-in-use": "could not open the launcher's port: it is taken",

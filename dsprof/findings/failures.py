@@ -53,7 +53,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             severity=Severity.CRITICAL,
             title=said_of(row) + (f": {text[:160]}" if text else ""),
             summary=_first_of(facts, row)
-            + (_SIGKILL if killed else "")
+            + (_SIGKILL if killed else _UNSEEN if row["kind"] == "gone" else "")
             + code_meant(text)
             + _who_was_named(who)
             + _who_was_dead(dead),
@@ -133,6 +133,7 @@ def _asked_for(run: Run, row: pd.Series[Any]) -> str:
     return format_bytes(float(told.iloc[0])) if len(told) else ""
 
 
+_UNSEEN = " How it ended is not known: who skips Python's own end (os._exit) leaves the same."
 _SIGKILL = " Signal 9 without an error of its own is mostly the kernel's out-of-memory killer."
 
 
@@ -154,6 +155,8 @@ def _first_of(facts: Facts, row: pd.Series[Any]) -> str:
 
 
 def _sure(facts: Facts, row: pd.Series[Any]) -> Confidence:
+    if row["kind"] == "gone":
+        return "medium"
     return "high" if row["root_cause"] or not _others(facts) else "medium"
 
 

@@ -18,6 +18,7 @@ from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
 
 _MOST_SAID: Final = 1000  # characters of an exception
+_FIRST: Final = 1 << 20  # before multiprocessing ends the workers of this process
 _KINDS: Final = {"OutOfMemoryError": "oom", "MemoryError": "host-oom"}  # of `events.PROBLEMS`
 
 
@@ -170,6 +171,8 @@ def is_attached() -> bool:
 
 
 def _record(out: Any, config: Mapping[str, Any]) -> Any:
+    from multiprocessing import parent_process, util
+
     from dsprof.hook.recorder import Recorder, folder
 
     recorder = Recorder(folder(out), config, Guard())
@@ -179,16 +182,31 @@ def _record(out: Any, config: Mapping[str, Any]) -> Any:
         unless_it_starts.pop_all()
     atexit.unregister(_last_words)
     atexit.register(_last_words)  # behind the recorder's own, and so run before it
+    if parent_process():
+        util.Finalize(None, _child_ends, exitpriority=_FIRST)
     return recorder
 
 
-def _last_words() -> None:
+def _child_ends() -> None:
+    """The end of a process of `multiprocessing`: it catches what ends it, and a fork skips atexit.
+
+    PyTorch's own processes hand the exception on to their parent and then exit.
+    """
+    error = sys.exc_info()[1]
+    if isinstance(error, SystemExit) and error.code:
+        error = error.__context__
+    _last_words(error)
+    if _active.recorder:
+        _active.recorder.close()
+
+
+def _last_words(error: BaseException | None = None) -> None:
     """The exception that ends this process, if one does: Python keeps what nobody caught.
 
     An interactive one keeps also what ended nothing, and Ctrl-C is no fault.
     """
     recorder = _active.recorder
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    error = error or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if recorder and isinstance(error, Exception) and not hasattr(sys, "ps1"):
         recorder.guard(_tell)(recorder, error)
 

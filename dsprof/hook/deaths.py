@@ -1,16 +1,19 @@
-"""Which recorded process was killed, when, and by what: seen by whoever started the command.
+"""Which recorded process ended, when, and how: seen by whoever started the command.
 
 A rank that is killed cannot say so. The launcher ends the others at once, so that recordings
 may all stop at the same row, and the launcher alone knows who was first. Linux tells of any
-process when it is gone (`pidfd_open(2)`), and how, until its parent has asked (the last field
-of /proc/PID/stat, proc(5)). Nothing of it runs in the ranks.
+process when it is gone (`pidfd_open(2)`), and how: until its parent has asked in the last field
+of /proc/PID/stat (proc(5)), from Linux 6.15 on also later (`PIDFD_GET_INFO`). Nothing of it runs
+in the ranks.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -24,6 +27,9 @@ from dsprof.recording.layout import PAGE, SUFFIX, parse_header
 
 TURN: Final = 0.2  # seconds between two looks for new recordings
 _HEADER: Final = 16 * PAGE  # bytes that a header may take
+_INFO: Final = struct.Struct("<Q52xi")  # of include/uapi/linux/pidfd.h: mask, ..., exit code
+_GET_INFO: Final = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
+_EXIT: Final = 1 << 3  # in the mask
 
 
 @contextmanager
@@ -68,7 +74,8 @@ def _watch(folder: Path, launch: str, over: int) -> None:
             if descriptor == over:
                 continue
             path, pid = alive.pop(descriptor)
-            how = _signal(pid)  # at once: its parent is about to ask
+            how = _status(pid)  # at once: its parent is about to ask
+            how = _status_later(descriptor) if how is None else how
             launches.killed(path, time.time_ns(), how)
             poll.unregister(descriptor)
             os.close(descriptor)
@@ -120,10 +127,21 @@ def _is_ours(meta: Mapping[str, Any], launch: str) -> bool:
     return (meta.get("launch"), meta.get("host")) == (launch, socket.gethostname())
 
 
-def _signal(pid: int) -> int:
-    """The signal that ended a process, 0 if it ended by itself or was asked for already."""
+def _status(pid: int) -> int | None:
+    """How a process ended, as wait(2) tells it; None if its parent has asked already."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return int(fields[-1]) & 0x7F if fields[0] == b"Z" else 0
+        return int(fields[-1]) if fields[0] == b"Z" else None
     except (OSError, ValueError, IndexError):
-        return 0
+        return None
+
+
+def _status_later(descriptor: int) -> int | None:
+    """The same of one whose parent has asked; None where this kernel keeps it for nobody else."""
+    told = bytearray(_INFO.pack(_EXIT, 0))
+    try:
+        fcntl.ioctl(descriptor, _GET_INFO, told)
+    except OSError:
+        return None
+    mask, status = _INFO.unpack(told)
+    return status if mask & _EXIT else None

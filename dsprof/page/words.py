@@ -53,6 +53,7 @@ PROBLEM = {
     "exception": "Python exception",
     "exit": "process ended with an error code",
     "signal": "process killed by a signal",
+    "gone": "process ended, nobody saw how",
     "killed-by-launcher": "ended by the launcher",
     "root-cause": "failure that the launcher names as the first",
     "watchdog": "collective timed out",

@@ -11,12 +11,21 @@ import re
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from dsprof.recording.layout import stem_of
 
 FOLDER: Final = ".attach"  # of the run folder
+_SIGNAL: Final = 0x7F  # of a status, as wait(2) gives it
 _NAME: Final = re.compile(r"[\w.-]{1,100}")  # what a header says is no path
+
+
+class Gone(NamedTuple):
+    """How a process ended, as seen from outside."""
+
+    at: int  # ns since 1970
+    signal: int  # that ended it; 0 for none, or where nobody saw how it ended
+    code: int | None = None  # it exited with; None where a signal ended it, or nobody saw
 
 
 def end(folder: str | os.PathLike[str], launch: str) -> None:
@@ -35,18 +44,20 @@ def ended_at(folder: str | os.PathLike[str], launch: object) -> int | None:
         return None
 
 
-def killed(recording: Path, at: int, signal: int) -> None:
-    """The process of `recording` was gone at ns since 1970, by a signal; 0: by none seen."""
+def killed(recording: Path, at: int, status: int | None) -> None:
+    """The process of `recording` was gone at ns since 1970, with a status of wait(2), if known."""
+    signal, code = (status or 0) & _SIGNAL, (status or 0) >> 8
+    told = f"{at} {signal}" if status is None or signal else f"{at} 0 {code}"
     with suppress(OSError):
-        _beside(recording).write_text(f"{at} {signal}", encoding="ascii")
+        _beside(recording).write_text(told, encoding="ascii")
 
 
-def killed_at(recording: Path) -> tuple[int, int] | None:
-    """When a process was gone, ns since 1970, and by which signal or 0; None if nobody saw that."""
+def killed_at(recording: Path) -> Gone | None:
+    """When a process was gone, and how; None if nobody saw that."""
     try:
-        at, signal = _beside(recording).read_bytes()[:30].split()
-        return int(at), int(signal)
-    except (OSError, ValueError):
+        at, signal, *code = map(int, _beside(recording).read_bytes()[:40].split())
+        return Gone(at, signal, *code)
+    except (OSError, ValueError, TypeError):
         return None
 
 

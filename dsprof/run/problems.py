@@ -47,7 +47,7 @@ _OWN_FAULT: Final = (
     "oom", "host-oom", "exception", "overflow-limit", "port-in-use", "cancelled",
     "checkpoint-failed", "build-failed", "shm-full",
 )  # fmt: skip
-_SILENT: Final = ("exit", "signal", "root-cause")
+_SILENT: Final = ("exit", "signal", "gone", "root-cause")
 _STUCK: Final = ("absent", "watchdog", "stuck", "desync", "network-error", "rendezvous")
 _BROKEN: Final = ("connection",)
 

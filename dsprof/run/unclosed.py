@@ -1,10 +1,11 @@
 """Recorded processes that did not end as the others of their launch did.
 
 A process that ends, by an exception too, closes its recording. One that is killed does not, nor
-one that never comes out of what it is in. It is not over with a launch because a recording is
+one that never comes out of what it is in; nor one that skips Python's own end, which is no fault
+where it was seen to end with status 0. It is not over with a launch because a recording is
 open: training may go on. It is once another process has closed its own, or a later launch has
 begun, or `dsprof attach` saw its command end, or nobody has written for `IDLE`. Where it saw a
-process being killed, that one is named, and by which signal.
+process end, that one is named, and how it ended.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
@@ -41,12 +41,21 @@ def with_unclosed(events: pd.DataFrame, processes: Sequence[Process]) -> pd.Data
         events: tidy events, among them the last one of each process.
         processes: `Recording.facts` of each.
     """
+    processes = [_ended_well(process) for process in processes]
     found = [
-        _problem(events, process, kind)
+        _problem(events, process, way)
         for segment, launch in _launches(processes)
-        for process, kind in _missing(list(launch), events, _follows(processes, segment))
+        for process, way in _missing(list(launch), events, _follows(processes, segment))
     ]
     return tidy(pd.concat([events, pd.DataFrame(found)], ignore_index=True)) if found else events
+
+
+def _ended_well(process: Process) -> Process:
+    """The process; one that was seen to end with status 0 counts as closed then."""
+    gone = process.get("killed")
+    if process["ended"] or not gone or (gone.signal, gone.code) != (0, 0):
+        return process
+    return {**process, "ended": True, "ended_at": gone.at}
 
 
 def _launches(processes: Sequence[Process]) -> Any:
@@ -64,7 +73,7 @@ def _follows(processes: Sequence[Process], segment: int) -> bool:
 def _missing(
     launch: list[Process], events: pd.DataFrame, followed: bool
 ) -> list[tuple[Process, str]]:
-    """The processes of a launch that went without a word ("exit"), or that others waited for.
+    """The processes of a launch that went without a word ("gone"), or that others waited for.
 
     Where all went and none waited, who was first is not known: the one that wrote last stands
     for all of them ("ended"), if the launch is known to be over.
@@ -72,13 +81,13 @@ def _missing(
     still = [process for process in launch if not process["ended"]]
     first = _killed_first(launch)
     if first:
-        return [(first, "signal")]
+        return [(first, "killed")]
     ends = [process["ended_at"] for process in launch if process["ended"]]
     if ends:
         return [(one, _way(one, events, max(ends))) for one in still]
     first = _gone_first(still)
     if first:
-        return [(first, "exit")]
+        return [(first, "gone")]
     over = max((process["over_at"] for process in still if process["over_at"]), default=None)
     if not (followed or over) and any(process["idle"] < IDLE for process in still):
         return []
@@ -96,25 +105,31 @@ def _killed_first(launch: list[Process]) -> Process | None:
     it is no fault of theirs, whoever was first and however that one went.
     """
     gone = [process for process in launch if process.get("killed") and not process["ended"]]
-    by_fault = [one for one in gone if one["killed"][1] in FAULTS]
-    first = min(by_fault, key=lambda one: one["killed"][0], default=None)
+    by_fault = [one for one in gone if one["killed"].signal in FAULTS]
+    first = min(by_fault, key=lambda one: int(one["killed"].at), default=None)
     if first is None:
         return None
-    others = [one["killed"][0] + AT_ONCE * 1e9 for one in gone if one is not first]
+    others = [one["killed"].at + AT_ONCE * 1e9 for one in gone if one is not first]
     others += [one["ended_at"] + WAITED * 1e9 for one in launch if one["ended"]]
     since = (first["in_flight"] or {}).get("at")
     if since and any(not one["ended"] and not one.get("killed") for one in launch):
         others.append(since + WAITED * 1e9)  # it waited, maybe for who is on another host
-    return None if first["killed"][0] > min(others, default=math.inf) else first
+    return None if first["killed"].at > min(others, default=math.inf) else first
 
 
 def _gone_first(still: list[Process]) -> Process | None:
-    """The process that was gone, nobody saw how, before the launcher asked all others to end."""
+    """The process that was gone, by no signal, before the launcher asked all others to end.
+
+    One that is known to have failed, if it was gone well before anything befell the others.
+    """
     if not all(one.get("killed") for one in still):
         return None
-    first, *others = sorted(still, key=lambda one: int(one["killed"][0]))
-    asked = [one["killed"][1] == signal.SIGTERM for one in others]
-    return first if first["killed"][1] == 0 and asked and all(asked) else None
+    first, *others = sorted(still, key=lambda one: int(one["killed"].at))
+    asked = [one["killed"].signal == signal.SIGTERM for one in others]
+    if first["killed"].code:
+        since = first["killed"].at + AT_ONCE * 1e9
+        return first if all(asked) or all(one["killed"].at > since for one in others) else None
+    return first if not first["killed"].signal and asked and all(asked) else None
 
 
 def _way(process: Process, events: pd.DataFrame, end: int | None) -> str:
@@ -126,7 +141,7 @@ def _way(process: Process, events: pd.DataFrame, end: int | None) -> str:
         return "absent"
     last = _rows_of(events, process)["at"].max()
     waited = (end - last.value) * 1e-9 if pd.notna(last) else 0.0
-    return "absent" if waited >= WAITED else "exit"
+    return "absent" if waited >= WAITED else "gone"
 
 
 def _rows_of(events: pd.DataFrame, process: Process) -> pd.DataFrame:
@@ -134,21 +149,32 @@ def _rows_of(events: pd.DataFrame, process: Process) -> pd.DataFrame:
     return rows
 
 
-def _problem(events: pd.DataFrame, process: Process, kind: str) -> dict[str, Any]:
+def _seen(process: Process, way: str) -> tuple[str, float]:
+    """The name of the problem and its value: the signal or code, where somebody saw it end."""
+    gone = process.get("killed")
+    if way == "absent":
+        return way, math.nan
+    if not gone or not (gone.signal or gone.code) or (way == "ended" and gone.signal in FAULTS):
+        return "gone", math.nan  # nobody saw it; or a launcher may have killed it in the end
+    return ("signal", gone.signal) if gone.signal else ("exit", gone.code)
+
+
+def _problem(events: pd.DataFrame, process: Process, way: str) -> dict[str, Any]:
     rows = _rows_of(events, process)
     last = rows.sort_values("line").iloc[-1] if len(rows) else pd.Series(dtype="object")
     text = {
         "ended": "no process of this launch closed its recording, and the launch is over",
-        "exit": f"process {process['pid']} went without closing its recording",
-        "signal": f"process {process['pid']} was killed while its launch went on",
+        "gone": f"process {process['pid']} went without closing its recording",
+        "killed": f"process {process['pid']} was killed while its launch went on",
         "absent": f"process {process['pid']} did not come to the collective the others waited in",
-    }[kind]
-    known, kind = kind != "ended", "exit" if kind == "ended" else kind
+    }[way]
+    name, value = _seen(process, way)
+    code = f", with exit code {value}" if name == "exit" and way == "gone" else ""
     return {
-        "segment": process["segment"], "engine": 0, "rank": process["rank"] if known else pd.NA,
-        "host": process["host"], "kind": str(Kind.PROBLEM), "name": kind, "raw": kind,
-        "text": text, "source": process["source"],
-        "value": process["killed"][1] if kind == "signal" else np.nan,
+        "segment": process["segment"], "engine": 0,
+        "rank": pd.NA if way == "ended" else process["rank"],
+        "host": process["host"], "kind": str(Kind.PROBLEM), "name": name, "raw": name,
+        "text": text + code, "source": process["source"], "value": value,
         "line": last.get("line", 0) + 1,  # where its next row would be
         "at": last.get("at", pd.NaT), "step": rows["step"].max() if len(rows) else pd.NA,
     }  # fmt: skip

@@ -31,19 +31,19 @@ time.sleep(60)
 """
 
 RANK = """
-import sys, time
+import os, sys
 from dsprof.recording import Writer
 folder, rank, launch, host = sys.argv[1:]
 writer = Writer.create(folder, {"rank": int(rank), "launch": launch, "host": host})
 print(writer.path, flush=True)
-time.sleep(60)
+os._exit(int(sys.stdin.readline()))
 """
 
 
 def rank(folder: Path, number: int, launch: str, host: str) -> tuple[subprocess.Popen[str], Path]:
     """A process that records, once it does."""
     command = [sys.executable, "-c", RANK, str(folder), str(number), launch, host]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, Path(process.stdout.readline().strip())
 
@@ -72,9 +72,41 @@ def test_ranks_that_are_killed_are_told_with_their_signal_in_the_order_of_their_
     first, second, *others = (launches.killed_at(path) for _, path in ranks)
     assert first is not None
     assert second is not None
-    assert (second[1], first[1]) == (signal.SIGKILL, signal.SIGTERM)
-    assert second[0] < first[0]
+    assert (second.signal, first.signal) == (signal.SIGKILL, signal.SIGTERM)
+    assert second.at < first.at
     assert others == [None, None]  # of another launch, and of a host whose numbers mean others
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells of processes, others do not")
+def test_the_code_that_a_rank_exited_with_is_told(tmp_path: Path) -> None:
+    (tmp_path / launches.FOLDER).mkdir()
+    with deaths.told(tmp_path, "ours"):
+        ranks = [rank(tmp_path, number, "ours", socket.gethostname()) for number in range(2)]
+        time.sleep(10 * deaths.TURN)
+        for code, (process, _) in zip((0, 7), ranks, strict=True):
+            assert process.stdin is not None
+            process.stdin.write(f"{code}\n")
+            process.stdin.flush()
+        time.sleep(2 * deaths.TURN)
+        for process, _ in ranks:
+            process.communicate()
+    seen = [launches.killed_at(path) for _, path in ranks]
+    assert [one and (one.signal, one.code) for one in seen] == [(0, 0), (0, 7)]
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells of processes, others do not")
+def test_what_a_parent_has_asked_for_already_is_told_or_unknown_but_never_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Linux before 6.15 tells it nobody else."""
+    process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])
+    descriptor = os.pidfd_open(process.pid)
+    process.wait()
+    assert deaths._status(process.pid) is None
+    assert deaths._status_later(descriptor) in {7 << 8, None}
+    monkeypatch.setattr(deaths, "_GET_INFO", 0)  # as a kernel that knows no such question
+    assert deaths._status_later(descriptor) is None
+    os.close(descriptor)
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells of processes, others do not")
@@ -99,7 +131,7 @@ def test_a_recording_that_is_being_made_is_looked_at_again(tmp_path: Path) -> No
         process.communicate()
     killed = launches.killed_at(recording)
     assert killed is not None
-    assert killed[1] == signal.SIGKILL
+    assert killed.signal == signal.SIGKILL
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells of processes, others do not")

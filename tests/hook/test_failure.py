@@ -144,3 +144,70 @@ def test_an_exception_that_ends_the_process_is_the_last_word_of_its_recording(
     assert list(run.steps["step"]) == [1, 2, 3]
     assert list(run.problems[["kind", "text"]].itertuples(index=False, name=None)) == problems
     assert list(run.problems["step"]) == [3] * len(problems)
+
+
+_CHILD = """
+import os, sys, time
+import torch, dsprof
+import torch.multiprocessing as mp
+
+def train(rank, end):
+    net = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+    handle = dsprof.attach(net, optimizer=optimizer, out=sys.argv[1])
+    for step in range(3):
+        net(torch.ones(2)).sum().backward()
+        optimizer.step()
+    exec(end)
+
+if __name__ == "__main__":
+    if sys.argv[2] == "alone":
+        train(0, sys.argv[3])
+    else:
+        mp.start_processes(train, args=(sys.argv[3],), nprocs=1, start_method=sys.argv[2])
+"""
+
+
+def ended(out: Path, method: str, end: str, *attach: str) -> dsprof.Run:
+    """What is recorded of a process that a script starts in that way, and that ends so."""
+    script = out / "train.py"
+    script.write_text(_CHILD, encoding="utf-8")
+    command = [interpreter("torch"), *attach, str(script), str(out / "run"), method, end]
+    environment = os.environ | ENVIRONMENT
+    subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
+    return dsprof.load(str(out / "run"))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("end", "problems"),
+    [
+        ("pass", []),
+        ("raise ValueError('planted')", [("exception", "ValueError: planted")]),
+        ("sys.exit(3)", []),
+    ],
+)
+def test_a_process_of_multiprocessing_ends_its_recording_with_what_ended_it(
+    tmp_path: Path, method: str, end: str, problems: list[tuple[str, str]]
+) -> None:
+    """Its forks skip what Python does at exit, and PyTorch catches what ends its own."""
+    run = ended(tmp_path, method, end)
+    assert list(run.steps["step"]) == [1, 2, 3]
+    assert list(run.problems[["kind", "text"]].itertuples(index=False, name=None)) == problems
+    (rank,) = folder(tmp_path / "run")
+    assert rank.ended
+    assert rank.config["collectives_seen"] == 0  # closed in good order
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells of processes, others do not")
+@pytest.mark.parametrize(("code", "problems"), [(0, []), (7, [("exit", 7.0)])])
+def test_a_process_that_skips_pythons_own_end_has_failed_only_if_its_exit_code_says_so(
+    tmp_path: Path, code: int, problems: list[tuple[str, float]]
+) -> None:
+    out = str(tmp_path / "run")
+    attach = ("-m", "dsprof.hook.launch", out, interpreter("torch"))
+    run = ended(tmp_path, "alone", f"time.sleep(1); os._exit({code})", *attach)
+    assert not folder(tmp_path / "run")[0].ended
+    assert list(run.problems[["kind", "value"]].itertuples(index=False, name=None)) == problems
+    critical = [one.rule for one in run.findings if one.severity == "critical"]
+    assert critical == ["rank-died"] * len(problems)

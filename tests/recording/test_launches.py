@@ -44,15 +44,29 @@ def test_a_folder_that_cannot_be_written_ends_no_training(tmp_path: Path) -> Non
     assert launches.ended_at(tmp_path / "gone", "ours") is None
 
 
-def test_a_death_is_told_of_the_process_that_recorded(tmp_path: Path) -> None:
+def test_an_end_is_told_of_the_process_that_recorded(tmp_path: Path) -> None:
     (tmp_path / launches.FOLDER).mkdir()
-    for rank in range(3):
+    for rank in range(5):
         Writer.create(tmp_path, {"rank": rank, "launch": "ours"}).close()
     files = sorted(tmp_path.glob("*.dsprof"))
     launches.killed(files[1], 1234, 9)
-    launches.killed(files[2], 1234, 0)  # by no signal
+    launches.killed(files[2], 1234, None)  # nobody saw how
+    launches.killed(files[3], 1234, 0)
+    launches.killed(files[4], 1234, 0x8B)  # SIGSEGV, and a core was dumped
     recordings = Recordings([tmp_path])
     recordings.follow()
     told = [facts["killed"] for facts in recordings.facts()["recordings"]]
     recordings.close()
-    assert told == [None, (1234, 9), (1234, 0)]
+    assert told == [
+        None, (1234, 9, None), (1234, 0, None), (1234, 0, 0), (1234, 11, None),
+    ]  # fmt: skip
+
+
+def test_an_exit_code_is_told_beside_no_signal(tmp_path: Path) -> None:
+    (tmp_path / launches.FOLDER).mkdir()
+    recording = tmp_path / "rank-00000.7.dsprof"
+    launches.killed(recording, 1234, 7 << 8)
+    assert launches.killed_at(recording) == (1234, 0, 7)
+    for foreign in ("1234", "1 2 3 4", "now 9"):
+        (tmp_path / launches.FOLDER / "rank-00000.7.killed").write_text(foreign)
+        assert launches.killed_at(recording) is None

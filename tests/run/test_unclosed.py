@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dsprof.recording.launches import Gone
 from dsprof.run import Run, from_events
 
 START = pd.Timestamp("2026-01-01 12:00:00")
@@ -46,9 +47,12 @@ def problems(run: Run) -> list[tuple[str, int, int]]:
 
 def test_a_process_that_others_outlived_for_a_moment_has_died() -> None:
     run = run_of(ended(0), process(1))
-    assert problems(run) == [("exit", 1, 10)]
+    assert problems(run) == [("gone", 1, 10)]
     first = run.findings[0]
     assert (first.rule, first.ranks, first.steps) == ("rank-died", (1,), (10, 10))
+    assert (first.title.partition(" after")[0], first.confidence) == (
+        "Rank 1 on w0 ended without a word", "medium",
+    )  # fmt: skip
 
 
 def test_a_process_that_others_waited_for_hung() -> None:
@@ -68,7 +72,7 @@ def test_where_all_were_killed_who_was_in_no_collective_is_to_blame() -> None:
 def test_whom_the_others_hardly_waited_for_when_the_launch_was_over_had_died() -> None:
     """A launcher ends the others at once when one is killed: they close nothing either."""
     waiting = {"name": "all_reduce", "seq": 57, "at": LATER}
-    for seconds, kind in ((11.0, "exit"), (40.0, "absent")):
+    for seconds, kind in ((11.0, "gone"), (40.0, "absent")):
         over = {"over_at": int((START + pd.Timedelta(seconds=seconds)).value), "idle": 1.0}
         assert problems(run_of(process(0, in_flight=waiting, **over), process(1, **over))) == [
             (kind, 1, 10)
@@ -79,16 +83,18 @@ def test_where_all_were_ended_and_none_waited_no_rank_is_blamed() -> None:
     """As DDP's reducer waits in C++, where no call is seen under way."""
     over = {"over_at": int((START + pd.Timedelta(seconds=11)).value), "idle": 1.0}
     run = run_of(process(0, **over), process(1, **over))
-    assert run.problems["kind"].tolist() == ["exit"]
+    assert run.problems["kind"].tolist() == ["gone"]
     assert run.problems["rank"].isna().all()
     first = run.findings[0]
     assert (first.rule, first.ranks) == ("rank-died", ())
     assert "no process of this launch closed its recording" in first.title
 
 
-def killed(rank: int, seconds: float, signal: int, **more: Any) -> dict[str, Any]:
+def killed(
+    rank: int, seconds: float, signal: int, code: int | None = None, **more: Any
+) -> dict[str, Any]:
     at = int((START + pd.Timedelta(seconds=seconds)).value)
-    return process(rank, killed=(at, signal), over_at=LATER, idle=1.0) | more
+    return process(rank, killed=Gone(at, signal, code), over_at=LATER, idle=1.0) | more
 
 
 def test_who_was_seen_to_be_killed_first_has_died_and_not_whom_the_launcher_ended() -> None:
@@ -102,9 +108,44 @@ def test_who_was_seen_to_be_killed_first_has_died_and_not_whom_the_launcher_ende
 def test_who_was_gone_before_the_launcher_ended_the_others_has_died_though_nobody_saw_how() -> None:
     """The launcher asked for it first: how it went is not known, that it was first is."""
     run = run_of(killed(0, 10.14, 15), killed(1, 10.1, 0), killed(2, 10.15, 15))
-    assert problems(run) == [("exit", 1, 10)]
+    assert problems(run) == [("gone", 1, 10)]
     for others in ((killed(0, 10.14, 0),), (killed(0, 10.05, 15),), (process(0, idle=1.0),)):
         assert run_of(killed(1, 10.1, 0), *others).problems["rank"].isna().all()
+
+
+def test_an_exit_code_that_was_seen_is_told() -> None:
+    run = run_of(killed(0, 10.14, 15), killed(1, 10.1, 0, 7), killed(2, 10.15, 15))
+    assert problems(run) == [("exit", 1, 10)]
+    assert run.problems["value"].tolist() == [7]
+    first = run.findings[0]
+    assert (first.ranks, first.confidence) == ((1,), "high")
+    assert first.title.startswith("Rank 1 on w0 exited with an error after step 10")
+    assert first.title.endswith("with exit code 7")
+
+
+def test_of_processes_that_failed_at_once_none_is_named_as_the_first() -> None:
+    """Nor is a signal that a launcher may have sent in the end what they failed with."""
+    run = run_of(killed(0, 10.1, 0, 7), killed(1, 10.15, 0, 7))
+    assert run.problems[["kind", "value"]].to_numpy().tolist() == [["exit", 7.0]]
+    assert run.problems["rank"].isna().all()
+    assert problems(run_of(killed(0, 10.1, 0, 7), killed(1, 11.5, 9))) == [("exit", 0, 10)]
+    assert problems(run_of(killed(0, 10.1, 0, 7))) == [("exit", 0, 10)]
+    run = run_of(killed(0, 10.1, 15), killed(1, 10.2, 15))
+    assert run.findings[0].title.startswith("A process on w0 was killed by SIGTERM after step 10")
+    run = run_of(killed(0, 10.1, 0, idle=2.0), killed(1, 11.5, 9))
+    assert run.problems["kind"].tolist() == ["gone"]
+
+
+def test_processes_that_ended_with_status_0_are_no_failures() -> None:
+    """As scripts do that skip a slow end: `os._exit(0)`."""
+    assert problems(run_of(killed(0, 10.1, 0, 0), killed(1, 10.2, 0, 0))) == []
+    assert problems(run_of(ended(0), killed(1, 10.2, 0, 0))) == []
+
+
+def test_whom_one_that_ended_with_status_0_outlived_has_died() -> None:
+    run = run_of(killed(0, 10.4, 0, 0), killed(1, 10.1, 0, 3))
+    assert problems(run) == [("exit", 1, 10)]
+    assert problems(run_of(killed(0, 10.4, 0, 0), killed(1, 10.1, 6))) == [("signal", 1, 10)]
 
 
 def test_who_ended_all_others_waited_for_was_killed_in_the_end_and_hung_before() -> None:
