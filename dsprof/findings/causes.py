@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dsprof.analysis.collectives import LARGE, trusted
-from dsprof.analysis.cost import least_seconds, zero_traffic
+from dsprof.analysis.collectives import LARGE, during_steps, per_operation, trusted
+from dsprof.analysis.cost import Traffic, least_seconds, shard_factor, zero_traffic
 from dsprof.analysis.layout import Layout
 from dsprof.findings.advice import DEFAULTS, WHO_IS_LATE, change, more_micro_batches, record
 from dsprof.findings.facts import Facts, promise
@@ -27,6 +27,11 @@ from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_
 
 #: Timers of the reduction of gradients.
 REDUCTION: Final = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
+#: Collectives that move a whole tensor, or two times that, but for one rank's part.
+_WHOLE: Final = ("all_reduce", "reduce_scatter", "all_gather")
+#: What makes groups of fewer ranks: of a job, and of ZeRO (hpZ, MiCS).
+_PARTED: Final = ("expert_parallel_size", "sequence_parallel_size")
+_SHARDED: Final = ("zero_hpz_partition_size", "mics_shard_size")
 _ZERO: Final = "zero_optimization"
 #: What leaves half of the bytes per sample, and what hides the reduction behind compute.
 _HALVE: Final = {"gradient_accumulation_steps", "bf16.enabled"}
@@ -71,7 +76,7 @@ def _missing(facts: Facts) -> str:
     if facts.layout.nodes == 1:
         return "all ranks are on one host, whose inner links this log does not tell"
     untold = " and ".join(_untold(facts.layout))
-    if untold:
+    if untold and _logged_traffic(facts) is None:
         return f"this {'recording' if facts.run.is_recording else 'log'} lacks {untold}"
     return "the link's speed is unknown (--link 100Gb states that of a node)"
 
@@ -161,20 +166,22 @@ def _larger_buckets(facts: Facts) -> tuple[Advice, ...]:
 
 
 def _against_model(facts: Facts, seconds: float) -> Cause | None:
-    """Against what ZeRO must move over a link of known speed.
+    """Against what ZeRO must move over a link of known speed, or else what logged calls move.
 
     Gains at best: what the advice takes off (`_gain`); where the link is not the limit, what is
     beyond the least time. None where model and measurement contradict each other.
     """
-    traffic = zero_traffic(facts.layout)
+    reckoned = zero_traffic(facts.layout)
+    traffic = reckoned or _logged_traffic(facts)
     least = least_seconds(traffic, facts.layout)
     link = facts.layout.link_bytes_per_second
     if traffic is None or not least or not link:
         return None
     hosts = "" if facts.layout.nodes else " (taken that the job spans several)"
+    source = "" if reckoned else ", as the logged calls add up"
     fact = (
-        f"{format_bytes(traffic.total)} must cross each node's link per step{hosts}, at least "
-        f"{format_seconds(least)} at {format_bandwidth(link)}"
+        f"{format_bytes(traffic.total)} must cross each node's link per step{hosts}{source}, "
+        f"at least {format_seconds(least)} at {format_bandwidth(link)}"
     )
     impossible = _contradiction(facts, seconds, least, link)
     if impossible:
@@ -214,6 +221,37 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
         gain=promise(seconds - least),
         known=False,
     )
+
+
+def _logged_traffic(facts: Facts) -> Traffic | None:
+    """What the logged calls of a step carry through a node's link.
+
+    None where not each of them is told and believed, where a call is of another kind, or where
+    its group may be less than all replicas: within a node nothing crosses the link. A recording
+    tells the group, but drops what is hidden.
+    """
+    calls, ranks, times = facts.held_up, facts.layout.data_parallel, facts.per_step
+    if not (ranks and times and facts.calls_are_logged and _one_group(facts)):
+        return None
+    told = during_steps(facts.run.comm, facts.steps)
+    if facts.run.is_recording or (told["total"].astype(bool) | told["suspect"].notna()).any():
+        return None
+    moved = dict.fromkeys(_WHOLE, 0.0)
+    for op, size in per_operation(calls)["bytes"].items():
+        kind = next((kind for kind in _WHOLE if str(op).startswith(kind)), None)
+        if kind is None:
+            return None
+        moved[kind] += float(size) * times * shard_factor(ranks)
+    gathered = moved["all_gather"] * ranks  # a gathering's logged size is that of a shard
+    return Traffic(moved["reduce_scatter"] + 2 * moved["all_reduce"], gathered)
+
+
+def _one_group(facts: Facts) -> bool:
+    """Whether all calls are of all ranks: nothing is parallel but the replicas."""
+    config, layout = facts.run.config, facts.layout
+    parts = (*map(config.get, _PARTED), *(facts.setting(f"{_ZERO}.{key}") for key in _SHARDED))
+    plain = layout.tensor_parallel == layout.stages == 1
+    return plain and all(not isinstance(part, int | float) or part <= 1 for part in parts)
 
 
 def _contradiction(facts: Facts, seconds: float, least: float, link: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dsprof.events import Severity
+from dsprof.findings import Finding
 from dsprof.recording import Writer
 from dsprof.run import Run, load
 from tests.findings.plants import (
@@ -122,6 +123,39 @@ def test_what_the_cost_model_lacks_is_named_and_nothing_else() -> None:
         assert f"cannot be told apart: this log lacks {named}, hence" in found.summary
     found = one(run_of(steps(3, EXPOSED), **ZERO_1 | {"zero_stage": 2}), "communication-bound")
     assert "this log lacks the micro-batches of a step, hence" in found.summary
+
+
+def logged(op: str, size: float, **settings: Any) -> Finding:
+    """ZeRO-1 of unknown size whose steps log four calls, over a link of 10 GB/s."""
+    calls = [call(op, step, size, 0.1, pattern="deepspeed_comms.op")
+             for step in (1, 2, 3) for _ in range(4)]  # fmt: skip
+    known = {name: value for name, value in ZERO_1.items() if name != "parameters"} | settings
+    link = {"link_bytes_per_second": 10e9}
+    return one(run_of(steps(3, EXPOSED) + calls, link, **known), "communication-bound")
+
+
+@pytest.mark.parametrize(
+    ("op", "size"),
+    [("all_reduce", 5e8), ("reduce_scatter_tensor", 1e9), ("all_gather_into_tensor", 2e8)],
+)
+def test_the_bytes_of_logged_calls_serve_where_the_size_of_the_model_is_not_told(
+    op: str, size: float
+) -> None:
+    found = logged(
+        op, size
+    )  # 4 calls of 2 x 4/5 x 0.5 GB; a gathering's size is of one of 5 shards
+    assert "2.98 GiB must cross each node's link per step" in found.summary
+    assert "as the logged calls add up, at least 320 ms at 10.0 GB/s" in found.summary
+    assert "as much as the link's bandwidth asks for" in found.title
+
+
+def test_logged_calls_that_may_stay_inside_a_node_say_nothing_of_its_link() -> None:
+    lacks = "this log lacks the number of parameters"
+    assert lacks in logged("all_to_all_single", 1e9).summary
+    for groups in ({"tensor_parallel_size": 2, "world_size": 10}, {"expert_parallel_size": 5}):
+        assert lacks in logged("all_reduce", 5e8, **groups).summary
+    shards = {"zero_optimization": {"stage": 1, "mics_shard_size": 5}}
+    assert lacks in logged("all_reduce", 5e8, ds_config=json.dumps(shards)).summary
 
 
 def test_nccl_is_not_asked_to_say_what_it_says_already() -> None:
