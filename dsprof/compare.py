@@ -104,8 +104,11 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     batch_a, batch_b = batches or (1.0, 1.0)
     before: Floats = rows_a["seconds"].to_numpy(np.float64) / batch_a
     after: Floats = rows_b["seconds"].to_numpy(np.float64) / batch_b
+    judged = _judged(before, after, tolerance, _incomparable(rows_a, rows_b))
+    if judged["answer"] in {"none", "improvement"} and measures == {"timers"}:
+        judged |= _unseen(first, second, batch_b / batch_a, tolerance)
     return Comparison(
-        **_judged(before, after, tolerance, _incomparable(rows_a, rows_b)),
+        **judged,
         per="sample" if batches else "step",
         seconds_from=measures.pop() if len(measures) == 1 else None,
         first=_side(first, before, batch_a),
@@ -121,6 +124,19 @@ def _judgeable(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame,
     if min(map(len, whole)) >= _FEWEST and _measure(whole[0]) == _measure(whole[1]):
         return whole
     return regular_steps(first), regular_steps(second)
+
+
+def _unseen(first: Run, second: Run, batches: float, tolerance: float) -> dict[str, Any]:
+    """What takes back that timers let the second run pass: the few whole steps that both tell do
+    not, so that what nobody timed may be what became slower."""
+    before, after = main_steps(first.steps), main_steps(second.steps)
+    ratio = float(after["seconds"].mean() / before["seconds"].mean()) / batches
+    if _measure(before) == "timers" or _measure(before) != _measure(after):
+        return {}
+    if ratio <= 1 + tolerance:
+        return {}
+    why = f"timers leave out what nobody timed, and whole steps, too few to judge, take {ratio:.2f}"
+    return {"answer": "cannot tell", "why": f"{why} times as long", "needed": _FEWEST}
 
 
 def _measure(rows: pd.DataFrame) -> str | None:

@@ -229,23 +229,32 @@ def test_sums_of_timers_are_judged_under_their_own_name_where_whole_steps_are_fe
     assert "+34 % seconds in timers per step" in next(iter(lines))
 
 
+def half_timed(seconds: float, steps: int) -> Run:
+    """Steps whose timers are always the same; every fifth says how long all of it took."""
+    rows: list[dict[str, Any]] = [{"kind": "config", "name": "train_batch_size", "value": 1.0}]
+    for step in range(1, steps + 1):
+        rows += [metric("loss", step, 1.0)]
+        rows += timers("zero", step, forward=0.2, backward=0.4, step=0.1)
+        rows += [] if step % 5 else [metric("samples_per_second", step, 1 / seconds)]
+    return from_events(events(rows))
+
+
 def test_whole_steps_are_judged_rather_than_sums_of_timers_where_both_runs_tell_enough() -> None:
-    """The timers of both are the same; what nobody timed makes the second one slower."""
-
-    def run(seconds: float) -> Run:
-        rows: list[dict[str, Any]] = [{"kind": "config", "name": "train_batch_size", "value": 1.0}]
-        for step in range(1, 201):
-            rows += [metric("loss", step, 1.0)]
-            rows += timers("zero", step, forward=0.2, backward=0.4, step=0.1)
-            rows += [] if step % 5 else [metric("samples_per_second", step, 1 / seconds)]
-        return from_events(events(rows))
-
-    assert set(regular_steps(run(1.0).steps)["seconds_from"]) == {"timers"}
-    found = compare(run(1.0), run(1.5))
+    """What nobody timed makes the second one slower."""
+    assert set(regular_steps(half_timed(1.0, 200).steps)["seconds_from"]) == {"timers"}
+    found = compare(half_timed(1.0, 200), half_timed(1.5, 200))
     assert found.answer == "regression"
     assert found.ratio == pytest.approx(1.5)
     assert (found.seconds_from, found.first.rows) == ("throughput", found.first.steps)
     assert not any(label.startswith("judged") or "in timers" in label for label in shown(found))
+
+
+def test_timers_let_no_run_pass_whose_few_whole_steps_are_slower() -> None:
+    quick, slow = half_timed(1.0, 30), half_timed(1.5, 30)
+    found = compare(quick, slow)
+    assert (found.answer, found.ratio, found.needed) == ("cannot tell", 1.0, 8)
+    assert found.why.endswith("whole steps, too few to judge, take 1.50 times as long")
+    assert compare(quick, quick).answer == compare(slow, quick).answer == "none"
 
 
 def test_timers_of_an_unknown_stage_are_told_as_a_report_tells_them() -> None:
