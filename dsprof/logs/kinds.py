@@ -91,15 +91,16 @@ class Kinds:
         behind = per_flavour(lambda t: t.place == "after" and t.sums != "once")
         if not own.any() and not end.any():  # timers alone: a line of means stands for a step each
             end = behind & per_flavour(lambda t: t.sums == "mean")
+        free = ~own  # a mark is of its own step, wherever the flavour of its timers has its place
         homes = {p.id.partition(".")[0] for p in patterns if p.place == "timer"}
         return cls(
             own=own,
             bare=own & ~per_pattern(lambda p: bool(p.regex and "step" in p.regex.groupindex)),
-            after=per_pattern(lambda p: p.place == "after") | (behind & ~end),
+            after=per_pattern(lambda p: p.place == "after") | (behind & ~end & free),
             before=per_pattern(lambda p: p.place == "before")
-            | per_flavour(lambda t: t.place == "before" and t.sums != "once")
+            | (per_flavour(lambda t: t.place == "before" and t.sums != "once") & free)
             | unknown,
-            end=end,
+            end=end & free,
             leads=own & per_pattern(lambda p: p.id.partition(".")[0] in homes),
             starts=per_pattern(lambda p: p.starts),
             stepped=own | (timer & ~once) | per_pattern(lambda p: p.place == "after"),
