@@ -105,14 +105,17 @@ def _no_timer(facts: Facts) -> list[Finding]:
 
 def _where(facts: Facts, known: pd.DataFrame, within: float) -> str:
     """Where time that no timer explains lies, `within` of it inside timers."""
+    divided = known["held"] > known["shown"]
     if within > 1 - WORTH_NAMING:
-        return f"inside {known.index[0]}, but in no part of it that is timed"
+        rest = "but in no part of it that is timed" if divided.iloc[0] else "which no timer divides"
+        return f"inside {known.index[0]}, {rest}"
     if by_the_clock(facts):
         return "in no timer, by the time stamps of the lines"
     if within < WORTH_NAMING:
         return "explained by no timer"
-    timer = known.index[0] if len(known) == 1 else "timers"
-    return f"explained by no timer, {format_share(within)} of that inside {timer} beside its parts"
+    timer, its = (known.index[0], "its") if len(known) == 1 else ("timers", "their")
+    beside = f" beside {its} parts" if divided.any() else ""
+    return f"explained by no timer, {format_share(within)} of that inside {timer}{beside}"
 
 
 def _unexplained(facts: Facts) -> pd.DataFrame:

@@ -260,9 +260,9 @@ def test_several_ranks_are_spoken_of_only_where_they_are_told() -> None:
 @pytest.mark.parametrize(
     ("inside", "outside", "where"),
     [
-        (0.20, 0.00, "inside backward, but in no part of it that is timed"),
-        (0.10, 0.10, "explained by no timer, 50 % of that inside backward beside its parts"),
-        (0.15, 0.05, "explained by no timer, 75 % of that inside backward beside its parts"),
+        (0.20, 0.00, "inside backward, which no timer divides"),
+        (0.10, 0.10, "explained by no timer, 50 % of that inside backward"),
+        (0.15, 0.05, "explained by no timer, 75 % of that inside backward"),
         (0.00, 0.20, "explained by no timer"),
     ],
 )
@@ -274,6 +274,27 @@ def test_what_no_timer_explains_is_said_to_lie_where_it_lies(
     assert found.title == f"20 % of a step is {where}"
     assert any(proof.text.startswith("backward") for proof in found.evidence) is (inside > 0)
     assert any("step 5: 1.00 s" in proof.text for proof in found.evidence) is (outside > 0)
+
+
+#: Timers of which one holds another.
+ZERO = ("forward", "backward", "backward_inner", "step")
+
+
+@pytest.mark.parametrize(
+    ("inside", "where"),
+    [
+        (0.20, "inside backward, but in no part of it that is timed"),
+        (0.10, "explained by no timer, 50 % of that inside backward beside its parts"),
+    ],
+)
+def test_time_beside_the_parts_of_a_timer_is_spoken_of_only_where_it_has_parts(
+    inside: float, where: str
+) -> None:
+    timed = WELL | {"forward": 0.10, "backward": WELL["backward_inner"] + inside}
+    rows = [row | {"timers": "zero"} for row in steps(5, timed, None) if row["name"] in ZERO]
+    rows += [row for row in steps(5, timed, 1.0) if row["name"] not in ZERO]
+    found = one(run_of(rows, world_size=1), UNTIMED)
+    assert found.title == f"20 % of a step is {where}"
 
 
 def test_a_timer_that_takes_the_same_in_each_step_is_told_once() -> None:
