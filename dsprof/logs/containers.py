@@ -22,9 +22,11 @@ from typing import Final
 
 from dsprof.logs.hard_wraps import HEAD, Unwrapped, wrap_of
 
-_PARTIAL: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\S{8,40}) (stdout|stderr) ([FP]) ")
 #: With a launcher's label before it, where it collects such files of several hosts.
-_DOCKER: Final = re.compile(rb'([\w.-]{1,64}: )?(?=\{"log":)')
+_PARTIAL: Final = re.compile(
+    rb" {0,16}([\w.-]{1,64}: )?(\d{4}-\d\d-\d\dT\S{8,40}) (stdout|stderr) ([FP]) "
+)
+_DOCKER: Final = re.compile(rb' {0,16}([\w.-]{1,64}: )?(?=\{"log":)')
 _NUMBER: Final = re.compile(rb" {0,9}(\d{1,9})(?::| {0,9}(?:\||%s))" % "│".encode())
 _COUNTED: Final = 16  # lines that count themselves are no coincidence, in a longer source
 _FEWEST: Final = 3  # in one that has no more
@@ -183,5 +185,6 @@ def _cri_line(line: bytes) -> tuple[bytes, bytes, bytes, bool] | None:
     match = _PARTIAL.match(line)
     if match is None:
         return None
-    head = b"%s %s F " % (match[1], match[2])
-    return head, match[2], line[match.end() :].rstrip(b"\n"), match[3] == b"F"
+    label, time, stream, part = match.groups(b"")
+    head = b"%s%s %s F " % (label, time, stream)
+    return head, label + stream, line[match.end() :].rstrip(b"\r\n"), part == b"F"

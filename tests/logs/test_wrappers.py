@@ -194,10 +194,15 @@ def test_parts_of_two_streams_are_not_mixed() -> None:
     assert told(text + docker(RECORD[half:].decode() + "\n"))["at"] == DOCKER_TIME
 
 
-def test_containerd_partial_lines_are_joined() -> None:
-    stamp = b"2024-01-02T03:04:05.123456789Z stdout "
-    text = stamp + b"P " + RECORD[:20] + b"\n" + stamp + b"F " + RECORD[20:] + b"\n"
-    assert told(text)["at"] == DOCKER_TIME
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("label", [b"", b"    ", b"worker-1: "])
+def test_containerd_partial_lines_are_joined(label: bytes, end: bytes) -> None:
+    """Also where pdsh prints them, where they were quoted, and where Windows ended them."""
+    stamp = label + b"2024-01-02T03:04:05.123456789Z stdout "
+    text = stamp + b"P " + RECORD[:20] + end + stamp + b"F " + RECORD[20:] + end
+    found = told(text)
+    assert found["at"] == DOCKER_TIME
+    assert found["host"] == ("worker-1" if label.strip() else None)
 
 
 def test_a_container_log_cut_anywhere_is_read_to_its_end() -> None:
