@@ -22,13 +22,14 @@ _ENOUGH: Final = 5
 
 
 def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """One row per save: `step`, `seconds`, `source`, `line`; empty if no save has a duration.
+    """One row per save: `segment`, `step`, `seconds`, `source`, `line`, `inferred`; empty if no
+    save has a duration.
 
     A duration is what a timer says, else the time between the lines that begin and end a save,
     else what the steps around its beginning are further apart than others: `inferred`. Of
     several ranks that time the same save the slowest counts.
     """
-    columns = ["step", "seconds", "source", "line", "inferred"]
+    columns = ["segment", "step", "seconds", "source", "line", "inferred"]
     timed = events[(events["kind"] == Kind.PHASE) & events["name"].isin(_TIMED)]
     recorded = phases[phases["class"] == Class.CHECKPOINT]
     found = timed if len(timed) else recorded if len(recorded) else _between(events)
@@ -36,6 +37,20 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
     slowest = found[columns].dropna(subset="seconds").sort_values("seconds", kind="stable")
     known = slowest[slowest["step"].notna()].drop_duplicates("step", keep="last")
     return pd.concat([known, slowest[slowest["step"].isna()]]).sort_index()
+
+
+def held(found: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float]:
+    """Seconds of the saves in `found` that the time of each of `rows` of `steps` holds.
+
+    A clock goes on while a job saves. Other times are those of training: what a recording knows
+    of saving inside them is a class of theirs.
+    """
+    if found.empty:
+        return pd.Series(0.0, rows.index)
+    apart = _apart(steps)
+    saving = _in(apart, found).groupby("within")["seconds"].sum().clip(upper=apart["elapsed"])
+    by_clock = rows["seconds_from"].eq("clock").fillna(False) & ~rows["smoothed"].astype(bool)
+    return (saving / apart["passed"]).reindex(rows.index).where(by_clock).fillna(0.0)
 
 
 def calls_of_saves(phases: pd.DataFrame) -> pd.DataFrame:

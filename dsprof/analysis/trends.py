@@ -15,6 +15,7 @@ _BINS = 400  # levels are searched on that many medians, then placed on the raw 
 _SHORTEST = 5  # rows of a level; fewer is a spike
 _PENALTY = 6.0  # times log(n) noise variances per change; 2 is the Bayesian criterion for one
 _WIDEST_SPIKE = 25  # rows; a longer rise is a level of its own
+REPEATS = 4  # rows that can show a rhythm, or that there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ def excess(values: Floats, rows: NDArray[np.intp]) -> Floats:
 
 
 def period(rows: NDArray[np.intp]) -> int | None:
-    """The distance at which rows repeat, if at least four of them keep to one."""
-    if len(rows) < 4:
+    """The distance at which rows repeat, if at least `REPEATS` of them keep to one."""
+    if len(rows) < REPEATS:
         return None
     distances = np.diff(rows)
     usual = int(np.median(distances))

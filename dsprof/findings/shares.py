@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from dsprof.analysis.checkpoints import saves
 from dsprof.analysis.whatif import data_ready
 from dsprof.events import Severity
 from dsprof.findings.advice import change, fused_optimizer, more_micro_batches
@@ -20,6 +19,7 @@ from dsprof.findings.facts import (
     row_evidence,
 )
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.spikes import saved, saving_inside
 from dsprof.findings.thresholds import (
     CHECKPOINT_CRITICAL,
     CHECKPOINT_WARNING,
@@ -223,7 +223,7 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
 
     Gain: half of it for half as many saves, up to all of it for saving beside training.
     """
-    found = saves(facts.run.told, facts.run.phases, facts.run.steps)
+    found = saved(facts)
     if found.empty:
         return "no line tells how long saving a checkpoint takes"
     if not facts.step_seconds:
@@ -231,8 +231,7 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
     steps = facts.run.steps["step"]
     total, covered = float(found["seconds"].sum()), int(steps.max() - steps.min()) + 1
     cost = total / covered
-    inside = facts.seconds_of("checkpoint") or 0.0  # a recording counts it in the step
-    share = cost / (facts.step_seconds - inside + cost)
+    share = cost / (facts.step_seconds - _saving_inside(facts) + cost)
     severity = grade(share, CHECKPOINT_WARNING, CHECKPOINT_CRITICAL)
     if severity is None:
         return []
@@ -260,6 +259,12 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
             gain=promise(cost),
         )
     ]
+
+
+def _saving_inside(facts: Facts) -> float:
+    """Seconds per step that its time holds already: a recording counts saving, a clock runs on."""
+    recorded = facts.seconds_of("checkpoint") or 0.0
+    return recorded + float(saving_inside(facts, facts.steps).mean())
 
 
 def _too_large(

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases
-from dsprof.analysis.checkpoints import apart_from_saves, calls_of_saves
+from dsprof.analysis.checkpoints import apart_from_saves, calls_of_saves, held, saves
 from dsprof.analysis.ranks import Straggler, straggler
-from dsprof.analysis.trends import Floats, excess, period, spikes
+from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import step_proof
@@ -58,8 +58,8 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             summary=f"They take at least {SPIKE_RATIO} times as long as their neighbours, the "
             f"longest {format_seconds(float(seconds[rows].max()))} instead of "
             f"{format_seconds(float(np.median(seconds)))}."
-            + (_waited(late) if late else _longer(steps, rows))
-            + _rhythm(distance),
+            + (_waited(late) if late else _longer(steps.assign(seconds=seconds), rows))
+            + _rhythm(distance, len(rows)),
             share=share,
             seconds_per_step=cost,
             ranks=(late.rank,) if late else (),
@@ -101,13 +101,24 @@ def _sticking_out(facts: Facts) -> tuple[Floats, npt.NDArray[np.intp], Floats]:
     return seconds, rows, excess(seconds, rows)
 
 
+@once
+def saved(facts: Facts) -> pd.DataFrame:
+    """All saves whose duration is known."""
+    return saves(facts.run.told, facts.run.phases, facts.run.steps)
+
+
+def saving_inside(facts: Facts, steps: pd.DataFrame) -> Floats:
+    """What saving takes of the time of each step, where the clock tells that."""
+    return np.asarray(held(saved(facts), steps, facts.run.steps), np.float64)
+
+
 def _saving(facts: Facts, steps: pd.DataFrame) -> Floats:
     """What saving takes of each step, its collectives too: `checkpoint-stall` judges that."""
     saving: Floats = steps["checkpoint"].fillna(0.0).to_numpy(dtype=float)
     calls = calls_of_saves(facts.run.phases)
     of_step = calls.groupby("step")["self_seconds"].sum() / max(1, calls["rank"].nunique())
     inside: Floats = steps["step"].map(of_step).fillna(0.0).to_numpy(dtype=float)
-    return saving + inside
+    return saving + inside + saving_inside(facts, steps)
 
 
 def _late(facts: Facts, rows: npt.NDArray[np.intp], over: float) -> Straggler | None:
@@ -143,7 +154,7 @@ def _steps_apart(steps: pd.DataFrame, rows: int | None) -> int | None:
     return None if rows is None else rows * int(steps["step"].diff().median())
 
 
-def _rhythm(distance: int | None) -> str:
-    if distance is None:
-        return " They keep to no rhythm."
-    return f" They come every {distance:,} steps: look for what the job does at that interval."
+def _rhythm(distance: int | None, many: int) -> str:
+    if distance is not None:
+        return f" They come every {distance:,} steps: look for what the job does at that interval."
+    return " They keep to no rhythm." if many >= REPEATS else ""

@@ -9,7 +9,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.run import load
-from tests.findings.plants import WELL, metric, one, phase, run_of, silent, steps, why
+from tests.findings.plants import WELL, Row, metric, one, phase, run_of, silent, steps, why
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,34 @@ def test_saving_checkpoints_is_charged_to_the_steps_between() -> None:
     assert found.share == pytest.approx(0.2 / 1.2)
     assert found.severity is Severity.CRITICAL
     assert found.evidence[0].text == "save: 3.00 s"
+
+
+def saving_by_the_clock(every: int, took: float, count: int = 40) -> list[Row]:
+    """Steps of 1 s that only time stamps tell, and lines that begin and end a save after some."""
+    rows, clock = [], 0.0
+    for step in range(1, count + 1):
+        clock += 1.0
+        rows.append(metric("loss", step, 2.0, at=at(clock)))
+        if step % every == 0:
+            tag = f"global_step{step}"
+            rows.append(metric("checkpoint_begin", step, None, text=tag, at=at(clock)))
+            clock += took
+            rows.append(metric("checkpoint_ready", step, None, text=tag, at=at(clock), rank=None))
+    return rows
+
+
+def test_what_a_clock_counts_of_saves_is_not_added_to_the_step_again() -> None:
+    run = run_of(saving_by_the_clock(every=10, took=10.0))
+    assert run.steps["seconds_from"].dropna().eq("clock").all()
+    found = one(run, "checkpoint-stall")
+    assert found.seconds_per_step == pytest.approx(1.0)  # four saves in 40 steps
+    assert found.share == pytest.approx(0.5, rel=0.01)  # they take as long as the 40 steps
+
+
+def test_a_clock_that_leaves_a_save_out_of_the_step_has_nothing_taken_off() -> None:
+    """The one save is behind the last line that ends a step."""
+    run = run_of(saving_by_the_clock(every=40, took=10.0))
+    assert one(run, "checkpoint-stall").share == pytest.approx(0.25 / 1.25)
 
 
 def test_short_saves_are_no_finding() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from dsprof.events import Severity
 from tests.findings.plants import WELL, Row, metric, one, phase, run_of, silent, steps
+from tests.findings.test_shares import saving_by_the_clock
 from tests.findings.test_throughput import noisy, run_with
 
 
@@ -34,6 +35,20 @@ def test_steps_that_save_stick_out_for_that_and_are_no_spikes() -> None:
     run = run_of(rows)
     assert silent(run, "step-spikes")
     assert one(run, "checkpoint-stall").seconds_per_step == pytest.approx(0.2)
+
+
+def test_a_clock_that_runs_on_during_saves_makes_no_spikes_of_them() -> None:
+    run = run_of(saving_by_the_clock(every=10, took=10.0))
+    assert run.steps["seconds"].max() == pytest.approx(11.0)
+    assert silent(run, "step-spikes")
+
+
+def test_of_three_spikes_nothing_is_said_of_a_rhythm() -> None:
+    seconds = noisy(100, seed=6, spread=0.02)
+    seconds[[24, 49, 74]] = 20.0
+    assert "rhythm" not in one(run_with(seconds), "step-spikes").summary
+    seconds[93] = 20.0
+    assert "They keep to no rhythm." in one(run_with(seconds), "step-spikes").summary
 
 
 def every_tenth(late: dict[int, int]) -> list[Row]:
