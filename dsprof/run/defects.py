@@ -21,7 +21,12 @@ from dsprof.run.clocks import clock_runs_backwards
 from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers, summary_table
 from dsprof.run.impossible import impossible_rates, impossible_seconds, initial_step_zero
 from dsprof.run.repairs import Defect
-from dsprof.run.step_timers import all_zero_timers, last_interval_only, zero_global_timers
+from dsprof.run.step_timers import (
+    all_zero_timers,
+    last_interval_only,
+    last_step_divided,
+    zero_global_timers,
+)
 from dsprof.run.unread import cut_head, cut_short
 from dsprof.run.windows import lone_print
 from dsprof.run.wrong_units import beyond_the_clock, pipeline_1000x, throughput_per_print
@@ -43,6 +48,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     lone_print,
     throughput_per_print,
     last_interval_only,
+    last_step_divided,
     last_micro_throughput,
     memory_breakdown,
     reduce_scatter_n_times,

@@ -10,17 +10,22 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.events import Kind
+from dsprof.events import Class, Kind
 from dsprof.recording.table import FLAVOUR
 from dsprof.run.phases import words_of
 from dsprof.run.repairs import Outcome, Source, met
-from dsprof.run.table import among, keys, known_rank, where
+from dsprof.run.table import among, keys, known_rank, numbers, where
 
 _OF_TIMERS: Final = (
-    "segment", "engine", "step", "rank", "name", "timers", "seconds", "record", "source", "line",
+    "segment", "engine", "step", "steps", "rank", "name", "timers", "seconds", "record", "source",
+    "line",
 )  # fmt: skip
+_SUMS: Final = ("step", "window")
+_OF_PIPELINES: Final = ("deepspeed_pipeline.steps", "deepspeed_pipeline.steps_losses")
 CLOCK: Final = 1e-4  #: seconds; what two timers of one interval may differ by
 MOST: Final = 0.9  #: of the lines that could show a defect, before they prove it
+ENOUGH: Final = 3  #: of these lines
+AGREES: Final = 0.05  #: part by which the clock may differ from what would prove a defect
 
 
 def zero_global_timers(events: pd.DataFrame, source: Source) -> Outcome:
@@ -62,7 +67,8 @@ def all_zero_timers(events: pd.DataFrame, source: Source) -> Outcome:
 def last_interval_only(events: pd.DataFrame, source: Source) -> Outcome:
     """0.4.0 to 0.5.6 overwrote timers instead of adding up.
 
-    Where a step's micro-batches have lines too, they prove it, and make up the step.
+    Where a step's micro-batches have lines too, they prove it, and make up the step. Elsewhere
+    what such a timer lacks is unknown, and so is what lies outside of it: it is left out.
     """
     possible = source.version.maybe("0.4.0", "0.5.6")
     wrong = _last_of_several(events, source) if possible else events.iloc[:0]
@@ -73,20 +79,79 @@ def last_interval_only(events: pd.DataFrame, source: Source) -> Outcome:
         )
         found = met("last-interval-only", "repair", text, wrong)
         return without_seconds(events, wrong), found
-    if not source.version.surely("0.4.0", "0.5.6"):
+    if not (source.version.surely("0.4.0", "0.5.6") or len(_divided_times(events, source))):
         return events, None
-    whole = source.config.get("gradient_accumulation_steps") == 1
+    rows = _sums_without_parts(events, source)
+    text = (
+        "this version keeps only the last interval of a timer: its sums over micro-batches "
+        "and steps are too small, by how much is unknown, and they were left out"
+    )
+    return without_seconds(events, rows), met("last-interval-only", "doubt", text, rows)
+
+
+def _sums_without_parts(events: pd.DataFrame, source: Source) -> pd.DataFrame:
+    """Timers that sum over several intervals, of steps whose micro-batches have no lines."""
+    parts = {name for name, flavour in source.flavours.items() if flavour.sums == "micro"}
     sums = {
         name
         for name, flavour in source.flavours.items()
-        if flavour.sums == "window" or (flavour.sums == "step" and not whole)
+        if flavour.sums in _SUMS and set(flavour.tree.values()) != {Class.CHECKPOINT}
     }
-    rows = events[(events["kind"] == Kind.PHASE) & events["timers"].isin(sums)]
-    text = (
-        "this version keeps only the last interval of a timer: its sums over micro-batches "
-        "and steps are too small"
+    rows = known_rank(_timer_lines(events))
+    rows = where(rows, (rows["seconds"].notna() & rows["step"].notna()).to_numpy(bool))
+    span = keys(rows, "segment", "engine", "step", "rank")
+    told = np.isin(span, span[among(rows["timers"], parts)])
+    one = source.config.get("gradient_accumulation_steps") == 1
+    single = one & (numbers(rows["steps"].fillna(1)) <= 1)
+    return where(rows, among(rows["timers"], sums) & ~told & ~single)
+
+
+def last_step_divided(events: pd.DataFrame, source: Source) -> Outcome:
+    """0.4.0 to 0.5.6 divided the time of the last step alone by the steps since the last line.
+
+    `iter time` is as many times too short, `samples/sec` too high.
+    """
+    times = _divided_times(events, source)
+    if not len(times):
+        return events, None
+    rates = _on_pipeline_lines(events, "samples_per_second")
+    seconds = times["seconds"] * numbers(times["steps"])
+    value = rates["value"] / numbers(rates["steps"])
+    fixed = events.assign(
+        seconds=events["seconds"].mask(events.index.isin(times.index), seconds),
+        value=events["value"].mask(events.index.isin(rates.index), value),
     )
-    return events, met("last-interval-only", "doubt", text, rows)
+    text = (
+        "iter time was that of the last step alone, divided by steps_per_print, and samples/sec "
+        "as many times too high (as 0.4.0 to 0.5.6 print them): corrected"
+    )
+    return fixed, met("last-step-divided", "repair", text, times)
+
+
+def _divided_times(events: pd.DataFrame, source: Source) -> pd.DataFrame:
+    """The pipeline's `iter time` of several steps, if it is the last one's divided by them.
+
+    The version tells, or the clock: by it, steps take just so many times as long.
+    """
+    times = _on_pipeline_lines(events, "step_seconds")
+    if not len(times) or not source.version.maybe("0.4.0", "0.5.6"):
+        return times.iloc[:0]
+    window = pd.Series(numbers(times["steps"]), times.index)
+    if not source.version.surely("0.4.0", "0.5.6"):
+        at = events["at"].groupby([events["source"], events["segment"]], observed=True).ffill()
+        elapsed = at[times.index].diff().dt.total_seconds()
+        passed = times["step"].diff().astype("float64")
+        factor = (elapsed / (passed.where(passed > 0) * times["seconds"]) / window)[window > 1]
+        agree = (factor.dropna() - 1).abs() <= AGREES
+        if len(agree) < ENOUGH or agree.mean() <= MOST:
+            return times.iloc[:0]
+    return times[~(window <= 1)]
+
+
+def _on_pipeline_lines(events: pd.DataFrame, name: str) -> pd.DataFrame:
+    """What `steps: ... iter time (s)` says under a name."""
+    marks = among(events["kind"], [Kind.METRIC]) & among(events["name"], [name])
+    return where(events, marks & among(events["pattern"], _OF_PIPELINES))
 
 
 def _last_of_several(events: pd.DataFrame, source: Source) -> pd.DataFrame:

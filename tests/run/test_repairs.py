@@ -289,6 +289,61 @@ def test_timers_that_keep_only_the_last_interval_are_doubted() -> None:
     assert "last-interval-only" not in names(run_of(*rows, lines=("logging.py:68",)))
 
 
+def last_steps(*versions: dict[str, Any], stamps: float = 50.0) -> Run:
+    """A pipeline of 5 s a step that prints every ten: its last step's 5 s, divided by ten."""
+    rows = [
+        row
+        for n in range(1, 6)
+        for row in (
+            *pipeline_line(10 * n, 0.5, 64.0, stamps * n),
+            *timers("pipeline", 10 * n, steps=10, forward=0.125, backward=0.25, step=0.3),
+        )
+    ]
+    return run_of(*versions, *rows, lines=("logging.py:68",))
+
+
+@pytest.mark.parametrize("versions", [[version("0.5.0")], []], ids=["stated", "by the clock"])
+def test_the_last_steps_time_that_was_divided_by_the_window_is_multiplied_back(
+    versions: list[dict[str, Any]],
+) -> None:
+    run = last_steps(*versions)
+    assert run.steps["seconds"].tolist() == [5.0] * 5
+    assert run.steps["samples_per_second"].tolist() == pytest.approx([6.4] * 5)
+    assert names(run) == ["last-interval-only", "last-step-divided"]
+
+
+def test_a_window_whose_time_fits_the_clock_was_not_divided() -> None:
+    run = last_steps(stamps=5.0)
+    assert run.steps["seconds"].tolist() == [0.5] * 5
+    assert names(run) == []
+
+
+def test_a_clock_that_shows_other_than_whole_windows_proves_no_division() -> None:
+    assert names(last_steps(stamps=35.0)) == []
+
+
+def test_what_lies_outside_of_timers_that_lost_intervals_is_in_no_finding() -> None:
+    run = last_steps()
+    assert run.phases.empty
+    assert run.steps["other"].isna().all()
+    assert all(found.share is None for found in run.findings)
+    assert run.findings[0].rule == "untrustworthy-timers"
+
+
+def test_a_save_that_is_timed_once_has_lost_no_interval() -> None:
+    rows = [metric("loss", 1, 1.0), *timers("save", 1, save=2.0)]
+    assert names(run_of(version("0.5.4"), *rows)) == []
+
+
+def test_lines_of_micro_batches_leave_the_last_interval_nothing_to_hide() -> None:
+    line: dict[str, Any] = {"forward": 0.1, "backward": 0.2, "step": 0.4}
+    parts: dict[str, Any] = {f"{name}_microstep": seconds for name, seconds in line.items()}
+    one = [*timers("zero-micro", 1, steps=None, **parts), *timers("zero", 1, **line)]
+    run = run_of(version("0.5.4"), metric("loss", 1, 1.0), *one)
+    assert names(run) == []
+    assert run.steps["seconds"].tolist() == pytest.approx([0.7])
+
+
 def accumulating(step: int, forward: float) -> list[dict[str, Any]]:
     """Two micro-batches of 0.1 and 0.2 s forward; the step's own line says `forward`."""
     parts: list[dict[str, Any]] = [
