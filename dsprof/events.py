@@ -191,6 +191,7 @@ CONFIG: Final = {
     "nccl_version": "",
     "world_size": "ranks",
     "nodes": "hosts",
+    "localhost": "what NCCL calls the host that a launcher calls so",
     "zero_stage": "0 to 3",
     "micro_batch_size": "samples of one micro-batch on one GPU",
     "gradient_accumulation_steps": "",

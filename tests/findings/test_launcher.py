@@ -139,3 +139,21 @@ def test_a_failure_that_may_be_another_process_s_is_given_no_name(
     (tmp_path / "run.log").write_text(_TRACEBACK.format("ValueError: bad") + below)
     found = findings_of(load(tmp_path / "run.log"))
     assert not any("bad" in one.title and "on w1" in one.title for one in found)
+
+
+_FULL = "[2026-11-21 15:32:44] {}:41:43 [1] alloc.h:228 NCCL WARN Cuda failure 2 'out of memory'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("localhost: " + _FULL.format("w7"), "w7"),
+        ("10.0.0.7: " + _FULL.format("w7"), "10.0.0.7"),
+        ("".join("localhost: " + _FULL.format(name) for name in ("w7", "w8")), "localhost"),
+    ],
+)
+def test_a_host_that_a_launcher_calls_localhost_is_called_by_nccl_s_name(
+    tmp_path: Path, text: str, host: str
+) -> None:
+    assert verdict(tmp_path, text).title == f"A process on {host} ran out of GPU memory (GPU 1)"
+    assert load(tmp_path / "run.log").meta["hosts"] == [text.partition(":")[0]]  # it is one host
