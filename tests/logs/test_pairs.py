@@ -121,6 +121,7 @@ def test_text_that_is_glued_to_the_last_timer_is_none_of_it(tmp_path: Path, glue
     )
     log = tmp_path / "run.log"
     log.write_text("".join(f"{line}{glued}\n" for _ in range(3)))
-    rows = load(log).phases.groupby("name")["seconds"].agg(["size", "mean"])
-    assert rows.loc["step"].tolist() == [3, pytest.approx(0.05025)]
-    assert len(rows) == 5
+    phases = load(log).phases
+    found = phases.loc[phases["name"] == "step", "seconds"].tolist()
+    assert found == [pytest.approx(0.05025)] * 3
+    assert phases["name"].nunique() == 5
