@@ -99,8 +99,11 @@ class Recorder:
         if self.gpu:
             self.gpu.stop()
         self._memory.close()
-        self.writer.problem("recording-stopped", text)
         try:
+            if self.writer.ring.failed:
+                self.writer.last_words("recording-stopped", text)
+                return
+            self.writer.problem("recording-stopped", text)
             self.timeline.flush()
         finally:
             self.writer.close()

@@ -11,6 +11,7 @@ import mmap
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ from dsprof.recording.layout import CELL, MARK, PAGE, ROW, RowKind, file_name, p
 
 PARTS: Final = 8  # of the ring: detail is forgotten an eighth at a time
 AT_ONCE: Final = 1 << 20  # bytes of lasting rows that wait in memory to be copied
+
+#: Zeros behind the last row, where reading ends. They hold room for last words on a full disk.
+SPARE: Final = bytes(16 * ROW)
 
 #: File systems that write a page where it lies. Elsewhere (btrfs, NFS, Lustre) a store into a
 #: mapped page may find the disk full or the file gone, and the kernel ends the process for it.
@@ -41,8 +45,9 @@ class Ring:
         self._part = self._oldest = 0
         self._lasting: list[bytes] = []  # rows of this part that outlive it
         self._waiting = self._kept_bytes = 0
-        self._failed, self._pid = False, os.getpid()
-        self._fd, self._bytes = _create(self.path, self._header(0))
+        self.failed, self._pid = False, os.getpid()
+        self.spare = SPARE
+        self._fd, self._bytes = _create(self.path, self._header(0), SPARE)
         self._first, self._file = self._bytes, _identity(self._fd)
         self._maps = file_system(self.path) in IN_PLACE
         self.cell = self._cell()
@@ -60,8 +65,8 @@ class Ring:
         """One write of all three, at a row's boundary; all but `detail` outlives the part.
 
         Raises:
-            DsprofError: not all could be written. Whole rows that were count; the next
-                write begins behind them.
+            DsprofError: not all could be written, so none is there: a part of them would be
+                steps that are half told. The next write goes to where they would have begun.
         """
         self._write(names + detail + lasting)
         self._lasting.append(names + lasting)
@@ -78,8 +83,10 @@ class Ring:
         self._lasting.append(MARK.pack(RowKind.KEPT, self._part))
         self._keep()
         new = self._folder / file_name(self._stem, self._part + 1)
-        old, (self._fd, self._bytes) = self._fd, _create(new, self._header(self._part + 1))
+        end, self.spare = self._bytes, SPARE
+        old, (self._fd, self._bytes) = self._fd, _create(new, self._header(self._part + 1), SPARE)
         self._first, self._file = self._bytes, _identity(self._fd)
+        _cut(old, end)
         _close(old, self.path)
         self._part += 1
         number, since = self.cell
@@ -93,11 +100,14 @@ class Ring:
     def _write(self, rows: bytes) -> None:
         if _identity(self._fd) != self._file:
             self._fd = self._opened_again()
-        written, error = _put(self._fd, rows, self._bytes)
-        self._bytes += written // ROW * ROW
-        self._failed = error is not None
+        _, error = _put(self._fd, rows + self.spare, self._bytes)
+        self.failed = error is not None
         if error:
+            _put(self._fd, self.spare, self._bytes)  # it has its place already
+            _cut(self._fd, self._bytes + len(self.spare))
+            self.spare = b""
             raise unwritable(self.path, error) from error
+        self._bytes += len(rows)
 
     def _opened_again(self) -> int:
         """The file, where training closed all descriptors: ours may be another file's by now."""
@@ -144,20 +154,25 @@ class Ring:
         self.cell = _blank_cell()
         fd, self._fd = self._fd, -1
         if fd >= 0 and _identity(fd) == self._file:
-            if self._failed:
-                self._end(fd)
+            if self._pid == os.getpid():  # a fork's parent may write on
+                if self.failed:
+                    self._end(fd)
+                _cut(fd, self._bytes)
             gone = not os.fstat(fd).st_nlink
             _close(fd, self.path)
             if gone:
                 raise DsprofError("was removed while it was written", str(self.path))
 
     def _end(self, fd: int) -> None:
-        """Put the end in the place of the last row, for a full disk has room for no more.
+        """Put an end where a row fits; in the place of the last one if a full disk has no room.
 
         Without an end a process that goes on would seem to have died here.
         """
-        if self._bytes > self._first and self._pid == os.getpid():  # a fork's parent may write on
-            _put(fd, MARK.pack(RowKind.END, time.perf_counter_ns()), self._bytes - ROW)
+        end = MARK.pack(RowKind.END, time.perf_counter_ns())
+        if _put(fd, end, self._bytes)[1] is None:
+            self._bytes += ROW
+        elif self._bytes > self._first:
+            _put(fd, end, self._bytes - ROW)
 
 
 def _identity(fd: int) -> tuple[int, int]:
@@ -193,10 +208,16 @@ def _open(path: Path, flags: int) -> int:
         raise unwritable(path, error) from error
 
 
-def _create(path: Path, header: bytes) -> tuple[int, int]:
-    """A new file that begins with `header`: descriptor and size."""
+def _cut(fd: int, size: int) -> None:
+    """Take what is behind `size` off a file; zeros there do no harm."""
+    with suppress(OSError):
+        os.ftruncate(fd, size)
+
+
+def _create(path: Path, header: bytes, spare: bytes = b"") -> tuple[int, int]:
+    """A new file that begins with `header`: descriptor, and where its rows begin."""
     fd = _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    _, error = _put(fd, header, 0)
+    _, error = _put(fd, header + spare, 0)
     if error:
         os.close(fd)
         path.unlink(missing_ok=True)

@@ -38,6 +38,7 @@ from dsprof.recording.ring import Ring, unwritable
 
 CLOCK_EVERY: Final = 60_000_000_000  # ns between two readings of both clocks
 UNKNOWN: Final = (math.nan,) * 8
+_MOST_SAID: Final = 10 * PIECE  # bytes: with its name, itself and the end they fit in `SPARE`
 
 _T = TypeVar("_T")
 _SPAN, _COLLECTIVE, _STEP = int(RowKind.SPAN), int(RowKind.COLLECTIVE), int(RowKind.STEP)
@@ -249,6 +250,16 @@ class Writer:
     ) -> None:
         what = self.name(text) if text else 0
         self._value(RowKind.PROBLEM, 0, engine, self.name(name), step, what, 0, value)
+
+    def last_words(self, name: str, text: str) -> None:
+        """A problem behind which nothing comes, on a disk that is full: it takes the spare room.
+
+        What waits for a disk with more is given up.
+        """
+        del self.spans[:], self.collectives[:], self.values[:], self.steps[:]
+        del self._samples[:], self._texts[:]
+        self.ring.spare = b""
+        self.problem(name, text.encode("utf-8", "replace")[:_MOST_SAID].decode("utf-8", "ignore"))
 
     def config(self, name: str, value: float | str, engine: int = 0) -> None:
         words, number = (value, math.nan) if isinstance(value, str) else ("", value)

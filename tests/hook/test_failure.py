@@ -211,3 +211,41 @@ def test_a_process_that_skips_pythons_own_end_has_failed_only_if_its_exit_code_s
     assert list(run.problems[["kind", "value"]].itertuples(index=False, name=None)) == problems
     critical = [one.rule for one in run.findings if one.severity == "critical"]
     assert critical == ["rank-died"] * len(problems)
+
+
+_FULL = """
+import resource, sys, torch, dsprof
+net = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+handle = dsprof.attach(net, optimizer=optimizer, out=sys.argv[1])
+before = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), before[1]))
+for step in range(400):
+    net(torch.ones(2)).sum().backward()
+    optimizer.step()
+print("trained")
+"""
+
+
+@pytest.mark.parametrize("room", [20_000, 20_480, 41_000])
+def test_where_the_disk_is_full_the_recording_says_so_and_tells_of_whole_steps_alone(
+    tmp_path: Path, room: int
+) -> None:
+    """A limit on the size of a file stands for the disk: it cuts a write in the middle, too."""
+    command = [interpreter("torch"), "-c", _FULL, str(tmp_path), str(room)]
+    done = subprocess.run(
+        command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "trained\n"
+    assert done.stderr.count("training goes on") == 1
+    (rank,) = folder(tmp_path)
+    assert rank.ended
+    steps = [row.step for row in rank.steps]
+    assert steps == list(range(1, len(steps) + 1))
+    assert {row.step for row in rank.metrics} <= {*steps}  # the step under way has phases alone
+    ((name, text),) = [(row.name, row.text) for row in rank.problems]
+    assert name == "recording-stopped"
+    assert "File too large" in text
+    run = dsprof.load(str(tmp_path))
+    assert list(run.steps["step"]) == steps
+    assert "recording-stopped" in list(run.problems["kind"])

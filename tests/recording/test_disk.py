@@ -15,6 +15,7 @@ import pytest
 
 from dsprof.errors import DsprofError
 from dsprof.recording import Recordings, Writer, ring
+from dsprof.recording.layout import ROW
 from tests.recording.recorded import events, follow, header, step_numbers, write_steps
 
 
@@ -28,13 +29,13 @@ def small_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_files")
-def test_a_write_that_fails_midway_leaves_whole_rows(tmp_path: Path) -> None:
+def test_a_write_that_fails_midway_leaves_nothing_of_it(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header())
     with pytest.raises(DsprofError, match="cannot be written: File too large"):
         write_steps(writer, 1, 1000)
     steps = step_numbers(events(tmp_path))
     assert steps == list(range(1, len(steps) + 1))
-    assert writer.path.stat().st_size == 20_000  # not a row's boundary
+    assert writer.path.stat().st_size % ROW == 0  # though the limit is no row's boundary
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (before[1], before[1]))
@@ -102,10 +103,9 @@ def test_a_full_disk_is_named_and_what_fits_is_readable(full_disk: Path) -> None
     assert len(steps) > 50
     assert steps == list(range(1, len(steps) + 1))
     with pytest.raises(DsprofError, match="No space left"):
-        writer.close()
-    with pytest.raises(DsprofError, match="No space left"):
         Writer.create(full_disk, header())
     assert len(list(full_disk.iterdir())) == 1  # what could not be begun is not left behind
+    writer.close()  # there is room for the end
 
 
 def test_a_recording_that_a_full_disk_ends_has_an_end(full_disk: Path) -> None:
@@ -113,13 +113,40 @@ def test_a_recording_that_a_full_disk_ends_has_an_end(full_disk: Path) -> None:
     writer = Writer.create(full_disk, header())
     with suppress(DsprofError):
         write_steps(writer, 1, 10_000)
+    before = step_numbers(events(full_disk))
+    (full_disk / "another rank's").write_bytes(b"")
+    with suppress(OSError), (full_disk / "another rank's").open("wb") as other:
+        other.write(bytes(1 << 20))  # takes what the failed write gave back
+    writer.last_words("recording-stopped", "the disk is full " * 100)
+    writer.close()
+    recordings = Recordings([full_disk / writer.path.name])
+    found = follow(recordings)
+    assert [one.ended for one in recordings.recordings] == [True]
+    rows = events(full_disk / writer.path.name)
+    assert rows.loc[rows["kind"] == "problem", "name"].tolist() == ["recording-stopped"]
+    assert rows.loc[rows["kind"] == "problem", "text"].iloc[0].startswith("the disk is full")
+    assert before == step_numbers(found) == list(range(1, len(before) + 1))
+    assert before == sorted(set(rows["step"].dropna()))  # no other row tells of a step
+
+
+def test_an_end_takes_the_last_rows_place_where_no_room_was_to_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 5)
+    behind, write = writer.ring._bytes, os.pwrite
+
+    def full(fd: int, data: bytes, offset: int) -> int:
+        if offset + len(data) > behind:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(DsprofError, match="No space left"):
         writer.close()
-    recordings = Recordings([full_disk])
-    follow(recordings)
-    assert [one.ended for one in recordings.recordings] == [True]
-    steps = step_numbers(events(full_disk))
-    assert steps == list(range(1, len(steps) + 1))
+    recordings = Recordings([tmp_path])
+    assert step_numbers(follow(recordings)) == [1, 2, 3, 4]
+    assert recordings.recordings[0].ended
 
 
 @pytest.mark.usefixtures("small_files")
