@@ -127,7 +127,11 @@ class Timeline:
         stack.append(frame)
         if track is not self.current:
             self._turn(track)
-        frame.begin = begin = now()
+        begin = now()
+        if begin >= self._due:  # the phase may be long, and steps that ended wait
+            self.flush()
+            begin = now()
+        frame.begin = begin
         if not track.begin:
             track.begin = begin
             self.thread = get_ident()

@@ -306,14 +306,47 @@ def test_short_steps_are_written_together_and_wait_no_longer_than_the_pace(
     clock.passes(PACE // 4)
     assert on_disk() == [1]
     frame = timeline.enter(track, phase)  # the next one is long: those before it do not wait for it
-    timeline.leave(frame)
     assert on_disk() == [1, 2, 3, 4]
+    clock.passes(PACE)
+    timeline.leave(frame)
     clock.passes(PACE)
     timeline.close_step(track, 5)
     assert on_disk() == [1, 2, 3, 4, 5]
 
 
 MS = 1_000_000
+
+
+@pytest.mark.parametrize("length", [1, 3, 7, 20, 33, 49, 51, 80, 400])
+def test_a_kill_in_a_phase_of_seconds_loses_no_step_that_ended_50_ms_behind_the_last_write(
+    timeline: Timeline, clock: Clock, length: int
+) -> None:
+    track, phase = timeline.track(1), timeline.phase("forward", Class.COMPUTE)
+    ends: dict[int, int] = {}
+    for before in range(1, 2 * PACE // MS // length + 9):
+        frame = timeline.enter(track, phase)
+        clock.passes(length * MS)
+        timeline.leave(frame)
+        timeline.close_step(track, before)
+        ends[before] = clock.time
+        timeline.enter(track, phase)  # the process may be killed in it
+        lost = ends.keys() - {row.step for row in read(timeline.writer.path).steps}
+        assert all(ends[step] - timeline._flushed < PACE for step in lost)
+        assert not lost or length * MS < PACE
+        timeline.stack.clear()
+
+
+def test_steps_that_wait_are_written_before_a_phase_that_begins_late(
+    timeline: Timeline, clock: Clock
+) -> None:
+    clock.passes(PACE)
+    track, phase = timeline.track(1), timeline.phase("forward", Class.COMPUTE)
+    for step in (1, 2):
+        timeline.close_step(track, step)
+        clock.passes(PACE // 4)
+    clock.passes(PACE)  # a batch that is waited for
+    timeline.enter(track, phase)  # and nothing leaves it: the process is killed there
+    assert [row.step for row in read(timeline.writer.path).steps] == [1, 2]
 
 
 @pytest.mark.parametrize("length", [1, 3, 7, 20, 33, 49, 51, 80, 400])
@@ -368,7 +401,10 @@ def test_a_step_that_does_not_end_does_not_gather_in_memory(
         timeline.leave(timeline.enter(track, phase))
     assert read(timeline.writer.path).spans == []
     clock.passes(PATIENCE)
-    timeline.leave(timeline.enter(track, phase))
+    frame = timeline.enter(track, phase)
+    assert len(read(timeline.writer.path).spans) == 3
+    clock.passes(PATIENCE)
+    timeline.leave(frame)
     assert len(read(timeline.writer.path).spans) == 4
     timeline.close_step(track, 1)  # does not wait for what was written a moment ago
     assert [row.step for row in read(timeline.writer.path).steps] == [1]
