@@ -13,6 +13,9 @@ from dsprof.run.repairs import Repair, met
 from dsprof.run.table import among, where
 from dsprof.units import format_seconds
 
+#: Megatron's `(min, max) time across ranks`: the maximum is the timer.
+_MAXIMA: Final = "megatron.timers_minmax"
+
 #: Timers of a micro-batch that are named, longest first.
 NAMED: Final = 3
 
@@ -20,10 +23,15 @@ NAMED: Final = 3
 def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
     """`steps`: those whose timers and logged calls sum to clearly more than the step.
 
-    Maxima over the ranks, as Megatron prints them, do so by nature.
+    Maxima over the ranks, as Megatron prints them, may do so and be right.
     """
-    if (events["pattern"] == "megatron.timers_minmax").any():
-        return None
+    if among(events["pattern"], [_MAXIMA]).any():
+        text = (
+            "timers of these steps are the longest of any rank, each of whichever rank was slowest "
+            "there, and sum to more than the step: they are not parts of one rank's step, and the "
+            "seconds per class, scaled down to it, are no rank's"
+        )
+        return met("maxima-exceed-step", "doubt", text, steps)
     text = (
         "the timers and logged calls of these steps sum to more than the step: one of the two is "
         "wrong, and the seconds per class were scaled down to the step"

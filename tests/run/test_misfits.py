@@ -6,7 +6,7 @@ from typing import Any
 
 from dsprof.run import Run, from_events
 from tests.logs.reading import PFX, read
-from tests.run.run_rows import events, grammar_with, timers
+from tests.run.run_rows import events, grammar_with, metric, timers
 
 MICRO: dict[str, Any] = {
     "forward_microstep": 0.2, "backward_microstep": 0.5, "backward_inner": 0.3,
@@ -52,3 +52,25 @@ def test_a_torn_line_takes_along_no_line_of_other_micro_batches() -> None:
     alone = repair_of(run, "micro-batches-alone")
     assert alone["rows"] == 20
     assert "(mean of 4), most of it backward_inner 4.41 s" in alone["text"]
+
+
+def maxima(*seconds: float) -> Run:
+    """Steps of 2.5 s whose timers are maxima over the ranks."""
+    rows = [
+        row | {"pattern": "megatron.timers_minmax"}
+        for step, longest in enumerate(seconds, 1)
+        for row in timers("megatron", step, **{"forward-backward": longest, "optimizer": 0.9})  # type: ignore[arg-type]
+    ]
+    marks = [metric("step_seconds", step, 2.5) for step in range(1, len(seconds) + 1)]
+    return from_events(events([*marks, *rows]), grammar=grammar_with())
+
+
+def test_maxima_of_several_ranks_that_exceed_their_step_are_no_parts_of_one_ranks() -> None:
+    run = maxima(2.3, 2.3, 1.5)
+    found = repair_of(run, "maxima-exceed-step")
+    assert (found["kind"], found["rows"]) == ("doubt", 2)
+    assert "phases-exceed-step" not in run.repairs["name"].to_list()
+
+
+def test_maxima_of_several_ranks_that_fit_into_their_step_are_not_doubted() -> None:
+    assert "maxima-exceed-step" not in maxima(1.5, 1.5).repairs["name"].to_list()
