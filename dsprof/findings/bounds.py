@@ -37,6 +37,8 @@ def _average_step(facts: Facts) -> float | None:
 
 def _contradiction(one: Finding, step: float | None) -> str | None:
     cost, share = one.seconds_per_step, one.share
+    if cost is not None and share and step is not None:
+        step = max(step, cost / share)  # what lies beside the steps makes them longer
     if cost is not None and step is not None and cost > _ROUNDING * step:
         return (
             f"the source contradicts itself: it would cost {format_seconds(cost)} per step, "

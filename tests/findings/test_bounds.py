@@ -36,6 +36,12 @@ def test_a_cost_of_the_whole_step_stands() -> None:
     assert bounded(found, FACTS) == found
 
 
+def test_what_lies_beside_the_steps_may_cost_more_than_one() -> None:
+    """Saves of a minute, every twenty steps of a second: three seconds a step, of four."""
+    found = costing(3.0, 0.75)
+    assert bounded(found, FACTS) == found
+
+
 def test_a_first_step_far_above_the_others_is_left_out_of_a_short_run() -> None:
     steps = main_steps(run_with(np.array([0.837, 0.012, 0.019, 0.010])).steps)
     assert steps["step"].tolist() == [2, 3, 4]
