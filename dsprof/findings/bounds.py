@@ -25,6 +25,8 @@ def bounded(answer: list[Finding] | str, facts: Facts) -> list[Finding] | str:
     founded = [one for one in answer if not (facts.no_basis and _is_of_the_mean(one))]
     if answer and not founded and facts.no_basis:
         return facts.no_basis
+    if facts.mixes_ranks and any(one.rule in _OF_CLASSES for one in founded):
+        return facts.mixes_ranks
     return [modest(one, facts) for one in founded]
 
 
@@ -51,6 +53,12 @@ def _contradiction(one: Finding, step: float | None) -> str | None:
 
 #: Rules that judge the average step without taking a part of it.
 _OF_THE_MEAN = ("compute-bound", "healthy")
+
+#: Rules that judge how a step is divided among the classes of its timers.
+_OF_CLASSES = (
+    "communication-bound", "data-bound", "optimizer-bound", "offload-bound", "compute-bound",
+    "pipeline-bubble", "unaccounted-time", "healthy",
+)  # fmt: skip
 
 #: Rules whose share is of the steps that were made, however few are printed.
 _OF_ALL_STEPS = ("overflow-streak", "checkpoint-stall")

@@ -63,6 +63,7 @@ _DEFECTS: Final = {
     "timers-contradict": "its timers contradict each other",
     "cut-head": "the log begins within the only step that it times",
     "cut-short": "its timer lines lost their end",
+    "last-interval-only": "its timers keep only the last interval",
 }
 
 

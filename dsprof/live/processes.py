@@ -132,7 +132,7 @@ def deaths(processes: Iterable[Process]) -> pa.Table:
 
 def _death(process: Process) -> dict[str, Any]:
     inside = f" in {process.operation}" if process.operation else ""
-    word = "killed-by-launcher" if process.victim else "exit"
+    word = "killed-by-launcher" if process.victim else "gone"
     return {
         "segment": process.segment,
         "engine": 0,

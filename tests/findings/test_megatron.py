@@ -11,7 +11,7 @@ import dsprof.findings
 from dsprof.findings import Advice, Finding
 from dsprof.findings.finding import Evidence
 from dsprof.findings.megatron import for_megatron
-from tests.findings.plants import Row, one, problem, run_of, steps
+from tests.findings.plants import Row, one, problem, rules, run_of, steps
 
 STAGE_0 = {"forward": 0.5, "pipe_recv_grad": 0.4, "pipe_send_output": 0.02}
 MEGATRON = {"forward-compute": 0.2, "backward-compute": 0.3, "backward-recv": 0.4}
@@ -80,3 +80,18 @@ def test_no_key_of_deepspeed_is_left(setting: str) -> None:
     said = for_megatron(found)
     assert all(advice.setting.startswith("--") for advice in said.advice)
     assert (said.gain is None) == (not said.advice)
+
+
+@pytest.mark.parametrize(("seconds", "judged"), [(2.0, False), (4.0, True)])
+def test_maxima_of_different_ranks_beyond_their_step_are_not_divided_into_shares(
+    seconds: float, judged: bool
+) -> None:
+    """`(min, max) time across ranks`: who loads data for 1 s need not be who reduces for 1 s."""
+    phases = {"forward-compute": 1.0, "backward-compute": 1.0, "grads-all-reduce": 0.9}
+    rows = [
+        row | {"pattern": "megatron.timers_minmax" if row["kind"] == "phase" else row["pattern"]}
+        for row in megatron(steps(30, phases, seconds))
+    ]
+    found = rules(run_of(rows, world_size=16))
+    assert ("communication-bound" in found) is judged
+    assert ("untrustworthy-timers" in found) is not judged

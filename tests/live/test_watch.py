@@ -169,7 +169,7 @@ def test_a_killed_rank_is_named_and_the_others_are_its_victims(tmp_path: Path) -
         processes[0].kill()
         picture = until(watch, lambda p: sum(r.kind != "" for r in p.problems) == 2)
         assert {(row.rank, row.kind) for row in picture.problems} == {
-            (1, "exit"),
+            (1, "gone"),
             (0, "killed-by-launcher"),
         }
     finally:
