@@ -13,7 +13,16 @@ from dsprof.analysis.gpus import Throttling, throttled
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.whatif import no_straggler
 from dsprof.findings.advice import WHO_IS_LATE, record
-from dsprof.findings.facts import COLLECTING, Facts, largest, once, promise, row_evidence
+from dsprof.findings.facts import (
+    COLLECTING,
+    NO_COMMUNICATION,
+    RANKS_UNTOLD,
+    Facts,
+    largest,
+    once,
+    promise,
+    row_evidence,
+)
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
@@ -42,10 +51,9 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
     late = facts.straggler
     if late is None:
         return _from_table(facts)
-    if COLLECTING in facts.doubts and late.rank == COLLECTS:
-        return f"rank {COLLECTS} is late by its own logging: {facts.doubts[COLLECTING]}"
-    if late.steps < EVIDENCE_STEPS:
-        return f"{late.steps} steps are timed by every rank, {EVIDENCE_STEPS} needed"
+    why_not = _why_not(facts, late)
+    if why_not:
+        return why_not
     share = facts.share(late.delay) or 0.0
     severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
     if severity is None or not stands_out(late):
@@ -81,6 +89,21 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             what_if="no rank were late" if facts.replay else "",
         )
     ]
+
+
+def _why_not(facts: Facts, late: Straggler) -> str | None:
+    """What speaks against naming the rank that comes last."""
+    if COLLECTING in facts.doubts and late.rank == COLLECTS:
+        return f"rank {COLLECTS} is late by its own logging: {facts.doubts[COLLECTING]}"
+    if late.steps < EVIDENCE_STEPS:
+        return f"{late.steps} steps are timed by every rank, {EVIDENCE_STEPS} needed"
+    unseen = facts.hidden_communication in {NO_COMMUNICATION, RANKS_UNTOLD}
+    if unseen and "backward" in late.phase:  # which holds the reduction, and so the waiting
+        return (
+            f"rank {late.rank} is longest in {late.phase}, where it may as well wait for the "
+            "others: no communication between the ranks is timed"
+        )
+    return None
 
 
 def stands_out(late: Straggler) -> bool:

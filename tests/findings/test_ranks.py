@@ -40,6 +40,17 @@ def ranks(count: int, slow: int, late: float, every: int = 1) -> list[Row]:
     return rows
 
 
+def test_who_is_long_where_reduction_hides_may_be_the_one_that_waits() -> None:
+    """Rank 1 is late in forward; nothing times the all-reduce in which rank 0 waits for it."""
+    rows = steps(30, {}, 1.0)
+    for step in range(1, 31):
+        rows += [phase("forward", step, 0.1, 0), phase("forward", step, 0.1, 1)]
+        rows += [phase("backward", step, 0.8, 0), phase("backward", step, 0.3, 1)]
+    assert "may as well wait for the others" in (
+        why(run_of(rows, world_size=2), "straggler-rank") or ""
+    )
+
+
 def test_the_late_rank_and_its_phase_are_named() -> None:
     run = run_of([{"kind": "config", "name": "x", "rank": 2, "host": "w1"}, *ranks(30, 2, 0.15)])
     found = one(run, "straggler-rank")
