@@ -14,6 +14,9 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 _FEW: Final = 10  # times that a group may be repeated whatever stands in it
+_MANY: Final = 64  # times from which on one of several repeats in a row is long
+_ROW: Final = 3  # such repeats: time grows with the line's length to that power
+_SIGNS: Final = frozenset(map(chr, range(128)))
 
 
 def nested_repeat(pattern: str) -> str:
@@ -45,6 +48,41 @@ def nested_repeat(pattern: str) -> str:
             varies = True
         group_varies = False
     return ""
+
+
+def repeats_in_a_row(pattern: str) -> str:
+    """Long repeats right behind each other that take the same signs; "" if there are none.
+
+    A text may be split among them in as many ways as its length to the power of their number.
+    """
+    row: list[tuple[int, frozenset[str]]] = []  # where each begins, and what it takes
+    single: re.Match[str] | None = None
+    for token in _TOKEN.finditer(pattern):
+        if token["repeat"]:
+            most = _bounds(token)[1]
+            if single is None or token["possessive"] or (most <= _MANY and most > 1):
+                row = []
+            elif most > _MANY:
+                row.append((single.start(), _taken_by(single[0])))
+                if len(row) >= _ROW and frozenset.intersection(*(s for _, s in row[-_ROW:])):
+                    return pattern[row[-_ROW][0] : token.end()]
+            single = None
+            continue
+        if single is not None:
+            row = []  # what must stand between them holds them apart
+        is_sign = token["single"] or not any((token["open"], token["close"], token["either"]))
+        single = token if is_sign and not token["comment"] else None
+        row = row if single is not None else []
+    return ""
+
+
+def _taken_by(sign: str) -> frozenset[str]:
+    """The signs that a set, a class or a sign of a regex stands for, of ASCII."""
+    try:
+        matches = re.compile(sign, re.DOTALL).fullmatch
+    except re.error:  # a reference to a group elsewhere
+        return frozenset()
+    return frozenset(filter(matches, _SIGNS))
 
 
 def _bounds(token: re.Match[str]) -> tuple[int, float]:

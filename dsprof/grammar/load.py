@@ -10,7 +10,7 @@ from typing import Any
 
 from dsprof.errors import GrammarError
 from dsprof.events import Class, Kind, Severity
-from dsprof.grammar.backtracking import nested_repeat
+from dsprof.grammar.backtracking import nested_repeat, repeats_in_a_row
 from dsprof.grammar.model import (
     PLACES,
     SUMS,
@@ -60,6 +60,8 @@ def _read(file: Path) -> dict[str, Any]:
         raise GrammarError(f"cannot be read: {error.strerror}", str(file)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise GrammarError(f"is no TOML: {error}", str(file)) from None
+    except RecursionError:
+        raise GrammarError("holds values within values, too deep to be read", str(file)) from None
 
 
 def _nothing_left(table: dict[str, Any], where: str) -> None:
@@ -120,6 +122,14 @@ def _regex(text: object, where: str) -> re.Pattern[bytes] | None:
             "for ever",
             where,
             "repeat a set of characters instead, or possessively: (...)*+",
+        )
+    row = repeats_in_a_row(str(text))
+    if row:
+        raise GrammarError(
+            f"regex repeats the same characters several times over in {row}: a long line can keep "
+            "it busy for ever",
+            where,
+            "repeat them once, or possessively: \\d++",
         )
     return regex
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsprof.errors import GrammarError
-from dsprof.grammar.backtracking import nested_repeat
+from dsprof.grammar.backtracking import nested_repeat, repeats_in_a_row
 from dsprof.grammar.load import load_files
 
 SLOW = [
@@ -49,6 +49,40 @@ def test_a_regex_that_takes_linear_time_is_let_through(pattern: str) -> None:
     assert nested_repeat(pattern) == ""
     shorter, longer = (min(seconds(pattern, size) for _ in range(3)) for size in (5_000, 20_000))
     assert longer < 60 * max(shorter, 1e-3)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"\d+\d+\d+", ".*.*.*x", "x[ab]*[abc]*a*", r"\w{1,300}\w{1,300}\w{1,300}", r"(\d+,?\d+,?\d+)"],
+)
+def test_repeats_of_the_same_signs_in_a_row_are_named(pattern: str) -> None:
+    assert repeats_in_a_row(pattern)
+    assert repeats_in_a_row(pattern) in pattern
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *FAST,
+        r"\d+\.\d+\.\d+",
+        r"\s*\d+\s*\w+ .*",
+        r"\d++\d+\d+",
+        r"[^|]*\|[^|]*\|[^|]*",
+        r"a{1,9}.*\d+",
+    ],
+)
+def test_repeats_that_something_holds_apart_are_let_through(pattern: str) -> None:
+    assert repeats_in_a_row(pattern) == ""
+
+
+def test_a_dialect_file_with_repeats_in_a_row_or_too_deep_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('[[pattern]]\nname = "slow"\nneedle = "loss"\nregex = "loss .*.*.*$"\n')
+    with pytest.raises(GrammarError, match=r"own\.toml: pattern 'slow'.*several times over"):
+        load_files([file])
+    file.write_text("a = " + "[" * 100_000)
+    with pytest.raises(GrammarError, match="too deep"):
+        load_files([file])
 
 
 def seconds(pattern: str, size: int) -> float:
