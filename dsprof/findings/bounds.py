@@ -25,9 +25,16 @@ def bounded(answer: list[Finding] | str, facts: Facts) -> list[Finding] | str:
     founded = [one for one in answer if not (facts.no_basis and _is_of_the_mean(one))]
     if answer and not founded and facts.no_basis:
         return facts.no_basis
-    if facts.mixes_ranks and any(one.rule in _OF_CLASSES for one in founded):
-        return facts.mixes_ranks
+    if any(one.rule in _OF_CLASSES for one in founded) and _mixes_ranks(facts):
+        return "its timers are the longest of any rank, and together longer than the step"
     return [modest(one, facts) for one in founded]
+
+
+def _mixes_ranks(facts: Facts) -> bool:
+    """Whether most steps have timers of different ranks that exceed them: shares are no rank's."""
+    repairs = facts.run.repairs
+    steps = repairs.loc[repairs["name"] == "maxima-exceed-step", "rows"].sum()
+    return bool(2 * steps > len(facts.run.steps))
 
 
 def _average_step(facts: Facts) -> float | None:

@@ -87,15 +87,6 @@ class Facts:
         )
 
     @cached_property
-    def mixes_ranks(self) -> str | None:
-        """Why shares of classes are no rank's: timers of different ranks, longer than the step."""
-        doubts = self.run.repairs
-        steps = doubts.loc[doubts["name"] == "maxima-exceed-step", "rows"].sum()
-        if not 2 * steps > len(self.run.steps):
-            return None
-        return "its timers are the longest of any rank, and together longer than the step"
-
-    @cached_property
     def series(self) -> pd.DataFrame:
         """Rows of `run.steps` whose seconds can be followed over time."""
         return regular_steps(self.own_steps)
