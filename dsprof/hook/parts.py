@@ -23,7 +23,9 @@ class Parts:
         self.track = self.timeline.track(step)
         self.backward = self.timeline.phase("backward", Class.COMPUTE)
         self.metrics = Metrics(self.timeline, self.track, scaled=scaled)
+        self.returned: Call | None = None  # gets what a forward gave
         self.backward_begins: Call | None = None  # gets the tensor that `backward` begins at
+        self.unseen = False  # no tensor was in it: backward through it cannot be seen
 
     def span(
         self, owner: Any, method: str, path: str, class_: Class, then: Call | None = None
@@ -38,15 +40,8 @@ class Parts:
         enter = partial(timeline.enter, self.track, phase)
         return self.guard.around(raw, enter, timeline.leave, then)
 
-    def forward(
-        self,
-        owner: Any,
-        method: str = "forward",
-        then: Call | None = None,
-        *,
-        is_engine: bool = False,
-    ) -> None:
-        """Time a model's forward; without gradients it is evaluation. `then` gets its output.
+    def forward(self, owner: Any, method: str = "forward", *, is_engine: bool = False) -> None:
+        """Time a model's forward; without gradients it is evaluation.
 
         An engine is not compiled itself, but what it holds.
         """
@@ -67,8 +62,8 @@ class Parts:
         def finished(result: Any) -> None:
             if not metrics.given:
                 metrics.output(result)
-            if then is not None:
-                then(result)
+            if self.returned is not None:
+                self.returned(result)
 
         def around(raw: Call) -> Call:
             timed = self.guard.around(raw, begin, timeline.leave, finished)

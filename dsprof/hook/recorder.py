@@ -46,6 +46,7 @@ class Recorder:
         self._values, self._overhead = self.writer.values, self.writer.name("overhead")
         self._on_gpu = self.gpu is not None
         self.models: dict[Track | None, Any] = {}  # the `Parts` of those without an engine
+        self.backward: Any = None  # theirs
         self._steps = 0
         self._cost = self._time = self._seen = 0
         self.timeline.guard = guard

@@ -148,6 +148,12 @@ class Timeline:
         if before is not None and track.left and before.left > track.left:
             track.away += before.left - track.left
 
+    def give(self, frame: Frame, track: Track) -> None:
+        """The innermost open phase turns out to be that engine's."""
+        frame.track = track
+        if track is not self.current:
+            self._turn(track)
+
     def enter_forward(self, track: Track, phase: Phase, *_: Any) -> Frame:
         """As `enter`; a forward after a backward begins the next micro-batch."""
         if track.backward_done:
