@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
@@ -258,9 +258,12 @@ def _columns_of(
     texts = words.of["text"].taken_from(sheet.records.reader.texts)
     keys = words.of_keys(sheet.records.reader.keys.values)
     batches = sheet.rows()
-    unknown = pa.nulls(max((len(rows.key) for rows in batches), default=0), pa.float64())
+    longest = max((len(rows.key) for rows in batches), default=0)
+    unknown = pa.nulls(longest, pa.float64())
     own: dict[str, Column] = {name: partial(_measure, name, batches, unknown) for name in MEASURES}
-    own["text"] = lambda: [_known("text", texts.take(_texts(rows, sheet))) for rows in batches]
+    own["text"] = lambda: _batches(
+        "text", (texts.take(_texts(rows, sheet)) for rows in batches), longest
+    )
     made: dict[str, list[pa.Array]] = {}
     with _making(own, threads, made):
         placed = sheet.place(source, grammar)
@@ -331,11 +334,24 @@ def _ranks(sheet: Sheet, *, several: bool) -> np.ndarray:
 
 
 def _taken(name: str, values: np.ndarray, which: Sequence[np.ndarray]) -> list[pa.Array]:
-    """Which values make a column, batch by batch; batches share what is everywhere the same."""
-    if not len(values) or (values != values[0]).any():
-        return [_known(name, values.take(places)) for places in which]
-    same = _known(name, np.full(max(map(len, which), default=0), values[0]))
-    return [same[: len(places)] for places in which]
+    """Which values make a column, batch by batch."""
+    return _batches(name, map(values.take, which), max(map(len, which), default=0))
+
+
+def _batches(name: str, batches: Iterable[np.ndarray], longest: int) -> list[pa.Array]:
+    """A column. Batches of one and the same value share it: what lies in memory once takes
+    neither room nor the time to touch it."""
+    same: dict[bytes, pa.Array] = {}
+    made = []
+    for values in batches:
+        if not len(values) or (values != values[0]).any():
+            made.append(_known(name, values))
+            continue
+        value = values[:1].tobytes()
+        if value not in same:
+            same[value] = _known(name, np.full(longest, values[0]))
+        made.append(same[value][: len(values)])
+    return made
 
 
 def _known(name: str, values: np.ndarray) -> pa.Array:

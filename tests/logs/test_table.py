@@ -90,3 +90,16 @@ def test_what_fails_in_a_thread_is_raised() -> None:
 
     with pytest.raises(ZeroDivisionError), table._making({"line": list, "step": fails}, 2, {}):
         pass
+
+
+def test_batches_of_one_value_lie_in_memory_once() -> None:
+    def begins(made: list[pa.Array]) -> list[int]:
+        return [array.buffers()[1].address for array in made]
+
+    alike, other, mixed = np.full(3, 7, np.int32), np.full(2, 8, np.int32), np.arange(3, dtype="i4")
+    made = table._batches("rank", [alike, mixed, other, alike[:2], other], 3)
+    assert [array.to_pylist() for array in made] == [[7] * 3, [0, 1, 2], [8] * 2, [7] * 2, [8] * 2]
+    first, between, second, again, last = begins(made)
+    assert first == again
+    assert second == last
+    assert len({first, between, second}) == 3
