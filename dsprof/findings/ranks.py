@@ -13,6 +13,12 @@ from dsprof.analysis.gpus import Throttling, throttled
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.whatif import no_straggler
 from dsprof.findings.advice import WHO_IS_LATE, record
+from dsprof.findings.extremes import (
+    OTHER_WORK,
+    spreads,
+    waited_in_collectives,
+    waits_for_some_rank,
+)
 from dsprof.findings.facts import (
     COLLECTING,
     NO_COMMUNICATION,
@@ -47,10 +53,11 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
     Gain: at best all of the delay, if it is brought up to the median rank.
     """
     if facts.is_pipeline:
-        return "the stages of a pipeline do different work: their ranks cannot be compared"
+        return OTHER_WORK
     late = facts.straggler
     if late is None:
-        return _from_table(facts)
+        unnamed = waits_for_some_rank(facts)
+        return _from_table(facts) if unnamed is None else unnamed
     why_not = _why_not(facts, late)
     if why_not:
         return why_not
@@ -126,6 +133,8 @@ def late_seconds(facts: Facts, operation: str = "") -> float:
     late = straggler_rank(facts)
     if isinstance(late, str) or (facts.straggler and operation not in facts.straggler.meeting):
         return 0.0
+    if facts.straggler is None and spreads(facts) is not None:
+        return waited_in_collectives(facts) if late else 0.0
     return sum(found.seconds_per_step or 0.0 for found in late)
 
 

@@ -14,7 +14,7 @@ from dsprof.run.table import among, where
 from dsprof.units import format_seconds
 
 #: Megatron's `(min, max) time across ranks`: the maximum is the timer.
-_MAXIMA: Final = "megatron.timers_minmax"
+MAXIMA: Final = "megatron.timers_minmax"
 
 #: Timers of a micro-batch that are named, longest first.
 NAMED: Final = 3
@@ -25,7 +25,7 @@ def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | No
 
     Maxima over the ranks, as Megatron prints them, may do so and be right.
     """
-    if among(events["pattern"], [_MAXIMA]).any():
+    if among(events["pattern"], [MAXIMA]).any():
         text = (
             "timers of these steps are the longest of any rank, each of whichever rank was slowest "
             "there, and sum to more than the step: they are not parts of one rank's step, and the "

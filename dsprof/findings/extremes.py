@@ -1,0 +1,189 @@
+"""Ranks that make others wait where a log tells only the least and the greatest of their times.
+
+Megatron prints both of each timer, of whichever ranks they are, as means over its log interval.
+What lies between the two some rank waits, where it meets the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import pandas as pd
+
+from dsprof.analysis.breakdown import main_phases
+from dsprof.events import Class
+from dsprof.findings.advice import WHO_IS_LATE, record
+from dsprof.findings.facts import Facts, once, row_evidence
+from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.thresholds import (
+    EVIDENCE_STEPS,
+    STRAGGLER_CRITICAL,
+    STRAGGLER_WARNING,
+    WAITING_EXPLAINS,
+    grade,
+)
+from dsprof.run.misfits import MAXIMA
+from dsprof.run.table import among, where, within
+from dsprof.units import format_seconds, format_share
+
+#: What the metric of a timer's least time is called: the timer's name and this.
+_LEAST: Final = "_min"
+_STEP: Final = ["segment", "engine", "step"]
+#: Where ranks wait for each other, and what one of them may do for all.
+_NOT_OWN: Final = (Class.COMMUNICATION, Class.WAIT, Class.CHECKPOINT)
+
+OTHER_WORK: Final = "the stages of a pipeline do different work: their ranks cannot be compared"
+
+
+class Spread(NamedTuple):
+    """How far the ranks lie apart in one timer, seconds per step, and its last line."""
+
+    name: str
+    least: float
+    greatest: float
+    last: pd.Series[Any]
+
+    @property
+    def seconds(self) -> float:
+        return self.greatest - self.least
+
+    @property
+    def words(self) -> str:
+        return f"{format_seconds(self.least)} to {format_seconds(self.greatest)}"
+
+    @property
+    def proof(self) -> Evidence:
+        least, greatest = format_seconds(self.last["least"]), format_seconds(self.last["seconds"])
+        return row_evidence(
+            self.last,
+            f"{self.name}, step {int(self.last['step']):,}: {least} on the quickest rank, "
+            f"{greatest} on the slowest",
+        )
+
+
+class Spreads(NamedTuple):
+    """The timer of their own work in which ranks lie furthest apart, with the like inside it, and
+    the one in which they meet; None where there is none. Lines are means of the steps between."""
+
+    own: Spread
+    inside: Spread | None
+    meeting: Spread | None
+    first: int
+    last: int
+
+    @property
+    def steps(self) -> int:
+        return self.last - self.first + 1
+
+
+@once
+def spreads(facts: Facts) -> Spreads | None:
+    """None where no line tells least and greatest times of the average step's timers."""
+    rows = _both(facts)
+    outer = rows[rows["parent"].isna() & ~rows["class"].isin(_NOT_OWN)]
+    own = _widest(outer)
+    if own is None:
+        return None
+    inside = _widest(rows[rows["parent"].astype("object").eq(own.name)])
+    return Spreads(
+        own,
+        inside if inside and inside.seconds >= WAITING_EXPLAINS * own.seconds else None,
+        _widest(rows[rows["class"] == Class.COMMUNICATION]),
+        int(rows["step"].min()),
+        int(rows["step"].max()),
+    )
+
+
+def _both(facts: Facts) -> pd.DataFrame:
+    """Phases of these steps with `least`, that of the quickest rank: their own is the slowest's."""
+    told = facts.run.told
+    least = where(told, among(told["pattern"], [MAXIMA]) & (told["kind"] == "metric"))
+    least = within(facts.steps, least, *_STEP)
+    least = pd.DataFrame(
+        {
+            **{key: least[key] for key in _STEP},
+            "name": least["name"].astype("str").str.removesuffix(_LEAST),
+            "least": least["seconds"],
+        }
+    )
+    phases = main_phases(facts.steps, facts.run.phases).astype({"name": "str"})
+    return phases.merge(least.drop_duplicates([*_STEP, "name"]), on=[*_STEP, "name"])
+
+
+def _widest(rows: pd.DataFrame) -> Spread | None:
+    if rows.empty:
+        return None
+    means = rows.groupby("name")[["least", "seconds"]].mean()
+    name = str((means["seconds"] - means["least"]).idxmax())
+    least, greatest = (float(means[column][name]) for column in ("least", "seconds"))
+    return Spread(name, least, greatest, rows[rows["name"] == name].iloc[-1])
+
+
+def waits_for_some_rank(facts: Facts) -> list[Finding] | str | None:
+    """Some rank takes longer than others with its own work; None where no line tells of that.
+
+    Gain: at best all that the slowest is behind the quickest. Nothing, where most are as slow.
+    """
+    told = spreads(facts)
+    if told is None:
+        return None
+    stages = facts.layout.stages
+    if stages is None:
+        return "the ranks may be stages of a pipeline, which do different work: not told"
+    if stages > 1:
+        return OTHER_WORK
+    if told.steps < EVIDENCE_STEPS:
+        return f"{told.steps} steps are timed by every rank, {EVIDENCE_STEPS} needed"
+    share = facts.share(told.own.seconds) or 0.0
+    severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
+    if severity is None:
+        return []
+    return [
+        Finding(
+            rule="straggler-rank",
+            severity=severity,
+            title=f"Ranks wait for a slower one, up to {format_share(share)} of each step: "
+            f"{told.own.name} takes {told.own.words}, by rank",
+            summary=_said(told),
+            share=share,
+            seconds_per_step=told.own.seconds,
+            phase=(told.inside or told.own).name,
+            steps=(told.first, told.last),
+            evidence=tuple(
+                one.proof for one in (told.own, told.inside, told.meeting) if one is not None
+            ),
+            advice=(
+                Advice("--timing-log-option", "minmax", "all", "prints the time of each rank"),
+                *record(facts, WHO_IS_LATE),
+            ),
+            gain=(0.0, told.own.seconds),
+            confidence="medium",
+        )
+    ]
+
+
+def _said(told: Spreads) -> str:
+    said = (
+        f"Of each timer the log tells the quickest and the slowest rank. In {told.own.name} they "
+        f"lie {format_seconds(told.own.seconds)} per step apart: so long some of them wait."
+    )
+    if told.inside is not None:
+        said += (
+            f" Inside it {told.inside.name} differs by {format_seconds(told.inside.seconds)} "
+            f"({told.inside.words})."
+        )
+    if told.meeting is not None and _confirms(told.own, told.meeting):
+        said += f" The waiting shows in {told.meeting.name}, where they meet: {told.meeting.words}."
+    return f"{said} Which rank is late, and how many are, it does not say: medium confidence."
+
+
+def _confirms(own: Spread, meeting: Spread) -> bool:
+    return meeting.seconds >= WAITING_EXPLAINS * own.seconds
+
+
+def waited_in_collectives(facts: Facts) -> float:
+    """Seconds per step of waiting that timers of collectives hold, where they tell extremes."""
+    told = spreads(facts)
+    if told is None or told.meeting is None:
+        return 0.0
+    return min(told.own.seconds, told.meeting.seconds)

@@ -1,0 +1,104 @@
+"""Least and greatest times over the ranks: somebody waits, and who is late is not told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsprof.findings import Finding
+from dsprof.run import Run, load
+from tests.findings.plants import one, rules, silent, why
+
+STAGES = "using world size: 8, data-parallel-size: 8, tensor-model-parallel size: 1, "
+WORK = (1100.0, 1500.0)
+INPUT = (4.0, 380.0)
+REDUCED = (40.0, 430.0)
+
+
+def log(
+    tmp_path: Path,
+    work: tuple[float, float] = WORK,
+    data: tuple[float, float] = INPUT,
+    reduced: tuple[float, float] = REDUCED,
+    *,
+    stages: int | None = 1,
+    lines: int = 8,
+    every: int = 5,
+) -> Run:
+    """Lines of the last rank, each of `every` steps of two seconds."""
+    told = [f"{STAGES}pipeline-model-parallel size: {stages} "] if stages else []
+    timers = {"forward-backward": work, "batch-generator": data, "grads-all-reduce": reduced}
+    for line in range(1, lines + 1):
+        step = f" iteration {line * every:8}/     500"
+        told += [
+            f"{step} | elapsed time per iteration (ms): 2000.0 | lm loss: 7.5E+00 |",
+            "(min, max) time across ranks (ms):",
+            *(f"    {name} {'.' * 20}: ({a:.2f}, {b:.2f})" for name, (a, b) in timers.items()),
+        ]
+    path = tmp_path / "megatron.log"
+    path.write_text("\n".join(told) + "\n")
+    return load(path)
+
+
+def late(tmp_path: Path) -> Finding:
+    return one(log(tmp_path), "straggler-rank")
+
+
+def test_ranks_that_lie_apart_in_their_own_work_wait_for_each_other(tmp_path: Path) -> None:
+    found = late(tmp_path)
+    assert found.seconds_per_step == pytest.approx(0.4)
+    assert found.share == pytest.approx(0.2)
+    assert found.severity == "critical"
+    assert "up to 20 % of each step" in found.title
+    assert "forward-backward takes 1.10 s to 1.50 s" in found.title
+
+
+def test_who_is_late_is_not_made_up(tmp_path: Path) -> None:
+    found = late(tmp_path)
+    assert found.ranks == ()
+    assert found.confidence == "medium"
+    assert found.gain == pytest.approx((0.0, 0.4))
+    assert found.advice[0][:3] == ("--timing-log-option", "minmax", "all")
+
+
+def test_the_timer_inside_that_differs_as_much_is_named_and_where_they_meet(tmp_path: Path) -> None:
+    found = late(tmp_path)
+    assert found.phase == "batch-generator"
+    assert "batch-generator differs by 376 ms" in found.summary
+    assert "grads-all-reduce, where they meet: 40.0 ms to 430 ms" in found.summary
+    assert [proof.line for proof in found.evidence] == [39, 40, 41]
+
+
+def test_an_input_that_is_alike_on_all_ranks_is_not_named(tmp_path: Path) -> None:
+    found = one(log(tmp_path, data=(4.0, 6.0)), "straggler-rank")
+    assert found.phase == "forward-backward"
+    assert "batch-generator" not in found.summary
+
+
+def test_barriers_between_timers_leave_no_waiting_in_the_reduction(tmp_path: Path) -> None:
+    found = one(log(tmp_path, reduced=(40.0, 42.0)), "straggler-rank")
+    assert found.seconds_per_step == pytest.approx(0.4)
+    assert "where they meet" not in found.summary
+
+
+def test_what_waits_in_the_reduction_is_no_communication(tmp_path: Path) -> None:
+    assert "communication-bound" not in rules(log(tmp_path))
+    all_of_it = one(log(tmp_path, reduced=(420.0, 430.0)), "communication-bound")
+    assert all_of_it.seconds_per_step == pytest.approx(0.42, rel=0.01)
+
+
+def test_ranks_that_are_alike_are_no_finding(tmp_path: Path) -> None:
+    assert silent(log(tmp_path, work=(1400.0, 1500.0)), "straggler-rank")
+
+
+@pytest.mark.parametrize("stages", [4, None])
+def test_stages_of_a_pipeline_differ_by_their_work(tmp_path: Path, stages: int | None) -> None:
+    said = why(log(tmp_path, stages=stages), "straggler-rank")
+    assert said is not None
+    assert "different work" in said
+
+
+def test_a_few_steps_prove_no_late_rank(tmp_path: Path) -> None:
+    said = why(log(tmp_path, lines=7, every=1), "straggler-rank")
+    assert said == "6 steps are timed by every rank, 20 needed"  # the first one warms up
