@@ -25,6 +25,7 @@ from dsprof.run.step_timers import (
     all_zero_timers,
     last_interval_only,
     last_step_divided,
+    unplaced_timers,
     zero_global_timers,
 )
 from dsprof.run.unread import cut_head, cut_short
@@ -39,6 +40,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     initial_step_zero,
     zero_global_timers,
     all_zero_timers,
+    unplaced_timers,
     cumulative_comm_latency,
     summary_table,
     cumulative_moe_timers,

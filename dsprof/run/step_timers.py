@@ -12,15 +12,18 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.recording.table import FLAVOUR
-from dsprof.run.phases import words_of
+from dsprof.run.phases import classes_of, words_of
 from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.table import among, keys, known_rank, numbers, where
+from dsprof.units import format_seconds
 
 _OF_TIMERS: Final = (
     "segment", "engine", "step", "steps", "rank", "name", "timers", "seconds", "record", "source",
     "line",
 )  # fmt: skip
 _SUMS: Final = ("step", "window")
+_OF_ENGINE: Final = "deepspeed.timers"
+_ENGINE: Final = ("zero", "zero-micro")  #: flavours of what an engine times
 _OF_PIPELINES: Final = ("deepspeed_pipeline.steps", "deepspeed_pipeline.steps_losses")
 CLOCK: Final = 1e-4  #: seconds; what two timers of one interval may differ by
 MOST: Final = 0.9  #: of the lines that could show a defect, before they prove it
@@ -87,6 +90,32 @@ def last_interval_only(events: pd.DataFrame, source: Source) -> Outcome:
         "and steps are too small, by how much is unknown, and they were left out"
     )
     return without_seconds(events, rows), met("last-interval-only", "doubt", text, rows)
+
+
+def unplaced_timers(events: pd.DataFrame, source: Source) -> Outcome:
+    """Timers in DeepSpeed's own lines that no dialect knows: of a newer version, or added to it.
+
+    Forward, backward and step of the engine hold all that it times. What stands beside them lies
+    inside, nobody says where: as a part of its own it would be counted twice.
+    """
+    rows = where(events[list(_OF_TIMERS)], among(events["pattern"], [_OF_ENGINE]))
+    known = set(classes_of(source.flavours)).union(
+        *({*one.aliases, *one.ignore, *one.overlaps} for one in source.flavours.values())
+    )
+    rows = where(rows, rows["seconds"].notna() & rows["step"].notna())
+    strange = ~among(rows["name"], known)
+    if not strange.any():
+        return events, None
+    span = keys(known_rank(rows), "segment", "engine", "step", "rank")
+    engine = span[among(rows["timers"], _ENGINE)]
+    wrong = where(rows, strange & np.isin(span, engine))
+    longest = wrong.groupby("name", observed=True)["seconds"].max().sort_values(ascending=False)
+    told = ", ".join(f"{name} {format_seconds(most)}" for name, most in longest.head(3).items())
+    text = (
+        f"timers that no dialect knows ({told} at most) stand beside those of the engine: they "
+        "lie within some of these, which ones is not said, and were left out of the step"
+    )
+    return without_seconds(events, wrong), met("unplaced-timers", "doubt", text, wrong)
 
 
 def _sums_without_parts(events: pd.DataFrame, source: Source) -> pd.DataFrame:

@@ -439,3 +439,39 @@ def test_an_unknown_zero_stage_is_doubted_also_where_the_log_shows_the_launch(st
 def test_the_forks_numbers_follow_no_table_of_defects() -> None:
     fork = metric("communication_percent", 10, 76.0)
     assert names(run_of(fork, *calls(1, 2, 3, 4, 5, 6), lines=("logging.py:60",))) == []
+
+
+ENGINE_LINE = {"forward": 0.4, "backward": 0.6, "step": 2.0}
+
+
+def beside_the_engine(**strange: float) -> list[dict[str, Any]]:
+    """Two steps of 3 s, with timers of an optimizer's own."""
+    rows = [
+        row
+        for step in (1, 2)
+        for row in (
+            *timers("zero-optimizer", step, optimizer_step=1.9, **strange),
+            *timers("zero", step, **ENGINE_LINE),
+        )
+    ]
+    return [row | {"pattern": "deepspeed.timers"} for row in rows]
+
+
+def test_timers_that_no_dialect_knows_lie_within_those_of_the_engine() -> None:
+    run = run_of(*beside_the_engine(update_groups=1.7, unscale_all=0.1))
+    assert run.steps["seconds"].tolist() == pytest.approx([3.0, 3.0])
+    assert not {"update_groups", "unscale_all"} & set(run.phases["name"].astype("str"))
+    assert names(run) == ["unplaced-timers"]
+    assert "update_groups 1.70 s" in run.repairs["text"][0]
+
+
+def test_timers_that_are_known_are_not_left_out() -> None:
+    run = run_of(*beside_the_engine(optimizer_allgather=0.1))
+    assert names(run) == []
+    assert "optimizer_allgather" in set(run.phases["name"].astype("str"))
+
+
+def test_timers_that_no_dialect_knows_are_a_step_where_no_engine_is_timed() -> None:
+    rows = [row for step in (1, 2) for row in timers("", step, model=0.4, update=0.1)]
+    run = run_of(*[row | {"timers": None, "pattern": "deepspeed.timers"} for row in rows])
+    assert run.steps["seconds"].tolist() == pytest.approx([0.5, 0.5])
