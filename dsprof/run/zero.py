@@ -33,11 +33,14 @@ MEGATRONS: Final = ("megatron", "megatron-wrapped")
 #: How flavours of pipeline engines begin.
 PIPELINES: Final = ("pipeline", "deeper")
 
+#: Flavours of timers around whole engines: what those communicate they hold, but for one kind.
+AROUND: Final = ("hybrid", "rlhf")
+
 #: Timers that hold parameter gathering wherever there is any.
 GATHERING: Final = frozenset(
     {
         "forward", "backward", "backward_inner", "forward_moe",
-        "forward-backward", "forward-compute", "backward-compute",
+        "forward-backward", "forward-compute", "backward-compute", "generate", "train",
     }
 )  # fmt: skip
 
@@ -149,7 +152,8 @@ def blind_timers(events: pd.DataFrame, flavours: Mapping[str, Flavour]) -> froze
     words, which = words_of(rows, flavours)
     classes = np.array([str(word.class_) for word in words], dtype=object)[which]
     seconds = np.nan_to_num(numbers(rows["seconds"]))
-    moving = seconds[np.isin(classes, [Class.COMMUNICATION, Class.WAIT])].sum()
+    inside = np.isin(classes, [Class.COMMUNICATION, Class.WAIT]) & ~among(rows["timers"], AROUND)
+    moving = seconds[inside].sum()
     if moving >= SEEN * seconds.sum():
         return frozenset()
     return frozenset(word.name for word in words if word.class_ == Class.COMPUTE)
