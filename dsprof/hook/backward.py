@@ -9,6 +9,7 @@ from itertools import islice
 from time import perf_counter_ns as now
 from typing import Any, Final
 
+from dsprof.hook.given import Given
 from dsprof.hook.parts import Parts
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame
@@ -29,6 +30,7 @@ class Backward:
 
         self.timeline, self.models = recorder.timeline, recorder.models
         self.reducing: list[Reducer] = []  # in the backward under way, in their order
+        self._given = Given(recorder)
         self._frame: Frame | None = None
         self._start: Any = None  # what it begins at, while nobody knows whose it is
         recorder.patches.of_class(
@@ -69,7 +71,7 @@ class Backward:
         if len(self.models) > 1:
             self._start = args[0]
         else:
-            parts.metrics.backward_of(args[0])
+            self._given.tell(parts.metrics, args[0])
             if parts.backward_begins is not None:
                 parts.backward_begins(args[0])
         self._frame = timeline.enter(parts.track, parts.backward)
@@ -89,7 +91,7 @@ class Backward:
     def _is_of(self, frame: Frame, parts: Parts) -> None:
         start, self._start = self._start, None
         self.timeline.give(frame, parts.track)
-        parts.metrics.backward_of(start)
+        self._given.tell(parts.metrics, start)
 
     def _leave(self, frame: Frame) -> None:
         self.timeline.leave(frame)

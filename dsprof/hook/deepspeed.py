@@ -44,8 +44,8 @@ def _backward(engine: Any, parts: Parts) -> None:
     direct = _Direct(timeline, track, phase)
 
     def begin(args: Any, kwargs: Any) -> Frame:
-        metrics.given = True
-        metrics.add(args[0] if args else kwargs.get("loss"))
+        loss = args[0] if args else kwargs.get("loss")
+        metrics.give(loss, part=_is_divided(args, kwargs))
         return timeline.enter(track, phase)
 
     def reduced(frame: Frame) -> None:
@@ -59,6 +59,12 @@ def _backward(engine: Any, parts: Parts) -> None:
     patches.method(engine, "backward", lambda raw: guard.around(raw, begin, timeline.leave))
     patches.method(engine, "_backward_prologue", lambda raw: guard.ahead(raw, direct.begin))
     patches.method(engine, "_backward_epilogue", lambda raw: guard.around(raw, enter, reduced))
+
+
+def _is_divided(args: Any, kwargs: Any) -> bool:
+    """Whether the caller of `backward(loss, retain_graph, scale_wrt_gas)` has divided the loss by
+    the micro-batches of the step: transformers' Trainer does."""
+    return (args[2] if len(args) > 2 else kwargs.get("scale_wrt_gas", True)) is False
 
 
 def _closed(engine: Any, parts: Parts) -> None:

@@ -24,6 +24,7 @@ class Metrics:
         self.losses: list[float] = []
         self.given = False  # backward passes through us, so outputs need no look
         self.returned = False  # the model returns its loss
+        self.parts = False  # the losses are parts of the step's, divided by its micro-batches
         writer = timeline.writer
         self._values = writer.values
         self._loss, self._lr, self._grad_norm, self._loss_scale, self._skipped = map(
@@ -41,8 +42,15 @@ class Metrics:
     def backward_of(self, start: Any) -> None:
         """What `backward` begins at is the loss, unless the model returned one: it may be
         divided by the micro-batches by then."""
-        if not self.returned:
+        if self.given or not self.returned:
             self.add(start)
+
+    def give(self, loss: Any, *, part: bool) -> None:
+        """Backward passes through us: what the model returned until here is not asked any more."""
+        if not self.given:
+            self.losses.clear()
+        self.given, self.parts = True, part
+        self.add(loss)
 
     def add(self, loss: Any) -> None:
         """One micro-batch's loss, where it lies in host memory."""
@@ -54,7 +62,7 @@ class Metrics:
         begin = now()
         losses = self.losses
         if losses:
-            self._put(self._loss, sum(losses) / len(losses), step, begin)
+            self._put(self._loss, sum(losses) / (1 if self.parts else len(losses)), step, begin)
             losses.clear()
         self._put(self._lr, learning_rate(optimizer), step, begin)
         if grad_norm is not None:

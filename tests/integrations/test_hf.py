@@ -41,6 +41,14 @@ def test_losses_and_learning_rates_are_recorded(trained: Trained) -> None:
         assert set(rank.metric("loss")) == set(rank.metric("lr")) == steps
 
 
+def test_the_loss_is_the_one_that_the_trainer_logs(trained: Trained) -> None:
+    """It divides each micro-batch's by their number, and logs the mean over the ranks."""
+    logged = trained.results[0]["logged"]
+    for step in trained.ranks[0].metric("loss"):
+        told = [rank.metric("loss")[step] for rank in trained.ranks]
+        assert sum(told) / len(told) == pytest.approx(logged[step - 1], rel=1e-3)
+
+
 def test_communication_is_seen_where_there_is_any(trained: Trained) -> None:
     for rank in trained.ranks:
         seen = any("backward" in row.path for row in rank.collectives)

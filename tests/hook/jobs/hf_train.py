@@ -47,22 +47,24 @@ def arguments(kind: str) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(job.out() / "trainer"), max_steps=STEPS, per_device_train_batch_size=8,
         gradient_accumulation_steps=2, use_cpu=True, report_to=[], save_strategy="no",
-        logging_steps=2, disable_tqdm=True, **more,
+        logging_steps=1, disable_tqdm=True, **more,
     )  # fmt: skip
 
 
-def train(kind: str, *callbacks: Any) -> list[str]:
+def train(kind: str, *callbacks: Any) -> tuple[list[str], list[float]]:
+    """The weights, and the loss that the trainer logs of each step."""
     trainer = Trainer(
         model=Model(), args=arguments(kind), train_dataset=Rows(), callbacks=list(callbacks)
     )
     trainer.train()
-    return [parameter.detach().sum().item().hex() for parameter in trainer.model.parameters()]
+    weights = [parameter.detach().sum().item().hex() for parameter in trainer.model.parameters()]
+    return weights, [line["loss"] for line in trainer.state.log_history if "loss" in line]
 
 
 def main() -> None:
     kind = sys.argv[2]
     if kind == "deepspeed":
         job.start_deepspeed()
-    plain = train(kind)
-    watched = train(kind, DsprofCallback(out=job.out() / "run"))
-    job.finish({"plain": plain, "watched": watched})
+    plain, _ = train(kind)
+    watched, logged = train(kind, DsprofCallback(out=job.out() / "run"))
+    job.finish({"plain": plain, "watched": watched, "logged": logged})

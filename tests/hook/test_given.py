@@ -1,0 +1,23 @@
+"""The loss as the user's loop knows it, where a library divides it before backward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.hook.jobs_of import run_each
+from tests.hook.rows import folder
+
+STEPS, MICROS = 4, 4
+
+
+def test_the_loss_is_what_accelerate_was_given_and_not_what_it_made_of_it(tmp_path: Path) -> None:
+    results = run_each("accelerated", tmp_path, {"ddp": 2}, "accelerate")["ddp"]
+    for result, rank in zip(results, folder(tmp_path / "ddp" / "run"), strict=True):
+        assert result["watched"] == result["plain"]
+        told = rank.metric("loss")
+        assert list(told) == list(range(2, STEPS + 1))  # the model is found at the first one's end
+        for step, loss in told.items():
+            micros = result["watched"][(step - 1) * MICROS : step * MICROS]
+            assert loss == pytest.approx(sum(micros) / MICROS)
