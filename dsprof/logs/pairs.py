@@ -24,6 +24,7 @@ _NUMBER: Final = re.compile(rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|
 #: number is over.
 GLUED: Final = re.compile(rb"[ \t]*(\d{1,15}\.\d\d)[^\d.]")
 _BAR: Final = re.compile(rb"\d{1,3}%\|[^|]{0,300}\| *\d")
+_NUMPY: Final = re.compile(rb"np\.float\d{2}\(([^()\s]{1,40})\)")  #: how numpy 2 prints a number
 _NEWLINE: Final = 10
 _FEW: Final = 64  # records below which arrow's start-up costs more than it saves
 
@@ -44,6 +45,9 @@ def pairs_of(bodies: Sequence[bytes], pairs: Pairs) -> Found:
     # Looking for one byte first is many times faster than looking for both.
     if b"%" in text and b"%|" in text:  # marks of a progress bar behind them are no pairs
         bodies = [_BAR.split(body, maxsplit=1)[0] for body in bodies]
+        text = b"\n".join([*bodies, b""])
+    if b"np.float" in text:
+        bodies = [_NUMPY.sub(rb"\1", body) for body in bodies]
         text = b"\n".join([*bodies, b""])
     if len(bodies) >= _FEW and len(pairs.separator) == 1 and len(pairs.assign) == 1:
         return _bulk(text, bodies, pairs)

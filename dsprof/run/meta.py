@@ -27,6 +27,7 @@ _DIALECTS: Final = {
     "deepspeed_chat": "deepspeed-chat",
     "megatron": "megatron",
     "huggingface": "huggingface",
+    "verl": "verl",
 }
 
 

@@ -44,6 +44,15 @@ def test_many_records_take_the_bulk_path(monkeypatch: pytest.MonkeyPatch) -> Non
     assert seen == []
 
 
+@pytest.mark.parametrize("records", [1, 100])
+def test_a_number_as_numpy_prints_it_is_that_number(records: int) -> None:
+    body = b"'loss': np.float64(0.25), 'accuracy': np.float32(1e-3), 'mode': np.str_('a')"
+    found = triples(pairs_of([body] * records, DICT))
+    told = [(b"loss", b"0.25"), (b"accuracy", b"1e-3"), (b"mode", b"np.str_('a')")]
+    assert [(key, value) for number, key, value in found if number == 0] == told
+    assert len(found) == 3 * records
+
+
 def test_one_odd_record_does_not_slow_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     strict = module._strict
