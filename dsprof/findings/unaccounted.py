@@ -6,6 +6,7 @@ from typing import Final
 
 import pandas as pd
 
+from dsprof.analysis.breakdown import main_phases
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record, shown
 from dsprof.findings.facts import (
@@ -51,10 +52,8 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
     if facts.no_basis is not None:
         return facts.no_basis
     facts = without_spikes(facts)
-    if facts.hidden_communication is not None:
-        mixed = _mixed(facts, facts.hidden_communication)
-        return [*([mixed] if mixed else []), *_no_timer(facts)]
-    return _no_timer(facts)
+    mixed = _mixed(facts, facts.hidden_communication or _SCHEDULE)
+    return [*([mixed] if mixed else []), *_no_timer(facts)]
 
 
 def _no_timer(facts: Facts) -> list[Finding]:
@@ -66,7 +65,8 @@ def _no_timer(facts: Facts) -> list[Finding]:
     known = _unexplained(facts)
     inside = float(known["seconds"].sum())
     other = facts.seconds_of("other")
-    if facts.hidden_communication is not None:  # the class holds what is mixed, too
+    if facts.hidden_communication is not None or len(_mixed_phases(facts)):
+        # the class holds what is mixed, too
         other = facts.outside_timers + inside
     if other is None:
         return []
@@ -126,19 +126,32 @@ def _unexplained(facts: Facts) -> pd.DataFrame:
     """
     table = facts.phases_of("other")
     if facts.hidden_communication is None:
-        return table[~table["mixed"] | (table.index == "step")]
+        table = table[~table["mixed"] | (table.index == "step")]
     return table.drop(_mixed_phases(facts).index, errors="ignore")
 
 
 def _mixed_phases(facts: Facts) -> pd.DataFrame:
     """Timers that hold compute and communication together."""
     assert facts.breakdown is not None
-    table = facts.breakdown.phases
-    if facts.hidden_communication in (NO_COMMUNICATION, RANKS_UNTOLD):
-        return table[table["mixed"] | (table["class"] == Class.COMPUTE)]
-    if facts.hidden_communication == BUCKETS:
-        return table[table.index == INNER]
-    return table[table["mixed"]]
+    table, hidden = facts.breakdown.phases, facts.hidden_communication
+    schedule = (table.index == SCHEDULE) & _schedule_is_whole(facts)
+    if hidden is None:
+        return table[schedule]
+    if hidden in (NO_COMMUNICATION, RANKS_UNTOLD):
+        return table[table["mixed"] | (table["class"] == Class.COMPUTE) | schedule]
+    return table[(table.index == INNER if hidden == BUCKETS else table["mixed"]) | schedule]
+
+
+#: Megatron's timer of all micro-batches, and what it holds where its parts are not printed.
+SCHEDULE: Final = "forward-backward"
+_SCHEDULE: Final = f"{SCHEDULE} holds all micro-batches, and what ranks exchange during them"
+
+
+def _schedule_is_whole(facts: Facts) -> bool:
+    """No timer divides the schedule: neither computing nor waiting is timed inside it."""
+    phases = main_phases(facts.steps, facts.run.phases)
+    inside = phases[phases["parent"].eq(SCHEDULE).to_numpy(bool, na_value=False)]
+    return not (inside["mixed"] | inside["class"].isin([Class.COMPUTE, Class.WAIT])).any()
 
 
 def _mixed(facts: Facts, reason: str) -> Finding | None:
@@ -156,17 +169,25 @@ def _mixed(facts: Facts, reason: str) -> Finding | None:
         summary=f"{', '.join(table.index[:3])} {take} {format_seconds(seconds)} per step "
         f"({facts.windows}). {reason[:1].upper()}{reason[1:]}: "
         "whether the run is bound by compute or communication is unknown."
-        + ("" if facts.run.is_recording else _WOULD_TELL),
+        + ("" if facts.run.is_recording else _would_tell(table)),
         phase=first_of(table),
         evidence=phase_evidence(table),
-        advice=(*_comms_logger(facts), *record(facts, EVERY_PHASE)),
+        advice=(*_parts_of(table), *_comms_logger(facts), *record(facts, EVERY_PHASE)),
     )
 
 
-_WOULD_TELL: Final = (
-    " The communication logger times every call, at the price of serialising it; a recording "
-    "(dsprof attach) measures what is exposed."
-)
+def _would_tell(table: pd.DataFrame) -> str:
+    tells = "The communication logger times every call, at the price of serialising it"
+    if SCHEDULE in table.index:
+        tells = "Megatron's own timers of its parts are printed at --timing-log-level 2"
+    return f" {tells}; a recording (dsprof attach) measures what is exposed."
+
+
+def _parts_of(table: pd.DataFrame) -> tuple[Advice, ...]:
+    if SCHEDULE not in table.index:
+        return ()
+    why = "prints forward, backward and what is sent between stages by themselves"
+    return (Advice("--timing-log-level", "", "2", why),)
 
 
 def _together(reason: str) -> str:

@@ -360,3 +360,38 @@ def test_a_step_that_does_not_stick_out_is_judged_without_those_that_do() -> Non
     assert found.share == pytest.approx(0.2)
     assert "mean of 35 printed steps" in found.summary
     assert "without the 4 that stick out" in found.summary
+
+
+def of_megatron(slow: float = 0.7, **parts: float) -> Run:
+    """The whole schedule is timed on each rank; the last rank takes `slow` for it."""
+    rows = []
+    for step in range(1, 31):
+        for rank in range(4):
+            takes = slow if rank == 3 else 0.7
+            timed = {"forward-backward": takes, "grads-all-reduce": 0.25 - (takes - 0.7), **parts}
+            rows += [phase(name, step, value, rank) for name, value in timed.items()]
+        rows.append(metric("step_seconds", step, 1.0))
+    rows = [row | {"timers": "megatron"} if row["kind"] == "phase" else row for row in rows]
+    return run_of(rows, world_size=4)
+
+
+def test_megatrons_schedule_alone_is_a_mixture_and_its_parts_are_asked_for() -> None:
+    found = one(of_megatron(), "unaccounted-time")
+    assert found.severity is Severity.INFO
+    assert found.title.startswith("70 % of a step is computation and communication together")
+    assert found.advice[0][:3] == ("--timing-log-level", "", "2")
+
+
+def test_what_the_parts_of_megatrons_schedule_leave_of_it_is_unexplained() -> None:
+    parts: Row = {"forward-compute": 0.2, "backward-compute": 0.3}
+    found = one(of_megatron(**parts), "unaccounted-time")
+    assert found.severity is Severity.WARNING
+    assert found.seconds_per_step == pytest.approx(0.25)
+    assert "--timing-log-level" not in words_of(found)
+
+
+def test_a_rank_that_is_late_in_megatrons_schedule_is_the_verdict() -> None:
+    first, second = findings_of(of_megatron(slow=0.9))[:2]
+    assert first.rule == "straggler-rank"
+    assert first.ranks == (3,)
+    assert second.rule == "unaccounted-time"
