@@ -56,6 +56,20 @@ class Straggler:
         return (self.held - self.next) * self.steps / math.sqrt(both) if both else 0.0
 
     @property
+    def chance(self) -> float:
+        """How likely some rank is last so often, or more, where each step is anyone's.
+
+        The tail of a binomial distribution, times the ranks: it might have been any of them.
+        """
+        last = round(self.held * self.steps)
+        others = self.ranks - 1
+        ways = sum(
+            math.comb(self.steps, often) * others ** (self.steps - often)
+            for often in range(last, self.steps + 1)
+        )
+        return min(1.0, self.ranks * ways / self.ranks**self.steps)
+
+    @property
     def place(self) -> str:
         return f"in {self.phase}" if self.phase else "outside of what is timed"
 

@@ -31,11 +31,12 @@ from dsprof.findings.facts import (
 )
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
-    EVIDENCE_STEPS,
     STRAGGLER_ABOVE_CHANCE,
+    STRAGGLER_CHANCE,
     STRAGGLER_CRITICAL,
     STRAGGLER_HELD,
     STRAGGLER_OFTEN,
+    STRAGGLER_STEPS,
     STRAGGLER_WARNING,
     THROTTLED_CRITICAL,
     THROTTLED_WARNING,
@@ -102,8 +103,8 @@ def _why_not(facts: Facts, late: Straggler) -> str | None:
     """What speaks against naming the rank that comes last."""
     if COLLECTING in facts.doubts and late.rank == COLLECTS:
         return f"rank {COLLECTS} is late by its own logging: {facts.doubts[COLLECTING]}"
-    if late.steps < EVIDENCE_STEPS:
-        return f"{late.steps} steps are timed by every rank, {EVIDENCE_STEPS} needed"
+    if late.steps < STRAGGLER_STEPS:
+        return f"{late.steps} steps are timed by every rank, {STRAGGLER_STEPS} needed"
     unseen = facts.hidden_communication in {NO_COMMUNICATION, RANKS_UNTOLD}
     if unseen and "backward" in late.phase:  # which holds the reduction, and so the waiting
         return (
@@ -116,7 +117,7 @@ def _why_not(facts: Facts, late: Straggler) -> str | None:
 def stands_out(late: Straggler) -> bool:
     """Whether it is one rank that comes last, and not each in its turn."""
     often = late.held >= STRAGGLER_OFTEN and late.above_chance >= STRAGGLER_ABOVE_CHANCE
-    return often or late.held >= STRAGGLER_HELD
+    return often or (late.held >= STRAGGLER_HELD and late.chance <= STRAGGLER_CHANCE)
 
 
 def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:

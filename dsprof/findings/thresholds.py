@@ -63,6 +63,10 @@ IMBALANCE_CRITICAL: Final = 0.20
 STRAGGLER_WARNING: Final = 0.10
 STRAGGLER_CRITICAL: Final = 0.20
 STRAGGLER_HELD: Final = 0.60
+#: Of ranks that are last by chance some rank is it so often no more often than that.
+STRAGGLER_CHANCE: Final = 0.01
+#: Steps that every rank times: fewer are too near to each other to be told from one delay.
+STRAGGLER_STEPS: Final = 10
 #: Of more ranks one that is late now and then is named too, from that part of the steps on.
 STRAGGLER_OFTEN: Final = 0.25
 #: Standard errors by which it must be last more often than the next one.
@@ -97,7 +101,7 @@ MEMORY_WARNING: Final = 0.92
 MEMORY_CRITICAL: Final = 0.97
 GROWTH_BYTES: Final = 1 << 30
 GROWTH_SHARE: Final = 0.06
-GROWTH_STEPS: Final = 50
+GROWTH_STEPS: Final = 20
 GROWTH_RISING: Final = 0.80
 THRASH_WARNING: Final = 1
 THRASH_CRITICAL: Final = 0.10

@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from dsprof.recording import Unit, Writer
 
-EVERY: Final = 500_000_000  # ns between two looks at the process and the allocator
+EARLY: Final = 50_000_000  # ns between two looks at the process and the allocator, at first
+EVERY: Final = 500_000_000  # and at last
+LOOKS: Final = 50  # in the time that has passed, in between: as a short run needs to show growth
 HOST_EVERY: Final = 5_000_000_000  # at the host, by the first rank on it
 
 #: Name of `events.MEMORY` → where `torch.cuda.memory_stats` keeps it.
@@ -39,13 +41,16 @@ class Memory:
         self._writer, self._allocator, self._host = writer, allocator, host
         self._resident = Resident()
         self.due = self._next_host = 0  # when to look again
+        self._begun: int | None = None
         self._retries: int | None = None
 
     def close(self) -> None:
         self._resident.close()
 
     def sample(self, step: int, at: int) -> None:
-        self.due = at + EVERY
+        if self._begun is None:
+            self._begun = at
+        self.due = at + min(max((at - self._begun) // LOOKS, EARLY), EVERY)
         self._write("host_process", self._resident.bytes(), step)
         if self._allocator:
             self._sample_allocator(self._allocator(), step)

@@ -96,7 +96,7 @@ def test_a_rank_that_chance_makes_last_a_little_more_often_is_none() -> None:
 
 
 def test_too_few_steps_are_not_judged() -> None:
-    assert "20 needed" in (why(run_of(ranks(10, 2, 0.3)), "straggler-rank") or "")
+    assert "10 needed" in (why(run_of(ranks(10, 2, 0.3)), "straggler-rank") or "")
 
 
 def test_one_rank_is_not_judged() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dsprof.hook.memory import EVERY, HOST_EVERY, Host, Memory
+from dsprof.hook.memory import EARLY, EVERY, HOST_EVERY, LOOKS, Host, Memory
 from dsprof.recording import Writer
 from tests.hook.rows import Value, read
 
@@ -39,7 +39,7 @@ def test_the_allocator_is_read_now_and_then_and_its_retries_are_counted_since(
 ) -> None:
     told = iter([stats(10, 5), stats(20, 5), stats(30, 8)])
     memory = Memory(writer, lambda: next(told), None)
-    for step, at in enumerate([0, EVERY // 2, EVERY, 2 * EVERY], 1):
+    for step, at in enumerate([0, EARLY // 2, EARLY, 2 * EARLY], 1):
         if at >= memory.due:
             memory.sample(step, at)
     rows = [row for row in written(writer) if row.name != "host_process"]
@@ -51,6 +51,19 @@ def test_the_allocator_is_read_now_and_then_and_its_retries_are_counted_since(
     ]
     assert {row.step for row in rows} == {1, 3, 4}
     assert [(row.step, row.value) for row in rows if row.name == "cache_flushes"] == [(4, 3)]
+
+
+def test_a_run_of_seconds_is_looked_at_as_often_as_one_of_minutes(writer: Writer) -> None:
+    memory, times = Memory(writer, None, None), []
+    for at in range(0, 60_000_000_000, 10_000_000):
+        if at >= memory.due:
+            memory.sample(1, at)
+            times.append(at)
+    early = [at for at in times if at <= 2_500_000_000]
+    assert len(early) == LOOKS + 1
+    assert times[1] == EARLY
+    assert times[-1] - times[-2] == EVERY
+    assert len(times) < 4 * LOOKS + 60_000_000_000 // EVERY
 
 
 def test_what_an_allocator_does_not_tell_is_unknown(writer: Writer) -> None:
