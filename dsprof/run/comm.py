@@ -30,6 +30,11 @@ _SCATTERS: Final = ("reduce_scatter",)
 _SUMS: Final = ("all_reduce", "allreduce", "inference_all_reduce")
 _EXCHANGES: Final = ("all_to_all", "alltoall")
 
+#: What makes groups of ranks that are no replicas of each other.
+_DIVIDE: Final = (
+    "tensor_parallel_size", "model_parallel_size", "sequence_parallel_size", "expert_parallel_size",
+)  # fmt: skip
+
 CUMULATIVE: Final = "total of totals: this version's summary adds up cumulative latencies"
 
 
@@ -69,9 +74,20 @@ def comm(
         caller=rows["text"].astype("category"),
     )
     found = _joined(_differences(found), calls)
-    world = config.get("world_size")
-    found["algbw"], found["busbw"] = _bandwidths(found, world or np.nan)
+    found["algbw"], found["busbw"] = _bandwidths(found, _ranks(config))
     return found[list(COLUMNS)].reset_index(drop=True)
+
+
+def _ranks(config: Mapping[str, Any]) -> float:
+    """How many ranks a call is of: all of them, NaN if unknown.
+
+    Where only the replicas are told, as by DeepSpeed's own dump of its settings, they are all,
+    unless something beside them divides the ranks.
+    """
+    replicas = config.get("data_parallel_size")
+    divided = any(config.get(name, 1) != 1 for name in _DIVIDE)
+    alone = config.get("pipeline_parallel_size") == 1 and not divided
+    return config.get("world_size") or (replicas if alone else None) or np.nan
 
 
 def _phases(paths: pd.Series[Any]) -> pd.Series[Any]:

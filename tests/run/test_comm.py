@@ -48,6 +48,32 @@ def test_without_a_world_size_only_what_needs_none_is_known() -> None:
     assert comm["busbw"].isna().tolist() == [True, True, False]
 
 
+def told(**sizes: int) -> float:
+    """Bus bandwidth of an all-reduce of 1 GB/s, where the layout alone tells the ranks."""
+    rows = [{"kind": "config", "name": name, "value": size} for name, size in sizes.items()]
+    run = from_events(events([*rows, call("all_reduce")]), grammar=grammar_with())
+    return float(run.comm["busbw"].iloc[0])
+
+
+def test_replicas_are_all_ranks_where_nothing_beside_them_divides_the_job() -> None:
+    assert told(data_parallel_size=8, pipeline_parallel_size=1) == pytest.approx(1.75e9)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"pipeline_parallel_size": 4},
+        {"pipeline_parallel_size": 1, "sequence_parallel_size": 2},
+        {"pipeline_parallel_size": 1, "expert_parallel_size": 2},
+    ],
+)
+def test_of_how_many_ranks_a_call_is_stays_unknown_where_they_may_be_divided(
+    sizes: dict[str, int],
+) -> None:
+    assert np.isnan(told(data_parallel_size=8, **sizes))
+
+
 def test_no_time_or_no_bytes_is_no_bandwidth() -> None:
     comm = run_of(call("all_reduce", seconds=0.0), call("barrier", bytes=0.0)).comm
     assert comm["algbw"].isna().all()
