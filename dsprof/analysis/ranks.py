@@ -67,7 +67,7 @@ class Straggler:
             math.comb(self.steps, often) * others ** (self.steps - often)
             for often in range(last, self.steps + 1)
         )
-        return min(1.0, self.ranks * ways / self.ranks**self.steps)
+        return min(1.0, float(self.ranks * ways / self.ranks**self.steps))
 
     @property
     def place(self) -> str:
