@@ -21,6 +21,7 @@ from dsprof import grammar as grammars
 from dsprof.errors import DsprofError
 from dsprof.events import Kind
 from dsprof.grammar import Grammar
+from dsprof.logs.alike import with_steps_of_others
 from dsprof.logs.containers import Containers
 from dsprof.logs.coverage import Unread
 from dsprof.logs.csv_monitor import is_scalar_file, read_scalars
@@ -74,6 +75,7 @@ class Log:
             seen), `counted_steps` (no line told step numbers), `grammar`, `faults` (source,
             last line that was read and why it was not read to its end, for each that was not),
             `clashes` (pairs of sources that may tell the same steps of one rank),
+            `strangers` (sources whose steps no other tells, see `dsprof.logs.alike`),
             `doubled` (source and lines that said again what others did, and were left out),
             `wrapped` (source, columns it was wrapped at, rests joined, first line with one).
     """
@@ -254,6 +256,7 @@ def _log(
         for r in readers
     ]
     events, counted, clashing = events_table(sheets, grammar, threads)
+    events, counted, strangers = with_steps_of_others(events, grammar, counted=counted)
     coverage = _coverage(readers, grammar)
     if scalar_files:
         scalars = read_scalars(scalar_files, grammar, sum(s.records.count for s in sheets))
@@ -274,6 +277,7 @@ def _log(
             if reader.fault is not None
         ),
         "clashes": clashing,
+        "strangers": strangers,
         "doubled": tuple((s.name, s.repeated) for s in sheets if len(s.repeated)),
         "wrapped": tuple(
             (r.source.name, r.unwrapped.width, r.unwrapped.joined, r.unwrapped.first)

@@ -34,7 +34,7 @@ from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
 from dsprof.run.unclosed import with_unclosed
-from dsprof.run.unread import clashes, faults, repetitions, wraps
+from dsprof.run.unread import clashes, faults, repetitions, strangers, wraps
 from dsprof.run.versions import versions
 from dsprof.run.zero import (
     Mixture,
@@ -172,7 +172,8 @@ class Run:
         late = phases_exceed_step(self.told, over)
         paused = long_pauses(steps.pauses(self.steps))
         facts = self._facts
-        told = (faults(self._own, facts), wraps(facts), repetitions(facts), clashes(facts))
+        of_facts = (wraps, repetitions, clashes, strangers)
+        told = (faults(self._own, facts), *(tell(facts) for tell in of_facts))
         odd = timers_contradict(phases.contradictions(self.phases))
         partial = None if self._recorded else partial_timers(self.steps, self.phases)
         alone = micro_batches_alone(self.told, self.phases, self.grammar.timers)

@@ -142,3 +142,16 @@ def clashes(facts: Mapping[str, Any]) -> Iterator[Repair]:
         )
         places = tuple((name, 1) for name in dict.fromkeys(name for pair in pairs for name in pair))
         yield Repair("files-clash", "doubt", text, len(pairs), places[:PLACES])
+
+
+def strangers(facts: Mapping[str, Any]) -> Iterator[Repair]:
+    """Files that name no step, beside one that does."""
+    names = facts.get("strangers", ())
+    if names:
+        text = (
+            "these files name no step, and neither their times nor the number of their timer lines "
+            "tell which steps of the files beside them they are of: their timers are of no step, "
+            "and their ranks are compared with no other"
+        )
+        places = tuple((name, 1) for name in names[:PLACES])
+        yield Repair("steps-untold", "doubt", text, len(names), places)
