@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import struct
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dsprof import recording
 from dsprof.errors import DsprofError
 from dsprof.recording import layout
 from dsprof.recording.layout import (
@@ -58,6 +60,16 @@ def example() -> bytes:
 
 def hex_lines(data: bytes, start: int) -> list[str]:
     return [f"{start + i:08x}  {data[i : i + 16].hex(' ', 1)}" for i in range(0, len(data), 16)]
+
+
+def test_calls_that_the_page_names_are_called_so() -> None:
+    text = PAGE_OF_SPEC.read_text(encoding="utf-8")
+    named = re.findall(r"`dsprof\.recording\.(\w+)\(([^)]*)\)", text)
+    assert {name for name, _ in named} >= {"Recordings", "read_rows"}
+    for name, told in named:
+        parameters = inspect.signature(getattr(recording, name)).parameters.values()
+        said = [str(one.replace(annotation=one.empty)) for one in parameters]
+        assert told == ", ".join(said), name
 
 
 def test_every_kind_of_row_takes_64_bytes_and_its_fields_are_named() -> None:
