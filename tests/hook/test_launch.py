@@ -296,6 +296,26 @@ def test_signals_that_are_sent_to_us_are_the_commands_which_decides_to_end(tmp_p
         assert process.wait(20) == 128 + signal.SIGTERM
 
 
+def test_a_command_goes_on_to_its_own_end_when_we_are_killed(tmp_path: Path) -> None:
+    """No end of ours is one of the training: the kernel kills who is large, or who is near."""
+    script = (
+        "import sys; print('ready', flush=True); sys.stdin.read(); print('trained', flush=True)"
+    )
+    command = [sys.executable, "-m", "dsprof.hook.launch", str(tmp_path), sys.executable, "-c"]
+    with subprocess.Popen(
+        [*command, script],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.kill()
+        assert process.wait(20) == -signal.SIGKILL
+        process.stdin.close()
+        assert process.stdout.readline() == "trained\n"
+    assert list((tmp_path / FOLDER).glob("*.ended")) == []
+
+
 def test_a_command_that_trains_nothing_is_told_so(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
