@@ -201,6 +201,12 @@ _BY_KIND_AND_TEXT: Final = {
         "start the job with one of them",
         "the terminal or SSH session of the job was closed",
     ),
+    ("signal", "got signal 15"): Advice(
+        "sacct, kubectl get events, the scheduler's own log",
+        "",
+        "look up who ended the job",
+        "the launcher itself was told to stop: by whom this log does not say",
+    ),
 }
 
 #: What HCCL's functions return (`HcclResult` of CANN's hccl_types.h).

@@ -31,6 +31,7 @@ _OF_THE_KERNEL: Final = r"oom[-_]kill event"  # slurmstepd's words for what srun
 _OUT_OF_MEMORY: Final = r"^task (\d{1,6}): Out Of Memory"
 _EXITED: Final = r"^task (\d{1,6}): exit code "
 _CODES: Final = 127  #: exit codes above it are signals, below 0 as well
+_BUS_ERRORS: Final = (-7, 135)  #: of a process that touched what /dev/shm had no room for
 
 
 class Named(NamedTuple):
@@ -67,6 +68,8 @@ def _about(failure: pd.Series[Any], below: pd.DataFrame) -> pd.Series[bool]:
     if _by_kernel(failure):
         return (below["kind"] == "host-oom") & text.str.match(_OUT_OF_MEMORY)
     failed = below["value"].between(1, _CODES)
+    if failure["kind"] == "shm-full":
+        failed |= below["value"].isin(_BUS_ERRORS)
     first = (below["kind"] == "root-cause") & failed & below["rank"].notna()
     task = (below["kind"] == "exit") & failed & text.str.match(_EXITED)
     return first if first.any() else task

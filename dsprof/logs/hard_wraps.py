@@ -22,6 +22,7 @@ _LONGEST: Final = 1 << 14  # of a line that is made whole
 _BEGINNING: Final = 12  # bytes that tell how a line begins
 _SHORT: Final = 4  # bytes that tell nothing of it
 _DIGITS: Final = re.compile(rb"\d+")
+_STAMP: Final = re.compile(rb"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")  # with it a line begins
 _REST_OF_A_LETTER: Final = bytes(range(0x80, 0xC0))  # of UTF-8
 #: The last byte in front of a cut and the first one behind it, inside a word or a pair.
 _INSIDE: Final = re.compile(
@@ -46,7 +47,8 @@ class Wrap:
         return len(line) == self.width or _columns(line) == self.width
 
     def begins_anew(self, line: bytes) -> bool:
-        return not line or _beginning(line) in self.beginnings
+        stamped = _STAMP.match(line) is not None
+        return not line or stamped or _beginning(line) in self.beginnings
 
 
 def wrap_of(head: bytes) -> Wrap | None:

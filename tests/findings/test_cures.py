@@ -99,6 +99,7 @@ def test_a_job_that_the_scheduler_ended_is_advised_on_its_reason(reason: str, se
         ("rendezvous", "EI0006: Getting socket times out.", "HCCL_CONNECT_TIMEOUT"),
         ("network-error", "Connect to 10.0.0.7<1> failed : No route to host", "NCCL_SOCKET_IFNAME"),
         ("signal", "got signal 1", "nohup, tmux or setsid"),
+        ("signal", "got signal 15", "sacct, kubectl get events, the scheduler's own log"),
     ],
 )
 def test_a_failure_is_advised_on_what_it_says(kind: str, text: str, setting: str) -> None:
@@ -108,8 +109,8 @@ def test_a_failure_is_advised_on_what_it_says(kind: str, text: str, setting: str
     assert [advice.setting for advice in found.advice] == [setting]
 
 
-def test_only_a_closed_terminal_is_advised_on() -> None:
-    assert one(run_of([problem("signal", "got signal 15", value=15.0)]), "rank-died").advice == ()
+def test_a_launcher_that_somebody_stopped_by_hand_is_not_advised_on() -> None:
+    assert one(run_of([problem("signal", "got signal 2", value=2.0)]), "rank-died").advice == ()
 
 
 def test_what_hccl_returned_is_told_in_words() -> None:

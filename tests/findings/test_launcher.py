@@ -107,6 +107,16 @@ def test_a_failure_without_a_name_is_that_of_the_rank_the_launcher_names(
     assert [proof.line for proof in found.evidence] == [3, 9]
 
 
+@pytest.mark.parametrize("code", [-7, 135])
+def test_a_rank_that_a_bus_error_ended_is_the_one_that_found_dev_shm_full(
+    tmp_path: Path, code: int
+) -> None:
+    full = "ERROR: Unexpected bus error encountered in worker. This might be caused by shm.\n"
+    found = verdict(tmp_path, full + _TORCHRUN.format(code))
+    assert found.title.startswith("Rank 3 on w1 lost a worker of its data loader")
+    assert found.ranks == (3,)
+
+
 def test_the_task_that_srun_names_is_no_rank(tmp_path: Path) -> None:
     found = verdict(tmp_path, _TRACEBACK.format("ValueError: bad batch") + _SRUN)
     assert found.title.startswith("Task 11 on w1 ended with an exception")

@@ -111,6 +111,13 @@ def test_a_number_that_is_cut_at_one_place_each_time_tells_as_much_as_cuts_at_se
     assert wrap_of(plain) is None
 
 
+@pytest.mark.parametrize("stamp", [b"2026-11-21 10:00:0%d.123 | ", b"[2026-11-21T10:00:0%d] "])
+def test_a_line_that_begins_with_its_time_goes_on_with_none(stamp: bytes) -> None:
+    step = b"[2026-11-21 10:00:0%d,100] [INFO] time (ms) | fwd: 410.25 | bwd: 1190.50 | step: 90.25"
+    lines = (step % n + b"\n" + stamp % n + b"step %d | loss 1.5\n" % n for n in range(1, 9))
+    assert wrap_of(b"".join(lines)) is None
+
+
 def log_of(steps: int) -> bytes:
     lines = (
         (PFX + STEP % n, PFX + TIMERS.replace(b"10.", b"%d." % n)) for n in range(1, 1 + steps)
