@@ -8,7 +8,7 @@ one line, followed by as many empty ones, so that line numbers stay those of the
 `grep -n ''` and editors write `N:` before line N, or draw a line behind the N. That looks like
 the label that srun puts before the lines of task N, but tasks are few and repeat: lines that
 count themselves from the first one on are numbered. So is an excerpt, where each of very many
-goes on from the one before it.
+goes on from the one before it. Where they write `LN:`, which might be a host, all lines must.
 
 Of lines as they were printed more must be seen to tell whether they were wrapped (`hard_wraps`).
 """
@@ -27,7 +27,9 @@ _PARTIAL: Final = re.compile(
     rb" {0,16}([\w.-]{1,64}: )?(\d{4}-\d\d-\d\dT\S{8,40}) (stdout|stderr) ([FP]) "
 )
 _DOCKER: Final = re.compile(rb' {0,16}([\w.-]{1,64}: )?(?=\{"log":)')
-_NUMBER: Final = re.compile(rb" {0,9}(\d{1,9})(?::| {0,9}(?:\||%s))" % "│".encode())
+_NUMBER: Final = re.compile(
+    rb" {0,9}(?:(?P<lettered>L)(?=\d+:))?(?P<number>\d{1,9})(?::| {0,9}(?:\||%s))" % "│".encode()
+)
 _COUNTED: Final = 16  # lines that count themselves are no coincidence, in a longer source
 _FEWEST: Final = 3  # in one that has no more
 _LONG: Final = 4096  # bytes of a first line without an end that tell
@@ -145,11 +147,14 @@ def _kind(head: bytes, *, is_whole: bool) -> str:
     numbers = [_NUMBER.match(line) for line in head.split(b"\n", _COUNTED)[:-1]]
     if not (numbers or is_whole or len(head) >= _LONG):
         return ""
-    if numbers and all(told and int(told[1]) == n for n, told in enumerate(numbers, 1)):
+    is_lettered = bool(numbers and numbers[0] and numbers[0]["lettered"])
+    if numbers and not is_lettered and _go_on(numbers, 1):
         if is_whole or len(numbers) == _COUNTED:
             return "numbered" if len(numbers) >= _FEWEST else "text"
         return ""
-    if len(numbers) == _COUNTED and _go_on(numbers):
+    if is_lettered and not is_whole and _go_on(numbers):
+        return ""
+    if len(numbers) >= (_FEWEST if is_lettered else _COUNTED) and _go_on(numbers):
         every = [_NUMBER.match(line) for line in head.split(b"\n")[:-1]]
         if not is_whole or _go_on(every):
             return "numbered" if is_whole else ""
@@ -159,10 +164,11 @@ def _kind(head: bytes, *, is_whole: bool) -> str:
     return "cri" if _PARTIAL.match(first) else "text"
 
 
-def _go_on(numbers: Sequence[re.Match[bytes] | None]) -> bool:
+def _go_on(numbers: Sequence[re.Match[bytes] | None], first: int = 0) -> bool:
     """Each is one more than the one before; tasks would begin with 0."""
-    told = [int(number[1]) for number in numbers if number]
-    return len(told) == len(numbers) and told == [*range(max(told[0], 1), told[0] + len(told))]
+    told = [int(number["number"]) for number in numbers if number]
+    begin = first or next(iter(told), 0) or 1
+    return len(told) == len(numbers) and told == [*range(begin, begin + len(told))]
 
 
 def _docker_line(line: bytes) -> tuple[bytes, bytes, bytes, bool] | None:

@@ -158,6 +158,8 @@ NUMBERED: dict[str, Wrap] = {
     "before a bar | tail": numbered(b"%d | ", 97),
     "grep -n '' of an indented log": numbered(b"%d:    "),
     "grep -n '' | tail": numbered(b"%d:", 5012),
+    "behind an L": numbered(b"L%d: "),
+    "behind an L, an excerpt": numbered(b"L%d: ", 120),
 }
 
 
@@ -181,6 +183,17 @@ def test_labels_of_tasks_that_repeat_are_no_line_numbers(tmp_path: Path) -> None
     log.write_bytes(b"".join(b"%d: %s\n" % (task, TIMERS) for task in (1, 2, 3, 0, 1, 2, 3, 0)))
     hosts = read([log]).events.to_pandas()["host"]
     assert set(hosts) == {"task 0", "task 1", "task 2", "task 3"}
+
+
+def test_hosts_that_are_called_like_lines_stay_hosts() -> None:
+    """Each of sixteen says its line, in their order, and some go on."""
+    text = b"".join(b"L%d: %s\n" % (host, TIMERS) for host in [*range(1, 17), 3, 5])
+    assert len(set(read_portions(text).events["host"].to_pylist())) == 16
+
+
+def test_a_short_excerpt_of_lettered_lines_names_no_hosts() -> None:
+    text = b"".join(b"L%d: %s\n" % (n, TIMERS) for n in (12, 13, 14))
+    assert set(read_portions(text).events["host"].to_pylist()) == {None}
 
 
 def test_no_ranges_are_read_of_a_file_with_line_numbers() -> None:
