@@ -41,6 +41,16 @@ def test_the_bars_beside_the_trainers_dicts_tell_how_long_a_step_takes() -> None
     assert seconds(run_of(trained(500, PLACES))) == TOLD
 
 
+def test_a_record_that_says_how_long_training_lasted_is_as_good_as_its_bar() -> None:
+    record = (
+        '{{"current_steps": {}, "total_steps": 500, "loss": 1.5, "epoch": 0.5, '
+        '"elapsed_time": "0:00:{:02}", "remaining_time": "1 day, 0:00:05"}}\n'
+    )
+    short = [(n, at) for n, at in PLACES if at < 60]
+    told = run_of("".join(record.format(*place) for place in short))
+    assert seconds(told) == {20: 1.0, 30: 1.0}
+
+
 def test_the_bar_as_long_as_the_training_is_the_trainings() -> None:
     others = bar(9, 900, 400) + "\n" + bar(1, 8, 401) + "\n"
     assert seconds(run_of(BANNER % 500 + others + trained(500, PLACES))) == TOLD
