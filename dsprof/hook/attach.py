@@ -10,12 +10,14 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from dsprof.errors import DsprofError
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
+from dsprof.recording.layout import stem_of
 
 _MOST_SAID: Final = 1000  # characters of an exception
 _FIRST: Final = 1 << 20  # before multiprocessing ends the workers of this process
@@ -73,6 +75,20 @@ class Handle:
             self.detach()
 
 
+class _Before(NamedTuple):
+    """A recording of this process that has ended, of one target."""
+
+    target: Callable[[], Any]  # a reference
+    step: int  # the first that it does not hold
+    folder: Path
+    name: str
+
+    def goes_on(self, target: Any, step: int, folder: Path) -> bool:
+        """Whether one that begins at `step` of `target` tells of no step twice."""
+        same = self.target() is target and self.folder.absolute() == folder.absolute()
+        return same and step >= self.step
+
+
 class _Active:
     """The process's recorder, while there are handles, and its search."""
 
@@ -84,6 +100,7 @@ class _Active:
         self.recorder: Any = None
         self.handles: list[Handle] = []
         self.search: Handle | None = None
+        self.before: _Before | None = None
 
     def known(self, target: Any) -> Handle | None:
         if target is None:
@@ -98,6 +115,11 @@ class _Active:
         if not self.handles and self.recorder:
             recorder, self.recorder = self.recorder, None
             recorder.close()
+            tracks, writer = recorder.timeline.tracks, recorder.writer
+            self.before = None
+            if len(tracks) == 1:
+                name = stem_of(writer.path.name) or ""
+                self.before = _Before(handle.target, tracks[0].step, recorder.folder, name)
 
 
 _active = _Active()
@@ -142,7 +164,8 @@ def attach(
 def _attach(handle: Handle, target: Any, optimizer: Any, step: int, out: Any) -> None:
     way, config = way_of(target, optimizer, step)
     if _active.recorder is None:
-        _active.recorder = _record(out, config)
+        first = getattr(target, "global_steps", step - 1) + 1
+        _active.recorder = _record(out, config, target, first)
     handle.target = weakref.ref(target)
     _active.handles.append(handle)
     way(_active.recorder, handle.patches)
@@ -170,12 +193,14 @@ def is_attached() -> bool:
     return bool(_active.handles)
 
 
-def _record(out: Any, config: Mapping[str, Any]) -> Any:
+def _record(out: Any, config: Mapping[str, Any], target: Any, first: int) -> Any:
     from multiprocessing import parent_process, util
 
     from dsprof.hook.recorder import Recorder, folder
 
-    recorder = Recorder(folder(out), config, Guard())
+    place, before = folder(out), _active.before
+    goes_on = before is not None and before.goes_on(target, first, place)
+    recorder = Recorder(place, config, Guard(), before.name if before and goes_on else None)
     with ExitStack() as unless_it_starts:
         unless_it_starts.callback(recorder.close)
         recorder.start()

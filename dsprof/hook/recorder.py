@@ -31,9 +31,14 @@ _METRIC, _SECONDS = int(RowKind.METRIC), int(Unit.SECONDS)
 class Recorder:
     """A writer, the open phases, the collectives, and what belongs to the process."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], guard: Guard) -> None:
+    def __init__(
+        self, folder: Path, config: Mapping[str, Any], guard: Guard, before: str | None = None
+    ) -> None:
+        """`before`: the recording that this one goes on from."""
         self.folder, self.guard = folder, guard
         header = _header() | {"config": dict(config)}
+        if before:
+            header["continues"] = before
         guard.who = f"dsprof: rank {header['rank']}"
         self.writer = Writer.create(folder, header)
         self.patches = Patches()

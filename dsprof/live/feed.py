@@ -25,6 +25,7 @@ from dsprof.live.streams import File, Pipe
 from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.logs.source import sources_of
 from dsprof.recording import Recording, Recordings, is_recording
+from dsprof.recording.read import last_of_each
 
 LARGE: Final = 32 << 20  # bytes of a log, or of all recordings, from which on ends are read first
 TAIL: Final = 2 << 20  # of a log: read at once
@@ -103,7 +104,7 @@ class Feed:
             "fingerprints": dict.fromkeys(sorted(headers), 1),
             "counted_steps": not recorded and any(log.counted for log in self.logs.values()),
             "sources": [*self.logs, *(recording.path for recording in recorded)],
-            "recordings": [recording.facts for recording in recorded],
+            "recordings": [recording.facts for recording in last_of_each(recorded)],
         }
 
     def close(self) -> None:

@@ -193,7 +193,7 @@ class Recordings:
         """`sources`, and `recordings`: what is known of each process."""
         return {
             "sources": [recording.path for recording in self.recordings],
-            "recordings": [recording.facts for recording in self.recordings],
+            "recordings": [recording.facts for recording in last_of_each(self.recordings)],
         }
 
     def close(self) -> None:
@@ -252,7 +252,7 @@ def segments(headers: Sequence[Mapping[str, Any]]) -> list[int]:
     """Which launch each process belongs to, counted from 0 in order of time.
 
     Processes of one launch agree in `launch` and `restart`; a rank that comes twice has
-    been launched again without saying so.
+    been launched again without saying so, unless its recording goes on from another one's.
     """
     times: Counter[tuple[str, str]] = Counter()
     keys: dict[int, tuple[str, int]] = {}
@@ -261,11 +261,18 @@ def segments(headers: Sequence[Mapping[str, Any]]) -> list[int]:
     for i in order:
         launch = json.dumps([headers[i].get("launch"), headers[i].get("restart", 0)], default=str)
         rank = launch, str(headers[i].get("rank"))
+        if not (times[rank] and headers[i].get("continues")):
+            times[rank] += 1
         keys[i] = launch, times[rank]
-        times[rank] += 1
         begin.setdefault(keys[i], _anchor(headers[i])[1])
     number = {key: n for n, key in enumerate(sorted(begin, key=lambda key: begin[key]))}
     return [number[keys[i]] for i in range(len(headers))]
+
+
+def last_of_each(recordings: Sequence[Recording]) -> list[Recording]:
+    """Without those that another recording of the same process goes on from: it tells its end."""
+    gone_on = {(Path(one.path).parent, one.header.get("continues")) for one in recordings}
+    return [one for one in recordings if _process(Path(one.path)) not in gone_on]
 
 
 def _files(path: Path) -> list[Path]:
