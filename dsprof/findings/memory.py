@@ -6,9 +6,10 @@ import pandas as pd
 
 from dsprof.analysis.memory import Growth, capacity, growths
 from dsprof.events import Severity
-from dsprof.findings.advice import half_micro_batch, higher_stage, offload_less
+from dsprof.findings.advice import higher_stage, offload_less
 from dsprof.findings.facts import Facts, largest, row_evidence, whole
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.flushes import Price, flush_lines, less_memory, price_of_flushes
 from dsprof.findings.thresholds import (
     GROWTH_BYTES,
     GROWTH_RISING,
@@ -20,7 +21,7 @@ from dsprof.findings.thresholds import (
     THRASH_WARNING,
     grade,
 )
-from dsprof.units import format_bytes, format_share
+from dsprof.units import format_bytes, format_seconds, format_share
 
 _PEAKS = ("max_reserved", "reserved", "max_allocated", "allocated")
 _GROWING = ("allocated", "max_allocated", "host_used", "host_process")
@@ -80,45 +81,51 @@ def memory_growth(facts: Facts) -> list[Finding] | str:
 
 
 def allocator_thrash(facts: Facts) -> list[Finding] | str:
-    """PyTorch's allocator gives memory back and asks for it again during training."""
+    """PyTorch's allocator gives memory back and asks for it again during training.
+
+    Gain: up to what steps that report it take longer. Nothing, where something else makes them so.
+    """
     rows = facts.run.memory
     if rows["name"].isin(["refused"]).all():  # by NCCL, not by PyTorch's allocator
         return "no memory line"
-    flushes = rows[(rows["name"] == "cache_flushes") & rows["count"].gt(0)]
+    flushes = flush_lines(facts)
     if len(flushes) < THRASH_WARNING:
         return []
     steps = len(facts.run.steps)
     share = min(1.0, flushes["step"].nunique() / steps) if steps else 0.0
     where = f"in {format_share(share)} of the printed steps" if share else f"{len(flushes):,} times"
     worst = largest(flushes, "count")
+    price = price_of_flushes(facts)
+    cost = price.per_step if price else None
     return [
         Finding(
             rule="allocator-thrash",
             severity=Severity.CRITICAL if share >= THRASH_CRITICAL else Severity.WARNING,
             title=f"The allocator flushed its cache {int(flushes['count'].sum()):,} times: GPU "
             "memory is full",
-            summary=f"Flushes are reported {where}. Each "
-            "one waits for the GPU and allocates anew; how much time it costs is not in the log.",
+            summary=f"Flushes are reported {where}. Each one waits for the GPU and allocates anew"
+            + _priced(price),
+            share=facts.share(cost),
+            seconds_per_step=cost,
             ranks=tuple(sorted({int(rank) for rank in flushes["rank"].dropna().unique()})),
             steps=_span(flushes["step"]),
             evidence=(
-                row_evidence(worst, f"{int(worst['count'])} cache flushes since the last step"),
+                row_evidence(worst, f"cache flushes since the last step: {int(worst['count'])}"),
             ),
-            advice=(
-                *half_micro_batch(facts),
-                Advice(
-                    "PYTORCH_CUDA_ALLOC_CONF", "", "expandable_segments:True", "less fragmentation"
-                ),
-                Advice(
-                    "get_accelerator().empty_cache()",
-                    "",
-                    "on all ranks at the same step",
-                    "flushes then happen together instead of one rank after the other",
-                ),
-            ),
-            confidence="high",
+            advice=less_memory(facts),
+            gain=(0.0, cost) if cost else None,
+            confidence="medium" if price else "high",
         )
     ]
+
+
+def _priced(price: Price | None) -> str:
+    if price is None:
+        return "; how much time it costs is not in the log."
+    return (
+        f". Steps that report one take {format_seconds(price.flushing)}, the others "
+        f"{format_seconds(price.usual)}. Medium confidence: something else may have come with them."
+    )
 
 
 def _gpu_pressure(facts: Facts, rows: pd.DataFrame, limit: float) -> list[Finding]:

@@ -158,12 +158,15 @@ def _file(
 
 
 def _cost(finding: Finding) -> tuple[bool, bool, int, bool, bool, float]:
-    """Sorts the dearest first; of several notes, good news before details."""
+    """Sorts the dearest first; of several notes, good news before details.
+
+    Costs that read the same leave the order of `RULES`: a cause comes before what shows it.
+    """
     return (
         finding.rule == _PAST,
         finding.rule not in _ENDED,
         _ORDER.index(finding.severity),
         finding.rule not in _WILL_END,
         finding.rule != "healthy",
-        -(finding.seconds_per_step or 0.0),
+        -float(f"{finding.seconds_per_step or 0.0:.3g}"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.proofs import step_proof
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
@@ -48,6 +50,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     every = period(rows)
     distance = _steps_apart(steps, every)
     rhythm = f", one every {distance:,} steps" if distance else ""
+    flushed = flushed_in(facts, steps, np.isin(np.arange(len(steps)), rows))
     worst = [steps.iloc[int(row)] for row in rows[np.argsort(over)[::-1][:3]]]
     return [
         Finding(
@@ -59,6 +62,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             f"longest {format_seconds(float(seconds[rows].max()))} instead of "
             f"{format_seconds(float(np.median(seconds)))}."
             + (_waited(late) if late else _longer(steps.assign(seconds=seconds), rows))
+            + flushed
             + _rhythm(distance, len(rows)),
             share=share,
             seconds_per_step=cost,
@@ -66,18 +70,18 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             phase=(late.phase or None) if late else None,
             steps=(int(steps["step"].iloc[rows[0]]), int(steps["step"].iloc[rows[-1]])),
             evidence=tuple(step_proof(facts, row) for row in worst),
-            advice=(
-                Advice(
-                    "what happens at these steps",
-                    "",
-                    "less often, or beside training",
-                    "checkpoints, evaluation, logging, data shards and garbage collection make "
-                    "such steps",
-                ),
-            ),
+            advice=less_memory(facts) if flushed else (_LOOK,),
             gain=(0.0, cost),
         )
     ]
+
+
+_LOOK: Final = Advice(
+    "what happens at these steps",
+    "",
+    "less often, or beside training",
+    "checkpoints, evaluation, logging, data shards and garbage collection make such steps",
+)
 
 
 def without_spikes(facts: Facts) -> Facts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pandas as pd
 
@@ -10,6 +12,7 @@ from dsprof.analysis.chance import chance
 from dsprof.analysis.trends import Floats, Level, levels
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.launches import slower_launch
 from dsprof.findings.proofs import step_proof
 from dsprof.findings.thresholds import (
@@ -58,6 +61,8 @@ def _within(facts: Facts) -> list[Finding] | str:
     )
     if severity is None:
         return []
+    rows = np.arange(len(steps))
+    flushed = flushed_in(facts, steps, (rows >= after.start) & (rows < stop))
     lasting = "to the end" if lasts else f"until step {int(last['step']):,}"
     return [
         Finding(
@@ -74,6 +79,7 @@ def _within(facts: Facts) -> list[Finding] | str:
                 steps.iloc[after.start : after.stop],
                 after.median - before.median,
             )
+            + flushed
             + _comes_and_goes(steps, again)
             + ("" if _clear(before, stop - after.start) else _SHORT),
             share=share,
@@ -82,20 +88,20 @@ def _within(facts: Facts) -> list[Finding] | str:
             evidence=tuple(
                 step_proof(facts, steps.iloc[row]) for row in (after.start - 1, after.start)
             ),
-            advice=(
-                Advice(
-                    "GPU clocks and neighbours at that time",
-                    "",
-                    "nvidia-smi -q -d PERFORMANCE",
-                    "thermal throttling, a shared node or network, or a longer curriculum start "
-                    "at one step and stay",
-                ),
-            ),
+            advice=less_memory(facts) if flushed else (_LOOK,),
             gain=(0.0, cost),
             confidence="high" if _clear(before, stop - after.start) else "medium",
         )
     ]
 
+
+_LOOK: Final = Advice(
+    "GPU clocks and neighbours at that time",
+    "",
+    "nvidia-smi -q -d PERFORMANCE",
+    "thermal throttling, a shared node or network, or a longer curriculum start at one step and "
+    "stay",
+)
 
 _SHORT = " One of the two levels is short, hence medium confidence."
 
