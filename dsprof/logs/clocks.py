@@ -26,6 +26,7 @@ _POINT: Final = np.frombuffer(b",.", np.uint8)
 _CLOCK_MARKS: Final = {5: [2], 7: [1, 4], 8: [2, 5]}
 _WEIGHTS: Final = np.array([36000.0, 3600, 0, 600, 60, 0, 10, 1])
 _CLOCK = re.compile(r"(?:(\d+) days?, )?(?:(\d+):)?(\d{1,2}):(\d\d)")
+_SPELT = re.compile(r"(?=\d)(?:(\d+)d ?)?(?:(\d+)h ?)?(?:(\d+)m ?)?(?:(\d+)s)?")
 
 
 def microseconds(stamps: Sequence[bytes | None]) -> np.ndarray:
@@ -144,8 +145,8 @@ def seconds_of_clocks(texts: Sequence[bytes | None]) -> np.ndarray:
 
 
 def seconds_of_clock(text: str) -> float | None:
-    """Seconds of `16:10`, `1:22:01`, `2 days, 3:04:05`; None if it is no clock."""
-    match = _CLOCK.fullmatch(text.strip())
+    """Seconds of `16:10`, `1:22:01`, `2 days, 3:04:05`, `2d 3h 4m 5s`; None if it is no clock."""
+    match = _CLOCK.fullmatch(text.strip()) or _SPELT.fullmatch(text.strip())
     if match is None:
         return None
     days, *rest = map(int, match.groups("0"))

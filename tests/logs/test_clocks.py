@@ -91,7 +91,9 @@ def test_a_clock_without_a_year_is_given_one() -> None:
     [("16:10", 970), ("1:22:01", 4921), ("2 days, 3:04:05", 183845), ("1 day, 0:00:00", 86400),
      ("11:22:33", 40953), ("999:59:59", 3599999), ("11:2:33", 39753), ("-1:22:01", None),
      ("11:-2:33", None), ("a1:22:33", None), ("1:22: 1", None), (" 1:22:01", 4921),
-     (":22:01", None), ("?", None), ("", None), ("1:2", None), ("99999:99:99:99", None)],
+     (":22:01", None), ("?", None), ("", None), ("1:2", None), ("99999:99:99:99", None),
+     ("43s", 43), ("25m 38s", 1538), ("1h 22m 38s", 4958), ("23d 14h 27m 6s", 2039226),
+     ("12", None), ("s", None), ("5s 1m", None)],
 )  # fmt: skip
 def test_a_clock_is_read_in_seconds(text: str, seconds: float | None) -> None:
     assert seconds_of_clock(text) == seconds
