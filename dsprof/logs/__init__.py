@@ -272,7 +272,7 @@ def _log(
         "counted_steps": counted,
         "grammar": grammar,
         "faults": tuple(
-            (reader.source.name, reader.scanner.lines, reader.fault.what)
+            (reader.source.name, reader.scanner.all_lines, reader.fault.what)
             for reader in readers
             if reader.fault is not None
         ),
@@ -300,7 +300,7 @@ def _coverage(readers: Sequence[Reader], grammar: Grammar) -> Coverage:
         shapes += _shapes(reader.source.name, reader.scanner.unread)
     unread = [reader.scanner.unread for reader in readers]
     return Coverage(
-        lines=sum(reader.scanner.lines for reader in readers),
+        lines=sum(reader.scanner.all_lines for reader in readers),
         bytes=sum(reader.bytes for reader in readers),
         patterns=dict(per_pattern.most_common()),
         metric_lines=sum(u.metric_lines for u in unread),

@@ -147,21 +147,26 @@ def _kind(head: bytes, *, is_whole: bool) -> str:
     numbers = [_NUMBER.match(line) for line in head.split(b"\n", _COUNTED)[:-1]]
     if not (numbers or is_whole or len(head) >= _LONG):
         return ""
-    is_lettered = bool(numbers and numbers[0] and numbers[0]["lettered"])
-    if numbers and not is_lettered and _go_on(numbers, 1):
-        if is_whole or len(numbers) == _COUNTED:
-            return "numbered" if len(numbers) >= _FEWEST else "text"
-        return ""
-    if is_lettered and not is_whole and _go_on(numbers):
-        return ""
-    if len(numbers) >= (_FEWEST if is_lettered else _COUNTED) and _go_on(numbers):
-        every = [_NUMBER.match(line) for line in head.split(b"\n")[:-1]]
-        if not is_whole or _go_on(every):
-            return "numbered" if is_whole else ""
+    numbered = _are_numbered(head, numbers, is_whole=is_whole)
+    if numbered is not False:
+        return "numbered" if numbered else ""
     first = head[: head.find(b"\n") + 1 or len(head)]
     if _DOCKER.match(first) and _docker_line(first) is not None:
         return "docker"
     return "cri" if _PARTIAL.match(first) else "text"
+
+
+def _are_numbered(
+    head: bytes, numbers: Sequence[re.Match[bytes] | None], *, is_whole: bool
+) -> bool | None:
+    """Whether lines count themselves that begin with these numbers; None if too few tell."""
+    is_lettered = bool(numbers and numbers[0] and numbers[0]["lettered"])
+    if numbers and not is_lettered and _go_on(numbers, 1):
+        return len(numbers) >= _FEWEST if is_whole or len(numbers) == _COUNTED else None
+    if not (is_lettered or len(numbers) == _COUNTED) or not _go_on(numbers):
+        return False
+    every = [_NUMBER.match(line) for line in head.split(b"\n")[:-1]]
+    return len(every) >= _FEWEST and _go_on(every) if is_whole else None
 
 
 def _go_on(numbers: Sequence[re.Match[bytes] | None], first: int = 0) -> bool:

@@ -53,6 +53,13 @@ class Scanner:
         self._offset = 0  # of the next piece in the source
         self._begin()
         self._unended = False  # what is read now is a last line without its end
+        self._returns = 0  # up to the first line's end
+        self._is_open = False  # the last line read has no end yet
+
+    @property
+    def all_lines(self) -> int:
+        """With a last one that has no end; those that end in `\\r` where no line ends otherwise."""
+        return (self.lines or self._returns) + self._is_open
 
     @property
     def year(self) -> int:
@@ -124,11 +131,13 @@ class Scanner:
         self.records.join(later.records, self.lines, self._offset)
         self._offset += later._offset
         self.lines += later.lines
+        self._is_open = later._is_open
         self.unread.join(later.unread, self.lines - later.lines)
 
     def __getstate__(self) -> dict[str, object]:
         """What another process needs: what was found, not the means of finding."""
-        return {name: getattr(self, name) for name in ("records", "lines", "unread", "_offset")}
+        kept = ("records", "lines", "unread", "_offset", "_returns", "_is_open")
+        return {name: getattr(self, name) for name in kept}
 
     def _cut_between_records(self, piece: bytes) -> bytes:
         """The part of an endless line that holds whole records; the rest is held back."""
@@ -160,6 +169,9 @@ class Scanner:
         if self.unread.wants(text):
             self.unread.look(text, piece.taken, self.lines)
         self.lines += lines
+        if not self.lines:
+            self._returns += text.count(b"\r")
+        self._is_open = bool(text) and text[-1:] not in (b"\n", b"\r")
         self._offset += len(text)
         self._bars.remember(text)
         self.records.flush_if_full()

@@ -198,3 +198,22 @@ def test_a_number_without_measure_is_unknown_unless_it_is_spelt_out(number: byte
 def test_lines_are_numbered_as_an_editor_does() -> None:
     text = b"\n\nnoise\r\n" + BAR + b"\n" + PFX + STEP % 1 + b"\n\x0b\x0c\n" + PFX + STEP % 2
     assert [row["line"] for row in rows(text, name="skipped")] == [5, 7]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (b"", 0),
+        (b"a\n", 1),
+        (b"a\nb", 2),
+        (b"a\r\nb\r\n", 2),
+        (b"a\rb\rc", 3),
+        (b"a\rb\r", 2),
+        (b"a\rb\n", 1),
+        (b"a" * 300_000 + b"\r" + b"b" * 300_000, 2),
+    ],
+)
+def test_a_last_line_without_an_end_is_one_as_are_those_that_end_as_bars_do(
+    text: bytes, lines: int
+) -> None:
+    assert read(text).coverage.lines == lines
