@@ -29,6 +29,12 @@ WHO_IS_LATE: Final = "names the rank and the phase in which it falls behind"
 #: Optimizers that update a whole group of parameters in one kernel.
 _FUSED: Final = ("fusedadam", "fusedlamb", "fusedlion", "deepspeedcpuadam")
 
+#: What NCCL_DEBUG=INFO alone lets NCCL say, beside the variables it obeys.
+_NCCL_INFO: Final = ("network", "network_devices", "transport")
+
+#: What the launcher hands to the shells of other hosts.
+_EXPORT: Final = re.compile(r"\bexport (\w{1,60})=([^\s;]{1,200})")
+
 
 def record(facts: Facts, why: str) -> tuple[Advice, ...]:
     """One restart under the recorder; empty for what was recorded already."""
@@ -68,6 +74,33 @@ def _stated(facts: Facts, path: str) -> Any:
     """What the job's JSON says of a key, or else the engine's own dump of its settings."""
     value = facts.setting(path)
     return facts.run.config.get(path) if value is None else value
+
+
+def variable(facts: Facts, name: str, to: str, why: str) -> tuple[Advice, ...]:
+    """Advice to set a variable of the environment; empty if it is so already."""
+    now = _environment(facts).get(name, "")
+    return () if now.lower() == to.lower() else (Advice(name, now, to, why),)
+
+
+def nccl_debug(facts: Facts, why: str) -> tuple[Advice, ...]:
+    """NCCL's own words on its paths, unless it says them already: no other level has these."""
+    told = {name for name in facts.run.config if name in _NCCL_INFO or name.startswith("NCCL_")}
+    looked = facts.run.problems["kind"].eq("network-fallback").any()
+    return () if told or looked else variable(facts, "NCCL_DEBUG", "INFO", why)
+
+
+def not_yet_debugged(facts: Facts, advice: tuple[Advice, ...]) -> tuple[Advice, ...]:
+    """Without the advice to let NCCL say what it says already."""
+    said = not nccl_debug(facts, "")
+    return tuple(one for one in advice if not (said and one.setting == "NCCL_DEBUG"))
+
+
+def _environment(facts: Facts) -> dict[str, str]:
+    """What the launcher's command and NCCL itself tell of the variables they were given."""
+    config = facts.run.config
+    exported = dict(_EXPORT.findall(str(config.get("launch_command", ""))))
+    obeyed = {name: str(value) for name, value in config.items() if name.startswith("NCCL_")}
+    return exported | obeyed
 
 
 def more_micro_batches(facts: Facts, why: str) -> Advice:

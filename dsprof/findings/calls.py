@@ -15,7 +15,7 @@ from dsprof.analysis.collectives import (
     trusted,
 )
 from dsprof.events import Severity
-from dsprof.findings.advice import change
+from dsprof.findings.advice import change, nccl_debug
 from dsprof.findings.facts import NO_COMM, Facts, largest, once, row_evidence
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.ranks import late_seconds
@@ -74,9 +74,7 @@ def slow_link(facts: Facts) -> list[Finding] | str:
                 for _, row in shown.iterrows()
             ),
             advice=(
-                Advice(
-                    "NCCL_DEBUG", "", "INFO", "shows NET/Socket or NET/IB and GPUDirect (GDRDMA)"
-                ),
+                *nccl_debug(facts, "shows NET/Socket or NET/IB and GPUDirect (GDRDMA)"),
                 Advice(
                     "NCCL_IB_HCA, NCCL_SOCKET_IFNAME",
                     "",

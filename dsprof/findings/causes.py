@@ -14,7 +14,14 @@ from typing import Final
 from dsprof.analysis.collectives import LARGE, during_steps, per_operation, trusted
 from dsprof.analysis.cost import Traffic, least_seconds, shard_factor, zero_traffic
 from dsprof.analysis.layout import Layout
-from dsprof.findings.advice import DEFAULTS, WHO_IS_LATE, change, more_micro_batches, record
+from dsprof.findings.advice import (
+    DEFAULTS,
+    WHO_IS_LATE,
+    change,
+    more_micro_batches,
+    nccl_debug,
+    record,
+)
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice
 from dsprof.findings.thresholds import (
@@ -214,7 +221,7 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
         title=f", {times:.0f} times what the link needs",
         advice=(
             *_larger_buckets(facts),
-            *_nccl_debug(facts),
+            *nccl_debug(facts, "says which path each pair of ranks uses"),
             *record(facts, "tells waiting from transfer"),
             *overlap_advice(facts),
         ),
@@ -267,13 +274,6 @@ def _contradiction(facts: Facts, seconds: float, least: float, link: float) -> s
             "is hidden behind compute, or the link is faster than stated"
         )
     return ""
-
-
-def _nccl_debug(facts: Facts) -> tuple[Advice, ...]:
-    """NCCL's own words on its paths, unless it says them already: no other level names these."""
-    if not {"network", "network_devices", "transport"}.isdisjoint(facts.run.config):
-        return ()
-    return (Advice("NCCL_DEBUG", "", "INFO", "says which path each pair of ranks uses"),)
 
 
 def _gain(facts: Facts, seconds: float, advice: tuple[Advice, ...]) -> tuple[float, float] | None:

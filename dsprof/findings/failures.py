@@ -10,7 +10,13 @@ import pandas as pd
 
 from dsprof.analysis.memory import capacity
 from dsprof.events import Severity
-from dsprof.findings.advice import change, half_micro_batch, higher_stage, offload_less
+from dsprof.findings.advice import (
+    change,
+    half_micro_batch,
+    higher_stage,
+    not_yet_debugged,
+    offload_less,
+)
 from dsprof.findings.cures import code_meant, cures
 from dsprof.findings.ends import (
     ENDED,
@@ -61,7 +67,8 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             steps=step_span(row),
             evidence=_evidence(facts, row, who)
             + (() if dead is None else (row_evidence(dead.row, str(dead.row["text"])),)),
-            advice=cures(str(row["kind"]), text) + (_host_memory(_alone(facts)) if killed else ()),
+            advice=not_yet_debugged(facts, cures(str(row["kind"]), text))
+            + (_host_memory(_alone(facts)) if killed else ()),
             confidence=_sure(facts, row) if dead is None else "medium",
         )
     ]
@@ -71,9 +78,8 @@ def _who_was_named(who: Named | None) -> str:
     if who is None:
         return ""
     task = "task" in who.failure
-    by = "The scheduler" if task else "The launcher"
     one = f"task {who.failure['task']}" if task else f"rank {int(who.failure['rank'])}"
-    return f" {by} names {one}; the message itself does not say whose it is."
+    return f" {who.by} names {one}; the message itself does not say whose it is."
 
 
 def _who_was_dead(dead: Dead | None) -> str:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import pandas as pd
 
 from dsprof.events import Severity
+from dsprof.findings.advice import not_yet_debugged, variable
 from dsprof.findings.cures import code_meant, cures
 from dsprof.findings.ends import first_failure
 from dsprof.findings.facts import Facts, row_evidence
-from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.finding import Evidence, Finding
 
 _NETWORK: Final = ("network-fallback", "network-error")
 
 #: A network, or a channel's transport, of that kind.
 _SOCKET: Final = r"^(?:NET/)?Socket"
-
-#: What the launcher hands to the shells of other hosts.
-_EXPORT: Final = re.compile(r"\bexport (\w{1,60})=([^\s;]{1,200})")
 
 
 def network_fallback(facts: Facts) -> list[Finding] | str:
@@ -31,7 +28,8 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
     broken = rows[rows["kind"] == "network-error"]
     if len(broken):
         ended = first_failure(facts.run)  # whose rule tells of it, where this is what ended the job
-        return [] if ended is not None and ended["kind"] == "network-error" else [_broken(broken)]
+        elsewhere = ended is not None and ended["kind"] == "network-error"
+        return [] if elsewhere else [_broken(facts, broken)]
     nodes, sockets = facts.layout.nodes, _told(facts, "network", _SOCKET)
     if nodes == 1 or (len(chosen) and sockets.empty):
         return []
@@ -51,15 +49,12 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
                 *_lines(channels, "a channel via {}"),
             )[:3],
             advice=(
-                *_variable(facts, "NCCL_IB_DISABLE", "0", "1 switches InfiniBand off"),
-                *_variable(
+                *variable(facts, "NCCL_IB_DISABLE", "0", "1 switches InfiniBand off"),
+                *variable(
                     facts,
                     "NCCL_IB_HCA",
                     "the adapters of ibstat",
                     "NCCL must see them in the container",
-                ),
-                *_variable(
-                    facts, "NCCL_DEBUG", "INFO", "says NET/IB or NET/Socket for each channel"
                 ),
             ),
             confidence="medium",
@@ -67,7 +62,7 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def _broken(rows: pd.DataFrame) -> Finding:
+def _broken(facts: Facts, rows: pd.DataFrame) -> Finding:
     """NCCL's warnings of a link that failed, which ended no process that this source shows."""
     told = "One line" if len(rows) == 1 else f"{len(rows):,} lines"
     return Finding(
@@ -77,7 +72,7 @@ def _broken(rows: pd.DataFrame) -> Finding:
         summary=f"{told} of NCCL: a connection was not made, or data did not arrive."
         + code_meant(str(rows["text"].iloc[0])),
         evidence=_evidence(rows),
-        advice=cures("network-error", str(rows["text"].iloc[0])),
+        advice=not_yet_debugged(facts, cures("network-error", str(rows["text"].iloc[0]))),
     )
 
 
@@ -96,17 +91,3 @@ def _told(facts: Facts, name: str, what: str = "") -> pd.DataFrame:
 
 def _lines(rows: pd.DataFrame, said: str) -> tuple[Evidence, ...]:
     return tuple(row_evidence(r, said.format(r["text"])) for _, r in rows.head(1).iterrows())
-
-
-def _variable(facts: Facts, name: str, to: str, why: str) -> tuple[Advice, ...]:
-    """Advice to set a variable of the environment; empty if it is so already."""
-    now = _environment(facts).get(name, "")
-    return () if now.lower() == to.lower() else (Advice(name, now, to, why),)
-
-
-def _environment(facts: Facts) -> dict[str, str]:
-    """What the launcher's command and NCCL itself tell of the variables they were given."""
-    config = facts.run.config
-    exported = dict(_EXPORT.findall(str(config.get("launch_command", ""))))
-    obeyed = {name: str(value) for name, value in config.items() if name.startswith("NCCL_")}
-    return exported | obeyed

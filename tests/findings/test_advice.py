@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from dsprof.findings.advice import bf16, change, fused_optimizer, higher_stage, shown
+from dsprof.findings.advice import (
+    bf16,
+    change,
+    fused_optimizer,
+    higher_stage,
+    nccl_debug,
+    shown,
+)
 from dsprof.findings.facts import Facts
-from tests.findings.plants import metric, phase, run_of
+from tests.findings.plants import call, metric, one, phase, problem, run_of
 
 
 def facts(ds_config: dict[str, Any] | None = None, **settings: Any) -> Facts:
@@ -82,3 +89,43 @@ def test_there_is_no_stage_above_3_and_nothing_to_shard_on_one_rank() -> None:
 def test_zenflow_brings_its_own_optimizers() -> None:
     timed = phase("selective_optimizer_step", 1, 0.001) | {"timers": "zenflow"}
     assert fused_optimizer(Facts(run_of([timed, metric("loss", 1, 1.0)]))) == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "asked"),
+    [
+        ({}, True),
+        ({"network": "IB"}, False),
+        ({"transport": "NET/Socket/0"}, False),
+        ({"NCCL_IB_DISABLE": "1"}, False),  # NCCL names what it obeys at that level alone
+        ({"launch_command": "pdsh -w a,b export NCCL_DEBUG=INFO; python"}, False),
+        ({"launch_command": "pdsh -w a,b export NCCL_DEBUG=WARN; python"}, True),
+    ],
+)
+def test_nccl_is_not_asked_to_say_what_it_says_already(told: dict[str, Any], asked: bool) -> None:
+    assert bool(nccl_debug(facts(**told), "")) is asked
+
+
+_TOLD: tuple[tuple[dict[str, Any], bool], ...] = (({}, True), ({"network": "IB"}, False))
+
+
+def test_of_a_slow_link_nccl_has_said_its_paths() -> None:
+    size = 64 << 20
+    rows = [call("all_reduce", step, size, size / 4e9) for step in range(1, 11)]
+    rows += [metric("step_seconds", step, 1.0) for step in range(1, 11)]
+    link = {"link_bytes_per_second": 10e9}
+    for told, asked in _TOLD:
+        found = one(run_of(rows, link, world_size=2, **told), "slow-link")
+        assert ("NCCL_DEBUG" in [advice.setting for advice in found.advice]) is asked
+
+
+@pytest.mark.parametrize("rule", ["rank-died", "network-fallback"])
+def test_of_a_broken_link_nccl_is_asked_only_where_it_is_silent(rule: str) -> None:
+    text = "Connect to 10.0.0.7<50123> failed : Connection timed out"
+    broken = problem("network-error", text, pattern="nccl.warn_network")
+    on = [metric("step_seconds", step, 1.0) for step in range(1, 6)]
+    ended = [] if rule == "network-fallback" else [problem("exit", "1", value=1)]
+    rows = [*on[:3], broken, *(ended or on[3:])]
+    for told, asked in _TOLD:
+        found = one(run_of(rows, **told), rule)
+        assert ("NCCL_DEBUG" in [advice.setting for advice in found.advice]) is asked
