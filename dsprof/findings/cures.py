@@ -231,6 +231,12 @@ _HCCL: Final = {
 }
 _HCCL_RESULT: Final = re.compile(r"HCCL function error: .{1,200}error code is (\d{1,3})\b")
 
+#: What torch_npu's functions return, as the lines below them explain it.
+_NPU: Final = {
+    "507046": "what was queued on the device did not end in time, as where it waits for a peer",
+}
+_NPU_RESULT: Final = re.compile(r"NPU (?:function )?error.{1,120}error code is (\d{6})\b")
+
 #: InfiniBand's completion status -> what it means (`enum ibv_wc_status` of rdma-core's verbs.h).
 _COMPLETIONS: Final = {
     "5": "an earlier error had closed the queue already",
@@ -242,11 +248,12 @@ _COMPLETION: Final = re.compile(r"Got completion from peer \S{1,100} with error 
 
 
 def code_meant(text: str) -> str:
-    """What the code in a line of NCCL (an InfiniBand completion) or HCCL means, as a sentence;
-    "" if unknown."""
+    """What the code in a line of NCCL (an InfiniBand completion), HCCL or torch_npu means, as a
+    sentence; "" if unknown."""
     for whose, code, meanings in (
         ("InfiniBand's error", _COMPLETION, _COMPLETIONS),
         ("HCCL's code", _HCCL_RESULT, _HCCL),
+        ("torch_npu's code", _NPU_RESULT, _NPU),
     ):
         found = code.search(text)
         if found and found[1] in meanings:

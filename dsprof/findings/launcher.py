@@ -1,6 +1,7 @@
 """Whose failure it was, where only a launcher or a scheduler tells.
 
-torchrun, mpirun and srun name a rank or a task below a failure that does not say whose it is.
+torchrun, mpirun and srun name a rank or a task below a failure that does not say whose it is; an
+exception of torch_npu does so in its second line.
 
 DeepSpeed's launcher names none, but shows which rank was dead already when it ended all ranks of
 its node: it ends them one after the other, in the order of their ranks, and waits for each; a
@@ -38,14 +39,18 @@ class Named(NamedTuple):
     """A failure with the rank or `task` and host of the only process that is named for it."""
 
     failure: pd.Series[Any]
-    row: pd.Series[Any]  # the launcher's line about it
+    row: pd.Series[Any]  # the line about it
+    by: str  # whose line that is
 
 
 def named(run: Run, failure: pd.Series[Any]) -> Named | None:
-    """The process that the launcher names below a failure that does not say whose it is; None
-    where it names several, or several failures do not say so."""
+    """The process that it, or the launcher, names below a failure that does not say whose it is;
+    None where it names several, or several failures do not say so."""
     if failure["kind"] not in _OWN or pd.notna(failure["rank"]):
         return None
+    own = _own_line(run, failure)
+    if own is not None:
+        return Named(pd.Series({**failure, "rank": own["rank"]}), own, "torch_npu")
     rows = last_launch(run)
     rows = rows[rows["source"] == failure["source"]]
     below = rows[rows["line"] > failure["line"]]
@@ -55,10 +60,19 @@ def named(run: Run, failure: pd.Series[Any]) -> Named | None:
     row = found.iloc[0]
     if pd.notna(failure["host"]) and failure["host"] != row["host"]:
         return None
-    who = {name: row[name] for name in ("rank", "host")}
+    who, by = {name: row[name] for name in ("rank", "host")}, "The launcher"
     if pd.isna(row["rank"]):
         who["task"] = str(row["text"]).split(":")[0].removeprefix("task ")
-    return Named(pd.Series({**failure, **who}), row)
+        by = "The scheduler"
+    return Named(pd.Series({**failure, **who}), row, by)
+
+
+def _own_line(run: Run, failure: pd.Series[Any]) -> pd.Series[Any] | None:
+    """The line right behind an exception of torch_npu in which it says its rank."""
+    told = run.told
+    behind = (told["source"] == failure["source"]) & (told["line"] == failure["line"] + 1)
+    rows = told[behind & (told["name"] == "npu_error") & told["rank"].notna()]
+    return None if rows.empty else rows.iloc[0]
 
 
 def _about(failure: pd.Series[Any], below: pd.DataFrame) -> pd.Series[bool]:

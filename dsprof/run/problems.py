@@ -57,7 +57,7 @@ _OF_A_PEER: Final = (
     r"|ncclRemoteError|ncclSystemError|DistBackendError|NCCL communicator was aborted"
     r"|Socket Timeout|recvBytes|sendBytes|SignalException|ChildFailedError|CalledProcessError"
     r"|^terminate called after|NCCL error in: |HCCL function error: |OPS function error: Hccl"
-    r"|HCCL error in: |NPU (?:function )?error.{0,80}error code is (?:107020|507048)"
+    r"|HCCL error in: |NPU (?:function )?error.{0,80}error code is (?:107020|507046|507048)"
     r"|ActorDiedError|ActorUnavailableError|RayActorError|WorkerCrashedError"
 )
 _SIGTERM: Final = (15, -15, 143)

@@ -117,6 +117,31 @@ def test_a_rank_that_a_bus_error_ended_is_the_one_that_found_dev_shm_full(
     assert found.ranks == (3,)
 
 
+_NPU = """Traceback (most recent call last):
+  File "train.py", line 5, in <module>
+RuntimeError: npuSynchronizeDevice:NPUStream.cpp:390 NPU function error: aclrtSynchronizeDevice, \
+error code is 507046
+[ERROR] 2026-11-21-05:58:21 (PID:71, Device:2, RankID:{}) ERR00100 PTA call acl api failed
+"""
+
+
+def test_an_exception_of_torch_npu_is_that_of_the_rank_in_its_second_line(tmp_path: Path) -> None:
+    found = verdict(tmp_path, _NPU.format(10))
+    assert found.title.startswith("Rank 10 ended with an exception: RuntimeError: npuSynch")
+    assert found.ranks == (10,)
+    assert "torch_npu names rank 10" in found.summary
+    assert "did not end in time" in found.summary
+    assert [proof.line for proof in found.evidence] == [3, 4]
+    assert verdict(tmp_path, _NPU.format(-1)).ranks == ()
+
+
+def test_of_exceptions_of_torch_npu_the_one_that_timed_out_waited_for_the_other(
+    tmp_path: Path,
+) -> None:
+    found = verdict(tmp_path, _NPU.format(10) + _TRACEBACK.format("ValueError: bad batch"))
+    assert found.title.endswith("ended with an exception: ValueError: bad batch")
+
+
 def test_the_task_that_srun_names_is_no_rank(tmp_path: Path) -> None:
     found = verdict(tmp_path, _TRACEBACK.format("ValueError: bad batch") + _SRUN)
     assert found.title.startswith("Task 11 on w1 ended with an exception")
