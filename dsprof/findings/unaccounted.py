@@ -26,7 +26,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.untimed import EVERY_PHASE, no_steps, no_timers, source_word
-from dsprof.run.zero import BUCKETS, INNER
+from dsprof.run.zero import BUCKETS, ENGINE_TIMERS, INNER
 from dsprof.units import format_seconds, format_share
 
 #: What a recording has no phase for is code of the script.
@@ -234,16 +234,19 @@ _BETWEEN_STEPS: Final = (
 )
 
 
+#: Flavours of DeepSpeed's own pipeline engine.
+_PIPELINE_TIMERS: Final = ("pipeline", "pipeline-micro", "pipeline-p2p")
+
+
 def _suspects(facts: Facts) -> str:
     if facts.run.is_recording:
         return " What the script does between the recorded phases has no time of its own."
     if by_the_clock(facts):
         return _BETWEEN_STEPS
-    if facts.is_megatron_alone:
-        return ""
-    if facts.is_pipeline:
+    if not facts.flavours.isdisjoint(_PIPELINE_TIMERS):
         return " DeepSpeed's pipeline engine does not time gradient reduction: it may be in here."
-    if facts.steps["seconds_from"].isin(["logged", "throughput"]).any():
+    engine = not facts.flavours.isdisjoint(ENGINE_TIMERS)  # of other timers nothing is known
+    if engine and facts.steps["seconds_from"].isin(["logged", "throughput"]).any():
         moving = "" if facts.on_cpu else "moving it to the GPU, "
         return (
             f" DeepSpeed's timers run from forward to step: loading data, {moving}logging and "

@@ -395,3 +395,22 @@ def test_a_rank_that_is_late_in_megatrons_schedule_is_the_verdict() -> None:
     assert first.rule == "straggler-rank"
     assert first.ranks == (3,)
     assert second.rule == "unaccounted-time"
+
+
+@pytest.mark.parametrize(
+    ("timers", "said"),
+    [
+        ("zero", "DeepSpeed's timers run from forward to step"),
+        ("pipeline-micro", "DeepSpeed's pipeline engine does not time gradient reduction"),
+        ("megatron", ""),
+        ("flat", ""),  # of a user's own grammar
+    ],
+)
+def test_what_deepspeed_does_not_time_is_said_of_its_own_timers_alone(
+    timers: str, said: str
+) -> None:
+    parts = {"forward": 0.3, "backward_inner": 0.4, "reduce_grads": 0.1}
+    rows = [row | {"timers": timers} if "timers" in row else row for row in steps(6, parts, 1.2)]
+    summary = one(run_of(rows, world_size=2, zero_stage=1), "unaccounted-time").summary
+    assert said in summary
+    assert ("DeepSpeed" in summary) is bool(said)
