@@ -20,7 +20,7 @@ from dsprof import units
 from dsprof.errors import DsprofError
 from dsprof.logs.source import FETCH_AGAIN, is_text, no_text
 from dsprof.recording.layout import SUFFIX
-from dsprof.run import comm, config, memory, meta, phases, problems, spans, steps
+from dsprof.run import bars, comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
 from dsprof.run.defects import DEFECTS
 from dsprof.run.misfits import (
@@ -177,7 +177,9 @@ class Run:
         odd = timers_contradict(phases.contradictions(self.phases))
         partial = None if self._recorded else partial_timers(self.steps, self.phases)
         alone = micro_batches_alone(self.told, self.phases, self.grammar.timers)
-        more = filter(None, (late, paused, odd, partial, alone))
+        barred = (self.steps["seconds_from"] == "bar").any()
+        out = bars.evaluations(self.told) if barred else None
+        more = filter(None, (late, paused, odd, partial, alone, out))
         return table_of([*chain.from_iterable(told), *self._repaired[1], *more])
 
     @cached_property

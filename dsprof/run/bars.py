@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.run.repairs import Repair, met
 from dsprof.run.table import among, of_kind
+from dsprof.units import format_seconds, format_share
 
 #: A bar counts whole seconds: over so many of them the mean of a step is within a tenth.
 LEAST: Final = 10.0
@@ -18,6 +21,9 @@ _BESIDE: Final = "huggingface.train"
 _BAR: Final = {"bar_position": "step", "bar_total": "total", "bar_elapsed": "elapsed"}
 _COLUMNS: Final = ("segment", "engine", "step", "seconds", "at", "source", "line")
 
+#: What the Trainer says of an evaluation of one data set, or of several.
+_EVALUATED: Final = r"eval_(?:\w+_)?runtime"
+
 
 def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
     """Mean seconds of the steps up to `step` since the bar before, at least `LEAST` earlier.
@@ -25,13 +31,52 @@ def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
     The bar of the training is the one as long as the job says it means to train, else the one
     that stands beside the Trainer's dicts; any other (data, evaluation, checkpoints, a loop of
     micro-batches) tells nothing of a step. Time before its first refresh is left out: a resumed
-    bar begins with the steps of another launch.
+    bar begins with the steps of another launch. So are evaluations, during which the bar's clock
+    goes on: the Trainer says how long each took.
     """
+    table = _told(events)[list(_COLUMNS)]
+    return table.astype({"step": "Int64", "seconds": "float64"})
+
+
+def evaluations(events: pd.DataFrame) -> Repair | None:
+    """What was left out of the times that the bar tells, beside what it tells in all."""
+    table = _told(events)
+    rows = table[table["evaluated"] > 0]
+    if not len(rows):
+        return None
+    out = float(rows["evaluated"].sum())
+    text = (
+        f"evaluations took {format_seconds(out)} of the "
+        f"{format_seconds(float(table['passed'].sum()))} that the progress bar counts "
+        f"({format_share(out / float(table['passed'].sum()))}), and were left out of its steps"
+    )
+    return met("evaluations", "repair", text, rows)
+
+
+def _told(events: pd.DataFrame) -> pd.DataFrame:
+    """The steps that bars time, with what `passed` there, and was `evaluated`."""
     bars = _training(_bars(of_kind(events, Kind.METRIC, *_BAR)), events)
+    bars = bars.assign(paused=_evaluated_before(bars, events))
     found = [_between(one) for _, one in bars.groupby(["segment", "source"])]
-    table = pd.concat(found) if found else bars.assign(seconds=np.nan)
-    table = table.drop_duplicates(["segment", "engine", "step"], ignore_index=True)
-    return table[list(_COLUMNS)].astype({"step": "Int64", "seconds": "float64"})
+    table = pd.concat(found) if found else bars.assign(seconds=np.nan, passed=0.0, evaluated=0.0)
+    return table.drop_duplicates(["segment", "engine", "step"], ignore_index=True)
+
+
+def _evaluated_before(bars: pd.DataFrame, events: pd.DataFrame) -> pd.Series[float]:
+    """Seconds that the evaluations took which the bar's source tells of in front of each bar."""
+    rows = of_kind(events, Kind.METRIC)
+    names = [name for name in rows["name"].cat.categories if re.fullmatch(_EVALUATED, str(name))]
+    rows = rows[among(rows["name"], names)]
+    rows = rows.assign(
+        source=rows["source"].astype("str"), took=rows["seconds"].fillna(rows["value"])
+    )
+    paused = pd.Series(0.0, bars.index)
+    usable = rows["took"].gt(0) & np.isfinite(rows["took"])
+    for source, told in rows[usable].groupby("source"):
+        mine = bars["source"] == source
+        before = np.searchsorted(told["record"].to_numpy(), bars.loc[mine, "record"].to_numpy())
+        paused[mine] = np.concatenate([[0.0], told["took"].cumsum()])[before]
+    return paused
 
 
 def _bars(rows: pd.DataFrame) -> pd.DataFrame:
@@ -59,14 +104,17 @@ def _training(bars: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
 
 def _between(bars: pd.DataFrame) -> pd.DataFrame:
     """What lies between bars of one launch, in order; a bar that starts over begins anew."""
-    ends, means = [], []
-    count, elapsed = np.nan, np.nan
-    for i, (step, now) in enumerate(zip(bars["step"], bars["elapsed"], strict=True)):
-        steps, seconds = step - count, now - elapsed
+    ends, means, passed, evaluated = [], [], [], []
+    count = elapsed = paused = np.nan
+    told = zip(bars["step"], bars["elapsed"], bars["paused"], strict=True)
+    for i, (step, now, out) in enumerate(told):
+        steps, seconds = step - count, now - elapsed - (out - paused)
         if steps > 0 and seconds >= LEAST:
             ends.append(i)
             means.append(seconds / steps)
+            passed.append(now - elapsed)
+            evaluated.append(out - paused)
         elif steps >= 0 and seconds >= 0:
             continue
-        count, elapsed = step, now
-    return bars.iloc[ends].assign(seconds=means)
+        count, elapsed, paused = step, now, out
+    return bars.iloc[ends].assign(seconds=means, passed=passed, evaluated=evaluated)

@@ -88,3 +88,44 @@ def test_a_training_that_slows_down_is_noticed_by_its_bar() -> None:
     places = [(n, n if n <= 250 else 250 + 3 * (n - 250)) for n in range(10, 501, 10)]
     run = run_of(BANNER % 500 + trained(500, places))
     assert "slowdown" in {found.rule for found in run.findings}
+
+
+def evaluated(seconds: str, name: str = "eval_runtime") -> str:
+    return f"{{'eval_loss': 1.5, '{name}': {seconds}, 'epoch': 0.5}}\n"
+
+
+def trained_with(evaluation: str) -> Run:
+    """Ten seconds for ten steps each, and an evaluation of 30 s behind step 20."""
+    front = "".join(f"{bar(n, 100, n + 4)}{loss(n / 100)}" for n in (10, 20))
+    behind = "".join(f"{bar(n, 100, n + 34)}{loss(n / 100)}" for n in (30, 40))
+    return run_of(BANNER % 100 + front + evaluation + behind)
+
+
+@pytest.mark.parametrize("name", ["eval_runtime", "eval_maths_runtime"])
+def test_an_evaluation_is_left_out_of_the_steps_of_a_bar_and_said_to_be(name: str) -> None:
+    run = trained_with(evaluated("30.0", name))
+    assert seconds(run) == {20: 1.0, 30: 1.0, 40: 1.0}
+    said = run.repairs.set_index("name").loc["evaluations"]
+    assert said["text"].startswith("evaluations took 30.0 s of the 60.0 s ")
+
+
+def test_evaluations_of_several_data_sets_are_all_left_out() -> None:
+    assert seconds(trained_with(evaluated("10.0") + evaluated("20.0"))) == {
+        20: 1.0,
+        30: 1.0,
+        40: 1.0,
+    }
+
+
+@pytest.mark.parametrize("odd", ["45.0", "inf", "nan", "-3.0"])
+def test_an_evaluation_that_cannot_be_leaves_no_wrong_step(odd: str) -> None:
+    """One that took longer than the bar says passed drops what is around it."""
+    told = seconds(trained_with(evaluated(odd)))
+    assert told == ({20: 1.0, 40: 1.0} if odd == "45.0" else {20: 1.0, 30: 4.0, 40: 1.0})
+
+
+def test_an_evaluation_before_the_first_bar_takes_nothing_from_any_step() -> None:
+    text = BANNER % 100 + evaluated("30.0") + trained(100, [(10, 44), (20, 54), (30, 64)])
+    run = run_of(text)
+    assert seconds(run) == {20: 1.0, 30: 1.0}
+    assert "evaluations" not in set(run.repairs["name"])
