@@ -209,10 +209,21 @@ class Collectives:
         )  # fmt: skip
 
     def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
-        """Charge the phase that waited. Its row can wait until rows are written."""
+        """Charge the phase that waited. Its row can wait until rows are written.
+
+        A call that gets no row of its own is summed up here: thousands that are kept would empty
+        the caches of the training.
+        """
         if not issued[6]:
             blocked = -1
         over, where = self._over, self.timeline.block(blocked, issued[0].class_)
+        step = issued[4]
+        if self.every > 1 and step % self.every:
+            if step != self._summed:
+                self._write_sums()
+                self._summed = step
+            self._write(issued, wait, blocked, flags, where)
+            return
         over.append((issued, wait, blocked, flags, where))
         if len(over) == MOST:
             self.timeline.flush()
@@ -251,9 +262,11 @@ class Collectives:
         self, key: tuple[int, int, int], size: int, begin: int, wait: int, blocked: int, step: int
     ) -> None:
         """Thinned: one row a step for all calls of a kind."""
-        if key in self._sums and self._sums[key][0] == MOST_CALLS:
-            self._write_sums()
-        total = self._sums.setdefault(key, [0, 0, 0, begin, wait, step])
+        total = self._sums.get(key)
+        if total is None or total[0] == MOST_CALLS:
+            if total is not None:
+                self._write_sums()
+            total = self._sums[key] = [0, 0, 0, begin, wait, step]
         total[0] += 1
         total[1] += size
         total[2] = -1 if blocked < 0 or total[2] < 0 else total[2] + blocked

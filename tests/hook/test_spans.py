@@ -290,6 +290,21 @@ def test_thinned_out_calls_keep_their_number_bytes_and_time(
     assert found == [(1, 2, 20), (2, 1, 10), (2, 1, 30)]
 
 
+def test_thousands_of_thinned_out_calls_are_kept_as_one_row(
+    timeline: Timeline, clock: Clock
+) -> None:
+    """Not one by one until the step ends: that empties the caches of the training."""
+    group = Group()
+    calls, track = calls_on(timeline, group), timeline.track(1)
+    calls.every = 2
+    reduce = Operation("all_reduce", 0)
+    timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    for _ in range(collectives.MOST + 5):
+        calls.issued(reduce, group, (Tensor(10),), {}, None, clock.time)
+    timeline.close_step(track, 1)
+    assert [(row.step, row.calls) for row in rows(timeline).collectives] == [(1, collectives.MOST + 5)]
+
+
 def test_short_steps_are_written_together_and_wait_no_longer_than_the_pace(
     timeline: Timeline, clock: Clock
 ) -> None:
