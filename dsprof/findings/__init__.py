@@ -1,4 +1,4 @@
-"""What is wrong with a run, dearest first; every rule is in docs/diagnosis.md.
+"""What is wrong with a run, the verdict first; every rule is in docs/diagnosis.md.
 
 The rules bring pandas when they are first asked for: who only shows findings needs none.
 """

@@ -99,7 +99,10 @@ _ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 
 def findings_of(run: Run) -> list[Finding]:
-    """What is wrong, dearest first. The first one is the verdict."""
+    """What is wrong: what ended the run, then the gravest, of these the dearest first.
+
+    The first one is the verdict.
+    """
     return list(_judge(run)[0])
 
 

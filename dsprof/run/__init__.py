@@ -303,7 +303,9 @@ class Run:
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What is wrong, dearest first; the first one is the verdict.
+        """What is wrong: what ended the run, then the gravest, of these the dearest first.
+
+        The first one is the verdict.
 
         The one package that is imported from a floor above: findings are made from a Run, and
         the Run offers them, and what they go by, as views. Nothing else here may do so.

@@ -15,6 +15,7 @@ from dsprof.recording.table import FLAVOUR
 from dsprof.run.phases import classes_of, words_of
 from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.table import among, keys, known_rank, numbers, where
+from dsprof.run.wrong_units import pipeline_marks
 from dsprof.units import format_seconds
 
 _OF_TIMERS: Final = (
@@ -24,7 +25,6 @@ _OF_TIMERS: Final = (
 _SUMS: Final = ("step", "window")
 _OF_ENGINE: Final = "deepspeed.timers"
 _ENGINE: Final = ("zero", "zero-micro")  #: flavours of what an engine times
-_OF_PIPELINES: Final = ("deepspeed_pipeline.steps", "deepspeed_pipeline.steps_losses")
 CLOCK: Final = 1e-4  #: seconds; what two timers of one interval may differ by
 MOST: Final = 0.9  #: of the lines that could show a defect, before they prove it
 ENOUGH: Final = 3  #: of these lines
@@ -95,15 +95,17 @@ def last_interval_only(events: pd.DataFrame, source: Source) -> Outcome:
 def unplaced_timers(events: pd.DataFrame, source: Source) -> Outcome:
     """Timers in DeepSpeed's own lines that no dialect knows: of a newer version, or added to it.
 
-    Forward, backward and step of the engine hold all that it times. What stands beside them lies
-    inside, nobody says where: as a part of its own it would be counted twice.
+    Forward, backward and step of the engine hold all that it times. What stands beside them may
+    lie inside, nobody says where: as a part of its own it would be counted twice. What a loop
+    around the engine prints is its own.
     """
     rows = where(events[list(_OF_TIMERS)], among(events["pattern"], [_OF_ENGINE]))
     known = set(classes_of(source.flavours)).union(
         *({*one.aliases, *one.ignore, *one.overlaps} for one in source.flavours.values())
     )
     rows = where(rows, rows["seconds"].notna() & rows["step"].notna())
-    strange = ~among(rows["name"], known)
+    loops = [name for name, flavour in source.flavours.items() if flavour.sums == "mean"]
+    strange = ~among(rows["name"], known) & ~among(rows["timers"], loops)
     if not strange.any():
         return events, None
     span = keys(known_rank(rows), "segment", "engine", "step", "rank")
@@ -112,8 +114,8 @@ def unplaced_timers(events: pd.DataFrame, source: Source) -> Outcome:
     longest = wrong.groupby("name", observed=True)["seconds"].max().sort_values(ascending=False)
     told = ", ".join(f"{name} {format_seconds(most)}" for name, most in longest.head(3).items())
     text = (
-        f"timers that no dialect knows ({told} at most) stand beside those of the engine: they "
-        "lie within some of these, which ones is not said, and were left out of the step"
+        f"timers that no dialect knows ({told} at most) stand beside those of the engine and may "
+        "lie within them: they were left out, so that nothing is counted twice"
     )
     return without_seconds(events, wrong), met("unplaced-timers", "doubt", text, wrong)
 
@@ -143,7 +145,7 @@ def last_step_divided(events: pd.DataFrame, source: Source) -> Outcome:
     times = _divided_times(events, source)
     if not len(times):
         return events, None
-    rates = _on_pipeline_lines(events, "samples_per_second")
+    rates = pipeline_marks(events, "samples_per_second")
     seconds = times["seconds"] * numbers(times["steps"])
     value = rates["value"] / numbers(rates["steps"])
     fixed = events.assign(
@@ -162,7 +164,7 @@ def _divided_times(events: pd.DataFrame, source: Source) -> pd.DataFrame:
 
     The version tells, or the clock: by it, steps take just so many times as long.
     """
-    times = _on_pipeline_lines(events, "step_seconds")
+    times = pipeline_marks(events, "step_seconds")
     if not len(times) or not source.version.maybe("0.4.0", "0.5.6"):
         return times.iloc[:0]
     window = pd.Series(numbers(times["steps"]), times.index)
@@ -175,12 +177,6 @@ def _divided_times(events: pd.DataFrame, source: Source) -> pd.DataFrame:
         if len(agree) < ENOUGH or agree.mean() <= MOST:
             return times.iloc[:0]
     return times[~(window <= 1)]
-
-
-def _on_pipeline_lines(events: pd.DataFrame, name: str) -> pd.DataFrame:
-    """What `steps: ... iter time (s)` says under a name."""
-    marks = among(events["kind"], [Kind.METRIC]) & among(events["name"], [name])
-    return where(events, marks & among(events["pattern"], _OF_PIPELINES))
 
 
 def _last_of_several(events: pd.DataFrame, source: Source) -> pd.DataFrame:

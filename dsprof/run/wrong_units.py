@@ -14,6 +14,8 @@ from dsprof.run.table import among, numbers, of_kind, where
 
 STEP: Final = ["segment", "engine", "step"]
 
+_OF_PIPELINES: Final = ("deepspeed_pipeline.steps", "deepspeed_pipeline.steps_losses")
+
 #: Steps that time stamps must lie apart.
 ENOUGH: Final = 5
 
@@ -29,13 +31,13 @@ AGREES: Final = 3.0  #: times the clock's step, that others may come to
 
 def pipeline_1000x(events: pd.DataFrame, source: Source) -> Outcome:
     """0.6.2 and 0.6.3 took milliseconds for seconds: `iter time` x 1000, `samples/sec` / 1000."""
-    times = _pipeline_marks(events, "step_seconds")
+    times = pipeline_marks(events, "step_seconds")
     if not len(times) or not source.version.maybe("0.6.2", "0.6.3"):
         return events, None
     sure = source.version.surely("0.6.2", "0.6.3")
     if not (sure or _a_thousand_fold(events, times) or _beyond_timers(events, times)):
         return events, None
-    rates = _pipeline_marks(events, "samples_per_second")
+    rates = pipeline_marks(events, "samples_per_second")
     right = (rates["value"] * 1000).where(rates["value"] >= TELLING)
     fixed = events.assign(
         seconds=events["seconds"].mask(events.index.isin(times.index), events["seconds"] / 1000),
@@ -134,10 +136,10 @@ def _step_by_clock(events: pd.DataFrame) -> pd.Series[float]:
 def throughput_per_print(events: pd.DataFrame, source: Source) -> Outcome:
     """0.3.0 divided the pipeline's samples/sec by steps_per_print."""
     batch = source.config.get("train_batch_size")
-    rates = _pipeline_marks(events, "samples_per_second")
+    rates = pipeline_marks(events, "samples_per_second")
     if not batch or not len(rates) or not source.version.maybe("0.3.0", "0.3.0"):
         return events, None
-    times = _pipeline_marks(events, "step_seconds").drop_duplicates("record").set_index("record")
+    times = pipeline_marks(events, "step_seconds").drop_duplicates("record").set_index("record")
     seconds = rates["record"].map(times["seconds"])
     too_low = batch / (rates["value"] * seconds)
     window = numbers(rates["steps"])
@@ -149,8 +151,7 @@ def throughput_per_print(events: pd.DataFrame, source: Source) -> Outcome:
     return events.assign(value=fixed), met("throughput-steps-per-print", "repair", text, wrong)
 
 
-def _pipeline_marks(events: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Marks of the engine's own `steps: ... iter time (s)` line."""
-    rows = events[(events["name"] == name) & (events["kind"] == Kind.METRIC)]
-    pattern = rows["pattern"].astype("str").fillna("")
-    return rows[pattern.str.startswith("deepspeed") & pattern.str.contains("pipe")]
+def pipeline_marks(events: pd.DataFrame, name: str) -> pd.DataFrame:
+    """What the engine's own `steps: ... iter time (s)` lines say under a name."""
+    marks = among(events["kind"], [Kind.METRIC]) & among(events["name"], [name])
+    return where(events, marks & among(events["pattern"], _OF_PIPELINES))
