@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -151,17 +152,22 @@ def _sources(run: Run) -> list[str]:
 
 
 def _title(run: Run, sources: list[str]) -> str:
-    """By the files that were read; a recording may have several."""
+    """By the files that were read, or the folder that holds them all and how many launches they
+    are of; a recording may have several."""
     if run.is_recording:
         sources = [str(s) for s in run.meta.get("sources", [])] or sources
     if not sources:
         return "run"
-    folders = {source.rpartition("/")[0] for source in sources}
-    if len(sources) > 1 and len(folders) == 1 and "" not in folders:
-        many = f"{len(sources):,} {'recordings' if run.is_recording else 'files'}"
-        return f"{folders.pop().rpartition('/')[2]}, {many}"
-    name = sources[0].rstrip("/").rsplit("/", 1)[-1]
-    return name if len(sources) == 1 else f"{name} and {len(sources) - 1} more"
+    paths = [source.rstrip("/").split("/") for source in sources]
+    if len(sources) == 1:
+        return paths[0][-1]
+    launches = run.steps["segment"].nunique()
+    of = f", {launches:,} launches" if launches > 1 else ""
+    levels = zip(*(path[:-1] for path in paths), strict=False)
+    folders = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels)]
+    if not folders or folders[-1] in ("", ".", ".."):
+        return f"{paths[0][-1]} and {len(sources) - 1:,} more{of}"
+    return f"{folders[-1]}, {len(sources):,} {'recordings' if run.is_recording else 'files'}{of}"
 
 
 def _wanted(page: Contents, parts: list[Engine]) -> Wanted:

@@ -30,7 +30,7 @@ from dsprof.page.tracks import STEPS, line_spans, thinned, with_broken_losses
 from dsprof.page.trust import problem_section
 from dsprof.page.verdict import told, verdict
 from dsprof.page.words import gain, ranges
-from dsprof.run import from_events
+from dsprof.run import from_events, load
 from tests.loaded import sample
 from tests.page.runs import gpus, made, with_rows
 
@@ -424,3 +424,28 @@ def test_a_page_of_recordings_is_named_after_their_number(tmp_path: Path) -> Non
     run = gpus(tmp_path / "runs")
     run.__dict__["told"] = run.told.assign(source=run.told["source"].astype("str") + ".kept")
     assert contents(run).title == "runs, 2 recordings"
+
+
+def launch(name: str) -> str:
+    """A log of a few steps, each launch from the first step on."""
+    marks = (f"step={step}, skipped=0, lr=[0.0001], mom=[(0.9, 0.99)]" for step in range(1, 9))
+    head = "[2024-05-01 10:00:00,100] [INFO] [logging.py:96:log_dist] [Rank 0] "
+    return "".join(f"{head}{mark}\n" for mark in marks) + f"{head}DeepSpeed info: {name}\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "title"),
+    [
+        (["jobs/a.log"], "a.log"),
+        (["jobs/a.log", "jobs/b.log"], "jobs, 2 files, 2 launches"),
+        (["jobs/mon/train.log", "jobs/tue/train.log"], "jobs, 2 files, 2 launches"),
+    ],
+)
+def test_a_page_of_several_launches_is_named_after_their_folder_and_number(
+    tmp_path: Path, files: list[str], title: str
+) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(launch(name))
+    run = load([tmp_path / name for name in files])
+    assert contents(run).title == title
