@@ -99,18 +99,19 @@ def unplaced_timers(events: pd.DataFrame, source: Source) -> Outcome:
     lie inside, nobody says where: as a part of its own it would be counted twice. What a loop
     around the engine prints is its own.
     """
-    rows = where(events[list(_OF_TIMERS)], among(events["pattern"], [_OF_ENGINE]))
     known = set(classes_of(source.flavours)).union(
         *({*one.aliases, *one.ignore, *one.overlaps} for one in source.flavours.values())
     )
-    rows = where(rows, rows["seconds"].notna() & rows["step"].notna())
     loops = [name for name, flavour in source.flavours.items() if flavour.sums == "mean"]
-    strange = ~among(rows["name"], known) & ~among(rows["timers"], loops)
+    printed = among(events["pattern"], [_OF_ENGINE]) & among(events["kind"], [Kind.PHASE])
+    strange = printed & ~among(events["name"], known) & ~among(events["timers"], loops)
     if not strange.any():
         return events, None
+    rows = where(events[list(_OF_TIMERS)].assign(strange=strange), printed)
+    rows = where(rows, rows["seconds"].notna() & rows["step"].notna())
     span = keys(known_rank(rows), "segment", "engine", "step", "rank")
     engine = span[among(rows["timers"], _ENGINE)]
-    wrong = where(rows, strange & np.isin(span, engine))
+    wrong = where(rows, rows["strange"].to_numpy(bool) & np.isin(span, engine))
     longest = wrong.groupby("name", observed=True)["seconds"].max().sort_values(ascending=False)
     told = ", ".join(f"{name} {format_seconds(most)}" for name, most in longest.head(3).items())
     text = (

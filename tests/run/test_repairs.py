@@ -457,7 +457,7 @@ def beside_the_engine(**strange: float) -> list[dict[str, Any]]:
     return [row | {"pattern": "deepspeed.timers"} for row in rows]
 
 
-def test_timers_that_no_dialect_knows_lie_within_those_of_the_engine() -> None:
+def test_timers_that_no_dialect_knows_may_lie_within_those_of_the_engine() -> None:
     run = run_of(*beside_the_engine(update_groups=1.7, unscale_all=0.1))
     assert run.steps["seconds"].tolist() == pytest.approx([3.0, 3.0])
     assert not {"update_groups", "unscale_all"} & set(run.phases["name"].astype("str"))
@@ -469,6 +469,14 @@ def test_timers_that_are_known_are_not_left_out() -> None:
     run = run_of(*beside_the_engine(optimizer_allgather=0.1))
     assert names(run) == []
     assert "optimizer_allgather" in set(run.phases["name"].astype("str"))
+
+
+def test_timers_of_a_loop_around_the_engine_are_its_own() -> None:
+    rows = [row for step in (1, 2) for row in timers("megatron", step, optimizer=2.5, logging=0.5)]
+    beside = [row | {"pattern": "deepspeed.timers"} for row in rows]
+    run = run_of(*beside_the_engine(), *beside)
+    assert names(run) == []
+    assert "logging" in set(run.phases["name"].astype("str"))
 
 
 def test_timers_that_no_dialect_knows_are_a_step_where_no_engine_is_timed() -> None:
