@@ -441,17 +441,14 @@ def test_the_forks_numbers_follow_no_table_of_defects() -> None:
     assert names(run_of(fork, *calls(1, 2, 3, 4, 5, 6), lines=("logging.py:60",))) == []
 
 
-ENGINE_LINE = {"forward": 0.4, "backward": 0.6, "step": 2.0}
-
-
-def beside_the_engine(**strange: float) -> list[dict[str, Any]]:
+def beside_the_engine(**strange: Any) -> list[dict[str, Any]]:
     """Two steps of 3 s, with timers of an optimizer's own."""
     rows = [
         row
         for step in (1, 2)
         for row in (
             *timers("zero-optimizer", step, optimizer_step=1.9, **strange),
-            *timers("zero", step, **ENGINE_LINE),
+            *timers("zero", step, forward=0.4, backward=0.6, step=2.0),
         )
     ]
     return [row | {"pattern": "deepspeed.timers"} for row in rows]
