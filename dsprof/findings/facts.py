@@ -42,6 +42,8 @@ NO_COMMUNICATION = UNSEEN
 RANKS_UNTOLD = "no timer shows communication, and how many ranks there are is not told"
 #: The doubt that memory_breakdown's lines raise.
 COLLECTING = "memory-breakdown-inflates-backward"
+#: Frameworks that train with PyTorch's own means, or Megatron's.
+_WITHOUT_DEEPSPEED = frozenset({"verl", "torchtitan", "torchtune"})
 NO_COMM = "no line tells of single communication calls (comms_logger, or a recording)"
 
 
@@ -291,15 +293,19 @@ class Facts:
         return compared_steps(where(phases, phases["rank"].notna()))
 
     @cached_property
+    def engine_lines(self) -> frozenset[str]:
+        """The patterns of DeepSpeed's dialects that were met."""
+        patterns = map(str, self.run.told["pattern"].dropna().unique())
+        return frozenset(one for one in patterns if one.startswith("deepspeed"))
+
+    @cached_property
     def is_megatron_alone(self) -> bool:
         """Megatron without a line of DeepSpeed's engine, whose settings would do nothing then.
 
         DeepSpeed's reports of memory are called by Megatron's own code, too, and the timers that
         Megatron prints look like DeepSpeed's.
         """
-        told = self.run.told
-        patterns = {str(pattern) for pattern in told["pattern"].dropna().unique()}
-        engine = {one for one in patterns if one.startswith("deepspeed")} - {"deepspeed.timers"}
+        engine = self.engine_lines - {"deepspeed.timers"}
         return (
             self.run.meta.get("framework") == "megatron"
             and all(one.startswith("deepspeed_memory.") for one in engine)
@@ -308,10 +314,13 @@ class Facts:
 
     @cached_property
     def is_torch_alone(self) -> bool:
-        """A recording of a model without DeepSpeed's engine: its settings would do nothing."""
-        run = self.run
-        named = run.config.get("framework") or self.layout.zero_stage is not None
-        return run.is_recording and not named and not self.has_config
+        """Without DeepSpeed's engine, whose settings would do nothing: a recording of such a
+        model, or the log of a trainer that knows no DeepSpeed."""
+        if self.layout.zero_stage is not None or self.has_config:
+            return False
+        if self.run.is_recording:
+            return not self.run.config.get("framework")
+        return self.run.meta.get("framework") in _WITHOUT_DEEPSPEED and not self.engine_lines
 
     @cached_property
     def has_config(self) -> bool:

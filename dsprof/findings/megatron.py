@@ -1,4 +1,4 @@
-"""Advice for Megatron without DeepSpeed: its own options in the place of DeepSpeed's keys."""
+"""Advice where no DeepSpeed is: Megatron's own options, or plain words, instead of its keys."""
 
 from __future__ import annotations
 
@@ -48,7 +48,15 @@ _IN_A_PIPELINE: Final = {
     ),
 }
 
-#: Settings of DeepSpeed that have no like in Megatron.
+#: Of a trainer whose settings are not known by name.
+_IN_WORDS: Final = {
+    "bf16.enabled": Option("bf16", "instead of fp16"),
+    "fp16.initial_scale_power": Option("initial loss scale", "lower"),
+    "gradient_clipping": Option("gradient clipping"),
+    "train_micro_batch_size_per_gpu": Option("micro-batch", why="more of them keep the batch"),
+}
+
+#: Settings of DeepSpeed that have no like elsewhere.
 _DEEPSPEED: Final = (
     "zero_optimization.", "checkpoint.", "comms_logger.", "optimizer.", "steps_per_print",
     "wall_clock_breakdown", "log_level",
@@ -57,7 +65,16 @@ _DEEPSPEED: Final = (
 
 def for_megatron(found: Finding) -> Finding:
     """The same finding with Megatron's own options; no gain where nothing is left to change."""
-    options = _OPTIONS | (_IN_A_PIPELINE if found.rule.startswith("pipeline-") else {})
+    in_a_pipeline = _IN_A_PIPELINE if found.rule.startswith("pipeline-") else {}
+    return _by(_OPTIONS | in_a_pipeline, found)
+
+
+def for_others(found: Finding) -> Finding:
+    """The same finding without keys of a DeepSpeed that the trainer does not know."""
+    return _by(_IN_WORDS, found)
+
+
+def _by(options: Mapping[str, Option], found: Finding) -> Finding:
     advice = tuple(filter(None, (_own(one, options) for one in found.advice)))
     return replace(found, advice=advice, gain=found.gain if advice else None)
 

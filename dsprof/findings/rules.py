@@ -30,7 +30,7 @@ from dsprof.findings import (
 from dsprof.findings.bounds import bounded
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Abstention, Finding
-from dsprof.findings.megatron import for_megatron
+from dsprof.findings.megatron import for_megatron, for_others
 from dsprof.findings.unnumbered import unnumbered
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
     _file("healthy", last, found, silent)
     said = [unnumbered(one) for one in found] if run.counted else found
     said = [for_megatron(one) for one in said] if judged.is_megatron_alone else said
+    said = [for_others(one) for one in said] if judged.is_torch_alone else said
     return sorted(said, key=_cost), silent
 
 

@@ -169,14 +169,16 @@ def _mixed(facts: Facts, reason: str) -> Finding | None:
         summary=f"{', '.join(table.index[:3])} {take} {format_seconds(seconds)} per step "
         f"({facts.windows}). {reason[:1].upper()}{reason[1:]}: "
         "whether the run is bound by compute or communication is unknown."
-        + ("" if facts.run.is_recording else _would_tell(table)),
+        + ("" if facts.run.is_recording else _would_tell(facts, table)),
         phase=first_of(table),
         evidence=phase_evidence(table),
         advice=(*_parts_of(table), *_comms_logger(facts), *record(facts, EVERY_PHASE)),
     )
 
 
-def _would_tell(table: pd.DataFrame) -> str:
+def _would_tell(facts: Facts, table: pd.DataFrame) -> str:
+    if facts.is_torch_alone:
+        return " A recording (dsprof attach) measures what is exposed."
     tells = "The communication logger times every call, at the price of serialising it"
     if SCHEDULE in table.index:
         tells = "Megatron's own timers of its parts are printed at --timing-log-level 2"
@@ -215,7 +217,7 @@ def _at_least(facts: Facts) -> str:
 
 
 def _comms_logger(facts: Facts) -> tuple[Advice, ...]:
-    if len(facts.run.comm):
+    if len(facts.run.comm) or facts.is_torch_alone:
         return ()
     why = "times each all_gather and reduce_scatter"
     return (

@@ -87,7 +87,7 @@ def _ask_for_timers(facts: Facts) -> tuple[Advice, ...]:
 
 def _for_timers(facts: Facts) -> tuple[str, tuple[Advice, ...]]:
     """What would make the source print timers, as a sentence and as advice."""
-    if facts.run.is_recording:
+    if facts.run.is_recording or facts.is_torch_alone:
         return "", ()
     if facts.is_megatron_alone:
         why = "prints what Megatron's own timers measure"

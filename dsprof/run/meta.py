@@ -28,6 +28,7 @@ _DIALECTS: Final = {
     "megatron": "megatron",
     "huggingface": "huggingface",
     "verl": "verl",
+    "torchtitan": "torchtitan",
 }
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import dsprof.findings
+from dsprof.events import Severity
 from dsprof.findings import Advice, Finding
 from dsprof.findings.finding import Evidence
-from dsprof.findings.megatron import for_megatron
+from dsprof.findings.megatron import for_megatron, for_others
 from tests.findings.plants import Row, one, problem, rules, run_of, steps
 
 STAGE_0 = {"forward": 0.5, "pipe_recv_grad": 0.4, "pipe_send_output": 0.02}
@@ -66,18 +67,35 @@ def settings() -> list[str]:
     return sorted({*keys, "gradient_clipping", "train_micro_batch_size_per_gpu"})
 
 
-@pytest.mark.parametrize("setting", settings())
-def test_no_key_of_deepspeed_is_left(setting: str) -> None:
-    found = Finding(
+def advising(setting: str) -> Finding:
+    return Finding(
         "r",
-        "warning",  # type: ignore[arg-type]
+        Severity.WARNING,
         "t",
         "s",
         evidence=(Evidence("", None, ""),),
         advice=(Advice(setting, "1", "2", "why"),),
         gain=(0.0, 1.0),
     )
-    said = for_megatron(found)
+
+
+@pytest.mark.parametrize("setting", settings())
+def test_no_key_of_deepspeed_is_left_for_another_trainer(setting: str) -> None:
+    said = for_others(advising(setting))
+    assert setting not in [advice.setting for advice in said.advice]
+    assert (said.gain is None) == (not said.advice)
+
+
+def test_out_of_memory_of_verl_names_no_key_of_deepspeed() -> None:
+    rows = [*steps(9, {"update_actor": 1.0}), problem("oom", "CUDA out of memory", rank=0)]
+    turns = [row | {"pattern": "verl.step"} for row in rows]
+    told = [advice.setting for advice in one(run_of(turns), "oom").advice]
+    assert told == ["micro-batch", "activation checkpointing", "PYTORCH_CUDA_ALLOC_CONF"]
+
+
+@pytest.mark.parametrize("setting", settings())
+def test_no_key_of_deepspeed_is_left(setting: str) -> None:
+    said = for_megatron(advising(setting))
     assert all(advice.setting.startswith("--") for advice in said.advice)
     assert (said.gain is None) == (not said.advice)
 

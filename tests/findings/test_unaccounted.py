@@ -204,6 +204,21 @@ def test_megatron_alone_is_told_its_own_option_for_timers() -> None:
     assert "DeepSpeed" not in words_of(found)
 
 
+@pytest.mark.parametrize("pattern", ["verl.step", "torchtitan.step"])
+@pytest.mark.parametrize("phases", [{}, {"forward": 0.9}])
+def test_a_trainer_without_deepspeed_is_told_none_of_its_settings(
+    pattern: str, phases: dict[str, float]
+) -> None:
+    rows = [row | {"pattern": pattern} for row in steps(3, phases)]
+    found = one(run_of(rows), "unaccounted-time")
+    assert [advice.setting for advice in found.advice] == ["dsprof attach"]
+    assert "DeepSpeed" not in words_of(found)
+    assert "communication logger" not in words_of(found)
+    engine = metric("lr", 3, 0.1) | {"pattern": "deepspeed.step"}
+    beside = one(run_of([*rows, engine]), "unaccounted-time")
+    assert len(beside.advice) == 2
+
+
 def test_megatron_on_deepspeed_is_told_deepspeed_s_setting() -> None:
     engine = metric("lr", 3, 0.1) | {"pattern": "deepspeed.step"}
     rows = [row | {"pattern": "megatron.iteration"} for row in steps(3, {})]
