@@ -107,8 +107,10 @@ def _where(facts: Facts, known: pd.DataFrame, within: float) -> str:
     """Where time that no timer explains lies, `within` of it inside timers."""
     divided = known["held"] > known["shown"]
     if within > 1 - WORTH_NAMING:
-        rest = "but in no part of it that is timed" if divided.iloc[0] else "which no timer divides"
-        return f"inside {known.index[0]}, {rest}"
+        timers = _that_hold_it(known)
+        part = "in no part of " + ("it" if len(timers) == 1 else "them")
+        rest = f"but {part} that is timed" if divided[timers].any() else "which no timer divides"
+        return f"inside {_named(timers)}, {rest}"
     if by_the_clock(facts):
         return "in no timer, by the time stamps of the lines"
     if within < WORTH_NAMING:
@@ -116,6 +118,19 @@ def _where(facts: Facts, known: pd.DataFrame, within: float) -> str:
     timer, its = (known.index[0], "its") if len(known) == 1 else ("timers", "their")
     beside = f" beside {its} parts" if divided.any() else ""
     return f"explained by no timer, {format_share(within)} of that inside {timer}{beside}"
+
+
+def _that_hold_it(known: pd.DataFrame) -> list[str]:
+    """The fewest timers that hold nearly all of it together, largest first."""
+    so_far = known["seconds"].cumsum() / known["seconds"].sum()
+    return list(known.index[: int((so_far < 1 - WORTH_NAMING).sum()) + 1])
+
+
+def _named(timers: list[str], most: int = 3) -> str:
+    """Timers as one says them, the smallest of many by their number alone."""
+    if len(timers) > most:
+        timers = [*timers[: most - 1], f"{len(timers) - most + 1} more timers"]
+    return " and ".join(filter(None, (", ".join(timers[:-1]), timers[-1])))
 
 
 def _unexplained(facts: Facts) -> pd.DataFrame:

@@ -26,6 +26,8 @@ from tests.findings.plants import (
     why,
 )
 
+UNTIMED = "unaccounted-time"
+
 
 def test_seconds_outside_all_timers_are_a_finding_of_their_own() -> None:
     found = one(run_of(steps(3, WELL, 1.25), world_size=2, zero_stage=1), "unaccounted-time")
@@ -291,6 +293,22 @@ def test_what_no_timer_explains_is_said_to_lie_where_it_lies(
     assert any("step 5: 1.00 s" in proof.text for proof in found.evidence) is (outside > 0)
 
 
+@pytest.mark.parametrize(
+    ("inside", "where"),
+    [
+        ({"one": 0.195, "two": 0.005}, "one"),
+        ({"one": 0.12, "two": 0.08}, "one and two"),
+        ({"one": 0.09, "two": 0.06, "three": 0.05}, "one, two and three"),
+        ({"one": 0.07, "two": 0.06, "three": 0.04, "four": 0.03}, "one, two and 2 more timers"),
+    ],
+)
+def test_time_that_several_timers_make_up_is_not_said_to_lie_in_one(
+    inside: dict[str, float], where: str
+) -> None:
+    found = one(run_of(steps(5, WELL | {"forward": 0.10} | inside), world_size=1), UNTIMED)
+    assert found.title == f"20 % of a step is inside {where}, which no timer divides"
+
+
 #: Timers of which one holds another.
 ZERO = ("forward", "backward", "backward_inner", "step")
 
@@ -315,9 +333,6 @@ def test_time_beside_the_parts_of_a_timer_is_spoken_of_only_where_it_has_parts(
 def test_a_timer_that_takes_the_same_in_each_step_is_told_once() -> None:
     found = one(run_of(steps(5, WELL | {"forward": 0.10, "backward": 0.2}), world_size=1), UNTIMED)
     assert found.evidence[0].text == "backward: 200 ms per step, as at step 5"
-
-
-UNTIMED = "unaccounted-time"
 
 
 @pytest.mark.parametrize(
