@@ -12,6 +12,7 @@ from dsprof.analysis.collectives import Waiting, waiting
 from dsprof.analysis.gpus import Throttling, throttled
 from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.whatif import no_straggler
+from dsprof.events import Severity
 from dsprof.findings.advice import WHO_IS_LATE, record
 from dsprof.findings.extremes import (
     OTHER_WORK,
@@ -43,6 +44,7 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
     grade,
 )
+from dsprof.findings.untimed import is_known
 from dsprof.run.table import plain, runs
 from dsprof.units import format_bytes, format_seconds, format_share
 
@@ -142,29 +144,38 @@ def late_seconds(facts: Facts, operation: str = "") -> float:
 def _from_table(facts: Facts) -> list[Finding] | str:
     """The rank that prints DeepSpeed's straggler table says how long it waited for others."""
     told = stated_wait(facts)
-    seconds = facts.seconds_of("communication")
-    if told is None or seconds is None:
+    if told is None:
         if _ranks_meet(facts):
             return []  # compared, and none is ever the only last one
-        return "timers of fewer than two ranks, and no straggler table of the comms logger"
-    lost = told.share * seconds
-    share = facts.share(lost) or 0.0
-    severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
+        table = "no" if waiting(facts.run.told) is None else "no trustworthy"
+        return f"timers of fewer than two ranks, and {table} straggler table of the comms logger"
+    seconds = facts.seconds_of("communication")
+    lost = None if seconds is None else told.share * seconds
+    share = facts.share(lost)
+    severity: Severity | None = Severity.INFO  # its price is not known
+    if share is not None:
+        severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
     if severity is None or told.share < WAITING_EXPLAINS:
         return []
     row = told.row
     printer = 0 if pd.isna(row["rank"]) else int(row["rank"])
     late = (1 - printer,) if facts.run.meta.get("world_size") == 2 else ()
     who = f"rank {late[0]}" if late else "a slower rank"
+    least = "" if is_known(facts, lambda first, _: first >= _IN_ORDER) else "at least "
+    part = f"{least}{format_share(told.share)}"
+    of = f"{part} of its communication"
+    if share is not None:
+        of = f"{least}{format_share(share)} of each step"
     return [
         Finding(
             rule="straggler-rank",
             severity=severity,
-            title=f"Rank {printer} waits for {who}, {format_share(share)} of each step",
-            summary=f"Of {format_seconds(seconds)} of communication per step "
-            f"({format_share(facts.share(seconds) or 0.0)} of the step) {format_share(told.share)} "
-            f"is waiting until {who} comes: not bandwidth. DeepSpeed's straggler table says so of "
-            f"{format_seconds(told.seconds)} of rank {printer}'s calls so far."
+            title=f"Rank {printer} waits for {who}, {of}",
+            summary=_of_communication(facts, seconds)
+            + f"{part} is waiting until {who} comes: not bandwidth. DeepSpeed's straggler table "
+            f"says so of {format_seconds(told.seconds)} of rank {printer}'s calls so far."
+            + (_OUT_OF_ORDER if least else "")
+            + ("" if lost else " How long a step takes is not told, nor what this costs it.")
             + ("" if late else " Which rank is late it does not say, hence medium confidence."),
             share=share,
             seconds_per_step=lost,
@@ -178,10 +189,26 @@ def _from_table(facts: Facts) -> list[Finding] | str:
                 ),
             ),
             advice=record(facts, WHO_IS_LATE),
-            gain=promise(lost),
+            gain=None if lost is None else promise(lost),
             confidence="high" if late else "medium",
         )
     ]
+
+
+#: The first DeepSpeed that surely compares call with call (its pull request 8199): before, each
+#: rank sorts its calls by their duration first, by which no wait can grow.
+_IN_ORDER: Final = (0, 19, 8)
+_OUT_OF_ORDER: Final = (
+    " It may be more: before 0.19.8 the table compares the ranks' calls sorted by their duration, "
+    "not call with call."
+)
+
+
+def _of_communication(facts: Facts, seconds: float | None) -> str:
+    if seconds is None:
+        return "Of its communication so far "
+    share = format_share(facts.share(seconds) or 0.0)
+    return f"Of {format_seconds(seconds)} of communication per step ({share} of the step) "
 
 
 def _ranks_meet(facts: Facts) -> bool:

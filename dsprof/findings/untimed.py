@@ -149,7 +149,7 @@ def _why_none(facts: Facts) -> str:
     throughput = _throughput_every(facts)
     if throughput is not None:
         return f"Throughput is printed every {throughput:,} micro-steps, but no line numbers a step"
-    if _is_known(facts, lambda _, last: last < (0, 15, 2)):
+    if is_known(facts, lambda _, last: last < (0, 15, 2)):
         return "DeepSpeed of this version prints every tenth step unless steps_per_print is set"
     return (
         "DeepSpeed 0.15.2 and later prints steps only with steps_per_print set, 0.17.6 and later "
@@ -165,7 +165,7 @@ def _print_steps(facts: Facts) -> tuple[Advice, ...]:
 
 def _throughput_every(facts: Facts) -> int | None:
     """How many micro-steps apart lines of the throughput stand: steps_per_print, since 0.3."""
-    if not _is_known(facts, lambda first, _: first >= (0, 3, 0)):
+    if not is_known(facts, lambda first, _: first >= (0, 3, 0)):
         return None
     told = facts.run.told
     turns = told[(told["name"] == "micro_step").to_numpy(dtype=bool)]
@@ -173,7 +173,7 @@ def _throughput_every(facts: Facts) -> int | None:
     return whole(apart[apart > 0].median())
 
 
-def _is_known(facts: Facts, holds: Callable[[Version, Version], bool]) -> bool:
+def is_known(facts: Facts, holds: Callable[[Version, Version], bool]) -> bool:
     """Whether the oldest and the newest DeepSpeed that it may be are known, and this holds."""
     spans = str(facts.run.meta.get("version_range", "")).partition(" (")[0]
     if not spans[:1].isdigit():
@@ -219,6 +219,6 @@ def _of_parts(facts: Facts) -> str:
 
 def _log_level(facts: Facts) -> tuple[Advice, ...]:
     """The setting exists since 0.19.3 only."""
-    if not _is_known(facts, lambda first, _: first >= (0, 19, 3)):
+    if not is_known(facts, lambda first, _: first >= (0, 19, 3)):
         return ()
     return change(facts, "log_level", "info", "lets the lines through")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,22 +114,44 @@ def test_a_log_cannot_tell_of_throttling() -> None:
     assert "no samples of the GPUs" in (why(run_of(ranks(30, 2, 0.3)), "gpu-throttled") or "")
 
 
-def _table(world_size: int) -> Run:
+def _table(world_size: int, *, timed: bool = True, **settings: Any) -> Run:
     """Rank 0 waits for 90 % of the 0.4 s that it communicates in a step of 1 s."""
-    rows = steps(3, {"forward": 0.6, "backward_allreduce": 0.4})
+    rows = steps(3, {"forward": 0.6, "backward_allreduce": 0.4}) if timed else []
     rows += [
         call("all_reduce", 3, 1e6, 0.9, name="comm_straggler", kind="metric", text="all_reduce"),
         call("all_reduce", 3, 1e6, 0.1, name="comm_fastest_rank", kind="metric", text="all_reduce"),
     ]
-    return run_of(rows, world_size=world_size)
+    return run_of(rows, world_size=world_size, **settings)
 
 
 def test_the_straggler_table_of_deepspeed_tells_waiting_from_moving() -> None:
     found = one(_table(5), "straggler-rank")
-    assert found.title == "Rank 0 waits for a slower rank, 36 % of each step"
+    assert found.title == "Rank 0 waits for a slower rank, at least 36 % of each step"
     assert found.gain == pytest.approx((0.18, 0.36))
     assert (found.ranks, found.confidence) == ((), "medium")
     assert findings_of(_table(5))[0].rule == "straggler-rank"
+
+
+@pytest.mark.parametrize(
+    ("version", "least"), [("", True), ("0.17.2", True), ("0.19.8", False), ("0.20.0", False)]
+)
+def test_waits_that_deepspeed_took_of_sorted_calls_are_lower_bounds(
+    version: str, least: bool
+) -> None:
+    run = _table(5, deepspeed_version=version)
+    found = one(run, "straggler-rank")
+    assert ("at least 36 %" in found.title) is least
+    assert ("sorted by their duration" in found.summary) is least
+
+
+def test_a_straggler_table_tells_how_much_of_communication_is_waiting_where_no_step_is_timed() -> (
+    None
+):
+    found = one(_table(5, timed=False), "straggler-rank")
+    assert found.title == "Rank 0 waits for a slower rank, at least 90 % of its communication"
+    assert found.severity is Severity.INFO
+    assert (found.share, found.seconds_per_step, found.gain) == (None, None, None)
+    assert "How long a step takes is not told" in found.summary
 
 
 def test_of_two_ranks_the_one_that_does_not_wait_is_late() -> None:
