@@ -29,8 +29,9 @@ from dsprof.logs.hard_wraps import Unwrapped
 from dsprof.logs.ranges import Range, ranges_of, scan_range
 from dsprof.logs.records import without_cycle_collection
 from dsprof.logs.scan import Scanner
+from dsprof.logs.sheet import Sheet
 from dsprof.logs.source import Source, bytes_of, is_plain, sources_of
-from dsprof.logs.table import SCHEMA, Sheet, events_table
+from dsprof.logs.table import SCHEMA, events_table
 from dsprof.logs.workers import shared
 
 #: Bytes that are worth a process of their own.

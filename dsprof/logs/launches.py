@@ -26,8 +26,7 @@ def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
         fallen = np.union1d(fallen, np.flatnonzero(_counts_anew(source.skipped[marks])))
         before[marks[fallen + 1]] = marks[fallen]
     candidates = np.flatnonzero(kinds.starts | (kinds.own & (own == 0)) | (before >= 0))
-    stepped = np.cumsum(kinds.stepped & (own != 0), dtype=np.int64)  # told, it need not convert
-    failed = np.cumsum(kinds.failed, dtype=np.int64)
+    shown = np.flatnonzero(kinds.stepped & (own != 0)), np.flatnonzero(kinds.failed)
     steps_seen = fails_seen = 0
     starts_seen: set[int] = set()
     opens: list[int] = []
@@ -35,9 +34,10 @@ def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
         if before[at] >= 0:
             if not opens or before[at] >= opens[-1]:  # else it fell because of that opening
                 opens.append(_first_of_launch(at, kinds))
-                steps_seen, fails_seen, starts_seen = int(stepped[at]), int(failed[at]), set()
+                steps_seen, fails_seen = (int(np.searchsorted(some, at + 1)) for some in shown)
+                starts_seen = set()
             continue
-        stepped_by_now, failed_by_now = (int(c[at - 1]) if at else 0 for c in (stepped, failed))
+        stepped_by_now, failed_by_now = (int(np.searchsorted(some, at)) for some in shown)
         # Ranks of one launch start, and even fail, at different times: after nothing but
         # failures a launch is new only if it says again what it said before.
         again = failed_by_now > fails_seen and int(source.pattern[at]) in starts_seen

@@ -154,9 +154,11 @@ class Records:
             self.columns[name].extend(values)
         self._sizes += later._sizes
         for rows in later.rows:
-            text = None if rows.text is None else texts[rows.text]
-            record = (rows.record + self.count).astype(np.int32, copy=False)
-            self.rows.append(Rows(record, keys[rows.key], rows.measures, text))
+            rows.record += self.count
+            rows.key[:] = keys[rows.key]
+            if rows.text is not None:
+                rows.text[:] = texts[rows.text]
+        self.rows += later.rows
         self.per_pattern += later.per_pattern
         self.count += later.count
 

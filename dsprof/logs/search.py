@@ -77,11 +77,11 @@ def _candidates(patterns: tuple[Pattern, ...], needle: bytes) -> list[Candidate]
         if pattern.behind:
             continue
         for own in pattern.needles:
-            text = pattern.regex.pattern if pattern.regex else re.escape(own)
-            if own == needle:
-                found.append((-len(own), number, re.compile(text)))
-            elif own.startswith(needle):
-                regex = re.compile(b"(?=%s)(?:%s)" % (re.escape(own), text))
-                found.append((-len(own), number, regex))
+            if not own.startswith(needle):
+                continue
+            regex = pattern.regex or re.compile(re.escape(own))
+            if own != needle:
+                regex = re.compile(b"(?=%s)(?:%s)" % (re.escape(own), regex.pattern))
+            found.append((-len(own), number, regex))
     found.sort(key=lambda candidate: candidate[:2])
     return [(number, regex) for _, number, regex in found]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from copy import copy
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -16,17 +15,13 @@ from dsprof.grammar import Grammar
 from dsprof.logs.arrow import numbers, numpy_of, strings
 from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.codes import Codes
-from dsprof.logs.doubled import doubled
-from dsprof.logs.place import Placed, Source, place
-from dsprof.logs.records import Records
+from dsprof.logs.place import Placed, Source
 from dsprof.logs.rows import MEASURES, Key, Rows
 from dsprof.logs.several import Extent, clashes, extent_of, launches_of
-from dsprof.logs.torn import CUT_SHORT, may_lack_timers
+from dsprof.logs.sheet import Sheet
 
 #: Makes the batches of a column.
 Column = Callable[[], "list[pa.Array]"]
-
-_COUNTABLE: Final = 2.0**53  # beyond, a float tells no whole numbers apart
 
 SCHEMA: Final = pa.schema(
     [
@@ -59,90 +54,6 @@ _TYPES: Final = {
     )
     for field in SCHEMA
 }
-
-
-class Sheet:
-    """One source's records, each column whole.
-
-    Args:
-        last: the records are asked for the last time: their memory is given back as the
-            table grows.
-
-    Attributes:
-        again: which records only say again what others said, known once `source` was asked for.
-        repeated: their lines.
-    """
-
-    def __init__(
-        self, name: str, rank: int | None, host: str | None, records: Records, *, last: bool = False
-    ) -> None:
-        self.name, self.records, self.last = name, records, last
-        self.again = np.zeros(records.count, bool)
-        self.repeated = np.zeros(0, np.int64)
-        self.columns = {
-            name: column.take() if last else column.view().copy()
-            for name, column in records.columns.items()
-        }
-        del self.columns["offset"]  # it put them in order
-        self.torn = may_lack_timers(
-            self.columns.pop("torn"), self.columns["signature"], records.reader.signatures.values
-        )
-        self.cut_short = records.reader.texts(CUT_SHORT) if self.torn.any() else -1
-        if rank is not None:
-            unknown = self.columns["rank"] < 0
-            self.columns["rank"] = np.where(unknown, rank, self.columns["rank"]).astype(np.int32)
-        if host is not None and len(self.columns["host"]):
-            code = records.senders.hosts(host)
-            unknown = self.columns["host"] < 0
-            self.columns["host"] = np.where(unknown, code, self.columns["host"]).astype(np.int32)
-
-    def rows(self) -> list[Rows]:
-        """Batches of rows, in order, as the caller's own."""
-        batches = [copy(rows) for rows in self.records.rows]
-        if self.last:
-            self.records.rows.clear()
-        if not self.again.any():
-            return batches
-        kept = (rows.where(~self.again[rows.record]) for rows in batches)
-        return [rows for rows in kept if len(rows.record)]
-
-    def source(self, grammar: Grammar) -> Source:
-        """What places the records; from now on those that say nothing new are left out."""
-        c = self.columns
-        counts = {
-            "bar": self._told("bar_position", np.int64(-1)),
-            "total": self._told("bar_total", np.int64(-1)),
-            "skipped": self._told("skipped", np.int64(-1)),
-            "epoch": self._told("epoch", np.float64(np.nan)),
-        }
-        own = {name: c.pop(name) for name in ("pattern", "step", "signature")}
-        source = Source(rank=c["rank"], host=c["host"], at=c["at"], **counts, **own)
-        marks = np.array([p.place == "own" for p in grammar.patterns] or [False])
-        self.again = doubled(source, marks[source.pattern], self.records.rows)
-        self.repeated = c["line"][self.again]
-        return source
-
-    def place(self, source: Source, grammar: Grammar) -> Placed:
-        signatures = self.records.reader.signatures.values
-        if not self.again.any():
-            return place(source, grammar, signatures)
-        rest = np.flatnonzero(~self.again)
-        return place(source.at_places(rest), grammar, signatures).spread(rest, len(self.again))
-
-    def _told(self, name: str, unknown: np.generic) -> np.ndarray:
-        """What each record counts under a name, `unknown` if it does not."""
-        told = np.broadcast_to(unknown, self.records.count)
-        wanted = np.array([key.name == name for key in self.records.reader.keys.values], bool)
-        if not wanted.any():
-            return told
-        told = told.copy()
-        for rows in self.records.rows:
-            here = np.flatnonzero(wanted.take(rows.key))
-            if len(here):
-                values = rows.measures["value"][here]
-                counts = np.where(np.isnan(values), unknown, values.clip(-1, _COUNTABLE))
-                told[rows.record[here]] = counts
-        return told
 
 
 class Events(NamedTuple):
@@ -258,26 +169,26 @@ def _columns_of(
     texts = words.of["text"].taken_from(sheet.records.reader.texts)
     keys = words.of_keys(sheet.records.reader.keys.values)
     batches = sheet.rows()
-    longest = max((len(rows.key) for rows in batches), default=0)
-    unknown = pa.nulls(longest, pa.float64())
+    lengths = [len(rows.key) for rows in batches]
+    unknown = pa.nulls(max(lengths, default=0), pa.float64())
     own: dict[str, Column] = {name: partial(_measure, name, batches, unknown) for name in MEASURES}
     own["text"] = lambda: _batches(
-        "text", (texts.take(_texts(rows, sheet)) for rows in batches), longest
+        "text", (texts.take(_texts(rows, sheet)) for rows in batches), lengths
     )
+    for name, codes in keys.items():
+        own[name] = partial(_of_codes, name, codes, batches, lengths)
     made: dict[str, list[pa.Array]] = {}
     with _making(own, threads, made):
         placed = sheet.place(source, grammar)
     del source
-    key, record = [rows.key for rows in batches], [rows.record for rows in batches]
+    record = [rows.record for rows in batches]
     batches.clear()
+    spans = [_span(which) for which in record]
     same: dict[str, Column] = {}
     of_records = _of_records(sheet, placed, words, several=several)
     while of_records:
         name, values = of_records.popitem()
-        same[name] = partial(_taken, name, values, record)
-    for name, codes in keys.items():  # made first
-        same[name] = partial(_taken, name, codes, key)
-    del key
+        same[name] = partial(_of_spans, name, values, spans, lengths)
     with _making(same, threads, made):
         made["record"] = [numbers(which + base if base else which) for which in record]
     return made, placed, extent
@@ -333,24 +244,58 @@ def _ranks(sheet: Sheet, *, several: bool) -> np.ndarray:
     return rank if several else np.where(rank < 0, local, rank)
 
 
-def _taken(name: str, values: np.ndarray, which: Sequence[np.ndarray]) -> list[pa.Array]:
-    """Which values make a column, batch by batch."""
-    return _batches(name, map(values.take, which), max(map(len, which), default=0))
+class _Span(NamedTuple):
+    """The records of a batch, which follow each other, and how many rows each has."""
+
+    first: int
+    end: int
+    rows: np.ndarray
 
 
-def _batches(name: str, batches: Iterable[np.ndarray], longest: int) -> list[pa.Array]:
+def _span(record: np.ndarray) -> _Span:
+    first, end = int(record[0]), int(record[-1]) + 1
+    return _Span(first, end, np.bincount(record - first))
+
+
+def _of_spans(
+    name: str, values: np.ndarray, spans: Sequence[_Span], lengths: Sequence[int]
+) -> list[pa.Array]:
+    """A column that is the same for all rows of a record."""
+    values = values.astype(_TYPES[name], copy=False)
+    parts = (values[span.first : span.end] for span in spans)
+    return _batches(name, parts, lengths, [span.rows for span in spans])
+
+
+def _of_codes(
+    name: str, codes: np.ndarray, batches: Sequence[Rows], lengths: Sequence[int]
+) -> list[pa.Array]:
+    """A column that is the same for all rows of a key."""
+    return _batches(name, (codes.take(rows.key) for rows in batches), lengths)
+
+
+def _batches(
+    name: str,
+    batches: Iterable[np.ndarray],
+    lengths: Sequence[int],
+    each: Sequence[np.ndarray] | None = None,
+) -> list[pa.Array]:
     """A column. Batches of one and the same value share it: what lies in memory once takes
-    neither room nor the time to touch it."""
+    neither room nor the time to touch it.
+
+    Args:
+        lengths: rows of each batch.
+        each: for how many rows each value of a batch stands, if not for one.
+    """
     same: dict[bytes, pa.Array] = {}
     made = []
-    for values in batches:
-        if not len(values) or (values != values[0]).any():
-            made.append(_known(name, values))
+    for number, (values, length) in enumerate(zip(batches, lengths, strict=True)):
+        if (values != values[0]).any():
+            made.append(_known(name, values if each is None else values.repeat(each[number])))
             continue
         value = values[:1].tobytes()
         if value not in same:
-            same[value] = _known(name, np.full(longest, values[0]))
-        made.append(same[value][: len(values)])
+            same[value] = _known(name, np.full(max(lengths), values[0]))
+        made.append(same[value][:length])
     return made
 
 

@@ -12,6 +12,7 @@ import pytest
 from dsprof import grammar, logs
 from dsprof.logs import records, table
 from dsprof.logs.scan import Scanner
+from dsprof.logs.sheet import Sheet
 from dsprof.logs.source import Source
 from tests.logs.reading import PFX, STEP, TIMERS
 
@@ -38,7 +39,7 @@ def test_what_the_table_is_made_of_is_let_go_as_it_grows() -> None:
         scanner.feed(_log(2 * records._BATCH))
         scanner.finish()
         scanner.records.settle()
-        sheet = table.Sheet("a.log", None, None, scanner.records, last=True)
+        sheet = Sheet("a.log", None, None, scanner.records, last=True)
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
         events = table.events_table([sheet], grammar.builtin()).table
@@ -78,7 +79,7 @@ def test_columns_that_are_made_at_once_are_those_made_one_by_one() -> None:
     reader.scanner.records.settle()
 
     def made(threads: int) -> pa.Table:
-        sheet = table.Sheet("a.log", 1, "w1", reader.scanner.records)
+        sheet = Sheet("a.log", 1, "w1", reader.scanner.records)
         return table.events_table([sheet], grammar.builtin(), threads).table
 
     assert made(3).equals(made(1))
@@ -97,7 +98,7 @@ def test_batches_of_one_value_lie_in_memory_once() -> None:
         return [array.buffers()[1].address for array in made]
 
     alike, other, mixed = np.full(3, 7, np.int32), np.full(2, 8, np.int32), np.arange(3, dtype="i4")
-    made = table._batches("rank", [alike, mixed, other, alike[:2], other], 3)
+    made = table._batches("rank", [alike, mixed, other, alike[:2], other], [3, 3, 2, 2, 2])
     assert [array.to_pylist() for array in made] == [[7] * 3, [0, 1, 2], [8] * 2, [7] * 2, [8] * 2]
     first, between, second, again, last = begins(made)
     assert first == again

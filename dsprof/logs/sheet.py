@@ -1,0 +1,112 @@
+"""One source's records as the table is made of them."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Final
+
+import numpy as np
+
+from dsprof.grammar import Grammar
+from dsprof.logs.doubled import doubled
+from dsprof.logs.place import Placed, Source, place
+from dsprof.logs.records import Records
+from dsprof.logs.rows import Rows
+from dsprof.logs.torn import CUT_SHORT, may_lack_timers
+
+_COUNTABLE: Final = 2.0**53  # beyond, a float tells no whole numbers apart
+_NONE: Final = np.zeros(0)
+
+#: Field of `Source`: the metric that tells it, and what stands where none does.
+_COUNTS: Final[dict[str, tuple[str, np.generic]]] = {
+    "bar": ("bar_position", np.int64(-1)),
+    "total": ("bar_total", np.int64(-1)),
+    "skipped": ("skipped", np.int64(-1)),
+    "epoch": ("epoch", np.float64(np.nan)),
+}
+
+
+class Sheet:
+    """One source's records, each column whole.
+
+    Args:
+        last: the records are asked for the last time: their memory is given back as the
+            table grows.
+
+    Attributes:
+        again: which records only say again what others said, known once `source` was asked for.
+        repeated: their lines.
+    """
+
+    def __init__(
+        self, name: str, rank: int | None, host: str | None, records: Records, *, last: bool = False
+    ) -> None:
+        self.name, self.records, self.last = name, records, last
+        self.again = np.zeros(records.count, bool)
+        self.repeated = np.zeros(0, np.int64)
+        self.columns = {
+            name: column.take() if last else column.view().copy()
+            for name, column in records.columns.items()
+        }
+        del self.columns["offset"]  # it put them in order
+        self.torn = may_lack_timers(
+            self.columns.pop("torn"), self.columns["signature"], records.reader.signatures.values
+        )
+        self.cut_short = records.reader.texts(CUT_SHORT) if self.torn.any() else -1
+        if rank is not None:
+            unknown = self.columns["rank"] < 0
+            self.columns["rank"] = np.where(unknown, rank, self.columns["rank"]).astype(np.int32)
+        if host is not None and len(self.columns["host"]):
+            code = records.senders.hosts(host)
+            unknown = self.columns["host"] < 0
+            self.columns["host"] = np.where(unknown, code, self.columns["host"]).astype(np.int32)
+
+    def rows(self) -> list[Rows]:
+        """Batches of rows, in order, as the caller's own."""
+        batches = [copy(rows) for rows in self.records.rows]
+        if self.last:
+            self.records.rows.clear()
+        if not self.again.any():
+            return batches
+        kept = (rows.where(~self.again[rows.record]) for rows in batches)
+        return [rows for rows in kept if len(rows.record)]
+
+    def source(self, grammar: Grammar) -> Source:
+        """What places the records; from now on those that say nothing new are left out."""
+        c = self.columns
+        own = {name: c.pop(name) for name in ("pattern", "step", "signature")}
+        source = Source(rank=c["rank"], host=c["host"], at=c["at"], **self._counts(), **own)
+        marks = np.array([p.place == "own" for p in grammar.patterns] or [False])
+        self.again = doubled(source, marks[source.pattern], self.records.rows)
+        self.repeated = c["line"][self.again]
+        return source
+
+    def place(self, source: Source, grammar: Grammar) -> Placed:
+        signatures = self.records.reader.signatures.values
+        if not self.again.any():
+            return place(source, grammar, signatures)
+        rest = np.flatnonzero(~self.again)
+        return place(source.at_places(rest), grammar, signatures).spread(rest, len(self.again))
+
+    def _counts(self) -> dict[str, np.ndarray]:
+        """What the records count, by the field of `Source` that holds it."""
+        names = [name for name, _ in _COUNTS.values()]
+        keys = [key.name for key in self.records.reader.keys.values]
+        counts = np.array([names.index(key) if key in names else -1 for key in keys], np.int8)
+        told: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int32), np.zeros(0, np.int8), _NONE)]
+        for rows in self.records.rows:
+            count = counts.take(rows.key)
+            here = np.flatnonzero(count >= 0)
+            if len(here):
+                told.append((rows.record[here], count[here], rows.measures["value"][here]))
+        record, count, value = map(np.concatenate, zip(*told, strict=True))
+        columns = {}
+        for number, (field, (_, unknown)) in enumerate(_COUNTS.items()):
+            column = np.broadcast_to(unknown, self.records.count)
+            mine = count == number
+            if mine.any():
+                column, values = column.copy(), value[mine]
+                known = np.where(np.isnan(values), unknown, values.clip(-1, _COUNTABLE))
+                column[record[mine]] = known
+            columns[field] = column
+        return columns
