@@ -3,13 +3,17 @@
 Such a log shows it: no line is longer than the width, some are exactly as long, and what stands
 behind those begins in the middle of a word, as no other line does. A log whose lines merely
 are of one length, as those of a table, goes on behind them as it does elsewhere.
+
+`fold -s` and mails wrap at blanks: a line that was cut ends with one, and the next word would have
+made it longer than the width.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 #: Bytes of a source that tell: its verdict is the same however its bytes come.
@@ -23,6 +27,9 @@ _BEGINNING: Final = 12  # bytes that tell how a line begins
 _SHORT: Final = 4  # bytes that tell nothing of it
 _DIGITS: Final = re.compile(rb"\d+")
 _STAMP: Final = re.compile(rb"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")  # with it a line begins
+_VALUE: Final = re.compile(rb"[:=] [-+]?\d+(?:\.\d+)?(?:[\s,|]|$)")  # behind the end of its key
+_OPEN: Final = (b": ", b"= ")  # no line ends so: a value is to follow
+_PADDING: Final = b"    "  # between the columns of a table
 _REST_OF_A_LETTER: Final = bytes(range(0x80, 0xC0))  # of UTF-8
 #: The last byte in front of a cut and the first one behind it, inside a word or a pair.
 _INSIDE: Final = re.compile(
@@ -37,18 +44,37 @@ class Wrap:
     Attributes:
         width: columns of its longest lines.
         beginnings: how lines begin there that go on with none.
+        widest: columns that a line may have; more than the width where lines were cut at blanks.
+        at_blanks: whether lines were cut at blanks.
     """
 
     width: int
     beginnings: frozenset[bytes]
+    widest: int
+    at_blanks: bool = False
 
-    def is_full(self, line: bytes) -> bool:
-        """Whether a line reaches the width, in columns or, as `fold -b` counts, in bytes."""
-        return len(line) == self.width or _columns(line) == self.width
+    def may_go_on(self, line: bytes) -> bool:
+        """Whether a line ends as those do that were cut."""
+        if self.at_blanks:
+            return line.endswith(b" ") or (len(line) >= self.width and b" " not in line)
+        return self._is_full(line)
+
+    def goes_on(self, line: bytes, behind: bytes) -> bool:
+        """Whether the line behind one that may go on is its rest."""
+        if not self.at_blanks:
+            return not self.begins_anew(behind)
+        fits = len(line) + _first_word(behind) <= self.width
+        if fits or not behind or _STAMP.match(behind) or _ends_row(line, behind):
+            return False
+        return line.endswith(_OPEN) or not self.begins_anew(behind)
 
     def begins_anew(self, line: bytes) -> bool:
         stamped = _STAMP.match(line) is not None
         return not line or stamped or _beginning(line) in self.beginnings
+
+    def _is_full(self, line: bytes) -> bool:
+        """Whether a line reaches the width, in columns or, as `fold -b` counts, in bytes."""
+        return len(line) == self.width or _columns(line) == self.width
 
 
 def wrap_of(head: bytes) -> Wrap | None:
@@ -58,21 +84,50 @@ def wrap_of(head: bytes) -> Wrap | None:
     width = max(columns, default=0)
     if not _NARROWEST <= width <= _WIDEST:
         return None
+    return _at_blanks(lines, width) or _through_words(lines, columns, width)
+
+
+def _through_words(lines: Sequence[bytes], columns: Sequence[int], width: int) -> Wrap | None:
     full = [width in (length, len(line)) for length, line in zip(columns, lines, strict=True)]
     as_many = sum(2 * columns.count(width - less) >= sum(full) for less in range(1, 1 + _NEAR))
     behind = [False, *full[:-1]]
-    beginnings = frozenset(
-        _beginning(line)
-        for line, goes_on in zip(lines, behind, strict=True)
-        if len(line) >= _SHORT and not goes_on
-    )
+    beginnings = _beginnings(lines, behind)
     cuts = [
         (lines[i - 1][-_BEGINNING:], lines[i])
         for i, goes_on in enumerate(behind)
         if goes_on and not full[i]
     ]
-    wrap = Wrap(width, beginnings)
+    wrap = Wrap(width, beginnings, width)
     return wrap if as_many <= 1 and _are_cuts(cuts, wrap) else None
+
+
+def _at_blanks(lines: Sequence[bytes], width: int) -> Wrap | None:
+    """Lines that end with a blank are often as long as they can be, and end and go on in several
+    ways, or go on with the value of the key that they end with; hardly one of the width ends
+    within a word: none, where all that were cut are that long."""
+    bare = Wrap(width, frozenset(), width, at_blanks=True)
+    cut = [
+        bare.may_go_on(line) and bare.goes_on(line, rest)
+        for line, rest in itertools.pairwise(lines)
+    ]
+    wrap = replace(bare, beginnings=_beginnings(lines, [False, *cut]))
+    cuts = [
+        (line, rest)
+        for (line, rest), is_cut in zip(itertools.pairwise(lines), cut, strict=True)
+        if is_cut and line.endswith(b" ") and not wrap.begins_anew(rest)
+    ]
+    shorter = sum(len(line) < width for line, _ in cuts)
+    long = sum(line.endswith(b" ") and 2 * len(line) > width for line in lines)
+    through = sum(len(line) == width and b" " in line[:-1] and line[-1:] != b" " for line in lines)
+    if len(cuts) < max(_FEWEST, long / 4, 2 * through) or (through and 4 * shorter < len(cuts)):
+        return None
+    ways = min(
+        len({_DIGITS.sub(b"0", line[-_BEGINNING:]) for line, _ in cuts}),
+        len({_beginning(rest) for _, rest in cuts}),
+    )
+    values = sum(_VALUE.match(line[-2:] + rest) is not None for line, rest in cuts)
+    widest = min(len(line) + _first_word(rest) for line, rest in cuts) - 1
+    return replace(wrap, widest=widest) if max(ways, values) >= _FEWEST else None
 
 
 class Unwrapped:
@@ -99,9 +154,11 @@ class Unwrapped:
         text = line.rstrip(b"\r\n")
         told = b""
         self._lines += 1
-        if self._parts and (self._wrap.begins_anew(text) or self._length > _LONGEST):
+        if self._parts and (
+            self._length > _LONGEST or not self._wrap.goes_on(self._parts[-1], text)
+        ):
             told = self._take()
-        if _columns(text) > self._wrap.width:
+        if _columns(text) > self._wrap.widest:
             told, self._wrap = told + self._take(), None
             return told + line
         if self._parts:
@@ -109,7 +166,7 @@ class Unwrapped:
             self.first = self.first or self._lines - 1
         self._parts.append(text)
         self._length += len(text)
-        if self._wrap.is_full(text):
+        if self._wrap.may_go_on(text):
             return told
         return told + (self._take() if line.endswith(b"\n") else self.rest())
 
@@ -135,6 +192,7 @@ def _are_cuts(cuts: Sequence[tuple[bytes, bytes]], wrap: Wrap) -> bool:
     inside = sum(_is_inside(*cut) for cut in different.values())
     in_number = sum(end[-1:].isdigit() and begin[:1].isdigit() for end, begin in cuts)
     many = max(len(different), in_number) >= _FEWEST
+    many &= any(not end.endswith(b" ") for end, _ in cuts)  # lines may all end with a blank
     return many and 3 * alike <= len(different) <= 2 * inside
 
 
@@ -143,6 +201,26 @@ def _is_inside(end: bytes, begin: bytes) -> bool:
     is_filled = end[-2:-1] == end[-1:] and not end[-1:].isalnum()
     is_filled |= begin.startswith(b"  ")
     return not is_filled and _INSIDE.match(end[-1:] + begin[:1]) is not None
+
+
+def _beginnings(lines: Sequence[bytes], behind: Sequence[bool]) -> frozenset[bytes]:
+    """How lines begin that do not stand behind a cut."""
+    return frozenset(
+        _beginning(line)
+        for line, goes_on in zip(lines, behind, strict=True)
+        if len(line) >= _SHORT and not goes_on
+    )
+
+
+def _ends_row(line: bytes, behind: bytes) -> bool:
+    """Whether a line is a whole row of a table: what is behind it is no column of one."""
+    is_row = line.endswith(_PADDING) and line.count(_PADDING) >= _FEWEST
+    return is_row and not (behind[:1] in b" |0123456789" or behind.endswith(b" "))
+
+
+def _first_word(line: bytes) -> int:
+    """Bytes of it, with the blank behind it: that, too, must have room."""
+    return line.find(b" ") + 1 or len(line)
 
 
 def _beginning(line: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -42,16 +42,36 @@ def folded(text: bytes, width: int, end: bytes = b"\n") -> bytes:
     return end.join(part for parts in wrapped(text.split(b"\n"), width) for part in parts)
 
 
+def wrapped_at_blanks(lines: Sequence[bytes], width: int) -> list[list[bytes]]:
+    """What `fold -s` makes of each line."""
+    made = []
+    for line in lines:
+        parts = [line]
+        while len(parts[-1]) > width:
+            cut = parts[-1].rfind(b" ", 0, width) + 1 or width
+            parts[-1:] = parts[-1][:cut], parts[-1][cut:]
+        made.append(parts)
+    return made
+
+
+def folded_at_blanks(text: bytes, width: int) -> bytes:
+    lines = wrapped_at_blanks(text.split(b"\n"), width)
+    return b"\n".join(part for parts in lines for part in parts)
+
+
 @cache
 def told(log: Path) -> pa.Table:
     return read(log.read_bytes()).events
 
 
+@pytest.mark.parametrize("wrap", [wrapped, wrapped_at_blanks])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("log", WRAPPED, ids=lambda log: log.stem)
-def test_a_wrapped_log_says_what_it_said_on_the_same_lines(log: Path, width: int) -> None:
+def test_a_wrapped_log_says_what_it_said_on_the_same_lines(
+    log: Path, width: int, wrap: Callable[[Sequence[bytes], int], list[list[bytes]]]
+) -> None:
     lines = log.read_bytes().split(b"\n")
-    parts = wrapped(lines, width)
+    parts = wrap(lines, width)
     first = [1, *accumulate((len(part) for part in parts), initial=1)]
     events = told(log)
     moved = pa.array([first[line] if line else line for line in events["line"].to_pylist()])
@@ -62,13 +82,14 @@ def test_a_wrapped_log_says_what_it_said_on_the_same_lines(log: Path, width: int
     assert again.coverage.lines == sum(map(len, parts)) - 1
 
 
+@pytest.mark.parametrize("fold", [folded, folded_at_blanks])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("log", JUDGED, ids=lambda log: log.stem)
 def test_a_wrapped_log_has_the_verdict_of_the_whole_one(
-    log: Path, width: int, tmp_path: Path
+    log: Path, width: int, fold: Callable[[bytes, int], bytes], tmp_path: Path
 ) -> None:
     path = tmp_path / log.name
-    path.write_bytes(folded(log.read_bytes(), width))
+    path.write_bytes(fold(log.read_bytes(), width))
     assert verdict(path) == verdict(log)
 
 
@@ -89,6 +110,11 @@ LINES = {
     "rows of numbers": [b"%-60d%12.2f" % (n, n) for n in range(300)],
     "separators": [b"=" * 80, b"epoch 1", b"-" * 80, b"loss 2.5", b"*" * 80, b"done"] * 20,
     "bars": [b"%3d%%|%-70s| %3d/999" % (n, b"#" * n, n) for n in range(70)],
+    "lines that end with a blank": [
+        PFX + b"iteration %8d/ 9999 | loss: 1.25 | grad norm: 0.500 | " % n + behind
+        for n in range(60)
+        for behind in (b"\ntime (ms)", b"\nsaving", b"\nvalidation", b"\n |")
+    ],
     "notes": [
         b"Your compiler (c++) is not compatible with the compiler Pytorch was built with",
         b"for this platform, which is g++ on linux",
@@ -180,7 +206,7 @@ def test_a_last_line_that_reaches_the_width_may_go_on() -> None:
     assert names[-2:] == ["forward", "backward"]
 
 
-WRAP = Wrap(8, frozenset({b"[0] step"}))
+WRAP = Wrap(8, frozenset({b"[0] step"}), 8)
 
 
 def joined(*lines: bytes) -> bytes:
@@ -198,6 +224,29 @@ def test_a_full_line_goes_on_with_the_next_unless_that_begins_as_others_do() -> 
 def test_a_longer_line_shows_that_what_follows_was_not_wrapped() -> None:
     lines = (b"[1] step\n", b"[1] steps=3\n", b"[1] step\n", b"=3\n")
     assert joined(*lines) == b"".join(lines)
+
+
+def test_a_line_cut_at_a_blank_goes_on_with_a_word_that_had_no_room() -> None:
+    wrap = Wrap(60, frozenset({b"all_gather\n", b"all_gather"}), 62, at_blanks=True)
+    line = PFX[:50] + b"fwd: "  # 55 columns
+    assert wrap.may_go_on(line)
+    assert not wrap.may_go_on(line.rstrip())
+    assert wrap.goes_on(line, b"123.45 | bwd: 2.5")
+    assert not wrap.goes_on(line, b"1.45 | bwd: 2.5")  # had room
+    assert not wrap.goes_on(line, b"[2024-11-21 10:00:00,123] [INFO]")
+    assert not wrap.goes_on(line[:-2] + b"| ", b"all_gather")  # as others begin
+    assert wrap.goes_on(line, b"all_gather")  # but no line ends with a key
+    row = b"        1.5 MB        40        5128.0        128.2         "
+    assert wrap.goes_on(row, b"0.21    ")
+    assert not wrap.goes_on(row, b"broadcast")
+
+
+def test_lines_cut_at_blanks_tell_the_width_that_they_may_have() -> None:
+    lines = [PFX + TIMERS.replace(b"10.", b"%d." % 10**n) for n in range(6)]
+    wrap = wrap_of(folded_at_blanks(b"\n".join(lines * 3), 90) + b"\n")
+    assert wrap is not None
+    assert wrap.at_blanks
+    assert wrap.width <= 90 <= wrap.widest
 
 
 def test_a_line_that_never_ends_is_told_in_parts() -> None:
