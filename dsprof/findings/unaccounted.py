@@ -187,7 +187,7 @@ def _mixed(facts: Facts, reason: str) -> Finding | None:
         + ("" if facts.run.is_recording else _would_tell(facts, table)),
         phase=first_of(table),
         evidence=phase_evidence(table),
-        advice=(*_parts_of(table), *_comms_logger(facts), *record(facts, EVERY_PHASE)),
+        advice=(*_parts_of(facts, table), *_comms_logger(facts), *record(facts, EVERY_PHASE)),
     )
 
 
@@ -195,14 +195,24 @@ def _would_tell(facts: Facts, table: pd.DataFrame) -> str:
     if facts.is_torch_alone:
         return " A recording (dsprof attach) measures what is exposed."
     tells = "The communication logger times every call, at the price of serialising it"
-    if SCHEDULE in table.index:
+    if SCHEDULE in table.index and _are_maxima(facts):
+        tells = "Megatron tells the parts of each rank with --timing-log-option all"
+    elif SCHEDULE in table.index:
         tells = "Megatron's own timers of its parts are printed at --timing-log-level 2"
     return f" {tells}; a recording (dsprof attach) measures what is exposed."
 
 
-def _parts_of(table: pd.DataFrame) -> tuple[Advice, ...]:
+def _are_maxima(facts: Facts) -> bool:
+    """Whether the parts are told, each of another rank."""
+    return "maxima-of-parts" in set(facts.run.repairs["name"])
+
+
+def _parts_of(facts: Facts, table: pd.DataFrame) -> tuple[Advice, ...]:
     if SCHEDULE not in table.index:
         return ()
+    if _are_maxima(facts):
+        why = "prints the timers of each rank, whose parts then belong together"
+        return (Advice("--timing-log-option", "minmax", "all", why),)
     why = "prints forward, backward and what is sent between stages by themselves"
     return (Advice("--timing-log-level", "", "2", why),)
 

@@ -20,6 +20,7 @@ from dsprof.run.caveats import (
 from dsprof.run.clocks import clock_runs_backwards
 from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers, summary_table
 from dsprof.run.impossible import impossible_rates, impossible_seconds, initial_step_zero
+from dsprof.run.maxima import maxima_of_parts
 from dsprof.run.repairs import Defect
 from dsprof.run.step_timers import (
     all_zero_timers,
@@ -40,6 +41,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     initial_step_zero,
     zero_global_timers,
     all_zero_timers,
+    maxima_of_parts,
     unplaced_timers,
     cumulative_comm_latency,
     summary_table,
