@@ -13,6 +13,7 @@ from dsprof.findings.facts import Facts, whole
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, mark_proof
 from dsprof.grammar import TimerFlavour
+from dsprof.run.bars import steps_meant
 from dsprof.run.versions import LAST, Version, parse
 from dsprof.units import format_count, format_seconds
 
@@ -200,8 +201,17 @@ def _said_of_speed(facts: Facts) -> str:
             rate = format_count(told.iloc[-1])
             return f"It states {words} of {rate} samples/s, last of {len(told):,}. "
     if events.loc[events["name"] == "bar_elapsed", "seconds"].gt(0).any():
+        if _bars_of_steps(facts):
+            return "A progress bar counts its steps, without a second place to time them by. "
         return "A progress bar moves; whether a turn of it is an optimizer step is not said. "
     return ""
+
+
+def _bars_of_steps(facts: Facts) -> bool:
+    """Whether bars are as long as the job says it means to train."""
+    events = facts.run.told
+    totals = events.loc[events["name"] == "bar_total", "value"].dropna()
+    return bool(totals.isin(steps_meant(events)).any())
 
 
 def _has_timers(facts: Facts) -> bool:

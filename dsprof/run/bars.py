@@ -38,6 +38,11 @@ def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
     return table.astype({"step": "Int64", "seconds": "float64"})
 
 
+def steps_meant(events: pd.DataFrame) -> frozenset[float]:
+    """How many optimizer steps the job says it means to run, of several launches each."""
+    return frozenset(of_kind(events, Kind.METRIC, "total_steps")["value"].dropna().unique())
+
+
 def evaluations(events: pd.DataFrame) -> Repair | None:
     """What was left out of the times that the bar tells, beside what it tells in all."""
     table = _told(events)
@@ -93,9 +98,9 @@ def _bars(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _training(bars: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     """The bars that count optimizer steps."""
-    stated = of_kind(events, Kind.METRIC, "total_steps")["value"].dropna()
-    if len(stated):
-        return bars[bars["total"].isin(stated.unique())]
+    stated = steps_meant(events)
+    if stated:
+        return bars[bars["total"].isin(stated)]
     by_it = among(events["kind"], [Kind.METRIC]) & among(events["pattern"], [_BESIDE])
     beside = events.loc[by_it, ["segment", "step"]].dropna().drop_duplicates()
     met = bars.merge(beside.astype("float64"), on=["segment", "step"])

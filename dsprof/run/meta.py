@@ -19,7 +19,12 @@ _FROM_CONFIG: Final = (
     "gpu_memory_bytes", "phases_on",
 )  # fmt: skip
 
-_BARS: Final = ("huggingface.bar_slow", "huggingface.bar_fast")
+#: Bars, which any loop may show, and the banner of Hugging Face's Trainer, which scripts on
+#: accelerate print, too.
+_ANYBODYS: Final = (
+    *("bar_slow", "bar_fast", "bar_steps", "banner", "banner_examples", "banner_epochs"),
+    *("banner_micro_batch", "banner_batch", "banner_accumulation", "banner_steps"),
+)
 
 #: Dialect → framework that alone prints it; the one met most often names the job.
 _DIALECTS: Final = {
@@ -74,8 +79,9 @@ def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Version
         return "gpt-neox"
     met: Counter[str] = Counter()
     for pattern, rows in events["pattern"].value_counts().items():
-        if rows and pattern not in _BARS:  # any loop may show a bar
-            met[str(pattern).partition(".")[0]] += rows
+        dialect, _, name = str(pattern).partition(".")
+        if rows and not (dialect == "huggingface" and name in _ANYBODYS):
+            met[dialect] += rows
     own = [dialect for dialect, _ in met.most_common() if dialect in _DIALECTS]
     if own:
         return _DIALECTS[own[0]]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dsprof.events import Kind
+from dsprof.run.bars import steps_meant
 from dsprof.text.words import number
 
 if TYPE_CHECKING:
@@ -33,12 +34,14 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """The last progress bar: a turn of its loop may be an optimizer step or anything else."""
+    """The last progress bar: a turn of its loop may be an optimizer step or anything else, unless
+    it is as long as the job says it means to train."""
 
     position: int
     total: int
     seconds: float  # elapsed, what came before the first turn included
     lately: float | None = None  # seconds of a turn, as it states of the last ones
+    counts_steps: bool = False
 
 
 def training(run: Run) -> Training | None:
@@ -72,7 +75,8 @@ def bar(run: Run) -> Bar | None:
     if moved.empty:
         return None
     position, total, seconds, slow, fast = moved.nlargest(1, "bar_elapsed").iloc[0]
-    return Bar(int(position), int(total), float(seconds), number(slow) or _inverse(fast))
+    lately, counts = number(slow) or _inverse(fast), total in steps_meant(events)
+    return Bar(int(position), int(total), float(seconds), lately, counts_steps=counts)
 
 
 def _inverse(rate: float) -> float | None:

@@ -233,7 +233,9 @@ def _bar(seen: Overview) -> str:
         return ""
     said = seen.bar
     each = f", lately {format_seconds(said.lately)} each" if said.lately else ""
+    turns = "optimizer steps" if said.counts_steps else "turns"
+    unsure = "" if said.counts_steps else "; whether a turn is an optimizer step is not said"
     return (
-        f"{said.position:,} of {said.total:,} turns in {format_seconds(said.seconds)}{each}; "
-        "whether a turn is an optimizer step is not said"
+        f"{said.position:,} of {said.total:,} {turns} in {format_seconds(said.seconds)}{each}"
+        + unsure
     )

@@ -56,6 +56,23 @@ def test_the_bar_as_long_as_the_training_is_the_trainings() -> None:
     assert seconds(run_of(BANNER % 500 + others + trained(500, PLACES))) == TOLD
 
 
+def steps_bar(count: int, total: int, elapsed: int) -> str:
+    return f"Steps: {bar(count, total, elapsed)[:-1]}, lr=1e-5, step_loss=0.125]\n"
+
+
+def test_the_bar_of_a_script_that_says_how_many_steps_it_means_to_run_times_them() -> None:
+    turns = "".join(steps_bar(n, 500, at) for n, at in PLACES)
+    assert seconds(run_of(BANNER % 500 + turns)) == TOLD
+    assert seconds(run_of(BANNER % 400 + turns)) == {}
+    assert seconds(run_of(turns)) == {}
+
+
+def test_a_banner_that_scripts_on_accelerate_print_too_names_no_trainer() -> None:
+    turns = "".join(steps_bar(n, 500, at) for n, at in PLACES)
+    assert "framework" not in run_of(BANNER % 500 + turns).meta
+    assert run_of(BANNER % 500 + trained(500, PLACES)).meta["framework"] == "huggingface"
+
+
 def test_a_bar_of_another_length_than_the_training_tells_nothing() -> None:
     assert seconds(run_of(BANNER % 100 + trained(500, PLACES))) == {}
 

@@ -149,6 +149,15 @@ def test_a_bar_tells_how_fast_its_loop_turns_where_nothing_else_does(tmp_path: P
     assert "whether a turn is an optimizer step is not said" in said
 
 
+def test_a_bar_as_long_as_the_training_counts_its_steps(tmp_path: Path) -> None:
+    banner = "***** Running training *****\n  Total optimization steps = 101\n"
+    (tmp_path / "run.log").write_text(banner + BAR, encoding="utf-8")
+    said = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert "100 of 101 optimizer steps in 3 min 20 s, lately 2.00 s each" in said
+    assert "A progress bar counts its steps" in said
+    assert "is not said" not in said
+
+
 def test_a_turn_takes_what_the_bar_says_and_not_what_came_before_the_first_one(
     tmp_path: Path,
 ) -> None:
