@@ -5,7 +5,7 @@ behind those begins in the middle of a word, as no other line does. A log whose 
 are of one length, as those of a table, goes on behind them as it does elsewhere.
 
 `fold -s` and mails wrap at blanks: a line that was cut ends with one, and the next word would have
-made it longer than the width.
+made it longer than the width. Where that blank was taken away, many such ends and rests must tell.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Final
 HEAD: Final = 1 << 16
 
 _NARROWEST, _WIDEST = 64, 512  # columns
+_MANY: Final = 8  # different cuts, where no blank shows them
 _FEWEST: Final = 3  # different cuts: text that people wrapped is repeated, too
 _NEAR: Final = 4  # columns: lines that end by themselves end there as often
 _LONGEST: Final = 1 << 14  # of a line that is made whole
@@ -46,31 +47,42 @@ class Wrap:
         beginnings: how lines begin there that go on with none.
         widest: columns that a line may have; more than the width where lines were cut at blanks.
         at_blanks: whether lines were cut at blanks.
+        blank: the one that was taken away where a line was cut.
     """
 
     width: int
     beginnings: frozenset[bytes]
     widest: int
     at_blanks: bool = False
+    blank: bytes = b""
 
     def may_go_on(self, line: bytes) -> bool:
         """Whether a line ends as those do that were cut."""
-        if self.at_blanks:
-            return line.endswith(b" ") or (len(line) >= self.width and b" " not in line)
-        return self._is_full(line)
+        if not self.at_blanks:
+            return self._is_full(line)
+        return line.endswith(b" ") or self._is_long_word(line) or bool(line and self.blank)
 
     def goes_on(self, line: bytes, behind: bytes) -> bool:
         """Whether the line behind one that may go on is its rest."""
         if not self.at_blanks:
             return not self.begins_anew(behind)
-        fits = len(line) + _first_word(behind) <= self.width
+        whole = line + self.between(line)
+        fits = len(whole) + _first_word(behind) <= self.width
         if fits or not behind or _STAMP.match(behind) or _ends_row(line, behind):
             return False
-        return line.endswith(_OPEN) or not self.begins_anew(behind)
+        return whole.endswith(_OPEN) or not self.begins_anew(behind)
+
+    def between(self, line: bytes) -> bytes:
+        """What stood between a line and its rest."""
+        return b"" if self._is_long_word(line) else self.blank
 
     def begins_anew(self, line: bytes) -> bool:
         stamped = _STAMP.match(line) is not None
         return not line or stamped or _beginning(line) in self.beginnings
+
+    def _is_long_word(self, line: bytes) -> bool:
+        """Whether a line was cut within a word, having no blank."""
+        return len(line) >= self.width and b" " not in line
 
     def _is_full(self, line: bytes) -> bool:
         """Whether a line reaches the width, in columns or, as `fold -b` counts, in bytes."""
@@ -84,7 +96,11 @@ def wrap_of(head: bytes) -> Wrap | None:
     width = max(columns, default=0)
     if not _NARROWEST <= width <= _WIDEST:
         return None
-    return _at_blanks(lines, width) or _through_words(lines, columns, width)
+    if any(line.endswith(b" ") for line in lines):
+        at_blanks = _at_blanks(lines, Wrap(width, frozenset(), width, at_blanks=True))
+    else:
+        at_blanks = _at_blanks(lines, Wrap(width, frozenset(), width, at_blanks=True, blank=b" "))
+    return at_blanks or _through_words(lines, columns, width)
 
 
 def _through_words(lines: Sequence[bytes], columns: Sequence[int], width: int) -> Wrap | None:
@@ -101,11 +117,11 @@ def _through_words(lines: Sequence[bytes], columns: Sequence[int], width: int) -
     return wrap if as_many <= 1 and _are_cuts(cuts, wrap) else None
 
 
-def _at_blanks(lines: Sequence[bytes], width: int) -> Wrap | None:
+def _at_blanks(lines: Sequence[bytes], bare: Wrap) -> Wrap | None:
     """Lines that end with a blank are often as long as they can be, and end and go on in several
     ways, or go on with the value of the key that they end with; hardly one of the width ends
     within a word: none, where all that were cut are that long."""
-    bare = Wrap(width, frozenset(), width, at_blanks=True)
+    width = bare.width
     cut = [
         bare.may_go_on(line) and bare.goes_on(line, rest)
         for line, rest in itertools.pairwise(lines)
@@ -114,20 +130,27 @@ def _at_blanks(lines: Sequence[bytes], width: int) -> Wrap | None:
     cuts = [
         (line, rest)
         for (line, rest), is_cut in zip(itertools.pairwise(lines), cut, strict=True)
-        if is_cut and line.endswith(b" ") and not wrap.begins_anew(rest)
+        if is_cut and (line + bare.between(line)).endswith(b" ") and not wrap.begins_anew(rest)
     ]
-    shorter = sum(len(line) < width for line, _ in cuts)
-    long = sum(line.endswith(b" ") and 2 * len(line) > width for line in lines)
-    through = sum(len(line) == width and b" " in line[:-1] and line[-1:] != b" " for line in lines)
-    if len(cuts) < max(_FEWEST, long / 4, 2 * through) or (through and 4 * shorter < len(cuts)):
-        return None
     ways = min(
         len({_DIGITS.sub(b"0", line[-_BEGINNING:]) for line, _ in cuts}),
         len({_beginning(rest) for _, rest in cuts}),
     )
-    values = sum(_VALUE.match(line[-2:] + rest) is not None for line, rest in cuts)
-    widest = min(len(line) + _first_word(rest) for line, rest in cuts) - 1
-    return replace(wrap, widest=widest) if max(ways, values) >= _FEWEST else None
+    room = len(bare.blank)
+    shorter = sum(len(line) < width for line, _ in cuts)
+    if bare.blank:
+        is_wrapped = ways >= _MANY and 2 * shorter >= len(cuts)
+    else:
+        long = sum(line.endswith(b" ") and 2 * len(line) > width for line in lines)
+        through = sum(len(line) == width and b" " in line and line[-1:] != b" " for line in lines)
+        values = sum(_VALUE.match(line[-2:] + rest) is not None for line, rest in cuts)
+        is_wrapped = len(cuts) >= max(_FEWEST, long / 4, 2 * through)
+        is_wrapped &= max(ways, values) >= _FEWEST and (not through or 4 * shorter >= len(cuts))
+    if not is_wrapped:
+        return None
+    return replace(
+        wrap, widest=min(len(line) + room + _first_word(rest) for line, rest in cuts) - 1
+    )
 
 
 class Unwrapped:
@@ -146,6 +169,7 @@ class Unwrapped:
         self._lines = 0
         self._parts: list[bytes] = []
         self._length = 0
+        self._is_whole = False
 
     def line(self, line: bytes) -> bytes:
         """What is whole by now. A line that is longer shows that what follows was not wrapped."""
@@ -164,20 +188,25 @@ class Unwrapped:
         if self._parts:
             self.joined += 1
             self.first = self.first or self._lines - 1
+            self._parts[-1] += self._wrap.between(self._parts[-1])
         self._parts.append(text)
         self._length += len(text)
+        self._is_whole = bool(self._wrap.blank) and line.endswith(b"\n")
         if self._wrap.may_go_on(text):
             return told
-        return told + (self._take() if line.endswith(b"\n") else self.rest())
+        return told + (self._take() if line.endswith(b"\n") else self._joined())
 
     def rest(self) -> bytes:
-        """A last line that may go on."""
+        """A last line that may go on; where any line may, it has its end."""
+        return self._take() if self._is_whole else self._joined()
+
+    def _joined(self) -> bytes:
         parts, self._parts, self._length = self._parts, [], 0
         return b"".join(parts)
 
     def _take(self) -> bytes:
         ends = b"\n" * len(self._parts)
-        return self.rest() + ends
+        return self._joined() + ends
 
 
 def _are_cuts(cuts: Sequence[tuple[bytes, bytes]], wrap: Wrap) -> bool:

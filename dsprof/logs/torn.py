@@ -90,10 +90,11 @@ def stops_short(body: bytes, pairs: Pairs) -> bool:
     """Whether a line of timers, though it has an end, stops before the value of its last one or
     within it: all timers of a line have decimals, or none has."""
     last = body.rfind(pairs.separator) + 1
-    value = body.find(pairs.assign, last)
-    if value < 0:
+    sign = body.find(pairs.assign, last)
+    if sign < 0:
         return bool(body[last:].strip())
-    return body.find(b".", value) < 0 and body[value + 1 :].strip().isdigit() and b"." in body
+    value = body[sign + 1 :].strip()
+    return not value or (b"." not in value and value.isdigit() and b"." in body)
 
 
 def stop_short(bodies: Sequence[bytes], pairs: Pairs) -> np.ndarray:

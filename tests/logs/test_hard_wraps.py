@@ -93,6 +93,27 @@ def test_a_wrapped_log_has_the_verdict_of_the_whole_one(
     assert verdict(path) == verdict(log)
 
 
+def without_blanks(text: bytes) -> bytes:
+    """As after copying from a terminal or a page: lines end with no blank."""
+    return b"\n".join(line.rstrip(b" ") for line in text.split(b"\n"))
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("name", ["zero2_accumulation_0.16.9", "killed_rank_0.19.8"])
+def test_a_log_whose_cuts_lost_their_blanks_has_the_verdict_of_the_whole_one(
+    name: str, width: int, tmp_path: Path
+) -> None:
+    log = ROOT / "sample_logs" / f"{name}.log"
+    path = tmp_path / log.name
+    path.write_bytes(without_blanks(folded_at_blanks(log.read_bytes(), width)))
+    assert verdict(path) == verdict(log)
+
+
+@pytest.mark.parametrize("log", [*SAMPLES, *CORPUS], ids=lambda log: log.stem)
+def test_no_real_log_without_blanks_at_its_ends_is_taken_for_a_wrapped_one(log: Path) -> None:
+    assert wrap_of(without_blanks(log.read_bytes())[:HEAD]) is None
+
+
 @cache
 def verdict(path: Path) -> list[tuple[Any, ...]]:
     findings = load(path).findings

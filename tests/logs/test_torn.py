@@ -124,6 +124,14 @@ def test_a_line_that_stops_in_a_timers_name_is_torn_though_it_has_an_end(end: by
     assert [row["text"] for row in rows(line + line, name="forward")] == [None, None]
 
 
+@pytest.mark.parametrize("end", [b":\n", b": \n"])
+def test_a_line_that_stops_before_a_timers_value_is_torn(end: bytes) -> None:
+    """As where a log was wrapped at blanks, of which too little shows."""
+    line = PFX + TIMERS + b"\n"
+    torn = line[: line.index(b"bwd_inner:") + len(b"bwd_inner")] + end
+    assert [row["text"] for row in rows(line + torn, name="forward")] == [None, CUT_SHORT]
+
+
 def test_the_only_timer_line_of_a_log_may_lack_more() -> None:
     assert {row["text"] for row in rows(TIMERS, kind="phase")} == {CUT_SHORT}
     assert {row["text"] for row in rows(TIMERS + b"\n", kind="phase")} == {None}
