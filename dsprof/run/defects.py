@@ -19,6 +19,7 @@ from dsprof.run.caveats import (
 )
 from dsprof.run.clocks import clock_runs_backwards
 from dsprof.run.cumulative import cumulative_comm_latency, cumulative_moe_timers, summary_table
+from dsprof.run.from_launch import steps_from_launch
 from dsprof.run.impossible import impossible_rates, impossible_seconds, initial_step_zero
 from dsprof.run.maxima import maxima_of_parts
 from dsprof.run.repairs import Defect
@@ -34,6 +35,7 @@ from dsprof.run.windows import lone_print
 from dsprof.run.wrong_units import beyond_the_clock, pipeline_1000x, throughput_per_print
 
 DEFECTS: Final[tuple[Defect, ...]] = (
+    steps_from_launch,
     impossible_seconds,
     impossible_rates,
     cut_short,
