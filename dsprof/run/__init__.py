@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from html import escape
@@ -18,7 +17,6 @@ import pyarrow as pa
 from dsprof import grammar as dialects
 from dsprof import units
 from dsprof.errors import DsprofError
-from dsprof.logs.source import FETCH_AGAIN, is_text, no_text
 from dsprof.recording.layout import SUFFIX
 from dsprof.run import bars, comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
@@ -29,6 +27,7 @@ from dsprof.run.misfits import (
     phases_exceed_step,
     timers_contradict,
 )
+from dsprof.run.nothing import nothing_read
 from dsprof.run.partial import partial_timers
 from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from dsprof.findings import Finding
     from dsprof.findings.facts import Facts
     from dsprof.grammar import Grammar
-    from dsprof.logs import Coverage
     from dsprof.recording.bulk import Bulk
 
 __all__ = ["Run", "from_events", "load"]
@@ -364,7 +362,7 @@ def load(
     processes = processes or os.cpu_count() or 1
     read = events_of(names, grammar, processes, progress)
     if not read.events.num_rows:
-        raise _nothing_read(names, read.coverage, read.facts.get("faults", ()))
+        raise nothing_read(names, read.coverage, read.facts.get("faults", ()))
     return Run(
         frame_of(read.events),
         coverage=read.coverage,
@@ -380,35 +378,3 @@ def _speed(link: str | float) -> float:
     if speed is None or not speed > 0:
         raise DsprofError(f"{link!r} is no link speed", "link", "write 100Gb, 25Gbps or 12.5GB/s")
     return speed
-
-
-def _nothing_read(
-    paths: Sequence[str], coverage: Coverage | None, faults: Sequence[tuple[str, int, str]]
-) -> DsprofError:
-    where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-    if coverage is None:
-        return DsprofError("nothing is recorded yet", where, "wait for the first step")
-    if not coverage.bytes:
-        where = "standard input" if where == "-" else where
-        return DsprofError("is empty", where, "name the file that the job's output goes to")
-    for source, line, why in faults:
-        return DsprofError(
-            f"{why} (line {line:,}), and nothing before it is a metric, timer or failure",
-            source,
-            FETCH_AGAIN,
-        )
-    if len(paths) == 1 and Path(where).is_file() and not is_text(where):
-        return no_text(where)
-    lines = "its only line" if coverage.lines < 2 else f"its {coverage.lines:,} lines"
-    if not coverage.metric_lines:
-        return DsprofError(
-            f"no metric, timer or failure is in {lines}",
-            where,
-            "name the file that the job's own output goes to; "
-            '"wall_clock_breakdown": true lets DeepSpeed print timers',
-        )
-    return DsprofError(
-        f"{coverage.metric_lines:,} of {lines} look like metrics, and none is understood",
-        where,
-        f"`dsprof parsers --unknown {shlex.quote(paths[0])}` shows their shapes",
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import random
 from pathlib import Path
 
 import pytest
@@ -135,22 +134,6 @@ def test_an_archive_of_which_nothing_can_be_unpacked_says_what_to_do(tmp_path: P
     path.write_bytes(gzip.compress(_text(50))[:20])
     with pytest.raises(DsprofError, match="fetch it again, whole"):
         load(path)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_bytes_that_are_no_text_are_called_binary(tmp_path: Path, *, packed: bool) -> None:
-    noise = random.Random(0).randbytes(100_000)
-    path = tmp_path / "run.log"
-    path.write_bytes(gzip.compress(noise) if packed else noise)
-    with pytest.raises(DsprofError, match="is a binary file, not a log"):
-        load(path)
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "gbk"])
-def test_text_that_says_nothing_is_text_in_any_encoding(tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "run.log").write_bytes("\x1b[31m没有 nothing\x1b[0m\r\n".encode(encoding) * 99)
-    with pytest.raises(DsprofError, match="no metric, timer or failure"):
-        load(tmp_path / "run.log")
 
 
 def test_the_terminal_shows_the_doubt(tmp_path: Path) -> None:
