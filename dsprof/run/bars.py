@@ -16,8 +16,9 @@ from dsprof.units import format_seconds, format_share
 #: A bar counts whole seconds: over so many of them the mean of a step is within a tenth.
 LEAST: Final = 10.0
 
-#: Its dicts stand beside the bar of the training, which counts optimizer steps.
-_BESIDE: Final = "huggingface.train"
+#: What names an optimizer step beside the bar of the training, which counts them: the Trainer's
+#: dicts, and the title that torchtune gives its bar.
+_BESIDE: Final = ("huggingface.train", "huggingface.bar_torchtune")
 _BAR: Final = {"bar_position": "step", "bar_total": "total", "bar_elapsed": "elapsed"}
 _COLUMNS: Final = ("segment", "engine", "step", "seconds", "at", "source", "line")
 
@@ -85,15 +86,19 @@ def _evaluated_before(bars: pd.DataFrame, events: pd.DataFrame) -> pd.Series[flo
 
 
 def _bars(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per bar that was read: its count, total and elapsed seconds."""
+    """One row per bar that was read: its count, total and elapsed seconds.
+
+    Those with the title of another step are left out: of the step before, or of a later epoch.
+    """
     said = rows["value"].fillna(rows["seconds"])
-    rows = rows.assign(source=rows["source"].astype("str"), said=said)
+    rows = rows.assign(source=rows["source"].astype("str"), said=said, own=rows["step"])
     one = ["source", "record"]
-    found = rows.drop_duplicates(one)[[*one, "segment", "engine", "at", "line"]]
+    found = rows.drop_duplicates(one)[[*one, "segment", "engine", "at", "line", "own"]]
     for name, column in _BAR.items():
         told = rows.loc[rows["name"] == name, [*one, "said"]].drop_duplicates(one)
         found = found.merge(told.rename(columns={"said": column}), on=one)
-    return found.dropna(subset=list(_BAR.values()))
+    fits = found["own"].isna() | found["own"].eq(found["step"]).fillna(value=False)
+    return found[fits].dropna(subset=list(_BAR.values()))
 
 
 def _training(bars: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
@@ -101,7 +106,7 @@ def _training(bars: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     stated = steps_meant(events)
     if stated:
         return bars[bars["total"].isin(stated)]
-    by_it = among(events["kind"], [Kind.METRIC]) & among(events["pattern"], [_BESIDE])
+    by_it = among(events["kind"], [Kind.METRIC]) & among(events["pattern"], _BESIDE)
     beside = events.loc[by_it, ["segment", "step"]].dropna().drop_duplicates()
     met = bars.merge(beside.astype("float64"), on=["segment", "step"])
     return bars[bars["total"].isin(met["total"].mode().head(1))]

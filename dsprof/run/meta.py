@@ -34,7 +34,10 @@ _DIALECTS: Final = {
     "huggingface": "huggingface",
     "verl": "verl",
     "torchtitan": "torchtitan",
+    "torchtune": "torchtune",
 }
+#: Of a dialect of many: what one framework alone prints.
+_OWN: Final = {"huggingface.bar_torchtune": "torchtune"}
 
 
 def meta(
@@ -81,7 +84,7 @@ def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Version
     for pattern, rows in events["pattern"].value_counts().items():
         dialect, _, name = str(pattern).partition(".")
         if rows and not (dialect == "huggingface" and name in _ANYBODYS):
-            met[dialect] += rows
+            met[_OWN.get(str(pattern), dialect)] += rows
     own = [dialect for dialect, _ in met.most_common() if dialect in _DIALECTS]
     if own:
         return _DIALECTS[own[0]]

@@ -67,6 +67,25 @@ def test_the_bar_of_a_script_that_says_how_many_steps_it_means_to_run_times_them
     assert seconds(run_of(turns)) == {}
 
 
+def tuned(epoch: int, step: int, count: int, elapsed: int) -> str:
+    return f"{epoch}|{step}|Loss: 1.5: {bar(count, 500, elapsed)}\n"
+
+
+def test_bars_of_torchtune_time_the_steps_that_their_titles_name() -> None:
+    first = "".join(tuned(1, n, n, at) for n, at in PLACES)
+    run = run_of(first)
+    assert seconds(run) == TOLD
+    assert run.meta["framework"] == "torchtune"
+    assert run.steps["loss"].tolist() == [1.5] * 4
+
+
+def test_a_bar_of_torchtune_that_moved_before_its_title_did_is_not_taken_for_that_step() -> None:
+    moved = "".join(tuned(1, n - 1, n, at) + tuned(1, n, n, at) for n, at in PLACES)
+    assert seconds(run_of(moved)) == TOLD
+    later = "".join(tuned(2, 500 + n, n, at) for n, at in PLACES)
+    assert seconds(run_of("".join(tuned(1, n, n, at) for n, at in PLACES) + later)) == TOLD
+
+
 def test_a_banner_that_scripts_on_accelerate_print_too_names_no_trainer() -> None:
     turns = "".join(steps_bar(n, 500, at) for n, at in PLACES)
     assert "framework" not in run_of(BANNER % 500 + turns).meta
