@@ -67,10 +67,16 @@ class Wrap:
         if not self.at_blanks:
             return not self.begins_anew(behind)
         whole = line + self.between(line)
-        fits = len(whole) + _first_word(behind) <= self.width
+        fits = self.with_first_word(line, behind) <= self.width
         if fits or not behind or _STAMP.match(behind) or _ends_row(line, behind):
             return False
         return whole.endswith(_OPEN) or not self.begins_anew(behind)
+
+    def with_first_word(self, line: bytes, behind: bytes) -> int:
+        """Bytes of a line with the first word of the one behind it, and the blank behind that:
+        it, too, must have room."""
+        word = behind.find(b" ") + 1 or len(behind) + len(self.blank)
+        return len(line) + len(self.between(line)) + word
 
     def between(self, line: bytes) -> bytes:
         """What stood between a line and its rest."""
@@ -136,7 +142,6 @@ def _at_blanks(lines: Sequence[bytes], bare: Wrap) -> Wrap | None:
         len({_DIGITS.sub(b"0", line[-_BEGINNING:]) for line, _ in cuts}),
         len({_beginning(rest) for _, rest in cuts}),
     )
-    room = len(bare.blank)
     shorter = sum(len(line) < width for line, _ in cuts)
     if bare.blank:
         is_wrapped = ways >= _MANY and 2 * shorter >= len(cuts)
@@ -148,9 +153,7 @@ def _at_blanks(lines: Sequence[bytes], bare: Wrap) -> Wrap | None:
         is_wrapped &= max(ways, values) >= _FEWEST and (not through or 4 * shorter >= len(cuts))
     if not is_wrapped:
         return None
-    return replace(
-        wrap, widest=min(len(line) + room + _first_word(rest) for line, rest in cuts) - 1
-    )
+    return replace(wrap, widest=min(bare.with_first_word(*one) for one in cuts) - 1)
 
 
 class Unwrapped:
@@ -245,11 +248,6 @@ def _ends_row(line: bytes, behind: bytes) -> bool:
     """Whether a line is a whole row of a table: what is behind it is no column of one."""
     is_row = line.endswith(_PADDING) and line.count(_PADDING) >= _FEWEST
     return is_row and not (behind[:1] in b" |0123456789" or behind.endswith(b" "))
-
-
-def _first_word(line: bytes) -> int:
-    """Bytes of it, with the blank behind it: that, too, must have room."""
-    return line.find(b" ") + 1 or len(line)
 
 
 def _beginning(line: bytes) -> bytes:
