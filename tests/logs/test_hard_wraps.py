@@ -99,7 +99,9 @@ def without_blanks(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
-@pytest.mark.parametrize("name", ["zero2_accumulation_0.16.9", "killed_rank_0.19.8", "zero3_0.19.8"])
+@pytest.mark.parametrize(
+    "name", ["zero2_accumulation_0.16.9", "killed_rank_0.19.8", "zero3_0.19.8"]
+)
 def test_a_log_whose_cuts_lost_their_blanks_has_the_verdict_of_the_whole_one(
     name: str, width: int, tmp_path: Path
 ) -> None:
