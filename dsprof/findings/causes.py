@@ -200,7 +200,8 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
         )
     if seconds <= NEAR_MODEL * least:
         return Cause(
-            f"{fact}: the link is used about as well as it can be. Move less, or hide it.",
+            f"{fact}: the link is used about as well as it can be. Move less"
+            f"{'.' if overlap_is_off(facts) else ', or hide it.'}",
             title=": as much as the link's bandwidth asks for",
             advice=_less_traffic(facts),
             gain=_gain(facts, seconds, _less_traffic(facts)),
@@ -322,10 +323,17 @@ def _is_gathering(facts: Facts) -> bool:
     return 2 * float(table.get("optimizer_allgather", 0.0)) > float(table.sum())
 
 
+def overlap_is_off(facts: Facts) -> bool:
+    """DeepSpeed's pipeline engine reduces when all of backward is over, and ZeRO's optimizer
+    turns overlap_comm off for it (`_configure_zero_optimizer` in its engine.py)."""
+    stages = facts.layout.stages or 1
+    return not facts.is_megatron_alone and (facts.is_pipeline or stages > 1)
+
+
 def overlap_advice(facts: Facts) -> tuple[Advice, ...]:
     """What makes the reduction run beside backward, where it does not yet."""
     stage = facts.layout.zero_stage
-    if facts.layout.data_parallel == 1:
+    if facts.layout.data_parallel == 1 or overlap_is_off(facts):
         return ()
     if stage == 0:
         return (

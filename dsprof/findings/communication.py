@@ -16,7 +16,13 @@ from dsprof.analysis.collectives import (
 from dsprof.events import Severity
 from dsprof.findings.advice import record
 from dsprof.findings.calls import call_words, small_seconds, stall_seconds
-from dsprof.findings.causes import REDUCTION, cause_of, overlap_advice, reduction_seconds
+from dsprof.findings.causes import (
+    REDUCTION,
+    cause_of,
+    overlap_advice,
+    overlap_is_off,
+    reduction_seconds,
+)
 from dsprof.findings.facts import (
     COLLECTING,
     NO_TIMERS,
@@ -154,6 +160,11 @@ def _in_saves(facts: Facts) -> float:
     return float(table["seconds"][table.index.str.endswith(IN_SAVES)].sum())
 
 
+_IN_A_PIPELINE: Final = (
+    "a pipeline's gradients are reduced when all of backward is over: DeepSpeed has no overlap there"
+)
+
+
 def no_overlap(facts: Facts) -> list[Finding] | str:
     """Communication and computation take turns although they could run together.
 
@@ -166,6 +177,8 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
     least = NO_OVERLAP_COMMUNICATION if large is None else NO_OVERLAP_REDUCTION
     if (facts.share(seconds if large is None else large) or 0.0) < least:
         return []
+    if overlap_is_off(facts):
+        return _IN_A_PIPELINE
     measured = _measured_overlap(facts)
     blind = _overlap_unseen(facts)
     if measured is None and blind:

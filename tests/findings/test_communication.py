@@ -308,6 +308,20 @@ def test_communication_without_overlap_names_the_switch() -> None:
     assert found.gain == pytest.approx((0.15, 0.3))
 
 
+@pytest.mark.parametrize("stage", [0, 1])
+def test_no_overlap_is_promised_to_a_pipeline_for_which_deepspeed_switches_it_off(
+    stage: int,
+) -> None:
+    run = run_of(
+        steps(5, EXPOSED | {"pipe_recv_grad": 0.05}, 1.05),
+        ds_config=json.dumps({"zero_optimization": {"stage": stage}, "bf16": {"enabled": True}}),
+        world_size=8, pipeline_parallel_size=4, data_parallel_size=2,
+    )  # fmt: skip
+    assert "DeepSpeed has no overlap there" in (why(run, "no-overlap") or "")
+    advice = one(run, "communication-bound").advice
+    assert [one.setting for one in advice] == ["gradient_accumulation_steps"]
+
+
 MIB = 1 << 20
 
 
