@@ -160,11 +160,6 @@ def _in_saves(facts: Facts) -> float:
     return float(table["seconds"][table.index.str.endswith(IN_SAVES)].sum())
 
 
-_IN_A_PIPELINE: Final = (
-    "a pipeline's gradients are reduced when all of backward is over: DeepSpeed has no overlap there"
-)
-
-
 def no_overlap(facts: Facts) -> list[Finding] | str:
     """Communication and computation take turns although they could run together.
 
@@ -177,9 +172,7 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
     least = NO_OVERLAP_COMMUNICATION if large is None else NO_OVERLAP_REDUCTION
     if (facts.share(seconds if large is None else large) or 0.0) < least:
         return []
-    if overlap_is_off(facts):
-        return _IN_A_PIPELINE
-    measured = _measured_overlap(facts)
+    measured = None if overlap_is_off(facts) else _measured_overlap(facts)
     blind = _overlap_unseen(facts)
     if measured is None and blind:
         return blind
@@ -237,7 +230,9 @@ def _large_reduction(facts: Facts) -> float | None:
 
 
 def _overlap_unseen(facts: Facts) -> str | None:
-    """Why neither timers nor configuration tell whether communication overlaps."""
+    """Why neither timers nor configuration tell whether communication overlaps, or could."""
+    if overlap_is_off(facts):
+        return "a pipeline reduces when all of backward is over: DeepSpeed has no overlap there"
     if facts.calls_are_logged:
         return "the communication logger waits for every call: with it on, nothing overlaps"
     if facts.collecting:
