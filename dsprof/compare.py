@@ -21,6 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dsprof.analysis.breakdown import main_steps, regular_steps
+from dsprof.events import Class
 from dsprof.text.overview import overview
 from dsprof.text.parts import Part
 
@@ -49,7 +50,7 @@ class Side:
         seconds: their mean.
         steps: printed rows that a report of the run averages.
         step_seconds: their mean, and in `seconds_from` how it is known.
-        classes: of that by class.
+        classes: of that by class, as far as seen: what was only inferred to be 0 is not here.
         parts: of that as a report shows it; they add up to it.
     """
 
@@ -260,13 +261,21 @@ def _incomparable(first: pd.DataFrame, second: pd.DataFrame) -> str:
 
 def _side(run: Run, values: Floats, batch: float) -> Side:
     seen = overview(run)
+    told = {
+        *run.phases["class"].dropna().astype(str),
+        *([str(Class.COMMUNICATION)] if len(run.comm) else []),
+    }
     return Side(
         rows=len(values),
         seconds=float(values.mean()) if len(values) else None,
         steps=seen.averaged,
         step_seconds=None if seen.seconds is None else seen.seconds / batch,
         seconds_from=seen.seconds_from,
-        classes={name: seconds / batch for name, seconds in seen.classes.items()},
+        classes={
+            name: seconds / batch
+            for name, seconds in seen.classes.items()
+            if seconds or name in told or name == Class.OTHER
+        },
         parts=[_scaled(part, batch) for part in seen.parts if not part.inside],
     )
 

@@ -273,6 +273,23 @@ def test_a_run_whose_steps_tell_nothing_has_no_part_that_is_known() -> None:
     assert lines["told by"] == ["unknown", "sums of timers"]
 
 
+def piped(*rows: dict[str, Any]) -> Run:
+    """A pipeline of one replica: nothing reduces gradients, and nothing else is timed."""
+    timed = timers("pipeline", 10, steps=10, forward=2.0, pipe_recv_grad=5.0)
+    told = [{"kind": "config", "name": "data_parallel_size", "value": 1.0}, *rows]
+    return from_events(events([*told, metric("step_seconds", 10, 1.0), *timed]))
+
+
+def test_communication_that_only_one_run_logs_is_unknown_of_the_other_and_not_zero() -> None:
+    call = {"kind": "comm", "name": "all_reduce", "step": 10, "steps": 10, "seconds": 1.0}
+    logged, silent = piped(call), piped()
+    assert overview(silent).classes["communication"] == 0.0
+    lines = shown(compare(logged, silent))
+    assert lines["communication"] == ["100 ms", "unknown"]
+    assert shown(compare(silent, logged))["communication"] == ["unknown", "100 ms"]
+    assert "communication" not in compare(silent, silent).first.classes
+
+
 def test_a_lower_bound_has_no_change_to_what_is_known_whole() -> None:
     lines = shown(compare(sample("zero0_0.19.8"), sample("zero2_accumulation_0.19.8")))
     assert lines["communication"] == ["≥3.71 ms", "26.1 ms"]
