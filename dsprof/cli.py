@@ -22,7 +22,7 @@ from typer.main import get_command
 from dsprof import __version__
 from dsprof.errors import DsprofError
 from dsprof.events import Severity
-from dsprof.output import discard, prepare, put, refused, tell
+from dsprof.output import discard, prepare, put, refused, spare, tell
 from dsprof.units import bandwidth
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def report(
 
     run = _load(paths, parsers, link)
     if json_file:
-        _write_json(json_file, document(run))
+        _write_json(json_file, document(run), run)
     if json_file != "-":
         _print(summary(run, blocks=_has_blocks()))
     if output or show:
@@ -252,10 +252,10 @@ def compare(
     from dsprof.compare import compare as judge
     from dsprof.text.difference import difference
 
-    runs = (_load([path], parsers) for path in (first, second))
+    runs = [_load([path], parsers) for path in (first, second)]
     found = judge(*runs, tolerance=tolerance / 100)
     if json_file:
-        _write_json(json_file, found.document())
+        _write_json(json_file, found.document(), *runs)
     if json_file != "-":
         _print(difference(found))
     raise typer.Exit({"regression": Exit.GATE, "cannot tell": Exit.UNKNOWN}.get(found.answer, 0))
@@ -353,13 +353,15 @@ def _page(run: Run, output: Path | None, *, show: bool) -> None:
         typer.launch(output.resolve().as_uri())
 
 
-def _write_json(name: str, content: dict[str, Any]) -> None:
+def _write_json(name: str, content: dict[str, Any], *runs: Run) -> None:
     import json
 
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
     if name == "-":
         put(text)
         return
+    for run in runs:
+        spare(name, run.meta["sources"])
     try:
         Path(name).write_text(text, encoding="utf-8")
     except OSError as error:

@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -67,6 +68,19 @@ def refused(error: OSError, where: str) -> DsprofError:
     """What to raise where a file or stream takes no more."""
     reason = error.strerror or str(error)
     return DsprofError(f"cannot be written: {reason}", where, "make room or choose another file")
+
+
+def spare(path: str | Path, sources: Iterable[str]) -> None:
+    """Nothing that was read may be written over.
+
+    Raises:
+        DsprofError: `path` is one of the sources.
+    """
+    for source in sources:
+        with suppress(OSError):  # it is not there, or is none of this machine's files
+            if Path(path).samefile(source):
+                todo = "choose another file: writing would destroy it"
+                raise DsprofError("is what was read", str(path), todo)
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:

@@ -644,3 +644,21 @@ def test_a_mistake_in_a_dialect_file_says_where_the_rules_are(tmp_path: Path) ->
     (tmp_path / "mine.toml").write_text('title = "x', encoding="utf-8")
     with pytest.raises(DsprofError, match=r"mine.toml: is no TOML.*\(see parsers/README.md\)$"):
         load(SEED, parsers=[tmp_path])
+
+
+@pytest.mark.parametrize("option", ["-o", "--json"])
+def test_what_was_read_is_not_written_over(cli: Dsprof, tmp_path: Path, option: str) -> None:
+    log = tmp_path / "run.log"
+    log.write_bytes(SEED.read_bytes())
+    (tmp_path / "other.html").symlink_to(log)
+    done = cli("report", log, option, tmp_path / "other.html")
+    assert done.returncode == 1
+    assert "other.html: is what was read (choose another file" in done.stderr
+    assert log.read_bytes() == SEED.read_bytes()
+
+
+def test_a_table_is_not_written_over_what_was_read(cli: Dsprof, tmp_path: Path) -> None:
+    log = tmp_path / "run.json"
+    log.write_bytes(SEED.read_bytes())
+    assert cli("export", log, "-o", log).returncode == 1
+    assert log.read_bytes() == SEED.read_bytes()

@@ -11,7 +11,7 @@ import pandas as pd
 
 from dsprof.errors import DsprofError
 from dsprof.export.trace import trace
-from dsprof.output import refused
+from dsprof.output import refused, spare
 from dsprof.text.document import to_json
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def export(run: Run, path: str | Path, table: str = "events") -> None:
     it is: seconds, bytes, empty or null for unknown. `.perfetto.json` is for ui.perfetto.dev.
 
     Raises:
-        DsprofError: the ending or the table is unknown, or the file cannot be written.
+        DsprofError: the ending or the table is unknown, or the file cannot be written, or is what
+            the run was read from.
     """
     name = str(path)
     write = next((write for ending, write in _WRITERS.items() if name.endswith(ending)), None)
@@ -38,6 +39,7 @@ def export(run: Run, path: str | Path, table: str = "events") -> None:
         raise DsprofError("has no ending that says what to write", name, f"one of {endings}")
     if table not in TABLES:
         raise DsprofError("no such table", table, f"one of {', '.join(TABLES)}")
+    spare(path, run.meta["sources"])
     try:
         write(run, table, Path(path))
     except OSError as error:

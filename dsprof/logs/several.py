@@ -7,9 +7,9 @@ one in which a rank prints the steps that it prints in another file, at other ti
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
@@ -89,25 +89,34 @@ def launches_of(files: Sequence[Extent]) -> list[int]:
     numbers = [0] * len(files)
     telling = [i for i, one in enumerate(files) if one.who and one.begin != UNKNOWN]
     telling.sort(key=lambda i: files[i].begin)
+    same = _Same(files)
     begins: list[int] = []
-    launch: list[Extent] = []
+    launch: set[int] = set()
+    end = UNKNOWN  # of the launch
     for i in telling:
         one = files[i]
-        if not launch or _begins_anew(one, launch):
+        alike = [files[other] for other in same.of(i) & launch]
+        if not launch or _begins_anew(one, alike, end):
             begins.append(one.begin)
-            launch = []
-        launch.append(one)
+            launch, end = set(), UNKNOWN
+        launch.add(i)
+        end = max(end, one.end)
         numbers[i] = len(begins) - 1
+    known = set(telling)
     for i, one in enumerate(files):
-        if i not in telling and one.end != UNKNOWN:
+        if i not in known and one.end != UNKNOWN:
             numbers[i] = max(sum(begin <= one.end for begin in begins) - 1, 0)
     return numbers
 
 
-def _begins_anew(one: Extent, launch: Sequence[Extent]) -> bool:
-    """Whether a file is no part of a launch, whose other files begin before it."""
-    alike = [other for other in launch if _may_be_the_same(one, other)]
-    if one.begin >= max(other.end for other in launch):  # else a rotated log goes on
+def _begins_anew(one: Extent, alike: Sequence[Extent], end: int) -> bool:
+    """Whether a file is no part of a launch, whose other files begin before it.
+
+    Args:
+        alike: those of its files in which the same rank may mark steps.
+        end: when its last file ends.
+    """
+    if one.begin >= end:  # else a rotated log goes on
         return any(one.starts or 0 < one.first <= other.last for other in alike)
     return any(_is_another(one, other) for other in alike)
 
@@ -123,21 +132,37 @@ def _is_another(one: Extent, other: Extent) -> bool:
 
 def clashes(files: Sequence[Extent], launches: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Pairs of files of one launch in which one and the same rank may tell the same steps."""
-    for i, j in combinations(range(len(files)), 2):
-        one, other = files[i], files[j]
-        together = launches[i] == launches[j] and _may_be_the_same(one, other)
-        if together and len(np.intersect1d(one.steps, other.steps)) > 1:
-            yield i, j
+    same = _Same(files)
+    for i, one in enumerate(files):
+        for j in sorted(same.of(i)):
+            together = i < j and launches[i] == launches[j]
+            if together and len(np.intersect1d(one.steps, files[j].steps)) > 1:
+                yield i, j
 
 
-def _may_be_the_same(one: Extent, other: Extent) -> bool:
-    """Whether the same rank may mark steps in both, with the same kind of line."""
-    return bool(one.by & other.by) and any(
-        _is_one(rank, other_rank) if None not in {rank, other_rank} else _is_one(host, other_host)
-        for rank, host in one.who
-        for other_rank, other_host in other.who
-    )
+class _Same:
+    """In which files the same rank may mark steps, with the same kind of line: by rank where both
+    name it, else by host. Looked up, for there may be thousands of files."""
 
+    def __init__(self, files: Sequence[Extent]) -> None:
+        self._files = files
+        self._ranks: defaultdict[int | None, set[int]] = defaultdict(set)
+        self._hosts: defaultdict[str | None, set[int]] = defaultdict(set)
+        self._rankless: defaultdict[str | None, set[int]] = defaultdict(set)
+        for i, one in enumerate(files):
+            for rank, host in one.who:
+                self._ranks[rank].add(i)
+                self._hosts[host].add(i)
+                if rank is None:
+                    self._rankless[host].add(i)
 
-def _is_one(told: int | str | None, other: int | str | None) -> bool:
-    return told is None or other is None or told == other
+    def of(self, i: int) -> set[int]:
+        """The others of which that is so."""
+        found: set[int] = set()
+        for rank, host in self._files[i].who:
+            hosts = self._hosts if rank is None else self._rankless
+            if rank is not None:
+                found |= self._ranks[rank]
+            found |= hosts[host] | hosts[None] if host is not None else set().union(*hosts.values())
+        by = self._files[i].by
+        return {j for j in found if j != i and by & self._files[j].by}

@@ -98,7 +98,7 @@ def _logs_in(folder: str) -> list[str]:
         os.path.join(root, file)
         for root, folders, files in os.walk(folder)
         for file in files
-        if not file.startswith(".")
+        if not file.startswith(".") and not _waits(os.path.join(root, file))
     )
     logs = [name for name in names if _LOG_NAMES.search(name) or is_scalar_file(name)]
     if not logs:
@@ -108,6 +108,11 @@ def _logs_in(folder: str) -> list[str]:
             "logs end in .log, .txt, .out, .err; name other files",
         )
     return logs
+
+
+def _waits(path: str) -> bool:
+    """Whether nobody may ever write what reading it waits for: a pipe, a socket, a device."""
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def named(name: str) -> Source:

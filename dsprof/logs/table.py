@@ -20,6 +20,8 @@ from dsprof.logs.rows import MEASURES, Key, Rows
 from dsprof.logs.several import Extent, clashes, extent_of, launches_of
 from dsprof.logs.sheet import Sheet
 
+_SHARED: Final = 100_000  # records of a source whose columns are worth a thread of their own
+
 #: Makes the batches of a column.
 Column = Callable[[], "list[pa.Array]"]
 
@@ -81,7 +83,8 @@ def events_table(sheets: Sequence[Sheet], grammar: Grammar, threads: int = 1) ->
     last: list[int] = []
     several = _several_hosts(sheets)
     for sheet in sheets:
-        made, placed, extent = _columns_of(sheet, grammar, words, base, threads, several=several)
+        workers = threads if sheet.records.count >= _SHARED else 1
+        made, placed, extent = _columns_of(sheet, grammar, words, base, workers, several=several)
         extents.append(extent)
         counted |= placed.counted
         last.append(int(placed.segment.max(initial=0)))

@@ -16,6 +16,7 @@ import dsprof
 from dsprof.charts import LABEL, PALETTE, PATTERN, SHORT
 from dsprof.charts.figure import visible
 from dsprof.errors import DsprofError
+from dsprof.output import spare
 from dsprof.page import words
 from dsprof.page.contents import Contents, contents
 from dsprof.page.pack import pack_json, pack_text, safe_json
@@ -40,8 +41,9 @@ def write_page(run: Run, path: str | Path) -> None:
     """Write the page of a run.
 
     Raises:
-        DsprofError: the file cannot be written.
+        DsprofError: the file cannot be written, or is what the run was read from.
     """
+    spare(path, run.meta["sources"])
     page = render_page(run)
     try:
         Path(path).write_text(page, encoding="utf-8")

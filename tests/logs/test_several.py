@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dsprof.logs.several import Extent, clashes, launches_of
 from dsprof.run import Run, load
 
 DAY = "[2024-05-{day:02d} 12:00:{second:02d},000] [INFO] "
@@ -96,3 +98,22 @@ def test_files_without_times_that_tell_the_same_steps_are_doubted(tmp_path: Path
     }
     run = run_of(tmp_path, **bare)
     assert "files-clash" in set(run.repairs["name"])
+
+
+def test_of_thousands_of_files_each_is_compared_with_its_like_alone() -> None:
+    class Counted(frozenset[int]):
+        """Patterns; how often two files were compared by them."""
+
+        compared = 0
+
+        def __and__(self, other: object) -> frozenset[int]:
+            Counted.compared += 1
+            return super().__and__(other)  # type: ignore[operator]
+
+    def of_rank(rank: int) -> Extent:
+        steps, who = np.arange(1, 5), frozenset([(rank, None)])
+        return Extent(rank, 2_000 + rank, steps, steps, False, who, Counted([1]))
+
+    files = [of_rank(rank) for rank in range(1_000)] + [of_rank(7)]
+    assert list(clashes(files, launches_of(files))) == [(7, 1_000)]
+    assert Counted.compared < 100

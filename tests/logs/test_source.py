@@ -7,6 +7,7 @@ import errno
 import gzip
 import io
 import lzma
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -280,3 +281,10 @@ def test_progress_counts_every_byte(tmp_path: Path) -> None:
     seen: list[int] = []
     logs.read([path], progress=seen.append)
     assert sum(seen) == len(LINE) * 5000
+
+
+def test_a_folder_s_pipes_and_sockets_are_left_alone(tmp_path: Path) -> None:
+    """Nobody may ever write to them, and reading would wait for ever."""
+    (tmp_path / "run.log").write_text("a line\n")
+    os.mkfifo(tmp_path / "pipe.log")
+    assert [source.name for source in sources_of([tmp_path])] == [str(tmp_path / "run.log")]

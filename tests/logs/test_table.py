@@ -72,7 +72,10 @@ def test_where_no_word_is_told_stands_a_place_within_the_dictionary(tmp_path: Pa
             assert np.frombuffer(chunk.indices.buffers()[1], np.int32)[: len(chunk)].min() == 0
 
 
-def test_columns_that_are_made_at_once_are_those_made_one_by_one() -> None:
+def test_columns_that_are_made_at_once_are_those_made_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table, "_SHARED", 0)
     reader = logs.Reader(grammar.builtin(), Source("a.log"))
     reader.feed(_log(records._BATCH // 2))
     reader.finish()
