@@ -61,7 +61,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             summary=f"They take at least {SPIKE_RATIO} times as long as their neighbours, the "
             f"longest {format_seconds(float(seconds[rows].max()))} instead of "
             f"{format_seconds(float(np.median(seconds)))}."
-            + (_waited(late) if late else _longer(steps.assign(seconds=seconds), rows))
+            + (_waited(late) if late else _longer(facts, steps.assign(seconds=seconds), rows))
             + flushed
             + _rhythm(distance, len(rows)),
             share=share,
@@ -144,13 +144,12 @@ def _waited(late: Straggler) -> str:
     )
 
 
-def _longer(steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:
-    """Which class of time is longer in them, of what is timed beside saving."""
+def _longer(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:
+    """Which class of time, or timer, is longer in them, of what is timed beside saving."""
     steps = steps.assign(checkpoint=np.nan)
     out = np.zeros(len(steps), bool)
     out[rows] = True
-    rise = float(steps["seconds"][out].mean() - steps["seconds"][~out].mean())
-    return grown(steps[~out], steps[out], rise)
+    return grown(facts, steps[~out], steps[out])
 
 
 def _steps_apart(steps: pd.DataFrame, rows: int | None) -> int | None:

@@ -127,6 +127,8 @@ SLOWDOWN_WARNING: Final = 0.10
 SLOWDOWN_CRITICAL: Final = 0.25
 #: The noise of a run makes no such rise more often than that, when its steps are shuffled.
 SLOWDOWN_CHANCE: Final = 0.05
+#: Above the old level by less than this part of the rise: the slowdown has not begun yet.
+SLOWDOWN_BEGUN: Final = 0.10
 #: Above the old level by less than this part of the rise: the slowdown is over.
 SLOWDOWN_RECOVERED: Final = 0.50
 

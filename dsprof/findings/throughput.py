@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import CLASSES
+from dsprof.analysis.breakdown import CLASSES, main_phases
 from dsprof.analysis.chance import chance
+from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.trends import Floats, Level, levels
+from dsprof.events import Class, Severity
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
@@ -17,12 +20,14 @@ from dsprof.findings.launches import slower_launch
 from dsprof.findings.proofs import step_proof
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
+    SLOWDOWN_BEGUN,
     SLOWDOWN_CHANCE,
     SLOWDOWN_CRITICAL,
     SLOWDOWN_RECOVERED,
     SLOWDOWN_WARNING,
     SPIKES_CRITICAL,
     SPIKES_WARNING,
+    WAITING_EXPLAINS,
     grade,
 )
 from dsprof.units import format_seconds, format_share
@@ -31,13 +36,43 @@ from dsprof.units import format_seconds, format_share
 def slowdown(facts: Facts) -> list[Finding] | str:
     """From some step on, or in a later launch, steps take longer than before."""
     within, between = _within(facts), slower_launch(facts)
-    return between or within if isinstance(within, str) else [*within, *between]
+    if isinstance(within, str) and not between:
+        return within
+    found = between if isinstance(within, str) else [*within, *between]
+    return [_as_planned(facts, one) for one in found]
+
+
+#: What gives later steps more to compute: longer samples, or more of their tokens.
+_GROWING: Final = (
+    "curriculum_learning",
+    "data_efficiency.data_sampling.curriculum_learning",
+    "data_efficiency.data_routing.random_ltd",
+)
+
+
+def _as_planned(facts: Facts, one: Finding) -> Finding:
+    """A note without a price, where the job asks for longer steps."""
+    grows = next((key for key in _GROWING if facts.setting(f"{key}.enabled") is True), None)
+    if grows is None:
+        return one
+    return replace(
+        one,
+        severity=Severity.INFO,
+        title=f"{one.title}: {grows.rpartition('.')[2]} is on",
+        summary=f"{one.summary} The configuration turns {grows} on, which gives later steps more "
+        "to compute: they are meant to take longer. Whether anything else makes them so this "
+        "source does not tell.",
+        share=None,
+        seconds_per_step=None,
+        advice=(),
+        gain=None,
+    )
 
 
 def _within(facts: Facts) -> list[Finding] | str:
     """Of one launch.
 
-    Gain: up to all of it. Nothing, where the new work is wanted (a curriculum, longer texts).
+    Gain: up to all of it. Nothing, where the new work is wanted (longer texts).
     """
     steps = _comparable(facts)
     if len(steps) < EVIDENCE_STEPS:
@@ -75,9 +110,9 @@ def _within(facts: Facts) -> list[Finding] | str:
             f"{format_seconds(after.median)}{' little by little' if climbs else ''}, {lasting} "
             f"({stop - after.start:,} of {len(steps):,} printed steps)."
             + grown(
+                facts,
                 steps.iloc[before.start : before.stop],
                 steps.iloc[after.start : after.stop],
-                after.median - before.median,
             )
             + flushed
             + _comes_and_goes(steps, again)
@@ -99,8 +134,7 @@ _LOOK: Final = Advice(
     "GPU clocks and neighbours at that time",
     "",
     "nvidia-smi -q -d PERFORMANCE",
-    "thermal throttling, a shared node or network, or a longer curriculum start at one step and "
-    "stay",
+    "thermal throttling, or a shared node or network, start at one step and stay",
 )
 
 _SHORT = " One of the two levels is short, hence medium confidence."
@@ -124,7 +158,8 @@ def too_few(steps: pd.DataFrame) -> str:
 def _worst_rise(found: list[Level]) -> tuple[Level, Level, int] | None:
     """The rise that cost most: level before, highest after, and the row at which it is over.
 
-    Several levels that rise one after the other are one: a drift climbs in stairs.
+    Several levels that rise one after the other are one: a drift climbs in stairs. The first of
+    them may be no higher yet: they are of the level before.
     """
     worst, most = None, 0.0
     for place, before in enumerate(found[:-1]):
@@ -135,11 +170,19 @@ def _worst_rise(found: list[Level]) -> tuple[Level, Level, int] | None:
         over = before.median + SLOWDOWN_RECOVERED * height
         behind = found[top:]
         calm = next((level.start for level in behind if level.median < over), behind[-1].stop)
-        climb = [level for level in found[place + 1 :] if level.stop <= calm]
+        begun = before.median + SLOWDOWN_BEGUN * height
+        first = next(
+            (level.start for level in found[place + 1 : top] if level.median >= begun),
+            found[top].start,
+        )
+        climb = [
+            level for level in found[place + 1 :] if first <= level.start and level.stop <= calm
+        ]
         cost = sum((level.median - before.median) * (level.stop - level.start) for level in climb)
         if cost > most and height >= SLOWDOWN_WARNING * before.median:
-            after = Level(climb[0].start, found[top].stop, found[top].median)
-            worst, most = (before, after, calm), cost
+            quick = Level(before.start, first, before.median)
+            after = Level(first, found[top].stop, found[top].median)
+            worst, most = (quick, after, calm), cost
     return worst
 
 
@@ -166,15 +209,38 @@ def _by_chance(seconds: Floats, found: list[Level], rise: tuple[Level, Level, in
     return chance(seconds, seconds / own - 1, after.start, stop) > SLOWDOWN_CHANCE
 
 
-def grown(before: pd.DataFrame, after: pd.DataFrame, rise: float) -> str:
-    """Which class of time grew most, where classes are known. `rise`: seconds a step."""
+def grown(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> str:
+    """Which class of time grew most, or else which timer, where either is known."""
+    rise = float(after["seconds"].mean() - before["seconds"].mean())
+    if rise <= 0:  # steps that stick out hide it
+        return ""
     known = [name for name in CLASSES if before[name].notna().any() or after[name].notna().any()]
-    if len(known) < 2:
-        return " The source does not time what grew."
     more = after[known].fillna(0.0).mean() - before[known].fillna(0.0).mean()
-    name = str(more.idxmax())
-    share = float(more[name]) / rise
-    return (
-        f" Of what was added, {format_share(min(share, 1.0))} is "
-        f"{'time no timer explains' if name == 'other' else name}."
-    )
+    name = str(more.idxmax()) if len(known) > 1 else Class.OTHER
+    if name != Class.OTHER:
+        return _of_what_was_added(float(more[name]) / rise, name)
+    timer, longer = _longest_grown(facts, before, after)
+    if longer >= WAITING_EXPLAINS * rise:
+        return _of_what_was_added(longer / rise, timer)
+    if len(known) > 1:
+        return _of_what_was_added(float(more[name]) / rise, "time no timer explains")
+    return " No single timer holds what grew." if timer else " The source does not time what grew."
+
+
+def _of_what_was_added(share: float, what: str) -> str:
+    return f" Of what was added, {format_share(min(share, 1.0))} is {what}."
+
+
+def _longest_grown(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> tuple[str, float]:
+    """The timer that grew most and by how many seconds a step, saving apart; "" without any."""
+    was, now = (_own_seconds(facts, steps) for steps in (before, after))
+    more = now.sub(was, fill_value=0.0)
+    return (str(more.idxmax()), float(more.max())) if len(more) else ("", 0.0)
+
+
+def _own_seconds(facts: Facts, steps: pd.DataFrame) -> pd.Series[float]:
+    """Seconds a step of each timer without those inside it, the mean over the ranks."""
+    phases = apart_from_saves(main_phases(steps, facts.run.phases))
+    ranks = max(1, phases["rank"].nunique())
+    own: pd.Series[float] = phases.groupby(phases["name"].astype("str"))["self_seconds"].sum()
+    return own / (len(steps) * ranks)

@@ -101,3 +101,21 @@ def test_where_nothing_is_timed_nothing_is_said_of_what_is_longer() -> None:
     seconds = noisy(200, seed=3, spread=0.02)
     seconds[9::10] = 4.0
     assert "does not time what grew" in one(run_with(seconds), "step-spikes").summary
+
+
+def test_the_timer_that_grew_is_named_where_all_are_of_one_class() -> None:
+    rows = steps(60, {"synchronize": 0.9}, None)
+    for step in range(1, 61):
+        evaluates = step % 10 == 5
+        rows.append(metric("step_seconds", step, 3.0 if evaluates else 1.0))
+        rows += [phase("evaluation", step, 1.9)] if evaluates else []
+    assert "95 % is evaluation" in one(run_of(rows), "step-spikes").summary
+
+
+def test_no_timer_is_named_that_holds_little_of_what_was_added() -> None:
+    rows = steps(60, {"synchronize": 0.9}, None)
+    for step in range(1, 61):
+        out = step % 10 == 5
+        rows.append(metric("step_seconds", step, 3.0 if out else 1.0))
+        rows += [phase("evaluation", step, 0.2)] if out else []
+    assert "No single timer holds what grew" in one(run_of(rows), "step-spikes").summary

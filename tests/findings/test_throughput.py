@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from types import SimpleNamespace
 from typing import cast
@@ -16,7 +17,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.spikes import step_spikes
 from dsprof.findings.throughput import slowdown
 from dsprof.run import Run, from_events
-from tests.findings.plants import one, run_of, silent, steps, why
+from tests.findings.plants import metric, one, run_of, silent, steps, why
 
 
 def run_with(seconds: np.ndarray) -> Run:
@@ -115,6 +116,47 @@ def test_what_grew_is_named_where_classes_are_known() -> None:
     found = one(run_of(rows, world_size=2), "slowdown")
     assert found.steps == (31, 60)
     assert "100 % is communication" in found.summary
+
+
+def test_a_ramp_is_shared_out_over_the_steps_that_it_is_the_mean_of() -> None:
+    """Its last steps are the slowest: their height is not that of the others."""
+    timers = {"forward": 0.4, "backward": 1e-9, "backward_inner": 0.5, "step": 1e-9}
+    rows = steps(60, timers | {"backward_allreduce": 0.1}, None)
+    for row in rows:
+        if row["name"] == "forward":
+            row["seconds"] += 0.02 * max(0, row["step"] - 30)
+    assert "100 % is compute" in one(run_of(rows, world_size=2), "slowdown").summary
+
+
+def test_a_slowdown_begins_where_steps_become_longer_and_its_proof_shows_it() -> None:
+    seconds = np.full(60, 2.0)
+    seconds[20:30] = 2.01  # a level of its own, that nobody would call slower
+    seconds[30:] = 2.8
+    found = one(run_with(seconds), "slowdown")
+    assert found.steps == (31, 60)
+    assert "little by little" not in found.summary
+    assert [proof.text for proof in found.evidence] == ["step 30: 2.01 s", "step 31: 2.80 s"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "planned"),
+    [
+        ({"curriculum_learning": {"enabled": True}}, True),
+        ({"curriculum_learning": {"enabled": False}}, False),
+        ({"data_efficiency": {"data_sampling": {"curriculum_learning": {"enabled": True}}}}, True),
+        ({"data_efficiency": {"data_routing": {"random_ltd": {"enabled": True}}}}, True),
+        ({"progressive_layer_drop": {"enabled": True}}, False),  # drops ever more layers
+    ],
+)
+def test_longer_steps_that_a_curriculum_asks_for_are_no_fault_and_promise_no_gain(
+    settings: dict[str, object], planned: bool
+) -> None:
+    rows = [metric("step_seconds", step, 1.0 + 0.02 * max(0, step - 30)) for step in range(1, 61)]
+    found = one(run_of(rows, ds_config=json.dumps(settings)), "slowdown")
+    assert (found.severity is Severity.INFO) is planned
+    assert (found.gain is None) is planned
+    assert (not found.advice) is planned
+    assert ("they are meant to take longer" in found.summary) is planned
 
 
 def test_stationary_noise_is_quiet_in_95_of_100_runs() -> None:
