@@ -133,6 +133,18 @@ class Facts:
         return BUCKETS if inside else None
 
     @cached_property
+    def calls_unseen(self) -> int:
+        """Collectives that a rank issued and its recording did not see, of the rank that has
+        most of them, by PyTorch's own count; 0 where nothing counted them."""
+        told = self.run.told
+        issued, seen = (
+            told[told["name"] == f"collectives_{name}"].groupby("rank")["value"].sum()
+            for name in ("issued", "seen")
+        )
+        unseen = (issued - seen).dropna()
+        return int(unseen.max()) if len(unseen) else 0
+
+    @cached_property
     def least_communication(self) -> float | None:
         """Seconds that timers show of a communication which also hides in others; else None.
 

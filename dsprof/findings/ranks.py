@@ -91,7 +91,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
                 Advice(
                     f"the node of rank {late.rank}",
                     host or "",
-                    "checked, or left out of the hostfile",
+                    "checked" if _is_alone(facts) else "checked, or left out of the hostfile",
                     "a throttled or other GPU, a busy CPU or disk, or a larger share of the data",
                 ),
             ),
@@ -113,6 +113,11 @@ def _why_not(facts: Facts, late: Straggler) -> str | None:
             f"rank {late.rank} is longest in {late.phase}, where it may as well wait for the "
             "others: no communication between the ranks is timed"
         )
+    if facts.calls_unseen >= len(facts.run.steps):  # at least one in every step
+        return (
+            f"rank {late.rank} comes last, where it may as well wait for the others: a rank "
+            f"issued {facts.calls_unseen:,} collectives that its recording did not see"
+        )
     return None
 
 
@@ -120,6 +125,14 @@ def stands_out(late: Straggler) -> bool:
     """Whether it is one rank that comes last, and not each in its turn."""
     often = late.held >= STRAGGLER_OFTEN and late.above_chance >= STRAGGLER_ABOVE_CHANCE
     return often or (late.held >= STRAGGLER_HELD and late.chance <= STRAGGLER_CHANCE)
+
+
+def _is_alone(facts: Facts) -> bool:
+    """Whether all ranks run on one host, as settings or recordings tell; a log may not show all."""
+    known = facts.run.meta
+    return known.get("nodes") == 1 or (
+        bool(known.get("recordings")) and len(known.get("hosts") or []) == 1
+    )
 
 
 def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:

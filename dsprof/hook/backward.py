@@ -9,6 +9,7 @@ from itertools import islice
 from time import perf_counter_ns as now
 from typing import Any, Final
 
+from dsprof.hook.buffers import by_others_so_far
 from dsprof.hook.given import Given
 from dsprof.hook.parts import Parts
 from dsprof.hook.recorder import Recorder
@@ -198,9 +199,7 @@ class Reducer:
         )
 
     def _count(self) -> int:
-        """Collectives of the group so far, by its own count, that Python did not issue."""
-        collectives = self.parts.recorder.collectives
-        return int(self.group._get_sequence_number_for_group()) - collectives.count(self.group)  # noqa: SLF001
+        return by_others_so_far(self.parts.recorder.collectives, self.group)
 
 
 def _nothing(gradient: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dsprof.hook.backward import Backward, Reducer
+from dsprof.hook.buffers import Buffers
 from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
@@ -39,10 +40,11 @@ def _entry(model: Any) -> str:
 
 
 def _backward_of(recorder: Recorder) -> Backward:
-    """What times `loss.backward()`, and what a model is compiled to later: the process's, whose
-    patches all models share. Handles end in any order."""
+    """What times `loss.backward()`, buffers that DDP sends, and what a model is compiled to later:
+    the process's, whose patches all models share. Handles end in any order."""
     if recorder.backward is None:
         recorder.backward = Backward(recorder)
+        Buffers(recorder)
         _patch_compile(recorder)
     return recorder.backward  # type: ignore[no-any-return]
 

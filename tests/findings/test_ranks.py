@@ -14,6 +14,7 @@ from dsprof.run import Run, load
 from tests.findings.plants import (
     Row,
     call,
+    config,
     memory_breakdown,
     metric,
     one,
@@ -23,6 +24,8 @@ from tests.findings.plants import (
     steps,
     why,
 )
+
+_ELSEWHERE = "checked, or left out of the hostfile"
 
 
 def ranks(count: int, slow: int, late: float, every: int = 1) -> list[Row]:
@@ -52,6 +55,28 @@ def test_who_is_long_where_reduction_hides_may_be_the_one_that_waits() -> None:
     )
 
 
+def _counted(unseen: int) -> list[Row]:
+    """What PyTorch counted of collectives, of which rank 1 saw some less."""
+    counts = {"issued": (76, 76), "seen": (76, 76 - unseen)}
+    return [
+        config(f"collectives_{name}", of_ranks[rank]) | {"rank": rank}
+        for name, of_ranks in counts.items()
+        for rank in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("unseen", [0, 2, 30, 76])
+def test_who_may_wait_where_nobody_saw_the_collectives_is_not_accused(unseen: int) -> None:
+    """DDP issues 2 from C++ at its beginning; tensor parallelism some in every step."""
+    run = run_of([*ranks(30, 2, 0.25), *_counted(unseen)], world_size=4)
+    if unseen < 30:
+        assert one(run, "straggler-rank").ranks == (2,)
+    else:
+        said = why(run, "straggler-rank") or ""
+        assert "may as well wait for the others" in said
+        assert f"issued {unseen} collectives that its recording did not see" in said
+
+
 def test_the_late_rank_and_its_phase_are_named() -> None:
     run = run_of([{"kind": "config", "name": "x", "rank": 2, "host": "w1"}, *ranks(30, 2, 0.15)])
     found = one(run, "straggler-rank")
@@ -61,6 +86,13 @@ def test_the_late_rank_and_its_phase_are_named() -> None:
     assert found.severity is Severity.WARNING
     assert found.title == "The others wait for rank 2 on w1, 15 % of each step"
     assert found.evidence[0].text == "rank 2, step 30, data: 200 ms"
+
+
+@pytest.mark.parametrize(("nodes", "to"), [(1, "checked"), (2, _ELSEWHERE), (None, _ELSEWHERE)])
+def test_a_job_on_one_host_is_not_advised_to_leave_it_out(nodes: int | None, to: str) -> None:
+    told = [] if nodes is None else [config("nodes", nodes)]
+    found = one(run_of([*told, *ranks(30, 2, 0.15)]), "straggler-rank")
+    assert found.advice[0].to == to
 
 
 def test_a_fifth_of_the_step_is_critical() -> None:

@@ -17,7 +17,7 @@ from tests.hook.jobs import job
 
 STEPS = 5
 WIDE = 1024
-KINDS = ("ddp", "ddp of an object", "fsdp2", "plain")
+KINDS = ("ddp", "ddp of an object", "ddp with buffers", "fsdp2", "plain")
 
 
 class Held:
@@ -43,6 +43,8 @@ def wide(kind: str) -> nn.Module:
     net: nn.Module = job.model(depth=6, width=WIDE)
     if kind == "ddp of an object":
         return DistributedDataParallel(Holding(net))
+    if kind == "ddp with buffers":
+        return DistributedDataParallel(nn.Sequential(net, nn.BatchNorm1d(1)))
     if kind == "ddp":
         return DistributedDataParallel(net)
     if kind == "fsdp2":

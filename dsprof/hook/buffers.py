@@ -1,0 +1,50 @@
+"""Buffers that DDP sends around in forward: collectives that C++ issues and waits for there."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns as now
+from typing import Any
+
+from dsprof.hook.collectives import Collectives
+from dsprof.hook.recorder import Recorder
+
+
+class Buffers:
+    """`DistributedDataParallel._sync_buffers`, of all such models of this process.
+
+    With statistics of a BatchNorm, or any other buffer, every rank waits there for rank 0.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        from torch.nn.parallel import DistributedDataParallel
+
+        self.collectives, self.timeline = recorder.collectives, recorder.timeline
+        if "_sync_buffers" in vars(DistributedDataParallel):
+            recorder.patches.of_class(
+                DistributedDataParallel, "_sync_buffers",
+                lambda raw: recorder.guard.around(raw, self._begin, self._end),
+            )  # fmt: skip
+
+    def _begin(self, args: Any, _: Any) -> tuple[Any, int, int] | None:
+        if self.timeline.is_elsewhere():
+            return None
+        (model,) = args
+        issued = by_others_so_far(self.collectives, model.process_group)
+        self.collectives.wait_begins()
+        return model, issued, now()
+
+    def _end(self, held: tuple[Any, int, int] | None) -> None:
+        if held is None:
+            return
+        (model, issued, begin), end = held, now()
+        group, buffers = model.process_group, model.modules_buffers
+        count = by_others_so_far(self.collectives, group) - issued
+        if count > 0:
+            blocked = end - begin if all(buffer.is_cpu for buffer in buffers) else -1
+            size = sum(buffer.nbytes for buffer in buffers)
+            self.collectives.by_others("broadcast", group, begin, blocked, count, size)
+
+
+def by_others_so_far(collectives: Collectives, group: Any) -> int:
+    """Collectives of the group, by its own count, that Python did not issue."""
+    return int(group._get_sequence_number_for_group()) - collectives.count(group)  # noqa: SLF001
