@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns as now
 from typing import Any, TypeVar
 
@@ -142,7 +143,9 @@ def _is_of_a_signal(error: Exception) -> bool:
 
 
 def _code(handler: Any) -> Any:
-    """Of a function, a method or an object that is called; None of SIG_DFL."""
+    """Of a function, a method, a partial of one or an object that is called; None of SIG_DFL."""
+    while isinstance(handler, partial):
+        handler = handler.func
     function = getattr(handler, "__func__", handler)
     if callable(function) and not hasattr(function, "__code__"):
         function = type(function).__call__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -140,16 +141,20 @@ def test_what_runs_behind_the_edge_is_counted_and_what_trains_is_not(
     assert (guard.own, time) == (63, 3063)
 
 
-def test_what_a_signal_handler_of_training_raises_is_no_failure_of_ours() -> None:
-    """A time-out or a preemption may come while the hook runs."""
+def stop(*_: object) -> None:
+    raise TimeoutError("of training")
 
-    def stop(*_: object) -> None:
-        raise TimeoutError("of training")
+
+@pytest.mark.parametrize("handler", [stop, partial(stop, 1), partial(partial(stop, 1), 2)])
+def test_what_a_signal_handler_of_training_raises_is_no_failure_of_ours(
+    handler: Callable[..., None],
+) -> None:
+    """A time-out or a preemption may come while the hook runs."""
 
     def come(*_: object) -> None:
         signal.raise_signal(signal.SIGALRM)
 
-    before = signal.signal(signal.SIGALRM, stop)
+    before = signal.signal(signal.SIGALRM, handler)
     try:
         guard = Guard()
         for call in (
