@@ -2,8 +2,8 @@
 
 DeepSpeed prints the number of a step on rank 0 alone; where each rank has a file of its own, the
 others hold timers only, and their closing lines could but be counted. Ranks close the same steps:
-as many closing lines, or the same times, tell which ones. Where neither does, and the count does
-not begin where the told steps do, the steps of such a file are unknown.
+as many closing lines, or the same times, tell which ones. Where neither does, the steps of such a
+file are unknown: every count begins at 1, that of a file which began late as well.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _shifts(
         by = next(told, None)
         if by is not None:
             shifts[source, segment] = by
-        elif any(other.steps[0] != one.steps[0] for other in leading):
+        elif leading:
             lost.append((source, segment))
         else:
             left = True

@@ -96,10 +96,18 @@ def test_times_of_short_steps_tell_only_where_both_files_begin_with_the_same(
     assert steps_of(run, 1) == told
 
 
-def test_a_count_that_begins_where_the_steps_do_stays_one(tmp_path: Path) -> None:
-    run = run_of(tmp_path, leading(range(1, 21), timed=False), other(12, late=None))
-    assert steps_of(run, 1) == list(range(1, 13))
-    assert run.counted
+@pytest.mark.parametrize("late", [None, 0.9], ids=["untimed", "half a step late"])
+def test_a_file_with_fewer_closing_lines_may_begin_late_so_its_steps_are_unknown(
+    tmp_path: Path, late: float | None
+) -> None:
+    """A count begins at 1 wherever the file begins: an equal start proves nothing."""
+    steps = range(1, 21)
+    text = leading(steps, timed=late is not None)
+    run = run_of(tmp_path, text, other(12, first=8, late=late), other(20, rank=2, late=late))
+    assert steps_of(run, 1) == []
+    assert steps_of(run, 0) == steps_of(run, 2) == list(steps)
+    assert not run.counted
+    assert "steps-untold" in set(run.repairs["name"])
 
 
 def test_marks_and_timers_in_two_files_are_of_the_same_steps(tmp_path: Path) -> None:
