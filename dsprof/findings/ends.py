@@ -41,17 +41,45 @@ _STOPPED: Final = "was stopped by SIGINT, as Ctrl-C sends it"
 #: Ends of a run; other problems are warnings of other rules.
 _FATAL: Final = (*OOM, *HANG, *(ENDED.keys() - {"checkpoint-failed", "network-error"}))
 
+_NOT_WELL: Final = ("exit", "signal", "gone", "root-cause", "killed-by-launcher")
+
 
 def last_launch(run: Run) -> pd.DataFrame:
-    """Problems of the last launch, without those that training went on behind."""
+    """Problems of the last launch that may have ended it."""
     segments = run.told["segment"]
     return launch(run, int(segments.max()) if len(segments) else 0)
 
 
 def launch(run: Run, segment: int) -> pd.DataFrame:
-    """Problems of one launch, without those that training went on behind."""
+    """Problems of one launch, without those that training went on behind, exceptions that Python
+    only printed, and what came when all had ended well."""
     rows = run.problems
-    return rows.loc[(rows["segment"] == segment) & ~rows["survived"]]
+    rows = rows.loc[(rows["segment"] == segment) & ~rows["survived"]]
+    if rows.empty:
+        return rows
+    told = run.told[run.told["segment"] == segment]
+    return rows[~_only_printed(told, rows) & ~_behind_success(told, rows)]
+
+
+def _only_printed(told: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
+    """Exceptions of destructors, threads and the like: no process ends of them."""
+    marks = told[told["name"] == "printed_exception"]
+    places = set(zip(marks["source"], marks["line"], strict=True))
+    at = zip(rows["source"], rows["line"], strict=True)
+    return pd.Series([pd.notna(line) and (source, line) in places for source, line in at],
+                     rows.index, dtype=bool)  # fmt: skip
+
+
+def _behind_success(told: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
+    """What a source prints behind the good ends of all processes of its launch: it ended none."""
+    ends = told[(told["name"] == "exited_well") & told["line"].notna()]
+    size = told.loc[told["name"] == "world_size", "value"].max()
+    ended = len(ends[["source", "host", "value"]].drop_duplicates())
+    failed = rows["kind"].isin(_NOT_WELL) & rows["value"].ne(0)
+    if not ended or ended < size or failed.any():
+        return pd.Series(data=False, index=rows.index)
+    last = ends.groupby("source", observed=True)["line"].max().to_dict()
+    return rows["line"] > rows["source"].astype("object").map(last)
 
 
 def first_failure(run: Run) -> pd.Series[Any] | None:

@@ -391,6 +391,59 @@ def test_a_launch_of_which_one_process_ended_well_may_have_failed(
     assert findings_of(load(tmp_path / "run.log"))[0].rule == "rank-died"
 
 
+WELL_ENDED = "".join(ENDED.splitlines(keepends=True)[i] for i in (0, 1, 2, 6, 7))
+TRACEBACK = """Traceback (most recent call last):
+  File "reader.py", line 12, in close
+    self._close()
+OSError: [Errno 9] Bad file descriptor
+"""
+
+
+@pytest.mark.parametrize("before", [WELL_ENDED, "".join(ENDED.splitlines(keepends=True)[:3])])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "Exception ignored in: <function Reader.__del__ at 0x7f00>",
+        "Exception ignored in atexit callback: <function close at 0x7f00>",
+        "Error in atexit._run_exitfuncs:",
+        "Exception in thread Thread-1 (upload):",
+        "Task exception was never retrieved\nfuture: <Task finished name='Task-1' coro=<f()>>",
+    ],
+)
+def test_an_exception_that_python_only_prints_ends_no_process(
+    tmp_path: Path, before: str, word: str
+) -> None:
+    (tmp_path / "run.log").write_text(f"{before}{word}\n{TRACEBACK}", encoding="utf-8")
+    run = load(tmp_path / "run.log")
+    assert ends.first_failure(run) is None
+    assert "rank-died" not in rules(run)
+
+
+def test_an_exception_behind_one_that_python_only_printed_is_the_failure(tmp_path: Path) -> None:
+    own = TRACEBACK.replace("OSError: [Errno 9] Bad file descriptor", "ValueError: no")
+    text = f"Exception in thread Thread-1:\n{TRACEBACK}{own}"
+    (tmp_path / "run.log").write_text(text, encoding="utf-8")
+    found = one(load(tmp_path / "run.log"), "rank-died")
+    assert found.title == "A process ended with an exception: ValueError: no"
+    assert "the only failure" in found.summary
+
+
+CANCELLED = "slurmstepd: error: *** STEP 123.0 ON node7 CANCELLED AT 2026-11-21T07:00:00 ***\n"
+
+
+def test_a_launch_that_had_ended_well_was_not_ended_by_what_comes_later(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(WELL_ENDED + CANCELLED, encoding="utf-8")
+    assert "rank-died" not in rules(load(tmp_path / "run.log"))
+
+
+def test_a_launch_of_which_a_process_had_not_ended_yet_was_ended_by_the_scheduler(
+    tmp_path: Path,
+) -> None:
+    text = "".join(WELL_ENDED.splitlines(keepends=True)[:-1]) + CANCELLED
+    (tmp_path / "run.log").write_text(text, encoding="utf-8")
+    assert "was ended by the scheduler" in one(load(tmp_path / "run.log"), "rank-died").title
+
+
 @pytest.mark.parametrize(("stage", "advised"), [(0, False), (2, True)])
 def test_less_offloading_is_advised_only_where_there_may_be_some(stage: int, advised: bool) -> None:
     run = run_of([problem("signal", "Signal 9 (SIGKILL)", value=9, rank=1)], zero_stage=stage)
