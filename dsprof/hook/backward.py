@@ -58,7 +58,7 @@ class Backward:
         hook = parts.guard(also or _nothing if inside else partial(self._reached, parts, also))
         tensors = list(islice(tensors_in(output), MOST_OUTPUTS))
         for tensor in tensors:
-            if tensor.requires_grad:
+            if tensor.requires_grad and not tensor.is_leaf:
                 tensor.register_hook(hook)
         parts.unseen = not tensors and not inside and is_grad_enabled()
 
@@ -158,7 +158,7 @@ class Reducer:
         """Be there when backward through `tensor` begins. What a model returns may be any object
         that holds its loss; `Tensor.backward` always has one."""
         self.backward.forget()  # one that an exception ended
-        if getattr(tensor, "requires_grad", False):
+        if getattr(tensor, "requires_grad", False) and not tensor.is_leaf:
             tensor.register_hook(self.begun)
 
     def _begun(self, _: Any) -> None:
@@ -207,7 +207,8 @@ def _nothing(gradient: Any) -> None:
 
 
 def _first_with_gradient(output: Any) -> Any:
-    return next((tensor for tensor in tensors_in(output) if tensor.requires_grad), None)
+    """Not a parameter that the model returns as it is: hooks on it would outlive the step."""
+    return next((one for one in tensors_in(output) if one.requires_grad and not one.is_leaf), None)
 
 
 def tensors_in(output: Any, *, of_objects: bool = True) -> Iterator[Any]:

@@ -1,0 +1,71 @@
+"""What DDP's reducer does and leaves, in ways of training that differ from the plain one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import dsprof.hook
+from tests.hook.jobs import job
+
+STEPS = 4
+KINDS = ("a leaf", "leaves of two")
+
+
+class Tempered(nn.Module):  # type: ignore[misc]
+    """Returns a parameter of its own beside what it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.scale = job.model(), nn.Parameter(torch.ones(()))
+
+    def forward(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.scale, self.net(batch)
+
+
+def made() -> Any:
+    torch.manual_seed(0)
+    return DistributedDataParallel(Tempered())
+
+
+def loss_of(net: Any, batch: torch.Tensor) -> torch.Tensor:
+    scale, output = net(batch)
+    return (output * scale).square().mean()
+
+
+def step_of(net: Any, batch: torch.Tensor) -> float:
+    """One forward and backward, and the loss."""
+    loss = loss_of(net, batch)
+    loss.backward()
+    return float(loss.item())
+
+
+def train(kind: str, *, watched: bool) -> dict[str, Any]:
+    nets = [made() for _ in range(1 + (kind == "leaves of two"))]
+    optimizers = [torch.optim.SGD(net.parameters(), lr=1e-2) for net in nets]
+    handles = [
+        dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / kind)
+        for net, optimizer in zip(nets, optimizers, strict=True)
+        if watched
+    ]
+    before, losses = job.issued(), []
+    for step in range(STEPS):
+        for net, optimizer in zip(nets, optimizers, strict=True):
+            losses.append(step_of(net, job.batch(step)).hex())
+            optimizer.step()
+            optimizer.zero_grad()
+    hooks = [len(one._backward_hooks or {}) for net in nets for one in net.parameters()]
+    issued = job.since(before)
+    for handle in handles:
+        handle.detach()
+    return {"losses": losses, "hooks": sum(hooks), "issued": issued}
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    ways = {"plain": False, "watched": True}
+    job.finish({kind: {way: train(kind, watched=on) for way, on in ways.items()} for kind in KINDS})
