@@ -144,7 +144,7 @@ class Reducer:
         self.on_cpu = all(parameter.is_cpu for parameter in learned)
         self.bytes = sum(parameter.nbytes for parameter in learned)
         self.group = model.process_group  # the model holds it too
-        self.issued = self.since = self.buckets = 0
+        self.began = self.issued = self.since = self.buckets = 0
         self.queued = False  # backward is under way, and its end awaited
 
     def watch(self, output: Any) -> None:
@@ -162,15 +162,15 @@ class Reducer:
             tensor.register_hook(self.begun)
 
     def _begun(self, _: Any) -> None:
+        """Whether it will reduce anything, DDP has decided in forward: what it issues tells."""
         if self.queued:
             return
-        if getattr(self.model(), "require_backward_grad_sync", False):
-            for other in self.backward.reducing:  # what is issued from here on is ours
-                other.count_buckets()
-            self.backward.reducing.append(self)
-            self.queued = True
-            self.issued, self.buckets = self._count(), 0
-            self.queue(self.computed)
+        for other in self.backward.reducing:  # what is issued from here on is ours
+            other.count_buckets()
+        self.backward.reducing.append(self)
+        self.queued = True
+        self.began, self.issued, self.buckets = now(), self._count(), -1
+        self.queue(self.computed)
 
     def _computed(self) -> None:
         for other in self.backward.reducing.copy():
@@ -185,8 +185,8 @@ class Reducer:
             self.tell()
 
     def count_buckets(self) -> None:
-        if not self.buckets:
-            self.buckets = max(self._count() - self.issued, 1)
+        if self.buckets < 0:
+            self.buckets = self._count() - self.issued
 
     def tell(self) -> None:
         """Its wait is over."""
@@ -194,9 +194,13 @@ class Reducer:
         blocked = now() - self.since if self.on_cpu else -1
         since, self.since, self.queued = self.since, 0, False
         self.backward.reducing.remove(self)
-        self.parts.recorder.collectives.by_others(
-            "all_reduce", self.group, since, blocked, self.buckets, self.bytes
-        )
+        collectives = self.parts.recorder.collectives
+        if self.buckets > 0:
+            collectives.by_others(
+                "all_reduce", self.group, since, blocked, self.buckets, self.bytes
+            )
+        else:  # nothing, or a communication hook issues them in Python
+            collectives.waited_for(self.group, self.began, since, blocked)
 
     def _count(self) -> int:
         return by_others_so_far(self.parts.recorder.collectives, self.group)

@@ -208,6 +208,15 @@ class Collectives:
              size // count, known.id, count, track.micro if track else -1)
         )  # fmt: skip
 
+    def waited_for(self, group: Any, since: int, begin: int, blocked: int) -> None:
+        """C++ waited, from `begin` on, for what Python issued on `group` since `since`."""
+        known = self._known(group)
+        keys = [key for key, one in self._under_way.items() if one[1] is known and one[3] >= since]
+        for key in keys[:-1]:
+            self._forget(self._under_way.pop(key))
+        if keys:
+            self._waited(self._under_way.pop(keys[-1]), begin, blocked, ASYNC)
+
     def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
         """Charge the phase that waited. Its row can wait until rows are written.
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from tests.hook.jobs_of import run
+from tests.hook.rows import folder
 
 LEAVES = ("a leaf", "leaves of two")
-KINDS = LEAVES
+REDUCED = ("attacked", "synchronized late", "synchronized early", "halved")
+KINDS = LEAVES + REDUCED
 
 
 @pytest.fixture(scope="module")
@@ -35,3 +37,17 @@ def test_no_hook_stays_on_a_parameter_that_a_model_returns(
 ) -> None:
     for result in results:
         assert result[kind]["watched"]["hooks"] == 0
+
+
+@pytest.mark.parametrize("kind", REDUCED)
+def test_gradients_are_reduced_where_ddp_reduced_them_and_no_call_is_made_up(
+    results: list[dict[str, Any]], out: Path, kind: str
+) -> None:
+    """DDP decides in forward, and a communication hook's own calls are Python's."""
+    for result, rank in zip(results, folder(out / kind), strict=True):
+        issued = result[kind]["watched"]["issued"].get("all_reduce", 0)
+        calls = [row for row in rank.collectives if row.op == "all_reduce"]
+        assert sum(row.calls for row in calls) == rank.config["collectives_seen"] == issued
+        assert (issued == 0) == (kind == "synchronized late")
+        assert {row.path for row in calls} <= {"backward"}
+        assert all(row.blocked > 0 for row in calls)

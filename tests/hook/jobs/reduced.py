@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import dsprof.hook
 from tests.hook.jobs import job
 
 STEPS = 4
-KINDS = ("a leaf", "leaves of two")
+LEAVES = ("a leaf", "leaves of two")
+KINDS = (*LEAVES, "attacked", "synchronized late", "synchronized early", "halved")
 
 
 class Tempered(nn.Module):  # type: ignore[misc]
@@ -27,25 +30,36 @@ class Tempered(nn.Module):  # type: ignore[misc]
         return self.scale, self.net(batch)
 
 
-def made() -> Any:
+def made(kind: str) -> Any:
     torch.manual_seed(0)
-    return DistributedDataParallel(Tempered())
+    net = DistributedDataParallel(Tempered() if kind in LEAVES else job.model())
+    if kind == "halved":
+        net.register_comm_hook(None, fp16_compress_hook)
+    return net
 
 
 def loss_of(net: Any, batch: torch.Tensor) -> torch.Tensor:
-    scale, output = net(batch)
-    return (output * scale).square().mean()
+    output = net(batch)
+    if isinstance(output, tuple):
+        output = output[0] * output[1]
+    return output.square().mean()
 
 
-def step_of(net: Any, batch: torch.Tensor) -> float:
+def step_of(kind: str, net: Any, batch: torch.Tensor) -> float:
     """One forward and backward, and the loss."""
-    loss = loss_of(net, batch)
-    loss.backward()
+    if kind == "attacked":  # by the gradient of its input, which exchanges none of its own
+        batch.requires_grad_()
+        batch = (batch + torch.autograd.grad(loss_of(net, batch), batch)[0]).detach()
+    alone, whole = net.no_sync, contextlib.nullcontext
+    with alone() if kind == "synchronized late" else whole():
+        loss = loss_of(net, batch)
+    with alone() if kind == "synchronized early" else whole():
+        loss.backward()
     return float(loss.item())
 
 
 def train(kind: str, *, watched: bool) -> dict[str, Any]:
-    nets = [made() for _ in range(1 + (kind == "leaves of two"))]
+    nets = [made(kind) for _ in range(1 + (kind == "leaves of two"))]
     optimizers = [torch.optim.SGD(net.parameters(), lr=1e-2) for net in nets]
     handles = [
         dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / kind)
@@ -55,7 +69,7 @@ def train(kind: str, *, watched: bool) -> dict[str, Any]:
     before, losses = job.issued(), []
     for step in range(STEPS):
         for net, optimizer in zip(nets, optimizers, strict=True):
-            losses.append(step_of(net, job.batch(step)).hex())
+            losses.append(step_of(kind, net, job.batch(step)).hex())
             optimizer.step()
             optimizer.zero_grad()
     hooks = [len(one._backward_hooks or {}) for net in nets for one in net.parameters()]
