@@ -26,6 +26,10 @@ class Price(NamedTuple):
     share: float  # of the timed steps that report one
 
     @property
+    def is_none(self) -> bool:
+        return self.flushing < (1 + SLOWDOWN_WARNING) * self.usual
+
+    @property
     def per_step(self) -> float:
         return (self.flushing - self.usual) * self.share
 
@@ -37,9 +41,10 @@ def flush_lines(facts: Facts) -> pd.DataFrame:
 
 
 def price_of_flushes(facts: Facts) -> Price | None:
-    """None where steps with and without a flush are not both timed, or are no different.
+    """None where steps with and without a flush are not both timed, or are few and differ.
 
-    They differ if more of the former exceed the median of the latter than chance lets them.
+    They differ if more of the former exceed the median of the latter than chance lets them. That
+    flushes cost nothing only single steps show: in the mean of several one hardly counts.
     """
     steps = facts.series
     out, seconds = _flushing(facts, steps), steps["seconds"].to_numpy(dtype=float)
@@ -47,11 +52,18 @@ def price_of_flushes(facts: Facts) -> Price | None:
     if not many or out.all():
         return None
     usual, flushing = float(np.median(seconds[~out])), float(np.median(seconds[out]))
+    price = Price(flushing, usual, many / len(steps))
+    if price.is_none:
+        return price if _each_is_timed(facts, steps, many) else None
     longer = int((seconds[out] > usual).sum())
     above = longer - many / 2 >= SPIKES_ABOVE_CHANCE * math.sqrt(many) / 2
-    if not above or flushing < (1 + SLOWDOWN_WARNING) * usual:
-        return None
-    return Price(flushing, usual, many / len(steps))
+    return price if above else None
+
+
+def _each_is_timed(facts: Facts, steps: pd.DataFrame, many: int) -> bool:
+    """Whether rows are single steps and `many` of them most of those that report a flush."""
+    single = steps["step"].diff().median() == 1
+    return bool(single) and many > flush_lines(facts)["step"].nunique() / 2
 
 
 def _flushing(facts: Facts, steps: pd.DataFrame) -> Rows:

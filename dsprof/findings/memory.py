@@ -17,6 +17,7 @@ from dsprof.findings.thresholds import (
     GROWTH_STEPS,
     MEMORY_CRITICAL,
     MEMORY_WARNING,
+    SLOWDOWN_WARNING,
     THRASH_CRITICAL,
     THRASH_WARNING,
     grade,
@@ -96,13 +97,15 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
     where = f"in {format_share(share)} of the printed steps" if share else f"{len(flushes):,} times"
     worst = largest(flushes, "count")
     price = price_of_flushes(facts)
-    cost = price.per_step if price else None
+    free = price is not None and price.is_none
+    cost = price.per_step if price and not free else None
+    grave = Severity.CRITICAL if share >= THRASH_CRITICAL else Severity.WARNING
     return [
         Finding(
             rule="allocator-thrash",
-            severity=Severity.CRITICAL if share >= THRASH_CRITICAL else Severity.WARNING,
-            title=f"The allocator flushed its cache {int(flushes['count'].sum()):,} times: GPU "
-            "memory is full",
+            severity=Severity.INFO if free else grave,
+            title=f"The allocator flushed its cache {int(flushes['count'].sum()):,} times"
+            + (", which cost next to no time" if free else ": GPU memory is full"),
             summary=f"Flushes are reported {where}. Each one waits for the GPU and allocates anew"
             + _priced(price),
             share=facts.share(cost),
@@ -112,9 +115,9 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
             evidence=(
                 row_evidence(worst, f"cache flushes since the last step: {int(worst['count'])}"),
             ),
-            advice=less_memory(facts),
+            advice=() if free else less_memory(facts),
             gain=(0.0, cost) if cost else None,
-            confidence="medium" if price else "high",
+            confidence="medium" if cost else "high",
         )
     ]
 
@@ -122,10 +125,13 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
 def _priced(price: Price | None) -> str:
     if price is None:
         return "; how much time it costs is not in the log."
-    return (
+    taken = (
         f". Steps that report one take {format_seconds(price.flushing)}, the others "
-        f"{format_seconds(price.usual)}. Medium confidence: something else may have come with them."
+        f"{format_seconds(price.usual)}"
     )
+    if price.is_none:
+        return f"{taken} (medians): less than {format_share(SLOWDOWN_WARNING)} more."
+    return f"{taken}. Medium confidence: something else may have come with them."
 
 
 def _gpu_pressure(facts: Facts, rows: pd.DataFrame, limit: float) -> list[Finding]:

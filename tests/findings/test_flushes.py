@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dsprof.events import Severity
 from dsprof.findings import findings_of
 from dsprof.run import Run
 from tests.findings.plants import memory, metric, one, run_of
@@ -29,10 +30,23 @@ def test_what_flushing_steps_take_longer_is_what_flushes_cost() -> None:
     assert found.confidence == "medium"
 
 
-def test_flushes_in_steps_like_all_others_have_no_price() -> None:
+def test_flushes_in_steps_that_take_as_long_as_all_others_cost_nothing() -> None:
     found = one(run(flushing={12, 20, 31, 44, 50}, longer={14, 33}), "allocator-thrash")
-    assert found.seconds_per_step is None
-    assert found.gain is None
+    assert found.severity is Severity.INFO
+    assert found.title.endswith("10 times, which cost next to no time")
+    assert (found.seconds_per_step, found.gain, found.advice) == (None, None, ())
+    assert "take 1.00 s, the others 1.00 s (medians): less than 10 % more" in found.summary
+
+
+def test_flushes_in_windows_of_many_steps_hide_what_they_cost() -> None:
+    rows = [metric("step_seconds", step, USUAL, steps=10) for step in range(10, 610, 10)]
+    found = one(run_of([*rows, memory("cache_flushes", 100, count=2)]), "allocator-thrash")
+    assert found.severity is Severity.WARNING
+    assert "is not in the log" in found.summary
+
+
+def test_flushes_of_which_most_are_in_no_timed_step_are_not_said_to_cost_nothing() -> None:
+    found = one(run(flushing={12, 70, 71}, longer=set()), "allocator-thrash")
     assert "is not in the log" in found.summary
 
 
