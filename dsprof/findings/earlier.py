@@ -10,6 +10,7 @@ from dsprof.events import Severity
 from dsprof.findings.ends import first_failure, first_of, launch, said_of
 from dsprof.findings.facts import Facts, row_evidence, whole
 from dsprof.findings.finding import Evidence, Finding
+from dsprof.findings.quotes import quoted
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -96,7 +97,7 @@ def _quote(row: pd.Series[Any]) -> str:
 
 
 def _text(row: pd.Series[Any]) -> str:
-    return f": {str(row['text'])[:160].rstrip('. ')}" if pd.notna(row["text"]) else ""
+    return f": {quoted(row['text'], 160).rstrip('. ')}" if pd.notna(row["text"]) else ""
 
 
 def _steps(rows: pd.DataFrame) -> tuple[int, int] | None:
@@ -106,6 +107,6 @@ def _steps(rows: pd.DataFrame) -> tuple[int, int] | None:
 
 def _proof(rows: list[pd.Series[Any]]) -> tuple[Evidence, ...]:
     return tuple(
-        row_evidence(row, str(row["text"])[:200] if pd.notna(row["text"]) else str(row["kind"]))
+        row_evidence(row, quoted(row["text"], 200) if pd.notna(row["text"]) else str(row["kind"]))
         for row in rows
     )

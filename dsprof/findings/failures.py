@@ -31,6 +31,7 @@ from dsprof.findings.ends import (
 from dsprof.findings.facts import Facts, row_evidence
 from dsprof.findings.finding import Advice, Confidence, Evidence, Finding
 from dsprof.findings.launcher import Dead, Named, by_its_name, dead_rank, named
+from dsprof.findings.quotes import quoted
 from dsprof.run import from_events
 from dsprof.units import format_bytes, format_seconds, size
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _OF_NCCL: Final = re.compile(r"Cuda failure|Failed to CUDA")
 _TRIED: Final = re.compile(r"[Tt]ried to allocate ([\d.]{1,12} [KMGT]?i?B)")
+_PORT: Final = re.compile(r"\bport: (\d{1,5})\b")
 _NEAR: Final = 10  #: lines
 _TRACEBACK: Final = 60  #: lines of one, from the script's to the last
 
@@ -57,7 +59,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="rank-died",
             severity=Severity.CRITICAL,
-            title=said_of(row) + (f": {text[:160]}" if text else ""),
+            title=said_of(row) + _message(row, text),
             summary=_first_of(facts, row)
             + (_SIGKILL if killed else _UNSEEN if row["kind"] == "gone" else "")
             + code_meant(text)
@@ -72,6 +74,14 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             confidence=_sure(facts, row) if dead is None else "medium",
         )
     ]
+
+
+def _message(row: pd.Series[Any], text: str) -> str:
+    """What the error itself says, but where the kind of failure says as much in fewer words."""
+    if row["kind"] == "port-in-use":
+        port = _PORT.search(text)
+        return f" (port {port[1]})" if port else ""
+    return f": {quoted(text, 160)}" if text else ""
 
 
 def _who_was_named(who: Named | None) -> str:
@@ -185,8 +195,8 @@ def _evidence(facts: Facts, row: pd.Series[Any], who: Named | None) -> tuple[Evi
     launcher = launcher[(launcher["kind"] == "root-cause") & (launcher["line"] != row["line"])]
     told = [who.row] if who is not None else [one for _, one in launcher.head(1).iterrows()]
     return (
-        row_evidence(row, text[:300]),
-        *(row_evidence(one, str(one["text"])[:200]) for one in told),
+        row_evidence(row, quoted(text, 300)),
+        *(row_evidence(one, quoted(one["text"], 200)) for one in told),
     )
 
 

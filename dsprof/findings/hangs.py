@@ -12,6 +12,7 @@ from dsprof.events import Kind, Severity
 from dsprof.findings.ends import HANG, first_failure, last_launch, step_span, when
 from dsprof.findings.facts import Facts, row_evidence, whole
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.quotes import quoted
 from dsprof.run.problems import reached
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
@@ -73,7 +74,7 @@ def hang(facts: Facts) -> list[Finding] | str:
             ranks=(behind,) if behind is not None else waiting,
             steps=step_span(row),
             evidence=tuple(
-                row_evidence(r, str(r["text"])[:200]) for _, r in rows.head(4).iterrows()
+                row_evidence(r, quoted(r["text"], 200)) for _, r in rows.head(4).iterrows()
             ),
             advice=(
                 _OF_HCCL if rows["text"].astype("str").str.contains(_HCCL).all() else _OF_NCCL,
@@ -102,7 +103,7 @@ def _stuck(row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
         "confidence: these lines do not say which, nor whether another rank was the cause.",
         ranks=ranks,
         steps=step_span(row),
-        evidence=tuple(row_evidence(r, str(r["text"])[:200]) for _, r in rows.head(4).iterrows()),
+        evidence=tuple(row_evidence(r, quoted(r["text"], 200)) for _, r in rows.head(4).iterrows()),
         advice=(
             Advice("py-spy dump --pid", "", "of each rank, while it hangs", "shows who holds what"),
             Advice(

@@ -12,6 +12,7 @@ from dsprof.findings.cures import code_meant, cures
 from dsprof.findings.ends import first_failure
 from dsprof.findings.facts import Facts, row_evidence
 from dsprof.findings.finding import Evidence, Finding
+from dsprof.findings.quotes import quoted
 
 _NETWORK: Final = ("network-fallback", "network-error")
 
@@ -77,7 +78,7 @@ def _broken(facts: Facts, rows: pd.DataFrame) -> Finding:
 
 
 def _evidence(rows: pd.DataFrame) -> tuple[Evidence, ...]:
-    return tuple(row_evidence(r, str(r["text"])[:200]) for _, r in rows.head(3).iterrows())
+    return tuple(row_evidence(r, quoted(r["text"], 200)) for _, r in rows.head(3).iterrows())
 
 
 def _told(facts: Facts, name: str, what: str = "") -> pd.DataFrame:

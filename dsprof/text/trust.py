@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dsprof.events import PROBLEMS
+from dsprof.findings.quotes import quoted
 from dsprof.text import words
 from dsprof.text.layout import ACCENT, QUIET, STRONG, beside, columns, place, say, section
 from dsprof.text.words import plain
@@ -65,7 +66,7 @@ def _problem(row: pd.Series[Any]) -> Text:
     more = f"and {row['same'] - 1:,} more of the kind" if row["same"] > 1 else ""
     return beside(
         say(f"{_meaning(kind)} ({where})" if where else _meaning(kind)),
-        say(words.plain(row["text"])[:_TEXT] if words.known(row["text"]) else "", QUIET),
+        say(quoted(plain(row["text"]), _TEXT) if words.known(row["text"]) else "", QUIET),
         say(more, QUIET),
         place(row["source"], row["line"]),
     )

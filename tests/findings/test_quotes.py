@@ -1,0 +1,18 @@
+"""Quotes of a log end behind a word, and say that something was left out."""
+
+from __future__ import annotations
+
+from dsprof.findings.quotes import quoted
+
+
+def test_a_short_message_is_quoted_whole() -> None:
+    assert quoted("address already in use", 22) == "address already in use"
+
+
+def test_a_long_message_is_cut_behind_a_word_and_says_so() -> None:
+    assert quoted("this process has 10.01 GiB memory in use", 29) == "this process has 10.01 GiB…"
+    assert quoted("code: -98, name: EADDRINUSE", 12) == "code: -98…"
+
+
+def test_one_long_word_is_cut_where_the_room_ends() -> None:
+    assert quoted("x" * 50, 10) == "x" * 9 + "…"
