@@ -32,7 +32,7 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="loss-diverged",
             severity=Severity.CRITICAL if sure else Severity.WARNING,
-            title=f"The loss rose from {level:.3g} to {np.median(since):.3g} at step {first:,} and "
+            title=f"The loss rose from {level:.3g} to {since[0]:.4g} at step {first:,} and "
             "stays there",
             summary=f"Not one of the {len(since):,} losses printed from there on is below "
             f"{since.min():.3g}, to the end: training lost what it had learnt."

@@ -44,8 +44,14 @@ def test_two_records_far_above_all_others_are_told_and_one_is_not() -> None:
     found = one(printed([12.52, 12.52, 40.75, 39.0]), RULE)
     assert found.severity is Severity.WARNING
     assert found.confidence == "medium"
-    assert found.title.startswith("The loss rose from 12.5 to 39.9 at step 3")
+    assert found.title.startswith("The loss rose from 12.5 to 40.75 at step 3")
     assert silent(printed([12.52, 12.52, 12.4, 40.75]), RULE)
+
+
+def test_the_loss_that_is_told_of_a_step_is_the_one_that_its_line_has() -> None:
+    found = one(printed([12.5, 12.4, 41.5, 39.0, 38.0, 45.0]), RULE)
+    assert "to 41.5 at step 3" in found.title
+    assert found.evidence[1].text == "step 3: loss 41.5"
 
 
 def test_a_spike_that_comes_back_is_none() -> None:
