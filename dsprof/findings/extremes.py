@@ -62,8 +62,9 @@ class Spread(NamedTuple):
 
 
 class Spreads(NamedTuple):
-    """The timer of their own work in which ranks lie furthest apart, with the like inside it, and
-    the one in which they meet; None where there is none. Lines are means of the steps between."""
+    """The timer of their own work in which ranks lie furthest apart, the innermost one inside it
+    with the like, and the one in which they meet; None where there is none. Lines are means of the
+    steps between."""
 
     own: Spread
     inside: Spread | None
@@ -84,14 +85,23 @@ def spreads(facts: Facts) -> Spreads | None:
     own = _widest(outer)
     if own is None:
         return None
-    inside = _widest(rows[rows["parent"].astype("object").eq(own.name)])
     return Spreads(
         own,
-        inside if inside and inside.seconds >= WAITING_EXPLAINS * own.seconds else None,
+        _deepest(rows, own),
         _widest(rows[rows["class"] == Class.COMMUNICATION]),
         int(rows["step"].min()),
         int(rows["step"].max()),
     )
+
+
+def _deepest(rows: pd.DataFrame, own: Spread) -> Spread | None:
+    """The innermost timer that differs as much: those around it only hold it."""
+    deepest, parent = None, own.name
+    while (inside := _widest(rows[rows["parent"].astype("object").eq(parent)])) is not None:
+        if inside.seconds < WAITING_EXPLAINS * own.seconds:
+            break
+        deepest, parent = inside, inside.name
+    return deepest
 
 
 def _both(facts: Facts) -> pd.DataFrame:

@@ -22,6 +22,7 @@ def log(
     data: tuple[float, float] = INPUT,
     reduced: tuple[float, float] = REDUCED,
     *,
+    compute: tuple[float, float] | None = None,
     stages: int | None = 1,
     lines: int = 8,
     every: int = 5,
@@ -29,6 +30,7 @@ def log(
     """Lines of the last rank, each of `every` steps of two seconds."""
     told = [f"{STAGES}pipeline-model-parallel size: {stages} "] if stages else []
     timers = {"forward-backward": work, "batch-generator": data, "grads-all-reduce": reduced}
+    timers |= {"forward-compute": compute} if compute else {}
     for line in range(1, lines + 1):
         step = f" iteration {line * every:8}/     500"
         told += [
@@ -68,6 +70,18 @@ def test_the_timer_inside_that_differs_as_much_is_named_and_where_they_meet(tmp_
     assert "batch-generator differs by 376 ms" in found.summary
     assert "grads-all-reduce, where they meet: 40.0 ms to 430 ms" in found.summary
     assert [proof.line for proof in found.evidence] == [39, 40, 41]
+
+
+@pytest.mark.parametrize(
+    ("data", "named"), [((4.0, 380.0), "batch-generator"), ((4.0, 6.0), "forward-compute")]
+)
+def test_of_timers_inside_each_other_the_innermost_that_differs_as_much_is_named(
+    tmp_path: Path, data: tuple[float, float], named: str
+) -> None:
+    """Inputs are made inside forward-compute, which lies inside forward-backward."""
+    found = one(log(tmp_path, data=data, compute=(400.0, 790.0)), "straggler-rank")
+    assert found.phase == named
+    assert f"Inside it {named} differs" in found.summary
 
 
 def test_an_input_that_is_alike_on_all_ranks_is_not_named(tmp_path: Path) -> None:
