@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import averaged_steps
+from dsprof.analysis.rates import rate_of_steps
 from dsprof.page import words
 from dsprof.page.clock import Moment, span
 from dsprof.page.model import Among, Cell, Place
@@ -33,7 +34,7 @@ def facts(run: Run) -> list[tuple[str, Cell]]:
         "Launches": _launches(run.told["segment"]),
         "Time": _time(span(run.meta.get("sources") or [], run.told), utc=own),
         "Read from": _sources(known),
-        "Throughput": _throughput(run.steps, run.told),
+        "Throughput": _throughput(run),
     }
     said["Not told"] = _lacking(known, said)
     rows = run.told[run.told["kind"] == "config"]
@@ -184,12 +185,16 @@ def _launches(segment: pd.Series[Any]) -> str:
     return f"{count:,}, one after another" if count > 1 else ""
 
 
-def _throughput(steps: pd.DataFrame, events: pd.DataFrame) -> Cell | None:
+def _throughput(run: Run) -> Cell | None:
     """Samples per second of the steps judged, else as the source sums them up."""
+    steps, events = run.steps, run.told
     main = averaged_steps(steps)
     if main["samples_per_second"].notna().any():
-        mean = format_count(float(main["samples_per_second"].mean()))
-        return Cell(f"{mean} samples/s, mean", among=rate_lines(main, events))
+        mean = float(main["samples_per_second"].mean())
+        less = rate_of_steps(main["samples_per_second"], float(main["seconds"].mean()), run.config)
+        of_steps = f"; {format_count(less)} by batch and step time" if less else ""
+        said = f"{format_count(mean)} samples/s, mean{of_steps}"
+        return Cell(said, among=rate_lines(main, events))
     told = events[(events["name"] == "samples_per_second_mean").to_numpy(dtype=bool)]
     told = told[told["value"].notna()]
     if told.empty:

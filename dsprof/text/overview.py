@@ -13,6 +13,7 @@ from dsprof.analysis.breakdown import (
     main_steps,
     told_alike,
 )
+from dsprof.analysis.rates import rate_of_steps
 from dsprof.findings.numerics import told_skips
 from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.spread import percentile, spread, timed_singly
@@ -53,6 +54,7 @@ class Overview:
     tflops: float | None
     skipped: int | None
     samples_per_second_mean: float | None = None  # the last that the source states of all so far
+    samples_per_second_of_steps: float | None = None  # batch over `seconds`, where that is less
     training: Training | None = None  # what the source states of the whole training
     bar: Bar | None = None  # how far the last bar came, where no step is timed
     warm_up: bool = False  # the means leave a first step out
@@ -64,6 +66,7 @@ def overview(run: Run) -> Overview:
     rates = _rated(steps, main)
     mean = run.judged[0].mean
     seconds = timed_singly(main)
+    length = number(mean.seconds) if mean else None
     told = spread(seconds, "" if len(main) == len(steps) else f" of the {len(main):,} averaged")
     return Overview(
         rows=len(steps),
@@ -71,7 +74,7 @@ def overview(run: Run) -> Overview:
         last=None if run.counted else _whole(steps["step"].max()),
         launches=int(steps["segment"].nunique()),
         averaged=len(main),
-        seconds=number(mean.seconds) if mean else None,
+        seconds=length,
         seconds_from=_measure(main),
         median=number(seconds.median()),
         spread="".join(part if isinstance(part, str) else part.text for part in told),
@@ -87,6 +90,7 @@ def overview(run: Run) -> Overview:
         tflops=number(rates["tflops"].mean()),
         skipped=_skipped(run),
         samples_per_second_mean=_so_far(run),
+        samples_per_second_of_steps=rate_of_steps(rates["samples_per_second"], length, run.config),
         training=training(run),
         bar=bar(run),
         warm_up=leaves_out_first(steps),

@@ -204,6 +204,9 @@ def _speed(seen: Overview) -> str:
     said = [f"{format_count(rate)} {unit}" for unit, rate in rates.items() if rate]
     if not seen.samples_per_second and seen.samples_per_second_mean and not seen.training:
         said.insert(0, f"{format_count(seen.samples_per_second_mean)} samples/s since the start")
+    if seen.samples_per_second_of_steps:
+        of_steps = format_count(seen.samples_per_second_of_steps)
+        said[0] += f" by its own timer, {of_steps} by batch and step time"
     return ", ".join(said)
 
 

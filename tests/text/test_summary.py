@@ -15,6 +15,7 @@ from dsprof.page.ranks import rank_section
 from dsprof.recording import Writer
 from dsprof.run import load
 from dsprof.text.document import document
+from dsprof.text.overview import overview
 from tests.findings.plants import WELL, phase, run_of, steps
 from tests.findings.test_ranks import ranks
 from tests.recording.recorded import header, write_steps
@@ -292,3 +293,11 @@ def test_how_many_collectives_a_recording_saw_is_said(
     lead = "".join(map(str, comm_section(run).lead))
     assert said.removeprefix("Calls ") in lead
     assert said or "own count" not in text + lead
+
+
+def test_a_rate_that_leaves_out_loading_stands_beside_that_of_whole_steps() -> None:
+    told = overview(run := load(dsprof_sample("comms_verbose_0.19.8")))
+    assert told.samples_per_second is not None
+    assert told.samples_per_second_of_steps is not None
+    assert told.samples_per_second_of_steps < 0.9 * told.samples_per_second
+    assert "samples/s by its own timer, " in shown(run)
