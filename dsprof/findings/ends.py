@@ -62,12 +62,23 @@ def launch(run: Run, segment: int) -> pd.DataFrame:
 
 
 def _only_printed(told: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
-    """Exceptions of destructors, threads and the like: no process ends of them."""
-    marks = told[told["name"] == "printed_exception"]
-    places = set(zip(marks["source"], marks["line"], strict=True))
-    at = zip(rows["source"], rows["line"], strict=True)
-    return pd.Series([pd.notna(line) and (source, line) in places for source, line in at],
-                     rows.index, dtype=bool)  # fmt: skip
+    """Exceptions of destructors, threads and the like, with all of their chain: no process ends
+    of them."""
+    printed, chained = (_places(told, name) for name in ("printed_exception", "chained_exception"))
+    ordered = rows.sort_values("line", kind="stable")
+    found: list[bool] = []
+    before: dict[tuple[Any, ...], bool] = {}  # of the last row of each source and rank
+    ranks = ordered["rank"].astype("object").fillna(-1)
+    for source, line, rank in zip(ordered["source"], ordered["line"], ranks, strict=True):
+        goes_on = (source, line) in chained and before.get((source, rank), False)
+        found.append((source, line) in printed or goes_on)
+        before[source, rank] = found[-1]
+    return pd.Series(found, ordered.index, dtype=bool).reindex(rows.index)
+
+
+def _places(told: pd.DataFrame, name: str) -> set[tuple[Any, ...]]:
+    marks = told[(told["name"] == name) & told["line"].notna()]
+    return set(zip(marks["source"], marks["line"], strict=True))
 
 
 def _behind_success(told: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:

@@ -428,6 +428,22 @@ def test_an_exception_behind_one_that_python_only_printed_is_the_failure(tmp_pat
     assert "the only failure" in found.summary
 
 
+CHAINED = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "ends_it"), [("Exception in thread Thread-1:\n", False), ("", True)]
+)
+def test_a_chain_of_exceptions_is_printed_or_fatal_as_its_first_one_is(
+    tmp_path: Path, word: str, *, ends_it: bool
+) -> None:
+    text = word + CHAINED.join([TRACEBACK, TRACEBACK, TRACEBACK])
+    (tmp_path / "run.log").write_text(text, encoding="utf-8")
+    run = load(tmp_path / "run.log")
+    assert len(run.problems) == 3
+    assert ("rank-died" in rules(run)) is ends_it
+
+
 CANCELLED = "slurmstepd: error: *** STEP 123.0 ON node7 CANCELLED AT 2026-11-21T07:00:00 ***\n"
 
 
