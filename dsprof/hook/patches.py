@@ -12,6 +12,7 @@ from typing import Any
 Call = Callable[..., Any]
 _ABSENT = object()
 _REDUCE = "__reduce_ex__"  # what `copy.deepcopy` and `pickle` ask an object for
+_REPLICATE = "_replicate_for_data_parallel"  # what `nn.DataParallel` asks for, for each device
 
 
 class Patches:
@@ -37,14 +38,17 @@ class Patches:
         self._undo.callback(_restore, weakref.ref(owner), name, value, before)
 
     def method_of_a_model(self, owner: Any, name: str, around: Callable[[Call], Call]) -> None:
-        """As `method`; copies of `owner`, deep or pickled, are as if it had never been wrapped.
+        """As `method`; copies of `owner`, deep, pickled or a replica, are as if it had never been
+        wrapped.
 
         The wrapper is bound to `owner`: a copy that got it would compute with `owner`'s weights.
         """
         before = vars(owner).get(name, _ABSENT)
         self.method(owner, name, around)
-        reduce = _reduce_without(weakref.ref(owner), name, before)
-        self.value(owner, _REDUCE, reduce, vars(owner).get(_REDUCE, _ABSENT))
+        for copying, without in _COPYING.items():
+            if hasattr(owner, copying):
+                instead = without(weakref.ref(owner), name, before)
+                self.value(owner, copying, instead, vars(owner).get(copying, _ABSENT))
 
     def of_class(self, owner: type, name: str, around: Callable[[Call], Call]) -> None:
         """Replace what the class itself holds as `name`.
@@ -97,12 +101,31 @@ def _reduce_without(reference: weakref.ReferenceType[Any], name: str, before: An
         state = made[2] if isinstance(made, tuple) and len(made) > 2 else None
         if not isinstance(state, dict):
             return made
-        kept = {key: value for key, value in state.items() if key not in {name, _REDUCE}}
-        if name in state and before is not _ABSENT:
-            kept[name] = before
-        return (*made[:2], kept, *made[3:])
+        return (*made[:2], _without(state, name, before), *made[3:])
 
     return reduce
+
+
+def _replicate_without(reference: weakref.ReferenceType[Any], name: str, before: Any) -> Call:
+    def replicate() -> Any:
+        owner = reference()
+        kind: Any = type(owner)
+        replica = getattr(kind, _REPLICATE)(owner)
+        replica.__dict__ = _without(vars(replica), name, before)
+        return replica
+
+    return replicate
+
+
+#: How a model is copied, and what makes of that one with `before` in the place of its `name`.
+_COPYING = {_REDUCE: _reduce_without, _REPLICATE: _replicate_without}
+
+
+def _without(state: dict[str, Any], name: str, before: Any) -> dict[str, Any]:
+    kept = {key: value for key, value in state.items() if key != name and key not in _COPYING}
+    if name in state and before is not _ABSENT:
+        kept[name] = before
+    return kept
 
 
 def _restore(reference: weakref.ReferenceType[Any], name: str, ours: Any, before: Any) -> None:

@@ -53,6 +53,13 @@ def test_what_a_copy_computes_is_no_phase(rows: Rows) -> None:
     assert count(rows, "forward") == STEPS + 1  # one before the copies were made
 
 
+def test_a_replica_for_another_device_is_as_if_nothing_had_been_attached(
+    result: dict[str, Any],
+) -> None:
+    assert result["replica"]["first"] == result["replica"]["plain"]
+    assert result["replica"]["left"] == result["replica"]["right"]
+
+
 @pytest.mark.parametrize("order", ["first in, first out", "last in, first out"])
 def test_handles_may_end_in_any_order_and_restore_everything(
     result: dict[str, Any], order: str

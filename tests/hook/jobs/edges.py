@@ -70,6 +70,24 @@ def copies() -> dict[str, Any]:
     return told
 
 
+def replicated() -> dict[str, Any]:
+    """What the replica of an attached model computes that `nn.DataParallel` makes for a device.
+
+    Its layers are replicas in their turn, with the weights of their device.
+    """
+    net, optimizer, handle = attached("replica")
+    replica = net._replicate_for_data_parallel()
+    for name, layer in net._modules.items():
+        replica._modules[name] = copy.deepcopy(layer)
+    train(net, optimizer)
+    told = {"first": replica(batch(0)).sum().item(), "left": sorted(vars(replica))}
+    handle.detach()
+    plain = job.model()
+    told |= {"plain": plain(batch(0)).sum().item()}
+    told |= {"right": sorted(vars(plain._replicate_for_data_parallel()))}
+    return told
+
+
 def detached_in(order: str) -> list[str]:
     """What two handles leave changed."""
     pairs = [
@@ -250,6 +268,7 @@ def replicas_that_share() -> None:
 def experiments() -> dict[str, Any]:
     result: dict[str, Any] = {
         "copies": copies(),
+        "replica": replicated(),
         "nested": nested(),
         "forked": forked(),
         "checkpoints": checkpoints(),
