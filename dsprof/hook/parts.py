@@ -122,11 +122,12 @@ class Parts:
 
 
 def unless_compiling(raw: Call, timed: Call) -> Call:
-    """A model that is compiled after us: its graph stays whole."""
+    """A model that is compiled or traced after us: its graph stays whole."""
     from torch.compiler import is_compiling
+    from torch.jit import is_tracing
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (raw if is_compiling() else timed)(*args, **kwargs)
+        return (raw if is_compiling() or is_tracing() else timed)(*args, **kwargs)
 
     return call
 

@@ -13,6 +13,7 @@ Call = Callable[..., Any]
 _ABSENT = object()
 _REDUCE = "__reduce_ex__"  # what `copy.deepcopy` and `pickle` ask an object for
 _REPLICATE = "_replicate_for_data_parallel"  # what `nn.DataParallel` asks for, for each device
+_SCRIPTED = "__prepare_scriptable__"  # what `torch.jit.script` asks for what it shall compile
 
 
 class Patches:
@@ -46,7 +47,7 @@ class Patches:
         before = vars(owner).get(name, _ABSENT)
         self.method(owner, name, around)
         for copying, without in _COPYING.items():
-            if hasattr(owner, copying):
+            if hasattr(owner, copying) or copying == _SCRIPTED:
                 instead = without(weakref.ref(owner), name, before)
                 self.value(owner, copying, instead, vars(owner).get(copying, _ABSENT))
 
@@ -117,8 +118,25 @@ def _replicate_without(reference: weakref.ReferenceType[Any], name: str, before:
     return replicate
 
 
+def _script_without(reference: weakref.ReferenceType[Any], name: str, before: Any) -> Call:
+    def prepare() -> Any:
+        owner = reference()
+        kind: Any = type(owner)
+        if hasattr(kind, _SCRIPTED):
+            owner = getattr(kind, _SCRIPTED)(owner)
+        bare = object.__new__(type(owner))
+        bare.__dict__ = _without(vars(owner), name, before)
+        return bare
+
+    return prepare
+
+
 #: How a model is copied, and what makes of that one with `before` in the place of its `name`.
-_COPYING = {_REDUCE: _reduce_without, _REPLICATE: _replicate_without}
+_COPYING = {
+    _REDUCE: _reduce_without,
+    _REPLICATE: _replicate_without,
+    _SCRIPTED: _script_without,
+}
 
 
 def _without(state: dict[str, Any], name: str, before: Any) -> dict[str, Any]:

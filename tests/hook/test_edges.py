@@ -60,6 +60,15 @@ def test_a_replica_for_another_device_is_as_if_nothing_had_been_attached(
     assert result["replica"]["left"] == result["replica"]["right"]
 
 
+@pytest.mark.parametrize("name", ["scripted"])
+def test_a_model_that_torchscript_compiles_meanwhile_is_recorded_on(
+    result: dict[str, Any], rows: Rows
+) -> None:
+    assert result["scripted"] == {"trace": True, "script": True}
+    assert steps(rows) == [1, 2]
+    assert count(rows, "forward") == 4  # two to compare with
+
+
 @pytest.mark.parametrize("order", ["first in, first out", "last in, first out"])
 def test_handles_may_end_in_any_order_and_restore_everything(
     result: dict[str, Any], order: str

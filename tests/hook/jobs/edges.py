@@ -88,6 +88,22 @@ def replicated() -> dict[str, Any]:
     return told
 
 
+def scripted() -> dict[str, Any]:
+    """What TorchScript makes of an attached model computes as the model itself."""
+    net, optimizer, handle = attached("scripted")
+    train(net, optimizer, 1)
+    ways = {
+        "trace": lambda: torch.jit.trace(net, batch(0)),
+        "script": lambda: torch.jit.script(net),
+    }
+    told = {
+        name: make()(batch(0)).tolist() == net(batch(0)).tolist() for name, make in ways.items()
+    }
+    train(net, optimizer, 1)
+    handle.detach()
+    return told
+
+
 def detached_in(order: str) -> list[str]:
     """What two handles leave changed."""
     pairs = [
@@ -269,6 +285,7 @@ def experiments() -> dict[str, Any]:
     result: dict[str, Any] = {
         "copies": copies(),
         "replica": replicated(),
+        "scripted": scripted(),
         "nested": nested(),
         "forked": forked(),
         "checkpoints": checkpoints(),
