@@ -102,6 +102,13 @@ def _speed(text: str) -> str:
     return text
 
 
+def _severity(text: str) -> Severity:
+    """One of the three; typer's own refusal begins with words of the library it is made with."""
+    if text not in list(Severity):
+        raise typer.BadParameter(f"{text!r} is none of {', '.join(Severity)}")
+    return Severity(text)
+
+
 Paths = Annotated[
     list[str],
     typer.Argument(
@@ -144,7 +151,9 @@ def report(
     fail_on: Annotated[
         Severity | None,
         typer.Option(
-            help="Exit with 3 if a finding is at least this severe, 4 if nobody can tell."
+            metavar="|".join(Severity),
+            parser=_severity,
+            help="Exit with 3 if a finding is at least this severe, 4 if nobody can tell.",
         ),
     ] = None,
     link: Link = None,
