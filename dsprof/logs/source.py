@@ -171,8 +171,11 @@ def open_bytes(name: str) -> BinaryIO:
         if not hasattr(stream, "peek"):
             stream.seek(0)
     except OSError as error:
-        reason = error.strerror or str(error)
+        missing = "there is no such file" if isinstance(error, FileNotFoundError) else error
+        reason = error.strerror or str(error.__cause__ or missing)
         todo = "ask for the right to read it" if isinstance(error, PermissionError) else ""
+        if _REMOTE.match(name):
+            todo = todo or "check the address, or fetch the file first and name that"
         raise DsprofError(f"cannot be read: {reason}", name, todo) from None
     if head.startswith(_BINARY):
         stream.close()

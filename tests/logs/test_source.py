@@ -275,6 +275,22 @@ def test_remote_paths_are_read_through_fsspec() -> None:
     assert logs.read(["memory://run.log"]).events.num_rows == 3
 
 
+def test_an_address_that_nobody_answers_is_told_with_the_reason_and_what_to_do() -> None:
+    pytest.importorskip("fsspec")
+    pytest.importorskip("aiohttp")
+    with pytest.raises(DsprofError) as refused:
+        open_bytes("http://127.0.0.1:1/x.log")
+    assert "connect" in refused.value.what.lower()
+    assert "x.log" not in refused.value.what
+    assert refused.value.todo.startswith("check the address")
+
+
+def test_a_remote_file_that_is_not_there_is_said_not_to_be() -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(DsprofError, match="there is no such file"):
+        open_bytes("memory://nowhere.log")
+
+
 def test_progress_counts_every_byte(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     path.write_bytes(LINE * 5000)
