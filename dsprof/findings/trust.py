@@ -95,13 +95,12 @@ def host_sync(facts: Facts) -> list[Finding] | str:
         return []
     costly = [sync for sync in on if sync.severity is Severity.WARNING]
     seconds = price.seconds if price else None
-    said = " ".join(f"{sync.path}: {sync.why}." for sync in on)
     return [
         Finding(
             rule="host-sync",
             severity=price.severity if price else costly[0].severity if costly else Severity.INFO,
             title=price.title if price else _named(costly, on),
-            summary=f"{price.summary} {said}".strip() if price else said + _NO_PRICE,
+            summary=price.summary if price else _NO_PRICE,  # the advice says what each does
             share=facts.share(seconds),
             seconds_per_step=seconds,
             phase=price.phase if price else None,
@@ -134,7 +133,7 @@ _IDLING = (
     "{} of each step the GPU has nothing to do, from its last kernel until a host that waited for "
     "the whole device goes on."
 )
-_NO_PRICE = " Medium confidence: what that costs is not in the log; measure a run without."
+_NO_PRICE = "Medium confidence: what that costs is not in the log; measure a run without."
 _ASK_LESS = Advice(
     "torch.cuda.synchronize() and .item() in the loop",
     "",

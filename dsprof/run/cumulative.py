@@ -65,7 +65,7 @@ def summary_table(events: pd.DataFrame, source: Source) -> Outcome:
     rows = rows[of_a_table(rows) & table_is_suspect(events, source)]
     text = (
         "latencies of the communication summary add up totals (DeepSpeed 0.18.3 and later): "
-        "they and their bandwidths are far too long and too low; counts and sizes are right"
+        "their times are far too long, their bandwidths too low; counts and sizes are right"
     )
     return events, met("cumulative-comm-latency", "doubt", text, rows)
 

@@ -26,6 +26,14 @@ def test_diagnostics_that_are_on_are_named(json: str, severity: Severity) -> Non
     assert found.advice[0].now == "true"
 
 
+def test_what_a_diagnostic_does_is_said_once() -> None:
+    json = '{"memory_breakdown": true, "wall_clock_breakdown": true}'
+    found = one(run_of(steps(40, WELL), ds_config=json, world_size=2), "host-sync")
+    assert len(found.advice) == 2
+    assert not [advice.why for advice in found.advice if advice.why in found.summary]
+    assert "what that costs is not in the log" in found.summary
+
+
 def test_on_a_cpu_nothing_waits_for_a_gpu() -> None:
     json = '{"comms_logger": {"enabled": true}, "wall_clock_breakdown": true}'
     assert silent(run_of(steps(40, WELL), ds_config=json, accelerator="cpu"), "host-sync")
