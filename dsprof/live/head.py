@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dsprof.live.look import Look
 
 _WORTH_TELLING: Final = 1 << 20  # bytes: less is read by the next refresh
+_MARKED: Final = 0.0005  # of a step: a class of less has no mark
 _ROLES: Final = {"running": "checkpoint", "waiting": "muted", "silent": "communication",
                  "died": "communication", "ended": "compute"}  # fmt: skip
 
@@ -181,18 +182,23 @@ class Sentence(Static):
 
 
 class Legend(Line):
-    """The classes of the last steps, in the bars' colours."""
+    """The classes of the last steps in the bars' colours, largest first."""
 
     DEFAULT_CSS = "Legend { height: 1; padding: 0 1; }"
 
     def show(self, verdict: Verdict | None) -> None:
         look = look_of(self)
         line = Text(no_wrap=True, overflow="ellipsis")
-        for name in STACK if verdict and verdict.seconds else ():
-            seconds = verdict.classes.get(str(name), 0.0) if verdict else 0.0
-            if not verdict or not verdict.seconds or seconds < 0.0005 * verdict.seconds:
-                continue
-            mark = "■" if look.colour else GLYPH[str(name)]
-            line.append(f"{mark} ", look.style(str(name)))
-            line.append(f"{name} {format_share(seconds / verdict.seconds)}   ", look.style("muted"))
+        for name, share in _shares(verdict) if verdict else ():
+            mark = "■" if look.colour else GLYPH[name]
+            line.append(f"{mark} ", look.style(name))
+            line.append(f"{name} {format_share(share)}   ", look.style("muted"))
         self.say(line)
+
+
+def _shares(verdict: Verdict) -> list[tuple[str, float]]:
+    """Classes that are worth a mark, largest first: what has no room is the least."""
+    whole = verdict.seconds
+    told = [(str(name), verdict.classes.get(str(name), 0.0)) for name in STACK if whole]
+    shares = [(name, seconds / (whole or 1.0)) for name, seconds in told]
+    return sorted((one for one in shares if one[1] >= _MARKED), key=lambda one: -one[1])
