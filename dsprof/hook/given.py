@@ -1,13 +1,15 @@
-"""The loss as training's own loop knows it, where a library divides it before backward begins.
+"""The loss as training's own loop knows it, where a library changes it before backward begins.
 
 Over accumulated micro-batches, accelerate divides what `Accelerator.backward` is given by their
-number, and a gradient scaler multiplies it; transformers' `Trainer` gives parts of a step's loss,
-which together are the loss that it logs.
+number, and a gradient scaler multiplies it, there or in a loop of one's own; transformers'
+`Trainer` gives parts of a step's loss, which together are the loss that it logs.
 """
 
 from __future__ import annotations
 
 import sys
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from dsprof.hook.metrics import Metrics
@@ -18,9 +20,14 @@ class Given:
     """What a library was given whose own backward is under way."""
 
     def __init__(self, recorder: Recorder) -> None:
+        from torch.amp import GradScaler
+
         self.loss: Any = None
         self.is_part = False
+        self._scaled: Callable[[], Any] = _nothing  # a reference to what a scaler made last
+        self._unscaled: Any = None  # of what
         patches, guard = recorder.patches, recorder.guard
+        patches.of_class(GradScaler, "scale", lambda raw: guard.behind(raw, self._scales, None))
         accelerate = sys.modules.get("accelerate.accelerator")
         if accelerate is not None:
             patches.of_class(
@@ -36,10 +43,18 @@ class Given:
 
     def tell(self, metrics: Metrics, start: Any) -> None:
         """Backward begins at `start`."""
-        if self.loss is None:
-            metrics.backward_of(start)
-        else:
+        if self.loss is not None:
             metrics.give(self.loss, part=self.is_part)
+        elif start is not None and self._scaled() is start:
+            metrics.backward_of(self._unscaled)
+        else:
+            metrics.backward_of(start)
+        self._unscaled = None
+
+    def _scales(self, _: Any, __: Any, args: Any, kwargs: Any, scaled: Any, *___: Any) -> None:
+        given = args[0] if args else kwargs["outputs"]
+        if getattr(given, "is_cpu", False):  # one tensor, whose number can be read
+            self._scaled, self._unscaled = weakref.ref(scaled), given.detach()
 
     def _accelerates(self, args: Any, kwargs: Any) -> None:
         self.loss = args[1] if len(args) > 1 else kwargs.get("loss")
@@ -52,3 +67,7 @@ class Given:
 
     def _trained(self, _: Any) -> None:
         self.is_part = False
+
+
+def _nothing() -> None:
+    """Of before anything was scaled."""

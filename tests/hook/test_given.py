@@ -1,4 +1,4 @@
-"""The loss as the user's loop knows it, where a library divides it before backward."""
+"""The loss as the user's loop knows it, where a library changes it before backward."""
 
 from __future__ import annotations
 
@@ -21,3 +21,13 @@ def test_the_loss_is_what_accelerate_was_given_and_not_what_it_made_of_it(tmp_pa
         for step, loss in told.items():
             micros = result["watched"][(step - 1) * MICROS : step * MICROS]
             assert loss == pytest.approx(sum(micros) / MICROS)
+
+
+def test_the_loss_is_what_a_gradient_scaler_was_given_and_not_what_it_made_of_it(
+    tmp_path: Path,
+) -> None:
+    (result,) = run_each("scaled", tmp_path, {"one": 1}, "torch")["one"]
+    assert result["watched"] == result["plain"]
+    (rank,) = folder(tmp_path / "one" / "run")
+    losses = map(float.fromhex, result["watched"])
+    assert rank.metric("loss") == dict(enumerate(losses, start=1))
