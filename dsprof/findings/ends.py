@@ -41,8 +41,6 @@ _STOPPED: Final = "was stopped by SIGINT, as Ctrl-C sends it"
 #: Ends of a run; other problems are warnings of other rules.
 _FATAL: Final = (*OOM, *HANG, *(ENDED.keys() - {"checkpoint-failed", "network-error"}))
 
-_NOT_WELL: Final = ("exit", "signal", "gone", "root-cause", "killed-by-launcher")
-
 
 def last_launch(run: Run) -> pd.DataFrame:
     """Problems of the last launch that may have ended it."""
@@ -51,46 +49,10 @@ def last_launch(run: Run) -> pd.DataFrame:
 
 
 def launch(run: Run, segment: int) -> pd.DataFrame:
-    """Problems of one launch, without those that training went on behind, exceptions that Python
-    only printed, and what came when all had ended well."""
+    """Problems of one launch, without mere notes and those that training went on behind."""
     rows = run.problems
-    rows = rows.loc[(rows["segment"] == segment) & ~rows["survived"]]
-    if rows.empty:
-        return rows
-    told = run.told[run.told["segment"] == segment]
-    return rows[~_only_printed(told, rows) & ~_behind_success(told, rows)]
-
-
-def _only_printed(told: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
-    """Exceptions of destructors, threads and the like, with all of their chain: no process ends
-    of them."""
-    printed, chained = (_places(told, name) for name in ("printed_exception", "chained_exception"))
-    ordered = rows.sort_values("line", kind="stable")
-    found: list[bool] = []
-    before: dict[tuple[Any, ...], bool] = {}  # of the last row of each source and rank
-    ranks = ordered["rank"].astype("object").fillna(-1)
-    for source, line, rank in zip(ordered["source"], ordered["line"], ranks, strict=True):
-        goes_on = (source, line) in chained and before.get((source, rank), False)
-        found.append((source, line) in printed or goes_on)
-        before[source, rank] = found[-1]
-    return pd.Series(found, ordered.index, dtype=bool).reindex(rows.index)
-
-
-def _places(told: pd.DataFrame, name: str) -> set[tuple[Any, ...]]:
-    marks = told[(told["name"] == name) & told["line"].notna()]
-    return set(zip(marks["source"], marks["line"], strict=True))
-
-
-def _behind_success(told: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
-    """What a source prints behind the good ends of all processes of its launch: it ended none."""
-    ends = told[(told["name"] == "exited_well") & told["line"].notna()]
-    size = told.loc[told["name"] == "world_size", "value"].max()
-    ended = len(ends[["source", "host", "value"]].drop_duplicates())
-    failed = rows["kind"].isin(_NOT_WELL) & rows["value"].ne(0)
-    if not ended or ended < size or failed.any():
-        return pd.Series(data=False, index=rows.index)
-    last = ends.groupby("source", observed=True)["line"].max().to_dict()
-    return rows["line"] > rows["source"].astype("object").map(last)
+    ended = ~rows["survived"] & (rows["severity"] != Severity.INFO)
+    return rows[(rows["segment"] == segment) & ended]
 
 
 def first_failure(run: Run) -> pd.Series[Any] | None:

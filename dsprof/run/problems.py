@@ -34,6 +34,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Kind, Severity
+from dsprof.run.harmless import harmless
 from dsprof.run.table import Numbers, keys, of_kind
 
 Flags = npt.NDArray[np.bool_]
@@ -105,12 +106,13 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
     failure, suspicion = _failures(found), _suspicion(found)
     survived = _survived(found, failure, suspicion, behind)
     survived |= _ended_well(events, found) & ~np.isnan(suspicion)
+    noise = harmless(events, found)
     found = found.assign(
         step=pd.Series(step, found.index).astype("Int64"),
         survived=survived,
-        severity=_severity(found, survived).astype("category"),
+        severity=_severity(found, survived, noise).astype("category"),
     )
-    suspicion[survived | _quoted(found)] = np.nan
+    suspicion[survived | noise | _quoted(found)] = np.nan
     suspicion[_follows(found, suspicion)] = np.nan
     for number in np.unique(failure):
         cause = _cause(found[failure == number], suspicion[failure == number])
@@ -127,10 +129,10 @@ def _said_again(rows: pd.DataFrame) -> Flags:
     return (again & told).to_numpy(dtype=bool)
 
 
-def _severity(rows: pd.DataFrame, survived: Flags) -> pd.Series[Any]:
-    """What was survived is no more than a warning, a mere quotation a note."""
+def _severity(rows: pd.DataFrame, survived: Flags, noise: Flags) -> pd.Series[Any]:
+    """What was survived is no more than a warning; a mere quotation, or noise, is a note."""
     tamed = rows["severity"].mask(survived & (rows["severity"] == Severity.CRITICAL), "warning")
-    return tamed.mask(_quoted(rows), str(Severity.INFO))
+    return tamed.mask(noise | _quoted(rows), str(Severity.INFO))
 
 
 def _quoted(rows: pd.DataFrame) -> Flags:

@@ -1,0 +1,63 @@
+"""What looks like a failure and ended no process."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+_NOT_WELL: Final = ("exit", "signal", "gone", "root-cause", "killed-by-launcher")
+
+Flags = npt.NDArray[np.bool_]
+
+
+def harmless(events: pd.DataFrame, rows: pd.DataFrame) -> Flags:
+    """Exceptions that Python only printed, and what came when all had ended well.
+
+    Args:
+        events: tidy events.
+        rows: problems among them.
+    """
+    found: Flags = (_only_printed(events, rows) | _behind_success(events, rows)).to_numpy(bool)
+    return found
+
+
+def _only_printed(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
+    """Exceptions of destructors, threads and the like, with all of their chain: no process ends
+    of them."""
+    printed, chained = (
+        _places(events, name) for name in ("printed_exception", "chained_exception")
+    )
+    ordered = rows.sort_values("line", kind="stable")
+    found: list[bool] = []
+    before: dict[tuple[Any, ...], bool] = {}  # of the last row of each source and rank
+    ranks = ordered["rank"].astype("object").fillna(-1)
+    for source, line, rank in zip(ordered["source"], ordered["line"], ranks, strict=True):
+        goes_on = (source, line) in chained and before.get((source, rank), False)
+        found.append((source, line) in printed or goes_on)
+        before[source, rank] = found[-1]
+    return pd.Series(found, ordered.index, dtype=bool).reindex(rows.index)
+
+
+def _places(events: pd.DataFrame, name: str) -> set[tuple[Any, ...]]:
+    marks = events[(events["name"] == name) & events["line"].notna()]
+    return set(zip(marks["source"], marks["line"], strict=True))
+
+
+def _behind_success(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
+    """What a source prints behind the good ends of all processes of its launch: it ended none."""
+    found = pd.Series(data=False, index=rows.index)
+    ends = events[(events["name"] == "exited_well") & events["line"].notna()]
+    sizes = events[events["name"] == "world_size"].groupby("segment")["value"].max()
+    failed = rows["kind"].isin(_NOT_WELL) & rows["value"].ne(0)
+    for segment, here in ends.groupby("segment"):
+        mine = rows["segment"] == segment
+        ended = len(here[["source", "host", "value"]].drop_duplicates())
+        if ended < sizes.get(segment, 1) or (mine & failed).any():
+            continue
+        last = here.groupby("source", observed=True)["line"].max().to_dict()
+        behind = rows["line"] > rows["source"].astype("object").map(last).astype("float64")
+        found |= mine & behind.fillna(value=False).astype(bool)
+    return found
