@@ -20,6 +20,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import CLASSES
 from dsprof.analysis.ranks import compared_steps
 from dsprof.events import Class
+from dsprof.run.calls import class_codes
 from dsprof.run.table import numbers, places, plain, where
 
 Seconds = npt.NDArray[np.float64]
@@ -59,7 +60,7 @@ def parts(phases: pd.DataFrame) -> tuple[Seconds, Ranks] | None:
     if rows.empty:
         return None
     (steps, visit), (ranks, rank) = (places(plain(rows[name])) for name in ("step", "rank"))
-    class_ = pd.Categorical(rows["class"], categories=list(CLASSES)).codes
+    class_ = class_codes(rows)
     visit *= len(ranks)
     visit += rank
     told = np.zeros(len(steps) * len(ranks), bool)

@@ -25,6 +25,7 @@ from dsprof.live.picture import (
 from dsprof.live.processes import Process
 from dsprof.live.status import rank_words
 from dsprof.run import Run
+from dsprof.run.calls import UNDIVIDED
 from dsprof.text.words import count_of, known, number
 from dsprof.units import format_seconds
 
@@ -195,7 +196,8 @@ def bars_of(run: Run) -> Iterator[tuple[Place, Bar]]:
 
 def rank_bars(run: Run) -> RankBars:
     rows = run.phases[run.phases["rank"].notna() & run.phases["self_seconds"].notna()]
-    table = rows.assign(**{"class": rows["class"].astype("str")})
+    words = rows["class"].astype("str").replace(UNDIVIDED, str(Class.OTHER))
+    table = rows.assign(**{"class": words})
     sums = table.groupby(["rank", "step", "class"])["self_seconds"].sum().unstack(fill_value=0)  # noqa: PD010
     told = sums.reindex(columns=list(CLASSES), fill_value=0.0)
     return RankBars(

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class
+from dsprof.run.calls import class_codes
 from dsprof.run.stretches import Stretches
 from dsprof.run.table import (
     Codes,
@@ -50,7 +51,7 @@ def class_seconds(
     ranks = at.ranks(phases["rank"])
     run = keys(table, "segment", "engine")
     words = [str(word) for word in Class]
-    (class_,) = at.once(pd.Categorical(phases["class"], categories=words).codes)
+    (class_,) = at.once(class_codes(phases))
     total, rows = (at.sums(class_, len(words), values) for values in (own, None))
     mean = total / np.maximum(ranks, 1.0)[:, None]
     known = {

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class
+from dsprof.run.calls import UNDIVIDED
 from dsprof.run.repairs import Repair, met
 from dsprof.run.table import among, positions, where
 
@@ -35,7 +36,7 @@ def partial_steps(table: pd.DataFrame, phases: pd.DataFrame) -> pd.Series[bool]:
         return np.bincount(place[rows & timed], minlength=len(table)) > 0
 
     parts = [shows(among(phases["name"], names)) for names in PARTS]
-    computes = shows(among(phases["class"], [Class.COMPUTE, Class.OTHER]))
+    computes = shows(among(phases["class"], [Class.COMPUTE, Class.OTHER, UNDIVIDED]))
     some, all_ = np.logical_or.reduce(parts), np.logical_and.reduce(parts)
     timed_steps = shows(~among(phases["class"], [Class.CHECKPOINT]))
     return pd.Series(timed_steps & (~computes | (some & ~all_)), table.index, dtype="bool")

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Class, Kind
+from dsprof.run.calls import UNDIVIDED, divided, logged, with_scalars
 from dsprof.run.gaps import gaps
 from dsprof.run.table import (
     Codes,
@@ -135,7 +136,8 @@ def phases(
         flavours: `[[timers]]` by name.
         accumulation: micro-batches of one optimizer step, where known.
         mixed: timers that hold compute and communication unseparated (ZeRO-3). What their
-            children leave of them is of no known class, and marked in the column `mixed`.
+            children leave of them is of no known class, and marked in the column `mixed`; where
+            the calls of the step are logged, these divide all of it together (see `UNDIVIDED`).
 
     Timers that take longer than the one that holds them contradict it: its self time is unknown.
     A timer that its line lacks although its like hold it is there without seconds, and what
@@ -157,7 +159,7 @@ def phases(
     if len(blank):
         found = pd.concat([found[~found["timer"].isin(blank["timer"])], blank])
         found = found.sort_values("timer", ignore_index=True)
-    return _finish(_nest(found, words), mixed)
+    return _finish(_nest(found, words), mixed, logged(events))
 
 
 def of_finished_steps(
@@ -328,10 +330,14 @@ def _split_overlaps(found: pd.DataFrame, place: Codes) -> pd.DataFrame:
     return whole_table.sort_values("timer", kind="stable", ignore_index=True)
 
 
-def _finish(found: pd.DataFrame, mixed: frozenset[str]) -> pd.DataFrame:
+def _finish(found: pd.DataFrame, mixed: frozenset[str], calls: pd.DataFrame) -> pd.DataFrame:
     found["mixed"] = among(found["name"], mixed) & among(found["class"], BLENT)
-    classes = [*found["class"].cat.categories, str(Class.OTHER)]
-    codes = np.where(found["mixed"], len(classes) - 1, found["class"].cat.codes)
+    classes = [*found["class"].cat.categories, str(Class.OTHER), UNDIVIDED]
+    codes = np.where(found["mixed"], len(classes) - 2, found["class"].cat.codes)
+    if len(calls):
+        codes[found["mixed"].to_numpy() & divided(found, calls)] = len(classes) - 1
+        found["class"] = categories(codes, classes)
+        return with_scalars(found, calls)[list(COLUMNS)]
     found["class"] = categories(codes, classes)
     return found[list(COLUMNS)]
 
