@@ -92,13 +92,11 @@ def scripted() -> dict[str, Any]:
     """What TorchScript makes of an attached model computes as the model itself."""
     net, optimizer, handle = attached("scripted")
     train(net, optimizer, 1)
-    ways = {
+    ways: dict[str, Callable[[], Any]] = {
         "trace": lambda: torch.jit.trace(net, batch(0)),
         "script": lambda: torch.jit.script(net),
     }
-    told = {
-        name: make()(batch(0)).tolist() == net(batch(0)).tolist() for name, make in ways.items()
-    }
+    told = {way: made()(batch(0)).tolist() == net(batch(0)).tolist() for way, made in ways.items()}
     train(net, optimizer, 1)
     handle.detach()
     return told
