@@ -22,6 +22,7 @@ from dsprof.run.classes import (
     timed_steps,
 )
 from dsprof.run.partial import partial_steps
+from dsprof.run.seldom import told_seldom, unlike_the_rest
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import (
     Codes,
@@ -114,9 +115,10 @@ def steps(
     timed = timed_steps(table, at)
     sums = classes.where(timed if recorded else timed & ~partial_steps(table, phases))
     _rates(table, sums, clock, _batch_sizes(events, table, config), config)
-    table["smoothed"] = False
+    unlike = unlike_the_rest(table)
+    told_seldom(table, unlike)
     if not (recorded or (counted and marks["steps"].isna().any())):
-        _by_the_clock(table, events)
+        _by_the_clock(table, events, unlike)
     told = classes.drop(columns=Class.CHECKPOINT).sum(axis=1)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
@@ -228,10 +230,14 @@ def _rates(
     table["tokens_per_second"] = table["tokens_per_second"].fillna(per_gpu).fillna(per_sample)
 
 
-def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
+def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame, unlike: pd.Series[bool]) -> None:
     """`whole_seconds` by the clock, where it is sure of more than timers or lines tell: rates and
-    times that a framework states may leave out what lies between its steps, too."""
+    times that a framework states may leave out what lies between its steps, too.
+
+    `unlike`: rows beside which the clock runs over other steps than are stated; timers tell those.
+    """
     stated = table["whole_seconds"].where(table["whole_from"] != "bar")  # that runs with the clock
+    stated = stated.mask(unlike)
     parts = [table["segment"], table["engine"]]
     told = stated.notna().groupby(parts).transform("sum")
     by_timers = table["seconds"].where(table["seconds_from"].eq("timers").fillna(False))
@@ -242,7 +248,7 @@ def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
     table["whole_seconds"] = table["whole_seconds"].mask(longer, clock["seconds"])
     way = table["whole_from"].astype("str").mask(longer, None).mask(mine, "clock")
     table["whole_from"] = way.astype("category")
-    table["smoothed"] = clock["smoothed"]
+    table["smoothed"] = table["smoothed"].mask(longer, clock["smoothed"])
 
 
 def _in_one_way(
