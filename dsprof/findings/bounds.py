@@ -1,5 +1,4 @@
-"""What holds for every rule: nothing costs more than its step nor gains more than it costs, and
-few steps prove little."""
+"""What holds for every rule: nothing costs more than its step, and few steps prove little."""
 
 from __future__ import annotations
 
@@ -28,15 +27,7 @@ def bounded(answer: list[Finding] | str, facts: Facts) -> list[Finding] | str:
         return facts.no_basis
     if any(one.rule in _OF_CLASSES for one in founded) and _mixes_ranks(facts):
         return "its timers are the longest of any rank, and together longer than the step"
-    return [_held(modest(one, facts), step) for one in founded]
-
-
-def _held(one: Finding, step: float | None) -> Finding:
-    """A finding whose change gains no more than what it tells apart as its cost, or a step."""
-    most = step if one.seconds_per_step is None else one.seconds_per_step
-    if one.gain is None or most is None or one.gain[1] <= most:
-        return one
-    return replace(one, gain=(min(one.gain[0], most), most))
+    return [modest(one, facts) for one in founded]
 
 
 def _mixes_ranks(facts: Facts) -> bool:

@@ -16,11 +16,13 @@ from dsprof.analysis.collectives import (
 )
 from dsprof.events import Severity
 from dsprof.findings.advice import change, nccl_debug
-from dsprof.findings.facts import NO_COMM, Facts, largest, once, promise, row_evidence
+from dsprof.findings.facts import NO_COMM, Facts, largest, once, row_evidence
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.thresholds import (
+    AROUND_CALLS,
     COMMUNICATION_CRITICAL,
+    GAIN_LOW,
     GATHER_STALL_CRITICAL,
     GATHER_STALL_WARNING,
     LINK_CALLS,
@@ -90,7 +92,8 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     """Communication time goes into messages too small to use the link.
 
     ZeRO-3's gathers are left to `zero3-gather-stall`: what is to be changed is when they are made.
-    Gain: at best all of their time, merged into few, where a bucket's size can still grow.
+    Gain: at best all of their time, merged into few, where a bucket's size can still grow; in a
+    recording at least that, and at best what prepares them, too.
     """
     comm, factor = facts.held_up, facts.per_step
     if comm.empty:
@@ -134,10 +137,26 @@ def small_messages(facts: Facts) -> list[Finding] | str:
             phase=worst,
             evidence=_small_evidence(comm, worst),
             advice=advice,
-            gain=promise(seconds) if advice else None,
+            gain=_fewer(facts, seconds) if advice else None,
             confidence="high" if facts.exposure_is_known else "medium",
         )
     ]
+
+
+def _fewer(facts: Facts, seconds: float) -> tuple[float, float]:
+    """What is saved where many calls become few."""
+    low = 1.0 if facts.exposure_is_known else GAIN_LOW
+    return low * seconds, _altogether(facts, seconds)
+
+
+def _altogether(facts: Facts, seconds: float) -> float:
+    """What calls cost with what is done around them; a logger's times are whole ones.
+
+    Of the rest of the step half at most: the model computes too.
+    """
+    if not facts.exposure_is_known or facts.step_seconds is None:
+        return seconds
+    return seconds + min((AROUND_CALLS - 1) * seconds, (facts.step_seconds - seconds) / 2)
 
 
 def _small_severity(facts: Facts, share: float) -> Severity:
@@ -220,7 +239,8 @@ def _zero(facts: Facts, key: str, to: str, why: str) -> tuple[Advice, ...]:
 def zero3_gather_stall(facts: Facts) -> list[Finding] | str:
     """ZeRO-3 stops to fetch parameters that should have been prefetched.
 
-    Gain: at best all of the exposed waiting; none where only an upper bound is known.
+    Gain: at best all of the exposed waiting and what prepares the calls; none where only an upper
+    bound is known.
     """
     if facts.layout.zero_stage not in (None, 3):
         return "not a ZeRO-3 run"
@@ -303,7 +323,7 @@ def _gather_finding(
                 "zero_optimization.stage", "3", "2", "if parameters fit: nothing is gathered twice"
             ),
         ),
-        gain=promise(stall) if stall is not None and exact else None,
+        gain=(GAIN_LOW * stall, _altogether(facts, stall)) if stall is not None and exact else None,
         confidence="high" if exact else "low" if stall is not None else "medium",
     )
 

@@ -85,6 +85,9 @@ OFFLOAD_WARNING: Final = 0.15
 OFFLOAD_CRITICAL: Final = 0.30
 #: Part of an offloaded update that is saved at least where the states fit on the GPU.
 OFFLOAD_SAVED: Final = 0.80
+#: What a call costs the host altogether, of what it holds it up: buckets are filled and emptied
+#: around it, and caches are cold behind it.
+AROUND_CALLS: Final = 1.5
 CHECKPOINT_WARNING: Final = 0.05
 CHECKPOINT_CRITICAL: Final = 0.15
 UNACCOUNTED_WARNING: Final = 0.10

@@ -42,21 +42,6 @@ def test_what_lies_beside_the_steps_may_cost_more_than_one() -> None:
     assert bounded(found, FACTS) == found
 
 
-def test_no_change_gains_more_than_the_finding_costs_or_a_step_where_it_has_no_cost() -> None:
-    def gained(cost: float | None, *gain: float) -> Any:
-        one = Finding(
-            "any", Severity.WARNING, "", "", seconds_per_step=cost, gain=(gain[0], gain[1])
-        )
-        answer = bounded([one], FACTS)
-        assert isinstance(answer, list)
-        return answer[0].gain
-
-    assert gained(0.4, 0.2, 0.6) == (0.2, 0.4)
-    assert gained(0.4, 0.5, 0.6) == (0.4, 0.4)
-    assert gained(0.4, 0.2, 0.4) == (0.2, 0.4)
-    assert gained(None, 0.5, 1.5) == (0.5, 1.0)
-
-
 def test_a_first_step_far_above_the_others_is_left_out_of_a_short_run() -> None:
     steps = main_steps(run_with(np.array([0.837, 0.012, 0.019, 0.010])).steps)
     assert steps["step"].tolist() == [2, 3, 4]
