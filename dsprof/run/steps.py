@@ -22,7 +22,6 @@ from dsprof.run.classes import (
     timed_steps,
 )
 from dsprof.run.partial import partial_steps
-from dsprof.run.seldom import told_seldom, unlike_the_rest
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import (
     Codes,
@@ -115,10 +114,9 @@ def steps(
     timed = timed_steps(table, at)
     sums = classes.where(timed if recorded else timed & ~partial_steps(table, phases))
     _rates(table, sums, clock, _batch_sizes(events, table, config), config)
-    unlike = unlike_the_rest(table)
-    told_seldom(table, unlike)
+    table["smoothed"] = False
     if not (recorded or (counted and marks["steps"].isna().any())):
-        _by_the_clock(table, events, unlike)
+        _by_the_clock(table, events)
     told = classes.drop(columns=Class.CHECKPOINT).sum(axis=1)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
@@ -230,14 +228,10 @@ def _rates(
     table["tokens_per_second"] = table["tokens_per_second"].fillna(per_gpu).fillna(per_sample)
 
 
-def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame, unlike: pd.Series[bool]) -> None:
+def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
     """`whole_seconds` by the clock, where it is sure of more than timers or lines tell: rates and
-    times that a framework states may leave out what lies between its steps, too.
-
-    `unlike`: rows beside which the clock runs over other steps than are stated; timers tell those.
-    """
+    times that a framework states may leave out what lies between its steps, too."""
     stated = table["whole_seconds"].where(table["whole_from"] != "bar")  # that runs with the clock
-    stated = stated.mask(unlike)
     parts = [table["segment"], table["engine"]]
     told = stated.notna().groupby(parts).transform("sum")
     by_timers = table["seconds"].where(table["seconds_from"].eq("timers").fillna(False))
@@ -248,7 +242,7 @@ def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame, unlike: pd.Series[b
     table["whole_seconds"] = table["whole_seconds"].mask(longer, clock["seconds"])
     way = table["whole_from"].astype("str").mask(longer, None).mask(mine, "clock")
     table["whole_from"] = way.astype("category")
-    table["smoothed"] = table["smoothed"].mask(longer, clock["smoothed"])
+    table["smoothed"] = clock["smoothed"]
 
 
 def _in_one_way(
