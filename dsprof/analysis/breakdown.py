@@ -178,8 +178,8 @@ def _phase_table(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     phases = where(phases, phases["self_seconds"].notna())
     at = steps_of(steps, phases)
     name = phases["name"].astype("category")
-    classes = pd.Categorical(phases["class"], categories=list(CLASSES))
-    code, class_ = at.once(name.cat.codes.to_numpy(), classes.codes)
+    classes = phases["class"].astype("category").cat.set_categories(list(CLASSES)).cat.codes
+    code, class_ = at.once(name.cat.codes.to_numpy(), classes.to_numpy())
     pair = code.astype(np.int64) * (len(CLASSES) + 1) + class_ % (len(CLASSES) + 1)
     known = distinct(pair)
     own = numbers(phases["self_seconds"])

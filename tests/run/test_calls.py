@@ -23,7 +23,12 @@ def run_of(stage: int, *rows: dict[str, Any]) -> Run:
     return from_events(events([told, *rows]), grammar=grammar_with())
 
 
-ENGINE = {"forward": 0.3, "backward": 1.4, "backward_inner": 0.2, "backward_allreduce": 0.1}
+ENGINE: dict[str, Any] = {
+    "forward": 0.3,
+    "backward": 1.4,
+    "backward_inner": 0.2,
+    "backward_allreduce": 0.1,
+}
 
 
 def test_calls_that_divide_a_mixture_take_nothing_from_other_timers() -> None:
