@@ -30,6 +30,7 @@ from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import Class, Kind
 from dsprof.findings.finding import Evidence
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, FEW_STEPS, GAIN_LOW, UNACCOUNTED_WARNING
+from dsprof.run.calls import SCALARS
 from dsprof.run.table import where, within
 from dsprof.run.zero import BUCKETS, UNSEEN
 from dsprof.units import format_seconds
@@ -388,6 +389,8 @@ def _own(name: str, row: pd.Series[Any]) -> str:
     timer, _, place = name.partition("_in_")
     if place and row["raw"] == timer:  # a stretch that two timers measure, see `Run.phases`
         return f"{name}, reckoned: what {timer} and {place} both hold and no timer has alone"
+    if name == SCALARS:
+        return f"{name}, logged calls of 1 B or 4 B inside step"
     return f"{name} itself, without the timers inside it" if _has_inside(row) else name
 
 

@@ -56,8 +56,8 @@ def test_the_tooltip_of_a_step_says_its_classes_and_how_far_it_is_held_back(open
     point_at(page, 30)
     said = page.locator(".plot-steps .hoverlayer .legendtext").all_text_contents()
     assert "step 30: 19.7 ms" in said
-    assert "communication (collectives) : 14.0 ms" in said
-    assert "communication-bound : 60 %" in said
+    assert "communication (collectives) : 14.2 ms" in said
+    assert "communication-bound : 61 %" in said
     point_at(page, 16)  # its whole time is not told
     said = page.locator(".plot-steps .hoverlayer .legendtext").all_text_contents()
     assert "step 16: 17.5 ms" in said
