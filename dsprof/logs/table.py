@@ -257,7 +257,7 @@ class _Span(NamedTuple):
 
 def _span(record: np.ndarray) -> _Span:
     first, end = int(record[0]), int(record[-1]) + 1
-    return _Span(first, end, np.bincount(record - first))
+    return _Span(first, end, np.bincount(record - first).astype(np.int32))  # kept for all batches
 
 
 def _of_spans(
