@@ -16,7 +16,8 @@ from dsprof.analysis.collectives import (
 )
 from dsprof.events import Severity
 from dsprof.findings.advice import change, nccl_debug
-from dsprof.findings.facts import NO_COMM, Facts, largest, once, row_evidence
+from dsprof.findings.evidence import largest, row_evidence
+from dsprof.findings.facts import NO_COMM, Facts, once
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.thresholds import (

@@ -23,14 +23,8 @@ from dsprof.findings.causes import (
     overlap_is_off,
     reduction_seconds,
 )
-from dsprof.findings.facts import (
-    COLLECTING,
-    NO_TIMERS,
-    Facts,
-    phase_evidence,
-    promise,
-    row_evidence,
-)
+from dsprof.findings.evidence import phase_evidence, row_evidence
+from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, promise
 from dsprof.findings.finding import Evidence, Finding
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.thresholds import (

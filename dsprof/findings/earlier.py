@@ -8,7 +8,8 @@ import pandas as pd
 
 from dsprof.events import Severity
 from dsprof.findings.ends import first_failure, first_of, launch, said_of
-from dsprof.findings.facts import Facts, row_evidence, whole
+from dsprof.findings.evidence import row_evidence, whole
+from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence, Finding
 from dsprof.findings.quotes import quoted
 

@@ -13,7 +13,8 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_phases
 from dsprof.events import Class
 from dsprof.findings.advice import WHO_IS_LATE, record
-from dsprof.findings.facts import Facts, once, row_evidence
+from dsprof.findings.evidence import row_evidence
+from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,

@@ -28,7 +28,8 @@ from dsprof.findings.ends import (
     signal_of,
     step_span,
 )
-from dsprof.findings.facts import Facts, row_evidence
+from dsprof.findings.evidence import row_evidence
+from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Confidence, Evidence, Finding
 from dsprof.findings.launcher import Dead, Named, by_its_name, dead_rank, named
 from dsprof.findings.quotes import quoted

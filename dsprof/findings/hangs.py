@@ -10,7 +10,8 @@ import pandas as pd
 
 from dsprof.events import Kind, Severity
 from dsprof.findings.ends import HANG, first_failure, last_launch, step_span, when
-from dsprof.findings.facts import Facts, row_evidence, whole
+from dsprof.findings.evidence import row_evidence, whole
+from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.quotes import quoted
 from dsprof.run.problems import reached

@@ -9,7 +9,8 @@ import pandas as pd
 
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import bf16, change
-from dsprof.findings.facts import Facts, row_evidence, whole
+from dsprof.findings.evidence import row_evidence, whole
+from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.thresholds import EARLY_STEP, LOST_RECORDS
 from dsprof.run.table import of_kind

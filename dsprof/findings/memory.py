@@ -7,7 +7,8 @@ import pandas as pd
 from dsprof.analysis.memory import Growth, capacity, growths
 from dsprof.events import Severity
 from dsprof.findings.advice import higher_stage, offload_less
-from dsprof.findings.facts import Facts, largest, row_evidence, whole
+from dsprof.findings.evidence import largest, row_evidence, whole
+from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import Price, flush_lines, less_memory, price_of_flushes
 from dsprof.findings.thresholds import (

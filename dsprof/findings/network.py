@@ -10,7 +10,8 @@ from dsprof.events import Severity
 from dsprof.findings.advice import not_yet_debugged, variable
 from dsprof.findings.cures import code_meant, cures
 from dsprof.findings.ends import first_failure
-from dsprof.findings.facts import Facts, row_evidence
+from dsprof.findings.evidence import row_evidence
+from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence, Finding
 from dsprof.findings.quotes import quoted
 

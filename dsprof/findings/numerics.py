@@ -12,7 +12,8 @@ import pandas as pd
 
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import bf16, change
-from dsprof.findings.facts import Facts, row_evidence, whole
+from dsprof.findings.evidence import row_evidence, whole
+from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
     OVERFLOW_CRITICAL,

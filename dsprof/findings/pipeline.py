@@ -10,7 +10,8 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_phases, pipeline_phases
 from dsprof.analysis.cost import bubble_seconds, bubble_share
 from dsprof.events import Class
-from dsprof.findings.facts import NO_TIMERS, Facts, first_of, phase_evidence, promise
+from dsprof.findings.evidence import phase_evidence
+from dsprof.findings.facts import NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Confidence, Finding
 from dsprof.findings.thresholds import (
     IMBALANCE_CRITICAL,

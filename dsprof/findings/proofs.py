@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import pandas as pd
 
-from dsprof.findings.facts import Facts, largest, row_evidence, whole
+from dsprof.findings.evidence import largest, row_evidence, whole
+from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence
 from dsprof.units import format_count, format_seconds
 

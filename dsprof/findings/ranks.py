@@ -14,22 +14,14 @@ from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.whatif import no_straggler
 from dsprof.events import Severity
 from dsprof.findings.advice import WHO_IS_LATE, record
+from dsprof.findings.evidence import largest, row_evidence
 from dsprof.findings.extremes import (
     OTHER_WORK,
     spreads,
     waited_in_collectives,
     waits_for_some_rank,
 )
-from dsprof.findings.facts import (
-    COLLECTING,
-    NO_COMMUNICATION,
-    RANKS_UNTOLD,
-    Facts,
-    largest,
-    once,
-    promise,
-    row_evidence,
-)
+from dsprof.findings.facts import COLLECTING, NO_COMMUNICATION, RANKS_UNTOLD, Facts, once, promise
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
     STRAGGLER_ABOVE_CHANCE,

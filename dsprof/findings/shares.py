@@ -8,16 +8,8 @@ from typing import Final, NamedTuple
 from dsprof.analysis.whatif import data_ready
 from dsprof.events import Severity
 from dsprof.findings.advice import change, fused_optimizer, more_micro_batches
-from dsprof.findings.facts import (
-    COLLECTING,
-    NO_TIMERS,
-    Facts,
-    first_of,
-    largest,
-    phase_evidence,
-    promise,
-    row_evidence,
-)
+from dsprof.findings.evidence import largest, phase_evidence, row_evidence
+from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.spikes import saved, saving_inside
 from dsprof.findings.thresholds import (

@@ -9,15 +9,8 @@ import pandas as pd
 
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import record
-from dsprof.findings.facts import (
-    COLLECTING,
-    NO_TIMERS,
-    Facts,
-    phase_evidence,
-    promise,
-    row_evidence,
-    whole,
-)
+from dsprof.findings.evidence import phase_evidence, row_evidence, whole
+from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, promise
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
     SYNC_CRITICAL,

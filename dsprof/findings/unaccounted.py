@@ -9,13 +9,8 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_phases
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record, shown
-from dsprof.findings.facts import (
-    NO_COMMUNICATION,
-    RANKS_UNTOLD,
-    Facts,
-    first_of,
-    phase_evidence,
-)
+from dsprof.findings.evidence import phase_evidence
+from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, first_of
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, by_the_clock
 from dsprof.findings.spikes import without_spikes

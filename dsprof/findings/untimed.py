@@ -9,7 +9,8 @@ from typing import Final
 from dsprof.events import Class, Kind, Severity
 from dsprof.findings.advice import change, record
 from dsprof.findings.ends import first_failure
-from dsprof.findings.facts import Facts, whole
+from dsprof.findings.evidence import whole
+from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, mark_proof
 from dsprof.grammar import TimerFlavour

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from dsprof.findings import Evidence
+from dsprof.findings.evidence import largest, phase_evidence, whole
 from dsprof.run import Run
 from dsprof.text.words import plain
 from dsprof.units import BYTES, SECONDS
@@ -109,3 +110,22 @@ def counted(proof: Evidence, line: str) -> bool:
 
 def number(text: str) -> float:
     return float(text.replace(",", ""))
+
+
+def test_the_last_of_the_largest_rows_proves_and_a_missing_number_never_does() -> None:
+    rows = pd.DataFrame({"seconds": pd.array([None, 2.0, 2.0, 1.0], dtype="Float64")})
+    assert largest(rows, "seconds").name == 2
+
+
+def test_a_line_that_is_unknown_stays_so() -> None:
+    assert whole(pd.NA) is None
+    assert whole(7.0) == 7
+
+
+def test_a_phase_that_holds_others_is_told_without_them_and_as_part_of_its_line() -> None:
+    shown = {"step": 9, "raw": "step", "source": "run.log", "line": 4}
+    row = {"seconds": 0.5, "shown": 0.25, "held": 1.0, **shown}
+    (proof,) = phase_evidence(pd.DataFrame([row], index=["step"]))
+    assert proof.line == 4
+    assert "itself, without the timers inside it" in proof.text
+    assert proof.text.endswith("500 ms per step, at step 9: 250 ms of 1.00 s")
