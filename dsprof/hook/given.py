@@ -15,6 +15,8 @@ from typing import Any
 from dsprof.hook.metrics import Metrics
 from dsprof.hook.recorder import Recorder
 
+_Call = Callable[..., None]
+
 
 class Given:
     """What a library was given whose own backward is under way."""
@@ -28,18 +30,16 @@ class Given:
         self._unscaled: Any = None  # of what
         patches, guard = recorder.patches, recorder.guard
         patches.of_class(GradScaler, "scale", lambda raw: guard.behind(raw, self._scales, None))
-        accelerate = sys.modules.get("accelerate.accelerator")
-        if accelerate is not None:
-            patches.of_class(
-                accelerate.Accelerator, "backward",
-                lambda raw: guard.around(raw, self._accelerates, self._is_over),
-            )  # fmt: skip
-        trainer = sys.modules.get("transformers.trainer")
-        if trainer is not None:
-            patches.of_class(
-                trainer.Trainer, "training_step",
-                lambda raw: guard.around(raw, self._trains, self._trained),
-            )  # fmt: skip
+
+        def around(module: str, owner: str, method: str, before: _Call, after: _Call) -> None:
+            loaded = sys.modules.get(module)
+            if loaded is not None:
+                kind = getattr(loaded, owner)
+                patches.of_class(kind, method, lambda raw: guard.around(raw, before, after))
+
+        accelerates, trains = (self._accelerates, self._is_over), (self._trains, self._trained)
+        around("accelerate.accelerator", "Accelerator", "backward", *accelerates)
+        around("transformers.trainer", "Trainer", "training_step", *trains)
 
     def tell(self, metrics: Metrics, start: Any) -> None:
         """Backward begins at `start`."""
