@@ -28,9 +28,7 @@ Ranks = npt.NDArray[np.int64]
 
 _MEETING: Final = [CLASSES.index(Class.COMMUNICATION), CLASSES.index(Class.WAIT)]
 _ALONE: Final = [index for index in range(len(CLASSES)) if index not in _MEETING]
-_COMMUNICATION, _COMPUTE, _DATA = (
-    CLASSES.index(name) for name in (Class.COMMUNICATION, Class.COMPUTE, Class.DATA)
-)
+_DATA: Final = CLASSES.index(Class.DATA)
 #: What else changes with a fault that goes, and no recording shows, as a part of the gain.
 _ELSE: Final = 0.05
 #: Half of a 95 % interval, in standard errors.
@@ -43,10 +41,6 @@ class Gain:
 
     low: float
     high: float
-
-    def after(self, seconds: float) -> tuple[float, float]:
-        """How long a step of `seconds` would then be, from the shortest on."""
-        return max(0.0, seconds - self.high), max(0.0, seconds - self.low)
 
 
 def parts(phases: pd.DataFrame) -> tuple[Seconds, Ranks] | None:
@@ -91,23 +85,6 @@ def no_straggler(table: Seconds, rank: int) -> Gain:
 def data_ready(table: Seconds) -> Gain:
     """If no rank waited for its input: ranks load side by side, and the last one counts."""
     return _between(table[:, :, _DATA].min(axis=1), table[:, :, _DATA].max(axis=1))
-
-
-def faster_network(table: Seconds, times: float) -> Gain:
-    """If the network were `times` as fast: who comes last to a collective waits for nobody, so
-    what it spends there is transfer. At least none of it, where it is latency."""
-    transfer = table[:, :, _COMMUNICATION].min(axis=1) * (1 - 1 / times)
-    return Gain(0.0, _interval(transfer)[1])
-
-
-def overlapped(table: Seconds) -> Gain:
-    """If transfers ran beside computation: at most all that fits behind it.
-
-    At least half of that: a reduction can begin only when the first gradients are there.
-    """
-    fits = np.minimum(table[:, :, _COMMUNICATION].min(axis=1), table[:, :, _COMPUTE].min(axis=1))
-    low, high = _interval(fits)
-    return Gain(low / 2, high)
 
 
 def _between(one: Seconds, other: Seconds) -> Gain:

@@ -58,9 +58,9 @@ def _spacing(x: Floats) -> float:
     return float(np.median(ahead)) if len(ahead) else 1.0
 
 
-def columns(steps: pd.DataFrame, limit: int = COLUMNS, noun: str = "step") -> Columns:
-    """Columns for steps in the order of the run; as many steps in each as `limit` asks for."""
-    each = -(-len(steps) // limit)
+def columns(steps: pd.DataFrame, noun: str = "step") -> Columns:
+    """Columns for steps in the order of the run; `COLUMNS` of them at most."""
+    each = -(-len(steps) // COLUMNS)
     starts = np.arange(0, len(steps), each, dtype=np.int64)
     ends = np.append(starts[1:], len(steps)) - 1
     x, spacing = step_axis(steps), _spacing(step_axis(steps))

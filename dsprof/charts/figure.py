@@ -19,6 +19,7 @@ Whole = npt.NDArray[np.int64]
 FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 FEW: Final = 10  #: numbers on an axis so close that each has a tick
 TICKS: Final = 5  #: of a low panel at most: of fewer, plotly may leave a single one
+_LONGEST: Final = 60  # letters of a log's words
 POINTS: Final = 1200  #: of one line; more than a screen is wide
 TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
@@ -122,7 +123,9 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
-def plain(text: object, most: int = 60) -> str:
+def plain(text: object) -> str:
     """Words of a log as plotly must get them to show them as they are: it reads markup."""
     shown = visible(str(text))
-    return html.escape(shown if len(shown) <= most else shown[: most - 1] + "…", quote=False)
+    if len(shown) > _LONGEST:
+        shown = shown[: _LONGEST - 1] + "…"
+    return html.escape(shown, quote=False)

@@ -32,8 +32,8 @@ class Chart(Widget):
 
     DEFAULT_CSS = "Chart { height: 8; }"
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - textual's name
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self._bars: Sequence[Bar] = ()
 
     def show(self, bars: Sequence[Bar]) -> None:

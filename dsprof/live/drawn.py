@@ -23,7 +23,6 @@ def recent_of(run: Run, processes: Sequence[Process]) -> Recent:
     gpus = tuple(resources.gpus_of(run))
     step = -1 if seen.last is None else seen.last
     return Recent(
-        framework=run.meta.get("framework"),
         world=_whole(run.meta.get("world_size")),
         step=step,
         records=_whole(run.steps["step"].max()) if run.counted else None,

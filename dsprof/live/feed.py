@@ -31,6 +31,7 @@ LARGE: Final = 32 << 20  # bytes of a log, or of all recordings, from which on e
 TAIL: Final = 2 << 20  # of a log: read at once
 _LEAST: Final = 64 << 10  # of a recording, however many there are
 _LOOK_EVERY: Final = 2.0  # seconds between two looks for new files
+_AT_FIRST: Final = 0.25  # seconds of reading before the first picture
 _AHEAD: Final = 1_000  # launches that a log's past may hold: later ones are counted from here
 
 
@@ -60,9 +61,9 @@ class Feed:
         self._looked = -_LOOK_EVERY
         _open_many_files()
 
-    def begin(self, seconds: float = 0.25) -> int:
-        """Find what is there, and read ends of logs for about so long; the last step or -1."""
-        until = time.monotonic() + seconds
+    def begin(self) -> int:
+        """Find what is there, and read ends of logs for a moment; the last step or -1."""
+        until = time.monotonic() + _AT_FIRST
         self._look()
         for name, log in self.logs.items():
             self._read_log(name, log, 0.0)

@@ -53,7 +53,6 @@ class Recent:
         exited: processes of the last launch that a log says have ended well.
     """
 
-    framework: str | None = None
     world: int | None = None
     step: int = -1
     records: int | None = None

@@ -15,6 +15,7 @@ from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_
 Table = tuple[Sequence[Column], Sequence[Row]]
 
 _SPARK = "▁▂▃▄▅▆▇█"
+_SPARKS = 20  # values of a trail that are shown
 
 
 def findings(picture: Picture) -> Table:
@@ -234,9 +235,9 @@ def _gauge(value: float, unit: str) -> str:
     return format_bandwidth(value) if unit == "B/s" else f"{value:,.4g}{unit}"
 
 
-def spark(trail: Sequence[float], width: int = 20) -> str:
+def spark(trail: Sequence[float]) -> str:
     """The last values as a line of blocks between their least and greatest."""
-    shown = trail[-width:]
+    shown = trail[-_SPARKS:]
     if not shown:
         return ""
     low, high = min(shown), max(shown)

@@ -117,7 +117,6 @@ class MemoryRow:
     reserved: float | None
     peak: float | None
     process: float | None
-    host_share: float | None
     device: float | None  # of its GPU, by all processes
     limit: float | None
     per_step: float | None
@@ -162,7 +161,7 @@ class Picture:
 
     `state`: "waiting" for a first step; "silent": nothing was written for `idle` seconds.
     `logs`: names of those whose lines can be looked at. `records`: how many were printed, where no
-    line tells of which step they are. `every`: of the steps long ago one in so many is kept.
+    line tells of which step they are.
     """
 
     at: float
@@ -171,13 +170,11 @@ class Picture:
     idle: float | None
     sources: tuple[str, ...]
     logs: tuple[str, ...]
-    framework: str | None
     world: int | None
     launches: int
     step: int | None
     records: int | None
     behind: int
-    every: int
     figures: Figures
     bars: tuple[Bar, ...]
     now: Verdict | None

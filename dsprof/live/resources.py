@@ -69,7 +69,6 @@ def _memory_row(  # noqa: PLR0917
     full = None
     if slope and slope > 0 and limit and used and pace:
         full = max(0.0, (limit - used) / slope * pace)
-    share = last("host_percent")
     return MemoryRow(
         rank=_who(rank),
         host=host,
@@ -77,7 +76,6 @@ def _memory_row(  # noqa: PLR0917
         reserved=last("reserved"),
         peak=last("max_reserved", "max_allocated"),
         process=last("host_process", "host_used"),
-        host_share=None if share is None else share / 100,
         device=device,
         limit=limit,
         per_step=slope,

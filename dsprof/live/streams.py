@@ -132,8 +132,8 @@ class Part(File):
 class Pipe:
     """Standard input, read by a thread of its own: whoever writes is hardly held up."""
 
-    def __init__(self, fd: int, name: str = "-") -> None:
-        self.name = name
+    def __init__(self, fd: int) -> None:
+        self.name = "-"
         self.offset = 0
         self.turned = 0
         self.cut = False

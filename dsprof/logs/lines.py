@@ -8,6 +8,7 @@ from typing import Final
 #: A line longer than this is read in pieces, which stay in the second-level cache, so that
 #: memory stays bounded.
 LONGEST_LINE: Final = 1 << 18
+_PORTION: Final = 1 << 18  # of one read: it stays in the second-level cache, too
 
 
 class Lines:
@@ -54,12 +55,12 @@ class Lines:
             self._length += len(data)
 
 
-def portions(read: object, size: int = 1 << 18) -> Iterator[bytes]:
-    """Successive reads until the end. 256 KiB stay in the second-level cache.
+def portions(read: object) -> Iterator[bytes]:
+    """Successive reads until the end.
 
     One read of the medium each: what came before a fault is not lost with it, and what a
     pipe holds need not wait for more.
     """
     call = getattr(read, "read1", None) or read.read  # type: ignore[attr-defined]
-    while data := call(size):
+    while data := call(_PORTION):
         yield data

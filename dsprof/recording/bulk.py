@@ -28,6 +28,7 @@ from dsprof.recording.told import Columns, Kept, Said, around_problems, told
 #: Ids from here on are classes: phases of steps whose spans are forgotten.
 FORGOTTEN: Final = 1 << NAME_BITS
 LONGEST: Final = 10**17  #: ns; what lasts longer (or is negative) is no time, and is told
+_AT_A_TIME: Final = 2  # files that are read
 _HEAD: Final = 32  # bytes of a row of a value that are not zero
 _METRIC: Final = ("kind", "engine", "name", "step", "value")
 _FIELDS: Final = {
@@ -191,12 +192,11 @@ def _together(parts: Sequence[Columns], kind: RowKind) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def read_bulk(paths: Iterable[str | os.PathLike[str]], threads: int = 2) -> Bulk:
+def read_bulk(paths: Iterable[str | os.PathLike[str]]) -> Bulk:
     """All recordings under `paths`.
 
     Args:
         paths: folders and files.
-        threads: how many files are read at a time.
 
     Raises:
         DsprofError: a file is no recording, or of a newer format.
@@ -206,7 +206,7 @@ def read_bulk(paths: Iterable[str | os.PathLike[str]], threads: int = 2) -> Bulk
     order = sorted(recordings.recordings, key=lambda one: (one.segment, _rank(one)))
     lowest = {one.segment: one for one in reversed(order)}
     said, processes, tables, events = Said(), {}, {}, 0
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
         # The lowest ranks first: what they say the others need not keep.
         for group in (list(lowest.values()), [one for one in order if lowest[one.segment] != one]):
             for reader in pool.map(partial(_Reader, said=said), group):

@@ -32,12 +32,11 @@ class Recording:
         names, clock: what its rows defined so far.
     """
 
-    def __init__(self, path: str | os.PathLike[str], segment: int = 0) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open it.
 
         Args:
             path: any of its files.
-            segment: which launch of the run it belongs to.
 
         Raises:
             DsprofError: it cannot be read, is no recording, or of a newer format.
@@ -48,7 +47,7 @@ class Recording:
         self.ended = False
         self.names = Names()
         self.clock = Clock(*_anchor(self.header))
-        self._origin = Origin(self.header, segment)
+        self._origin = Origin(self.header)
         self._told = False
 
     def follow(self) -> pa.Table:
