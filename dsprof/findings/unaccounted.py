@@ -24,6 +24,8 @@ from dsprof.findings.untimed import EVERY_PHASE, no_steps, no_timers, source_wor
 from dsprof.run.zero import BUCKETS, ENGINE_TIMERS, INNER
 from dsprof.units import format_seconds, format_share
 
+#: Part of the time in question below which a timer's is not worth a word.
+_NOTHING: Final = 0.005
 #: What a recording has no phase for is code of the script.
 _BETWEEN_PHASES: Final = (
     Advice(
@@ -73,8 +75,13 @@ def _no_timer(facts: Facts) -> list[Finding]:
         return []
     within = inside / seconds
     beside = within <= 1 - WORTH_NAMING
+    seconds = _of_title(known, seconds, inside)
+    if not beside:
+        known = known.loc[_that_hold_it(known)]
+    share = facts.share(seconds) or 0.0
     parts = ", ".join(
-        f"{name} {format_seconds(row['seconds'])}" for name, row in known.head(3).iterrows()
+        f"{name} {format_seconds(row['seconds'])}"
+        for name, row in known[known["seconds"] > _NOTHING * seconds].head(3).iterrows()
     )
     return [
         Finding(
@@ -84,7 +91,7 @@ def _no_timer(facts: Facts) -> list[Finding]:
             summary=f"{format_seconds(seconds)} of "
             f"{format_seconds(facts.breakdown.seconds)} per step are neither compute nor "
             f"communication that this source times ({facts.windows})."
-            + (f" Of it, inside timers: {parts}." if inside and parts else "")
+            + (f" Of it, inside timers: {parts}." if within >= WORTH_NAMING and parts else "")
             + (_suspects(facts) if beside else "")
             + " Medium confidence: what it is can only be guessed.",
             share=share,
@@ -96,6 +103,14 @@ def _no_timer(facts: Facts) -> list[Finding]:
             confidence="medium",
         )
     ]
+
+
+def _of_title(known: pd.DataFrame, seconds: float, inside: float) -> float:
+    """What lies where the title says, without the little that lies elsewhere."""
+    within = inside / seconds
+    if within > 1 - WORTH_NAMING:
+        return min(inside, float(known["seconds"][_that_hold_it(known)].sum()))
+    return seconds - inside if within < WORTH_NAMING else seconds
 
 
 def _where(facts: Facts, known: pd.DataFrame, within: float) -> str:

@@ -27,9 +27,9 @@ from dsprof.run.step_timers import (
     all_zero_timers,
     last_interval_only,
     last_step_divided,
-    unplaced_timers,
     zero_global_timers,
 )
+from dsprof.run.unplaced import unplaced_timers
 from dsprof.run.unread import cut_head, cut_short
 from dsprof.run.windows import lone_print
 from dsprof.run.wrong_units import beyond_the_clock, pipeline_1000x, throughput_per_print

@@ -12,19 +12,16 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.recording.table import FLAVOUR
-from dsprof.run.phases import classes_of, words_of
+from dsprof.run.phases import words_of
 from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.table import among, keys, known_rank, numbers, where
 from dsprof.run.wrong_units import pipeline_marks
-from dsprof.units import format_seconds
 
 _OF_TIMERS: Final = (
     "segment", "engine", "step", "steps", "rank", "name", "timers", "seconds", "record", "source",
     "line",
 )  # fmt: skip
 _SUMS: Final = ("step", "window")
-_OF_ENGINE: Final = "deepspeed.timers"
-_ENGINE: Final = ("zero", "zero-micro")  #: flavours of what an engine times
 CLOCK: Final = 1e-4  #: seconds; what two timers of one interval may differ by
 MOST: Final = 0.9  #: of the lines that could show a defect, before they prove it
 ENOUGH: Final = 3  #: of these lines
@@ -90,35 +87,6 @@ def last_interval_only(events: pd.DataFrame, source: Source) -> Outcome:
         "and steps are too small, by how much is unknown, and they were left out"
     )
     return without_seconds(events, rows), met("last-interval-only", "doubt", text, rows)
-
-
-def unplaced_timers(events: pd.DataFrame, source: Source) -> Outcome:
-    """Timers in DeepSpeed's own lines that no dialect knows: of a newer version, or added to it.
-
-    Forward, backward and step of the engine hold all that it times. What stands beside them may
-    lie inside, nobody says where: as a part of its own it would be counted twice. What a loop
-    around the engine prints is its own.
-    """
-    known = set(classes_of(source.flavours)).union(
-        *({*one.aliases, *one.ignore, *one.overlaps} for one in source.flavours.values())
-    )
-    loops = [name for name, flavour in source.flavours.items() if flavour.sums == "mean"]
-    printed = among(events["pattern"], [_OF_ENGINE]) & among(events["kind"], [Kind.PHASE])
-    strange = printed & ~among(events["name"], known) & ~among(events["timers"], loops)
-    if not strange.any():
-        return events, None
-    rows = where(events[list(_OF_TIMERS)].assign(strange=strange), printed)
-    rows = where(rows, rows["seconds"].notna() & rows["step"].notna())
-    span = keys(known_rank(rows), "segment", "engine", "step", "rank")
-    engine = span[among(rows["timers"], _ENGINE)]
-    wrong = where(rows, rows["strange"].to_numpy(bool) & np.isin(span, engine))
-    longest = wrong.groupby("name", observed=True)["seconds"].max().sort_values(ascending=False)
-    told = ", ".join(f"{name} {format_seconds(most)}" for name, most in longest.head(3).items())
-    text = (
-        f"timers that no dialect knows ({told} at most) stand beside those of the engine and may "
-        "lie within them: they were left out, so that nothing is counted twice"
-    )
-    return without_seconds(events, wrong), met("unplaced-timers", "doubt", text, wrong)
 
 
 def _sums_without_parts(events: pd.DataFrame, source: Source) -> pd.DataFrame:

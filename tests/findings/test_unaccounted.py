@@ -309,6 +309,19 @@ def test_time_that_several_timers_make_up_is_not_said_to_lie_in_one(
     assert found.title == f"20 % of a step is inside {where}, which no timer divides"
 
 
+def test_the_little_that_lies_elsewhere_is_not_in_the_share_that_a_title_gives() -> None:
+    inside = WELL | {"forward": 0.10, "one": 0.30, "two": 0.02}
+    found = one(run_of(steps(5, inside, 1.12), world_size=1), UNTIMED)
+    assert found.title == "27 % of a step is inside one, which no timer divides"
+    assert found.seconds_per_step == pytest.approx(0.30)
+    assert "two" not in words_of(found)
+    outside = WELL | {"forward": 0.10, "two": 0.02}
+    found = one(run_of(steps(5, outside, 1.12), world_size=1), UNTIMED)
+    assert found.title == "27 % of a step is explained by no timer"
+    assert found.seconds_per_step == pytest.approx(0.30)
+    assert "two" not in words_of(found)
+
+
 #: Timers of which one holds another.
 ZERO = ("forward", "backward", "backward_inner", "step")
 
