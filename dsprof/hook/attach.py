@@ -139,7 +139,8 @@ def attach(
         target: a DeepSpeed engine (ZeRO or pipeline), or a model: plain, DDP or FSDP.
             Without one, engines are found as DeepSpeed makes them, and models under DDP
             or FSDP (1 and 2) at their optimizer's first step.
-        optimizer: of a model that is no DeepSpeed engine: its `step` ends a step.
+        optimizer: of a model that is no DeepSpeed engine: its `step` ends a step. Of several
+            one is enough: the others are found when they step.
         step: number of the model's next step, where training resumes; engines know theirs.
             Without a target that of the step at whose end models are found.
         out: the run's folder, the same for all ranks; else DSPROF_OUT, else "dsprof-run".

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from time import perf_counter_ns as now
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from dsprof.hook.buffers import by_others_so_far
 from dsprof.hook.given import Given
+from dsprof.hook.optimizers import Optimizers
 from dsprof.hook.parts import Parts
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame
@@ -30,7 +31,9 @@ class Backward:
         from torch import Tensor
 
         self.timeline, self.models = recorder.timeline, recorder.models
+        self.optimizers = Optimizers(recorder)
         self.reducing: list[Reducer] = []  # in the backward under way, in their order
+        self.ending: list[Callable[[], None]] = []  # steps that end with the one under way
         self._given = Given(recorder)
         self._frame: Frame | None = None
         self._start: Any = None  # what it begins at, while nobody knows whose it is
@@ -106,6 +109,8 @@ class Backward:
             self._tell_of_several(frame)
         self._frame = None
         self._leave(frame)
+        while self.ending:
+            self.ending.pop()()
 
     def _tell_of_several(self, frame: Frame) -> None:
         """Through a model whose output is no tensor backward may have gone unseen."""
@@ -116,6 +121,12 @@ class Backward:
         for parts in unseen:
             parts.track.blind, parts.unseen = True, False
         frame.track.blind = frame.track.blind or bool(unseen)
+
+    def tell(self, parts: Parts) -> None:
+        """A step of that model ends."""
+
+    def forget_told(self) -> None:
+        """A forward begins."""
 
     def forget(self) -> None:
         for reducer in self.reducing:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -115,20 +115,28 @@ class Search:
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         """The model that holds most of what this optimizer trains is recorded from here on.
 
-        Of several that hold as much the largest: those inside it are its parts. A model that
-        only shares a part of its weights belongs to another optimizer.
+        A model that only shares a part of its weights belongs to another optimizer.
         """
         if optimizer in self._known:
             return
         self._known.add(optimizer)
-        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        sizes = {
-            model: (len(trained & held), len(held))
-            for model in list(self._models)
-            if trained & (held := {id(parameter) for parameter in model.parameters()})
-        }
-        if sizes:
-            self.found(max(sizes, key=sizes.__getitem__), optimizer)
+        model = most_trained(optimizer, list(self._models))
+        if model is not None:
+            self.found(model, optimizer)
+
+
+def most_trained(optimizer: Any, models: Iterable[Any]) -> Any:
+    """The model that holds most of what this optimizer trains; None if none holds any.
+
+    Of several that hold as much the largest: those inside it are its parts.
+    """
+    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    sizes = {
+        model: (len(trained & held), len(held))
+        for model in models
+        if trained & (held := {id(parameter) for parameter in model.parameters()})
+    }
+    return max(sizes, key=sizes.__getitem__) if sizes else None
 
 
 class _Finder:

@@ -1,11 +1,13 @@
-"""Models without an engine: plain, under DDP, under FSDP2. A step is their optimizer's."""
+"""Models without an engine: plain, under DDP, under FSDP2. Their optimizers end a step."""
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from dsprof.hook.backward import Backward, Reducer
 from dsprof.hook.buffers import Buffers
+from dsprof.hook.optimizers import Steps
 from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
@@ -25,9 +27,9 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
         parts.forward(model.trainer.strategy, "training_step")
     else:
         parts.forward(model, _entry(model))
+    parts.model = weakref.ref(model)
     backward.add(parts)
-    parts.optimizer(optimizer, "step")
-    _close_after(optimizer, parts)
+    parts.steps = Steps(parts, optimizer)
 
 
 def _entry(model: Any) -> str:
@@ -68,15 +70,3 @@ def _patch_compile(recorder: Recorder) -> None:
         return compile_
 
     recorder.patches.method(torch, "compile", around)
-
-
-def _close_after(optimizer: Any, parts: Parts) -> None:
-    """The end of the optimizer's step, in a hook that runs after the one that times it."""
-
-    def close(stepped: Any) -> None:
-        parts.metrics.write(parts.track.step, stepped)
-        parts.timeline.close_step(parts.track, parts.track.step)
-
-    closed = parts.guard(close)
-    hook = optimizer.register_step_post_hook(lambda stepped, *_: closed(stepped))
-    parts.patches.undo_with(hook.remove)

@@ -26,6 +26,9 @@ class Parts:
         self.returned: Call | None = None  # gets what a forward gave
         self.backward_begins: Call | None = None  # gets the tensor that `backward` begins at
         self.unseen = False  # no tensor was in it: backward through it cannot be seen
+        self.forward_begins: Callable[[], None] | None = None  # of the first forward of a step
+        self.model: Callable[[], Any] = _nobody  # a reference, of one without an engine
+        self.steps: Any = None  # what ends its steps
 
     def span(
         self, owner: Any, method: str, path: str, class_: Class, then: Call | None = None
@@ -55,6 +58,8 @@ class Parts:
         def begin(*_: Any) -> Frame | None:
             if timeline.stack and timeline.is_open(backward):
                 return None  # activation checkpointing computes it again there
+            if self.forward_begins is not None:
+                self.forward_begins()
             if is_grad_enabled():
                 return timeline.enter_forward(track, training)
             return timeline.enter(track, evaluating)
@@ -71,11 +76,11 @@ class Parts:
 
         wrap = self.patches.method if is_engine else self.patches.method_of_a_model
         wrap(owner, method, around)
-        self._model, self._around = weakref.ref(owner), around
+        self._owner, self._around = weakref.ref(owner), around
 
     def compiled(self, given: Any, made: Any) -> Any:
         """What `torch.compile` made of something: timed where it replaces the model's forward."""
-        model = self._model()
+        model = self._owner()
         if model is None:
             return made
         if given is model:
@@ -85,17 +90,22 @@ class Parts:
         return made
 
     def optimizer(self, optimizer: Any, path: str) -> None:
-        """Time an optimizer's step. PyTorch's own have hooks for it, which others may wrap."""
+        """Time an optimizer's step. PyTorch's own have hooks for it, which others may wrap.
+
+        An optimizer that steps inside backward, for a part of the model, is a phase of that.
+        """
         if not hasattr(optimizer, "register_step_pre_hook"):
             if hasattr(optimizer, "step"):
                 self.span(optimizer, "step", path, Class.OPTIMIZER)
             return
         timeline, track = self.timeline, self.track
-        phase = timeline.phase(path, Class.OPTIMIZER)
+        phase, backward = timeline.phase(path, Class.OPTIMIZER), self.backward
+        inside = timeline.phase("backward/optimizer_step", Class.OPTIMIZER)
         frames: list[Frame] = []
 
         def begin(_: Any, args: Any, kwargs: Any) -> Any:
-            frames.append(timeline.enter(track, phase))
+            where = inside if timeline.stack and timeline.is_open(backward) else phase
+            frames.append(timeline.enter(track, where))
             return around_closure(paused, args, kwargs)
 
         def pause(*_: Any) -> None:
@@ -108,8 +118,9 @@ class Parts:
             """Forward and backward inside the optimizer's step are no part of its phase."""
             return self.guard.around(closure, pause, resume)
 
-        pre = optimizer.register_step_pre_hook(self.guard(begin))
-        post = optimizer.register_step_post_hook(self.guard(pause))
+        began, ended = (unless_compiling(nothing, self.guard(one)) for one in (begin, pause))
+        pre = optimizer.register_step_pre_hook(began)
+        post = optimizer.register_step_post_hook(ended)
         self.patches.undo_with(pre.remove, post.remove)
 
     def closing(self, owner: Any, closed: Callable[[Any, Parts], None]) -> Call:
@@ -121,8 +132,16 @@ class Parts:
         self.track.backward_done = True
 
 
+def _nobody() -> None:
+    """What an engine refers to."""
+
+
+def nothing(*_: Any) -> None:
+    """In the place of a hook where torch compiles."""
+
+
 def unless_compiling(raw: Call, timed: Call) -> Call:
-    """A model that is compiled or traced after us: its graph stays whole."""
+    """What is compiled or traced after us has `raw`: its graph stays whole."""
     from torch.compiler import is_compiling
     from torch.jit import is_tracing
 

@@ -1,0 +1,82 @@
+"""Models that several optimizers train: one after another, seldom, or inside backward."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import dsprof.hook
+from tests.hook.jobs import job
+
+STEPS = 6
+SLEEP = 0.01  # seconds of each step of a slow optimizer
+SELDOM = 3  # steps of which the second optimizer takes part in one
+KINDS = ("one", "two", "seldom", "inside backward", "found")
+
+
+class Slow(torch.optim.SGD):  # type: ignore[misc]  # where torch is not installed
+    """An optimizer with work of its own."""
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def step(self, *args: Any) -> None:
+        time.sleep(SLEEP)
+        super().step(*args)
+
+
+def trained(kind: str, net: Any) -> tuple[list[Any], Callable[[int], None]]:
+    """The optimizers, and what the loop does at the end of a step."""
+    parameters = list(net.parameters())
+    if kind in {"inside backward", "found"}:
+        own = {one: Slow([one], lr=1e-2) for one in parameters}
+
+        def accumulated(one: Any) -> None:
+            own[one].step()
+            own[one].zero_grad()
+
+        for one in parameters:
+            one.register_post_accumulate_grad_hook(accumulated)
+        return list(own.values()), lambda _: None
+    if kind == "one":
+        optimizers = [Slow(parameters, lr=1e-2)]
+    else:
+        optimizers = [Slow(parameters[::2], lr=1e-2), Slow(parameters[1::2], lr=1e-2)]
+
+    def step(number: int) -> None:
+        for place, one in enumerate(optimizers):
+            if kind != "seldom" or not place or number % SELDOM == 0:
+                one.step()
+        net.zero_grad()
+
+    return optimizers, step
+
+
+def train(kind: str, *, watched: bool) -> list[str]:
+    net: Any = job.model()
+    net = fully_shard(net) if kind == "found" else DistributedDataParallel(net)
+    if kind == "inside backward":  # before gradients are exchanged
+        net = net.module
+    optimizers, ends = trained(kind, net)
+    target = {} if kind == "found" else {"target": net, "optimizer": optimizers[0]}
+    handle = dsprof.hook.attach(**target, out=job.out() / kind) if watched else None
+    losses = []
+    for number in range(1, STEPS + 1):
+        loss = net(job.batch(number)).square().mean()
+        loss.backward()
+        ends(number)
+        losses.append(loss.item().hex())
+    if handle:
+        handle.detach()
+    left = [*optimizers[0]._optimizer_step_pre_hooks, *optimizers[0]._optimizer_step_post_hooks]
+    return [*losses, str(len(left))]
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    ways = {"plain": False, "watched": True}
+    job.finish({kind: {way: train(kind, watched=on) for way, on in ways.items()} for kind in KINDS})

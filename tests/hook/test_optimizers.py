@@ -1,0 +1,89 @@
+"""Where a step ends that several optimizers make, one after another or inside backward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsprof.events import Class
+from dsprof.hook.spans import CLASSES
+from tests.hook.jobs_of import run
+from tests.hook.rows import Rows, folder
+
+STEPS, SLEEP, SELDOM = 6, 0.01, 3
+KINDS = ("one", "two", "seldom", "inside backward", "found")
+INSIDE = ("inside backward", "found")
+PARAMETERS = 8
+OPTIMIZER = CLASSES.index(Class.OPTIMIZER)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stepping")
+
+
+@pytest.fixture(scope="module")
+def results(out: Path) -> list[dict[str, Any]]:
+    return run("stepping", out)
+
+
+@pytest.fixture
+def rows(results: list[dict[str, Any]], out: Path, kind: str) -> list[Rows]:
+    assert len(results) == 2
+    return folder(out / kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_are_the_same_and_no_hook_is_left(results: list[dict[str, Any]], kind: str) -> None:
+    for result in results:
+        assert result[kind]["watched"] == result[kind]["plain"]
+        assert result[kind]["watched"][-1] == "0"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_are_counted_once_however_many_optimizers_make_them(
+    rows: list[Rows], kind: str
+) -> None:
+    """A model that is found by itself is recorded from its second step on."""
+    for rank in rows:
+        assert [row.step for row in rank.steps] == list(range(1 + (kind == "found"), STEPS + 1))
+        losses = [row.step for row in rank.metrics if row.name == "loss"]
+        assert losses == [row.step for row in rank.steps]
+
+
+@pytest.mark.parametrize(("kind", "each"), [("one", 1), ("two", 2)])
+def test_a_step_holds_all_of_its_optimizers(rows: list[Rows], kind: str, each: int) -> None:
+    """Once it is known: nobody named the second optimizer, which the first step ended without."""
+    for rank in rows:
+        for step in rank.steps[each - 1 :]:
+            assert step.classes[OPTIMIZER] >= each * SLEEP, kind
+        spans = [row.step for row in rank.spans if row.path == "step"]
+        assert [spans.count(step) for step in range(3, STEPS + 1)] == [each] * (STEPS - 2)
+        assert len(spans) == each * STEPS
+
+
+@pytest.mark.parametrize("kind", ["seldom"])
+def test_an_optimizer_that_steps_seldom_makes_no_step_of_its_own(
+    rows: list[Rows], kind: str
+) -> None:
+    for rank in rows:
+        spans = [row.step for row in rank.spans if row.path == "step"]
+        assert {spans.count(step) for step in range(1, STEPS + 1)} == {1, 2}, kind
+        assert len(spans) == STEPS + STEPS // SELDOM
+
+
+@pytest.mark.parametrize("kind", INSIDE)
+def test_a_step_inside_backward_ends_with_it(rows: list[Rows], kind: str) -> None:
+    for rank in rows:
+        for step in rank.steps:
+            mine = [row for row in rank.spans if row.step == step.step]
+            (backward,) = (row for row in mine if row.path == "backward")
+            inside = [row for row in mine if row.path == "backward/optimizer_step"]
+            assert len(inside) == PARAMETERS, kind
+            assert step.classes[OPTIMIZER] >= PARAMETERS * SLEEP
+            for one in inside:
+                assert backward.begin <= one.begin
+                assert one.begin + one.length <= backward.begin + backward.length
+        assert not [row for row in rank.spans if row.path == "step"]
