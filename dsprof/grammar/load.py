@@ -96,6 +96,7 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         regex=regex,
         place=place,
         starts=bool(table.pop("starts", False)),
+        turn=bool(table.pop("turn", False)),
         behind=bool(table.pop("behind", False)),
         timers=timers,
         severity=severity,
@@ -258,6 +259,7 @@ def _flavour(file: Path, table: dict[str, Any]) -> TimerFlavour:
         aliases=dict(table.pop("aliases", {})),
         ignore=frozenset(table.pop("ignore", ())),
         overlaps=dict(table.pop("overlaps", {})),
+        rough=frozenset(table.pop("rough", ())),
         follows=str(table.pop("follows", "")),
     )
     if not flavour.name or not (flavour.all or flavour.any):

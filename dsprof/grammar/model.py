@@ -93,6 +93,7 @@ class Pattern:
     regex: re.Pattern[bytes] | None  # None: the needle is all there is to match
     place: str
     starts: bool
+    turn: bool  # marks a turn of a loop around engines, whose own steps are parts of it
     behind: bool  # not searched for: read where a record looks back for it (progress bars)
     timers: bool  # its phases are timers: named by [timer], told apart by [[timers]]
     severity: str
@@ -119,6 +120,7 @@ class TimerFlavour:
     aliases: dict[str, str]
     ignore: frozenset[str]
     overlaps: dict[str, str]
+    rough: frozenset[str]  # says no more than the engines' timers, where these are parts of a turn
     follows: str  # taken only if the timer line before it (same source and rank) had this flavour
 
     def matches(self, names: frozenset[str]) -> bool:

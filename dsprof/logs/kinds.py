@@ -56,6 +56,8 @@ class Kinds:
     after: np.ndarray  # belongs to the last step printed
     before: np.ndarray  # belongs to the next closing line
     end: np.ndarray  # a timer line that closes a step
+    turn: np.ndarray  # marks a turn of a loop around engines
+    part: np.ndarray  # a mark or a timer line of an engine, whose steps are parts of a turn
     leads: np.ndarray  # a mark that stands before the closing line of its step
     starts: np.ndarray  # a launch begins
     stepped: np.ndarray  # shows that steps were made
@@ -91,23 +93,39 @@ class Kinds:
         behind = per_flavour(lambda t: t.place == "after" and t.sums != "once")
         if not own.any() and not end.any():  # timers alone: a line of means stands for a step each
             end = behind & per_flavour(lambda t: t.sums == "mean")
+        after = per_pattern(lambda p: p.place == "after")
+        ahead = per_flavour(lambda t: t.place == "before" and t.sums != "once")
+        starts, turn = per_pattern(lambda p: p.starts), per_pattern(lambda p: p.turn)
+        loops = {p.id.partition(".")[0] for p in patterns if p.turn}
+        engines = per_pattern(lambda p: p.id.partition(".")[0] not in loops)
+        part = _launch_of(turn, starts) & (((own | after) & engines) | end | ahead)
+        own, end = own & ~part, end & ~part
         free = ~own  # a mark is of its own step, wherever the flavour of its timers has its place
         homes = {p.id.partition(".")[0] for p in patterns if p.place == "timer"}
         return cls(
             own=own,
             bare=own & ~per_pattern(lambda p: bool(p.regex and "step" in p.regex.groupindex)),
-            after=per_pattern(lambda p: p.place == "after") | (behind & ~end & free),
-            before=per_pattern(lambda p: p.place == "before")
-            | (per_flavour(lambda t: t.place == "before" and t.sums != "once") & free)
-            | unknown,
+            after=(after & ~part) | (behind & ~end & free),
+            before=per_pattern(lambda p: p.place == "before") | (ahead & free) | unknown | part,
             end=end & free,
+            turn=turn,
+            part=part,
             leads=own & per_pattern(lambda p: p.id.partition(".")[0] in homes),
-            starts=per_pattern(lambda p: p.starts),
-            stepped=own | (timer & ~once) | per_pattern(lambda p: p.place == "after"),
+            starts=starts,
+            stepped=own | (timer & ~once) | after,
             calls=per_pattern(lambda p: any(row.kind == Kind.COMM for row in p.rows)),
             failed=per_pattern(_goes_wrong),
             sums=sums,
         )
+
+
+def _launch_of(turn: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Where turns are made: from the start of the launch that makes the first one."""
+    inside = np.zeros(len(turn), bool)
+    if turn.any():
+        started = np.flatnonzero(starts[: int(np.argmax(turn))])
+        inside[started[-1] if len(started) else 0 :] = True
+    return inside
 
 
 def _goes_wrong(pattern: Pattern) -> bool:

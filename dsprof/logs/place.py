@@ -53,6 +53,8 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
     flavour = flavours_of(source, grammar, signatures)
     kinds = Kinds.of(source, grammar, flavour)
     own = np.where(kinds.own, source.step, NONE)
+    turns = np.flatnonzero(kinds.turn)
+    own[turns] = counting_on(source.step[turns], source.epoch[turns])
     segment = segments_of(source, kinds, own)
     engine = engines_of(source, kinds, own, segment)
     cuts = [0, *(np.flatnonzero(np.diff(segment)) + 1).tolist(), len(segment)]
@@ -68,9 +70,23 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
             steps[those(launch, kinds.own[launch])] = NONE
             if not kinds.end[launch].any():
                 _forget(those(launch, kinds.calls[launch]), placed)
-    told = (source.step > 0) & ~kinds.own  # names a step without being printed at its end
+    steps[kinds.part] = 0
+    # What names a step without being printed at its end.
+    told = (source.step > 0) & ~kinds.own & ~kinds.part
     placed.step[told] = source.step[told]
     return placed
+
+
+def counting_on(steps: np.ndarray, epochs: np.ndarray) -> np.ndarray:
+    """Steps that begin anew with each epoch, counted on over them; a launch begins anew itself."""
+    told, base = steps.copy(), 0
+    for at in range(1, len(steps)):
+        if epochs[at] > epochs[at - 1]:
+            base += int(steps[at - 1]) + 1 if steps[at] <= steps[at - 1] else 0
+        elif steps[at] < steps[at - 1] or epochs[at] < epochs[at - 1]:
+            base = 0
+        told[at] += base
+    return told
 
 
 def _is_counted(launch: slice, kinds: Kinds, source: Source, own: np.ndarray) -> bool:

@@ -78,6 +78,8 @@ class Flavour(Protocol):
     @property
     def ignore(self) -> Any: ...
     @property
+    def rough(self) -> Any: ...
+    @property
     def overlaps(self) -> Mapping[str, str]: ...
 
 
@@ -93,6 +95,7 @@ class Word:
     class_: str
     overlap: tuple[str, ...]  # where its self time lies once more, innermost first
     dropped: bool
+    rough: bool = False  # dropped where the engines inside a turn print timers
 
 
 def word_of(timer: str, flavour: Flavour | None, classes: Mapping[str, str]) -> Word:
@@ -110,6 +113,7 @@ def word_of(timer: str, flavour: Flavour | None, classes: Mapping[str, str]) -> 
         class_=flavour.tree.get(path) or classes.get(name, Class.OTHER),
         overlap=tuple(reversed(flavour.overlaps.get(name, "").split("/"))),
         dropped=flavour.sums == "once" or timer in flavour.ignore or name in flavour.ignore,
+        rough=name in flavour.rough,
     )
 
 
@@ -148,10 +152,13 @@ def phases(
     words, which = words_of(rows, flavours)
     kept = np.array([not word.dropped for word in words], bool)[which]
     rows, which = where(rows, kept), which[kept]
-    names, _ = pd.factorize(np.array([word.name for word in words], dtype=object))
+    if (numbers(rows["steps"]) == 0).any():
+        kept = _of_turns(rows, words, which)
+        rows, which = where(rows, kept), which[kept]
+    names = _name_codes(words)
     span = keys(known_rank(rows), "segment", "engine", "step", "rank")
     timer = span * max(len(words), 1) + names[which]
-    blank = gaps(rows, words, which, names.astype(np.int64), span)
+    blank = gaps(rows, words, which, names, span)
     batches = _usual_batches(words, which, timer, accumulation)
     best = _best_spelling(words, which, timer)
     rows, which, timer = where(rows, best), which[best], timer[best]
@@ -191,6 +198,22 @@ def words_of(rows: pd.DataFrame, flavours: Mapping[str, Flavour]) -> tuple[list[
     return words, which
 
 
+def _of_turns(rows: pd.DataFrame, words: list[Word], which: Codes) -> npt.NDArray[np.bool_]:
+    """Which rows say best where the time of a turn went, if engines inside it print timers.
+
+    A turn may hold fewer micro-batches than a step of its engines, whose timers then sum over
+    several turns: micro-batches tell which they are of.
+    """
+    span = keys(known_rank(rows), "segment", "engine", "step", "rank")
+    timer = span * max(len(words), 1) + _name_codes(words)[which]
+    part = numbers(rows["steps"]) == 0
+    micro = part & np.array([word.sums == "micro" for word in words], bool)[which]
+    rough = np.array([word.rough for word in words], bool)[which]
+    worse = (part & ~micro & np.isin(timer, timer[micro])) | (rough & np.isin(span, span[part]))
+    kept: npt.NDArray[np.bool_] = ~worse
+    return kept
+
+
 def _best_spelling(words: list[Word], which: Codes, timer: Codes) -> npt.NDArray[np.bool_]:
     spelling = np.array([word.spelling for word in words], np.int64)[which]
     if not len(spelling) or (spelling == spelling[0]).all():
@@ -211,10 +234,14 @@ def _per_step(
 ) -> pd.DataFrame:
     """Rows of one timer and step brought to one optimizer step: their mean, weighted by steps.
 
+    Parts of a step (of turns, of which engines make several steps: `steps` is 0) are summed.
     Of micro-batches, if there are the `usual` number: else lines were lost, and it is unknown.
     """
     micro, mean = (np.array([w.sums == kind for w in words], bool)[which] for kind in _APART)
-    covered = np.where(micro, 0.0, np.maximum(numbers(rows["steps"].fillna(1)), 1.0))
+    steps = numbers(rows["steps"].fillna(1))
+    part = steps == 0
+    micro &= ~part
+    covered = np.where(micro | part, 0.0, np.maximum(steps, 1.0))
     seconds = numbers(rows["seconds"])
     order = np.argsort(timer, kind="stable")
     heads = runs(timer[order])
@@ -225,14 +252,14 @@ def _per_step(
     def total(values: Numbers) -> Numbers:
         return np.add.reduceat(values[order], heads) if len(heads) < len(order) else values[order]
 
-    calls = np.where(micro, 1.0, numbers(rows["count"]))
+    calls = np.where(micro | part, 1.0, numbers(rows["count"]))
     told = np.isfinite(calls)
     calls = np.where(total(told * 1.0) > 0, total(np.where(told, calls, 0.0)), np.nan)
     batches = total(micro * 1.0)
     steps_of_micro = np.maximum(1.0, np.round(batches / (accumulation or np.inf)))
     shown = pd.Series(batches).groupby(timer[first] // max(len(words), 1)).transform("max")
     steps_of_micro[shown.to_numpy() < usual] = np.nan
-    per = np.where(batches > 0, steps_of_micro, total(covered))
+    per = np.where(batches > 0, steps_of_micro, np.maximum(total(covered), 1.0))
     found = rows[list(_KEPT)].take(first)
     return found.reset_index(drop=True).assign(
         timer=timer[first],

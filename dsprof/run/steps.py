@@ -42,6 +42,8 @@ MARKS: Final = (
     "step_seconds", "samples_per_second", "samples_per_second_mean", "tokens_per_second",
     "tokens_per_second_gpu", "tflops", "mfu", "samples", "tokens", "global_batch_size",
 )  # fmt: skip
+#: What an engine says of itself that is true of the turn its steps are parts of, too.
+OF_TURNS: Final = ("lr", "grad_norm", "loss_scale", "overflow")
 CLASSES: Final = tuple(str(word) for word in Class)
 COLUMNS: Final = (
     *STEP, "at", "loss", "lr", "grad_norm", "loss_scale", "skipped", "overflow",
@@ -96,7 +98,8 @@ def steps(
     With them what the timers of each step sum to on the mean rank, which may be more than the step.
     """
     rows = of_kind(events, Kind.METRIC, *MARKS, "overflow")[list(_READ)]
-    rows = where(rows, rows["step"].notna())
+    foreign = (numbers(rows["steps"]) == 0) & ~among(rows["name"], OF_TURNS)
+    rows = where(rows, rows["step"].notna() & ~foreign)
     marks = where(rows, among(rows["name"], MARKS))
     bars = bar_seconds(events)
     if times is not None:

@@ -52,6 +52,7 @@ _FLAT = replace(
     aliases={},
     ignore=frozenset(),
     overlaps={},
+    rough=frozenset(),
 )
 _GRAMMAR = replace(_BUILTIN, timers={**_BUILTIN.timers, "flat": _FLAT})
 

@@ -76,3 +76,121 @@ def test_what_several_ranks_exchange_in_a_turn_is_not_called_compute(
     run = run_of(*(line for n in TURNS for line in (losses(n), clock(n))))
     assert set(run.phases.loc[run.phases["mixed"], "name"]) == {"generate", "train"}
     assert run.steps["compute"].isna().all()
+
+
+def engine_line(milliseconds: float) -> str:
+    """Of one optimizer step of one engine."""
+    return (
+        "[2024-05-01 10:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] time (ms) | "
+        f"fwd: {milliseconds:.2f} | bwd: {2 * milliseconds + 30:.2f} "
+        f"| bwd_inner: {2 * milliseconds:.2f} | bwd_allreduce: 30.00 | step: 20.00\n"
+    )
+
+
+def engines_mark(step: int, lr: str) -> str:
+    return (
+        "[2024-05-01 10:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] "
+        f"step={step}, skipped=0, lr=[{lr}], mom=[(0.9, 0.95)]\n"
+    )
+
+
+def engines_turn(turn: int, updates: int = 1) -> str:
+    """Actor and critic step once each update; every second step of theirs is marked."""
+    told = ""
+    for update in range(updates):
+        step = (turn - 1) * updates + update + 1
+        for milliseconds, lr in ((300.0, "1e-05"), (100.0, "5e-06")):
+            told += engines_mark(step, lr) if step % 2 == 0 else ""
+            told += engine_line(milliseconds)
+    return told + losses(turn)
+
+
+@pytest.mark.parametrize("clocks", [[engines_clock], [own_clock, engines_clock]])
+def test_a_turn_is_one_step_and_what_its_engines_time_is_part_of_it(
+    clocks: list[Callable[[int], str]],
+) -> None:
+    run = run_of(*(engines_turn(n) + "".join(clock(n) for clock in clocks) for n in TURNS))
+    assert run.steps["step"].to_list() == list(TURNS)
+    assert run.steps["seconds"].round(2).to_list() == [11 + n / 10 for n in TURNS]
+    assert seconds(run, 4) == {
+        "generate": 5.5, "gather": 0.5, "forward": 0.4, "backward": 0.0,
+        "backward_inner": 0.8, "backward_allreduce": 0.06, "step": 0.04,
+    }  # fmt: skip
+    timed = run.steps.iloc[3][["compute", "communication", "optimizer", "other"]].sum()
+    assert timed <= run.steps["seconds"].iloc[3]
+    assert not run.repairs["name"].isin(["phases-exceed-step", "timers-contradict"]).any()
+
+
+def test_beside_the_timers_of_engines_the_training_of_a_turn_says_nothing_more() -> None:
+    run = run_of(*(engines_turn(n) + own_clock(n) for n in TURNS))
+    assert "train" not in seconds(run, 4)
+    assert run.steps["seconds"].round(2).to_list() == [9 + n / 10 for n in TURNS]
+
+
+def test_several_updates_in_a_turn_are_summed() -> None:
+    run = run_of(*(engines_turn(n, updates=3) + engines_clock(n) for n in TURNS))
+    assert run.steps["step"].to_list() == list(TURNS)
+    of_turn = run.phases[run.phases["step"] == 4].set_index("name")
+    assert of_turn.loc["forward", "seconds"] == pytest.approx(3 * 0.4)
+    assert of_turn.loc["forward", "count"] == 6
+    assert not run.counted
+
+
+def test_what_an_engine_accumulates_over_turns_is_shared_by_them() -> None:
+    """A step of the engine in every second turn, of a micro-batch each."""
+
+    def turn(n: int) -> str:
+        micro = engine_line(300.0)
+        for timer in ("fwd", "bwd", "bwd_inner", "bwd_allreduce", "step"):
+            micro = micro.replace(f" {timer}:", f" {timer}_microstep:")
+        return micro + (engine_line(600.0) if n % 2 == 0 else "") + losses(n) + engines_clock(n)
+
+    run = run_of(*(turn(n) for n in TURNS))
+    forward = run.phases.loc[run.phases["name"] == "forward", "seconds"]
+    assert forward.round(3).to_list() == [0.3] * len(TURNS)
+
+
+def test_the_rate_of_an_engine_is_not_that_of_its_turn() -> None:
+    rate = (
+        "[2024-05-01 10:00:00,000] [INFO] [timer.py:199:stop] epoch=0/micro_step=2/global_step=2, "
+        "RunningAvgSamplesPerSec=80.5, CurrSamplesPerSec=81.5, MemAllocated=1.0GB, "
+        "MaxMemAllocated=2.0GB\n"
+    )
+    run = run_of(*(engines_turn(n).replace("Epoch: 0", rate + "Epoch: 0") for n in TURNS))
+    assert run.steps["samples_per_second"].isna().all()
+    assert run.steps["step"].to_list() == list(TURNS)
+
+
+def test_turns_are_counted_on_over_epochs_within_one_launch() -> None:
+    def turn(epoch: int, step: int) -> str:
+        told = losses(step).replace("Epoch: 0 |", f"Epoch: {epoch} |")
+        return told + engines_clock(step)
+
+    begin = "Beginning of Epoch {}/3, Total Generation Batches 5\n"
+    epochs = (begin.format(e + 1) + "".join(turn(e, n) for n in range(5)) for e in range(3))
+    run = run_of(*epochs)
+    assert run.steps["segment"].unique().tolist() == [0]
+    assert run.steps["step"].to_list() == list(range(1, 15))
+
+
+def test_the_same_epoch_again_is_another_launch() -> None:
+    first = [losses(n) + engines_clock(n) for n in TURNS]
+    again = [turn.replace(".5 |", ".25 |") for turn in first]
+    run = run_of(*first, *again)
+    assert run.steps["segment"].to_list() == [0] * 6 + [1] * 6
+    assert run.steps["step"].to_list() == [*TURNS, *TURNS]
+
+
+def test_steps_trained_before_the_turns_of_one_log_stay_steps() -> None:
+    trained = "".join(engines_mark(n, "1e-05") + engine_line(50.0) for n in range(1, 9))
+    launch = (
+        "[2024-05-01 10:05:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed info: "
+        "version=0.15.3, git-hash=unknown, git-branch=unknown\n"
+    )
+    run = run_of(trained, launch, *(engines_turn(n) + engines_clock(n) for n in TURNS))
+    assert run.steps.groupby("segment")["step"].agg(list).to_list() == [
+        list(range(1, 9)),
+        list(TURNS),
+    ]
+    first = run.steps[run.steps["segment"] == 0]
+    assert first["seconds"].round(3).eq(0.2).all()  # 50 + 130 + 20 ms

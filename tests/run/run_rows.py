@@ -18,6 +18,7 @@ def flavour(sums: str, tree: Mapping[str, str], **more: Any) -> SimpleNamespace:
         aliases=more.get("aliases", {}),
         ignore=frozenset(more.get("ignore", ())),
         overlaps=more.get("overlaps", {}),
+        rough=frozenset(),
     )
 
 
