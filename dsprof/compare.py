@@ -105,7 +105,10 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     batch_a, batch_b = batches or (1.0, 1.0)
     before: Floats = rows_a["seconds"].to_numpy(np.float64) / batch_a
     after: Floats = rows_b["seconds"].to_numpy(np.float64) / batch_b
-    judged = _judged(before, after, tolerance, _incomparable(rows_a, rows_b))
+    if len(rows_a) and _same(first.steps, second.steps):
+        judged: dict[str, Any] = dict(_SAME)
+    else:
+        judged = _judged(before, after, tolerance, _incomparable(rows_a, rows_b))
     if judged["answer"] in {"none", "improvement"} and measures == {"timers"}:
         judged |= _unseen(first, second, batch_b / batch_a, tolerance)
     return Comparison(
@@ -114,8 +117,21 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
         seconds_from=measures.pop() if len(measures) == 1 else None,
         first=_side(first, before, batch_a),
         second=_side(second, after, batch_b),
-        settings=differing(first.config, second.config),
+        settings=differing(_configured(first), _configured(second)),
     )
+
+
+_SAME: Final = {
+    "answer": "none",
+    "why": "both tell exactly the same of every step",
+    "needed": None,
+    **dict.fromkeys(("ratio", "low", "high"), 1.0),
+}
+
+
+def _same(first: pd.DataFrame, second: pd.DataFrame) -> bool:
+    """Whether the runs are one and the same: two measurements agree nowhere so well."""
+    return first.drop(columns="source").equals(second.drop(columns="source"))
 
 
 def _judgeable(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -283,6 +299,10 @@ def _side(run: Run, values: Floats, batch: float) -> Side:
 def _scaled(part: Part, batch: float) -> Part:
     """The same of one sample."""
     return part if part.seconds is None else replace(part, seconds=part.seconds / batch)
+
+
+def _configured(run: Run) -> dict[str, Any]:
+    return {"versions": run.meta.get("versions") or {}, **run.config}
 
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

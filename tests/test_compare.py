@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from dsprof.analysis.breakdown import regular_steps
-from dsprof.compare import Comparison, _needed, block_means, compare, differing, interval, judge
+from dsprof.compare import (
+    Answer,
+    Comparison,
+    _needed,
+    block_means,
+    compare,
+    differing,
+    interval,
+    judge,
+)
 from dsprof.events import Class
 from dsprof.run import Run, from_events, load
 from dsprof.text.difference import difference
@@ -308,15 +317,21 @@ def test_parts_of_a_sample_add_up_to_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "code", "first_words"),
+    ("names", "code", "answer", "first_words"),
     [
-        (("zero2_accumulation_0.19.8", "straggler_0.19.8"), 3, "Slower"),
-        (("straggler_0.19.8", "zero2_accumulation_0.19.8"), 0, "Faster"),
-        (("neox_pipeline_2023", "neox_pipeline_2023"), 4, "Cannot tell"),
+        (("zero2_accumulation_0.19.8", "straggler_0.19.8"), 3, "regression", "Slower"),
+        (("straggler_0.19.8", "zero2_accumulation_0.19.8"), 0, "improvement", "Faster"),
+        (("neox_pipeline_2023", "deepspeed_pipeline_2023"), 4, "cannot tell", "Cannot tell"),
+        (("neox_pipeline_2023", "neox_pipeline_2023"), 0, "none", "No difference\nboth tell"),
     ],
 )
 def test_the_command_answers_and_its_exit_code_agrees(
-    cli: Dsprof, tmp_path: Path, names: tuple[str, str], code: int, first_words: str
+    cli: Dsprof,
+    tmp_path: Path,
+    names: tuple[str, str],
+    code: int,
+    answer: Answer,
+    first_words: str,
 ) -> None:
     logs = [SAMPLES / f"{name}.log" for name in names]
     done = cli("compare", *logs, "--json", "found.json")
@@ -324,4 +339,19 @@ def test_the_command_answers_and_its_exit_code_agrees(
     assert done.stdout.startswith(first_words)
     told = json.loads((tmp_path / "found.json").read_text())
     assert told["schema"] == 1
-    assert told["answer"] == {3: "regression", 0: "improvement", 4: "cannot tell"}[code]
+    assert told["answer"] == answer
+
+
+def test_a_run_too_short_to_judge_is_no_different_from_itself() -> None:
+    run = sample("neox_pipeline_2023")
+    found = compare(run, sample("neox_pipeline_2023"))
+    assert (found.answer, found.low, found.high) == ("none", 1.0, 1.0)
+    slower = sample("neox_pipeline_2023")
+    slower.steps["seconds"] *= 1.0001
+    assert compare(run, slower).answer == "cannot tell"
+
+
+def test_other_versions_of_the_software_are_configured_differently() -> None:
+    old, new = sample("straggler_0.16.9"), sample("straggler_0.16.9")
+    new.meta["versions"] = {"deepspeed": "0.19.8"}
+    assert compare(old, new).settings == {"versions.deepspeed": ("0.16.9", "0.19.8")}

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dsprof.text.layout import ACCENT, QUIET, STRONG, heading, say
+from dsprof.text.layout import ACCENT, QUIET, STRONG, say
 from dsprof.text.parts import BLENT, Part
-from dsprof.text.words import MEASURES, count_of, plain
+from dsprof.text.settings import settings
+from dsprof.text.words import MEASURES, count_of
 from dsprof.units import format_seconds
 
 if TYPE_CHECKING:
     from dsprof.compare import Comparison, Side
 
-_SETTINGS: Final = 12
-_VALUE: Final = 24
 _DEAR: Final = 0.005  # of a step: a part below that is not worth a line
 _LOUD: Final = ("communication", "wait")
 _AT_LEAST: Final = "≥ is at least: more of it lies in other timers."
@@ -30,13 +29,15 @@ def difference(found: Comparison) -> RenderableType:
     parts += [Text(), _times(found)]
     if any(part.at_least for side in (found.first, found.second) for part in side.parts):
         parts.append(say(_AT_LEAST, QUIET))
-    told = {name: pair for name, pair in found.settings.items() if None not in pair}
-    if told:
-        parts += [Text(), *_settings(told)]
+    configured = settings(found.settings)
+    if configured:
+        parts += [Text(), *configured]
     return Group(*parts)
 
 
 def _answer(found: Comparison) -> str:
+    if found.low == found.high == 1:
+        return "No difference"
     if found.answer == "cannot tell":
         enough = (
             f"; about {count_of(found.needed, 'row')} of each run would tell"
@@ -137,23 +138,3 @@ def _seconds(part: Part | None) -> str:
 
 def _facts(table: Table, label: str, cells: list[str]) -> None:
     table.add_row(say(label, QUIET), *(say(cell, QUIET) for cell in cells))
-
-
-def _settings(settings: dict[str, tuple[Any, Any]]) -> list[RenderableType]:
-    """What both tell differently; long values are dumps of many settings, named only."""
-    long = [name for name, pair in settings.items() if max(map(_length, pair)) > _VALUE]
-    short = [name for name in settings if name not in long]
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column()
-    table.add_column(overflow="fold")
-    for name in short[:_SETTINGS]:
-        before, after = settings[name]
-        table.add_row(say(name), say(f"{before} → {after}"))
-    rest = [*short[_SETTINGS:], *long]
-    where = "In --json also" if short else "In --json"
-    more = [say(f"{where}: {', '.join(rest)}", QUIET)] if rest else []
-    return [heading("Configured differently"), *([table] if table.rows else []), *more]
-
-
-def _length(value: Any) -> int:
-    return len(plain(value))
