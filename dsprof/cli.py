@@ -342,11 +342,13 @@ def _size_of(paths: list[str]) -> int | None:
 
 
 def _gate(run: Run, least: Severity) -> Exit:
-    """Whether a finding is that severe; a run without a timed step cannot pass as healthy."""
+    """Whether a finding is that severe; neither a run without a timed step nor files of jobs that
+    nobody judged can pass as healthy."""
     order = list(Severity)
     if any(order.index(found.severity) >= order.index(least) for found in run.findings):
         return Exit.GATE
-    return Exit.FINE if run.steps["seconds"].notna().any() else Exit.UNKNOWN
+    judged = run.steps["seconds"].notna().any() and not run.meta.get("jobs")
+    return Exit.FINE if judged else Exit.UNKNOWN
 
 
 def _page(run: Run, output: Path | None, *, show: bool) -> None:
@@ -370,7 +372,7 @@ def _write_json(name: str, content: dict[str, Any], *runs: Run) -> None:
         put(text)
         return
     for run in runs:
-        spare(name, run.meta["sources"])
+        spare(name, run.inputs)
     try:
         Path(name).write_text(text, encoding="utf-8")
     except OSError as error:

@@ -350,6 +350,11 @@ def test_a_gate_above_every_finding_lets_pass(cli: Dsprof, tmp_path: Path) -> No
     assert cli("report", "calm.log", "--fail-on", "critical").returncode == 0
 
 
+def test_a_gate_does_not_pass_jobs_that_nobody_judged(cli: Dsprof) -> None:
+    logs = [SEED.with_name(f"{name}_0.19.8.log") for name in ("zero1_accumulation", "zero3")]
+    assert cli("report", *logs, "--fail-on", "critical").returncode == 4
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

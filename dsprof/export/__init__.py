@@ -39,7 +39,7 @@ def export(run: Run, path: str | Path, table: str = "events") -> None:
         raise DsprofError("has no ending that says what to write", name, f"one of {endings}")
     if table not in TABLES:
         raise DsprofError("no such table", table, f"one of {', '.join(TABLES)}")
-    spare(path, run.meta["sources"])
+    spare(path, run.inputs)
     try:
         write(run, table, Path(path))
     except OSError as error:

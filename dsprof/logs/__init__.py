@@ -75,7 +75,9 @@ class Log:
         meta: `sources`, `fingerprints` (how often each `file:line` of a logger header was
             seen), `counted_steps` (no line told step numbers), `grammar`, `faults` (source,
             last line that was read and why it was not read to its end, for each that was not),
-            `clashes` (pairs of sources that may tell the same steps of one rank),
+            `jobs` (the sources of each job where they are of several: the events are those of
+            the first alone), `jobs_differ` (what shows that), `clashes` (pairs of sources of
+            the job that may tell the same steps of one rank),
             `strangers` (sources whose steps no other tells, see `dsprof.logs.alike`),
             `doubled` (source and lines that said again what others did, and were left out),
             `wrapped` (source, columns it was wrapped at, rests joined, first line with one).
@@ -253,14 +255,18 @@ def _log(
         reader.scanner.records.flush()
         reader.scanner.records.settle()
     sheets = [
-        Sheet(r.source.name, r.source.rank, r.source.host, r.scanner.records, last=last)
+        Sheet(s.name, s.rank, s.host, r.scanner.records, last=last, family=s.family)
         for r in readers
+        for s in (r.source,)
     ]
-    events, counted, clashing = events_table(sheets, grammar, threads)
-    events, counted, strangers = with_steps_of_others(events, grammar, counted=counted)
+    made = events_table(sheets, grammar, threads)
+    faults = _faults(readers)
+    read = set(made.jobs[0])
+    readers = [reader for reader in readers if reader.source.name in read]
+    events, counted, strangers = with_steps_of_others(made.table, grammar, counted=made.counted)
     coverage = _coverage(readers, grammar)
     if scalar_files:
-        scalars = read_scalars(scalar_files, grammar, sum(s.records.count for s in sheets))
+        scalars = read_scalars(scalar_files, grammar, sum(s.records.count for s in made.sheets))
         events = pa.concat_tables([events, scalars]).unify_dictionaries()
         coverage = _with_scalars(coverage, scalar_files, scalars)
     fingerprints: Counter[str] = Counter()
@@ -272,14 +278,12 @@ def _log(
         "fingerprints": dict(sorted(fingerprints.items())),
         "counted_steps": counted,
         "grammar": grammar,
-        "faults": tuple(
-            (reader.source.name, reader.scanner.all_lines, reader.fault.what)
-            for reader in readers
-            if reader.fault is not None
-        ),
-        "clashes": clashing,
+        "faults": faults,
+        "jobs": made.jobs if len(made.jobs) > 1 else (),
+        "jobs_differ": made.why,
+        "clashes": made.clashes,
         "strangers": strangers,
-        "doubled": tuple((s.name, s.repeated) for s in sheets if len(s.repeated)),
+        "doubled": tuple((s.name, s.repeated) for s in made.sheets if len(s.repeated)),
         "wrapped": tuple(
             (r.source.name, r.unwrapped.width, r.unwrapped.joined, r.unwrapped.first)
             for r in readers
@@ -287,6 +291,14 @@ def _log(
         ),
     }
     return Log(events, coverage, meta)
+
+
+def _faults(readers: Sequence[Reader]) -> tuple[tuple[str, int, str], ...]:
+    return tuple(
+        (reader.source.name, reader.scanner.all_lines, reader.fault.what)
+        for reader in readers
+        if reader.fault is not None
+    )
 
 
 def _coverage(readers: Sequence[Reader], grammar: Grammar) -> Coverage:

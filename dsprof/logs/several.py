@@ -130,14 +130,26 @@ def _is_another(one: Extent, other: Extent) -> bool:
     return bool(set.intersection(*ranks)) and 2 * int(differ.sum()) > len(shared)
 
 
-def clashes(files: Sequence[Extent], launches: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of files of one launch in which one and the same rank may tell the same steps."""
-    same = _Same(files)
+def rivals(files: Sequence[Extent]) -> Iterator[tuple[int, int]]:
+    """Pairs of files in which one and the same rank may tell the same steps, in one launch, or
+    at the same time at which the other was written: that is no restart."""
+    launches, same = launches_of(files), _Same(files)
     for i, one in enumerate(files):
         for j in sorted(same.of(i)):
-            together = i < j and launches[i] == launches[j]
-            if together and len(np.intersect1d(one.steps, files[j].steps)) > 1:
+            other = files[j]
+            if i < j and (
+                len(np.intersect1d(one.steps, other.steps)) > 1
+                if launches[i] == launches[j]
+                else _beside(one, other) and _is_another(one, other)
+            ):
                 yield i, j
+
+
+def _beside(one: Extent, other: Extent) -> bool:
+    """Whether one was written in half the time, or more, in which the other was."""
+    both = min(one.end, other.end) - max(one.begin, other.begin)
+    known = UNKNOWN not in (one.begin, other.begin)
+    return known and 0 < 2 * both >= min(one.end - one.begin, other.end - other.begin)
 
 
 class _Same:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Container
 from copy import copy
 from typing import Final
 
 import numpy as np
 
+from dsprof.events import Kind
 from dsprof.grammar import Grammar
 from dsprof.logs.doubled import doubled
 from dsprof.logs.place import Placed, Source, place
@@ -32,6 +35,7 @@ class Sheet:
     Args:
         last: the records are asked for the last time: their memory is given back as the
             table grows.
+        family: what the names of files that belong together share.
 
     Attributes:
         again: which records only say again what others said, known once `source` was asked for.
@@ -39,9 +43,17 @@ class Sheet:
     """
 
     def __init__(
-        self, name: str, rank: int | None, host: str | None, records: Records, *, last: bool = False
+        self,
+        name: str,
+        rank: int | None,
+        host: str | None,
+        records: Records,
+        *,
+        last: bool = False,
+        family: str = "",
     ) -> None:
         self.name, self.records, self.last = name, records, last
+        self.family = family or name
         self.again = np.zeros(records.count, bool)
         self.repeated = np.zeros(0, np.int64)
         self.columns = {
@@ -70,6 +82,20 @@ class Sheet:
             return batches
         kept = (rows.where(~self.again[rows.record]) for rows in batches)
         return [rows for rows in kept if len(rows.record)]
+
+    def settings(self, names: Container[str]) -> dict[str, frozenset[float]]:
+        """The values that its lines give to settings of these names."""
+        keys = self.records.reader.keys.values
+        wanted = np.array(
+            [key.kind == Kind.CONFIG and key.name in names for key in keys] or [False]
+        )
+        found: defaultdict[str, set[float]] = defaultdict(set)
+        for rows in self.records.rows:
+            for row in np.flatnonzero(wanted.take(rows.key)).tolist():
+                value = float(rows.measures["value"][row]) if "value" in rows.measures else np.nan
+                if np.isfinite(value):
+                    found[keys[rows.key[row]].name].add(value)
+        return {name: frozenset(values) for name, values in found.items()}
 
     def source(self, grammar: Grammar) -> Source:
         """What places the records; from now on those that say nothing new are left out."""

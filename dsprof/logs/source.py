@@ -54,11 +54,16 @@ _NO_TEXT: Final = 0.02  # of random bytes a tenth are such; own
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One stream of a run and what its name tells."""
+    """One stream of a run and what its name tells.
+
+    Attributes:
+        family: the same for the files that ranks, or hosts, of one job write side by side.
+    """
 
     name: str
     rank: int | None = None
     host: str | None = None
+    family: str = ""
 
 
 def sources_of(paths: Sequence[str | Path]) -> list[Source]:
@@ -122,7 +127,15 @@ def named(name: str) -> Source:
         stem = stem[: stem.rindex(".")]
     rank = _RANK_IN_NAME.search(stem)
     host = None if rank else _HOST_IN_NAME.match(stem)
-    return Source(name, int(rank[1]) if rank else None, host[1] if host else None)
+    return Source(name, int(rank[1]) if rank else None, host[1] if host else None, _family(name))
+
+
+def _family(name: str) -> str:
+    """The name without the rank and the number of the host in its last part."""
+    stem = re.split(r"[/\\]", name)[-1]
+    folder, stem = name[: len(name) - len(stem)], _RANK_IN_NAME.sub("", stem)
+    host = _HOST_IN_NAME.match(stem)
+    return folder + (host[1].rstrip("0123456789.-") + stem[host.end(1) :] if host else stem)
 
 
 def is_plain(name: str) -> bool:

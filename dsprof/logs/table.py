@@ -15,9 +15,10 @@ from dsprof.grammar import Grammar
 from dsprof.logs.arrow import numbers, numpy_of, strings
 from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.codes import Codes
+from dsprof.logs.jobs import SETTINGS, Jobs, Told, jobs_of
 from dsprof.logs.place import Placed, Source
 from dsprof.logs.rows import MEASURES, Key, Rows
-from dsprof.logs.several import Extent, clashes, extent_of, launches_of
+from dsprof.logs.several import Extent, extent_of, launches_of, rivals
 from dsprof.logs.sheet import Sheet
 
 _SHARED: Final = 100_000  # records of a source whose columns are worth a thread of their own
@@ -59,33 +60,45 @@ _TYPES: Final = {
 
 
 class Events(NamedTuple):
-    """The rows of all sources.
+    """The rows of one job.
 
     Attributes:
         table: SCHEMA, in order of sources and lines.
         counted: steps had to be counted.
         clashes: pairs of sources that may tell the same steps of one rank.
+        sheets: what it was made of.
+        jobs: the sources of each job, that of the table first; one where nothing tells several.
+        why: what shows that there are several.
     """
 
     table: pa.Table
     counted: bool
     clashes: tuple[tuple[str, str], ...]
+    sheets: Sequence[Sheet]
+    jobs: tuple[tuple[str, ...], ...]
+    why: str
 
 
 def events_table(sheets: Sequence[Sheet], grammar: Grammar, threads: int = 1) -> Events:
-    """The events of all sources; files of a later launch are its segments."""
+    """The events of all sources of a job; files of a later launch are its segments."""
     words = _Words(grammar)
     columns: dict[str, list[pa.Array]] = {name: [] for name in SCHEMA.names}
     base = 0
     counted = False
-    extents: list[Extent] = []
+    sources = [sheet.source(grammar) for sheet in sheets]
+    extents = [_extent(*one, grammar) for one in zip(sheets, sources, strict=True)]
+    jobs, why = _jobs(sheets, extents)
+    names = tuple(tuple(sheets[i].name for i in job) for job in jobs)
+    sheets, extents = [sheets[i] for i in jobs[0]], [extents[i] for i in jobs[0]]
+    sources = [sources[i] for i in reversed(jobs[0])]
     segments: list[list[pa.Array]] = []
     last: list[int] = []
     several = _several_hosts(sheets)
     for sheet in sheets:
         workers = threads if sheet.records.count >= _SHARED else 1
-        made, placed, extent = _columns_of(sheet, grammar, words, base, workers, several=several)
-        extents.append(extent)
+        made, placed = _columns_of(
+            sheet, sources.pop, grammar, words, base, threads=workers, several=several
+        )
         counted |= placed.counted
         last.append(int(placed.segment.max(initial=0)))
         segments.append(made.pop("segment"))
@@ -94,8 +107,18 @@ def events_table(sheets: Sequence[Sheet], grammar: Grammar, threads: int = 1) ->
         base += sheet.records.count
     launches = launches_of(extents)
     columns["segment"] = _numbered(segments, last, launches)
-    clashing = tuple((sheets[i].name, sheets[j].name) for i, j in clashes(extents, launches))
-    return Events(_table(columns, words), counted, clashing)
+    clashing = tuple((sheets[i].name, sheets[j].name) for i, j in rivals(extents))
+    return Events(_table(columns, words), counted, clashing, sheets, names, why)
+
+
+def _jobs(sheets: Sequence[Sheet], extents: Sequence[Extent]) -> Jobs:
+    if len(sheets) < 2:
+        return Jobs([list(range(len(sheets)))], "")
+    told = (
+        Told(sheet.family, sheet.settings(SETTINGS), extent, sheet.records.count)
+        for sheet, extent in zip(sheets, extents, strict=True)
+    )
+    return jobs_of(list(told))
 
 
 def _extent(sheet: Sheet, source: Source, grammar: Grammar) -> Extent:
@@ -160,15 +183,22 @@ def _several_hosts(sheets: Sequence[Sheet]) -> bool:
 
 
 def _columns_of(
-    sheet: Sheet, grammar: Grammar, words: _Words, base: int, threads: int, *, several: bool
-) -> tuple[dict[str, list[pa.Array]], Placed, Extent]:
-    """The rows of a sheet: each column of SCHEMA in batches, words as codes; and what they span.
+    sheet: Sheet,
+    take: Callable[[], Source],
+    grammar: Grammar,
+    words: _Words,
+    base: int,
+    *,
+    threads: int,
+    several: bool,
+) -> tuple[dict[str, list[pa.Array]], Placed]:
+    """The rows of a sheet: each column of SCHEMA in batches, words as codes.
 
     Column by column, and what a column was made of is let go before the next one is made: both
-    never lie side by side as a whole. `threads` columns are made at once.
+    never lie side by side as a whole. `threads` columns are made at once. `take` gives what places
+    the sheet's records, and keeps nothing of it.
     """
-    source = sheet.source(grammar)
-    extent = _extent(sheet, source, grammar)
+    source = take()
     texts = words.of["text"].taken_from(sheet.records.reader.texts)
     keys = words.of_keys(sheet.records.reader.keys.values)
     batches = sheet.rows()
@@ -194,7 +224,7 @@ def _columns_of(
         same[name] = partial(_of_spans, name, values, spans, lengths)
     with _making(same, threads, made):
         made["record"] = [numbers(which + base if base else which) for which in record]
-    return made, placed, extent
+    return made, placed
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def write_page(run: Run, path: str | Path) -> None:
     Raises:
         DsprofError: the file cannot be written, or is what the run was read from.
     """
-    spare(path, run.meta["sources"])
+    spare(path, run.inputs)
     page = render_page(run)
     try:
         Path(path).write_text(page, encoding="utf-8")

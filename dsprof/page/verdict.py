@@ -141,7 +141,7 @@ def verdict(
         else _proof(found, _of_engine(found, phases or {}, mean)),
         gain=words.what_if(found, own, words.gpus(run)) if found else "",
         sure=_sure(found) if found else "",
-        judged=_judged(run.steps, main),
+        judged=" ".join(filter(None, [_job(run), _judged(run.steps, main)])),
         concerns=_concerns(found) if found else "",
         step=whole,
         mean=_mean_of(run, main),
@@ -216,6 +216,12 @@ _RECKONED: Final = {
     "timers": "The time of a step is the sum of its timers.",
     "clock": "The time of a step is what lies between the time stamps of two lines.",
 }
+
+
+def _job(run: Run) -> str:
+    """Whose verdict this is, where files are of several jobs."""
+    said = words.one_of_jobs(run.meta)
+    return f"This is {said}. It tells most steps; the others were left out." if said else ""
 
 
 def _judged(steps: pd.DataFrame, main: pd.DataFrame) -> str:

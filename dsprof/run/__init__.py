@@ -33,7 +33,7 @@ from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.table import frame_of, tidy
 from dsprof.run.unclosed import with_unclosed
-from dsprof.run.unread import clashes, faults, repetitions, strangers, wraps
+from dsprof.run.unread import clashes, faults, jobs, repetitions, strangers, wraps
 from dsprof.run.versions import versions
 from dsprof.run.zero import (
     Mixture,
@@ -170,7 +170,7 @@ class Run:
         late = phases_exceed_step(self.told, over)
         paused = long_pauses(steps.pauses(self.steps))
         facts = self._facts
-        of_facts = (wraps, repetitions, clashes, strangers)
+        of_facts = (jobs, wraps, repetitions, clashes, strangers)
         told = (faults(self._own, facts), *(tell(facts) for tell in of_facts))
         odd = timers_contradict(phases.contradictions(self.phases))
         partial = None if self._recorded else partial_timers(self.steps, self.phases)
@@ -191,6 +191,11 @@ class Run:
         told = {"zero_stage": self.zero.stage} if self.zero.stage is not None else {}
         config = self.config | told
         return meta.meta(self._own, config, self._source.version, self._facts)
+
+    @property
+    def inputs(self) -> list[str]:
+        """Every source that was named, those of other jobs among them."""
+        return list(dict.fromkeys([*self.meta["sources"], *chain(*self.meta.get("jobs", ()))]))
 
     @cached_property
     def zero(self) -> Zero:

@@ -49,10 +49,12 @@ def meta(
     """What is known, under the canonical names; what is not known is absent.
 
     `versions` holds what is stated or follows from one place only; `version_range` says
-    how far DeepSpeed's version is known, and from what. `counted_steps` is true where no line
-    tells a step number and `step` counts what was printed. `recordings` says of each recorded
-    process whether it ended, and the operation it was in when last heard of; `clocks` how far
-    each host's clock is ahead of the first one's (`ahead` and `error`, seconds).
+    how far DeepSpeed's version is known, and from what. `jobs` are the sources of each job, if
+    they are of several: the run is of the first alone; `jobs_differ` says what shows that.
+    `counted_steps` is true where no line tells a step number and `step` counts what was printed.
+    `recordings` says of each recorded process whether it ended, and the operation it was in when
+    last heard of; `clocks` how far each host's clock is ahead of the first one's (`ahead` and
+    `error`, seconds).
     """
     known = {name: config[name] for name in _FROM_CONFIG if name in config}
     framework = known.get("framework") or _framework(events, config, version)
@@ -69,6 +71,8 @@ def meta(
         "version_range": f"{version} ({version.how})" if version.spans else version.how,
         "hosts": hosts,
         "sources": sources,
+        "jobs": [list(job) for job in facts.get("jobs", ())],
+        "jobs_differ": facts.get("jobs_differ"),
         "recordings": facts.get("recordings"),
         "clocks": facts.get("clocks"),
         "counted_steps": facts.get("counted_steps") or None,

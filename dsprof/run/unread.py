@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -142,6 +143,19 @@ def clashes(facts: Mapping[str, Any]) -> Iterator[Repair]:
         )
         places = tuple((name, 1) for name in dict.fromkeys(name for pair in pairs for name in pair))
         yield Repair("files-clash", "doubt", text, len(pairs), places[:PLACES])
+
+
+def jobs(facts: Mapping[str, Any]) -> Iterator[Repair]:
+    """Files of other jobs than the one that is judged."""
+    several = facts.get("jobs") or ((),)
+    others = list(chain.from_iterable(several[1:]))
+    if others:
+        text = (
+            f"the files are of {len(several)} jobs: {facts['jobs_differ']}; all that is said is of "
+            "the one that tells most steps, the files of the others were left out"
+        )
+        places = tuple((name, 1) for name in others[:PLACES])
+        yield Repair("other-jobs", "repair", text, len(others), places)
 
 
 def strangers(facts: Mapping[str, Any]) -> Iterator[Repair]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -22,6 +24,8 @@ from dsprof.units import format_count, format_seconds, format_share
 if TYPE_CHECKING:
     from dsprof.run import Run
 
+_OTHER_JOBS: Final = 4
+_NAMES: Final = 3  # of a job's files
 _PRODUCT: Final = {"deepspeed": "DeepSpeed", "torch": "PyTorch", "nccl": "NCCL"}
 
 
@@ -37,6 +41,7 @@ def summary(run: Run, *, blocks: bool = True) -> Group:
         section
         for section in (
             verdict_section(run.findings, seen, words.gpus(run)),
+            _jobs(run.meta),
             _step(run, seen, blocks=blocks),
             call_section(run) if seen.seconds is None else [],
             reason_section(run.findings),
@@ -50,6 +55,28 @@ def summary(run: Run, *, blocks: bool = True) -> Group:
         if section
     ]
     return Group(*(part for section in sections for part in [*section, Text()]))
+
+
+def _jobs(meta: Mapping[str, Any]) -> list[RenderableType]:
+    """Whose report this is, and how to see the others, where files are of several jobs."""
+    if not meta.get("jobs"):
+        return []
+    own, *others = ([str(name) for name in job] for job in meta["jobs"])
+    rows = columns(8)
+    rows.add_row(say("Read", QUIET), say(_named(own)))
+    for number, job in enumerate(others[:_OTHER_JOBS]):
+        said = f"dsprof report {' '.join(map(quote, job[:_NAMES]))}{' ...' * (len(job) > _NAMES)}"
+        rows.add_row(say("" if number else "Others", QUIET), say(said))
+    left = len(others) - _OTHER_JOBS
+    more = [say(f"{words.count_of(left, 'other job')} in --json", QUIET)] if left > 0 else []
+    return section("All of this is of one job", words.one_of_jobs(meta), rows, *more)
+
+
+def _named(files: list[str]) -> str:
+    more = len(files) - _NAMES
+    return ", ".join(files[:_NAMES]) + (
+        f" and {words.count_of(more, 'more file')}" if more > 0 else ""
+    )
 
 
 def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:

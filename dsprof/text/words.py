@@ -49,6 +49,12 @@ def number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
+def one_of_jobs(meta: Mapping[str, Any]) -> str:
+    """`one of 2 jobs: zero_stage is 1 in one and 3 in another`; "" where all files are of one."""
+    jobs = meta.get("jobs")
+    return f"one of {len(jobs)} jobs: {meta['jobs_differ']}" if jobs else ""
+
+
 def count_of(count: int, one: str, many: str = "") -> str:
     """`1 step`, `12,000 steps`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsprof.logs.several import Extent, clashes, launches_of
+from dsprof.logs.several import Extent, rivals
 from dsprof.run import Run, load
 
 DAY = "[2024-05-{day:02d} 12:00:{second:02d},000] [INFO] "
@@ -79,25 +79,35 @@ def test_a_rank_that_prints_its_steps_at_two_times_is_of_two_jobs(tmp_path: Path
     """They ran at the same time: the second began before the first had ended."""
     later = log(6, 300).replace(":00:", ":01:").replace("12:01:01", "12:00:05")
     run = run_of(tmp_path, one=log(6, 100), other=later)
-    assert forwards(run) == [(0, 0.1), (1, 0.3)]
+    assert forwards(run) == [(0, 0.1)]
+    assert [Path(name).stem for [name] in run.meta["jobs"]] == ["one", "other"]
 
 
-def test_copies_of_a_log_are_one_launch_and_doubted(tmp_path: Path) -> None:
+def test_of_copies_of_a_log_one_is_read(tmp_path: Path) -> None:
     run = run_of(tmp_path, one=log(6, 100), other=log(6, 100))
     assert forwards(run) == [(0, 0.1)]
-    told = run.repairs.set_index("name").loc["files-clash"]
-    assert told["kind"] == "doubt"
-    assert "one.log" in str(told["text"])
+    assert [Path(name).stem for [name] in run.meta["jobs"]] == ["one", "other"]
+    assert "copies" in str(run.repairs.set_index("name").loc["other-jobs", "text"])
 
 
-def test_files_without_times_that_tell_the_same_steps_are_doubted(tmp_path: Path) -> None:
+def test_files_without_times_that_tell_the_same_steps_are_not_mixed(tmp_path: Path) -> None:
     stamp = len(DAY.format(day=1, second=1)) - len("[INFO] ")
     bare = {
         name: "".join(line[stamp:] + "\n" for line in log(6, fwd).splitlines())
         for name, fwd in (("one", 100), ("other", 300))
     }
     run = run_of(tmp_path, **bare)
-    assert "files-clash" in set(run.repairs["name"])
+    assert forwards(run) == [(0, 0.1)]
+
+
+def test_files_of_one_job_by_their_names_that_tell_the_same_steps_are_doubted(
+    tmp_path: Path,
+) -> None:
+    """Each calls itself rank 0: whose numbers are which is unknown."""
+    files = {f"job_rank{n}": log(6, 100).replace("[Rank 0]", "[Rank 5]") for n in (0, 1)}
+    told = run_of(tmp_path, **files).repairs.set_index("name").loc["files-clash"]
+    assert told["kind"] == "doubt"
+    assert "job_rank0.log" in str(told["text"])
 
 
 def test_of_thousands_of_files_each_is_compared_with_its_like_alone() -> None:
@@ -115,5 +125,5 @@ def test_of_thousands_of_files_each_is_compared_with_its_like_alone() -> None:
         return Extent(rank, 2_000 + rank, steps, steps, False, who, Counted([1]))
 
     files = [of_rank(rank) for rank in range(1_000)] + [of_rank(7)]
-    assert list(clashes(files, launches_of(files))) == [(7, 1_000)]
+    assert list(rivals(files)) == [(7, 1_000)]
     assert Counted.compared < 100

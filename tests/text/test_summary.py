@@ -313,3 +313,11 @@ def test_a_rate_that_leaves_out_loading_stands_beside_that_of_whole_steps(tmp_pa
     assert overview(run).samples_per_second == 32
     assert overview(run).samples_per_second_of_steps == pytest.approx(16)
     assert "Speed     32 samples/s by its own timer, 16 by batch and step time" in shown(run)
+
+
+def test_of_files_of_two_jobs_the_summary_says_whose_it_is_and_how_to_see_the_other() -> None:
+    one, other = dsprof_sample("zero1_accumulation_0.19.8"), dsprof_sample("zero3_0.19.8")
+    text = " ".join(shown(load([one, other]), width=400).split())
+    assert f"one of 2 jobs: zero_stage is 1 in one and 3 in another Read {one}" in text
+    assert f"Others dsprof report {other}" in text
+    assert "one of" not in shown(load(one))
