@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -238,9 +238,17 @@ class Facts:
         return self.breakdown.of(*classes) if self.breakdown else None
 
     def share(self, seconds: float | None) -> float | None:
+        """Of the average step: of all steps, those that stick out among them, for what they cost
+        is told as a share of all, too."""
         if seconds is None or not self.step_seconds:
             return None
-        return seconds / (self.breakdown.seconds if self.breakdown else self.step_seconds)
+        return seconds / (self.average or self.step_seconds)
+
+    @cached_property
+    def average(self) -> float | None:
+        """Seconds of a step, the mean of all; None unless some class of time is known."""
+        all_steps = replace(self, stuck_out=(), answers={}) if self.stuck_out else self
+        return all_steps.breakdown.seconds if all_steps.breakdown else None
 
     def phases_of(self, *classes: str) -> pd.DataFrame:
         """Phases of an average step that belong to these classes, largest first."""
