@@ -16,7 +16,7 @@ from dsprof import grammar as grammars
 from dsprof.grammar import Grammar, Sample
 from dsprof.logs import Coverage
 from dsprof.logs.samples import covered, faults, strangers
-from dsprof.text.layout import QUIET, STRONG, columns, heading, place, say
+from dsprof.text.layout import QUIET, STRONG, beside, columns, heading, place, say
 from dsprof.text.words import count_of, plain
 
 _SHAPES: Final = 40
@@ -46,7 +46,7 @@ def unknown(coverage: Coverage) -> RenderableType:
     rows = columns(8)
     for count, shape, source, line, example in coverage.shapes[:_SHAPES]:
         said = (Text(plain(text), no_wrap=True, overflow="ellipsis") for text in (shape, example))
-        rows.add_row(say(f"{count:,} ×", QUIET), Group(*said, place(source, line)))
+        rows.add_row(say(f"{count:,} ×", QUIET), Group(*said, beside(place(source, line))))
     left = len(coverage.shapes) - _SHAPES
     more = [say(f"and {count_of(left, 'shape')} more", QUIET)] if left > 0 else []
     return Group(heading(told), rows, *more)

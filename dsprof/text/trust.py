@@ -57,19 +57,20 @@ def problem_section(problems: pd.DataFrame) -> list[RenderableType]:
     return section("Problems", f"{len(problems):,}", rows, *more)
 
 
-def _problem(row: pd.Series[Any]) -> Text:
+def _problem(row: pd.Series[Any]) -> RenderableType:
+    """What it is, and below that the log's own words and where they stand."""
     kind = str(row["kind"])
     rank = f"rank {int(row['rank']):,}" if words.known(row["rank"]) else ""
     host = f"on {row['host']}" if words.known(row["host"]) else ""
     step = f"at step {int(row['step']):,}" if words.known(row["step"]) else ""
     where = " ".join(filter(None, [rank, host, step]))
     more = f"and {row['same'] - 1:,} more of the kind" if row["same"] > 1 else ""
-    return beside(
-        say(f"{_meaning(kind)} ({where})" if where else _meaning(kind)),
+    told = beside(
         say(quoted(plain(row["text"]), _TEXT) if words.known(row["text"]) else "", QUIET),
         say(more, QUIET),
         place(row["source"], row["line"]),
     )
+    return Group(say(f"{_meaning(kind)} ({where})" if where else _meaning(kind)), told)
 
 
 def _meaning(kind: str) -> str:
@@ -110,7 +111,7 @@ def _not_understood(coverage: Coverage) -> list[RenderableType]:
     rows = columns(8)
     for count, shape, source, line, _ in coverage.shapes[:_SHAPES]:
         said = Text(plain(shape), overflow="ellipsis", no_wrap=True)
-        rows.add_row(say(f"{count:,} ×", QUIET), Group(said, place(source, line)))
+        rows.add_row(say(f"{count:,} ×", QUIET), Group(said, beside(place(source, line))))
     left = len(coverage.shapes) - _SHAPES
     more = f"and {words.count_of(left, 'shape')} more: dsprof parsers --unknown PATH"
     return [say("Not understood:", QUIET), rows, *([say(more, QUIET)] if left > 0 else [])]

@@ -89,8 +89,7 @@ def _proofs(found: Finding) -> Iterator[tuple[str, RenderableType]]:
     for proof in found.evidence:
         lines.setdefault((proof.source, proof.line), []).append(proof.text)
     for index, ((source, line), said) in enumerate(list(lines.items())[:_EVIDENCE]):
-        parts = [part for part in (say("; ".join(said)), place(source, line)) if part]
-        yield "" if index else "Proof", Group(*parts)
+        yield "" if index else "Proof", Group(say("; ".join(said)), beside(place(source, line)))
 
 
 def _reasons(found: Finding) -> Iterator[tuple[str, RenderableType]]:
@@ -112,6 +111,6 @@ def other_section(findings: list[Finding]) -> list[RenderableType]:
     return section("Also", "", rows, *more)
 
 
-def _line(found: Finding) -> Text:
+def _line(found: Finding) -> RenderableType:
     proof = next((p for p in found.evidence if p.source and p.line is not None), None)
     return beside(say(found.title), place(proof.source, proof.line) if proof else Text())
