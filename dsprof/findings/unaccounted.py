@@ -58,7 +58,6 @@ def _no_timer(facts: Facts) -> list[Finding]:
 
     What memory_breakdown takes for itself is left to `host-sync`.
     """
-    assert facts.breakdown is not None
     known = _unexplained(facts)
     inside = float(known["seconds"].sum())
     other = facts.seconds_of("other")
@@ -89,7 +88,7 @@ def _no_timer(facts: Facts) -> list[Finding]:
             severity=severity,
             title=f"{format_share(share)} of a step is {_where(facts, known, within)}",
             summary=f"{format_seconds(seconds)} of "
-            f"{format_seconds(facts.average or facts.breakdown.seconds)} per step are neither compute nor "
+            f"{format_seconds(facts.average or 0.0)} per step are neither compute nor "
             f"communication that this source times ({facts.windows})."
             + (f" Of it, inside timers: {parts}." if within >= WORTH_NAMING and parts else "")
             + (_suspects(facts) if beside else "")
