@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.run.clocks import SLACK
-from dsprof.run.table import among, keys, known_rank, positions, where
+from dsprof.run.table import among, keys, known_rank, numbers, positions, where
 
 #: Stretches between two lines that must be known, and part of the clock's time beyond which
 #: what the timers leave of it is told.
@@ -89,26 +90,33 @@ def _times_each(stretches: pd.DataFrame) -> bool:
 
 
 def _stamps(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Of each step: `at`, when it ended, and `told`, other doings before.
+    """Of each step: `at`, when it ended, and before it `told`, other doings, and `fell`, how often
+    its clock was set back: lines of one kind tell, for others may be printed late.
 
     Where most steps are marked, their marks alone say when they ended: where one is lost, its
     timers count as those of another step.
     """
     stamped = events["at"].notna().to_numpy() & among(events["kind"], [Kind.METRIC, Kind.PHASE])
-    wanted = [*_STEP, "rank", "host", "at", "kind", "source", "line"]
+    wanted = [*_STEP, "rank", "host", "at", "kind", "source", "line", "pattern"]
     rows = known_rank(where(events[wanted], stamped))
     found = table[list(_STEP)]
     if not len(rows):
-        return found.assign(at=table["at"], told=0)
+        return found.assign(at=table["at"], told=0, fell=0)
     process = keys(rows, "source", "host", "rank")
     rows = rows[process == np.bincount(process).argmax()]
     marks = among(rows["kind"], [Kind.METRIC])
     last = _lasts(table, rows[marks])
     last = last if 2 * last["at"].notna().sum() >= len(last) else last.fillna(_lasts(table, rows))
     apart = among(events["name"], _names(events)) & events["source"].isin(rows["source"]).to_numpy()
-    lines = np.sort(events["line"].to_numpy(float, na_value=np.nan)[apart])
-    told = np.searchsorted(lines, last["line"].to_numpy(float, na_value=np.nan))
-    return found.assign(at=last["at"], told=told)
+    back = rows.groupby("pattern", observed=True)["at"].diff() < -SLACK
+    told, fell = _so_far(where(events, apart), last), _so_far(rows[back], last)
+    return found.assign(at=last["at"], told=told, fell=fell)
+
+
+def _so_far(rows: pd.DataFrame, last: pd.DataFrame) -> npt.NDArray[np.intp]:
+    """How many of `rows` stand before the last line of each step, or on it."""
+    lines = np.sort(numbers(rows["line"]))
+    return np.searchsorted(lines, numbers(last["line"]), "right")
 
 
 def _lasts(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
@@ -142,7 +150,8 @@ def _stretches(steps: pd.DataFrame) -> pd.DataFrame:
     elapsed: pd.Series[float] = by["at"].diff().dt.total_seconds()
     timed = steps["known"] * passed
     beyond = elapsed - timed
-    usable = (passed > 0) & (elapsed >= 0) & (beyond < PAUSE) & (by["told"].diff() == 0)
+    alone = (by["told"].diff() == 0) & (by["fell"].diff() == 0)
+    usable = (passed > 0) & (elapsed >= 0) & (beyond < PAUSE) & alone
     parts = [steps[name] for name in _PART]
     breaks = usable & ~usable.groupby(parts).shift(fill_value=False)
     whole = pd.to_datetime(steps["at"]).dropna().dt.microsecond.eq(0).all()

@@ -18,7 +18,7 @@ from dsprof.run.table import Codes, among, keys, known_rank, where, whole
 
 SLACK: Final = np.timedelta64(1, "s")  #: by which a corrected clock may be set back
 OFTEN: Final = 0.05  #: of a process' marks that fall: then none of its times is believed
-_PROCESS: Final = ("segment", "engine", "source", "host", "rank", "pattern")
+_PROCESS: Final = ("segment", "engine", "source", "host", "rank", "pattern", "timers")
 
 
 def clock_runs_backwards(events: pd.DataFrame, _: Source) -> Outcome:
@@ -26,8 +26,10 @@ def clock_runs_backwards(events: pd.DataFrame, _: Source) -> Outcome:
 
     A clock that was set back goes on from there: its times stay.
     """
-    told = among(events["kind"], [Kind.METRIC]) & events["step"].notna() & events["at"].notna()
-    marks = where(events, told)
+    told = among(events["kind"], [Kind.METRIC, Kind.PHASE]) & events["step"].notna()
+    marks = where(events, told & events["at"].notna())
+    if not (marks["at"].diff() < -SLACK).any():
+        return events, None
     marks = marks[~marks["record"].duplicated()]
     process = pd.factorize(keys(known_rank(marks), *_PROCESS))[0]  # dense: they are counted
     fallen = _fallen(marks, process)

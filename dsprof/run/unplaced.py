@@ -97,7 +97,8 @@ def _between_steps(rows: pd.DataFrame, source: Source) -> pd.DataFrame:
     by = table.groupby(["segment", "engine", "rank"])
     passed = by["step"].diff().astype("float64")
     each = by["at"].diff().dt.total_seconds() / passed.where(passed > 0)
-    return table.assign(left=each - table["spent"])[each > 0]
+    known: pd.DataFrame = table.assign(left=each - table["spent"])[each > 0]
+    return known
 
 
 def _accumulation(source: Source) -> int | None:

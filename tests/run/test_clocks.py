@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dsprof.run import Run, from_events
-from tests.run.run_rows import events, grammar_with, metric
+from tests.run.run_rows import events, grammar_with, metric, timers
 
 START = pd.Timestamp("2024-05-01 00:01:00")
 
@@ -52,6 +52,21 @@ def test_a_set_back_clock_and_a_late_line_are_told_apart() -> None:
     run = run_of(0, 10, 5, 30, 40, 50, -60, -50, -40, -30, *range(-20, 400, 10))
     assert run.repairs["name"].tolist() == ["late-lines"]
     assert run.steps["seconds"].isna().to_numpy().nonzero()[0].tolist() == [0, 2, 3, 6]
+
+
+def test_a_clock_that_is_set_back_within_a_window_of_steps_does_not_shorten_them() -> None:
+    rows: list[dict[str, Any]] = []
+    now = START
+    for step in range(1, 101):
+        now += pd.Timedelta(1.7 - 5 * (step % 25 == 7), "s")
+        lines = timers("zero", step, forward=0.9, step=0.1)
+        if step % 10 == 0:
+            lines.append(metric("step_seconds", step, 1.0, pattern="a.b"))
+        rows += [{"pattern": "a.timers"} | row | {"at": now} for row in lines]
+    run = from_events(events(rows), grammar=grammar_with())
+    assert "clock-set-back" in set(run.repairs["name"])
+    whole = run.steps["whole_seconds"].dropna()
+    assert whole.tolist() == pytest.approx([1.7] * 6)
 
 
 def test_hosts_whose_clocks_differ_are_believed() -> None:
