@@ -98,7 +98,7 @@ class Kinds:
         starts, turn = per_pattern(lambda p: p.starts), per_pattern(lambda p: p.turn)
         loops = {p.id.partition(".")[0] for p in patterns if p.turn}
         engines = per_pattern(lambda p: p.id.partition(".")[0] not in loops)
-        part = _launch_of(turn, starts) & (((own | after) & engines) | end | ahead)
+        part = _launch_of(turn, starts) & engines & (own | after | end | ahead)
         own, end = own & ~part, end & ~part
         free = ~own  # a mark is of its own step, wherever the flavour of its timers has its place
         homes = {p.id.partition(".")[0] for p in patterns if p.place == "timer"}
