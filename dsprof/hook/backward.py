@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from time import perf_counter_ns as now
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from dsprof.events import Class
 from dsprof.hook.buffers import by_others_so_far
-from dsprof.hook.given import Given
+from dsprof.hook.given import Given, Loss
 from dsprof.hook.optimizers import Optimizers
 from dsprof.hook.parts import Parts
 from dsprof.hook.recorder import Recorder
-from dsprof.hook.spans import Frame
+from dsprof.hook.spans import Frame, Track
 
 MOST_OUTPUTS: Final = 16  # of one forward that are looked at, where there are several models
+MOST_LOSSES: Final = 256  # that wait for a step
+
+
+class Told(NamedTuple):
+    """The loss of one backward, and whose it may be."""
+
+    loss: Loss
+    models: set[Track]  # that backward went through
+    taken: list[Track]  # whose steps ended with it
 
 
 class Backward:
     """`loss.backward()`, booked on the models that it goes through.
 
-    Of a single model it is that one's. Where there are several, a hook on each one's outputs
-    tells when the gradient comes to it: from there on it is its own. Autograd runs what was
-    computed later first, so one model's backward is over when the next one's begins.
+    Of a single model it is that one's. Where there are several, or an engine, a hook on each
+    one's outputs tells when the gradient comes to it: from there on it is its own. Autograd runs
+    what was computed later first, so one model's backward is over when the next one's begins.
+
+    A loss is of the models that it went through and that step next: a generator's goes through
+    its discriminator, which does not learn from it.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -35,17 +49,30 @@ class Backward:
         self.reducing: list[Reducer] = []  # in the backward under way, in their order
         self.ending: list[Callable[[], None]] = []  # steps that end with the one under way
         self._given = Given(recorder)
+        self._phase = self.timeline.phase("backward", Class.COMPUTE)
+        self._on_host = recorder.gpu is None
         self._frame: Frame | None = None
-        self._start: Any = None  # what it begins at, while nobody knows whose it is
+        self._is_anybodys = False  # nobody knows yet whose the frame is
+        self._since = 0  # it began where an engine's forward was the last, and came to no model yet
+        self._told: Told | None = None  # of the backward under way
+        self._losses: deque[Told] = deque(maxlen=MOST_LOSSES)
         recorder.patches.of_class(
             Tensor, "backward", lambda raw: recorder.guard.around(raw, self._begin, self._end)
         )
 
+    @property
+    def several(self) -> bool:
+        return len(self.timeline.tracks) > 1
+
     def add(self, parts: Parts) -> None:
-        """One more model. From the second one on, all are asked whether backward came to them."""
+        """One more model."""
         self.models[parts.track] = parts
         parts.patches.undo_with(lambda: self.models.pop(parts.track))
-        if len(self.models) > 1:
+        self.ask()
+
+    def ask(self) -> None:
+        """From a second model or engine on, all models are asked whether backward came to them."""
+        if self.several:
             for one in self.models.values():
                 if one.returned is None:
                     one.returned = partial(self.watch, one)
@@ -65,68 +92,93 @@ class Backward:
                 tensor.register_hook(hook)
         parts.unseen = not tensors and not inside and is_grad_enabled()
 
-    def _begin(self, args: Any, _: Any) -> Frame | None:
+    def _begin(self, args: Any, _: Any) -> bool:
         timeline = self.timeline
+        if not self.models or timeline.is_open(self._phase):
+            return False
         parts = self.models.get(timeline.current)
-        if parts is None or timeline.is_open(parts.backward):
-            return None
         if self.reducing:  # an exception ended that backward
             self.forget()
-        if len(self.models) > 1:
-            self._start = args[0]
-        else:
-            self._given.tell(parts.metrics, args[0])
+        loss = self._given.loss_of(args[0])
+        if self.several:
+            self._told = Told(_kept(loss), set(), [])
+            self._is_anybodys = True
+        elif parts is not None:
+            loss.tell(parts.metrics)
             if parts.backward_begins is not None:
                 parts.backward_begins(args[0])
-        self._frame = timeline.enter(parts.track, parts.backward)
-        return self._frame
+        if parts is None:
+            self._since = now()
+        else:
+            self._frame = timeline.enter(parts.track, self._phase)
+        return True
 
     def _reached(self, parts: Parts, also: Any, gradient: Any) -> None:
-        timeline, frame = self.timeline, self._frame
+        timeline, frame, told = self.timeline, self._frame, self._told
+        if frame is None and self._since and not timeline.stack:
+            self._frame = frame = timeline.enter(parts.track, self._phase)
+            self._is_anybodys = False
+            if self._on_host:
+                frame.begin = self._since
         if frame is not None and timeline.stack and timeline.stack[-1] is frame:
-            if self._start is not None:
-                self._is_of(frame, parts)
+            if self._is_anybodys:
+                self._is_anybodys = False
+                timeline.give(frame, parts.track)
             elif frame.track is not parts.track:
                 self._leave(frame)
-                self._frame = timeline.enter(parts.track, parts.backward)
+                self._frame = timeline.enter(parts.track, self._phase)
+        elif timeline.is_open(self._phase):  # an engine's, through this model, too
+            parts.track.blind = timeline.stack[-1].track.blind = True
+        if told is not None:
+            told.models.add(parts.track)
         if also is not None:
             also(gradient)
-
-    def _is_of(self, frame: Frame, parts: Parts) -> None:
-        start, self._start = self._start, None
-        self.timeline.give(frame, parts.track)
-        self._given.tell(parts.metrics, start)
 
     def _leave(self, frame: Frame) -> None:
         self.timeline.leave(frame)
         frame.track.backward_done = True
 
-    def _end(self, begun: Frame | None) -> None:
-        frame = self._frame
-        if begun is None or frame is None:
+    def _end(self, begun: bool) -> None:
+        if not begun:
             return
-        if len(self.models) > 1:
-            self._tell_of_several(frame)
-        self._frame = None
-        self._leave(frame)
+        frame, self._frame, self._since = self._frame, None, 0
+        told, self._told = self._told, None
+        if self.several:
+            self._look_at_unseen(frame)
+        if frame is not None:
+            self._leave(frame)
+        if told is not None:
+            if not told.models and frame is not None:
+                told.models.add(frame.track)
+            self._losses.append(told)
         while self.ending:
             self.ending.pop()()
 
-    def _tell_of_several(self, frame: Frame) -> None:
+    def _look_at_unseen(self, frame: Frame | None) -> None:
         """Through a model whose output is no tensor backward may have gone unseen."""
-        parts = self.models.get(frame.track)
-        if self._start is not None and parts is not None:
-            self._is_of(frame, parts)
         unseen = [parts for parts in self.models.values() if parts.unseen]
         for parts in unseen:
             parts.track.blind, parts.unseen = True, False
-        frame.track.blind = frame.track.blind or bool(unseen)
+        if unseen and frame is not None:
+            frame.track.blind = True
 
     def tell(self, parts: Parts) -> None:
-        """A step of that model ends."""
+        """A step of that model ends: the losses since are its own.
+
+        Of a sum of losses that several models returned each knows its own.
+        """
+        for told in self._losses:
+            if parts.track in told.models:
+                told.taken.append(parts.track)
+                if len(told.models) == 1 or not parts.metrics.returned:
+                    told.loss.tell(parts.metrics)
 
     def forget_told(self) -> None:
-        """A forward begins."""
+        """A forward begins, and the steps that some losses were for have ended."""
+        if self._losses:
+            left = [told for told in self._losses if not told.taken]
+            self._losses.clear()
+            self._losses.extend(left)
 
     def forget(self) -> None:
         for reducer in self.reducing:
@@ -156,11 +208,12 @@ class Reducer:
         self.bytes = sum(parameter.nbytes for parameter in learned)
         self.group = model.process_group  # the model holds it too
         self.began = self.issued = self.since = self.buckets = 0
+        self.held: tuple[Frame | None, int] = (None, 0)  # the phase then, and what it had waited
         self.queued = False  # backward is under way, and its end awaited
 
     def watch(self, output: Any) -> None:
         """Be there when backward through `output` begins, whoever begins it."""
-        if len(self.backward.models) > 1:
+        if self.backward.several:
             self.backward.watch(self.parts, output, self._begun)
         else:
             self.begins_at(_first_with_gradient(output))
@@ -187,7 +240,7 @@ class Reducer:
         for other in self.backward.reducing.copy():
             if other is not self and other.since:
                 other.tell()
-        self.since = now()
+        self.since, self.held = now(), self._waited()
         self.parts.recorder.collectives.wait_begins()
         self.queue(self.reduced)
 
@@ -202,7 +255,7 @@ class Reducer:
     def tell(self) -> None:
         """Its wait is over."""
         self.count_buckets()
-        blocked = now() - self.since if self.on_cpu else -1
+        blocked = now() - self.since - self._others_waited() if self.on_cpu else -1
         since, self.since, self.queued = self.since, 0, False
         self.backward.reducing.remove(self)
         collectives = self.parts.recorder.collectives
@@ -213,8 +266,25 @@ class Reducer:
         else:  # nothing, or a communication hook issues them in Python
             collectives.waited_for(self.group, self.began, since, blocked)
 
+    def _waited(self) -> tuple[Frame | None, int]:
+        """The phase that is open, and for how long collectives held it up."""
+        stack = self.parts.timeline.stack
+        return (stack[-1], stack[-1].blocked) if stack else (None, 0)
+
+    def _others_waited(self) -> int:
+        """Since our wait began, with FSDP2 in the same backward: what it waits for is seen."""
+        frame, waited = self._waited()
+        return waited - self.held[1] if frame is self.held[0] else 0
+
     def _count(self) -> int:
         return by_others_so_far(self.parts.recorder.collectives, self.group)
+
+
+def _kept(loss: Loss) -> Loss:
+    """As it is now, until it is known whose it is. What a device holds is not read."""
+    value = loss.value
+    is_read = getattr(value, "is_cpu", False) and value.numel() == 1
+    return Loss(value.detach().clone() if is_read else None, loss.is_part)
 
 
 def _nothing(gradient: Any) -> None:

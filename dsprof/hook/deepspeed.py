@@ -29,7 +29,10 @@ def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
 
 
 def parts_of(engine: Any, recorder: Recorder, patches: Patches) -> Parts:
-    return Parts(recorder, patches, engine.global_steps + 1, scaled=bool(engine.fp16_enabled()))
+    parts = Parts(recorder, patches, engine.global_steps + 1, scaled=bool(engine.fp16_enabled()))
+    if recorder.backward is not None:
+        recorder.backward.ask()
+    return parts
 
 
 def checkpoints(engine: Any, parts: Parts) -> None:
@@ -88,6 +91,8 @@ class _Direct:
         """Not within `engine.backward`, which is timed whole; reentrant ones count once."""
         if not self.timeline.is_open(self.phase):
             self.frame = self.timeline.enter(self.track, self.phase)
+        elif self.timeline.stack[-1].track is not self.track:  # through a model without an engine
+            self.track.blind = self.timeline.stack[-1].track.blind = True
 
     def end(self) -> None:
         self.timeline.leave(self.frame)

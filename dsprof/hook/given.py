@@ -10,12 +10,25 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from dsprof.hook.metrics import Metrics
 from dsprof.hook.recorder import Recorder
 
 _Call = Callable[..., None]
+
+
+class Loss(NamedTuple):
+    """What a backward begins at, as training's own loop knows it."""
+
+    value: Any  # a tensor, or nothing
+    is_part: bool | None  # of a step's; None: no library was given it
+
+    def tell(self, metrics: Metrics) -> None:
+        if self.is_part is None:
+            metrics.backward_of(self.value)
+        else:
+            metrics.give(self.value, part=self.is_part)
 
 
 class Given:
@@ -41,15 +54,13 @@ class Given:
         around("accelerate.accelerator", "Accelerator", "backward", *accelerates)
         around("transformers.trainer", "Trainer", "training_step", *trains)
 
-    def tell(self, metrics: Metrics, start: Any) -> None:
-        """Backward begins at `start`."""
+    def loss_of(self, start: Any) -> Loss:
+        """What the loop gave where backward begins at `start`."""
+        unscaled, self._unscaled = self._unscaled, None
         if self.loss is not None:
-            metrics.give(self.loss, part=self.is_part)
-        elif start is not None and self._scaled() is start:
-            metrics.backward_of(self._unscaled)
-        else:
-            metrics.backward_of(start)
-        self._unscaled = None
+            return Loss(self.loss, self.is_part)
+        is_scaled = start is not None and self._scaled() is start
+        return Loss(unscaled if is_scaled else start, None)
 
     def _scales(self, _: Any, __: Any, args: Any, kwargs: Any, scaled: Any, *___: Any) -> None:
         given = args[0] if args else kwargs["outputs"]

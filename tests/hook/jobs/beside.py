@@ -1,0 +1,108 @@
+"""Two models in one loop: adversaries, one beside a DeepSpeed engine, one under FSDP2."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import dsprof.hook
+from tests.hook.jobs import job
+from tests.hook.jobs.chained import LONG, SHORT, Slow
+
+STEPS = 5
+KINDS = ("adversaries", "beside an engine", "through an engine", "fsdp2 and ddp")
+
+
+def layer() -> nn.Module:
+    return nn.Linear(job.WIDTH, job.WIDTH)
+
+
+def update(*optimizers: Any) -> None:
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def adversaries(batch: torch.Tensor, nets: Any, optimizers: Any) -> list[torch.Tensor]:
+    """The generator's loss goes through the discriminator, which has learned from its own."""
+    generator, discriminator = nets
+    made = generator(batch)
+    told = discriminator(made.detach()) - discriminator(batch)
+    own = Slow.apply(told, SHORT).square().mean()
+    own.backward()
+    update(optimizers[1])
+    fooled = discriminator(Slow.apply(made, LONG)).mean()
+    fooled.backward()
+    update(optimizers[0])
+    optimizers[1].zero_grad()
+    return [fooled, own]
+
+
+def beside(batch: torch.Tensor, nets: Any, optimizers: Any) -> list[torch.Tensor]:
+    """The engine's forward is the last one before the other model's backward."""
+    engine, critic = nets
+    value, policy = critic(batch), engine(batch)
+    lost = Slow.apply(value, SHORT).square().mean()
+    lost.backward()
+    update(optimizers[1])
+    loss = Slow.apply(policy, LONG).square().mean()
+    engine.backward(loss)
+    engine.step()
+    return [loss, lost]
+
+
+def through(batch: torch.Tensor, nets: Any, optimizers: Any) -> list[torch.Tensor]:
+    """One loss of both: nobody can say which part of backward is whose."""
+    engine, first = nets
+    loss = engine(first(batch)).square().mean()
+    engine.backward(loss)
+    engine.step()
+    update(optimizers[1])
+    return [loss]
+
+
+def both(batch: torch.Tensor, nets: Any, optimizers: Any) -> list[torch.Tensor]:
+    sharded, replicated = nets
+    loss = replicated(sharded(batch)).square().mean()
+    time.sleep(SHORT * dist.get_rank())
+    loss.backward()
+    update(*optimizers)
+    return [loss]
+
+
+WAYS = dict(zip(KINDS, (adversaries, beside, through, both), strict=True))
+
+
+def train(kind: str, *, watched: bool) -> list[list[str]]:
+    torch.manual_seed(0)
+    if "engine" in kind:
+        nets: list[Any] = [job.engine(1, 1), DistributedDataParallel(layer())]
+    elif kind == "adversaries":
+        nets = [DistributedDataParallel(layer()) for _ in range(2)]
+    else:
+        nets = [fully_shard(layer()), DistributedDataParallel(layer())]
+    optimizers = [torch.optim.SGD(net.parameters(), lr=1e-2) for net in nets]
+    handles = [
+        dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / kind)
+        for net, optimizer in zip(nets, optimizers, strict=True)
+        if watched
+    ]
+    said = []
+    for step in range(STEPS):
+        losses = WAYS[kind](job.batch(step), nets, optimizers)
+        said.append([loss.item().hex() for loss in losses])
+    for handle in handles:
+        handle.detach()
+    return said
+
+
+def main() -> None:
+    job.start_deepspeed()
+    ways = {"plain": False, "watched": True}
+    job.finish({kind: {way: train(kind, watched=on) for way, on in ways.items()} for kind in KINDS})

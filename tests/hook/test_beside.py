@@ -1,0 +1,87 @@
+"""Two models in one loop: whose a backward is, whose a loss, and what was waited for once."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hook.jobs_of import run
+from tests.hook.rows import Rows, folder
+
+STEPS = 5
+LONG, SHORT = 0.06, 0.02  # seconds that a backward sleeps
+KINDS = ("adversaries", "beside an engine", "through an engine", "fsdp2 and ddp")
+TWO_LOSSES = KINDS[:2]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("beside")
+
+
+@pytest.fixture(scope="module")
+def results(out: Path) -> list[dict[str, Any]]:
+    return run("beside", out)
+
+
+@pytest.fixture
+def rows(results: list[dict[str, Any]], out: Path, kind: str) -> list[Rows]:
+    assert len(results) == 2
+    return folder(out / kind)
+
+
+def backwards(rank: Rows, engine: int) -> list[float]:
+    """Seconds of each step's."""
+    found = [row for row in rank.spans if (row.path, row.engine) == ("backward", engine)]
+    steps = sorted({row.step for row in found})
+    return [sum(row.length for row in found if row.step == step) * 1e-9 for step in steps]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_are_the_same_to_the_last_bit(results: list[dict[str, Any]], kind: str) -> None:
+    for result in results:
+        assert result[kind]["watched"] == result[kind]["plain"]
+
+
+@pytest.mark.parametrize("kind", TWO_LOSSES)
+def test_each_model_has_the_losses_that_it_learns_from(
+    results: list[dict[str, Any]], rows: list[Rows], kind: str
+) -> None:
+    for result, rank in zip(results, rows, strict=True):
+        for engine in range(2):
+            told = [row.value for row in rank.metrics if (row.name, row.engine) == ("loss", engine)]
+            assert told == [float.fromhex(losses[engine]) for losses in result[kind]["watched"]]
+
+
+@pytest.mark.parametrize("kind", TWO_LOSSES)
+def test_each_model_has_its_own_backward(rows: list[Rows], kind: str) -> None:
+    for rank in rows:
+        for engine, least in enumerate((0 if kind == "adversaries" else LONG, SHORT)):
+            steps = [row.step for row in rank.steps if row.engine == engine]
+            assert steps == list(range(1, STEPS + 1))
+            assert min(backwards(rank, engine)[:STEPS]) >= least
+        for step in rank.steps:
+            assert sum(step.classes) == pytest.approx(step.length * 1e-9, rel=1e-3)
+            assert all(seconds >= -1e-6 for seconds in step.classes), kind
+
+
+@pytest.mark.parametrize("kind", ["through an engine"])
+def test_what_a_backward_through_an_engine_is_made_of_is_unknown(
+    rows: list[Rows], kind: str
+) -> None:
+    for rank in rows:
+        assert len(rank.steps) == 2 * STEPS, kind
+        assert all(math.isnan(seconds) for step in rank.steps for seconds in step.classes)
+
+
+@pytest.mark.parametrize("kind", ["fsdp2 and ddp"])
+def test_what_fsdp2_waits_for_in_ddps_wait_counts_once(rows: list[Rows], kind: str) -> None:
+    for rank in rows:
+        assert {row.op for row in rank.collectives} >= {"all_reduce", "reduce_scatter_tensor"}, kind
+        waited = sum(row.blocked for row in rank.collectives if row.path == "backward")
+        assert 0 < waited < sum(row.length for row in rank.spans if row.path == "backward")
+        for step in rank.steps:
+            assert all(seconds >= -1e-6 for seconds in step.classes)
