@@ -8,7 +8,8 @@ file are unknown: every count begins at 1, that of a file which began late as we
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,7 +28,7 @@ _CLOCKS_DIFFER: Final = 1_000_000  # microseconds, clocks of hosts that are kept
 
 
 @dataclass(slots=True)
-class _File:
+class File:
     """What one file says of one launch: its closing lines, else its marks.
 
     Attributes:
@@ -54,18 +55,17 @@ def with_steps_of_others(
         for source, places in chunks.items()
         for segment, one in _files_of(table, places, ends, own)
     }
-    shifts, lost, left = _shifts(files)
+    shifts, lost, left = shifts_of(files)
     steps = list(table["step"].chunks)
     for source, places in chunks.items():
-        mine = {segment: by for (of, segment), by in shifts.items() if of == source}
-        gone = [segment for of, segment in lost if of == source]
+        mine, gone = shifts[source], lost[source]
         for i in places if mine or gone else ():
             steps[i] = _moved(steps[i], _column(table, "segment", i), mine, gone,
                               told[_column(table, "pattern", i)])  # fmt: skip
     at = table.column_names.index("step")
     made = table.set_column(at, table.schema.field(at), pa.chunked_array(steps, pa.int64()))
     names = table["source"].chunk(0).dictionary
-    return made, left, tuple(sorted({names[source].as_py() for source, _ in lost}))
+    return made, left, tuple(sorted(names[source].as_py() for source, gone in lost.items() if gone))
 
 
 def _chunks(table: pa.Table) -> dict[int, list[int]]:
@@ -97,7 +97,7 @@ def _column(table: pa.Table, name: str, chunk: int) -> np.ndarray:
 
 def _files_of(
     table: pa.Table, places: Sequence[int], ends: np.ndarray, own: np.ndarray
-) -> Iterator[tuple[int, _File]]:
+) -> Iterator[tuple[int, File]]:
     """What a file says of each launch that it holds."""
     names = ("segment", "step", "rank", "timers", "pattern", "record")
     rows = {n: np.concatenate([_column(table, n, i) for i in places]) for n in names}
@@ -112,7 +112,7 @@ def _files_of(
         if len(mine):
             ranks, which = np.unique(rows["rank"][mine], return_inverse=True)
             mine = mine[which == np.argmax(np.bincount(which, minlength=len(ranks)))]
-        yield segment, _File(marked, rows["step"][mine], rows["at"][mine])
+        yield segment, File(marked, rows["step"][mine], rows["at"][mine])
 
 
 def _times(table: pa.Table, chunk: int) -> np.ndarray:
@@ -120,36 +120,40 @@ def _times(table: pa.Table, chunk: int) -> np.ndarray:
     return np.where(missing, UNKNOWN, values)
 
 
-def _shifts(
-    files: dict[tuple[int, int], _File],
-) -> tuple[dict[tuple[int, int], int], list[tuple[int, int]], bool]:
-    """By how much the counted steps of each file move; the files whose steps are unknown; and
-    whether counted ones are left."""
-    shifts: dict[tuple[int, int], int] = {}
-    lost: list[tuple[int, int]] = []
+def shifts_of(
+    files: Mapping[tuple[int, int], File],
+) -> tuple[defaultdict[int, dict[int, int]], defaultdict[int, list[int]], bool]:
+    """By how much the counted steps of each source's launches move; those whose steps are
+    unknown; and whether counted ones are left."""
+    shifts: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    lost: defaultdict[int, list[int]] = defaultdict(list)
     left = False
+    telling: defaultdict[int, list[File]] = defaultdict(list)
+    for (_, segment), one in files.items():
+        if one.marked and len(one.steps):
+            telling[segment].append(one)
     for (source, segment), one in files.items():
         if one.marked or not len(one.steps):
             continue
-        leading = [f for (_, s), f in files.items() if s == segment and f.marked and len(f.steps)]
+        leading = telling[segment]
         told = (by for other in leading if (by := _between(one, other)) is not None)
         by = next(told, None)
         if by is not None:
-            shifts[source, segment] = by
+            shifts[source][segment] = by
         elif leading:
-            lost.append((source, segment))
+            lost[source].append(segment)
         else:
             left = True
     return shifts, lost, left
 
 
-def _between(one: _File, other: _File) -> int | None:
+def _between(one: File, other: File) -> int | None:
     """How many steps a file's count is behind what another file tells; None if that is unsure."""
     alike = _by_count(one, other)
     return _by_time(one, other) if alike is None else alike
 
 
-def _by_count(one: _File, other: _File) -> int | None:
+def _by_count(one: File, other: File) -> int | None:
     """As many lines close the same steps."""
     if len(one.steps) != len(other.steps):
         return None
@@ -157,7 +161,7 @@ def _by_count(one: _File, other: _File) -> int | None:
     return int(apart[0]) if len(apart) == 1 else None
 
 
-def _by_time(one: _File, other: _File) -> int | None:
+def _by_time(one: File, other: File) -> int | None:
     """Lines of the same times close the same steps, if clocks cannot be a whole step apart, or
     both files begin with the same one."""
     here, there = (file.times != UNKNOWN for file in (one, other))

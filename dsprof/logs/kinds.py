@@ -72,8 +72,11 @@ class Kinds:
         number = source.pattern.astype(np.intp)  # once, not in each `take`
         which = flavour.astype(np.intp)
 
+        met = np.flatnonzero(np.bincount(number)).tolist()  # a few, of hundreds
+
         def per_pattern(test: Callable[[Pattern], bool]) -> np.ndarray:
-            table = np.array([test(p) for p in patterns] or [False], bool)
+            table = np.zeros(len(patterns) or 1, bool)
+            table[met] = [test(patterns[i]) for i in met]
             mask: np.ndarray = table.take(number)
             return mask
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dsprof.logs.alike import File, shifts_of
 from dsprof.run import Run, load
 
 STEP = "[Rank 0] step={step}, skipped=0, lr=[0.001], mom=[0.9]\n"
@@ -122,3 +124,23 @@ def test_a_step_that_a_line_names_itself_stays_what_it_says(tmp_path: Path) -> N
     run = run_of(tmp_path, leading(timed=False), other(4, late=None) + saved + other(16, late=None))
     assert run.events.loc[run.events["pattern"] == "megatron.checkpoint_end", "step"].eq(104).all()
     assert steps_of(run, 1) == list(STEPS)
+
+
+def test_of_thousands_of_files_each_is_compared_with_those_that_tell_steps_alone() -> None:
+    """One among them names its steps: as many comparisons as files, and no more."""
+    compared = 0
+
+    class Counted(File):
+        def __getattribute__(self, name: str) -> object:
+            nonlocal compared
+            compared += name == "marked"
+            return super().__getattribute__(name)
+
+    steps = np.arange(1, 5)
+    files = {(n, 0): Counted(n == 0, steps + (7 if n == 0 else 0), steps) for n in range(1_000)}
+    shifts, lost, left = shifts_of(files)
+    assert len(shifts) == 999
+    assert not lost
+    assert not left
+    assert set(map(tuple, (by.items() for by in shifts.values()))) == {((0, 7),)}
+    assert compared < 3_000

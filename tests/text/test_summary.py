@@ -320,4 +320,4 @@ def test_of_files_of_two_jobs_the_summary_says_whose_it_is_and_how_to_see_the_ot
     text = " ".join(shown(load([one, other]), width=400).split())
     assert f"one of 2 jobs: zero_stage is 1 in one and 3 in another Read {one}" in text
     assert f"Others dsprof report {other}" in text
-    assert "one of" not in shown(load(one))
+    assert "of one job" not in shown(load(one))
