@@ -50,14 +50,15 @@ class Chart(Widget):
         if not bars:
             words = "  no step has a time yet" if y == self.size.height // 2 else ""
             return Strip([Segment(words, look.style("muted"))])
-        height = max(1, self.size.height - 2)
+        marks = any(bar.bound in _HELD for bar in bars)
+        height = max(1, self.size.height - 1 - marks)
         most = max(bar.seconds for bar in bars) or 1.0
         if y < height:
             cells = [cell_of(bar, most, height, height - 1 - y, look) for bar in bars]
             label = format_seconds(most) if y == 0 else "0 s" if y == height - 1 else ""
             line = [Segment(glyph * wide, style) for glyph, style in cells]
-        elif y == height:
-            label = "bound"
+        elif marks and y == height:
+            label = "comm. ▲"
             line = [_mark(bar, wide, look) for bar in bars]
         else:
             label = "step"

@@ -156,6 +156,11 @@ _ABOUT: Final = (
 
 
 class HelpDialog(Dialog):
+    """The keys; the one that opened it closes it, too."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "dismiss(None)", "Back")]
+    subtitle: ClassVar[str] = "? or esc: back"
+
     def __init__(self) -> None:
         rows = columns(22)
         for keys, words in KEYS:

@@ -77,7 +77,10 @@ def _verdict(run: Run, seen: Overview, processes: Sequence[Process]) -> Verdict 
     if early or not run.findings:
         return None
     found = run.findings[0]
-    return Verdict(found.title, str(found.severity), seen.averaged, seen.seconds, seen.classes)
+    parts = tuple(part for part in seen.parts if not part.inside)
+    return Verdict(
+        found.title, str(found.severity), seen.averaged, seen.seconds, seen.classes, parts
+    )
 
 
 def _failure(run: Run) -> str:

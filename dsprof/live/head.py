@@ -9,19 +9,21 @@ from rich.cells import cell_len
 from rich.text import Text
 from textual.widgets import Static
 
-from dsprof.live.look import GLYPH, STACK
+from dsprof.events import Class
+from dsprof.live.look import GLYPH
 from dsprof.live.panes import clock
 from dsprof.live.picture import Picture, Verdict
-from dsprof.live.text import facts
+from dsprof.live.text import facts, share_of
+from dsprof.text.parts import Part
 from dsprof.text.words import plain
-from dsprof.units import format_bytes, format_seconds, format_share
+from dsprof.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from dsprof.live.app import Live
     from dsprof.live.look import Look
 
 _WORTH_TELLING: Final = 1 << 20  # bytes: less is read by the next refresh
-_MARKED: Final = 0.0005  # of a step: a class of less has no mark
+_MARKED: Final = 0.0005  # of a step: a part of less has no mark
 _ROLES: Final = {"running": "checkpoint", "waiting": "muted", "silent": "communication",
                  "died": "communication", "ended": "compute"}  # fmt: skip
 
@@ -182,23 +184,29 @@ class Sentence(Static):
 
 
 class Legend(Line):
-    """The classes of the last steps in the bars' colours, largest first."""
+    """The parts of the mean step in the bars' colours, largest first; what no class is known of
+    has the colour of what no timer covers."""
 
     DEFAULT_CSS = "Legend { height: 1; padding: 0 1; }"
 
     def show(self, verdict: Verdict | None) -> None:
         look = look_of(self)
-        line = Text(no_wrap=True, overflow="ellipsis")
-        for name, share in _shares(verdict) if verdict else ():
-            mark = "■" if look.colour else GLYPH[name]
-            line.append(f"{mark} ", look.style(name))
-            line.append(f"{name} {format_share(share)}   ", look.style("muted"))
+        line, room = Text(no_wrap=True), self.size.width - 2
+        for part, class_ in _marked(verdict) if verdict else ():
+            mark = "■" if look.colour else GLYPH[class_]
+            words = f"{part.label} {share_of(part)}"
+            if len(line) + cell_len(f"{mark} {words}") > room:
+                break
+            line.append(f"{mark} ", look.style(class_))
+            line.append(f"{words}   ", look.style("muted"))
         self.say(line)
 
 
-def _shares(verdict: Verdict) -> list[tuple[str, float]]:
-    """Classes that are worth a mark, largest first: what has no room is the least."""
-    whole = verdict.seconds
-    told = [(str(name), verdict.classes.get(str(name), 0.0)) for name in STACK if whole]
-    shares = [(name, seconds / (whole or 1.0)) for name, seconds in told]
-    return sorted((one for one in shares if one[1] >= _MARKED), key=lambda one: -one[1])
+def _marked(verdict: Verdict) -> list[tuple[Part, str]]:
+    """Parts that are worth a mark, and the class whose colour bars have there; the largest first:
+    what has no room is the least."""
+    worth = [part for part in verdict.parts if (part.share or 0.0) >= _MARKED]
+    return [
+        (part, part.name if part.name in verdict.classes else Class.OTHER)
+        for part in sorted(worth, key=lambda part: -(part.share or 0.0))
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from dsprof.live.watch import Watch
 
 _LONGEST: Final = 30.0  # seconds that reading what is there already may take
+_WIDEST: Final = 100  # columns: longer lines are hard to read
 
 
 def once(watch: Watch, *, as_json: bool) -> None:
@@ -62,5 +64,6 @@ def say(picture: Picture, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(document(picture), allow_nan=False) + "\n")
     else:
-        sys.stdout.writelines(f"{line.rstrip()}\n" for line in lines(picture))
+        width = min(shutil.get_terminal_size().columns, _WIDEST)
+        sys.stdout.writelines(f"{line.rstrip()}\n" for line in lines(picture, width))
     sys.stdout.flush()

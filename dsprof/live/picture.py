@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dsprof.findings import Finding
+from dsprof.text.parts import Part
 
 Lines = tuple[tuple[int, bytes], ...]  # number and bytes of each
 
@@ -38,13 +39,15 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One sentence about some steps; `seconds` and `classes` are of their mean step."""
+    """One sentence about some steps; `seconds`, `classes` and `parts` are of their mean step, the
+    parts as a report shows them."""
 
     title: str
     severity: str
     steps: int
     seconds: float | None
     classes: dict[str, float]
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

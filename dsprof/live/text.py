@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
 from dsprof.live.picture import Figures, Picture, RankRow, Sighting, Verdict
-from dsprof.text.words import count_of, plain
+from dsprof.text.parts import Part
+from dsprof.text.words import count_of, plain, printable
 from dsprof.units import (
     format_bandwidth,
     format_bytes,
@@ -37,9 +39,13 @@ def document(picture: Picture) -> dict[str, Any]:
     return converted
 
 
-def lines(picture: Picture) -> Iterator[str]:
+def lines(picture: Picture, width: int = 80) -> Iterator[str]:
     """What `--once` prints, free of anything that could steer a terminal."""
-    yield from map(plain_line, _lines(picture))
+    for line in map(printable, _lines(picture)):
+        inner = " " * (len(line) - len(line.lstrip()) + 2)
+        yield from textwrap.wrap(
+            line, width, subsequent_indent=inner, break_long_words=False, break_on_hyphens=False
+        ) or [""]
 
 
 def plain_line(text: str) -> str:
@@ -57,7 +63,7 @@ def _lines(picture: Picture) -> Iterator[str]:
             noun = "record" if picture.records else "step"
             of = f" ({count_of(verdict.steps, noun)})" if verdict.steps else ""
             yield f"{name}{of}: {verdict.title}"
-            yield f"  {classes(verdict)}"
+            yield f"  {parts(verdict)}"
     yield from _section("Findings", [_sighting(seen) for seen in picture.findings])
     rows = [row for row in picture.ranks.rows if row.late_by is not None or row.state]
     sentence = [picture.ranks.sentence] if picture.ranks.sentence else []
@@ -104,13 +110,16 @@ def _reached(picture: Picture) -> Iterator[str]:
         yield count_of(picture.records, "record")
 
 
-def classes(verdict: Verdict) -> str:
-    """`compute 61 %, communication 30 %`, the largest first."""
+def parts(verdict: Verdict) -> str:
+    """`compute 61 %, communication ≥30 %`, the largest first."""
     if not verdict.seconds:
         return "no step has a time"
-    known = sorted(verdict.classes.items(), key=lambda item: -item[1])
-    said = [f"{n} {format_share(s / verdict.seconds)}" for n, s in known if s > 0]
-    return ", ".join(said) or "no timer says where a step goes"
+    told = [f"{part.label} {share_of(part)}" for part in verdict.parts if part.share]
+    return ", ".join(told) or "no timer says where a step goes"
+
+
+def share_of(part: Part) -> str:
+    return ("≥" if part.at_least else "") + format_share(part.share or 0.0)
 
 
 def _section(title: str, rows: list[str]) -> Iterator[str]:

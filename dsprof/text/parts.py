@@ -42,6 +42,14 @@ class Part:
     at_least: bool = False
     inside: bool = False
 
+    @property
+    def label(self) -> str:
+        """The name as one says it."""
+        return _LABEL.get(self.name, self.name)
+
+
+_LABEL: Final = {"wait": "wait for a peer", BLENT: "compute or comm."}
+
 
 def parts_of(
     seconds: float,

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from dsprof.text.layout import ACCENT, QUIET, say
-from dsprof.text.parts import BLENT, Part
+from dsprof.text.parts import Part
 from dsprof.text.words import plain
 from dsprof.units import format_seconds, format_share
 
@@ -18,7 +18,6 @@ _BARS: Final = (20, 10, 0)  # columns: the widest that leaves room for a name is
 _NAME: Final = 18
 _GAP: Final = 2
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
-_LABEL: Final = {"wait": "wait for a peer", BLENT: "compute or comm."}
 _HIGHLIGHTED: Final = ("communication", "wait")
 _INSIDE: Final = "  of that"
 
@@ -59,7 +58,7 @@ class PartTable:
 
     def _cells(self, part: Part) -> tuple[str, str, str]:
         """Label, seconds and share; what is not known is called so."""
-        label = _INSIDE if part.inside else _LABEL.get(part.name, part.name)
+        label = _INSIDE if part.inside else part.label
         if part.seconds is None or part.share is None:
             return label, "unknown", ""
         least = ("≥" if self.blocks else ">=") if part.at_least else ""

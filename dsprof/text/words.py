@@ -27,8 +27,13 @@ _COUNTS: Final = ("collectives_seen", "collectives_issued")  # what a recording 
 
 def plain(text: object) -> str:
     """One line of printable characters: what a log says must not steer a terminal."""
+    return " ".join(printable(text).split())
+
+
+def printable(text: object) -> str:
+    """The same with its blanks: what is set in columns stays so."""
     bare = _ESCAPE.sub("", str(text)[:_LONGEST])
-    return " ".join("".join(c if c.isprintable() else " " for c in bare).split())
+    return "".join(c if c.isprintable() else " " for c in bare)
 
 
 def known(value: Any) -> bool:

@@ -214,6 +214,32 @@ def test_the_report_is_written_from_a_dialog_too(monkeypatch: pytest.MonkeyPatch
     assert [path.suffix for path in asked] == [".html"]
 
 
+def test_the_key_that_opens_the_help_closes_it() -> None:
+    app = app_of()
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        await settle(pilot)
+        assert "another screen" in text_of(app)
+        await pilot.press("question_mark")
+        await settle(pilot)
+        assert "another screen" not in text_of(app)
+
+    drive(app, keys)
+
+
+@pytest.mark.parametrize("bound", ["communication", "compute"])
+def test_a_row_of_marks_is_there_where_communication_holds_a_step_back(bound: str) -> None:
+    base = picture()
+    app = app_of(replace(base, bars=tuple(replace(bar, bound=bound) for bar in base.bars)))
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await settle(pilot)
+        assert ("comm. ▲" in text_of(app)) == (bound == "communication")
+
+    drive(app, keys)
+
+
 def test_help_lists_the_keys_and_light_turns() -> None:
     app = app_of()
     seen: list[str] = []

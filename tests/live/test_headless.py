@@ -67,6 +67,18 @@ def test_findings_in_json_have_what_the_report_gives_them() -> None:
     json.dumps(told, allow_nan=False)
 
 
+def test_the_picture_tells_the_parts_of_a_step_that_a_report_shows() -> None:
+    text = "\n".join(lines(picture_of(SAMPLES / "zero3_0.19.8.log")))
+    assert "compute or comm. 68 %, communication ≥14 %, no timer 11 %, optimizer 6.4 %" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_no_line_of_the_picture_is_wider_than_the_terminal(width: int) -> None:
+    said = list(lines(picture_of(SAMPLES / "straggler_0.19.8.log"), width))
+    assert max(map(len, said)) <= width
+    assert "  warning   Communication (85 % of a step) does not overlap" in "\n".join(said)
+
+
 def test_once_of_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DsprofError, match="no such file"):
         headless.once(Watch([str(tmp_path / "absent")]), as_json=False)
