@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsprof.events import Class
+from dsprof.run.calls import UNDIVIDED
 from dsprof.run.classes import SEEN
 from dsprof.units import NOTHING
 
@@ -29,7 +30,8 @@ class Part:
 
     Attributes:
         name: a class of phases, `BLENT` or `UNTIMED`.
-        phase: the timer that takes most of it; "" if none does.
+        phase: the timer that takes most of it; where none is of this class alone, the largest of
+            those that hold it beside another; "" if none does.
         seconds, share: of the mean step, the share from 0 to 1; None if unknown.
         at_least: more of it lies unseen inside other timers.
         inside: a timer of the row above that a finding names, no further part of the step.
@@ -48,6 +50,7 @@ class Part:
         return _LABEL.get(self.name, self.name)
 
 
+_BOTH: Final = (Class.COMPUTE, Class.COMMUNICATION)
 _LABEL: Final = {"wait": "wait for a peer", BLENT: "compute or comm."}
 
 
@@ -72,8 +75,9 @@ def parts_of(
         alone: the job is a single rank, which talks to nobody.
         hidden: a timer of compute holds communication, too.
     """
+    undivided = _timed(phases, UNDIVIDED)[:1]  # logged calls divide the step, and it holds most
     groups = {
-        name: (classes[name], [p for p in phases if p.class_ == name])
+        name: (classes[name], _timed(phases, name) or (undivided if name in _BOTH else []))
         for name in classes
         if name != Class.OTHER
     }

@@ -75,3 +75,19 @@ def test_parts_add_up_to_the_step_even_if_its_timers_exceed_it(classes: dict[str
     whole = sum(classes.values())
     parts = parts_of(whole, classes, ZERO3, blent=("step", "forward"))
     assert sum(part.seconds or 0.0 for part in parts) == pytest.approx(whole)
+
+
+def test_a_class_that_logged_calls_tell_names_the_timer_that_holds_most_of_it() -> None:
+    """Forward and backward hold both; the calls of the step tell how much they hold of each."""
+    both = "compute or communication"
+    timers = [
+        Phase("forward", both, 4.0),
+        Phase("backward_inner", both, 3.0),
+        Phase("step", "optimizer", 1.0),
+    ]
+    parts = parts_of(8.0, {"compute": 5.0, "communication": 2.0, "optimizer": 1.0}, timers)
+    assert parts == [
+        Part("compute", "forward", 5.0, 0.625),
+        Part("communication", "forward", 2.0, 0.25),
+        Part("optimizer", "step", 1.0, 0.125),
+    ]
