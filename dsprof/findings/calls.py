@@ -37,6 +37,8 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.units import format_bandwidth, format_bytes, format_count, format_seconds, format_share
 
+_AROUND = "more than the calls take, for what prepares each of them goes as well"
+
 
 def slow_link(facts: Facts) -> list[Finding] | str:
     """Even the best large transfers stay far below the link's speed.
@@ -139,6 +141,7 @@ def small_messages(facts: Facts) -> list[Finding] | str:
             evidence=_small_evidence(comm, worst),
             advice=advice,
             gain=_fewer(facts, seconds) if advice else None,
+            gain_why=_beyond(facts, seconds) if advice else "",
             confidence="high" if facts.exposure_is_known else "medium",
         )
     ]
@@ -158,6 +161,11 @@ def _altogether(facts: Facts, seconds: float) -> float:
     if not facts.exposure_is_known or facts.step_seconds is None:
         return seconds
     return seconds + min((AROUND_CALLS - 1) * seconds, (facts.step_seconds - seconds) / 2)
+
+
+def _beyond(facts: Facts, seconds: float) -> str:
+    """Why more than that can be saved; "" where it cannot."""
+    return _AROUND if _altogether(facts, seconds) > seconds else ""
 
 
 def _small_severity(facts: Facts, share: float) -> Severity:
@@ -325,6 +333,7 @@ def _gather_finding(
             ),
         ),
         gain=(GAIN_LOW * stall, _altogether(facts, stall)) if stall is not None and exact else None,
+        gain_why=_beyond(facts, stall) if stall is not None and exact else "",
         confidence="high" if exact else "low" if stall is not None else "medium",
     )
 

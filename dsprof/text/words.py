@@ -175,7 +175,7 @@ def what_if(found: Finding, step: float | None, cards: int | None) -> str:
     What `gain` says where nothing could be replayed.
     """
     if not (found.what_if and found.gain and step):
-        return gain(found.gain, step)
+        return "; ".join(filter(None, [gain(found.gain, step), found.gain_why]))
     low, high = found.gain
     now, best, least = (format_seconds(max(0.0, step - more)) for more in (0.0, high, low))
     if least == now:  # the low end is no gain, and no promise

@@ -10,6 +10,7 @@ import pytest
 from dsprof.events import Severity
 from dsprof.recording import Writer
 from dsprof.run import load
+from dsprof.text.words import what_if
 from tests.findings.plants import WELL, call, one, phase, problem, run_of, silent, steps, why
 from tests.recording.recorded import CLASSES, MS, header
 
@@ -151,6 +152,9 @@ def test_a_recording_tells_of_small_messages_by_what_they_hold_up() -> None:
     assert found.seconds_per_step == pytest.approx(0.6)
     assert found.confidence == "high"
     assert found.gain == pytest.approx((0.6, 0.8))  # and half of what is left of the step
+    assert what_if(found, 1.0, None).endswith(
+        "(80 %); more than the calls take, for what prepares each of them goes as well"
+    )
     assert found.severity is Severity.CRITICAL  # exposed, not merely timed one by one
     assert run.findings[0].rule == "small-messages"
     assert silent(run, "communication-bound")  # 4 % are left, and the cause is named already
