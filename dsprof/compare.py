@@ -138,7 +138,8 @@ def _judgeable(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame,
     """The rows of both to judge by; sums of timers, which leave out what nobody timed, only
     where too few rows tell all of a step."""
     whole = main_steps(first), main_steps(second)
-    if min(map(len, whole)) >= _FEWEST and _measure(whole[0]) == _measure(whole[1]):
+    alike = _measure(whole[0]) == _measure(whole[1]) != "rated"  # by few rates, without a spread
+    if min(map(len, whole)) >= _FEWEST and alike:
         return whole
     return regular_steps(first), regular_steps(second)
 
@@ -148,7 +149,8 @@ def _unseen(first: Run, second: Run, batches: float, tolerance: float) -> dict[s
     not, so that what nobody timed may be what became slower."""
     before, after = main_steps(first.steps), main_steps(second.steps)
     ratio = float(after["seconds"].mean() / before["seconds"].mean()) / batches
-    if _measure(before) == "timers" or _measure(before) != _measure(after):
+    measures = {_measure(rows) for rows in (before, after)}
+    if "timers" in measures or (len(measures) > 1 and measures != {"rated", "throughput"}):
         return {}
     if ratio <= 1 + tolerance:
         return {}

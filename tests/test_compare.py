@@ -309,7 +309,7 @@ def test_a_lower_bound_has_no_change_to_what_is_known_whole() -> None:
 def test_parts_of_a_sample_add_up_to_it() -> None:
     found = compare(sample("torchrun_tee_0.19.8"), sample("slow_data_0.19.8"))
     assert found.per == "sample"
-    assert shown(found)["one sample"] == ["192 µs", "732 µs", "+280 %"]
+    assert shown(found)["one sample"] == ["213 µs", "732 µs"]  # not told by the same
     for side in (found.first, found.second):
         parts = {part.name: part.seconds or 0.0 for part in side.parts}
         assert {UNTIMED, Class.COMPUTE} <= parts.keys()

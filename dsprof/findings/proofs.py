@@ -6,17 +6,25 @@ from typing import Any, Final
 
 import pandas as pd
 
+from dsprof.events import Kind
 from dsprof.findings.evidence import largest, row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence
+from dsprof.run.table import of_kind, positions
 from dsprof.units import format_count, format_seconds
 
+_RATE: Final = "samples_per_second"
+_STEP: Final = ("segment", "engine", "step")
 #: Metric whose line proves the seconds of a step, by how they are known.
-_STATED: Final = {"logged": "step_seconds", "throughput": "samples_per_second"}
+_STATED: Final = {
+    "logged": "step_seconds",
+    "throughput": _RATE,
+    "rated": _RATE,
+}
 
 
 def average_proof(facts: Facts) -> tuple[Evidence, ...]:
-    """A line that the mean step rests on: that of the last step.
+    """A line that the mean step rests on: that of the last step, or the last that has a rate.
 
     By the clock: the first and the last line of those whose time stamps are compared, or the
     last two where it was set back.
@@ -25,7 +33,9 @@ def average_proof(facts: Facts) -> tuple[Evidence, ...]:
         runs_on = facts.steps["at"].dropna().is_monotonic_increasing
         ends = facts.steps.iloc[[0, -1] if runs_on else [-2, -1]]
         return tuple(row_evidence(row, _stamped(row)) for _, row in ends.iterrows())
-    return (step_proof(facts, facts.steps.iloc[-1]),)
+    rates = positions(facts.steps, of_kind(facts.run.told, Kind.METRIC, _RATE), *_STEP)
+    last = rates.max(initial=-1) if facts.steps["seconds_from"].eq("rated").any() else -1
+    return (step_proof(facts, facts.steps.iloc[last]),)
 
 
 def by_the_clock(facts: Facts) -> bool:
@@ -36,11 +46,13 @@ def by_the_clock(facts: Facts) -> bool:
 def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
     """The line that says how long one step took, or how fast it was, or has its timers."""
     step, takes = f"step {whole(row['step']):,}", format_seconds(row["seconds"])
-    if row["seconds_from"] == "timers":
-        return _by_timers(facts, row, f"{step}: {takes}, the sum of its timers")
     metric = _STATED.get(str(row["seconds_from"]), "")
     told = _of_step(facts.run.told, row)
     told = told[(told["name"] == metric).to_numpy(dtype=bool)]
+    if row["seconds_from"] == "rated" and told.empty:
+        return _by_timers(facts, row, f"{step}: {takes}, reckoned from its timers")
+    if row["seconds_from"] == "timers":
+        return _by_timers(facts, row, f"{step}: {takes}, the sum of its timers")
     if told.empty or metric == "step_seconds":
         return row_evidence(row if told.empty else told.iloc[-1], f"{step}: {takes}")
     rate = told["value"].iloc[-1]

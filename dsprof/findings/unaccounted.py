@@ -282,7 +282,7 @@ def _suspects(facts: Facts) -> str:
     if not facts.flavours.isdisjoint(_PIPELINE_TIMERS):
         return " DeepSpeed's pipeline engine does not time gradient reduction: it may be in here."
     engine = not facts.flavours.isdisjoint(ENGINE_TIMERS)  # of other timers nothing is known
-    if engine and facts.steps["seconds_from"].isin(["logged", "throughput"]).any():
+    if engine and facts.steps["seconds_from"].isin(["logged", "throughput", "rated"]).any():
         moving = "" if facts.on_cpu else "moving it to the GPU, "
         return (
             f" DeepSpeed's timers run from forward to step: loading data, {moving}logging and "

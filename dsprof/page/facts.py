@@ -194,7 +194,7 @@ def _throughput(run: Run) -> Cell | None:
         less = rate_of_steps(main["samples_per_second"], float(main["seconds"].mean()), run.config)
         of_steps = f"; {format_count(less)} by batch and step time" if less else ""
         said = f"{format_count(mean)} samples/s, mean{of_steps}"
-        return Cell(said, among=rate_lines(main, events))
+        return Cell(said, among=rate_lines(main, events, run.phases))
     told = events[(events["name"] == "samples_per_second_mean").to_numpy(dtype=bool)]
     told = told[told["value"].notna()]
     if told.empty:

@@ -81,7 +81,7 @@ def step_lines(
         phases: their timers, where there are any.
     """
     how = str(steps["seconds_from"].iloc[0]) if len(steps) else ""
-    if how == "timers" and phases is not None:
+    if how in {"timers", "rated"} and phases is not None:
         return among(_outermost(steps, phases))
     if how == "clock":
         return among(steps)  # the time stands on the line that ends the step
@@ -95,8 +95,12 @@ _STATED: Final = {
 }
 
 
-def rate_lines(steps: pd.DataFrame, events: pd.DataFrame) -> Among | None:
+def rate_lines(steps: pd.DataFrame, events: pd.DataFrame, phases: pd.DataFrame) -> Among | None:
     """The lines that the samples per second of `steps` are read or reckoned from."""
+    rates = of_kind(events, Kind.METRIC, "samples_per_second")
+    read = np.isin(np.arange(len(steps)), positions(steps, rates, *_STEP))
+    if read.any() and steps.loc[~read, "samples_per_second"].notna().any():
+        return among(_outermost(steps, phases))
     return metric_lines(steps, events, "samples_per_second", "samples_per_second") or (
         metric_lines(steps, events, "step_seconds", "seconds")
     )

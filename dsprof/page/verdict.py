@@ -212,6 +212,10 @@ def _proof(found: Finding | None, mean: Typical | None) -> Among | None:
 #: How the time of a step is known where no line states it.
 _RECKONED: Final = {
     "throughput": "The time of a step is the batch size over the samples/s of its line.",
+    "rated": (
+        "The time of a step is the sum of its timers, and what steps whose line has samples/s take "
+        "beyond theirs in the mean."
+    ),
     "bar": "The time of a step is what the training's progress bar took, in whole seconds.",
     "timers": "The time of a step is the sum of its timers.",
     "clock": "The time of a step is what lies between the time stamps of two lines.",
@@ -254,7 +258,8 @@ def _mean_of(run: Run, main: pd.DataFrame) -> str:
     said = (
         f"Mean of {words.count_of(len(main), how)}{which}" if len(main) > 1 else f"One {how}{which}"
     )
-    told = (main["seconds"] != run.steps.loc[main.index, "seconds"]).any()
+    longer = (main["seconds"] != run.steps.loc[main.index, "seconds"]).any()
+    told = longer and not main["seconds_from"].eq("rated").any()
     apart = [
         "whose whole time is told" if told else "",
         WITHOUT_FIRST if leaves_out_first(run.steps) else "",

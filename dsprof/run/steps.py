@@ -22,6 +22,7 @@ from dsprof.run.classes import (
     timed_steps,
 )
 from dsprof.run.partial import partial_steps
+from dsprof.run.seldom import of_all_steps
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import (
     Codes,
@@ -86,7 +87,8 @@ def steps(
     step, without what nobody timed); or, where a run offers nothing else, the "clock" between
     two lines. The first that knows half of the steps is taken. `whole_seconds` is what the
     source says of a whole step, however rarely: see `whole_steps`. Where it is `smoothed`, its
-    mean over the steps is known and no single one (see `dsprof.run.between`). `warm_up` marks
+    mean over the steps is known and no single one: by the clock (see `dsprof.run.between`), or
+    "rated", where the steps with a rate are unlike the rest (`dsprof.run.seldom`). `warm_up` marks
     the first step of a launch, or the window that holds it, where the source shows that a launch
     began.
     Seconds of a class are the mean over the ranks, and missing where no timer of the run
@@ -117,7 +119,7 @@ def steps(
     timed = timed_steps(table, at)
     sums = classes.where(timed if recorded else timed & ~partial_steps(table, phases))
     _rates(table, sums, clock, _batch_sizes(events, table, config), config)
-    table["smoothed"] = False
+    of_all_steps(table)
     if not (recorded or (counted and marks["steps"].isna().any())):
         _by_the_clock(table, events)
     told = classes.drop(columns=Class.CHECKPOINT).sum(axis=1)
@@ -245,7 +247,7 @@ def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
     table["whole_seconds"] = table["whole_seconds"].mask(longer, clock["seconds"])
     way = table["whole_from"].astype("str").mask(longer, None).mask(mine, "clock")
     table["whole_from"] = way.astype("category")
-    table["smoothed"] = clock["smoothed"]
+    table["smoothed"] = table["smoothed"].mask(longer, clock["smoothed"])
 
 
 def _in_one_way(

@@ -78,6 +78,7 @@ FRAMEWORK: Final = {
 MEASURES: Final = {
     "logged": "logged times",
     "throughput": "throughput lines",
+    "rated": "timers and throughput lines",
     "bar": "progress bar, whole seconds",
     "timers": "sums of timers",
     "clock": "time stamps",

@@ -110,9 +110,10 @@ def test_every_sample_gets_a_verdict_with_proof_or_advice(log: str) -> None:
         ), finding.summary
 
 
-def test_a_spike_among_steps_that_the_mean_is_not_of_leaves_it_as_it_is() -> None:
-    """Four steps are known as a whole; the one that sticks out is none of them."""
+def test_where_four_rates_are_of_quicker_steps_the_mean_is_of_all_that_are_timed() -> None:
+    """DeepSpeed's own mean rate since step 2, 5,853 samples/s at step 40, is 21.9 ms a step."""
+    mean = findings("csv_monitor_0.16.9.log")[0]
+    assert "of 22.4 ms (mean of 39 printed steps" in mean.summary
     assert found("csv_monitor_0.16.9.log", "step-spikes").steps == (33, 33)
-    mean = found("csv_monitor_0.16.9.log", "unaccounted-time").summary
-    assert "mean of 4 printed steps" in mean
-    assert "stick" not in mean
+    rest = found("csv_monitor_0.16.9.log", "unaccounted-time").summary
+    assert "without the 1 that sticks out" in rest

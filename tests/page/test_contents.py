@@ -380,7 +380,7 @@ def test_an_average_says_of_how_many_steps_it_is_and_what_is_left_aside() -> Non
 
 
 def test_an_average_of_whole_steps_says_that_these_are_few() -> None:
-    run = sample("zero3_0.19.8")
+    run = sample("straggler_0.19.8")
     assert verdict(run).mean.startswith(
         "Mean of 4 printed steps, 10 to 40, whose whole time is told"
     )

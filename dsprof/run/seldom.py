@@ -1,0 +1,87 @@
+"""Steps whose whole duration a rate tells, where their timers show that they are unlike the rest.
+
+DeepSpeed prints a rate every `steps_per_print` steps, of that step alone, and its timers at each
+step. What a job does at the same steps, such as collecting garbage or a log line for which all
+ranks meet, would then be in every step; what it does at others, in none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.run.classes import TOLERATED
+from dsprof.run.repairs import Repair, met
+from dsprof.run.table import of_kind, positions, where
+from dsprof.units import format_seconds
+
+#: Of the mean of all timers, by which those of the steps with a rate may differ from it.
+ALIKE: Final = 0.03
+
+#: Steps with a rate, of fewer of which it is not said what they have beyond their timers.
+ENOUGH: Final = 3
+
+_STEP: Final = ("segment", "engine", "step")
+_PART: Final = ["segment", "engine"]
+_RATES: Final = ("samples_per_second", "tokens_per_second")
+
+
+def odd_ones(steps: pd.DataFrame, rated: pd.Series[bool]) -> pd.Series[bool]:
+    """Those of the `rated` steps that are known by timers and are not as all steps are.
+
+    A first step, which warms up, says nothing of either.
+    """
+    parts = [steps[name] for name in _PART]
+    timers = _timers(steps).where(steps.duplicated(_PART))
+    few, mean = timers.where(rated).groupby(parts), timers.groupby(parts).transform("mean")
+    differ = (few.transform("mean") - mean).abs() > ALIKE * mean
+    return rated & timers.notna() & differ
+
+
+def of_all_steps(table: pd.DataFrame) -> None:
+    """Make `whole_seconds` and the rates stand for all steps, where those with a rate are odd.
+
+    What these take beyond their own timers is in the mean that of the others, which are "rated"
+    then. Where it is hardly any, the timers are the step and nothing more is told.
+    """
+    parts = [table[name] for name in _PART]
+    whole, timers = table["whole_seconds"], _timers(table)
+    odd = odd_ones(table, table["whole_from"].eq("throughput").fillna(False))
+    few = pd.DataFrame({"timers": timers, "whole": whole}).where(odd).groupby(parts)
+    mean = few.transform("mean")
+    mine = mean["timers"] <= TOLERATED * mean["whole"]  # else one of the two is wrong
+    beyond = (mean["whole"] - mean["timers"]).where(mean["whole"] > TOLERATED * mean["timers"])
+    mine &= beyond.isna() | (few["whole"].transform("count") >= ENOUGH)
+    each = whole.where(odd, timers + beyond).where(beyond.notna())
+    for name in _RATES:
+        done = (table[name] * whole).where(odd).groupby(parts).transform("median")
+        reckoned = done / each.fillna(timers)
+        table[name] = table[name].fillna(reckoned.where(mine))
+    table["whole_seconds"] = whole.mask(mine, each)
+    way = table["whole_from"].astype("str").mask(mine, None).mask(mine & each.notna(), "rated")
+    table["whole_from"] = way.astype("category")
+    table["smoothed"] = mine & each.notna()
+
+
+def seldom_rates(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
+    """That the average step is of more steps than those with a rate, and what these cost."""
+    rates = of_kind(events, Kind.METRIC, "samples_per_second")
+    at = positions(steps, where(rates, rates["value"].notna()), *_STEP)
+    odd = odd_ones(steps, pd.Series(np.isin(np.arange(len(steps)), at), steps.index))
+    if not odd.any():
+        return None
+    same = (steps[_PART] == steps.loc[odd, _PART].iloc[0]).all(axis=1)
+    timers = _timers(steps).where(same & steps.duplicated(_PART))
+    those, others = timers[odd].mean(), timers[~odd].mean()
+    text = (
+        f"only some steps have a rate; their timers sum to {format_seconds(those)}, those of the "
+        f"others to {format_seconds(others)} (means): the average step is of all that are timed"
+    )
+    return met("seldom-rates", "repair", text, steps[odd])
+
+
+def _timers(steps: pd.DataFrame) -> pd.Series[float]:
+    return steps["seconds"].where(steps["seconds_from"].eq("timers").fillna(False))
