@@ -125,6 +125,7 @@ class Backward:
                 self._is_anybodys = False
                 timeline.give(frame, parts.track)
             elif frame.track is not parts.track:
+                self._tell_of_inner()
                 self._leave(frame)
                 self._frame = timeline.enter(parts.track, self._phase)
         elif timeline.is_open(self._phase):  # an engine's, through this model, too
@@ -133,6 +134,12 @@ class Backward:
             told.models.add(parts.track)
         if also is not None:
             also(gradient)
+
+    def _tell_of_inner(self) -> None:
+        """What was waited for in a backward inside this one, which is over, is this model's."""
+        for reducer in self.reducing.copy():
+            if reducer.waited:
+                reducer.tell()
 
     def _leave(self, frame: Frame) -> None:
         self.timeline.leave(frame)
@@ -203,11 +210,14 @@ class Reducer:
         self.queue = Variable._execution_engine.queue_callback  # noqa: SLF001
         self.begun, self.computed = parts.guard(self._begun), parts.guard(self._computed)
         self.reduced = parts.guard(self._reduced)
+        self.computed_inside = parts.guard(self._computed_inside)
+        self.reduced_inside = parts.guard(self._reduced_inside)
         learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.on_cpu = all(parameter.is_cpu for parameter in learned)
         self.bytes = sum(parameter.nbytes for parameter in learned)
         self.group = model.process_group  # the model holds it too
         self.began = self.issued = self.since = self.buckets = 0
+        self.waited = 0  # in a backward inside this one
         self.held: tuple[Frame | None, int] = (None, 0)  # the phase then, and what it had waited
         self.queued = False  # backward is under way, and its end awaited
 
@@ -216,7 +226,7 @@ class Reducer:
         if self.backward.several:
             self.backward.watch(self.parts, output, self._begun)
         else:
-            self.begins_at(_first_with_gradient(output))
+            self.begins_at(first_with_gradient(output))
 
     def begins_at(self, tensor: Any) -> None:
         """Be there when backward through `tensor` begins. What a model returns may be any object
@@ -240,7 +250,7 @@ class Reducer:
         for other in self.backward.reducing.copy():
             if other is not self and other.since:
                 other.tell()
-        self.since, self.held = now(), self._waited()
+        self.since, self.held = now(), self._held()
         self.parts.recorder.collectives.wait_begins()
         self.queue(self.reduced)
 
@@ -255,8 +265,8 @@ class Reducer:
     def tell(self) -> None:
         """Its wait is over."""
         self.count_buckets()
-        blocked = now() - self.since - self._others_waited() if self.on_cpu else -1
-        since, self.since, self.queued = self.since, 0, False
+        blocked = self.waited + (self._since_then() if self.since else 0) if self.on_cpu else -1
+        since, self.since, self.waited, self.queued = self.since or now(), 0, 0, False
         self.backward.reducing.remove(self)
         collectives = self.parts.recorder.collectives
         if self.buckets > 0:
@@ -266,15 +276,28 @@ class Reducer:
         else:  # nothing, or a communication hook issues them in Python
             collectives.waited_for(self.group, self.began, since, blocked)
 
-    def _waited(self) -> tuple[Frame | None, int]:
+    def inside(self, _: Any) -> None:
+        """A backward has begun inside this one, which may reduce: wait for its end, too."""
+        if self.queued and self.on_cpu:
+            self.queue(self.computed_inside)
+
+    def _computed_inside(self) -> None:
+        self.since, self.held = now(), self._held()
+        self.queue(self.reduced_inside)
+
+    def _reduced_inside(self) -> None:
+        self.waited, self.since = self.waited + self._since_then(), 0
+
+    def _held(self) -> tuple[Frame | None, int]:
         """The phase that is open, and for how long collectives held it up."""
         stack = self.parts.timeline.stack
         return (stack[-1], stack[-1].blocked) if stack else (None, 0)
 
-    def _others_waited(self) -> int:
-        """Since our wait began, with FSDP2 in the same backward: what it waits for is seen."""
-        frame, waited = self._waited()
-        return waited - self.held[1] if frame is self.held[0] else 0
+    def _since_then(self) -> int:
+        """What our wait took, without what FSDP2, in the same backward, waited for meanwhile."""
+        frame, before = self.held
+        inner = frame.blocked - before if frame is not None and frame is self._held()[0] else 0
+        return now() - self.since - inner
 
     def _count(self) -> int:
         return by_others_so_far(self.parts.recorder.collectives, self.group)
@@ -291,7 +314,7 @@ def _nothing(gradient: Any) -> None:
     """What is done where the gradient of a model's inner one comes."""
 
 
-def _first_with_gradient(output: Any) -> Any:
+def first_with_gradient(output: Any) -> Any:
     """Not a parameter that the model returns as it is: hooks on it would outlive the step."""
     return next((one for one in tensors_in(output) if one.requires_grad and not one.is_leaf), None)
 

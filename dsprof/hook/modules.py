@@ -11,6 +11,7 @@ from dsprof.hook.optimizers import Steps
 from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
+from dsprof.hook.reentrant import Reentrant
 
 
 def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: Patches) -> None:
@@ -46,6 +47,7 @@ def _backward_of(recorder: Recorder) -> Backward:
     the process's, whose patches all models share. Handles end in any order."""
     if recorder.backward is None:
         recorder.backward = Backward(recorder)
+        Reentrant(recorder, recorder.backward)
         Buffers(recorder)
         _patch_compile(recorder)
     return recorder.backward  # type: ignore[no-any-return]

@@ -26,6 +26,7 @@ class Parts:
         self.returned: Call | None = None  # gets what a forward gave
         self.backward_begins: Call | None = None  # gets the tensor that `backward` begins at
         self.unseen = False  # no tensor was in it: backward through it cannot be seen
+        self.checkpointing = False  # a forward without gradients, which backward runs again
         self.forward_begins: Callable[[], None] | None = None  # of the first forward of a step
         self.model: Callable[[], Any] = _nobody  # a reference, of one without an engine
         self.steps: Any = None  # what ends its steps
@@ -60,7 +61,7 @@ class Parts:
                 return None  # activation checkpointing computes it again there
             if self.forward_begins is not None:
                 self.forward_begins()
-            if is_grad_enabled():
+            if is_grad_enabled() or self.checkpointing:
                 return timeline.enter_forward(track, training)
             return timeline.enter(track, evaluating)
 

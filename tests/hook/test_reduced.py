@@ -12,7 +12,9 @@ from tests.hook.rows import folder
 
 LEAVES = ("a leaf", "leaves of two")
 REDUCED = ("attacked", "synchronized late", "synchronized early", "halved")
-KINDS = LEAVES + REDUCED
+AGAIN = ("checkpointed", "whole", "checkpointed two")
+KINDS = LEAVES + REDUCED + AGAIN
+LATE, STEPS = 0.03, 4
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def test_no_hook_stays_on_a_parameter_that_a_model_returns(
         assert result[kind]["watched"]["hooks"] == 0
 
 
-@pytest.mark.parametrize("kind", REDUCED)
+@pytest.mark.parametrize("kind", REDUCED + AGAIN)
 def test_gradients_are_reduced_where_ddp_reduced_them_and_no_call_is_made_up(
     results: list[dict[str, Any]], out: Path, kind: str
 ) -> None:
@@ -51,3 +53,17 @@ def test_gradients_are_reduced_where_ddp_reduced_them_and_no_call_is_made_up(
         assert (issued == 0) == (kind == "synchronized late")
         assert {row.path for row in calls} <= {"backward"}
         assert all(row.blocked > 0 for row in calls)
+
+
+@pytest.mark.parametrize("kind", AGAIN)
+@pytest.mark.usefixtures("results")
+def test_where_checkpointing_begins_a_backward_inside_the_wait_is_seen(
+    out: Path, kind: str
+) -> None:
+    """What is computed again in backward is training, though its forward has no gradients."""
+    for rank, rows in enumerate(folder(out / kind)):
+        waited = sum(row.blocked for row in rows.collectives) * 1e-9
+        models = 1 + kind.endswith("two")
+        assert (waited > 0.8 * LATE * STEPS * models) == (rank == 0)
+        assert {row.path for row in rows.spans} == {"forward", "backward", "step"}
+        assert len([row for row in rows.spans if row.path == "forward"]) == STEPS * models

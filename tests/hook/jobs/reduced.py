@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 import torch
@@ -10,13 +11,16 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import dsprof.hook
 from tests.hook.jobs import job
 
 STEPS = 4
 LEAVES = ("a leaf", "leaves of two")
-KINDS = (*LEAVES, "attacked", "synchronized late", "synchronized early", "halved")
+AGAIN = ("checkpointed", "whole", "checkpointed two")  # computed again in backward
+KINDS = (*LEAVES, "attacked", "synchronized late", "synchronized early", "halved", *AGAIN)
+LATE = 0.03  # seconds by which the second rank's backward begins late where it is computed again
 
 
 class Tempered(nn.Module):  # type: ignore[misc]
@@ -30,16 +34,34 @@ class Tempered(nn.Module):  # type: ignore[misc]
         return self.scale, self.net(batch)
 
 
+class Again(nn.Module):  # type: ignore[misc]
+    """Computes its halves again in backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        net = job.model()
+        self.halves = nn.ModuleList([net[:4], net[4:]])
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        for half in self.halves:
+            batch = checkpoint(half, batch, use_reentrant=True)
+        return batch
+
+
 def made(kind: str) -> Any:
     torch.manual_seed(0)
+    if kind.startswith("checkpointed"):
+        return DistributedDataParallel(Again())
     net = DistributedDataParallel(Tempered() if kind in LEAVES else job.model())
     if kind == "halved":
         net.register_comm_hook(None, fp16_compress_hook)
     return net
 
 
-def loss_of(net: Any, batch: torch.Tensor) -> torch.Tensor:
-    output = net(batch)
+def loss_of(kind: str, net: Any, batch: torch.Tensor) -> torch.Tensor:
+    if kind in AGAIN:
+        batch = batch.requires_grad_()
+    output = checkpoint(net, batch, use_reentrant=True) if kind == "whole" else net(batch)
     if isinstance(output, tuple):
         output = output[0] * output[1]
     return output.square().mean()
@@ -49,17 +71,19 @@ def step_of(kind: str, net: Any, batch: torch.Tensor) -> float:
     """One forward and backward, and the loss."""
     if kind == "attacked":  # by the gradient of its input, which exchanges none of its own
         batch.requires_grad_()
-        batch = (batch + torch.autograd.grad(loss_of(net, batch), batch)[0]).detach()
+        batch = (batch + torch.autograd.grad(loss_of(kind, net, batch), batch)[0]).detach()
     alone, whole = net.no_sync, contextlib.nullcontext
     with alone() if kind == "synchronized late" else whole():
-        loss = loss_of(net, batch)
+        loss = loss_of(kind, net, batch)
+    if kind in AGAIN:
+        time.sleep(LATE * dist.get_rank())
     with alone() if kind == "synchronized early" else whole():
         loss.backward()
     return float(loss.item())
 
 
 def train(kind: str, *, watched: bool) -> dict[str, Any]:
-    nets = [made(kind) for _ in range(1 + (kind == "leaves of two"))]
+    nets = [made(kind) for _ in range(2 if kind.endswith("two") else 1)]
     optimizers = [torch.optim.SGD(net.parameters(), lr=1e-2) for net in nets]
     handles = [
         dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / kind)
