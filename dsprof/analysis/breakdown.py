@@ -36,6 +36,9 @@ _WARM_UP_RATIO = 3.0
 _WARM_UP_OTHERS = 2
 
 
+_RATES = ("samples_per_second", "tokens_per_second", "tflops")
+
+
 @dataclass(frozen=True, slots=True)
 class Breakdown:
     """The mean optimizer step of the part of a run that lasted longest.
@@ -135,13 +138,24 @@ def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
     told = told_alike(steps)
     known = [name for name in CLASSES if told[name].notna().any()]
     return Breakdown(
-        seconds=float(told["seconds"].mean()),
-        classes={name: float(told[name].mean()) for name in known},
+        seconds=mean_of(told, "seconds"),
+        classes={name: mean_of(told, name) for name in known},
         phases=_phase_table(told, main_phases(told, phases)),
         windows=len(told),
         first=int(told["step"].iloc[0]),
         last=int(told["step"].iloc[-1]),
     )
+
+
+def mean_of(steps: pd.DataFrame, column: str) -> float:
+    """The mean of a column over the steps of all rows. Bars stand at any distance: what one says
+    is of as many steps as it covers, and a rate of so long; any other row counts once."""
+    known = where(steps, steps[column].notna())
+    if not len(known):
+        return np.nan
+    weights = numbers(known["covers"] * (known["seconds"] if column in _RATES else 1.0))
+    weights = np.where(known["seconds_from"] == "bar", weights, 1.0)
+    return float(np.average(numbers(known[column]), weights=weights))
 
 
 def told_alike(steps: pd.DataFrame) -> pd.DataFrame:

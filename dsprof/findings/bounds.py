@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dsprof.analysis.breakdown import mean_of
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Confidence, Finding
 from dsprof.findings.thresholds import FEW_STEPS
@@ -38,7 +39,7 @@ def _mixes_ranks(facts: Facts) -> bool:
 
 
 def _average_step(facts: Facts) -> float | None:
-    seconds = [] if facts.steps.empty else [float(facts.steps["seconds"].mean())]
+    seconds = [] if facts.steps.empty else [mean_of(facts.steps, "seconds")]
     if facts.breakdown is not None:
         seconds.append(facts.breakdown.seconds)
     return max(seconds, default=None)

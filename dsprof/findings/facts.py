@@ -17,6 +17,7 @@ from dsprof.analysis.breakdown import (
     leaves_out_first,
     main_phases,
     main_steps,
+    mean_of,
     pipeline_phases,
     regular_steps,
 )
@@ -227,7 +228,7 @@ class Facts:
     @cached_property
     def step_seconds(self) -> float | None:
         """Mean seconds of an optimizer step; None if no step has a time."""
-        return float(self.steps["seconds"].mean()) if len(self.steps) else None
+        return mean_of(self.steps, "seconds") if len(self.steps) else None
 
     def setting(self, path: str) -> Any:
         """The value of a dotted key of the job's DeepSpeed JSON, None if unknown."""

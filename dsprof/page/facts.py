@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import averaged_steps
+from dsprof.analysis.breakdown import averaged_steps, mean_of
 from dsprof.analysis.rates import rate_of_steps
 from dsprof.page import words
 from dsprof.page.clock import Moment, span
@@ -190,8 +190,8 @@ def _throughput(run: Run) -> Cell | None:
     steps, events = run.steps, run.told
     main = averaged_steps(steps)
     if main["samples_per_second"].notna().any():
-        mean = float(main["samples_per_second"].mean())
-        less = rate_of_steps(main["samples_per_second"], float(main["seconds"].mean()), run.config)
+        mean = mean_of(main, "samples_per_second")
+        less = rate_of_steps(main["samples_per_second"], mean_of(main, "seconds"), run.config)
         of_steps = f"; {format_count(less)} by batch and step time" if less else ""
         said = f"{format_count(mean)} samples/s, mean{of_steps}"
         return Cell(said, among=rate_lines(main, events, run.phases))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import averaged_steps, main_steps
+from dsprof.analysis.breakdown import averaged_steps, main_steps, mean_of
 from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, held, highest, icicle, timeline
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
@@ -163,7 +163,7 @@ def _of(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
 def _two_times(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
     """Why the chart shows less than the mean step: it draws timers, which leave something out."""
     same = steps.loc[main.index]
-    drawn, known = _mean_seconds(same), float(main["seconds"].mean())
+    drawn, known = _mean_seconds(same), mean_of(main, "seconds")
     timers = bool((same["seconds_from"] == "timers").all())
     if not drawn or not timers or format_seconds(drawn) == format_seconds(known):
         return ""
@@ -267,8 +267,8 @@ def typical_rows(steps: pd.DataFrame) -> np.ndarray:
 
 
 def _mean_seconds(steps: pd.DataFrame) -> float | None:
-    mean = steps["seconds"].mean()
-    return float(mean) if words.known(mean) else None
+    mean = mean_of(steps, "seconds")
+    return mean if words.known(mean) else None
 
 
 def _phase_rows(

@@ -14,6 +14,7 @@ from dsprof.analysis.breakdown import (
     breakdown_of,
     leaves_out_first,
     main_steps,
+    mean_of,
 )
 from dsprof.analysis.layout import offloads_optimizer
 from dsprof.charts import LABEL, MIXED, STACK
@@ -128,7 +129,7 @@ def verdict(
     found = run.findings[0] if run.findings else None
     main = averaged_steps(run.steps)
     mean = (phases or {}).get(int(main["engine"].iloc[0])) if len(main) else None
-    step = float(main["seconds"].mean()) if len(main) else None
+    step = mean_of(main, "seconds") if len(main) else None
     own = words.step_of(found, step) if found else step
     number, proves = _number(found, own)
     whole = Cell(format_seconds(step) if step else "", among=step_lines(main, run.told, run.phases))

@@ -20,14 +20,16 @@ LEAST: Final = 10.0
 #: dicts, and the title that torchtune gives its bar.
 _BESIDE: Final = ("huggingface.train", "huggingface.bar_torchtune")
 _BAR: Final = {"bar_position": "step", "bar_total": "total", "bar_elapsed": "elapsed"}
-_COLUMNS: Final = ("segment", "engine", "step", "seconds", "at", "source", "line")
+_WINDOW: Final = ("covers", "passed", "evaluated")
+_COLUMNS: Final = ("segment", "engine", "step", "seconds", "covers", "at", "source", "line")
 
 #: What the Trainer says of an evaluation of one data set, or of several.
 _EVALUATED: Final = r"eval_(?:\w+_)?runtime"
 
 
 def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
-    """Mean seconds of the steps up to `step` since the bar before, at least `LEAST` earlier.
+    """Mean seconds of the steps up to `step` since the bar before, at least `LEAST` earlier;
+    `covers` is how many these are.
 
     The bar of the training is the one as long as the job says it means to train, else the one
     that stands beside the Trainer's dicts; any other (data, evaluation, checkpoints, a loop of
@@ -36,7 +38,7 @@ def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
     goes on: the Trainer says how long each took.
     """
     table = _told(events)[list(_COLUMNS)]
-    return table.astype({"step": "Int64", "seconds": "float64"})
+    return table.astype({"step": "Int64", "seconds": "float64", "covers": "float64"})
 
 
 def steps_meant(events: pd.DataFrame) -> frozenset[float]:
@@ -64,7 +66,9 @@ def _told(events: pd.DataFrame) -> pd.DataFrame:
     bars = _training(_bars(of_kind(events, Kind.METRIC, *_BAR)), events)
     bars = bars.assign(paused=_evaluated_before(bars, events))
     found = [_between(one) for _, one in bars.groupby(["segment", "source"])]
-    table = pd.concat(found) if found else bars.assign(seconds=np.nan, passed=0.0, evaluated=0.0)
+    table = (
+        pd.concat(found) if found else bars.assign(seconds=np.nan, **dict.fromkeys(_WINDOW, 0.0))
+    )
     return table.drop_duplicates(["segment", "engine", "step"], ignore_index=True)
 
 
@@ -114,17 +118,17 @@ def _training(bars: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
 
 def _between(bars: pd.DataFrame) -> pd.DataFrame:
     """What lies between bars of one launch, in order; a bar that starts over begins anew."""
-    ends, means, passed, evaluated = [], [], [], []
+    ends, windows = [], []
     count = elapsed = paused = np.nan
     told = zip(bars["step"], bars["elapsed"], bars["paused"], strict=True)
     for i, (step, now, out) in enumerate(told):
         steps, seconds = step - count, now - elapsed - (out - paused)
         if steps > 0 and seconds >= LEAST:
             ends.append(i)
-            means.append(seconds / steps)
-            passed.append(now - elapsed)
-            evaluated.append(out - paused)
+            windows.append((steps, now - elapsed, out - paused))
         elif steps >= 0 and seconds >= 0:
             continue
         count, elapsed, paused = step, now, out
-    return bars.iloc[ends].assign(seconds=means, passed=passed, evaluated=evaluated)
+    covers, passed, evaluated = np.array(windows, float).reshape(-1, 3).T
+    found = bars.iloc[ends].assign(covers=covers, passed=passed, evaluated=evaluated)
+    return found.assign(seconds=(passed - evaluated) / covers)

@@ -48,7 +48,7 @@ OF_TURNS: Final = ("lr", "grad_norm", "loss_scale", "overflow")
 CLASSES: Final = tuple(str(word) for word in Class)
 COLUMNS: Final = (
     *STEP, "at", "loss", "lr", "grad_norm", "loss_scale", "skipped", "overflow",
-    "seconds", "seconds_from", "whole_seconds", "whole_from", "smoothed", "warm_up",
+    "seconds", "seconds_from", "whole_seconds", "whole_from", "covers", "smoothed", "warm_up",
     "samples_per_second", "tokens_per_second", "tflops",
     *CLASSES, "mixed", "communication_share", "bound", "source", "line",
 )  # fmt: skip
@@ -86,7 +86,8 @@ def steps(
     "throughput"; the training's progress "bar"; the sum of the step's "timers" (forward to
     step, without what nobody timed); or, where a run offers nothing else, the "clock" between
     two lines. The first that knows half of the steps is taken. `whole_seconds` is what the
-    source says of a whole step, however rarely: see `whole_steps`. Where it is `smoothed`, its
+    source says of a whole step, however rarely: see `whole_steps`; what a bar says of it is the
+    mean of as many steps as it `covers`. Where it is `smoothed`, its
     mean over the steps is known and no single one: by the clock (see `dsprof.run.between`), or
     "rated", where the steps with a rate are unlike the rest (`dsprof.run.seldom`). `warm_up` marks
     the first step of a launch, or the window that holds it, where the source shows that a launch
@@ -108,8 +109,11 @@ def steps(
         marks = marks[(marks["name"] != "step_seconds") | marks["pattern"].notna()]
         marks = _by_rank(pd.concat([marks, _as_marks(times)], ignore_index=True))
     table = _index(marks, phases, bars)
+    barred = positions(table, bars, *STEP)
     table["bar_seconds"] = np.nan
-    table.loc[positions(table, bars, *STEP), "bar_seconds"] = bars["seconds"].to_numpy()
+    table.loc[barred, "bar_seconds"] = bars["seconds"].to_numpy()
+    table["covers"] = 1.0
+    table.loc[barred, "covers"] = bars["covers"].to_numpy()
     for name, values in _values(marks, table).items():
         table[name] = values
     at = steps_of(table, phases)

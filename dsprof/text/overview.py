@@ -11,6 +11,7 @@ from dsprof.analysis.breakdown import (
     Breakdown,
     leaves_out_first,
     main_steps,
+    mean_of,
     told_alike,
 )
 from dsprof.analysis.rates import rate_of_steps
@@ -85,9 +86,9 @@ def overview(run: Run) -> Overview:
         communication_share=number(main["communication_share"].mean()),
         bound={str(word): int(n) for word, n in steps["bound"].value_counts().items() if n},
         loss=_ends(_of_one_engine(steps, main)["loss"]),
-        samples_per_second=number(rates["samples_per_second"].mean()),
-        tokens_per_second=number(rates["tokens_per_second"].mean()),
-        tflops=number(rates["tflops"].mean()),
+        samples_per_second=number(mean_of(rates, "samples_per_second")),
+        tokens_per_second=number(mean_of(rates, "tokens_per_second")),
+        tflops=number(mean_of(rates, "tflops")),
         skipped=_skipped(run),
         samples_per_second_mean=_so_far(run),
         samples_per_second_of_steps=rate_of_steps(rates["samples_per_second"], length, run.config),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dsprof.analysis.breakdown import WITHOUT_FIRST, breakdown_of, engines, main_steps
+from dsprof.analysis.breakdown import WITHOUT_FIRST, breakdown_of, engines, main_steps, mean_of
 from dsprof.analysis.layout import offloads_optimizer
 from dsprof.events import Class
 from dsprof.text import words
@@ -206,7 +206,7 @@ def _engines(run: Run) -> str:
 def _step_of(run: Run, engine: int) -> str:
     """`takes 617 ms per step, 68 % of it communication`."""
     steps = main_steps(run.steps[run.steps["engine"] == engine])
-    said = f"takes {format_seconds(float(steps['seconds'].mean()))} per step"
+    said = f"takes {format_seconds(mean_of(steps, 'seconds'))} per step"
     mean = breakdown_of(steps, run.phases)
     if mean is None or not mean.classes:
         return said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsprof.run import Run, from_events
+from dsprof.text.overview import overview
 from tests.logs.reading import read
 
 BANNER = "***** Running training *****\n  Total optimization steps = %d\n"
@@ -165,3 +166,13 @@ def test_an_evaluation_before_the_first_bar_takes_nothing_from_any_step() -> Non
     run = run_of(text)
     assert seconds(run) == {20: 1.0, 30: 1.0}
     assert "evaluations" not in set(run.repairs["name"])
+
+
+def test_the_mean_step_of_bars_at_unlike_distances_is_that_of_all_their_steps() -> None:
+    """Ten steps of a second, then thirty of half a second."""
+    run = run_of(BANNER % 100 + trained(100, [(10, 10), (20, 20), (50, 35)]))
+    assert seconds(run) == {20: 1.0, 50: 0.5}
+    assert run.steps["covers"].dropna().tolist()[-2:] == [10, 30]
+    assert overview(run).seconds == pytest.approx(25 / 40)
+    assert overview(run).median == pytest.approx(0.75)  # of the rows that are told
+    assert run.judged[0].step_seconds == pytest.approx(25 / 40)
