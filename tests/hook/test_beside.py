@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.hook.jobs_of import run
-from tests.hook.rows import Rows, folder
+from tests.hook.rows import Rows
 
+JOB = ("beside",)
 STEPS = 5
 LONG, SHORT = 0.06, 0.02  # seconds that a backward sleeps
 KINDS = ("adversaries", "beside an engine", "through an engine", "fsdp2 and ddp")
 TWO_LOSSES = KINDS[:2]
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("beside")
-
-
-@pytest.fixture(scope="module")
-def results(out: Path) -> list[dict[str, Any]]:
-    return run("beside", out)
-
-
-@pytest.fixture
-def rows(results: list[dict[str, Any]], out: Path, kind: str) -> list[Rows]:
-    assert len(results) == 2
-    return folder(out / kind)
 
 
 def backwards(rank: Rows, engine: int) -> list[float]:

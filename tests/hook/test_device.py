@@ -23,10 +23,10 @@ from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
 from dsprof.hook.streams import Streams
 from dsprof.recording import Writer
-from tests.hook.jobs_of import run
 from tests.hook.rows import Rows, folder, read
 from tests.hook.test_spans import Clock, Group, Tensor
 
+JOB = ("device",)
 COMPUTING, ANOTHER = 1, 2
 MS = 1_000_000
 
@@ -575,18 +575,11 @@ def test_a_process_that_uses_a_gpu_only_later_is_told_by_its_recording(
     assert rows(timeline).config == {"gpu": "GPU-ab", "gpu_memory_bytes": 5}
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """Of a real job on two ranks, whose device is the host."""
-    out = tmp_path_factory.mktemp("device")
-    return out, run("device", out)
-
-
 @pytest.mark.parametrize("stage", ["1", "3"])
 def test_a_real_job_is_recorded_in_device_time_whole(
-    job: tuple[Path, list[dict[str, Any]]], stage: str
+    results: list[dict[str, Any]], out: Path, stage: str
 ) -> None:
-    out, results = job
+    """On two ranks, whose device is the host."""
     ranks = folder(out / f"stage-{stage}")
     counted = [bool(told.gpu) or "gpu_counters" in told.config for told in ranks]
     assert any(counted)  # had its turn to ask the driver

@@ -10,12 +10,8 @@ import pytest
 from tests.hook.jobs_of import run_each
 from tests.hook.rows import Rows, folder
 
+JOB = ("edges",)
 STEPS = 4
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("edges")
 
 
 @pytest.fixture(scope="module")

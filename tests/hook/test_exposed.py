@@ -18,20 +18,10 @@ from typing import Any
 import pytest
 
 import dsprof
-from tests.hook.jobs_of import run
 from tests.hook.rows import folder
 
+JOB = ("exposed",)
 BLOCK, TURNS = 4, 6
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("exposed")
-
-
-@pytest.fixture(scope="module")
-def results(out: Path) -> list[dict[str, Any]]:
-    return run("exposed", out)
 
 
 def settled(steps: Sequence[Any]) -> list[Any]:

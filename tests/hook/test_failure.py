@@ -10,22 +10,12 @@ from typing import Any
 import pytest
 
 import dsprof
-from tests.hook.jobs_of import ENVIRONMENT, interpreter, launch, run
+from tests.hook.jobs_of import ENVIRONMENT, interpreter, launch, run_each
 from tests.hook.rows import folder, in_flight
 
 STEPS, AT = 8, 4
 WAYS = ("nothing", "exception", "disk", "folder", "workers", "checkpoint")
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("failing")
-
-
-@pytest.fixture(scope="module")
-def results(out: Path) -> list[dict[str, Any]]:
-    """Of both ranks, each way in turn."""
-    return run("failing", out, *WAYS)
+JOB = ("failing", *WAYS)
 
 
 @pytest.fixture
@@ -106,20 +96,16 @@ def test_sigkill_loses_no_step_that_had_ended(tmp_path: Path) -> None:
     assert in_flight(file)[0] == ""  # it died between collectives
 
 
-_ENDING = """
-import sys, torch, dsprof
-net = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(net.parameters(), 1e-3)
-handle = dsprof.attach(net, optimizer=optimizer, out=sys.argv[1])
-for step in range(3):
-    net(torch.ones(2)).sum().backward()
-    optimizer.step()
-try:
-    raise RuntimeError("somebody caught this")
-except RuntimeError:
-    pass
-raise eval(sys.argv[2])
-"""
+def ended(out: Path, way: str, end: str, *attach: str) -> dsprof.Run:
+    """What is recorded of a process that trains so and ends so."""
+    told = (out, way, end)
+    if attach:
+        command = [*attach, interpreter("torch"), "-m", "tests.hook.jobs.ending", *map(str, told)]
+        environment = os.environ | ENVIRONMENT
+        subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
+    else:
+        assert launch("ending", (1, *told), needs="torch") == (end == "pass")
+    return dsprof.load(str(out / "run"))
 
 
 @pytest.mark.parametrize(
@@ -138,44 +124,10 @@ def test_an_exception_that_ends_the_process_is_the_last_word_of_its_recording(
     tmp_path: Path, error: str, problems: list[tuple[str, str]]
 ) -> None:
     """Ctrl-C and a script that ends itself are no fault."""
-    command = [interpreter("torch"), "-c", _ENDING, str(tmp_path), error]
-    assert subprocess.run(command, env=os.environ | ENVIRONMENT, check=False).returncode != 0
-    run = dsprof.load(str(tmp_path))
+    run = ended(tmp_path, "alone", f"raise {error}")
     assert list(run.steps["step"]) == [1, 2, 3]
     assert list(run.problems[["kind", "text"]].itertuples(index=False, name=None)) == problems
     assert list(run.problems["step"]) == [3] * len(problems)
-
-
-_CHILD = """
-import os, sys, time
-import torch, dsprof
-import torch.multiprocessing as mp
-
-def train(rank, end):
-    net = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(net.parameters(), 1e-3)
-    handle = dsprof.attach(net, optimizer=optimizer, out=sys.argv[1])
-    for step in range(3):
-        net(torch.ones(2)).sum().backward()
-        optimizer.step()
-    exec(end)
-
-if __name__ == "__main__":
-    if sys.argv[2] == "alone":
-        train(0, sys.argv[3])
-    else:
-        mp.start_processes(train, args=(sys.argv[3],), nprocs=1, start_method=sys.argv[2])
-"""
-
-
-def ended(out: Path, method: str, end: str, *attach: str) -> dsprof.Run:
-    """What is recorded of a process that a script starts in that way, and that ends so."""
-    script = out / "train.py"
-    script.write_text(_CHILD, encoding="utf-8")
-    command = [interpreter("torch"), *attach, str(script), str(out / "run"), method, end]
-    environment = os.environ | ENVIRONMENT
-    subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
-    return dsprof.load(str(out / "run"))
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -204,41 +156,22 @@ def test_a_process_of_multiprocessing_ends_its_recording_with_what_ended_it(
 def test_a_process_that_skips_pythons_own_end_has_failed_only_if_its_exit_code_says_so(
     tmp_path: Path, code: int, problems: list[tuple[str, float]]
 ) -> None:
-    out = str(tmp_path / "run")
-    attach = ("-m", "dsprof.hook.launch", out, interpreter("torch"))
-    run = ended(tmp_path, "alone", f"time.sleep(1); os._exit({code})", *attach)
+    attach = (interpreter("torch"), "-m", "dsprof.hook.launch", str(tmp_path / "run"))
+    run = ended(tmp_path, "alone", f"import os, time; time.sleep(1); os._exit({code})", *attach)
     assert not folder(tmp_path / "run")[0].ended
     assert list(run.problems[["kind", "value"]].itertuples(index=False, name=None)) == problems
     critical = [one.rule for one in run.findings if one.severity == "critical"]
     assert critical == ["rank-died"] * len(problems)
 
 
-_FULL = """
-import resource, sys, torch, dsprof
-net = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(net.parameters(), 1e-3)
-handle = dsprof.attach(net, optimizer=optimizer, out=sys.argv[1])
-before = resource.getrlimit(resource.RLIMIT_FSIZE)
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), before[1]))
-for step in range(400):
-    net(torch.ones(2)).sum().backward()
-    optimizer.step()
-print("trained")
-"""
-
-
 @pytest.mark.parametrize("room", [20_000, 20_480, 41_000])
 def test_where_the_disk_is_full_the_recording_says_so_and_tells_of_whole_steps_alone(
     tmp_path: Path, room: int
 ) -> None:
-    """A limit on the size of a file stands for the disk: it cuts a write in the middle, too."""
-    command = [interpreter("torch"), "-c", _FULL, str(tmp_path), str(room)]
-    done = subprocess.run(
-        command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "trained\n"
-    assert done.stderr.count("training goes on") == 1
-    (rank,) = folder(tmp_path)
+    out = tmp_path / str(room)
+    assert run_each("full", tmp_path, {out.name: 1}, "torch")  # trained to its end
+    assert (out / "stderr").read_text(encoding="utf-8").count("training goes on") == 1
+    (rank,) = folder(out / "run")
     assert rank.ended
     steps = [row.step for row in rank.steps]
     assert steps == list(range(1, len(steps) + 1))
@@ -246,6 +179,6 @@ def test_where_the_disk_is_full_the_recording_says_so_and_tells_of_whole_steps_a
     ((name, text),) = [(row.name, row.text) for row in rank.problems]
     assert name == "recording-stopped"
     assert "File too large" in text
-    run = dsprof.load(str(tmp_path))
+    run = dsprof.load(str(out / "run"))
     assert list(run.steps["step"]) == steps
     assert "recording-stopped" in list(run.problems["kind"])

@@ -7,21 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.hook.jobs_of import run
 from tests.hook.rows import Rows, folder
 
 STEPS = 5
 KINDS = ("bf16", "offload", "fp16", "moe", "logged")
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kinds")
-
-
-@pytest.fixture(scope="module")
-def results(out: Path) -> list[dict[str, Any]]:
-    return run("kinds", out, *KINDS)
+JOB = ("kinds", *KINDS)
 
 
 @pytest.fixture(params=KINDS)

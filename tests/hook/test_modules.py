@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.hook.jobs_of import run
 from tests.hook.rows import Rows, folder
 
+JOB = ("modules",)
 STEPS = 5
 KINDS = ("ddp", "ddp of an object", "ddp with buffers", "fsdp2", "plain")
 
@@ -22,22 +22,6 @@ FLIGHT = {
     "all_gather_into_tensor": "all_gather",
     "reduce_scatter_tensor": "all_reduce",
 }
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("modules")
-
-
-@pytest.fixture(scope="module")
-def results(out: Path) -> list[dict[str, Any]]:
-    return run("modules", out)
-
-
-@pytest.fixture
-def rows(results: list[dict[str, Any]], out: Path, kind: str) -> list[Rows]:
-    assert len(results) == 2
-    return folder(out / kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dsprof.events import Class
 from dsprof.hook.spans import CLASSES
-from tests.hook.jobs_of import run
-from tests.hook.rows import Rows, folder
+from tests.hook.rows import Rows
 
+JOB = ("stepping",)
 STEPS, SLEEP, SELDOM = 6, 0.01, 3
 KINDS = ("one", "two", "seldom", "inside backward", "found")
 INSIDE = ("inside backward", "found")
 PARAMETERS = 8
 OPTIMIZER = CLASSES.index(Class.OPTIMIZER)
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("stepping")
-
-
-@pytest.fixture(scope="module")
-def results(out: Path) -> list[dict[str, Any]]:
-    return run("stepping", out)
-
-
-@pytest.fixture
-def rows(results: list[dict[str, Any]], out: Path, kind: str) -> list[Rows]:
-    assert len(results) == 2
-    return folder(out / kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,20 +9,10 @@ from typing import Any
 import pytest
 
 from dsprof.run import load
-from tests.hook.jobs_of import run
 from tests.hook.rows import Rows, folder
 
+JOB = ("pipeline",)
 STEPS, MICROS, SLEEP = 5, 4, 0.004
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("pipeline")
-
-
-@pytest.fixture(scope="module")
-def results(out: Path) -> list[dict[str, Any]]:
-    return run("pipeline", out)
 
 
 @pytest.fixture

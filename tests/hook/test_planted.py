@@ -7,19 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.hook.jobs_of import run
-
 KINDS = ("zero-1", "pipeline", "ddp")  # together they enter it at every place
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("planted")
-
-
-@pytest.fixture(scope="module")
-def results(out: Path) -> list[dict[str, Any]]:
-    return run("planted", out, *KINDS)
+JOB = ("planted", *KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

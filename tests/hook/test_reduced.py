@@ -7,24 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.hook.jobs_of import run
 from tests.hook.rows import folder
 
+JOB = ("reduced",)
 LEAVES = ("a leaf", "leaves of two")
 REDUCED = ("attacked", "synchronized late", "synchronized early", "halved")
 AGAIN = ("checkpointed", "whole", "checkpointed two")
 KINDS = LEAVES + REDUCED + AGAIN
 LATE, STEPS = 0.03, 4
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("reduced")
-
-
-@pytest.fixture(scope="module")
-def results(out: Path) -> list[dict[str, Any]]:
-    return run("reduced", out)
 
 
 @pytest.mark.parametrize("kind", KINDS)

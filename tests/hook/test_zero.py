@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.hook.jobs_of import run
 from tests.hook.rows import Rows, folder
 
+JOB = ("zero",)
 STEPS = 6
 
 
@@ -20,17 +20,6 @@ class Case(NamedTuple):
     accumulation: int
     result: dict[str, Any]
     rows: Rows
-
-
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("zero")
-
-
-@pytest.fixture(scope="module")
-def results(out: Path) -> list[dict[str, Any]]:
-    """Of both ranks, every stage: starting two ranks costs more than training here."""
-    return run("zero", out)
 
 
 @pytest.fixture(params=range(4), ids="stage{}".format)

@@ -1,0 +1,32 @@
+"""The job of a test file: JOB is its name and what it is told. It runs once, on two ranks, for
+all tests of the file, for starting two ranks costs more than they train here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hook.jobs_of import run
+from tests.hook.rows import Rows, folder
+
+
+@pytest.fixture(scope="module")
+def out(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the job leaves what is recorded of it."""
+    return tmp_path_factory.mktemp(request.module.JOB[0])
+
+
+@pytest.fixture(scope="module")
+def results(request: pytest.FixtureRequest, out: Path) -> list[dict[str, Any]]:
+    """What the job says of itself, by rank."""
+    name, *told = request.module.JOB
+    return run(name, out, *told)
+
+
+@pytest.fixture
+def rows(results: list[dict[str, Any]], out: Path, kind: str) -> list[Rows]:
+    """What was recorded of one kind of training, by rank."""
+    assert len(results) == 2
+    return folder(out / kind)
