@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,19 @@ from dsprof.charts.phase_table import PhaseTable
 from dsprof.units import format_seconds, format_share
 
 SMALLEST = 10  #: px; words that do not fit at this size are left out
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A rectangle: the step, a phase of it, or what no timer covers."""
+
+    id: str
+    parent: str
+    label: str
+    role: str
+    seconds: float
+    drawn: float  # what its width stands for
+    note: str
 
 
 def icicle(
@@ -29,33 +43,32 @@ def icicle(
     once = table.drawn(values)
     covered = float(sum(once[i] for i in table.roots))
     whole = step_seconds or covered
-    rest = max(whole - covered, 0.0)
-    ids = ["step", *(str(i) for i in range(len(values))), "rest"]
-    parents = ["", *("step" if p < 0 else str(p) for p in table.parents), "step"]
-    labels = ["one step", *map(plain, table.names), "not broken down"]
-    roles = ["unknown", *(c if c in LABEL else "other" for c in table.classes), "unknown"]
-    seconds = np.concatenate([[whole], values, [rest]])
-    drawn = np.concatenate([[whole], _fit(table, once, whole), [rest]])
-    notes = _notes(table, values)
-    above = set(parents)  # what lies in these may be of other classes
-    words = ["unknown" if i in above else role for i, role in zip(ids, roles, strict=True)]
-    shown = [i for i, s in enumerate(drawn) if s > 1e-3 * whole or i == 0]
+    step = _Piece("step", "", "one step", "unknown", whole, whole, "all of it")
+    left = max(whole - covered, 0.0)
+    rest = _Piece("rest", "step", "not broken down", "unknown", left, left, "no timer covers it")
+    pieces = [step, *_phases(table, values, _fit(table, once, whole)), rest]
+    divided = {piece.parent for piece in pieces}  # what lies in these may be of other classes
+    shown = [i for i, piece in enumerate(pieces) if piece.drawn > 1e-3 * whole or piece is step]
+    seen = [pieces[i] for i in shown]
     trace = {
         "type": "icicle",
-        "ids": [ids[i] for i in shown],
-        "labels": [labels[i] for i in shown],
-        "parents": [parents[i] for i in shown],
-        "values": numbers(drawn[shown], 7),
-        "text": [_text(float(seconds[i]), whole, words[i]) for i in shown],
-        "customdata": [notes[i] for i in shown],
+        "ids": [piece.id for piece in seen],
+        "labels": [piece.label for piece in seen],
+        "parents": [piece.parent for piece in seen],
+        "values": numbers(np.array([piece.drawn for piece in seen]), 7),
+        "text": [
+            _text(piece.seconds, whole, "unknown" if piece.id in divided else piece.role)
+            for piece in seen
+        ],
+        "customdata": [piece.note for piece in seen],
         "branchvalues": "total",
         "sort": False,
         "tiling": {"orientation": "v", "pad": 1},
         "pathbar": {"visible": False},
-        "marker": _marker([roles[i] for i in shown]),
+        "marker": _marker([piece.role for piece in seen]),
         "leaf": {"opacity": 1},
         "textinfo": "label+text",
-        "textfont": {"size": 11, "color": [text_on(roles[i]) for i in shown]},
+        "textfont": {"size": 11, "color": [text_on(piece.role) for piece in seen]},
         "domain": {"x": [0, round(min(1.0, whole / widest), 4) if widest else 1]},
         "hovertemplate": "%{label}<br>%{text}<br>%{customdata}<extra></extra>",
         "meta": shown,
@@ -75,6 +88,21 @@ def _text(seconds: float, whole: float, role: str) -> str:
     return said if role == "unknown" else f"{said} · {SHORT[role]}"
 
 
+def _phases(table: PhaseTable, values: Floats, drawn: Floats) -> list[_Piece]:
+    return [
+        _Piece(
+            id=str(i),
+            parent="step" if table.parents[i] < 0 else str(table.parents[i]),
+            label=plain(table.names[i]),
+            role=table.classes[i] if table.classes[i] in LABEL else "other",
+            seconds=float(values[i]),
+            drawn=float(drawn[i]),
+            note=note,
+        )
+        for i, note in enumerate(_notes(table, values))
+    ]
+
+
 def _notes(table: PhaseTable, values: Floats) -> list[str]:
     own = zip(table.self_time(values), table.classes, strict=True)
     told = [f"self {format_seconds(s)} · {LABEL.get(c, c)}" for s, c in own]
@@ -82,7 +110,7 @@ def _notes(table: PhaseTable, values: Floats) -> list[str]:
         told[timer] += (
             f"<br>{format_seconds(values[phase])} of it drawn as {plain(table.names[phase])}"
         )
-    return ["all of it", *told, "no timer covers it"]
+    return told
 
 
 def _marker(roles: list[str]) -> dict[str, Any]:

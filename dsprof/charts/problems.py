@@ -34,44 +34,15 @@ def problem_line(
     x = [t.isoformat() for t in shown["at"]] if timed else [int(n) for n in shown["line"].fillna(0)]
     where = _where(shown)
     cause = shown["root_cause"].fillna(False).astype(bool).tolist()
-    severity = shown["severity"].astype(str).tolist()
-    trace: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": x,
-        "y": where,
-        "marker": {
-            "opacity": 1,
-            "symbol": [
-                "star" if c else SYMBOL.get(s, "circle")
-                for c, s in zip(cause, severity, strict=True)
-            ],
-            "size": [14 if c else 9 for c in cause],
-            "color": [
-                colour("ink") if c or s == "critical" else colour("muted")
-                for c, s in zip(cause, severity, strict=True)
-            ],
-        },
-        "text": [
-            f"{plain(names.get(kind, kind))}, {s}"
-            for kind, s in zip(shown["kind"].astype(str), severity, strict=True)
-        ],
-        "meta": "places",  # the page opens the line of a mark
-        "customdata": [
-            [str(s), None if pd.isna(n) else int(n)]
-            for s, n in zip(shown["source"], shown["line"], strict=True)
-        ],
-        "hovertemplate": "%{y}: %{text}<extra></extra>",
-    }
     rows = len(set(where))
     more = {} if timed else whole_ticks(x) | {"range": _reach(x, launches)}
     return {
-        "data": [trace],
+        "data": [_marks(shown, x, where, cause, names)],
         "layout": layout(
             70 + 22 * min(rows, 24),
             xaxis=axis("" if timed else _untimed(shown), **more),
             yaxis=axis("", type="category", categoryorder="array", categoryarray=_rows(where)),
-            annotations=_mark(x, where, cause),
+            annotations=_first_cause(x, where, cause),
             shapes=[] if timed else [launch_line(line) for line in launches],
         ),
     }
@@ -117,7 +88,43 @@ def _where(shown: pd.DataFrame) -> list[str]:
     ]
 
 
-def _mark(x: list[Any], where: list[str], cause: list[bool]) -> list[dict[str, Any]]:
+def _marks(
+    shown: pd.DataFrame,
+    x: list[Any],
+    where: list[str],
+    cause: list[bool],
+    names: Mapping[str, str],
+) -> dict[str, Any]:
+    severity = shown["severity"].astype(str).tolist()
+    judged = [*zip(cause, severity, strict=True)]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": x,
+        "y": where,
+        "marker": {
+            "opacity": 1,
+            "symbol": ["star" if first else SYMBOL.get(s, "circle") for first, s in judged],
+            "size": [14 if first else 9 for first in cause],
+            "color": [
+                colour("ink" if first or s == "critical" else "muted") for first, s in judged
+            ],
+        },
+        "text": [
+            f"{plain(names.get(kind, kind))}, {s}"
+            for kind, s in zip(shown["kind"].astype(str), severity, strict=True)
+        ],
+        "meta": "places",  # the page opens the line of a mark
+        "customdata": [
+            [str(source), None if pd.isna(line) else int(line)]
+            for source, line in zip(shown["source"], shown["line"], strict=True)
+        ],
+        "hovertemplate": "%{y}: %{text}<extra></extra>",
+    }
+
+
+def _first_cause(x: list[Any], where: list[str], cause: list[bool]) -> list[dict[str, Any]]:
+    """Words at the first mark of a cause."""
     if True not in cause:
         return []
     at = cause.index(True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 from typing import Final
 
 #: Comments, what matches one thing, quantifiers, brackets; anything else is itself.
@@ -13,6 +14,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<either>\|)|.",
     re.DOTALL,
 )
+_NO_SIGN: Final = ("comment", "open", "close", "either")
 _FEW: Final = 10  # times that a group may be repeated whatever stands in it
 _MANY: Final = 64  # times from which on one of several repeats in a row is long
 _ROW: Final = 3  # such repeats: time grows with the line's length to that power
@@ -56,23 +58,21 @@ def repeats_in_a_row(pattern: str) -> str:
     A text may be split among them in as many ways as its length to the power of their number.
     """
     row: list[tuple[int, frozenset[str]]] = []  # where each begins, and what it takes
-    single: re.Match[str] | None = None
-    for token in _TOKEN.finditer(pattern):
+    tokens = [*_TOKEN.finditer(pattern)]
+    for token, behind in zip_longest(tokens, tokens[1:]):
         if token["repeat"]:
-            most = _bounds(token)[1]
-            if single is None or token["possessive"] or (most <= _MANY and most > 1):
-                row = []
-            elif most > _MANY:
-                row.append((single.start(), _taken_by(single[0])))
-                if len(row) >= _ROW and frozenset.intersection(*(s for _, s in row[-_ROW:])):
-                    return pattern[row[-_ROW][0] : token.end()]
-            single = None
             continue
-        if single is not None:
+        repeat = behind if behind is not None and behind["repeat"] else None
+        if repeat is None or repeat["possessive"] or any(token[what] for what in _NO_SIGN):
             row = []  # what must stand between them holds them apart
-        is_sign = token["single"] or not any((token["open"], token["close"], token["either"]))
-        single = token if is_sign and not token["comment"] else None
-        row = row if single is not None else []
+            continue
+        most = _bounds(repeat)[1]
+        if most > _MANY:
+            row.append((token.start(), _taken_by(token[0])))
+            if len(row) >= _ROW and frozenset.intersection(*(taken for _, taken in row[-_ROW:])):
+                return pattern[row[-_ROW][0] : repeat.end()]
+        elif most > 1:
+            row = []
     return ""
 
 

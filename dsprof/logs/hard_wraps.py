@@ -37,6 +37,8 @@ _INSIDE: Final = re.compile(
     rb"\d[\d.%,e]|[.,:=(\[|]\S|[A-Za-z_-][a-z_]|[A-Z][A-Z]|\S[|,:;=.)\]}]|\S | \S"
 )
 
+Cut = tuple[bytes, bytes]  #: a line that was cut, and its rest
+
 
 @dataclass(frozen=True, slots=True)
 class Wrap:
@@ -127,33 +129,46 @@ def _at_blanks(lines: Sequence[bytes], bare: Wrap) -> Wrap | None:
     """Lines that end with a blank are often as long as they can be, and end and go on in several
     ways, or go on with the value of the key that they end with; hardly one of the width ends
     within a word: none, where all that were cut are that long."""
-    width = bare.width
-    cut = [
-        bare.may_go_on(line) and bare.goes_on(line, rest)
-        for line, rest in itertools.pairwise(lines)
-    ]
+    pairs = [*itertools.pairwise(lines)]
+    cut = [bare.may_go_on(line) and bare.goes_on(line, rest) for line, rest in pairs]
     wrap = replace(bare, beginnings=_beginnings(lines, [False, *cut]))
     cuts = [
         (line, rest)
-        for (line, rest), is_cut in zip(itertools.pairwise(lines), cut, strict=True)
+        for (line, rest), is_cut in zip(pairs, cut, strict=True)
         if is_cut and (line + bare.between(line)).endswith(b" ") and not wrap.begins_anew(rest)
     ]
-    ways = min(
-        len({_DIGITS.sub(b"0", line[-_BEGINNING:]) for line, _ in cuts}),
-        len({_beginning(rest) for _, rest in cuts}),
-    )
-    shorter = sum(len(line) < width for line, _ in cuts)
     if bare.blank:
-        is_wrapped = ways >= _MANY and 2 * shorter >= len(cuts)
+        is_wrapped = _lost_their_blanks(cuts, bare.width)
     else:
-        long = sum(line.endswith(b" ") and 2 * len(line) > width for line in lines)
-        through = sum(len(line) == width and b" " in line and line[-1:] != b" " for line in lines)
-        values = sum(_VALUE.match(line[-2:] + rest) is not None for line, rest in cuts)
-        is_wrapped = len(cuts) >= max(_FEWEST, long / 4, 2 * through)
-        is_wrapped &= max(ways, values) >= _FEWEST and (not through or 4 * shorter >= len(cuts))
+        is_wrapped = _end_with_blanks(lines, cuts, bare.width)
     if not is_wrapped:
         return None
     return replace(wrap, widest=min(bare.with_first_word(*one) for one in cuts) - 1)
+
+
+def _lost_their_blanks(cuts: Sequence[Cut], width: int) -> bool:
+    """Whether these are cuts at blanks of which none is left."""
+    return _ways(cuts) >= _MANY and 2 * _shorter(cuts, width) >= len(cuts)
+
+
+def _end_with_blanks(lines: Sequence[bytes], cuts: Sequence[Cut], width: int) -> bool:
+    """Whether these are cuts behind blanks, and not the lines of a program that ends some so."""
+    long = sum(line.endswith(b" ") and 2 * len(line) > width for line in lines)
+    through = sum(len(line) == width and b" " in line and line[-1:] != b" " for line in lines)
+    values = sum(_VALUE.match(line[-2:] + rest) is not None for line, rest in cuts)
+    if len(cuts) < max(_FEWEST, long / 4, 2 * through) or max(_ways(cuts), values) < _FEWEST:
+        return False
+    return not through or 4 * _shorter(cuts, width) >= len(cuts)
+
+
+def _ways(cuts: Sequence[Cut]) -> int:
+    """In how many ways lines that were cut end, and go on."""
+    ends = {_DIGITS.sub(b"0", line[-_BEGINNING:]) for line, _ in cuts}
+    return min(len(ends), len({_beginning(rest) for _, rest in cuts}))
+
+
+def _shorter(cuts: Sequence[Cut], width: int) -> int:
+    return sum(len(line) < width for line, _ in cuts)
 
 
 class Unwrapped:
@@ -212,7 +227,7 @@ class Unwrapped:
         return self._joined() + ends
 
 
-def _are_cuts(cuts: Sequence[tuple[bytes, bytes]], wrap: Wrap) -> bool:
+def _are_cuts(cuts: Sequence[Cut], wrap: Wrap) -> bool:
     """Whether these ends of lines and beginnings of those behind them belong together.
 
     Cuts at several places tell, or the same one through a number each time.

@@ -55,12 +55,10 @@ def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[
         "lasts": spans.lasts,
     }
     whole = _whole_known(steps)
-    measured = [
-        m
-        for m in _MEASURES
-        if m in steps and steps[m].notna().any() and (m != "whole_seconds" or whole)
-    ]
-    classes = [c for c in STACK if c in steps and steps[c].gt(0 if c == MIXED else -np.inf).any()]
+    measured = [name for name in _MEASURES if name in steps and steps[name].notna().any()]
+    if not whole and "whole_seconds" in measured:
+        measured.remove("whole_seconds")
+    classes = _classes(steps)
     for name in (*measured, *classes):
         columns[name] = steps[name].to_numpy(dtype=float, na_value=np.nan)
     if phases is not None:
@@ -83,6 +81,12 @@ def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[
         "phases": _tree(phases),
         "elsewhere": spans.elsewhere,
     }
+
+
+def _classes(steps: pd.DataFrame) -> list[str]:
+    """Classes that some step tells; a mixture only where it takes time."""
+    told = [name for name in STACK if name in steps and steps[name].notna().any()]
+    return [name for name in told if name != MIXED or steps[name].gt(0).any()]
 
 
 def _bound_codes(steps: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:

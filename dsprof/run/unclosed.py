@@ -73,28 +73,37 @@ def _follows(processes: Sequence[Process], segment: int) -> bool:
 def _missing(
     launch: list[Process], events: pd.DataFrame, followed: bool
 ) -> list[tuple[Process, str]]:
-    """The processes of a launch that went without a word ("gone"), or that others waited for.
-
-    Where all went and none waited, who was first is not known: the one that wrote last stands
-    for all of them ("ended"), if the launch is known to be over.
-    """
-    still = [process for process in launch if not process["ended"]]
+    """The processes of a launch that went without a word ("gone"), or that others waited for."""
     first = _killed_first(launch)
     if first:
         return [(first, "killed")]
+    still = [process for process in launch if not process["ended"]]
     ends = [process["ended_at"] for process in launch if process["ended"]]
     if ends:
         return [(one, _way(one, events, max(ends))) for one in still]
     first = _gone_first(still)
     if first:
         return [(first, "gone")]
+    return _of_none_closed(still, events, followed)
+
+
+def _of_none_closed(
+    still: list[Process], events: pd.DataFrame, followed: bool
+) -> list[tuple[Process, str]]:
+    """Those that others waited for.
+
+    Where all went and none waited, who was first is not known: the one that wrote last stands
+    for all of them ("ended"), if the launch is known to be over.
+    """
     over = max((process["over_at"] for process in still if process["over_at"]), default=None)
-    if not (followed or over) and any(process["idle"] < IDLE for process in still):
+    is_over = bool(followed or over)
+    if not is_over and any(process["idle"] < IDLE for process in still):
         return []
-    waiting = [process for process in still if process["in_flight"]]
     absent = [process for process in still if not process["in_flight"]]
-    if waiting or not (followed or over):
-        return [(one, _way(one, events, over)) for one in absent] if waiting else []
+    if len(absent) < len(still):
+        return [(one, _way(one, events, over)) for one in absent]
+    if not is_over:
+        return []
     return [(min(still, key=lambda one: float(one["idle"])), "ended")]
 
 
