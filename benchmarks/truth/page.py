@@ -15,6 +15,9 @@ from benchmarks.truth.score import Advised, Score
 DOCUMENT: Final = ROOT / "docs" / "truth.md"
 _NOTHING: Final = "no warning"
 
+#: What was asked, and of each case whether the answer was right.
+Answers = tuple[str, list[bool | None]]
+
 
 def write(tables: dict[str, str], document: Path = DOCUMENT) -> None:
     """Put each table between its marks, `<!-- NAME -->` and `<!-- end -->`."""
@@ -30,36 +33,43 @@ def summary(
     scores: Sequence[Score], opinions: Sequence[Opinion], tested: Sequence[Advised] = ()
 ) -> str:
     """What the bars of the bench are about, counted."""
-    recorded = [one for one in scores if one.source == "recording"]
-    faulty = [one for one in recorded if not one.case.healthy]
-    logs = [one for one in scores if one.source == "log" and not one.case.healthy]
-    sized: list[bool | None] = [one.sized for one in recorded if one.sized is not None]
-    well = [one for one in scores if one.case.healthy]
-    rows: list[tuple[str, list[bool | None]]] = [
-        ("faulty recordings: first finding right (rule, rank, phase)", _right(faulty)),
-        (
-            "healthy recordings without a warning",
-            _right(o for o in well if o.source == "recording"),
-        ),
-        ("size of the loss within 15 % or 2 ms", sized),
-        ("logs that can tell: first finding right", _right(one for one in logs if one.tells)),
-        ("logs that cannot: nothing more is claimed", _right(one for one in logs if not one.tells)),
-        ("healthy logs without a wrong claim", _right(o for o in well if o.source == "log")),
-    ]
+    rows = _of_dsprof(scores)
     if tested:
         rows.append(("advice: measured gain inside the predicted", [one.inside for one in tested]))
     if opinions:
-        rows += [
-            ("TraceML 0.5.0, faulty runs: verdict right (rule, rank)",
-             [one.right for one in opinions if not one.case.healthy]),
-            ("TraceML 0.5.0, healthy runs without a warning",
-             [one.right or one.said in ABSTAINS for one in opinions if one.case.healthy]),
-        ]  # fmt: skip
+        rows += _of_rival(opinions)
     cells = [(what, _of(answers)) for what, answers in rows]
     off = [one.off for one in tested if one.off is not None]
     if off:
         cells.append(("advice: median error of the middle", f"{median(off):.0%}"))
     return table(("", "right"), cells)
+
+
+def _of_dsprof(scores: Sequence[Score]) -> list[Answers]:
+    recorded = [one for one in scores if one.source == "recording"]
+    logs = [one for one in scores if one.source == "log"]
+    faulty = [one for one in logs if not one.case.healthy]
+    return [
+        ("faulty recordings: first finding right (rule, rank, phase)",
+         _right(one for one in recorded if not one.case.healthy)),
+        ("healthy recordings without a warning",
+         _right(one for one in recorded if one.case.healthy)),
+        ("size of the loss within 15 % or 2 ms",
+         [one.sized for one in recorded if one.sized is not None]),
+        ("logs that can tell: first finding right", _right(one for one in faulty if one.tells)),
+        ("logs that cannot: nothing more is claimed",
+         _right(one for one in faulty if not one.tells)),
+        ("healthy logs without a wrong claim", _right(one for one in logs if one.case.healthy)),
+    ]  # fmt: skip
+
+
+def _of_rival(opinions: Sequence[Opinion]) -> list[Answers]:
+    return [
+        ("TraceML 0.5.0, faulty runs: verdict right (rule, rank)",
+         [one.right for one in opinions if not one.case.healthy]),
+        ("TraceML 0.5.0, healthy runs without a warning",
+         [one.right or one.said in ABSTAINS for one in opinions if one.case.healthy]),
+    ]  # fmt: skip
 
 
 def verdicts(scores: Sequence[Score], opinions: Sequence[Opinion]) -> str:

@@ -82,11 +82,10 @@ def score(case: Case, folder: Path, source: Source) -> Score:
     phase = first.phase if first else None
     rules = case.right.rules if source == "recording" or case.right.log is None else case.right.log
     exact = source == "recording"
+    named = _names(rank, case.right.rank, exact=exact) and _in(phase, case.right.phase, exact=exact)
     return Score(
         case, source, said, rank, phase,
-        right=said in rules
-        and (said in UNKNOWN or _names(rank, case.right.rank, exact=exact))
-        and (said in UNKNOWN or _in(phase, case.right.phase, exact=exact)),
+        right=said in rules and (said in UNKNOWN or named),
         tells=not set(rules) & set(UNKNOWN),
         seconds=first.seconds_per_step if first else None,
         truth=true_loss(case, folder) if exact else None,

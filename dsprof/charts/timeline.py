@@ -55,38 +55,26 @@ def timeline(steps: pd.DataFrame, noun: str = "step") -> Figure | None:
     `noun` is what the rows of `steps` are: steps, or records that nobody knows the steps of.
     Times are drawn in the unit that `layout.meta` gives in seconds.
     """
-    rate = _rate(steps)
-    rows = [
-        row
-        for row, there in {
-            "time": _known(steps, "seconds"),
-            "bound": _known(steps, "seconds") and any(bound_by(steps, b).any() for b in HELD),
-            "rate": rate is not None,
-            "loss": _known(steps, "loss"),
-        }.items()
-        if there
-    ]
-    if not rows:
+    is_timed, rate, has_loss = _known(steps, "seconds"), _rate(steps), _known(steps, "loss")
+    if not (is_timed or rate or has_loss):
         return None
     bars, x = columns(steps, noun=noun), step_axis(steps)
     unit = time_unit(highest(_values(steps, "seconds")) or _longest(steps))
     traces: list[dict[str, Any]] = []
-    if "time" in rows:
+    titles: dict[str, str] = {}
+    if is_timed:
+        titles["time"] = f"time of one {noun}, {unit[1]}"
         traces += _times(steps, bars, x, unit)
-    if "bound" in rows:
+    if is_timed and any(bound_by(steps, bound).any() for bound in HELD):
+        titles["bound"] = "held back by communication or waiting"
         traces += _strips(steps, bars)
-    if "rate" in rows and rate is not None:
-        traces.append(_line(rate[1], x, steps, rate[0], "y3"))
-    if "loss" in rows:
+    if rate:
+        column, titles["rate"] = rate
+        traces.append(_line(titles["rate"], x, steps, column, "y3"))
+    if has_loss:
+        titles["loss"] = "loss"
         traces.append(_line("loss", x, steps, "loss", "y4"))
-    titles = {
-        "time": f"time of one {noun}, {unit[1]}",
-        "bound": "held back by communication or waiting",
-        "rate": rate[1] if rate else "",
-        "loss": "loss",
-    }
-    shown = {row: titles[row] for row in rows}
-    return {"data": traces, "layout": _layout(shown, steps, x, unit[0], noun)}
+    return {"data": traces, "layout": _layout(titles, steps, x, unit[0], noun)}
 
 
 def held(steps: pd.DataFrame, bound: str) -> Floats:

@@ -316,21 +316,22 @@ def sorted_rows(parts: Sequence[Rows], place: np.ndarray, base: int) -> Rows:
     """All rows of a batch as one, ordered by the place of their record."""
     record = place[np.concatenate([p.record for p in parts])]
     order = np.argsort(record, kind="stable")
-    sizes = [len(p.record) for p in parts]
-    measures = {}
-    for name in MEASURES:
-        if any(name in p.measures for p in parts):
-            whole = np.full(len(record), np.nan)
-            for part, end in zip(parts, np.cumsum(sizes), strict=True):
-                if name in part.measures:
-                    whole[end - len(part.record) : end] = part.measures[name]
-            measures[name] = whole[order]
+    told = [name for name in MEASURES if any(name in p.measures for p in parts)]
+    measures = {name: _measured(parts, name)[order] for name in told}
     text = None
     if any(p.text is not None for p in parts):
-        texts = [
-            np.full(n, -1, np.int32) if p.text is None else p.text
-            for p, n in zip(parts, sizes, strict=True)
-        ]
+        texts = [np.full(len(p.record), -1, np.int32) if p.text is None else p.text for p in parts]
         text = np.concatenate(texts)[order]
     key = np.concatenate([p.key for p in parts])[order]
     return Rows((record[order] + base).astype(np.int32), key.astype(np.int32), measures, text)
+
+
+def _measured(parts: Sequence[Rows], name: str) -> np.ndarray:
+    """A measure of all parts; nan in those that have none."""
+    told = [p.measures.get(name) for p in parts]
+    return np.concatenate(
+        [
+            np.full(len(p.record), np.nan) if t is None else t
+            for p, t in zip(parts, told, strict=True)
+        ]
+    )
