@@ -88,7 +88,9 @@ class Kinds:
         timer = flavour >= 0
         once = per_flavour(lambda t: t.sums == "once")
         unknown = per_pattern(lambda p: p.place == "timer") & ~timer
-        own = per_pattern(lambda p: p.place == "own")
+        own, turn = per_pattern(lambda p: p.place == "own"), per_pattern(lambda p: p.turn)
+        turn = turn & own if (turn & own).any() else turn  # what follows a turn marks it else
+        own |= turn
         sums = np.zeros(len(flavour), np.int8)
         sums[per_flavour(lambda t: t.sums in ("step", "mean"))] = 1
         sums[per_flavour(lambda t: t.sums == "window")] = 2
@@ -96,9 +98,9 @@ class Kinds:
         behind = per_flavour(lambda t: t.place == "after" and t.sums != "once")
         if not own.any() and not end.any():  # timers alone: a line of means stands for a step each
             end = behind & per_flavour(lambda t: t.sums == "mean")
-        after = per_pattern(lambda p: p.place == "after")
+        after = per_pattern(lambda p: p.place == "after") & ~turn
         ahead = per_flavour(lambda t: t.place == "before" and t.sums != "once")
-        starts, turn = per_pattern(lambda p: p.starts), per_pattern(lambda p: p.turn)
+        starts = per_pattern(lambda p: p.starts)
         loops = {p.id.partition(".")[0] for p in patterns if p.turn}
         engines = per_pattern(lambda p: p.id.partition(".")[0] not in loops)
         part = _launch_of(turn, starts) & engines & (own | after | end | ahead)

@@ -194,3 +194,10 @@ def test_steps_trained_before_the_turns_of_one_log_stay_steps() -> None:
     ]
     first = run.steps[run.steps["segment"] == 0]
     assert first["seconds"].round(3).eq(0.2).all()  # 50 + 130 + 20 ms
+
+
+def test_turns_that_only_the_hybrid_engine_tells_of_are_steps_and_counted() -> None:
+    run = run_of(*(engines_turn(n).replace(losses(n), "") + engines_clock(n) for n in TURNS))
+    assert run.steps["seconds"].round(2).to_list() == [11 + n / 10 for n in TURNS]
+    assert run.steps["engine"].eq(0).all()
+    assert seconds(run, 4)["forward"] == 0.4
