@@ -18,6 +18,8 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
     """From some step on every loss stands far above what had been reached."""
     rows = _losses(facts)
     loss = rows["loss"].to_numpy(dtype=float)
+    if (facts.run.told["name"] == "reward").any():
+        return "a policy is trained for its reward: its loss tells nothing of what it has learnt"
     if len(rows) < 4:
         return "fewer than four losses of one launch"
     if (loss <= 0).any():

@@ -75,3 +75,10 @@ def test_a_launch_that_begins_anew_has_not_diverged() -> None:
     rows = [metric("loss", step, 2.0) for step in range(1, 60)]
     rows += [metric("loss", step, 9.0, segment=1) for step in range(1, 60)]
     assert silent(run_of(rows), RULE)
+
+
+def test_the_loss_of_a_policy_that_is_trained_for_its_reward_is_not_judged() -> None:
+    losses = [metric("loss", step, 0.01 if step < 30 else 0.4) for step in range(1, 60)]
+    assert one(run_of(losses), RULE)
+    rewards = [metric("reward", step, 0.1 * step) for step in range(1, 60)]
+    assert "trained for its reward" in str(why(run_of([*losses, *rewards]), RULE))
