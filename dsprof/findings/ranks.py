@@ -36,6 +36,7 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
     grade,
 )
+from dsprof.findings.unseen import calls_unseen
 from dsprof.findings.untimed import is_known
 from dsprof.run.table import plain, runs
 from dsprof.units import format_bytes, format_seconds, format_share
@@ -105,10 +106,11 @@ def _why_not(facts: Facts, late: Straggler) -> str | None:
             f"rank {late.rank} is longest in {late.phase}, where it may as well wait for the "
             "others: no communication between the ranks is timed"
         )
-    if facts.calls_unseen >= len(facts.run.steps):  # at least one in every step
+    missed = calls_unseen(facts)
+    if missed:
         return (
             f"rank {late.rank} comes last, where it may as well wait for the others: a rank "
-            f"issued {facts.calls_unseen:,} collectives that its recording did not see"
+            f"issued {missed:,} collectives that its recording did not see"
         )
     return None
 

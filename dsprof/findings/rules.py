@@ -32,6 +32,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Abstention, Finding
 from dsprof.findings.megatron import for_megatron, for_others
 from dsprof.findings.unnumbered import unnumbered
+from dsprof.findings.unseen import doubted
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -135,7 +136,7 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
     if isinstance(last, str) and all(one.rule == _PAST for one in found):
         found.append(trust.no_verdict(judged, last))
     for facts in each:
-        last = bounded(last, facts)
+        last = doubted(bounded(last, facts), facts)
     _file("healthy", last, found, silent)
     said = [unnumbered(one) for one in found] if run.counted else found
     said = [for_megatron(one) for one in said] if judged.is_megatron_alone else said
@@ -145,7 +146,7 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
 
 def _asked(name: str, facts: Facts) -> list[Finding] | str:
     """What a rule says of a run, or of one of its engines, which its findings then name."""
-    answer = bounded(RULES[name](facts), facts)
+    answer = doubted(bounded(RULES[name](facts), facts), facts)
     if isinstance(answer, str) or facts.engine is None or name not in _OF_A_STEP:
         return answer
     whose = f"Engine {facts.engine}: "
