@@ -29,6 +29,7 @@ from dsprof.run.step_timers import (
     last_step_divided,
     zero_global_timers,
 )
+from dsprof.run.turns import several_batches
 from dsprof.run.unplaced import unplaced_timers
 from dsprof.run.unread import cut_head, cut_short
 from dsprof.run.windows import lone_print
@@ -41,6 +42,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     cut_short,
     cut_head,
     initial_step_zero,
+    several_batches,
     zero_global_timers,
     all_zero_timers,
     maxima_of_parts,

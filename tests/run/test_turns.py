@@ -1,0 +1,46 @@
+"""The hybrid engine's lines of turns that generate more than once."""
+
+from __future__ import annotations
+
+from dsprof.run import Run, from_events
+from tests.logs.reading import read
+
+TURNS = range(1, 7)
+
+
+def losses(turn: int) -> str:
+    return (
+        f"Epoch: 0 | Step: {turn} | PPO Epoch: 1 | Actor Loss: 0.5 | Critic Loss: 0.25 "
+        "| Unsupervised Loss: 0.0\n"
+    )
+
+
+def batch(seconds: float, train: float) -> str:
+    others = seconds - train - 2.0
+    return (
+        f"|E2E latency={seconds:.2f}s |Gather latency=0.50s (10.00%) |Generate time=2.00s (40.00%) "
+        f"|Training time={train:.2f}s (10.00%) |Others={others:.2f} (40.00%)"
+        "|CurSamplesPerSec=8.00 |AvgSamplesPerSec=8.00\n"
+    )
+
+
+def run_of(*lines: str) -> Run:
+    return from_events(read("".join(lines).encode()).events.to_pandas())
+
+
+def test_the_batches_that_a_turn_generates_are_summed_and_the_last_turn_is_unknown() -> None:
+    turns = [losses(n) + batch(5.0, 2.0) + batch(3.0, 0.0) for n in TURNS]
+    run = run_of(*turns, losses(7), batch(5.0, 2.0))
+    assert run.repairs["name"].to_list() == ["batches-of-a-turn"]
+    assert run.steps["seconds"].dropna().to_list() == [8.0] * len(TURNS)
+    assert run.steps["seconds"].isna().iloc[-1]
+    assert run.steps["samples_per_second"].isna().all()
+    of_turn = run.phases[run.phases["step"] == 3].set_index("name")["seconds"]
+    assert of_turn.to_dict() == {"generate": 4.0, "train": 2.0, "others": 2.0, "gather": 1.0}
+
+
+def test_turns_of_a_batch_each_are_left_as_they_are() -> None:
+    run = run_of(*(losses(n) + batch(5.0, 2.0) for n in TURNS))
+    assert run.repairs.empty
+    assert run.steps["seconds"].eq(5.0).all()
+    assert run.steps["samples_per_second"].eq(8.0).all()
