@@ -28,7 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.overhead import ROOT, start
+from benchmarks.overhead import ROOT, network, start
 
 WIDTH, DEPTH, ROWS = 1024, 8, 2  # 34 MB of gradients
 BLOCK, WARM = 5, 1  # steps of a turn, of which the first ones are not counted
@@ -41,19 +41,11 @@ Step = Callable[[], None]
 # --- on the ranks ---------------------------------------------------------------------------
 
 
-def network() -> Any:
-    import torch
-
-    torch.manual_seed(0)
-    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(DEPTH)]
-    return torch.nn.Sequential(*layers, torch.nn.Linear(WIDTH, 1))
-
-
 def replicated(bucket: int, *, copies: bool) -> tuple[Any, Any, Step]:
     import torch
 
     net = torch.nn.parallel.DistributedDataParallel(
-        network(), bucket_cap_mb=bucket, gradient_as_bucket_view=not copies
+        network(WIDTH, DEPTH), bucket_cap_mb=bucket, gradient_as_bucket_view=not copies
     )
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     rows = torch.randn(ROWS, WIDTH)
@@ -118,7 +110,7 @@ def profiled(out: Path, stage: int) -> dict[str, float]:
 
     import dsprof
 
-    job = start(f"ZeRO-{stage}")(net=network(), batch=ROWS)
+    job = start(f"ZeRO-{stage}")(net=network(WIDTH, DEPTH), batch=ROWS)
     for _ in range(3):
         job.step()
     uncovered = []

@@ -58,12 +58,12 @@ class Job:
     optimizer: Any = None
 
 
-def network() -> Any:
+def network(width: int = WIDTH, depth: int = DEPTH) -> Any:
     import torch
 
     torch.manual_seed(0)
-    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(DEPTH)]
-    return torch.nn.Sequential(*layers, torch.nn.Linear(WIDTH, 1))
+    layers = [torch.nn.Linear(width, width) for _ in range(depth)]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(width, 1))
 
 
 def engine(stage: int, net: Any = None, batch: int = BATCH, **settings: Any) -> Job:

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dsprof.analysis.breakdown import main_steps, regular_steps
+from dsprof.analysis.breakdown import known_by, main_steps, regular_steps
 from dsprof.events import Class
 from dsprof.text.overview import overview
 from dsprof.text.parts import Part
@@ -100,7 +100,7 @@ class Comparison:
 def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Comparison:
     """Judge `second` against `first`; differences within `tolerance` count as none."""
     rows_a, rows_b = _judgeable(first.steps, second.steps)
-    measures = {_measure(rows) for rows in (rows_a, rows_b)}
+    measures = {known_by(rows) for rows in (rows_a, rows_b)}
     batches = _batches(first, second)
     batch_a, batch_b = batches or (1.0, 1.0)
     before: Floats = rows_a["seconds"].to_numpy(np.float64) / batch_a
@@ -138,7 +138,7 @@ def _judgeable(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame,
     """The rows of both to judge by; sums of timers, which leave out what nobody timed, only
     where too few rows tell all of a step."""
     whole = main_steps(first), main_steps(second)
-    alike = _measure(whole[0]) == _measure(whole[1]) != "rated"  # by few rates, without a spread
+    alike = known_by(whole[0]) == known_by(whole[1]) != "rated"  # by few rates, without a spread
     if min(map(len, whole)) >= _FEWEST and alike:
         return whole
     return regular_steps(first), regular_steps(second)
@@ -149,18 +149,13 @@ def _unseen(first: Run, second: Run, batches: float, tolerance: float) -> dict[s
     not, so that what nobody timed may be what became slower."""
     before, after = main_steps(first.steps), main_steps(second.steps)
     ratio = float(after["seconds"].mean() / before["seconds"].mean()) / batches
-    measures = {_measure(rows) for rows in (before, after)}
+    measures = {known_by(rows) for rows in (before, after)}
     if "timers" in measures or (len(measures) > 1 and measures != {"rated", "throughput"}):
         return {}
     if ratio <= 1 + tolerance:
         return {}
     why = f"timers leave out what nobody timed, and whole steps, too few to judge, take {ratio:.2f}"
     return {"answer": "cannot tell", "why": f"{why} times as long", "needed": _FEWEST}
-
-
-def _measure(rows: pd.DataFrame) -> str | None:
-    """How the seconds of these rows are known, all in one way."""
-    return str(rows["seconds_from"].iloc[0]) if len(rows) else None
 
 
 def _judged(first: Floats, second: Floats, tolerance: float, obstacle: str) -> dict[str, Any]:
@@ -271,7 +266,7 @@ def _incomparable(first: pd.DataFrame, second: pd.DataFrame) -> str:
     if first.empty or second.empty:
         which = "first" if first.empty else "second"
         return f"the {which} run does not say how long a step takes"
-    sources = [_measure(part) for part in (first, second)]
+    sources = [known_by(part) for part in (first, second)]
     if sources[0] != sources[1]:
         return f"step seconds come from {sources[0]} in one run and from {sources[1]} in the other"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Final
 
 SECONDS: Final = {
@@ -75,18 +76,19 @@ def _quantity(text: str) -> tuple[float, str] | None:
 
 def duration(text: str) -> float | None:
     """Seconds of `356.67 us`, `1.8 s`, `2min`; None if there is no known unit."""
-    found = _quantity(text)
-    if found is None or found[1] not in SECONDS:
-        return None
-    return found[0] * SECONDS[found[1]]
+    return _measured(text, SECONDS)
 
 
 def size(text: str) -> float | None:
     """Bytes of `8.0 KB`, `2.00 GiB`, `0B`; None if there is no known unit."""
+    return _measured(text, BYTES)
+
+
+def _measured(text: str, units: Mapping[str, float]) -> float | None:
     found = _quantity(text)
-    if found is None or found[1] not in BYTES:
+    if found is None or found[1] not in units:
         return None
-    return found[0] * BYTES[found[1]]
+    return found[0] * units[found[1]]
 
 
 def amount(text: str) -> float | None:

@@ -90,6 +90,11 @@ def regular_steps(steps: pd.DataFrame) -> pd.DataFrame:
     return _warm(_longest_part(steps))
 
 
+def known_by(steps: pd.DataFrame) -> str | None:
+    """How the seconds of these steps are known, all in one way; None where there are no steps."""
+    return str(steps["seconds_from"].iloc[0]) if len(steps) else None
+
+
 def leaves_out_first(steps: pd.DataFrame) -> bool:
     """Whether `main_steps` and `regular_steps` leave a first step out as warm-up."""
     part = _longest_part(steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -176,13 +177,16 @@ def _small_severity(facts: Facts, share: float) -> Severity:
 
 def small_seconds(facts: Facts) -> float:
     """Seconds per step that `small-messages` accounts for, where they are measured as exposed."""
-    found = small_messages(facts) if facts.exposure_is_known else ""
-    return 0.0 if isinstance(found, str) else sum(one.seconds_per_step or 0.0 for one in found)
+    return _exposed_seconds(facts, small_messages)
 
 
 def stall_seconds(facts: Facts) -> float:
     """The same of `zero3-gather-stall`."""
-    found = zero3_gather_stall(facts) if facts.exposure_is_known else ""
+    return _exposed_seconds(facts, zero3_gather_stall)
+
+
+def _exposed_seconds(facts: Facts, rule: Callable[[Facts], Sequence[Finding] | str]) -> float:
+    found = rule(facts) if facts.exposure_is_known else ""
     return 0.0 if isinstance(found, str) else sum(one.seconds_per_step or 0.0 for one in found)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dsprof.findings import Finding
 from dsprof.findings.ends import first_failure
@@ -13,7 +12,7 @@ from dsprof.live.picture import Figures, Verdict
 from dsprof.live.processes import Process
 from dsprof.run import Run
 from dsprof.text.overview import Overview, overview
-from dsprof.text.words import number
+from dsprof.text.words import number, whole_number
 
 
 def recent_of(run: Run, processes: Sequence[Process]) -> Recent:
@@ -23,9 +22,9 @@ def recent_of(run: Run, processes: Sequence[Process]) -> Recent:
     gpus = tuple(resources.gpus_of(run))
     step = -1 if seen.last is None else seen.last
     return Recent(
-        world=_whole(run.meta.get("world_size")),
+        world=whole_number(run.meta.get("world_size")),
         step=step,
-        records=_whole(run.steps["step"].max()) if run.counted else None,
+        records=whole_number(run.steps["step"].max()) if run.counted else None,
         exited=_exited(run),
         failure=_failure(run),
         figures=_figures(run, seen, step),
@@ -95,8 +94,3 @@ def _failure(run: Run) -> str:
 def _exited(run: Run) -> int:
     told = run.told[run.told["name"] == "exited_well"]
     return int((told["segment"] == run.told["segment"].max()).sum())
-
-
-def _whole(value: Any) -> int | None:
-    found = number(value)
-    return None if found is None else int(found)

@@ -9,6 +9,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import (
     Breakdown,
+    known_by,
     leaves_out_first,
     main_steps,
     mean_of,
@@ -19,7 +20,7 @@ from dsprof.findings.numerics import told_skips
 from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.spread import percentile, spread, timed_singly
 from dsprof.text.stated import Bar, Training, bar, training
-from dsprof.text.words import number
+from dsprof.text.words import number, whole_number
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -71,12 +72,12 @@ def overview(run: Run) -> Overview:
     told = spread(seconds, "" if len(main) == len(steps) else f" of the {len(main):,} averaged")
     return Overview(
         rows=len(steps),
-        first=None if run.counted else _whole(steps["step"].min()),
-        last=None if run.counted else _whole(steps["step"].max()),
+        first=None if run.counted else whole_number(steps["step"].min()),
+        last=None if run.counted else whole_number(steps["step"].max()),
         launches=int(steps["segment"].nunique()),
         averaged=len(main),
         seconds=length,
-        seconds_from=_measure(main),
+        seconds_from=known_by(main),
         median=number(seconds.median()),
         spread="".join(part if isinstance(part, str) else part.text for part in told),
         p95=percentile(seconds, 95),
@@ -96,11 +97,6 @@ def overview(run: Run) -> Overview:
         bar=bar(run),
         warm_up=leaves_out_first(steps),
     )
-
-
-def _measure(steps: pd.DataFrame) -> str | None:
-    """How the seconds of these steps are known, all in the same way."""
-    return str(steps["seconds_from"].iloc[0]) if len(steps) else None
 
 
 def _rated(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
@@ -133,11 +129,6 @@ def _phases(table: pd.DataFrame) -> list[Phase]:
         Phase(str(name), str(class_), float(seconds))
         for name, class_, seconds in zip(table.index, table["class"], table["seconds"], strict=True)
     ]
-
-
-def _whole(value: Any) -> int | None:
-    found = number(value)
-    return None if found is None else int(found)
 
 
 def _of_one_engine(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:

@@ -54,6 +54,12 @@ def number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
+def whole_number(value: Any) -> int | None:
+    """The same of a cell that counts something."""
+    found = number(value)
+    return None if found is None else int(found)
+
+
 def one_of_jobs(meta: Mapping[str, Any]) -> str:
     """`one of 2 jobs: zero_stage is 1 in one and 3 in another`; "" where all files are of one."""
     jobs = meta.get("jobs")
