@@ -31,7 +31,7 @@ from dsprof.run.nothing import nothing_read
 from dsprof.run.partial import partial_timers
 from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
-from dsprof.run.seldom import seldom_rates
+from dsprof.run.seldom import rates_of_few, seldom_rates
 from dsprof.run.table import frame_of, tidy
 from dsprof.run.unclosed import with_unclosed
 from dsprof.run.unread import clashes, faults, jobs, repetitions, strangers, wraps
@@ -178,8 +178,9 @@ class Run:
         alone = micro_batches_alone(self.told, self.phases, self.grammar.timers)
         barred = (self.steps["seconds_from"] == "bar").any()
         out = bars.evaluations(self.told) if barred else None
-        rare = None if self._recorded else seldom_rates(self.told, self.steps)
-        more = filter(None, (late, paused, odd, partial, alone, out, rare))
+        seldom = () if self._recorded else (seldom_rates, rates_of_few)
+        rare = (tell(self.told, self.steps) for tell in seldom)
+        more = filter(None, (late, paused, odd, partial, alone, out, *rare))
         return table_of([*chain.from_iterable(told), *self._repaired[1], *more])
 
     @cached_property

@@ -48,22 +48,27 @@ def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
         table: steps in order, with `known`: seconds as timers or rates tell them, of some steps
             for all between them.
 
-    Missing where the clock shows no more than is `known` anyway. A step's seconds are its own,
-    from its line back to the one before; where time stamps are too coarse for that they are
-    `smoothed`: what is known of it, and the mean of what the clock shows beyond.
+    Missing where the clock shows no more than is `known` anyway, unless that is the rate of every
+    tenth step, say, and the clock shows all ten to be quicker in the mean. A step's seconds are
+    its own, from its line back to the one before; where time stamps are too coarse for that they
+    are `smoothed`: what is known of it, and the mean of what the clock shows beyond.
 
     One process is asked, the one that stamps most lines. A stretch that exceeds its timers by
     more than all others together is left out: what happened once belongs to no average step.
     Engines that take turns are left aside: what lies between two steps of one is work of the
     other.
     """
-    stamps = _stamps(events, table).assign(known=table["known"])
+    single = table["whole_from"].eq("throughput").fillna(False)
+    stamps = _stamps(events, table).assign(known=table["known"], single=single)
     stretches = _stretches(_in_order(stamps[table["known"].notna()]))
     several = table.groupby("segment")["engine"].transform("nunique") > 1
     found = pd.DataFrame({"seconds": np.nan, "smoothed": False}, table.index)
     for _, part in stretches[~several[stretches.index]].groupby(_PART):
         sure = _without_the_odd_one(part[part["usable"]])
         beyond, elapsed = sure["beyond"].sum(), sure["elapsed"].sum()
+        if len(sure) >= ENOUGH and _of_slower_ones(sure):
+            found.loc[sure.index, "seconds"] = sure["elapsed"] / sure["passed"]
+            found.loc[sure.index, "smoothed"] = not _is_fine(sure)
         if len(sure) < ENOUGH or beyond <= SURPLUS * elapsed + sure["slack"].sum():
             continue
         if _times_each(sure):
@@ -72,6 +77,13 @@ def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
             found.loc[part.index, "seconds"] = part["known"] + beyond / sure["passed"].sum()
             found.loc[part.index, "smoothed"] = True
     return found
+
+
+def _of_slower_ones(stretches: pd.DataFrame) -> bool:
+    """Rates are of single steps, and those between them are so much quicker that it shows."""
+    beyond, elapsed = stretches["beyond"].sum(), stretches["elapsed"].sum()
+    seldom = bool(stretches["single"].all()) and stretches["passed"].median() > 1
+    return seldom and -beyond > SURPLUS * elapsed + stretches["slack"].sum()
 
 
 def _without_the_odd_one(stretches: pd.DataFrame) -> pd.DataFrame:
@@ -83,9 +95,12 @@ def _without_the_odd_one(stretches: pd.DataFrame) -> pd.DataFrame:
 def _times_each(stretches: pd.DataFrame) -> bool:
     """Stamps are fine beside the stretches, and show hardly one shorter than its timers: lines
     that wait in a buffer are stamped many at once."""
-    elapsed = stretches["elapsed"]
-    fine = stretches["error"] <= SURPLUS * elapsed
-    fits = elapsed >= (1 - SURPLUS) * stretches["timed"] - stretches["error"]
+    fits = stretches["elapsed"] >= (1 - SURPLUS) * stretches["timed"] - stretches["error"]
+    return _is_fine(stretches, fits)
+
+
+def _is_fine(stretches: pd.DataFrame, fits: pd.Series[bool] | bool = True) -> bool:
+    fine = stretches["error"] <= SURPLUS * stretches["elapsed"]
     return bool((fine & fits).mean() >= MOST)
 
 

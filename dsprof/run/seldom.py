@@ -16,10 +16,13 @@ from dsprof.events import Kind
 from dsprof.run.classes import TOLERATED
 from dsprof.run.repairs import Repair, met
 from dsprof.run.table import of_kind, positions, where
-from dsprof.units import format_seconds
+from dsprof.units import format_count, format_seconds
 
 #: Of the mean of all timers, by which those of the steps with a rate may differ from it.
 ALIKE: Final = 0.03
+
+#: Of a mean rate, by which that of all steps, warm-up among them, may differ from it.
+UNLIKE: Final = 0.1
 
 #: Steps with a rate, of fewer of which it is not said what they have beyond their timers.
 ENOUGH: Final = 3
@@ -81,6 +84,34 @@ def seldom_rates(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
         f"others to {format_seconds(others)} (means): the average step is of all that are timed"
     )
     return met("seldom-rates", "repair", text, steps[odd])
+
+
+def rates_of_few(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
+    """Rates of every tenth step, say, that are known to be unlike all where no timers tell more."""
+    part = steps[steps["seconds_from"].eq("throughput").fillna(False).to_numpy(bool)]
+    if part.empty or part["step"].diff().median() <= 1:
+        return None
+    part = part[(part[_PART] == part[_PART].iloc[-1]).all(axis=1)]
+    rows, rated = part.iloc[1:], 1 / (1 / part["samples_per_second"].iloc[1:]).mean()
+    clocked = rows[rows["whole_from"].eq("clock").fillna(False).to_numpy(bool)]
+    if len(clocked):
+        alone, whole = clocked["seconds"].mean(), clocked["whole_seconds"].mean()
+        text = (
+            f"rates are of single steps, which take {format_seconds(alone)} in the mean; by the "
+            f"clock all between them take {format_seconds(whole)}, which is the average step"
+        )
+        return met("seldom-rates", "repair", text, clocked) if whole < alone else None
+    means = of_kind(events, Kind.METRIC, "samples_per_second_mean")
+    mine = (means[_PART] == part[_PART].iloc[-1]).all(axis=1)
+    so_far = means["value"][mine].dropna().astype(float)
+    if so_far.empty or not abs(so_far.iloc[-1] / rated - 1) > UNLIKE:
+        return None
+    text = (
+        f"rates are of single steps, {format_count(rated)} samples/s in the mean, and the mean "
+        f"since the start that the source states is {format_count(so_far.iloc[-1])}: the average "
+        "step is of the printed ones, which are not as all are"
+    )
+    return met("seldom-rates", "doubt", text, rows)
 
 
 def _timers(steps: pd.DataFrame) -> pd.Series[float]:

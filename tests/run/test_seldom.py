@@ -140,3 +140,21 @@ def test_each_launch_has_odd_steps_of_its_own() -> None:
     both = from_events(pd.concat([odd.told, later], ignore_index=True), grammar=grammar_with())
     told = both.steps["whole_seconds"].notna().groupby(both.steps["segment"]).sum()
     assert told.tolist() == [0, 10]
+
+
+def without_timers(rate: float, mean: float) -> Run:
+    """Every tenth line of a log without timers or time stamps."""
+    rows: list[dict[str, Any]] = [{"kind": "config", "name": "train_batch_size", "value": BATCH}]
+    for step in range(10, 101, 10):
+        rows.append(metric("samples_per_second", step, rate))
+        rows.append(metric("samples_per_second_mean", step, mean))
+    return from_events(events(rows), grammar=grammar_with())
+
+
+def test_where_nothing_tells_of_the_steps_between_rates_a_mean_unlike_theirs_is_a_doubt() -> None:
+    repairs = without_timers(10.8, 27.6).repairs.set_index("name")
+    assert repairs.loc["seldom-rates", "kind"] == "doubt"
+    text = str(repairs.loc["seldom-rates", "text"])
+    assert "10.8 samples/s in the mean" in text
+    assert "states is 27.6" in text
+    assert "seldom-rates" not in without_timers(10.8, 10.5).repairs["name"].to_list()

@@ -563,6 +563,21 @@ def test_a_rate_that_every_tenth_step_states_is_that_of_the_ten() -> None:
     assert whole["seconds"].to_list() == pytest.approx([5.0] * 9)
 
 
+def test_steps_between_those_with_a_rate_that_are_quicker_by_the_clock_are_of_the_mean() -> None:
+    """Garbage is collected every tenth step: five seconds are the time of these alone."""
+    run = said(5.0, 1.4, count=100, every=10)
+    assert overview(run).samples_per_second_of_steps == pytest.approx(64 / 1.4)
+    repairs = run.repairs.set_index("name")
+    assert repairs.loc["seldom-rates", "kind"] == "repair"
+    assert "take 5.00 s in the mean; by the clock all" in str(repairs.loc["seldom-rates", "text"])
+    whole = whole_steps(run.steps)
+    assert whole["seconds"].to_list() == pytest.approx([1.4] * len(whole))
+    assert set(whole["seconds_from"]) == {"clock"}
+    assert len(whole) >= 8
+    each = whole_steps(said(5.0, 1.4).steps)  # lines that wait in a buffer
+    assert set(each["seconds"]) == {5.0}
+
+
 def test_time_that_a_framework_states_is_held_against_the_clock_too() -> None:
     marks = [
         row for n in range(1, 13) for row in (metric("step_seconds", n, 1.0), stamped(n, 5.0 * n))
