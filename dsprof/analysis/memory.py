@@ -27,6 +27,8 @@ class Growth:
     first: float  # median of the first tenth of the steps
     last: float  # median of the last tenth
     rising: float  # part of the tenths that lie above the one before
+    late: float  # part of the growth that is of the second half
+    readings: int
     steps: tuple[int, int]
     row: int  # index of the last row in the memory view
 
@@ -60,6 +62,13 @@ def _growth(name: str, rank: Any, part: pd.DataFrame, least: int) -> Growth | No
         first=float(bands[0]),
         last=float(bands[-1]),
         rising=float((np.diff(bands) > 0).mean()),
+        late=float(_late(bands)),
+        readings=len(peaks),
         steps=(int(peaks.index[0]), int(peaks.index[-1])),
         row=int(part.index[-1]),
     )
+
+
+def _late(bands: np.ndarray[Any, Any]) -> float:
+    first, middle, last = bands[0], (bands[_BANDS // 2 - 1] + bands[_BANDS // 2]) / 2, bands[-1]
+    return (last - middle) / (last - first) if last > first else 0.0

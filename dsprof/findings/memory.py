@@ -13,6 +13,9 @@ from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import Price, flush_lines, less_memory, price_of_flushes
 from dsprof.findings.thresholds import (
     GROWTH_BYTES,
+    GROWTH_LATE,
+    GROWTH_NOTED_BYTES,
+    GROWTH_NOTED_STEPS,
     GROWTH_RISING,
     GROWTH_SHARE,
     GROWTH_STEPS,
@@ -27,6 +30,8 @@ from dsprof.units import format_bytes, format_seconds, format_share
 
 _PEAKS = ("max_reserved", "reserved", "max_allocated", "allocated")
 _GROWING = ("allocated", "max_allocated", "host_used", "host_process")
+_ENDS = "At that pace it ends in an out-of-memory error."
+_MAY_END = "If it goes on, it ends in an out-of-memory error: {readings} readings cannot tell."
 
 
 def memory_pressure(facts: Facts) -> list[Finding] | str:
@@ -43,12 +48,13 @@ def memory_pressure(facts: Facts) -> list[Finding] | str:
 
 def memory_growth(facts: Facts) -> list[Finding] | str:
     """Memory of a rank or a host rises through the whole run."""
-    found = growths(facts.run.memory, _GROWING, GROWTH_STEPS)
+    found = growths(facts.run.memory, _GROWING, GROWTH_NOTED_STEPS)
     if not facts.run.memory["name"].isin(_GROWING).any():
         return "no memory line"
     if not found:
-        return f"memory was read at fewer than {GROWTH_STEPS} steps"
-    growing = [growth for growth in found if _grows(growth)]
+        return f"memory was read at fewer than {GROWTH_NOTED_STEPS} steps"
+    grave = [growth for growth in found if _grows(growth)]
+    growing = grave or [growth for growth in found if _is_sure(growth)]
     if not growing:
         return []
     worst = max(growing, key=lambda growth: growth.last - growth.first)
@@ -60,13 +66,13 @@ def memory_growth(facts: Facts) -> list[Finding] | str:
     return [
         Finding(
             rule="memory-growth",
-            severity=Severity.WARNING,
+            severity=Severity.WARNING if grave else Severity.INFO,
             title=f"{where[0].upper()}{where[1:]} grows by {format_bytes(more)} between steps "
             f"{worst.steps[0]:,} and {worst.steps[1]:,}",
             summary=f"{worst.name} rises from {format_bytes(worst.first)} to "
             f"{format_bytes(worst.last)}, {format_share(worst.rising)} of its tenths above the one "
-            f"before: about {format_bytes(per_step)} per step. At that pace it ends in an "
-            "out-of-memory error.",
+            f"before: about {format_bytes(per_step)} per step. "
+            + (_ENDS if grave else _MAY_END.format(readings=worst.readings)),
             ranks=ranks,
             steps=worst.steps,
             evidence=(row_evidence(row, f"{worst.name}: {format_bytes(row['bytes'])}"),),
@@ -190,9 +196,21 @@ def _host_pressure(facts: Facts, rows: pd.DataFrame) -> list[Finding]:
 def _grows(growth: Growth) -> bool:
     more = growth.last - growth.first
     return (
-        more >= GROWTH_BYTES
+        growth.readings >= GROWTH_STEPS
+        and more >= GROWTH_BYTES
         and more >= GROWTH_SHARE * growth.first
         and growth.rising >= GROWTH_RISING
+    )
+
+
+def _is_sure(growth: Growth) -> bool:
+    """Whether less, or fewer readings, are growth all the same: it never stops."""
+    more = growth.last - growth.first
+    return (
+        more >= GROWTH_NOTED_BYTES
+        and more >= GROWTH_SHARE * growth.first
+        and growth.rising == 1
+        and growth.late >= GROWTH_LATE
     )
 
 

@@ -103,6 +103,10 @@ GROWTH_BYTES: Final = 1 << 30
 GROWTH_SHARE: Final = 0.06
 GROWTH_STEPS: Final = 20
 GROWTH_RISING: Final = 0.80
+#: Less growth, or fewer readings, are worth a note where it never stops.
+GROWTH_NOTED_BYTES: Final = 256 << 20
+GROWTH_NOTED_STEPS: Final = 12
+GROWTH_LATE: Final = 0.35
 THRASH_WARNING: Final = 1
 THRASH_CRITICAL: Final = 0.10
 

@@ -93,10 +93,44 @@ def test_alternating_moments_of_a_step_are_no_growth() -> None:
     assert silent(run_of(steps(60, WELL) + rows), "memory-growth")
 
 
-def test_growth_needs_20_steps() -> None:
-    run = run_of(steps(19, WELL) + growing(0.2 * GIB, 19))
-    assert why(run, "memory-growth") == "memory was read at fewer than 20 steps"
-    assert one(run_of(steps(20, WELL) + growing(0.2 * GIB, 20)), "memory-growth")
+def test_a_warning_of_growth_needs_20_steps_and_a_note_12() -> None:
+    found = {
+        count: one(run_of(steps(count, WELL) + growing(0.2 * GIB, count)), "memory-growth")
+        for count in (12, 19, 20)
+    }
+    severities = [found[count].severity for count in (12, 19, 20)]
+    assert severities == [Severity.INFO, Severity.INFO, Severity.WARNING]
+    run = run_of(steps(11, WELL) + growing(0.2 * GIB, 11))
+    assert why(run, "memory-growth") == "memory was read at fewer than 12 steps"
+
+
+def process(*mib: float) -> list[dict[str, object]]:
+    rows = enumerate(mib, 1)
+    return [memory("host_process", step, bytes=value * (1 << 20)) for step, value in rows]
+
+
+def test_a_small_leak_that_never_stops_is_a_note() -> None:
+    """50 MiB a step for 15 steps, of a process that began with 400."""
+    rows = process(*(400 + 50 * step for step in range(15)))
+    found = one(run_of(steps(15, WELL) + rows), "memory-growth")
+    assert found.severity is Severity.INFO
+    assert "about 48.2 MiB per step" in found.summary  # medians of tenths lie within the ends
+    assert found.summary.endswith(
+        "If it goes on, it ends in an out-of-memory error: 15 readings cannot tell."
+    )
+
+
+@pytest.mark.parametrize(
+    "mib",
+    [
+        [400 + 700 * (1 - 0.6**step) for step in range(15)],  # buffers and caches fill
+        [400 + 50 * step for step in range(10)] + [860] * 5,
+        [4000 + 12 * step for step in range(15)],
+        [400 + 50 * step - 120 * (step % 4) for step in range(15)],
+    ],
+)
+def test_memory_that_settles_or_wavers_or_hardly_grows_is_no_note(mib: list[float]) -> None:
+    assert silent(run_of(steps(15, WELL) + process(*mib)), "memory-growth")
 
 
 def test_memory_that_wavers_by_chance_is_no_growth() -> None:
