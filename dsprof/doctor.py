@@ -52,7 +52,7 @@ def _dialects() -> Check:
     except DsprofError as error:
         return Check("dialects", False, str(error))
     files = len(list(own.glob("*.toml"))) if own.is_dir() else 0
-    told = f"{len(known.titles)} files, {len(known.patterns)} patterns; {files or 'no'} of your own in {own}"
+    told = f"{len(known.titles)} files, {len(known.patterns)} patterns; {files or 'none'} of your own in {own}"
     return Check("dialects", bool(known.patterns), told)
 
 

@@ -192,8 +192,12 @@ def _throughput(run: Run) -> Cell | None:
     if main["samples_per_second"].notna().any():
         mean = mean_of(main, "samples_per_second")
         less = rate_of_steps(main["samples_per_second"], mean_of(main, "seconds"), run.config)
-        of_steps = f"; {format_count(less)} by batch and step time" if less else ""
-        said = f"{format_count(mean)} samples/s, mean{of_steps}"
+        said = f"{format_count(mean)} samples/s, mean"
+        if less:
+            said = (
+                f"{format_count(less)} samples/s, batch over step time; the "
+                f"{format_count(mean)} stated, mean, leave out part of a step"
+            )
         return Cell(said, among=rate_lines(main, events, run.phases))
     told = events[(events["name"] == "samples_per_second_mean").to_numpy(dtype=bool)]
     told = told[told["value"].notna()]

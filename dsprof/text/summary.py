@@ -232,8 +232,11 @@ def _speed(seen: Overview) -> str:
     if not seen.samples_per_second and seen.samples_per_second_mean and not seen.training:
         said.insert(0, f"{format_count(seen.samples_per_second_mean)} samples/s since the start")
     if seen.samples_per_second_of_steps:
-        of_steps = format_count(seen.samples_per_second_of_steps)
-        said[0] += f" by its own timer, {of_steps} by batch and step time"
+        rate, stated = seen.samples_per_second_of_steps, seen.samples_per_second or 0.0
+        said[0] = (
+            f"{format_count(rate)} samples/s, batch over step time; the {format_count(stated)} "
+            "stated leave out part of a step"
+        )
     return ", ".join(said)
 
 
