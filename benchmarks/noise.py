@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from benchmarks.counts import Numbers
@@ -77,11 +79,14 @@ WRAPPERS = {
 }
 
 
-def pool(rng: np.random.Generator, size: int, decoys: float = 0.01) -> list[str]:
+_DECOYS: Final = 0.01  # share of the lines that are none of ours and look like it
+
+
+def pool(rng: np.random.Generator, size: int) -> list[str]:
     """Noise lines to draw from, a share of them decoys."""
     weights = np.array([weight for weight, _ in NOISE], dtype=float)
     chances = np.append(
-        weights / weights.sum() * (1 - decoys), np.full(len(DECOYS), decoys / len(DECOYS))
+        weights / weights.sum() * (1 - _DECOYS), np.full(len(DECOYS), _DECOYS / len(DECOYS))
     )
     templates = [template for _, template in NOISE] + list(DECOYS)
     return [

@@ -46,13 +46,11 @@ def of_steps(name: str, column: str) -> dict[int, Any]:
     return {int(step): value for step, value in zip(known["step"], known[column], strict=True)}
 
 
-def differences(
-    expected: dict[int, Any], found: dict[int, Any], rel: float = 1e-9, abs_: float = 0.0
-) -> list[str]:
+def differences(expected: dict[int, Any], found: dict[int, Any], abs_: float = 0.0) -> list[str]:
     return [
         f"step {step}: {found.get(step)} instead of {value}"
         for step, value in expected.items()
-        if step not in found or found[step] != pytest.approx(value, rel=rel, abs=abs_)
+        if step not in found or found[step] != pytest.approx(value, rel=1e-9, abs=abs_)
     ]
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from dsprof.analysis.trends import excess, levels, period, spikes
 
 
-def noise(count: int, seed: int = 0, spread: float = 0.03) -> np.ndarray:
-    return np.random.default_rng(seed).lognormal(0.0, spread, count)
+def noise(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).lognormal(0.0, 0.03, count)
 
 
 @given(count=st.integers(20, 3_000), seed=st.integers(0, 10_000))

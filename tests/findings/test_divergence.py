@@ -16,8 +16,8 @@ def printed(losses: list[float] | np.ndarray) -> Run:
     return run_of([metric("loss", step, float(loss)) for step, loss in enumerate(losses, 1)])
 
 
-def falling(count: int, seed: int = 0) -> np.ndarray:
-    noise = np.random.default_rng(seed).lognormal(0.0, 0.05, count)
+def falling(count: int) -> np.ndarray:
+    noise = np.random.default_rng(0).lognormal(0.0, 0.05, count)
     return (2.0 + 9.0 * np.exp(-np.arange(count) / 40)) * noise
 
 

@@ -340,8 +340,8 @@ def test_a_launch_that_begins_again_after_its_processes_were_ended_is_another() 
     assert starts == [0, 1, 2]
 
 
-def _beside(bar: int, total: int = 40) -> bytes:
-    return b" 25%%|##  | %d/%d [00:20<01:00, 2.00s/it]{'loss': 2.5, 'epoch': 0.25}\n" % (bar, total)
+def _beside(bar: int) -> bytes:
+    return b" 25%%|##  | %d/%d [00:20<01:00, 2.00s/it]{'loss': 2.5, 'epoch': 0.25}\n" % (bar, 40)
 
 
 def test_bars_beside_records_number_them_where_a_step_line_agrees() -> None:

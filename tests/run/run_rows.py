@@ -127,6 +127,11 @@ def metric(name: str, step: int, value: float, **more: Any) -> dict[str, Any]:
     } | more
 
 
+def config(name: str, value: float | str, **more: Any) -> dict[str, Any]:
+    column = "text" if isinstance(value, str) else "value"
+    return {"kind": "config", "name": name, column: value} | more
+
+
 def seed_line_30() -> list[dict[str, Any]]:
     """The timer line of step 30 of sample_logs/neox_pipeline_2023.log, in seconds."""
     milliseconds = {

@@ -8,7 +8,7 @@ import pytest
 
 from dsprof.analysis.breakdown import breakdown_of
 from dsprof.run import Run, from_events
-from tests.run.run_rows import events, grammar_with, timers
+from tests.run.run_rows import config, events, grammar_with, timers
 
 
 def call(name: str, seconds: float, size: float) -> dict[str, Any]:
@@ -19,8 +19,7 @@ def call(name: str, seconds: float, size: float) -> dict[str, Any]:
 
 
 def run_of(stage: int, *rows: dict[str, Any]) -> Run:
-    told = {"kind": "config", "name": "zero_stage", "value": stage}
-    return from_events(events([told, *rows]), grammar=grammar_with())
+    return from_events(events([config("zero_stage", stage), *rows]), grammar=grammar_with())
 
 
 ENGINE: dict[str, Any] = {
@@ -45,9 +44,9 @@ def test_calls_that_divide_a_mixture_take_nothing_from_other_timers() -> None:
     assert mean.classes["compute"] == pytest.approx(0.3 + 0.2 - 0.4)
 
 
-def zero_1(*calls: dict[str, Any], step: float = 0.5) -> Run:
+def zero_1(*calls: dict[str, Any]) -> Run:
     parts = timers("zero-optimizer", 1, optimizer_allgather=0.1, optimizer_step=0.05)
-    return run_of(1, *calls, *parts, *timers("zero", 1, **ENGINE, step=step))
+    return run_of(1, *calls, *parts, *timers("zero", 1, **ENGINE, step=0.5))
 
 
 def test_reductions_of_single_numbers_inside_step_are_communication() -> None:

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from dsprof.run import Run, from_events
-from tests.run.run_rows import events, grammar_with
+from tests.run.run_rows import config, events, grammar_with
 
 
 def run_of(*rows: dict[str, Any], world: int | None = 8) -> Run:
-    config = [{"kind": "config", "name": "world_size", "value": world}] if world else []
-    return from_events(events([*config, *rows]), grammar=grammar_with())
+    told = [config("world_size", world)] if world else []
+    return from_events(events([*told, *rows]), grammar=grammar_with())
 
 
 def call(op: str, **more: Any) -> dict[str, Any]:

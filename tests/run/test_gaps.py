@@ -9,7 +9,7 @@ import pytest
 
 from dsprof.run import Run, from_events
 from dsprof.run.steps import CLASSES
-from tests.run.run_rows import events, grammar_with, metric, timers
+from tests.run.run_rows import config, events, grammar_with, metric, timers
 
 LINE: dict[str, Any] = {
     "forward": 0.2, "backward": 0.5, "backward_inner": 0.3, "backward_allreduce": 0.2, "step": 0.1,
@@ -20,8 +20,7 @@ MICRO: dict[str, Any] = {
 
 
 def run_of(*lines: list[dict[str, Any]]) -> Run:
-    stage = {"kind": "config", "name": "zero_stage", "value": 1}
-    rows = [stage, *(row for line in lines for row in line)]
+    rows = [config("zero_stage", 1), *(row for line in lines for row in line)]
     return from_events(events(rows), grammar=grammar_with())
 
 

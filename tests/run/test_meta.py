@@ -14,17 +14,12 @@ from dsprof.recording import Writer
 from dsprof.run import Run, from_events, load
 from dsprof.run.versions import parse, versions
 from tests.recording.recorded import header, write_steps
-from tests.run.run_rows import events, grammar_with, metric
+from tests.run.run_rows import config, events, grammar_with, metric
 
 
 def run_of(*rows: dict[str, Any], lines: tuple[str, ...] = ()) -> Run:
     meta = {"fingerprints": dict.fromkeys(lines, 3)}
     return from_events(events(rows), grammar=grammar_with(), meta=meta)
-
-
-def config(name: str, value: float | str) -> dict[str, Any]:
-    column = "text" if isinstance(value, str) else "value"
-    return {"kind": "config", "name": name, column: value}
 
 
 @pytest.mark.parametrize(

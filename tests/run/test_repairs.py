@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dsprof.run import Run, from_events
-from tests.run.run_rows import events, grammar_with, metric, timers
+from tests.run.run_rows import config, events, grammar_with, metric, timers
 
 LOGGED = {"kind": "comm", "rank": 0, "count": 1, "bytes": 1024.0, "pattern": "deepspeed_comms.op"}
 SUMMARY = LOGGED | {"pattern": "deepspeed_comms.summary"}
@@ -28,10 +28,6 @@ def run_of_any_stage(*rows: dict[str, Any], lines: tuple[str, ...] = ()) -> Run:
 
 def version(text: str) -> dict[str, Any]:
     return {"kind": "config", "name": "deepspeed_version", "text": text}
-
-
-def config(name: str, value: float) -> dict[str, Any]:
-    return {"kind": "config", "name": name, "value": value}
 
 
 def calls(*milliseconds: float, op: str = "all_reduce", **more: Any) -> list[dict[str, Any]]:

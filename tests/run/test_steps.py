@@ -15,7 +15,7 @@ from dsprof.run import Run, from_events
 from dsprof.run.bound import bound_of
 from dsprof.run.steps import CLASSES, whole_steps
 from dsprof.text.overview import overview
-from tests.run.run_rows import events, grammar_with, metric, timers
+from tests.run.run_rows import config, events, grammar_with, metric, timers
 
 ENGINE: dict[str, Any] = {
     "forward": 0.2,
@@ -23,10 +23,6 @@ ENGINE: dict[str, Any] = {
     "backward_inner": 0.3,
     "backward_allreduce": 0.2,
 }
-
-
-def config(name: str, value: float) -> dict[str, Any]:
-    return {"kind": "config", "name": name, "value": value}
 
 
 def run_of(*rows: dict[str, Any]) -> Run:

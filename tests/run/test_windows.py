@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 
 from dsprof.run import Run, from_events
-from tests.run.run_rows import events, grammar_with, metric, timers
-
-
-def config(name: str, value: float, **more: Any) -> dict[str, Any]:
-    return {"kind": "config", "name": name, "value": value} | more
+from tests.run.run_rows import config, events, grammar_with, metric, timers
 
 
 def run_of(*rows: dict[str, Any], **meta: Any) -> Run:

@@ -9,7 +9,7 @@ import pytest
 
 from dsprof.run import Run, from_events
 from dsprof.run.zero import UNSEEN, UNTIMED
-from tests.run.run_rows import events, grammar_with, metric, timers
+from tests.run.run_rows import config, events, grammar_with, metric, timers
 
 ENGINE: dict[str, Any] = {
     "forward": 0.2,
@@ -22,10 +22,6 @@ ENGINE: dict[str, Any] = {
 
 def run_of(*rows: dict[str, Any]) -> Run:
     return from_events(events(rows), grammar=grammar_with())
-
-
-def config(name: str, value: float, pattern: str | None = None) -> dict[str, Any]:
-    return {"kind": "config", "name": name, "value": value, "pattern": pattern}
 
 
 def lines(*optimizer: str, flavour: str = "zero-optimizer") -> list[dict[str, Any]]:
@@ -45,7 +41,7 @@ def mixed(run: Run) -> list[str]:
         (lines("init_optimizer_state", flavour="zero3-init"), (3,)),
         (lines("optimizer_gradients", "optimizer_step", "optimizer_allgather"), (1, 2)),
         (lines("basic_step", flavour="fp16-optimizer"), (0,)),
-        ([config("nodes", 1, "launcher.nodes"), *lines()], (0, 1, 2, 3)),
+        ([config("nodes", 1, pattern="launcher.nodes"), *lines()], (0, 1, 2, 3)),
         (lines(), (0, 1, 2, 3)),
     ],
     ids=["stated", "lone step", "set-up", "sharded", "fp16", "launch", "excerpt"],
@@ -85,7 +81,7 @@ def test_an_unknown_stage_leaves_communication_unknown_from_the_first_step_on() 
 
 def test_a_launch_without_zero_3s_timers_proves_no_other_stage() -> None:
     """Lines of ZeRO-3's own may have been filtered out, as its other lines may."""
-    run = run_of(config("nodes", 1, "launcher.nodes"), *lines())
+    run = run_of(config("nodes", 1, pattern="launcher.nodes"), *lines())
     assert run.steps[["compute", "communication"]].isna().all(axis=None)
     assert "zero-stage-unknown" in set(run.repairs["name"])
 
@@ -112,7 +108,7 @@ def test_compute_timers_hold_the_communication_that_no_timer_shows() -> None:
 
 
 def test_a_timer_of_communication_leaves_the_others_to_compute() -> None:
-    run = run_of(config("nodes", 1, "launcher.nodes"), config("zero_stage", 0), *lines())
+    run = run_of(config("nodes", 1, pattern="launcher.nodes"), config("zero_stage", 0), *lines())
     assert run.mixed is None
 
 
