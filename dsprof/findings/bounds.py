@@ -69,7 +69,7 @@ _OF_CLASSES = (
 )  # fmt: skip
 
 #: Rules whose share is of the steps that were made, however few are printed.
-_OF_ALL_STEPS = ("overflow-streak", "checkpoint-stall")
+_OF_ALL_STEPS = ("overflow-streak", "checkpoint-stall", "evaluation-stall")
 
 _ORDER: tuple[Confidence, ...] = ("low", "medium", "high")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -24,23 +26,30 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
         return "fewer than four losses of one launch"
     if (loss <= 0).any():
         return "losses that are not all above 0 have no scale"
-    start = _rise(loss)
-    if start is None:
+    start, begun = _rise(loss), _above_its_start(loss)
+    if start is not None:
+        level = float(np.median(loss[max(0, start - DIVERGED_RECORDS) : start]))
+        title = (
+            f"The loss rose from {level:.3g} to {loss[start]:.4g} at step {{:,}} and stays there"
+        )
+        shown = (start - 1, start)
+    elif begun is not None:
+        start, shown = begun, (0, -1)
+        title = f"The loss ends at {loss[-1]:.4g}, above the {loss[0]:.4g} that it began with"
+    else:
         return []
     first, since = int(rows["step"].iloc[start]), loss[start:]
-    level = float(np.median(loss[max(0, start - DIVERGED_RECORDS) : start]))
     sure = len(since) >= LOST_RECORDS
     return [
         Finding(
             rule="loss-diverged",
             severity=Severity.CRITICAL if sure else Severity.WARNING,
-            title=f"The loss rose from {level:.3g} to {since[0]:.4g} at step {first:,} and "
-            "stays there",
-            summary=f"Not one of the {len(since):,} losses printed from there on is below "
+            title=title.format(first),
+            summary=f"Not one of the {len(since):,} losses printed from step {first:,} on is below "
             f"{since.min():.3g}, to the end: training lost what it had learnt."
             + ("" if sure else " Medium confidence: they are few, it may come back."),
             steps=(first, int(rows["step"].iloc[-1])),
-            evidence=tuple(mark_proof(facts, rows.iloc[at]) for at in (start - 1, start)),
+            evidence=tuple(mark_proof(facts, rows.iloc[at]) for at in shown),
             advice=(
                 Advice(
                     "checkpoint to go on from",
@@ -83,3 +92,16 @@ def _rise(loss: NDArray[np.float64]) -> int | None:
     slow = (least >= DIVERGED_TIMES * lowest) & (left >= DIVERGED_RECORDS)
     rows = np.flatnonzero(((least >= far) | slow) & (before >= 2) & (left >= 2))
     return int(rows[0]) if len(rows) else None
+
+
+def _above_its_start(loss: NDArray[np.float64]) -> int | None:
+    """The row from which on each loss is far above the two that the source begins with, which
+    differ by far less than that: noise tells no level."""
+    begun = loss[:2]
+    near = np.flatnonzero(loss < DIVERGED_TIMES * begun.max())
+    enough = len(loss) - 1 - near[-1] >= LOST_RECORDS
+    return int(near[-1]) + 1 if enough and begun.max() <= _STEADY * begun.min() else None
+
+
+#: By which the first two losses may differ.
+_STEADY: Final = 1.1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -42,8 +42,51 @@ def nan_loss(facts: Facts) -> list[Finding] | str:
     bad = bad[~_skipped_there(facts, bad)]
     rows = pd.concat([bad, counted]).sort_values("line", kind="stable")
     if rows.empty and problems.empty:
-        return []
+        return _zeros(facts, losses)
     return [_not_a_number(facts, rows, problems, bad, _end(losses, bad))]
+
+
+#: Losses that the Trainer prints are rounded to four digits: from this on 0 is none of them.
+_FAR_FROM_ZERO: Final = 0.1
+#: The Trainer leaves losses that are no numbers out of the sum that it prints.
+_FILTERED: Final = (
+    "The Trainer of transformers leaves losses that are not finite out of the mean it prints "
+    "(logging_nan_inf_filter, its default): 0 is printed where it had no other. It would print 0 "
+    "as well where no label is left to learn from."
+)
+
+
+def _zeros(facts: Facts, losses: pd.DataFrame) -> list[Finding]:
+    """A loss of exactly 0 behind one far from it, to the end: the Trainer's word for no number."""
+    told = losses[losses["name"].eq("loss") & losses["pattern"].eq("huggingface.train")]
+    last = told[told["source"].eq(told["source"].iloc[-1])] if len(told) else told
+    other = np.flatnonzero(last["value"].to_numpy() != 0)
+    if not len(other) or not 0 <= other[-1] < len(last) - 1:
+        return []
+    before, zeros = last.iloc[other[-1]], last.iloc[other[-1] + 1 :]
+    if before["value"] < _FAR_FROM_ZERO:
+        return []
+    first = zeros.iloc[0]
+    more = " and in each record behind it" if len(zeros) > 1 else ""
+    return [
+        Finding(
+            rule="nan-loss",
+            severity=Severity.CRITICAL,
+            title=f"The loss is exactly 0{_at_step(first)}: it may not be finite",
+            summary=f"It was {before['value']:.4g} in the record before, and is 0{_at_step(first)}"
+            f"{more}. {_FILTERED} Medium confidence: which of the two it is, the log cannot say.",
+            evidence=tuple(
+                row_evidence(row, f"loss{_at_step(row)}: {row['value']:.4g}")
+                for row in (before, first)
+            ),
+            advice=(
+                Advice("logging_nan_inf_filter", "", "false", "shows losses that are not finite"),
+                Advice("labels of a batch", "", "look at them", "are all of them masked (-100)?"),
+                *_wider(facts),
+            ),
+            confidence="medium",
+        )
+    ]
 
 
 def _end(losses: pd.DataFrame, bad: pd.DataFrame) -> End:

@@ -102,7 +102,7 @@ def _overflows(facts: Facts) -> pd.DataFrame:
 def told_skips(run: Run) -> int:
     """Skipped steps by the lines that tell of single overflows."""
     lines = of_kind(run.told, Kind.METRIC, "overflow")
-    return _lines(lines) if len(lines) else 0
+    return _lines(lines) + _cut_off(run, lines) if len(lines) else 0
 
 
 def _lines(lines: pd.DataFrame) -> int:
@@ -119,12 +119,30 @@ def _lines(lines: pd.DataFrame) -> int:
     return int(apart.groupby([apart["rank"].fillna(-1), "counts"]).size().max())
 
 
+def _cut_off(run: Run, lines: pd.DataFrame) -> int:
+    """Whether the source begins behind the line of an overflow: with the next one of the fused
+    optimizers, which puts the scale at 1, lower than which it never goes."""
+    scales = of_kind(run.told, Kind.METRIC, "loss_scale")
+    scales = scales[scales["pattern"].eq("deepspeed.loss_scale_change")]
+    if scales.empty or not scales["value"].iloc[0] <= 1:
+        return 0
+    first, over = scales.iloc[0], lines.iloc[0]
+    passed = lines["at"].min() - first["at"]
+    apart = pd.notna(passed) and passed > _ONE_MOMENT
+    return int(apart and first["source"] == over["source"] and first["line"] < over["line"])
+
+
+#: Ranks tell of the same skip within so much time.
+_ONE_MOMENT: Final = pd.Timedelta(1, "s")
+
+
 def _without_steps(facts: Facts) -> list[Finding] | str:
     """Overflow lines of a log that numbers no step, or few: how many, but not of how many."""
     lines = _overflows(facts)
     if lines.empty:
         return "no line counts skipped steps"
-    total, floor = _lines(lines), _at_floor(facts)
+    cut, floor = _cut_off(facts.run, lines), _at_floor(facts)
+    total = _lines(lines) + cut
     if total < OVERFLOW_STEPS and not floor:
         return []
     were = "steps were" if total > 1 else "step was"
@@ -133,7 +151,8 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="overflow-streak",
             severity=Severity.WARNING,
-            title=f"{total:,} {were} skipped: gradients overflowed{_EVEN if floor else ''}",
+            title=f"{'At least ' if cut else ''}{total:,} {were} skipped: gradients overflowed"
+            f"{_EVEN if floor else ''}",
             summary="Of how many this source does not say."
             + (
                 f"{_NO_SCALE} Medium confidence: the source does not tell whether it goes on."

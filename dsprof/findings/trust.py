@@ -118,8 +118,8 @@ class Price(NamedTuple):
 
 
 _COLLECTING = (
-    "{} per step lie between the timers, or in backward beside its computation and its reduction: "
-    "that is where memory_breakdown works. The reduction is longer too, since the other ranks "
+    "{} per step lie {}in backward beside its computation and its reduction: that is where "
+    "memory_breakdown works. The reduction is longer too, since the other ranks "
     "wait. Medium confidence: measure a run without it before anything else."
 )
 _IDLING = (
@@ -143,7 +143,9 @@ def _price(facts: Facts) -> Price | None:
             collecting,
             grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL) or Severity.WARNING,
             f"Up to {format_share(share)} of a step is what memory_breakdown itself takes",
-            _COLLECTING.format(format_seconds(collecting)),
+            _COLLECTING.format(
+                format_seconds(collecting), "between the timers, or " if _is_beside(facts) else ""
+            ),
             "backward",
             _collected(facts),
         )
@@ -184,11 +186,17 @@ def _switched_off(on: list[Sync]) -> tuple[Advice, ...]:
     )
 
 
+def _is_beside(facts: Facts) -> bool:
+    """Whether time lies between the timers: a step that is their sum has none."""
+    summed = facts.steps["seconds_from"].eq("timers").all()
+    return bool(facts.outside_timers) and not bool(summed)
+
+
 def _collected(facts: Facts) -> tuple[Evidence, ...]:
     table = facts.phases_of("other")
     inside = phase_evidence(table[table.index == "backward"], 1)
-    if not facts.outside_timers or facts.steps["seconds_from"].eq("timers").all():
-        return inside  # a step that is the sum of its timers has nothing between them
+    if not _is_beside(facts):
+        return inside
     said = f"between the timers: {format_seconds(facts.outside_timers)} per step"
     return (*inside, row_evidence(facts.steps.iloc[-1], said))
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.run.repairs import Repair, met
-from dsprof.run.table import among, of_kind
+from dsprof.run.table import among, of_kind, where
 from dsprof.units import format_seconds, format_share
 
 #: A bar counts whole seconds: over so many of them the mean of a step is within a tenth.
@@ -37,7 +37,7 @@ def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
     bar begins with the steps of another launch. So are evaluations, during which the bar's clock
     goes on: the Trainer says how long each took.
     """
-    table = _told(events)[list(_COLUMNS)]
+    table = evaluated(events)[list(_COLUMNS)]
     return table.astype({"step": "Int64", "seconds": "float64", "covers": "float64"})
 
 
@@ -48,21 +48,21 @@ def steps_meant(events: pd.DataFrame) -> frozenset[float]:
 
 def evaluations(events: pd.DataFrame) -> Repair | None:
     """What was left out of the times that the bar tells, beside what it tells in all."""
-    table = _told(events)
+    table = evaluated(events)
     rows = table[table["evaluated"] > 0]
     if not len(rows):
         return None
-    out = float(rows["evaluated"].sum())
+    out, passed = float(rows["evaluated"].sum()), float(table["passed"].sum())
     text = (
-        f"evaluations took {format_seconds(out)} of the "
-        f"{format_seconds(float(table['passed'].sum()))} that the progress bar counts "
-        f"({format_share(out / float(table['passed'].sum()))}), and were left out of its steps"
+        f"evaluations took {format_seconds(out)} of the {format_seconds(passed)} that the progress "
+        f"bar counts ({format_share(out / passed)}), and were left out of its steps"
     )
     return met("evaluations", "repair", text, rows)
 
 
-def _told(events: pd.DataFrame) -> pd.DataFrame:
-    """The steps that bars time, with what `passed` there, and was `evaluated`."""
+def evaluated(events: pd.DataFrame) -> pd.DataFrame:
+    """The steps that bars time, with the seconds that `passed` there, how many steps it `covers`, and
+    of these seconds those of evaluations."""
     bars = _training(_bars(of_kind(events, Kind.METRIC, *_BAR)), events)
     bars = bars.assign(paused=_evaluated_before(bars, events))
     found = [_between(one) for _, one in bars.groupby(["segment", "source"])]
@@ -74,19 +74,22 @@ def _told(events: pd.DataFrame) -> pd.DataFrame:
 
 def _evaluated_before(bars: pd.DataFrame, events: pd.DataFrame) -> pd.Series[float]:
     """Seconds that the evaluations took which the bar's source tells of in front of each bar."""
-    rows = of_kind(events, Kind.METRIC)
-    names = [name for name in rows["name"].cat.categories if re.fullmatch(_EVALUATED, str(name))]
-    rows = rows[among(rows["name"], names)]
-    rows = rows.assign(
-        source=rows["source"].astype("str"), took=rows["seconds"].fillna(rows["value"])
-    )
+    rows = evaluations_told(events)
     paused = pd.Series(0.0, bars.index)
-    usable = rows["took"].gt(0) & np.isfinite(rows["took"])
-    for source, told in rows[usable].groupby("source"):
+    for source, told in rows.assign(source=rows["source"].astype("str")).groupby("source"):
         mine = bars["source"] == source
         before = np.searchsorted(told["record"].to_numpy(), bars.loc[mine, "record"].to_numpy())
         paused[mine] = np.concatenate([[0.0], told["took"].cumsum()])[before]
     return paused
+
+
+def evaluations_told(events: pd.DataFrame) -> pd.DataFrame:
+    """What the Trainer says of its evaluations; `took` seconds each."""
+    rows = of_kind(events, Kind.METRIC)
+    names = [name for name in rows["name"].cat.categories if re.fullmatch(_EVALUATED, str(name))]
+    rows = rows[among(rows["name"], names)]
+    rows = rows.assign(took=rows["seconds"].fillna(rows["value"]))
+    return where(rows, rows["took"].gt(0) & np.isfinite(rows["took"]))
 
 
 def _bars(rows: pd.DataFrame) -> pd.DataFrame:

@@ -47,8 +47,8 @@ def reduce_scatter_n_times(events: pd.DataFrame, _: Source) -> Outcome:
     rows = _logged_comm(events)
     rows = rows[rows["name"].astype("str").str.startswith("reduce_scatter").fillna(False)]
     text = (
-        "DeepSpeed's bandwidths of reduce_scatter are n times too high; they were computed "
-        "anew from size and time"
+        "DeepSpeed's bandwidths of reduce_scatter are too high (as many times as there are ranks, "
+        "twice in 0.7.0): they were computed anew from size and time"
     )
     return events, met("reduce-scatter-n-times", "repair", text, rows)
 

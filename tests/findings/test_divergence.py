@@ -82,3 +82,13 @@ def test_the_loss_of_a_policy_that_is_trained_for_its_reward_is_not_judged() -> 
     assert one(run_of(losses), RULE)
     rewards = [metric("reward", step, 0.1 * step) for step in range(1, 60)]
     assert "trained for its reward" in str(why(run_of([*losses, *rewards]), RULE))
+
+
+def test_a_loss_that_climbs_above_where_it_began_is_told_however_it_got_there() -> None:
+    blown = [12.4, 12.4, 44.0, 48.0, *np.linspace(46.0, 11.6, 26), *np.linspace(11.8, 20.4, 32)]
+    found = one(printed(blown), RULE)
+    assert found.title == "The loss ends at 20.4, above the 12.4 that it began with"
+    assert found.severity is Severity.CRITICAL
+    assert [proof.text for proof in found.evidence] == ["step 1: loss 12.4", "step 62: loss 20.4"]
+    back = [*blown[:31], *np.linspace(11.8, 17.0, 31)]
+    assert silent(printed(back), RULE)

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from dsprof.events import Severity
-from tests.findings.plants import WELL, metric, one, run_of, silent, steps, why
+from dsprof.findings.numerics import told_skips
+from tests.findings.plants import WELL, Row, metric, one, run_of, silent, steps, why
 
 
 def skipped(*counts: tuple[int, int]) -> list[dict[str, object]]:
@@ -193,6 +194,50 @@ def test_one_overflow_at_the_floor_is_told_and_one_above_it_is_not() -> None:
     at_floor = one(run_of([overflow_at("1.0")]), _STREAK)
     assert at_floor.title.startswith("1 step was skipped")
     assert silent(run_of([overflow_at("2")]), _STREAK)
+
+
+def test_a_scale_put_at_its_floor_in_front_of_all_overflow_lines_is_a_skip_more() -> None:
+    start = pd.Timestamp("2021-11-27")
+    scale = metric("loss_scale", None, 1.0, at=start, pattern="deepspeed.loss_scale_change")
+    later = overflow_at("1", at=start + 19 * _SECOND)
+    run = run_of([scale, later])
+    assert one(run, _STREAK).title.startswith("At least 2 steps were skipped")
+    assert told_skips(run) == 2
+    at_once = run_of([scale, overflow_at("1", at=start)])
+    assert one(at_once, _STREAK).title.startswith("1 step was skipped")
+    raised = run_of([scale | {"value": 2.0}, later])
+    assert one(raised, _STREAK).title.startswith("1 step was skipped")
+
+
+def trained(*losses: float, pattern: str = "huggingface.train") -> list[Row]:
+    """Records of the Trainer, the first of a step that nothing tells."""
+    return [
+        metric("loss", 10 * number or None, loss, pattern=pattern)
+        for number, loss in enumerate(losses)
+    ]
+
+
+def test_a_loss_of_exactly_0_behind_a_large_one_may_be_one_that_the_trainer_hides() -> None:
+    found = one(run_of(trained(3.55, 0.0, 0.0)), "nan-loss")
+    assert found.title == "The loss is exactly 0 at step 10: it may not be finite"
+    assert "It was 3.55 in the record before, and is 0 at step 10 and in each record" in (
+        found.summary
+    )
+    assert found.confidence == "medium"
+    assert found.advice[0].setting == "logging_nan_inf_filter"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        trained(3.55, 0.0, 2.1),  # it goes on
+        trained(0.02, 0.0, 0.0),  # learnt by heart
+        trained(0.0, 0.0, 0.0),  # as of GRPO
+        trained(3.55, 0.0, pattern="deepspeed.loss"),
+    ],
+)
+def test_other_losses_of_0_are_none(rows: list[Row]) -> None:
+    assert silent(run_of(rows), "nan-loss")
 
 
 _STREAK = "overflow-streak"

@@ -220,5 +220,5 @@ def test_the_rules_are_those_of_the_contract() -> None:
         "unaccounted-time",
         "untrustworthy-timers",
     ]
-    ours = ["loss-diverged"]
+    ours = ["loss-diverged", "evaluation-stall"]
     assert set(RULES) == {*contract, *ours}  # healthy is asked after all of them

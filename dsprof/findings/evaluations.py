@@ -1,0 +1,105 @@
+"""Evaluations that a trainer states the duration of: what they take of the training."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import pandas as pd
+
+from dsprof.findings.evidence import largest, row_evidence
+from dsprof.findings.facts import Facts, promise
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.thresholds import EVALUATION_CRITICAL, EVALUATION_WARNING, grade
+from dsprof.run.bars import evaluated, evaluations_told
+from dsprof.units import format_seconds, format_share
+
+
+class Taken(NamedTuple):
+    """What evaluations took of the steps around them."""
+
+    rows: pd.DataFrame
+    steps: float
+    share: float
+
+    @property
+    def seconds(self) -> float:
+        return float(self.rows["took"].sum())
+
+
+def evaluation_stall(facts: Facts) -> list[Finding] | str:
+    """Evaluating stops training for a noticeable part of its time.
+
+    Gain: half of it for half as many evaluations, nearly all for a small part of the batches.
+    """
+    told = evaluations_told(facts.run.told)
+    if told.empty:
+        return "no line tells how long an evaluation takes"
+    if not facts.step_seconds:
+        return "no step has a time to compare evaluating with"
+    found = _by_the_bar(facts, told) if _timed_by(facts, "bar") else _beside_steps(facts, told)
+    if found is None:
+        return "the evaluations are not known to lie between the steps that are timed"
+    severity = grade(found.share, EVALUATION_WARNING, EVALUATION_CRITICAL)
+    if severity is None:
+        return []
+    cost, longest = found.seconds / found.steps, largest(found.rows, "took")
+    many = len(found.rows)
+    return [
+        Finding(
+            rule="evaluation-stall",
+            severity=severity,
+            title=f"Evaluating takes {format_share(found.share)} of the training time",
+            summary=f"{many:,} evaluation{'s' * (many != 1)} took {format_seconds(found.seconds)} "
+            f"in {found.steps:,.0f} steps, the longest {format_seconds(float(longest['took']))}: "
+            f"as if each step took {format_seconds(cost)} longer. Training waits meanwhile.",
+            share=found.share,
+            seconds_per_step=cost,
+            evidence=(row_evidence(longest, f"evaluation: {format_seconds(longest['took'])}"),),
+            advice=_ADVICE,
+            gain=promise(cost),
+        )
+    ]
+
+
+_ADVICE: Final = (
+    Advice("eval_steps", "", "twice as many, or more", "half as many evaluations cost half"),
+    Advice("evaluation data set", "", "a part of it", "half as many batches cost half"),
+    Advice(
+        "per_device_eval_batch_size",
+        "",
+        "larger",
+        "without gradients and optimizer more samples fit, and fewer batches are run",
+    ),
+)
+
+
+def _timed_by(facts: Facts, way: str) -> bool:
+    return bool(facts.steps["seconds_from"].eq(way).any())
+
+
+def _by_the_bar(facts: Facts, told: pd.DataFrame) -> Taken | None:
+    """Of the time that the progress bar counts, which goes on during an evaluation.
+
+    Not where evaluations are said to take longer than it counts around them.
+    """
+    table = evaluated(facts.run.told)
+    out = float(table["evaluated"].sum())
+    rows = told[told["record"] < table["record"].max()] if out else told[:0]
+    if rows.empty or float(rows["took"].sum()) > 1.01 * out:
+        return None
+    return Taken(rows, float(table["covers"].sum()), out / float(table["passed"].sum()))
+
+
+def _beside_steps(facts: Facts, told: pd.DataFrame) -> Taken | None:
+    """Beside steps whose time holds no evaluation: that between two time stamps may."""
+    steps = facts.run.steps
+    many = len(steps[["segment", "engine", "source"]].drop_duplicates())
+    if many > 1 or _timed_by(facts, "clock"):
+        return None
+    here = told["source"].astype("str").eq(str(steps["source"].iloc[0]))
+    rows = told[here & told["line"].between(steps["line"].iloc[0], steps["line"].iloc[-1])]
+    if rows.empty:
+        return None
+    covered = int(steps["step"].max() - steps["step"].min()) + 1
+    cost = float(rows["took"].sum()) / covered
+    return Taken(rows, covered, cost / ((facts.step_seconds or 0.0) + cost))

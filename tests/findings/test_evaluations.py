@@ -1,0 +1,69 @@
+"""Evaluations: what they take of the training, where the trainer states how long each took."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from dsprof.events import Severity
+from dsprof.run import Run, from_events
+from tests.findings.plants import WELL, metric, one, run_of, silent, steps, why
+from tests.logs.reading import read
+
+RULE = "evaluation-stall"
+
+
+def beside_a_bar(takes: int, said: float | None = None) -> Run:
+    """100 steps of 1 s by a bar, and an evaluation behind each 20."""
+    text, clock = "***** Running training *****\n  Total optimization steps = 100\n", 0
+    for step in range(10, 101, 10):
+        clock += 10
+        text += f" {step}%|██    | {step}/100 [{clock // 60:02}:{clock % 60:02}<59:59,  1.00s/it]"
+        text += f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {step / 100}}}\n"
+        if step % 20 == 0:
+            clock += takes
+            text += f"{{'eval_loss': 1.5, 'eval_runtime': {said or takes}, 'epoch': 0.5}}\n"
+    return from_events(read(text.encode()).events.to_pandas())
+
+
+def test_evaluations_that_the_trainer_times_are_a_finding_with_a_gain() -> None:
+    found = one(beside_a_bar(15), RULE)
+    assert found.severity is Severity.CRITICAL
+    assert found.title == "Evaluating takes 40 % of the training time"  # the fifth is behind it
+    assert found.summary.startswith("4 evaluations took 60.0 s in 90 steps, ")
+    assert found.seconds_per_step == pytest.approx(60 / 90)
+    assert found.gain == pytest.approx((30 / 90, 60 / 90))
+    assert found.advice[0].setting == "eval_steps"
+
+
+def test_short_evaluations_are_no_finding() -> None:
+    assert silent(beside_a_bar(2), RULE)
+
+
+def test_evaluations_that_are_said_to_take_longer_than_passed_prove_nothing() -> None:
+    assert "not known to lie between" in (why(beside_a_bar(5, said=40), RULE) or "")
+
+
+def test_without_a_bar_evaluations_are_set_beside_the_steps() -> None:
+    timed = steps(20, WELL)
+    evaluation = metric("eval_runtime", 10, 10.0)
+    half = len(timed) // 2
+    run = run_of([*timed[:half], evaluation, *timed[half:]], world_size=2)
+    found = one(run, RULE)
+    assert found.share == pytest.approx(0.5 / 1.5)
+
+
+def test_an_evaluation_behind_the_last_step_takes_nothing_from_training() -> None:
+    run = run_of([*steps(20, WELL), metric("eval_runtime", None, 60.0)], world_size=2)
+    assert "not known to lie between" in (why(run, RULE) or "")
+
+
+def test_steps_that_time_stamps_tell_may_hold_their_evaluations() -> None:
+    start = pd.Timestamp("2024-05-01")
+    marks = [metric("loss", step, 1.0, at=start + pd.Timedelta(step, "s")) for step in range(1, 40)]
+    marks.insert(20, metric("eval_runtime", None, 60.0))
+    assert "not known to lie between" in (why(run_of(marks), RULE) or "")
+
+
+def test_without_a_duration_nothing_is_said() -> None:
+    assert "no line tells" in (why(run_of(steps(20, WELL)), RULE) or "")
