@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import pandas as pd
+
 from dsprof.analysis.checkpoints import IN_SAVES
 from dsprof.analysis.collectives import (
     SMALL,
@@ -112,6 +114,15 @@ def _timed_or_logged(facts: Facts, seconds: float) -> tuple[Evidence, ...]:
     return calls + phase_evidence(table, 1)
 
 
+def _alone(table: pd.DataFrame) -> str:
+    """The timers that take it, as the subject of a sentence."""
+    first, *others = map(str, table.index)
+    if not others:
+        return f"{first} alone takes"
+    beside = others[0] if len(others) == 1 else f"{len(others)} more timers"
+    return f"{first} and {beside} alone take"
+
+
 def _at_least(facts: Facts, seconds: float) -> list[Finding]:
     """Communication that is timed, beside more of it inside other timers: a lower bound."""
     share = facts.share(seconds) or 0.0
@@ -124,7 +135,7 @@ def _at_least(facts: Facts, seconds: float) -> list[Finding]:
             rule="communication-bound",
             severity=severity,
             title=f"At least {format_share(share)} of a step is communication between ranks",
-            summary=f"{table.index[0]} alone takes {format_seconds(seconds)} per step "
+            summary=f"{_alone(table)} {format_seconds(seconds)} per step "
             f"({facts.windows}). That is a lower bound: {facts.run.mixed}. Medium confidence: how "
             "much more there is this source does not say.",
             share=share,

@@ -270,6 +270,8 @@ _BETWEEN_STEPS: Final = (
 )
 
 
+#: Flavours of loops that generate what their engines train on.
+_TURNS: Final = ("hybrid", "rlhf", "openrlhf")
 #: Flavours of DeepSpeed's own pipeline engine.
 _PIPELINE_TIMERS: Final = ("pipeline", "pipeline-micro", "pipeline-p2p")
 
@@ -282,6 +284,11 @@ def _suspects(facts: Facts) -> str:
     if not facts.flavours.isdisjoint(_PIPELINE_TIMERS):
         return " DeepSpeed's pipeline engine does not time gradient reduction: it may be in here."
     engine = not facts.flavours.isdisjoint(ENGINE_TIMERS)  # of other timers nothing is known
+    if engine and not facts.flavours.isdisjoint(_TURNS):
+        return (
+            " Timers see generating and the training of the engines: scoring what was generated, "
+            "loading data and logging lie outside."
+        )
     if engine and facts.steps["seconds_from"].isin(["logged", "throughput", "rated"]).any():
         moving = "" if facts.on_cpu else "moving it to the GPU, "
         return (

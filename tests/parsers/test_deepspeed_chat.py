@@ -201,3 +201,18 @@ def test_turns_that_only_the_hybrid_engine_tells_of_are_steps_and_counted() -> N
     assert run.steps["seconds"].round(2).to_list() == [11 + n / 10 for n in TURNS]
     assert run.steps["engine"].eq(0).all()
     assert seconds(run, 4)["forward"] == 0.4
+
+
+def test_what_a_turn_spends_on_communication_is_said_of_all_timers_that_show_it() -> None:
+    def gathering(turn: int) -> str:
+        return (
+            engines_clock(turn)
+            .replace("latency=0.50s (4.5%)", "latency=3.50s (31.00%)")
+            .replace("Others=1.50 (13.00%)", "Others=4.00 (36.00%)")
+        )
+
+    run = run_of(*(engines_turn(n) + gathering(n) for n in range(1, 30)))
+    found = next(one for one in run.findings if one.rule == "communication-bound")
+    assert found.summary.startswith("gather and backward_allreduce alone take 3.56 s per step")
+    left = next(one for one in run.findings if "no timer" in one.title)
+    assert "scoring what was generated" in left.summary
