@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dsprof.errors import DsprofError
 from dsprof.grammar import Grammar
+from dsprof.live.jobs import Jobs
 from dsprof.live.launches import Beside
 from dsprof.live.log import LogFollower, last_of
 from dsprof.live.past import SLICE, LogPast, Parts, Past, end_of, parts_under, process_named
@@ -40,6 +41,7 @@ class Feed:
 
     Attributes:
         logs: the growing logs, by name.
+        jobs: what they tell of their jobs; logs of others are left.
         processes: the recorded processes.
         missing: paths that are not there yet.
         faults: path → why it cannot be read.
@@ -49,6 +51,7 @@ class Feed:
     def __init__(self, paths: Sequence[str], grammar: Grammar, store: Store, pipe: int = 0) -> None:
         self.paths = list(paths)
         self.logs: dict[str, LogFollower] = {}
+        self.jobs = Jobs()
         self.processes: list[Process] = []
         self.missing: list[str] = []
         self.faults: dict[str, str] = {}
@@ -82,6 +85,8 @@ class Feed:
         for name, log in self.logs.items():
             new |= self._read_log(name, log, until)
         new |= self._read_pasts(until)
+        if new and len(self.logs) > 1:
+            self._leave_others()
         now = time.time()
         look_at(self.processes, now)
         self.grown = max([self.grown, *(process.grown for process in self.processes)])
@@ -105,6 +110,7 @@ class Feed:
             "fingerprints": dict.fromkeys(sorted(headers), 1),
             "counted_steps": not recorded and any(log.counted for log in self.logs.values()),
             "sources": [*self.logs, *(recording.path for recording in recorded)],
+            **self.jobs.facts(self.logs),
             "recordings": [recording.facts for recording in last_of_each(recorded)],
         }
 
@@ -134,7 +140,7 @@ class Feed:
                 self.logs[name] = LogFollower(Pipe(self._pipe), self._grammar)
         elif Path(name).is_dir() or is_recording(name):
             self._open_folder(name)
-        elif name not in self.logs:
+        elif name not in self.logs and name not in self.jobs:
             self._open_log(name)
 
     def _open_folder(self, name: str) -> None:
@@ -147,7 +153,8 @@ class Feed:
         self._open_recordings(new, parts_under(name) if new else {})
         with suppress(DsprofError):  # it holds no logs
             for source in sources_of([name]) if Path(name).is_dir() else []:
-                if source.name not in self.logs and not is_scalar_file(source.name):
+                known_log = source.name in self.logs or source.name in self.jobs
+                if not known_log and not is_scalar_file(source.name):
                     self._open_log(source.name)
 
     def _open_recordings(self, recordings: Sequence[Recording], there: dict[str, Parts]) -> None:
@@ -209,9 +216,21 @@ class Feed:
                 if time.monotonic() > until:
                     break
         for table in log.settled:
+            self.jobs.hear(name, table)
             self._store.add(self._placed(name, table))
         log.settled.clear()
         return new
+
+    def _leave_others(self) -> None:
+        """Logs of other jobs than that which was written last are watched no more."""
+        for name, log in self.logs.items():
+            self.jobs.hear(name, log.fresh())
+        left = self.jobs.leave(self.logs, self._grown)
+        for name in left:
+            self.logs.pop(name).stream.close()
+            self._pasts.pop(name, None)
+        if left:
+            self._store.forget(left)
 
     def _read_pasts(self, until: float) -> bool:
         """One after the other, as long as there is time."""
@@ -219,6 +238,7 @@ class Feed:
         for name, past in list(self._pasts.items()):
             with self._told(f"{name} (what was before)"):
                 for table in past.read(until):
+                    self.jobs.hear(name, table)
                     self._store.add(table, past=True)
                     new = True
             if past.done:

@@ -7,6 +7,7 @@ is told of alike, and what is told of a step is told whole.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -61,6 +62,13 @@ class Store:
     def show(self, tables: list[pa.Table]) -> None:
         """Rows that may still change: they count until the next call."""
         self._shown = [table for table in tables if len(table)]
+
+    def forget(self, sources: Sequence[str]) -> None:
+        """Whatever came of these is gone."""
+        for name in ("_config", "_problems", "_recent", "_sample"):
+            setattr(self, name, _without(getattr(self, name), sources))
+        for tables in (self._shown, self._new, self._old):
+            tables[:] = [_without(table, sources) for table in tables]
 
     def relaunched(self, segment: int, less: int) -> None:
         """Rows of the launches from `segment` on are of launches so many lower."""
@@ -119,6 +127,11 @@ class Store:
             self.every *= 2
             self._sample = self._sample.filter(_chosen(self._sample, self.every))
         self._sample = _thinned(self._sample)
+
+
+def _without(table: pa.Table, sources: Sequence[str]) -> pa.Table:
+    theirs = pc.is_in(table["source"].cast(pa.string()), pa.array(sources, pa.string()))
+    return table.filter(pc.invert(theirs))
 
 
 def _lowered(table: pa.Table, segment: int, less: int) -> pa.Table:

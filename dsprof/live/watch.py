@@ -27,6 +27,7 @@ from dsprof.live.picture import Bar, Lines, Picture, Sighting, Tail
 from dsprof.live.status import Sources, status_of
 from dsprof.live.store import Store
 from dsprof.live.tail import excerpt, tail_of
+from dsprof.text.words import one_of_jobs
 from dsprof.units import bandwidth
 
 if TYPE_CHECKING:
@@ -225,11 +226,12 @@ class Watch:
             idle=idle,
         )
         begun = step >= 0 or bool(recent.records)
+        job = one_of_jobs(feed.jobs.facts(feed.logs))
         state, note = status_of(sources, recent.world, recent.figures.seconds, begun=begun)
         return Picture(
             at=at,
             state=state,
-            note=note if self._judged else _FIRST,
+            note=" · ".join(filter(None, [job, note if self._judged else _FIRST])),
             idle=idle,
             sources=tuple(feed.paths),
             logs=tuple(feed.logs),

@@ -134,8 +134,8 @@ def _told_differently(families: Sequence[_Job]) -> str:
     for one, other in combinations(distinct.values(), 2):
         name = one.differs(other.settings)
         if name:
-            here, there = (f"{max(job.settings[name]):,.0f}" for job in (one, other))
-            return f"{name} is {here} in one and {there} in another"
+            least, most = sorted(max(job.settings[name]) for job in (one, other))
+            return f"{name} is {least:,.0f} in one and {most:,.0f} in another"
     return ""
 
 

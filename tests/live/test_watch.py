@@ -488,3 +488,23 @@ def test_what_a_report_is_told_of_the_sources_is_asked_while_nothing_is_read(
     monkeypatch.setattr(feed.Feed, "facts", property(facts))
     watch.report(tmp_path / "report.html")
     assert asked == [True]
+
+
+def test_of_logs_of_two_jobs_the_one_written_last_is_watched(tmp_path: Path) -> None:
+    logs = [tmp_path / "old.log", tmp_path / "new.log"]
+    for age, (log, name) in enumerate(zip(logs, ("zero1_accumulation", "zero3"), strict=True)):
+        shutil.copy(SAMPLES / f"{name}_0.19.8.log", log)
+        os.utime(log, (age, age))
+    both, alone_ = (Watch([str(path)]) for path in (tmp_path, logs[1]))
+    seen, told = both.refresh(), alone_.refresh()
+    assert seen.note.startswith("one of 2 jobs: zero_stage is 1 in one and 3 in another")
+    assert seen.logs == (str(logs[1]),)
+    assert both.run().meta["jobs"] == [[str(logs[1])], [str(logs[0])]]
+    assert seen.figures == told.figures
+    assert [one.finding.title for one in seen.findings] == [
+        one.finding.title for one in told.findings
+    ]
+    with logs[0].open("ab") as more:
+        more.write(step_line(99))
+    both.feed._looked = -10
+    assert both.refresh().logs == (str(logs[1]),)
