@@ -77,6 +77,9 @@ def seldom_rates(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
     if not odd.any():
         return None
     same = (steps[_PART] == steps.loc[odd, _PART].iloc[0]).all(axis=1)
+    whole = steps["whole_seconds"].notna()[same]
+    if ENOUGH <= whole.sum() < len(whole) / 2:  # these contradict their timers, and are the mean
+        return None
     timers = _timers(steps).where(same & steps.duplicated(_PART))
     those, others = timers[odd].mean(), timers[~odd].mean()
     text = (

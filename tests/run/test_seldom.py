@@ -125,6 +125,7 @@ def test_two_rates_that_are_unlike_the_rest_are_not_the_speed_of_all() -> None:
 def test_rates_that_contradict_the_timers_of_their_steps_are_left_as_they_are() -> None:
     run = printed(at_tenths, rated=-1.5, stamps=False)
     assert run.steps["whole_seconds"].dropna().tolist() == pytest.approx([1.5] * 10)
+    assert "seldom-rates" not in run.repairs["name"].to_list()
 
 
 def test_how_steps_with_a_rate_differ_from_the_others_is_told() -> None:
