@@ -149,7 +149,8 @@ def offload_less(facts: Facts) -> tuple[Advice, ...]:
     )
     if (known and device is None) or device in ("none", "nvme"):
         return ()
-    return (Advice(f"{key}.device", str(device or ""), "none or nvme", "frees host memory"),)
+    why = "frees host memory" + ("" if device else ", if the optimizer's states lie there")
+    return (Advice(f"{key}.device", str(device or ""), "none or nvme", why),)
 
 
 def bf16(facts: Facts, why: str) -> tuple[Advice, ...]:

@@ -123,19 +123,24 @@ def _within(facts: Facts) -> list[Finding] | str:
             evidence=tuple(
                 step_proof(facts, steps.iloc[row]) for row in (after.start - 1, after.start)
             ),
-            advice=less_memory(facts) if flushed else (_LOOK,),
+            advice=less_memory(facts) if flushed else _look(comes_and_goes=climbs or bool(again)),
             gain=(0.0, cost),
             confidence="high" if _clear(before, stop - after.start) else "medium",
         )
     ]
 
 
-_LOOK: Final = Advice(
-    "GPU clocks and neighbours at that time",
-    "",
-    "nvidia-smi -q -d PERFORMANCE",
-    "thermal throttling, or a shared node or network, start at one step and stay",
-)
+def _look(*, comes_and_goes: bool) -> tuple[Advice, ...]:
+    how = "come and go" if comes_and_goes else "start at one step and stay"
+    return (
+        Advice(
+            "GPU clocks and neighbours at that time",
+            "",
+            "nvidia-smi -q -d PERFORMANCE",
+            f"thermal throttling, or a shared node or network, {how}",
+        ),
+    )
+
 
 _SHORT = " One of the two levels is short, hence medium confidence."
 

@@ -63,7 +63,7 @@ def _mean_of_training(facts: Facts) -> str:
 _DEFECTS: Final = {
     "window-unknown": "its timers sum over an unknown number of steps",
     "timers-contradict": "its timers contradict each other",
-    "cut-head": "the log begins within the only step that it times",
+    "cut-head": "the log begins within the only step whose timers it shows",
     "cut-short": "its timer lines lost their end",
     "last-interval-only": "its timers keep only the last interval",
 }

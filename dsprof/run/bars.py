@@ -61,8 +61,8 @@ def evaluations(events: pd.DataFrame) -> Repair | None:
 
 
 def evaluated(events: pd.DataFrame) -> pd.DataFrame:
-    """The steps that bars time, with the seconds that `passed` there, how many steps it `covers`, and
-    of these seconds those of evaluations."""
+    """The steps that bars time, with how many each `covers`, the seconds that `passed` meanwhile,
+    and what evaluations took of these."""
     bars = _training(_bars(of_kind(events, Kind.METRIC, *_BAR)), events)
     bars = bars.assign(paused=_evaluated_before(bars, events))
     found = [_between(one) for _, one in bars.groupby(["segment", "source"])]

@@ -215,3 +215,11 @@ def test_a_wave_is_told_as_what_comes_and_goes_and_a_single_rise_is_not() -> Non
     risen = one(run_with(seconds), "slowdown")
     assert risen.title.endswith(" longer")
     assert "before, within" not in risen.summary
+
+
+def test_what_climbs_little_by_little_is_not_said_to_start_at_one_step() -> None:
+    found = one(run_with(np.concatenate([np.ones(40), np.linspace(1.0, 2.2, 60)])), "slowdown")
+    assert "little by little" in found.summary
+    assert "start at one step" not in found.advice[0].why
+    jumped = one(run_with(np.concatenate([np.ones(40), np.full(40, 1.5)])), "slowdown")
+    assert "start at one step and stay" in jumped.advice[0].why
