@@ -1,6 +1,6 @@
 """The file that recording and reading share: written inside training, read anywhere.
 
-    Writer ─ one write a step ─► rank-00000.4242.dsprof ─► Recording, Recordings
+    Writer ─ rows of a step ─► rank-00000.4242.dsprof ─► Recording, Recordings
 
 Importing this loads the standard library only; the reading names bring numpy and pyarrow
 when they are first used.

@@ -19,7 +19,9 @@ from dsprof.errors import DsprofError
 from dsprof.recording.layout import CELL, MARK, PAGE, ROW, RowKind, file_name, pack_header
 
 PARTS: Final = 8  # of the ring: detail is forgotten an eighth at a time
+ROOM: Final = 256 << 10  # bytes of a file's end that are mapped at a time
 AT_ONCE: Final = 1 << 20  # bytes of lasting rows that wait in memory to be copied
+TOUCHED: Final = 1_000_000_000  # ns after which a file is said to be written again
 
 #: Zeros behind the last row, where reading ends. They hold room for last words on a full disk.
 SPARE: Final = bytes(16 * ROW)
@@ -49,7 +51,9 @@ class Ring:
         self.spare = SPARE
         self._fd, self._bytes = _create(self.path, self._header(0), SPARE)
         self._first, self._file = self._bytes, _identity(self._fd)
-        self._maps = file_system(self.path) in IN_PLACE
+        self._maps = file_system(self.path) in IN_PLACE and sys.byteorder == "little"
+        self._mapped: End | None = None
+        self._touched = time.perf_counter_ns()
         self.cell = self._cell()
 
     @property
@@ -83,7 +87,7 @@ class Ring:
         self._lasting.append(MARK.pack(RowKind.KEPT, self._part))
         self._keep()
         new = self._folder / file_name(self._stem, self._part + 1)
-        end, self.spare = self._bytes, SPARE
+        end, self.spare, self._mapped = self._bytes, SPARE, None
         old, (self._fd, self._bytes) = self._fd, _create(new, self._header(self._part + 1), SPARE)
         self._first, self._file = self._bytes, _identity(self._fd)
         _cut(old, end)
@@ -98,8 +102,40 @@ class Ring:
             self._oldest += 1
 
     def _write(self, rows: bytes) -> None:
-        if _identity(self._fd) != self._file:
-            self._fd = self._opened_again()
+        if not rows:
+            return
+        if not self._stored(rows):
+            self._hand_over(rows)
+        self._bytes += len(rows)
+
+    def _stored(self, rows: bytes) -> bool:
+        """Put rows into the mapped end of the file; False where none can be had."""
+        if not self._maps:
+            return False
+        spare = len(self.spare)
+        if self._mapped is None or not self._mapped.store(rows, self._bytes, spare):
+            self._look()
+            try:
+                self._mapped = End(self._fd, self._bytes, len(rows) + spare)
+            except (OSError, ValueError):  # a disk that is full, or nearly
+                self._mapped, self._maps = None, False
+                return False
+            self._mapped.store(rows, self._bytes, spare)
+        self._touch()
+        return True
+
+    def _touch(self) -> None:
+        """Readers ask when a file was written, and stores alone do not tell its file system."""
+        now = time.perf_counter_ns()
+        if now - self._touched > TOUCHED:
+            self._touched = now
+            self._look()
+            with suppress(OSError):
+                os.utime(self._fd)
+
+    def _hand_over(self, rows: bytes) -> None:
+        """Have the kernel write rows, and zeros behind them."""
+        self._look()
         _, error = _put(self._fd, rows + self.spare, self._bytes)
         self.failed = error is not None
         if error:
@@ -107,10 +143,13 @@ class Ring:
             _cut(self._fd, self._bytes + len(self.spare))
             self.spare = b""
             raise unwritable(self.path, error) from error
-        self._bytes += len(rows)
+
+    def _look(self) -> None:
+        """Training may have closed all descriptors: ours may be another file's by now."""
+        if _identity(self._fd) != self._file:
+            self._fd = self._opened_again()
 
     def _opened_again(self) -> int:
-        """The file, where training closed all descriptors: ours may be another file's by now."""
         fd = _open(self.path, os.O_RDWR)
         if _identity(fd) != self._file:
             os.close(fd)
@@ -138,7 +177,7 @@ class Ring:
 
     def _cell(self) -> memoryview:
         """The in-flight cell of a file; memory of our own where it cannot be mapped."""
-        if self._maps and sys.byteorder == "little":
+        if self._maps:
             try:
                 return memoryview(mmap.mmap(self._fd, PAGE, **_MAPPED))[CELL : CELL + 16].cast("Q")
             except (OSError, ValueError):
@@ -151,7 +190,7 @@ class Ring:
         Raises:
             DsprofError: the file is not there any more, or its last rows could not be written.
         """
-        self.cell = _blank_cell()
+        self.cell, self._mapped = _blank_cell(), None
         fd, self._fd = self._fd, -1
         if fd >= 0 and _identity(fd) == self._file:
             if self._pid == os.getpid():  # a fork's parent may write on
@@ -173,6 +212,37 @@ class Ring:
             self._bytes += ROW
         elif self._bytes > self._first:
             _put(fd, end, self._bytes - ROW)
+
+
+class End:
+    """The end of a file, mapped: what is stored there outlives the process, without a call.
+
+    Its room on the disk is taken before, so that each store finds it there.
+    """
+
+    def __init__(self, fd: int, end: int, size: int) -> None:
+        """Room for `size` bytes behind `end`. Raises OSError or ValueError: there is none."""
+        self._begin = end // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        self._size = -(-(end - self._begin + size) // ROOM) * ROOM
+        os.posix_fallocate(fd, self._begin, self._size)
+        self._map = mmap.mmap(fd, self._size, offset=self._begin, **_MAPPED)
+        self._reached = 0
+
+    def store(self, rows: bytes, end: int, spare: int) -> bool:
+        """Put rows at `end` of the file; False if they and `spare` zeros do not fit.
+
+        The first byte comes last. Until then it is zero, where reading ends: of what a kill
+        interrupts nothing is read, and a reader that follows sees no half of it.
+        """
+        at = end - self._begin
+        if at + len(rows) + spare > self._size:
+            return False
+        if at < self._reached:  # Ctrl-C came in the middle of it
+            self._map[at : self._reached] = bytes(self._reached - at)
+        self._reached = at + len(rows)
+        self._map[at + 1 : at + len(rows)] = rows[1:]
+        self._map[at] = rows[0]
+        return True
 
 
 def _identity(fd: int) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,12 +97,17 @@ class Stream:
         self._part = part
         if not self._open() or self._fd < 0:
             return
-        size = os.fstat(self._fd).st_size - self._rows_at
-        end = self._rows_at + max(0, size - most) // ROW * ROW
+        end = self._rows_at + max(0, self._size() - most) // ROW * ROW
         while self._offset < end and (rows := self._whole_rows()):
             rows = rows[: end - self._offset]
             self._offset += len(rows)
             yield rows
+
+    def _size(self) -> int:
+        """Bytes of rows. Behind the last one there may be zeros, and nothing else."""
+        fd, begin = self._fd, self._rows_at
+        places = range(begin, os.fstat(fd).st_size, ROW)
+        return ROW * bisect_left(places, True, key=lambda at: not any(os.pread(fd, 1, at)))
 
     def in_flight(self) -> tuple[int, int, int]:
         """Name id, sequence number and time (perf_counter, 0 unknown) of what runs now."""

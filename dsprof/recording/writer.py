@@ -1,7 +1,7 @@
 """Writes a recording from inside training: standard library only, no locks, no threads.
 
-Recording a span appends a tuple to a list; `flush` turns what waits into bytes and hands
-them to the kernel in one write. Everything here may raise: whoever records inside training
+Recording a span appends a tuple to a list; `flush` turns what waits into bytes and puts
+them into the file, all or none. Everything here may raise: whoever records inside training
 catches it at one place and stops recording.
 """
 
@@ -287,7 +287,7 @@ class Writer:
         cell[0] = seq << NAME_BITS | name  # one aligned store: name and number agree
 
     def flush(self) -> None:
-        """Hand everything that waits to the kernel, in one write.
+        """Put everything that waits into the file, all or none.
 
         A call while another one runs (a signal handler, a second thread) does nothing.
 

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from dsprof.recording import Recordings, RowKind, Writer, read_folder, read_rows
+from dsprof.recording import Recordings, RowKind, Writer, read_folder, read_rows, ring
+from dsprof.recording.layout import ROW
+from dsprof.recording.stream import Stream
 from tests.recording.recorded import (
     MS,
     SPANS,
@@ -140,6 +142,79 @@ def test_a_fork_writes_nothing_into_its_parents_recording(tmp_path: Path) -> Non
     write_steps(writer, 3, 3)
     writer.close()
     assert step_numbers(events(tmp_path)) == [1, 2, 3]
+
+
+def test_steps_are_in_the_file_without_a_call_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call costs a short step more than all its rows."""
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 1)  # which maps the file's end
+    with monkeypatch.context() as no:
+        no.setattr(os, "pwrite", pytest.fail)
+        write_steps(writer, 2, 9)
+    assert step_numbers(events(tmp_path)) == list(range(1, 10))
+    writer.close()
+
+
+def test_of_a_store_that_is_cut_short_nothing_is_read(tmp_path: Path) -> None:
+    """All but the first byte is there: the next store begins anew."""
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 2)
+
+    class Killed:
+        def __init__(self) -> None:
+            self.map = writer.ring._mapped._map  # type: ignore[union-attr]
+
+        def __setitem__(self, place: int | slice, what: Any) -> None:
+            if isinstance(place, int):
+                raise KeyboardInterrupt
+            self.map[place] = what
+
+    assert writer.ring._mapped is not None
+    whole, killed = writer.ring._mapped._map, Killed()
+    writer.ring._mapped._map = killed  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        write_steps(writer, 3, 3)
+    assert step_numbers(events(tmp_path)) == [1, 2]
+    writer.ring._mapped._map = whole
+    writer.metric(writer.name("loss"), 1.0, 4)  # fewer rows than those of before
+    writer.flush()
+    found = events(tmp_path)
+    assert step_numbers(found) == [1, 2]
+    assert found["step"].max() == 4
+    assert set(found.loc[found["step"] == 4, "name"]) == {"loss"}
+    assert 3 not in set(found["step"].dropna())
+    writer.close()
+
+
+def test_a_file_that_is_stored_into_has_been_written_a_second_ago_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever follows asks the file system, which hears of no store."""
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 1)
+    os.utime(writer.path, (0, 0))
+    monkeypatch.setattr(ring, "TOUCHED", 0)
+    write_steps(writer, 2, 2)
+    assert abs(writer.path.stat().st_mtime - time.time()) < 60
+    writer.close()
+
+
+def test_zeros_behind_the_last_row_are_no_rows_of_a_file_that_is_read_from_its_end(
+    tmp_path: Path,
+) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 40)
+    stream = Stream(writer.path)
+    rows = b"".join(stream.skip(0, 64 * ROW))
+    rest = b"".join(portion.rows for portion in stream.read())
+    assert len(rest) == 64 * ROW
+    assert rows + rest == writer.path.read_bytes()[stream._rows_at :].rstrip(b"\0").ljust(
+        len(rows + rest), b"\0"
+    )
+    stream.close()
+    writer.close()
 
 
 def test_signals_in_the_middle_of_writing_tear_nothing(tmp_path: Path) -> None:

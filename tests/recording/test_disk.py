@@ -132,6 +132,7 @@ def test_a_recording_that_a_full_disk_ends_has_an_end(full_disk: Path) -> None:
 def test_an_end_takes_the_last_rows_place_where_no_room_was_to_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ring, "file_system", lambda _: "nfs4")  # each row is handed over
     writer = Writer.create(tmp_path, header())
     write_steps(writer, 1, 5)
     behind, write = writer.ring._bytes, os.pwrite
@@ -207,6 +208,7 @@ def test_a_quota_that_is_used_up_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """Over a network the server may say so only when the file is closed."""
+    monkeypatch.setattr(ring, "file_system", lambda _: "nfs4")
     writer = Writer.create(tmp_path, header())
     write_steps(writer, 1, 3)
     descriptor = writer.ring._fd
