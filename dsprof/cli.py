@@ -262,6 +262,7 @@ def compare(
     from dsprof.text.difference import difference
 
     runs = [_load([path], parsers) for path in (first, second)]
+    _tell_jobs(*runs)
     found = judge(*runs, tolerance=tolerance / 100)
     if json_file:
         _write_json(json_file, found.document(), *runs)
@@ -291,7 +292,9 @@ def export(
     """Write a run's tables for other tools, or a trace for Perfetto."""
     from dsprof.export import export as write
 
-    write(_load(paths, parsers), output, table)
+    run = _load(paths, parsers)
+    _tell_jobs(run)
+    write(run, output, table)
 
 
 @app.command()
@@ -312,6 +315,16 @@ def _load(paths: list[str], parsers: list[Path] | None, link: str | None = None)
     _keep_memory()
     with reading(_size_of(paths)) as progress:
         return load(paths, parsers=parsers or (), link=link, progress=progress)
+
+
+def _tell_jobs(*runs: Run) -> None:
+    """Whose numbers follow, where the files are of several jobs: a report says so itself."""
+    from dsprof.text.words import one_of_jobs, plain
+
+    for run in runs:
+        said = one_of_jobs(run.meta)
+        if said:
+            tell(plain(f"dsprof: {run.meta['sources'][0]}: {said}; the others are left out"))
 
 
 #: Numbers of glibc's `mallopt`, and values: what is freed stays with the process, and is one heap.

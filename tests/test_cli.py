@@ -350,8 +350,20 @@ def test_a_gate_above_every_finding_lets_pass(cli: Dsprof, tmp_path: Path) -> No
     assert cli("report", "calm.log", "--fail-on", "critical").returncode == 0
 
 
-def test_a_gate_does_not_pass_jobs_that_nobody_judged(cli: Dsprof) -> None:
+def test_an_export_says_of_which_of_several_jobs_it_is(cli: Dsprof, tmp_path: Path) -> None:
     logs = [SEED.with_name(f"{name}_0.19.8.log") for name in ("zero1_accumulation", "zero3")]
+    done = cli("export", *logs, "-o", tmp_path / "run.csv")
+    said = f"dsprof: {logs[0]}: one of 2 jobs: zero_stage is 1 in one and 3 in another"
+    assert done.stderr.strip() == f"{said}; the others are left out"
+    assert "zero3" not in (tmp_path / "run.csv").read_text()
+    again = cli("export", logs[0], "-o", tmp_path / "alone.csv")
+    assert again.stderr == ""
+    assert (tmp_path / "alone.csv").read_text() == (tmp_path / "run.csv").read_text()
+
+
+def test_a_gate_does_not_pass_jobs_that_nobody_judged(cli: Dsprof) -> None:
+    logs = [SEED.with_name(f"{name}_0.19.8.log") for name in ("zero3", "pipeline")]
+    assert cli("report", logs[0], "--fail-on", "critical").returncode == 0
     assert cli("report", *logs, "--fail-on", "critical").returncode == 4
 
 
