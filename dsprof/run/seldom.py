@@ -50,9 +50,12 @@ def of_all_steps(table: pd.DataFrame) -> None:
     What these take beyond their own timers is in the mean that of the others, which are "rated"
     then. Where it is hardly any, the timers are the step and nothing more is told.
     """
+    table["smoothed"] = False
+    odd = odd_ones(table, table["whole_from"].eq("throughput").fillna(False))
+    if not odd.any():
+        return
     parts = [table[name] for name in _PART]
     whole, timers = table["whole_seconds"], _timers(table)
-    odd = odd_ones(table, table["whole_from"].eq("throughput").fillna(False))
     few = pd.DataFrame({"timers": timers, "whole": whole}).where(odd).groupby(parts)
     mean = few.transform("mean")
     mine = mean["timers"] <= TOLERATED * mean["whole"]  # else one of the two is wrong
