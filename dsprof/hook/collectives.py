@@ -49,7 +49,7 @@ OPERATIONS: Final = {
     "recv_anysource": ("recv", 0),
 }
 POINT_TO_POINT: Final = ("send", "recv")
-MOST: Final = 10_000  # calls that wait for the end of a step, or of a phase, to be written
+MOST: Final = 10_000  # calls that wait for the end of a step to be written
 MOST_CALLS: Final = (1 << 16) - 1  # as many as a row can count
 _SEQUENCE: Final = (list, tuple)
 _COLLECTIVE: Final = int(RowKind.COLLECTIVE)
@@ -85,10 +85,6 @@ class Group:
 #: bare tuple, for it is made at every call.
 Issued = tuple[Operation, Group, int, int, int, int, bool, int, Frame | None]
 
-#: One that was waited for: since when, how long, flags, the phase that waited, its engine and
-#: micro-batch. Rows are made of these all at once: what runs in between runs in cold caches.
-Waited = tuple[Issued, int, int, int, Where]
-
 
 class Collectives:
     """Counts, sizes and the time blocked in each; `every` > 1 thins the detail out."""
@@ -101,12 +97,12 @@ class Collectives:
         self._groups: dict[int, Group] = {}
         self._others: dict[str, Operation] = {}
         self._under_way: dict[int, Issued] = {}
-        self._over: list[Waited] = []
         self._sums: dict[tuple[int, int, int], list[int]] = {}
         self._summed = -1  # the step of these sums
-        self._record = timeline.writer.collectives.append
+        self._calls = timeline.writer.collectives
+        self._record = self._calls.append
         self._ring = timeline.writer.ring
-        timeline.flushing.append(self._settle)
+        timeline.closing.append(self._settle)
 
     def patch(self, patches: Patches, guard: Guard) -> None:
         """Wrap the methods of ProcessGroup and Work that this torch has."""
@@ -218,38 +214,18 @@ class Collectives:
             self._waited(self._under_way.pop(keys[-1]), begin, blocked, ASYNC)
 
     def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
-        """Charge the phase that waited. Its row can wait until rows are written.
-
-        A call that gets no row of its own is summed up here: thousands that are kept would empty
-        the caches of the training.
-        """
+        """Charge the phase that waited."""
         if not issued[6]:
             blocked = -1
-        over, where = self._over, self.timeline.block(blocked, issued[0].class_)
-        step = issued[4]
-        if self.every > 1 and step % self.every:
-            if step != self._summed:
-                self._write_sums()
-                self._summed = step
-            self._write(issued, wait, blocked, flags, where)
-            return
-        over.append((issued, wait, blocked, flags, where))
-        if len(over) == MOST:
-            self.timeline.flush()
+        where = self.timeline.block(blocked, issued[0].class_)
+        self._write(issued, wait, blocked, flags, where)
 
-    def _settle(self, ended: list[Ended]) -> None:
-        """Make rows of what was waited for, and of what hardly will be any more."""
-        over, self._over = self._over, []
-        for waited in over:
-            if waited[0][4] != self._summed:
-                self._write_sums()
-                self._summed = waited[0][4]
-            self._write(*waited)
-        track = self.timeline.current
-        if ended and track:
-            for key, issued in list(self._under_way.items()):
-                if issued[4] < track.step - 1:  # of an earlier step than the last one
-                    self._forget(self._under_way.pop(key, None))
+    def _settle(self, ended: Ended) -> None:
+        """A step is over: what was issued in those before it hardly will be waited for any more."""
+        for key, issued in list(self._under_way.items()):
+            if issued[4] < ended.step:
+                self._forget(self._under_way.pop(key, None))
+        if self._sums:
             self._write_sums()
 
     def _write(self, issued: Issued, wait: int, blocked: int, flags: int, where: Where) -> None:
@@ -260,12 +236,17 @@ class Collectives:
         engine = track.number if track else 0
         name = operation.ids.get(phase) or self._id(operation, phase)
         if self.every > 1 and step % self.every:
+            if step != self._summed:
+                self._write_sums()
+                self._summed = step
             self._add((name, group.id, engine), size, begin, wait, blocked, step)
             return
         self._record(
             (_COLLECTIVE, flags, engine, name, step, sequence, begin, wait, blocked, -1,
              size, group.id, 1, micro)
         )  # fmt: skip
+        if len(self._calls) >= MOST:
+            self.timeline.flush()
 
     def _add(  # noqa: PLR0917
         self, key: tuple[int, int, int], size: int, begin: int, wait: int, blocked: int, step: int
@@ -296,7 +277,6 @@ class Collectives:
         """Write what nobody waited for yet."""
         while self._under_way:
             self._forget(self._under_way.popitem()[1])
-        self._settle([])
         self._write_sums()
 
     def _write_sums(self) -> None:

@@ -23,7 +23,6 @@ from dsprof.hook.spans import (
     CLASSES,
     COMMUNICATION,
     UNKNOWN,
-    Ended,
     Frame,
     Phase,
     Timeline,
@@ -135,8 +134,8 @@ class DeviceTimeline(Timeline):
         self.drain()
         super().close_step(track, finished)
 
-    def _write_steps(self, ended: list[Ended]) -> None:
-        """Theirs is the host's time; `drain` has written those that the device has ended."""
+    def _write_step(self, *_: Any) -> None:
+        """That would be the host's time; `drain` writes it when the device has ended it."""
 
     def drain(self) -> None:
         """Write the steps that the device has ended, in their order."""

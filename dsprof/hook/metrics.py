@@ -88,9 +88,9 @@ def loss_in(result: Any) -> Any:
 
 def number(value: Any) -> float | None:
     """A Python number, or a tensor of one that lies in host memory."""
-    if value is None or getattr(value, "is_cpu", True):
-        return None if value is None else float(value)
-    return None
+    if value is None or not getattr(value, "is_cpu", True):
+        return None
+    return float(value.item() if hasattr(value, "item") else value)  # `item` is the quick way
 
 
 def learning_rate(optimizer: Any) -> Any:

@@ -55,7 +55,7 @@ class Recorder:
         self._steps = 0
         self._cost = self._time = self._seen = 0
         self.timeline.guard = guard
-        self.timeline.flushing.append(self._account)
+        self.timeline.closing.append(self._account)
         guard.on_failure = self._failed
 
     def start(self) -> None:
@@ -133,18 +133,17 @@ class Recorder:
             lambda raw: self.guard.around(raw, begin, timeline.leave),
         )
 
-    def _account(self, ended: list[Ended]) -> None:
-        """Write what the steps' recording cost; over budget, record fewer steps in detail."""
-        for track, step, _, begin, end, own, _, _ in ended:
-            row = (_METRIC, _SECONDS, track, self._overhead, step, 0, end, own * 1e-9)
-            self._values.append(row)
-            self._steps += 1
-            if self._steps > SETTLED:
-                self._cost += own
-                self._time += end - begin
-                if self._steps % SETTLED == 0:
-                    self._judge()
-        if ended and end >= self._memory.due:
+    def _account(self, ended: Ended) -> None:
+        """Write what the step's recording cost; over budget, record fewer steps in detail."""
+        track, step, begin, end, own = ended
+        self._values.append((_METRIC, _SECONDS, track, self._overhead, step, 0, end, own * 1e-9))
+        self._steps += 1
+        if self._steps > SETTLED:
+            self._cost += own
+            self._time += end - begin
+            if self._steps % SETTLED == 0:
+                self._judge()
+        if end >= self._memory.due:
             self._memory.sample(step, end)
             self._on_gpu = self._on_gpu or came_late(self.writer)
 

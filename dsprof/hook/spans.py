@@ -21,7 +21,6 @@ CLASSES: Final = tuple(Class)
 COMMUNICATION: Final = CLASSES.index(Class.COMMUNICATION)
 WAIT: Final = CLASSES.index(Class.WAIT)
 UNKNOWN: Final = (float("nan"),) * len(CLASSES)
-PACE: Final = 50_000_000  # ns: steps shorter than this are written together
 PATIENCE: Final = 1_000_000_000  # ns after which rows of a step that does not end are written
 MOST_MICROS: Final = (1 << 15) - 1  # as many as a row can say
 MOST_TRACKS: Final = 256
@@ -75,9 +74,15 @@ class Track:
 #: The innermost open phase, the engine and its micro-batch, -1 without one.
 Where = tuple[Frame | None, Track | None, int]
 
-#: A step that is over: its track's number, its own, its micro-batches, begin, end, what recording
-#: took meanwhile (ns), its classes, whether they are unknown. Rows are made of many at once.
-Ended = tuple[int, int, int, int, int, int, list[int], bool]
+
+class Ended(NamedTuple):
+    """A step that is over."""
+
+    track: int
+    step: int
+    begin: int
+    end: int
+    own: int  # ns that recording took meanwhile
 
 
 class Timeline:
@@ -90,11 +95,9 @@ class Timeline:
         self.tracks: list[Track] = []
         self.current: Track | None = None  # whose phase was open last
         self.guard = Guard()  # whose account of time is the recording's
-        self.flushing: list[Callable[[list[Ended]], None]] = []  # before rows are written
-        self._ended: list[Ended] = []  # whose rows wait to be made
+        self.closing: list[Callable[[Ended], None]] = []  # before a step is written
         self.thread = get_ident()  # the one that trains
         self._others: dict[int, bool] = {}
-        self._flushed = 0  # when steps were written
         self._due = now() + PATIENCE  # when what waits must be written
 
     def phase(self, path: str, class_: Class) -> Phase:
@@ -128,7 +131,7 @@ class Timeline:
         if track is not self.current:
             self._turn(track)
         begin = now()
-        if begin >= self._due:  # the phase may be long, and steps that ended wait
+        if begin >= self._due:  # the phase may be long, and rows wait
             self.flush()
             begin = now()
         frame.begin = begin
@@ -221,33 +224,24 @@ class Timeline:
         end = now()
         self.stack.clear()  # an exception that training survived may have left phases open
         own, self.guard.own = self.guard.own, 0
-        self._ended.append(
-            (track.number, finished, track.micro + 1, track.begin + track.away, end, own,
-             track.classes, track.blind)
-        )  # fmt: skip
+        begin = track.begin + track.away
+        self._write_step(track, finished, begin, end)
         track.reset()
         track.step = finished + 1
         track.begin = track.left = end
-        self._due = self._flushed + PACE
-        if end >= self._due:
-            self.flush()
+        ended = Ended(track.number, finished, begin, end, own)
+        for action in self.closing:
+            action(ended)
+        self.flush()
+
+    def _write_step(self, track: Track, step: int, begin: int, end: int) -> None:
+        seconds = UNKNOWN if track.blind else _seconds(track.classes, end - begin)
+        self.writer.step(step, begin, end, seconds, track.micro + 1, track.number)
 
     def flush(self) -> None:
-        """Write what waits. Much of what a write costs is the same for one row and for many."""
-        at = now()
-        ended, self._ended = self._ended, []
-        self._write_steps(ended)
-        for action in self.flushing:
-            action(ended)
-        if self.writer.steps:
-            self._flushed = at
-        self._due = at + PATIENCE
+        """Write what waits."""
+        self._due = now() + PATIENCE
         self.writer.flush()
-
-    def _write_steps(self, ended: list[Ended]) -> None:
-        for track, step, micros, begin, end, _, classes, blind in ended:
-            seconds = UNKNOWN if blind else _seconds(classes, end - begin)
-            self.writer.step(step, begin, end, seconds, micros, track)
 
     def finish(self) -> None:
         """Recording ends: write what still waits."""

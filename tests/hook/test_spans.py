@@ -13,7 +13,7 @@ from dsprof.errors import DsprofError
 from dsprof.events import Class
 from dsprof.hook import collectives, spans
 from dsprof.hook.collectives import Collectives, Operation
-from dsprof.hook.spans import PACE, PATIENCE, Timeline, Track
+from dsprof.hook.spans import PATIENCE, Timeline, Track
 from dsprof.recording import Writer
 from tests.hook.rows import Rows, read
 
@@ -306,90 +306,23 @@ def test_thousands_of_thinned_out_calls_are_kept_as_one_row(
     assert (row.step, row.calls) == (1, collectives.MOST + 5)
 
 
-def test_short_steps_are_written_together_and_wait_no_longer_than_the_pace(
-    timeline: Timeline, clock: Clock
-) -> None:
-    def on_disk() -> list[int]:
-        return [row.step for row in read(timeline.writer.path).steps]
-
-    clock.passes(PACE)
-    track, phase = timeline.track(1), timeline.phase("forward", Class.COMPUTE)
-    for step in (1, 2, 3):
-        timeline.close_step(track, step)
-        clock.passes(PACE // 4)
-    assert on_disk() == [1]
-    timeline.close_step(track, 4)
-    clock.passes(PACE // 4)
-    assert on_disk() == [1]
-    frame = timeline.enter(track, phase)  # the next one is long: those before it do not wait for it
-    assert on_disk() == [1, 2, 3, 4]
-    clock.passes(PACE)
-    timeline.leave(frame)
-    clock.passes(PACE)
-    timeline.close_step(track, 5)
-    assert on_disk() == [1, 2, 3, 4, 5]
-
-
 MS = 1_000_000
 
 
-@pytest.mark.parametrize("length", [1, 3, 7, 20, 33, 49, 51, 80, 400])
-def test_a_kill_in_a_phase_of_seconds_loses_no_step_that_ended_50_ms_behind_the_last_write(
+@pytest.mark.parametrize("length", [1, 7, 49, 51, 400])
+def test_a_step_is_in_the_file_when_it_ends_however_short_it_is(
     timeline: Timeline, clock: Clock, length: int
 ) -> None:
+    """A kill can come at any moment behind it."""
     track, phase = timeline.track(1), timeline.phase("forward", Class.COMPUTE)
-    ends: dict[int, int] = {}
-    for before in range(1, 2 * PACE // MS // length + 9):
+    for step in range(1, 9):
         frame = timeline.enter(track, phase)
         clock.passes(length * MS)
         timeline.leave(frame)
-        timeline.close_step(track, before)
-        ends[before] = clock.time
-        timeline.enter(track, phase)  # the process may be killed in it
-        lost = ends.keys() - {row.step for row in read(timeline.writer.path).steps}
-        assert all(ends[step] - timeline._flushed < PACE for step in lost)
-        assert not lost or length * MS < PACE
-        timeline.stack.clear()
-
-
-def test_steps_that_wait_are_written_before_a_phase_that_begins_late(
-    timeline: Timeline, clock: Clock
-) -> None:
-    clock.passes(PACE)
-    track, phase = timeline.track(1), timeline.phase("forward", Class.COMPUTE)
-    for step in (1, 2):
         timeline.close_step(track, step)
-        clock.passes(PACE // 4)
-    clock.passes(PACE)  # a batch that is waited for
-    timeline.enter(track, phase)  # and nothing leaves it: the process is killed there
-    assert [row.step for row in read(timeline.writer.path).steps] == [1, 2]
-
-
-@pytest.mark.parametrize("length", [1, 3, 7, 20, 33, 49, 51, 80, 400])
-@pytest.mark.parametrize("phases", [2, 5])
-def test_a_step_is_in_the_file_within_100_ms_of_its_end_whatever_steps_last(
-    timeline: Timeline, clock: Clock, length: int, phases: int
-) -> None:
-    track, phase = timeline.track(1), timeline.phase("forward", Class.COMPUTE)
-    ends: dict[int, int] = {}  # of steps that are not in the file
-    late: list[int] = []
-
-    def look() -> None:
-        written = ends.keys() & {row.step for row in read(timeline.writer.path).steps}
-        late.extend(clock.time - ends.pop(step) for step in written)
-
-    for step in range(1, 200 // length + 4):
-        for _ in range(phases):
-            frame = timeline.enter(track, phase)
-            clock.passes(length * MS // phases)
-            timeline.leave(frame)
-            look()
-        timeline.close_step(track, step)
-        ends[step] = clock.time
-        look()
-    assert late
-    assert max(late) <= 100 * MS
-    assert all(clock.time - end <= 100 * MS for end in ends.values())
+        found = read(timeline.writer.path)
+        assert [row.step for row in found.steps] == list(range(1, step + 1))
+        assert len(found.spans) == step
 
 
 def test_calls_before_the_first_phase_belong_to_no_step(timeline: Timeline, clock: Clock) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import dsprof.hook
-from dsprof.hook.spans import PACE, Timeline
+from dsprof.hook.spans import Timeline
+from dsprof.recording.ring import End
 from tests.hook.jobs import job
 
 STEPS, AT = 8, 4
@@ -31,10 +31,20 @@ def fault(way: str) -> contextlib.AbstractContextManager[Any]:
     if way == "exception":
         return patch.object(Timeline, "block", side_effect=ZeroDivisionError("planted"))
     if way == "disk":
-        return patch.object(os, "pwrite", side_effect=FULL)
+        return full_disk()
     if way == "kill" and job.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """No room behind what is mapped, and none to be had."""
+    with contextlib.ExitStack() as faults:
+        faults.enter_context(patch.object(End, "store", return_value=False))
+        for call in ("posix_fallocate", "pwrite"):
+            faults.enter_context(patch.object(os, call, side_effect=FULL))
+        yield
 
 
 @contextlib.contextmanager
@@ -80,7 +90,6 @@ def train(way: str, out: Path) -> dict[str, Any]:
             engine.backward(loss)
             engine.step()
             losses.append(loss.item().hex())
-            time.sleep(PACE * 1e-9)  # shorter steps may be written a little later than they end
     if way == "checkpoint":
         engine.save_checkpoint(str(out / "checkpoint"))
         engine.load_checkpoint(str(out / "checkpoint"))
