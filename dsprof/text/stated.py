@@ -19,6 +19,7 @@ _WHOLE: Final = {
     "tokens_per_second_mean": "tokens_per_second",
 }
 _BAR: Final = ("bar_position", "bar_total", "bar_elapsed")
+_BESIDE: Final = {"bar_loss": "loss", "bar_reward": "reward"}  # what its loop writes beside it
 _RATE: Final = ("step_seconds", "steps_per_second")  # as a bar states it: slow, or fast
 
 
@@ -42,6 +43,8 @@ class Bar:
     seconds: float  # elapsed, what came before the first turn included
     lately: float | None = None  # seconds of a turn, as it states of the last ones
     counts_steps: bool = False
+    loss: float | None = None  # as its loop writes beside it, of the last turn or the next
+    reward: float | None = None
 
 
 def training(run: Run) -> Training | None:
@@ -62,21 +65,24 @@ def training(run: Run) -> Training | None:
 
 
 def bar(run: Run) -> Bar | None:
-    """The last bar of a source that times no step: the longest one, where several have one."""
-    if run.steps["seconds"].notna().any():
+    """The last bar of a source that tells of no step how long all of it took: timers leave out
+    what nobody timed. The longest one, where several have one."""
+    if run.steps["whole_seconds"].notna().any():
         return None
     events = run.told
-    rows = events[events["name"].isin([*_BAR, *_RATE])]
+    rows = events[events["name"].isin([*_BAR, *_RATE, *_BESIDE])]
     rows = rows.drop_duplicates(["source", "record", "name"])
     said = rows.assign(said=rows["value"].fillna(rows["seconds"]))
     table = said.pivot(index=["source", "record"], columns="name", values="said")
-    table = table.reindex(columns=[*_BAR, *_RATE]).dropna(subset=list(_BAR))
+    table = table.reindex(columns=[*_BAR, *_RATE, *_BESIDE]).dropna(subset=list(_BAR))
     moved = table.query("bar_position > 0 and bar_elapsed > 0")
     if moved.empty:
         return None
-    position, total, seconds, slow, fast = moved.nlargest(1, "bar_elapsed").iloc[0]
+    last = moved.nlargest(1, "bar_elapsed").iloc[0]
+    position, total, seconds, slow, fast = last[[*_BAR, *_RATE]]
     lately, counts = number(slow) or _inverse(fast), total in steps_meant(events)
-    return Bar(int(position), int(total), float(seconds), lately, counts_steps=counts)
+    beside = {field: number(last[name]) for name, field in _BESIDE.items()}
+    return Bar(int(position), int(total), float(seconds), lately, counts_steps=counts, **beside)
 
 
 def _inverse(rate: float) -> float | None:

@@ -266,6 +266,8 @@ def _bar(seen: Overview) -> str:
         return ""
     said = seen.bar
     each = f", lately {format_seconds(said.lately)} each" if said.lately else ""
+    told = {"loss": said.loss, "reward": said.reward}
+    each += "".join(f", {name} {value:.4g}" for name, value in told.items() if value is not None)
     turns = "optimizer steps" if said.counts_steps else "turns"
     unsure = "" if said.counts_steps else "; whether a turn is an optimizer step is not said"
     return (

@@ -150,6 +150,29 @@ def test_a_bar_tells_how_fast_its_loop_turns_where_nothing_else_does(tmp_path: P
     assert "whether a turn is an optimizer step is not said" in said
 
 
+@pytest.mark.parametrize(
+    ("beside", "said"),
+    [
+        ("v_num=3, train_loss_step=1.75", ", loss 1.75;"),
+        ("loss=9.125, v_num=7", ", loss 9.125;"),
+        ("gpt_loss=0.5, loss_mean=0.75, lr=1e-5", ", loss 0.5;"),
+        ("act_loss=-0.25, reward=0.5, return=0.25", ", loss -0.25, reward 0.5;"),
+        ("val_loss=2.5", "each;"),
+    ],
+)
+def test_what_a_loop_writes_beside_its_last_bar_is_told(
+    tmp_path: Path, beside: str, said: str
+) -> None:
+    bars = [
+        f"Epoch 0:  40%|████      | {n}/60 [00:{n}<00:15,  1.00it/s, {beside}]\n" for n in (23, 24)
+    ]
+    (tmp_path / "run.log").write_text("".join(bars), encoding="utf-8")
+    run = load(tmp_path / "run.log")
+    assert said in " ".join(shown(run).split())
+    bar = document(run)["steps"]["bar"]
+    assert bar["loss"] is None or f"loss {bar['loss']:.4g}" in said
+
+
 def test_a_bar_as_long_as_the_training_counts_its_steps(tmp_path: Path) -> None:
     banner = "***** Running training *****\n  Total optimization steps = 101\n"
     (tmp_path / "run.log").write_text(banner + BAR, encoding="utf-8")
