@@ -345,3 +345,14 @@ def test_of_files_of_two_jobs_the_summary_says_whose_it_is_and_how_to_see_the_ot
     assert f"one of 2 jobs: zero_stage is 1 in one and 3 in another Read {one}" in text
     assert f"Others dsprof report {other}" in text
     assert "of one job" not in shown(load(one))
+
+
+def test_timers_alone_leave_the_bar_to_say_how_long_a_turn_took(tmp_path: Path) -> None:
+    timers = (
+        "[2024-05-06 12:00:0{n},000] [INFO] [logging.py:96:log_dist] [Rank 0] time (ms) | "
+        "fwd: 100.00 | bwd: 200.00 | bwd_inner: 150.00 | bwd_allreduce: 50.00 | step: 20.00\n"
+    )
+    (tmp_path / "run.log").write_text("".join(timers.format(n=n) for n in range(4)) + BAR)
+    text = " ".join(shown(load(tmp_path / "run.log")).split())
+    assert "sums of timers" in text
+    assert "Bar 100 of 101 turns in 3 min 20 s, lately 2.00 s each" in text
