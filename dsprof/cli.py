@@ -22,6 +22,7 @@ from typer.main import get_command
 from dsprof import __version__
 from dsprof.errors import DsprofError
 from dsprof.events import Severity
+from dsprof.heap import keep_freed
 from dsprof.output import discard, prepare, put, refused, spare, tell
 from dsprof.units import bandwidth
 
@@ -312,7 +313,7 @@ def _load(paths: list[str], parsers: list[Path] | None, link: str | None = None)
     from dsprof.run import load
     from dsprof.text.progress import reading
 
-    _keep_memory()
+    keep_freed()
     with reading(_size_of(paths)) as progress:
         return load(paths, parsers=parsers or (), link=link, progress=progress)
 
@@ -325,24 +326,6 @@ def _tell_jobs(*runs: Run) -> None:
         said = one_of_jobs(run.meta)
         if said:
             tell(plain(f"dsprof: {run.meta['sources'][0]}: {said}; the others are left out"))
-
-
-#: Numbers of glibc's `mallopt`, and values: what is freed stays with the process, and is one heap.
-_KEEP: Final = {"M_TRIM_THRESHOLD": (-1, -1), "M_MMAP_MAX": (-4, 0), "M_ARENA_MAX": (-8, 1)}
-
-
-def _keep_memory() -> None:
-    """Use freed memory again: the kernel clears every page that it gives, and columns of 100 MB
-    come and go. Of a run of 5 GB that is an eighth of the CPU time. Elsewhere than with glibc
-    nothing changes."""
-    if sys.platform != "linux":
-        return
-    import ctypes
-
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):
-        for number, value in _KEEP.values():
-            library.mallopt(number, value)
 
 
 def _size_of(paths: list[str]) -> int | None:

@@ -52,7 +52,8 @@ def _dialects() -> Check:
     except DsprofError as error:
         return Check("dialects", False, str(error))
     files = len(list(own.glob("*.toml"))) if own.is_dir() else 0
-    told = f"{len(known.titles)} files, {len(known.patterns)} patterns; {files or 'none'} of your own in {own}"
+    all_of_them = f"{len(known.titles)} files, {len(known.patterns)} patterns"
+    told = f"{all_of_them}; {files or 'none'} of your own in {own}"
     return Check("dialects", bool(known.patterns), told)
 
 

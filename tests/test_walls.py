@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 #: Lowest first. A module imports from its own package and from lower floors only.
 FLOORS = (
     ("errors", "units", "events", "colours"),
-    ("recording", "grammar", "output"),
+    ("recording", "grammar", "output", "heap"),
     ("gpu", "logs"),
     ("hook", "run"),
     ("analysis", "integrations"),
