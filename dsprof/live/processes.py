@@ -14,9 +14,11 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dsprof.errors import DsprofError
 from dsprof.live.store import EMPTY, SCHEMA
 from dsprof.recording import Recording
-from dsprof.recording.layout import ROW, STEP, RowKind
+from dsprof.recording.layout import JSON, ROW, STEP, RowKind, header_size
+from dsprof.recording.stream import end_of_rows
 
 State = Literal["running", "silent", "ended", "died"]
 
@@ -153,9 +155,10 @@ def last_step(file: Path) -> int | None:
     """The step that ended last, as the end of a recording's last file tells without being read."""
     try:
         with file.open("rb") as stream:
-            stream.seek(max(0, file.stat().st_size // ROW * ROW - _END))
-            rows = stream.read(_END)
-    except OSError:
+            begin = header_size(stream.read(JSON), str(file))
+            end = end_of_rows(stream.fileno(), begin)
+            rows = os.pread(stream.fileno(), _END, max(begin, end - _END))
+    except (OSError, DsprofError):
         return None
     at = rows[::ROW].rfind(RowKind.STEP)
     return int(STEP.unpack_from(rows, at * ROW)[2]) if at >= 0 else None

@@ -97,17 +97,12 @@ class Stream:
         self._part = part
         if not self._open() or self._fd < 0:
             return
-        end = self._rows_at + max(0, self._size() - most) // ROW * ROW
+        rows = end_of_rows(self._fd, self._rows_at) - self._rows_at
+        end = self._rows_at + max(0, rows - most) // ROW * ROW
         while self._offset < end and (rows := self._whole_rows()):
             rows = rows[: end - self._offset]
             self._offset += len(rows)
             yield rows
-
-    def _size(self) -> int:
-        """Bytes of rows. Behind the last one there may be zeros, and nothing else."""
-        fd, begin = self._fd, self._rows_at
-        places = range(begin, os.fstat(fd).st_size, ROW)
-        return ROW * bisect_left(places, True, key=lambda at: not any(os.pread(fd, 1, at)))
 
     def in_flight(self) -> tuple[int, int, int]:
         """Name id, sequence number and time (perf_counter, 0 unknown) of what runs now."""
@@ -212,6 +207,12 @@ class Stream:
             end = place + ROW if part < oldest else end
             at = kinds.find(RowKind.KEPT, at + 1)
         return begin, max(begin, end)
+
+
+def end_of_rows(fd: int, begin: int) -> int:
+    """Where the rows end that begin there. Behind the last one there may be zeros, and no more."""
+    places = range(begin, os.fstat(fd).st_size, ROW)
+    return begin + ROW * bisect_left(places, True, key=lambda at: not any(os.pread(fd, 1, at)))
 
 
 def read_meta(path: Path) -> dict[str, Any]:
