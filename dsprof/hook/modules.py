@@ -7,9 +7,10 @@ from typing import Any
 
 from dsprof.hook.backward import Backward, Reducer
 from dsprof.hook.buffers import Buffers
+from dsprof.hook.compiling import Compiling
 from dsprof.hook.optimizers import Steps
 from dsprof.hook.parts import Parts
-from dsprof.hook.patches import Call, Patches
+from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.reentrant import Reentrant
 
@@ -49,26 +50,5 @@ def _backward_of(recorder: Recorder) -> Backward:
         recorder.backward = Backward(recorder)
         Reentrant(recorder, recorder.backward)
         Buffers(recorder)
-        _patch_compile(recorder)
+        Compiling(recorder)
     return recorder.backward  # type: ignore[no-any-return]
-
-
-def _patch_compile(recorder: Recorder) -> None:
-    import torch
-
-    def timed(given: Any, made: Any) -> Any:
-        for parts in recorder.models.values():
-            made = parts.compiled(given, made)
-        return made
-
-    guarded = recorder.guard(timed)
-
-    def around(raw: Call) -> Call:
-        def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
-            made = raw(model, *args, **kwargs)
-            found = guarded(model, made)
-            return made if found is None else found
-
-        return compile_
-
-    recorder.patches.method(torch, "compile", around)

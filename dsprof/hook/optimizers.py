@@ -7,7 +7,7 @@ import weakref
 from typing import Any
 
 from dsprof.hook.finding import most_trained
-from dsprof.hook.parts import Parts, nothing, unless_compiling
+from dsprof.hook.parts import Parts
 from dsprof.hook.recorder import Recorder
 
 
@@ -32,7 +32,7 @@ class Steps:
         """One that trains the model; its end is looked at after the hook that times it."""
         self.backward.optimizers.known.add(optimizer)
         self.parts.optimizer(optimizer, "step")
-        stepped = unless_compiling(nothing, self.parts.guard(self._stepped))
+        stepped = self.parts.guard(self._stepped)
         hook = optimizer.register_step_post_hook(lambda one, *_: stepped(one))
         self.parts.patches.undo_with(hook.remove)
 
@@ -75,7 +75,7 @@ class Optimizers:
         self.models = recorder.models
         self.known: weakref.WeakSet[Any] = weakref.WeakSet()
         hooks = importlib.import_module("torch.optim.optimizer")  # torch.optim hides its name
-        look = unless_compiling(nothing, recorder.guard(self._look))
+        look = recorder.guard(self._look)
         hook = hooks.register_optimizer_step_pre_hook(look)
         recorder.patches.undo_with(hook.remove)
 

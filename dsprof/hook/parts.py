@@ -119,7 +119,7 @@ class Parts:
             """Forward and backward inside the optimizer's step are no part of its phase."""
             return self.guard.around(closure, pause, resume)
 
-        began, ended = (unless_compiling(nothing, self.guard(one)) for one in (begin, pause))
+        began, ended = self.guard(begin), self.guard(pause)
         pre = optimizer.register_step_pre_hook(began)
         post = optimizer.register_step_post_hook(ended)
         self.patches.undo_with(pre.remove, post.remove)
@@ -135,10 +135,6 @@ class Parts:
 
 def _nobody() -> None:
     """What an engine refers to."""
-
-
-def nothing(*_: Any) -> None:
-    """In the place of a hook where torch compiles."""
 
 
 def unless_compiling(raw: Call, timed: Call) -> Call:
