@@ -97,8 +97,8 @@ class Stream:
         self._part = part
         if not self._open() or self._fd < 0:
             return
-        rows = end_of_rows(self._fd, self._rows_at) - self._rows_at
-        end = self._rows_at + max(0, rows - most) // ROW * ROW
+        size = end_of_rows(self._fd, self._rows_at) - self._rows_at
+        end = self._rows_at + max(0, size - most) // ROW * ROW
         while self._offset < end and (rows := self._whole_rows()):
             rows = rows[: end - self._offset]
             self._offset += len(rows)
