@@ -54,6 +54,6 @@ def test_where_checkpointing_begins_a_backward_inside_the_wait_is_seen(
     for rank, rows in enumerate(folder(out / kind)):
         waited = sum(row.blocked for row in rows.collectives) * 1e-9
         models = 1 + kind.endswith("two")
-        assert (waited > 0.8 * LATE * STEPS * models) == (rank == 0)
+        assert (waited > 0.6 * LATE * STEPS * models) == (rank == 0)
         assert {row.path for row in rows.spans} == {"forward", "backward", "step"}
         assert len([row for row in rows.spans if row.path == "forward"]) == STEPS * models
