@@ -75,14 +75,17 @@ class Optimizers:
         self.models = recorder.models
         self.known: weakref.WeakSet[Any] = weakref.WeakSet()
         hooks = importlib.import_module("torch.optim.optimizer")  # torch.optim hides its name
-        look = recorder.guard(self._look)
-        hook = hooks.register_optimizer_step_pre_hook(look)
+        known, look = self.known, recorder.guard(self._look)
+
+        def stepping(optimizer: Any, *_: Any) -> None:
+            if optimizer not in known:
+                look(optimizer)
+
+        hook = hooks.register_optimizer_step_pre_hook(stepping)
         recorder.patches.undo_with(hook.remove)
 
-    def _look(self, optimizer: Any, *_: Any) -> None:
+    def _look(self, optimizer: Any) -> None:
         """Before the hooks of its own, which it may have from here on."""
-        if optimizer in self.known:
-            return
         self.known.add(optimizer)
         models = {parts.model(): parts for parts in self.models.values()}
         model = most_trained(optimizer, models.keys() - {None})
