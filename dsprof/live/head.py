@@ -14,13 +14,13 @@ from dsprof.live.look import GLYPH
 from dsprof.live.panes import clock
 from dsprof.live.picture import Picture, Verdict
 from dsprof.live.text import facts, share_of
-from dsprof.text.parts import Part
 from dsprof.text.words import plain
 from dsprof.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from dsprof.live.app import Live
     from dsprof.live.look import Look
+    from dsprof.text.parts import Part
 
 _WORTH_TELLING: Final = 1 << 20  # bytes: less is read by the next refresh
 _MARKED: Final = 0.0005  # of a step: a part of less has no mark

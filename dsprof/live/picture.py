@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from dsprof.findings import Finding
-from dsprof.text.parts import Part
+
+if TYPE_CHECKING:
+    from dsprof.text.parts import Part
 
 Lines = tuple[tuple[int, bytes], ...]  # number and bytes of each
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dsprof.live.picture import Figures, Picture, RankRow, Sighting, Verdict
-from dsprof.text.parts import Part
 from dsprof.text.words import count_of, plain, printable
 from dsprof.units import (
     format_bandwidth,
@@ -17,6 +16,9 @@ from dsprof.units import (
     format_seconds,
     format_share,
 )
+
+if TYPE_CHECKING:
+    from dsprof.text.parts import Part
 
 SCHEMA: Final = 1
 
