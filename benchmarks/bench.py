@@ -24,6 +24,8 @@ SHARES = (0.02, 0.2, 0.8)
 VALUES = ("missing", "wrong", "invented")
 #: Share of metric lines → times slower than ripgrep: the bar, the aim.
 SLOWER = {0.02: (3.0, 2.5), 0.2: (15.0, 11.0), 0.8: (35.0, 25.0)}
+#: Wall time of one process, of that of two, on two processors of one's own.
+SAVED = 1.8
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,9 @@ def two_processes(logs: Logs, rounds: int) -> Iterator[Result]:
     """Wall time of one process against two, at 20 % metric lines.
 
     Beside it what the machine allows: two readers that share nothing, at the same time, against
-    one alone. And what the busier one of the two processes has to do: the wall time that two
-    processors of one's own would leave.
+    one alone. Where these save less than 2, as on a machine whose two processors are not wholly its
+    own, the bar is as much lower. And what the busier one of the two processes has to do: the wall
+    time that two processors of one's own would leave.
     """
     log = logs.share(0.2)
     one, two, apart = cost.interleaved(
@@ -117,7 +120,8 @@ def two_processes(logs: Logs, rounds: int) -> Iterator[Result]:
     share = cost.median_ratio([read["cpu"] for read in one], busier)
     yield Result("two processes: CPU time of the busier one saved", f"{share:.2f} x")
     gain = cost.median_ratio(alone, [read["wall"] for read in two])
-    yield Result("two processes: wall time saved", f"{gain:.2f} x", ">= 1.8 x", gain >= 1.8)
+    bar = SAVED * min(1, most / 2)
+    yield Result("two processes: wall time saved", f"{gain:.2f} x", f">= {bar:.2f} x", gain >= bar)
 
 
 def compressed(logs: Logs, rounds: int) -> Iterator[Result]:
