@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_phases
+from dsprof.analysis.breakdown import known_by, main_phases
 from dsprof.analysis.checkpoints import apart_from_saves, calls_of_saves, held, saves
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
+from dsprof.events import Severity
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
@@ -28,6 +29,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.throughput import grown, too_few
+from dsprof.run.seldom import SELDOM
 from dsprof.units import format_seconds, format_share
 
 
@@ -41,11 +43,13 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     if len(steps) < EVIDENCE_STEPS:
         return too_few(steps)
     seconds, rows, over = _sticking_out(facts)
-    share = float(over.sum() / steps["seconds"].sum())
-    severity = grade(share, SPIKES_WARNING, SPIKES_CRITICAL)
+    few, share = _are_few(steps), float(over.sum() / steps["seconds"].sum())
+    if grade(share, SPIKES_WARNING, SPIKES_CRITICAL) is None:
+        return []
+    price = _price(facts, seconds, rows, over)
+    severity = _severity(price)
     if severity is None:
         return []
-    cost = float(over.sum()) / len(seconds)
     late = _late(facts, rows, float(over.mean()))
     every = period(rows)
     distance = _steps_apart(steps, every)
@@ -56,24 +60,84 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="step-spikes",
             severity=severity,
-            title=f"{len(rows):,} of {len(steps):,} steps stick out{rhythm} and cost "
-            f"{format_share(share)} of the time",
+            title=f"{len(rows):,} of {len(steps):,} {'printed ' * few}steps stick out"
+            + ("" if few else rhythm)
+            + f" and cost {_said(share, price, few=few)}",
             summary=f"They take at least {SPIKE_RATIO} times as long as their neighbours, the "
             f"longest {format_seconds(float(seconds[rows].max()))} instead of "
             f"{format_seconds(float(np.median(seconds)))}."
             + (_waited(late) if late else _longer(facts, steps.assign(seconds=seconds), rows))
             + flushed
-            + _rhythm(distance, len(rows)),
-            share=share,
-            seconds_per_step=cost,
+            + (_between(facts, price) if few else _rhythm(distance, len(rows))),
+            share=price.share if price else None,
+            seconds_per_step=price.seconds if price else None,
             ranks=(late.rank,) if late else (),
             phase=(late.phase or None) if late else None,
             steps=(int(steps["step"].iloc[rows[0]]), int(steps["step"].iloc[rows[-1]])),
             evidence=tuple(step_proof(facts, row) for row in worst),
             advice=less_memory(facts) if flushed else (_LOOK,),
-            gain=(0.0, cost),
+            gain=(0.0, price.seconds) if price else None,
         )
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Price:
+    """What they cost, as seconds of each step and as a share of its time."""
+
+    seconds: float
+    share: float
+    is_bound: bool = False
+
+
+def _are_few(steps: pd.DataFrame) -> bool:
+    """These are single steps, such as each tenth, and those between them are of no row."""
+    return known_by(steps) == "throughput" and bool(steps["step"].diff().median() > 1)
+
+
+def _price(
+    facts: Facts, seconds: Floats, rows: npt.NDArray[np.intp], over: Floats
+) -> _Price | None:
+    """None where steps without a row are other than these, and nothing says how long they take."""
+    steps, every = facts.series, facts.step_seconds
+    if _are_few(steps):
+        if SELDOM in facts.doubts:
+            return None
+        if every and every < float(seconds.mean()):
+            beyond = every - float(np.delete(seconds, rows).mean())
+            least = float(over.sum()) / float(np.ptp(steps["step"].to_numpy(dtype=float)))
+            cost = max(beyond, least)
+            return _Price(cost, cost / every, is_bound=True)
+    return _Price(float(over.sum()) / len(steps), float(over.sum() / steps["seconds"].sum()))
+
+
+def _severity(price: _Price | None) -> Severity | None:
+    """A note where the price is unknown."""
+    if price is None:
+        return Severity.INFO
+    return grade(price.share, SPIKES_WARNING, SPIKES_CRITICAL)
+
+
+def _said(share: float, price: _Price | None, *, few: bool) -> str:
+    if price and price.is_bound:
+        return f"up to {format_share(price.share)} of the time"
+    return f"{format_share(share)} of {'their' if few else 'the'} time"
+
+
+def _between(facts: Facts, price: _Price | None) -> str:
+    """What is known of the steps that have no rate."""
+    if price is None:
+        return (
+            " The steps between them have no rate and are not as these are: what such steps cost "
+            "of all the time is unknown."
+        )
+    if price.is_bound:
+        return (
+            f" By the clock all steps take {format_seconds(facts.step_seconds or 0.0)} in the "
+            f"mean, {format_seconds(price.seconds)} more than those that do not stick out: such "
+            "steps cost no more."
+        )
+    return " The steps between them have no rate."
 
 
 _LOOK: Final = Advice(

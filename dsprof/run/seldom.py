@@ -18,6 +18,9 @@ from dsprof.run.repairs import Repair, met
 from dsprof.run.table import of_kind, positions, where
 from dsprof.units import format_count, format_seconds
 
+#: The repair or doubt that the average step is not of the steps with a rate alone, or should not.
+SELDOM: Final = "seldom-rates"
+
 #: Of the mean of all timers, by which those of the steps with a rate may differ from it.
 ALIKE: Final = 0.03
 
@@ -89,7 +92,7 @@ def seldom_rates(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
         f"only some steps have a rate; their timers sum to {format_seconds(those)}, those of the "
         f"others to {format_seconds(others)} (means): the average step is of all that are timed"
     )
-    return met("seldom-rates", "repair", text, steps[odd])
+    return met(SELDOM, "repair", text, steps[odd])
 
 
 def rates_of_few(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
@@ -106,7 +109,7 @@ def rates_of_few(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
             f"rates are of single steps, which take {format_seconds(alone)} in the mean; by the "
             f"clock all between them take {format_seconds(whole)}, which is the average step"
         )
-        return met("seldom-rates", "repair", text, clocked) if whole < alone else None
+        return met(SELDOM, "repair", text, clocked) if whole < alone else None
     means = of_kind(events, Kind.METRIC, "samples_per_second_mean")
     mine = (means[_PART] == part[_PART].iloc[-1]).all(axis=1)
     so_far = means["value"][mine].dropna().astype(float)
@@ -117,7 +120,7 @@ def rates_of_few(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
         f"since the start that the source states is {format_count(so_far.iloc[-1])}: the average "
         "step is of the printed ones, which are not as all are"
     )
-    return met("seldom-rates", "doubt", text, rows)
+    return met(SELDOM, "doubt", text, rows)
 
 
 def _timers(steps: pd.DataFrame) -> pd.Series[float]:

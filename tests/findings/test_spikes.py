@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from dsprof.events import Severity
@@ -119,3 +120,47 @@ def test_no_timer_is_named_that_holds_little_of_what_was_added() -> None:
         rows.append(metric("step_seconds", step, 3.0 if out else 1.0))
         rows += [phase("evaluation", step, 0.2)] if out else []
     assert "No single timer holds what grew" in one(run_of(rows), "step-spikes").summary
+
+
+def rated(each: list[float], *, every: int = 10, mean: float | None = None) -> list[Row]:
+    """The rates of every tenth step, with a clock or with the mean that the source states."""
+    rows: list[Row] = [{"kind": "config", "name": "train_batch_size", "value": 32.0}]
+    at = pd.Timestamp("2024-05-01", tz="UTC")
+    for step, seconds in enumerate(each, 1):
+        at += pd.Timedelta(seconds=seconds)
+        if step % every:
+            continue
+        stamp = {} if mean else {"at": at}
+        rows.append(metric("samples_per_second", step, 32 / seconds) | stamp)
+        if mean:
+            rows.append(metric("samples_per_second_mean", step, 32 / mean))
+    return rows
+
+
+def at_twenty_fifths(count: int = 400) -> list[float]:
+    return [3.0 if step % 25 == 0 else 1.0 for step in range(1, count + 1)]
+
+
+def test_spikes_among_the_rates_of_every_tenth_step_are_held_against_all_steps_by_the_clock() -> (
+    None
+):
+    found = one(run_of(rated(at_twenty_fifths())), "step-spikes")
+    assert found.share == pytest.approx(16 * 2 / (400 + 16 * 2), rel=0.05)
+    assert found.title == "8 of 39 printed steps stick out and cost up to 7.3 % of the time"
+    assert "one every" not in found.title  # in truth one every 25, most of them not printed
+    assert "By the clock all steps take 1.08 s in the mean, 78.9 ms more than" in found.summary
+
+
+def test_spikes_among_rates_that_are_not_as_all_steps_are_have_no_price_without_a_clock() -> None:
+    found = one(run_of(rated(at_twenty_fifths(), mean=1.08)), "step-spikes")
+    assert found.severity is Severity.INFO
+    assert (found.share, found.seconds_per_step, found.gain) == (None, None, None)
+    assert "what such steps cost of all the time is unknown" in found.summary
+
+
+def test_spikes_among_rates_that_are_as_all_steps_are_keep_their_price() -> None:
+    each = [1.0] * 400
+    each[49::50] = [3.0] * 8
+    found = one(run_of(rated(each, mean=1.41)), "step-spikes")
+    assert found.share == pytest.approx(16 / (39 + 16), rel=0.05)
+    assert "of their time" in found.title
