@@ -14,11 +14,11 @@ _DIFFERS: Final = 0.1  #: of the stated rate: more than scatter
 def rate_of_steps(
     stated: pd.Series[float], seconds: float | None, config: Mapping[str, Any]
 ) -> float | None:
-    """Samples per second by batch and step time, where the stated rates are clearly higher.
+    """Samples per second by batch and step time, where the stated rates are clearly others.
 
     DeepSpeed's timer of throughput runs from forward to step: loading data between steps is not
-    in its rate (deepspeed/utils/timer.py, `ThroughputTimer`). Also where they are lower and each
-    step has one: the clock then knows of quicker steps between them.
+    in its rate (deepspeed/utils/timer.py, `ThroughputTimer`), which is higher then. It is lower where
+    it is of printed steps and the clock knows of quicker ones between them.
 
     Args:
         stated: samples per second of all ranks, of the same steps.

@@ -68,18 +68,19 @@ def parts(phases: pd.DataFrame) -> tuple[Seconds, Ranks] | None:
     return (table, ranks) if len(table) > 1 else None
 
 
-def no_straggler(table: Seconds, rank: int) -> Gain:
+def no_straggler(table: Seconds, rank: int, *, timed: bool = True) -> Gain:
     """If the rank at index `rank` worked as long as the median of the others.
 
     Told twice: by how much longer it works, and by how much longer the others wait. Where the
-    two differ the truth lies between them.
+    two differ the truth lies between them. Where no phase holds what makes it late (not `timed`),
+    only the waiting tells.
     """
     others = np.delete(table, rank, axis=1)
     works = table[:, :, _ALONE].sum(axis=2)
     waits = table[:, :, _MEETING].sum(axis=2)
     longer = works[:, rank] - np.median(others[:, :, _ALONE].sum(axis=2), axis=1)
     waiting = np.median(others[:, :, _MEETING].sum(axis=2), axis=1) - waits[:, rank]
-    return _between(longer, waiting)
+    return _between(longer if timed else waiting, waiting)
 
 
 def data_ready(table: Seconds) -> Gain:

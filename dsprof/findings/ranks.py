@@ -81,6 +81,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             steps=(late.first, late.last),
             evidence=_lines(facts, late),
             advice=(
+                *_own_code(facts, late),
                 Advice(
                     f"the node of rank {late.rank}",
                     host or "",
@@ -121,6 +122,14 @@ def stands_out(late: Straggler) -> bool:
     return often or (late.held >= STRAGGLER_HELD and late.chance <= STRAGGLER_CHANCE)
 
 
+def _own_code(facts: Facts, late: Straggler) -> tuple[Advice, ...]:
+    """Who shows what a rank does where a recording has no phase: that is code of its script."""
+    if late.phase or not facts.run.is_recording:
+        return ()
+    why = "shows which code of the script runs there between the recorded phases"
+    return (Advice("py-spy record", "", f"a minute of rank {late.rank}", why),)
+
+
 def _is_alone(facts: Facts) -> bool:
     """Whether all ranks run on one host, as settings or recordings tell; a log may not show all."""
     known = facts.run.meta
@@ -134,7 +143,8 @@ def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:
     if facts.replay is None:
         return promise(late.delay)
     table, ranks = facts.replay
-    gain = no_straggler(table, int(np.searchsorted(ranks, late.rank)))
+    slow = int(np.searchsorted(ranks, late.rank))
+    gain = no_straggler(table, slow, timed=bool(late.phase))
     return gain.low, gain.high
 
 
@@ -146,6 +156,14 @@ def late_seconds(facts: Facts, operation: str = "") -> float:
     if facts.straggler is None and spreads(facts) is not None:
         return waited_in_collectives(facts) if late else 0.0
     return sum(found.seconds_per_step or 0.0 for found in late)
+
+
+def late_outside(facts: Facts) -> float:
+    """Seconds of the mean step that the rank of `straggler-rank` loses where nothing is timed."""
+    late = facts.straggler
+    if late is None or late.phase or not facts.run.is_recording or not late_seconds(facts):
+        return 0.0
+    return late.phase_delay / late.ranks
 
 
 def _from_table(facts: Facts) -> list[Finding] | str:

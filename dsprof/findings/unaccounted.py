@@ -13,6 +13,7 @@ from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, first_of
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, by_the_clock
+from dsprof.findings.ranks import late_outside
 from dsprof.findings.spikes import without_spikes
 from dsprof.findings.thresholds import (
     UNACCOUNTED_CRITICAL,
@@ -26,6 +27,8 @@ from dsprof.units import format_seconds, format_share
 
 #: Part of the time in question below which a timer's is not worth a word.
 _NOTHING: Final = 0.005
+#: Part of it above which it is that of a late rank.
+_MOST: Final = 0.5
 #: What a recording has no phase for is code of the script.
 _BETWEEN_PHASES: Final = (
     Advice(
@@ -48,15 +51,17 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
         return [no_timers(facts)]
     if facts.no_basis is not None:
         return facts.no_basis
+    late = late_outside(facts)
     facts = without_spikes(facts)
     mixed = _mixed(facts, facts.hidden_communication or _SCHEDULE)
-    return [*([mixed] if mixed else []), *_no_timer(facts)]
+    return [*([mixed] if mixed else []), *_no_timer(facts, late)]
 
 
-def _no_timer(facts: Facts) -> list[Finding]:
+def _no_timer(facts: Facts, late: float) -> list[Finding]:
     """What lies outside all timers, and inside one but not in its parts.
 
-    What memory_breakdown takes for itself is left to `host-sync`.
+    What memory_breakdown takes for itself is left to `host-sync`, and what a rank is late by
+    (`late` seconds of it) to `straggler-rank`: it alone is a note.
     """
     known = _unexplained(facts)
     inside = float(known["seconds"].sum())
@@ -69,11 +74,12 @@ def _no_timer(facts: Facts) -> list[Finding]:
     seconds = max(0.0, other - facts.collecting)
     inside = max(0.0, min(inside - facts.collecting, seconds))
     share = facts.share(seconds) or 0.0
-    severity = grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
-    if severity is None:
+    if grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL) is None:
         return []
     within = inside / seconds
     beside = within <= 1 - WORTH_NAMING
+    late = min(late, seconds - inside)
+    rest = grade(facts.share(seconds - late), UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
     seconds = _of_title(known, seconds, inside)
     if not beside:
         known = known.loc[_that_hold_it(known)]
@@ -85,8 +91,9 @@ def _no_timer(facts: Facts) -> list[Finding]:
     return [
         Finding(
             rule="unaccounted-time",
-            severity=severity,
-            title=f"{format_share(share)} of a step is {_where(facts, known, within)}",
+            severity=rest or Severity.INFO,
+            title=f"{format_share(share)} of a step is {_where(facts, known, within)}"
+            + (_of_late_rank(facts, late / seconds) if late > _MOST * seconds else ""),
             summary=f"{format_seconds(seconds)} of "
             f"{format_seconds(facts.average or 0.0)} per step are neither compute nor "
             f"communication that this source times ({facts.windows})."
@@ -102,6 +109,13 @@ def _no_timer(facts: Facts) -> list[Finding]:
             confidence="medium",
         )
     ]
+
+
+def _of_late_rank(facts: Facts, part: float) -> str:
+    assert facts.straggler is not None
+    rank = facts.straggler.rank
+    much = "all" if part > 1 - _NOTHING else format_share(part)
+    return f", {much} of that on rank {rank}, for which the others wait"
 
 
 def _of_title(known: pd.DataFrame, seconds: float, inside: float) -> float:

@@ -13,15 +13,16 @@ from dsprof.analysis.rates import rate_of_steps
     [
         ([32.0, 34.0], 2.0, 32, 16.0),  # half of each step lies outside of its timer
         ([16.5, 15.5], 2.0, 32, None),
-        ([8.0, 8.0], 2.0, 32, None),  # of a step that is too long: nobody's timer is the lower one
-        ([4.0, 36.0], 4.0, 32, None),  # 7.2 of all together: a mean of rates is not their rate
+        ([8.0, 8.0], 2.0, 32, 16.0),  # of printed steps: those between them are quicker
+        ([8.0, None], 2.0, 32, None),  # of a timer that is too long, or of an odd step
+        ([4.0, 36.0], 4.4, 32, None),  # 7.2 of all together: a mean of rates is not their rate
         ([32.0, 34.0], None, 32, None),
         ([32.0, 34.0], 2.0, None, None),
         ([], 2.0, 32, None),
     ],
 )
-def test_a_stated_rate_that_leaves_out_a_part_of_the_step_is_told_beside_the_true_one(
-    stated: list[float], seconds: float | None, batch: int | None, told: float | None
+def test_a_stated_rate_that_is_not_that_of_the_steps_is_told_beside_the_true_one(
+    stated: list[float | None], seconds: float | None, batch: int | None, told: float | None
 ) -> None:
     rates = pd.Series(stated, dtype="Float64")
     assert rate_of_steps(rates, seconds, {"train_batch_size": batch}) == told

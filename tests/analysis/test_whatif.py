@@ -36,6 +36,15 @@ def test_without_its_late_rank_a_step_is_as_short_as_the_others_work() -> None:
     assert (gain.low, gain.high) == pytest.approx((0.0285, 0.0315))  # 5 % to each side
 
 
+def test_what_makes_a_rank_late_outside_of_all_phases_is_told_by_the_waiting_alone() -> None:
+    rows = phases(0.03)
+    late = (rows["rank"] == 1) & (rows["class"] == "compute")
+    found = parts(rows.assign(self_seconds=rows["self_seconds"].mask(late, 0.06)))
+    assert found is not None
+    gain = no_straggler(found[0], 1, timed=False)
+    assert (gain.low, gain.high) == pytest.approx((0.0285, 0.0315))  # 5 % to each side
+
+
 def test_jitter_widens_the_interval_around_the_truth() -> None:
     gain = no_straggler(table(0.03, jitter=0.005), 1)
     assert 0.0235 < gain.low < 0.0285

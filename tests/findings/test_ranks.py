@@ -24,6 +24,7 @@ from tests.findings.plants import (
     steps,
     why,
 )
+from tests.live.jobs import Job
 
 _ELSEWHERE = "checked, or left out of the hostfile"
 
@@ -93,6 +94,21 @@ def test_a_job_on_one_host_is_not_advised_to_leave_it_out(nodes: int | None, to:
     told = [] if nodes is None else [config("nodes", nodes)]
     found = one(run_of([*told, *ranks(30, 2, 0.15)]), "straggler-rank")
     assert found.advice[0].to == to
+
+
+def test_a_rank_that_is_late_outside_of_all_phases_is_looked_into_there(tmp_path: Path) -> None:
+    job = Job(tmp_path, 2)
+    job.run(30, slow={1: 60}, timed=False)
+    run = load(tmp_path)
+    found = one(run, "straggler-rank")
+    assert [each.setting for each in found.advice] == ["py-spy record", "the node of rank 1"]
+    assert found.advice[0].to == "a minute of rank 1"
+    assert found.gain == pytest.approx((0.057, 0.063))
+    untimed = one(run, "unaccounted-time")
+    assert untimed.severity is Severity.INFO
+    assert untimed.title == (
+        "19 % of a step is explained by no timer, all of that on rank 1, for which the others wait"
+    )
 
 
 def test_a_fifth_of_the_step_is_critical() -> None:
