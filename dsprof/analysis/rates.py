@@ -17,8 +17,8 @@ def rate_of_steps(
     """Samples per second by batch and step time, where the stated rates are clearly others.
 
     DeepSpeed's timer of throughput runs from forward to step: loading data between steps is not
-    in its rate (deepspeed/utils/timer.py, `ThroughputTimer`), which is higher then. It is lower where
-    it is of printed steps and the clock knows of quicker ones between them.
+    in its rate (deepspeed/utils/timer.py, `ThroughputTimer`), which is higher then. It is lower
+    where it is of printed steps and the clock knows of quicker ones between them.
 
     Args:
         stated: samples per second of all ranks, of the same steps.
