@@ -52,13 +52,13 @@ _LAYOUT: Final = {
     "ZeRO stage": "ZeRO stage",
     "Batch": "batch sizes",
 }
-_VERSIONS: Final = ("deepspeed_version", "torch_version")
 
 
 def _lacking(known: dict[str, Any], said: dict[str, Any]) -> str:
     """What of the layout and the versions the source does not tell."""
     lacking = [words for label, words in _LAYOUT.items() if not said[label]]
-    versions = [] if any(known.get(name) for name in _VERSIONS) else ["versions"]
+    told = known.get("torch_version") or words.deepspeed(known)
+    versions = [] if told else ["versions"]
     return ", ".join(lacking + versions)
 
 
@@ -99,7 +99,7 @@ def _where(rows: pd.DataFrame, value: Any) -> Place | None:
 def _framework(known: dict[str, Any], patterns: pd.Series[Any]) -> str:
     """Versions and the framework; that lines look like the Trainer's does not say it ran."""
     versions = {
-        "DeepSpeed": known.get("deepspeed_version"),
+        "DeepSpeed": words.deepspeed(known),
         "PyTorch": known.get("torch_version"),
         "NCCL": known.get("nccl_version"),
     }

@@ -63,13 +63,15 @@ def meta(
     hosts = sorted(host for host in told if not host.startswith(TASK))
     sources = list(facts.get("sources") or map(str, events["source"].dropna().unique()))
     versions = _versions(config, version)
+    spans = f"{version} ({version.how})" if version.spans else version.how
     if facts.get("recordings") and framework is None:
         versions.pop("deepspeed", None)  # imported by some library, and not what was recorded
+        spans = ""
     found = {
         **known,
         "framework": framework,
         "versions": versions,
-        "version_range": f"{version} ({version.how})" if version.spans else version.how,
+        "version_range": spans,
         "hosts": hosts,
         "sources": sources,
         "jobs": [list(job) for job in facts.get("jobs", ())],

@@ -144,8 +144,8 @@ def _job(run: Run) -> str:
     framework = str(run.meta.get("framework") or "")
     versions = run.meta.get("versions") or {}
     said = [f"{_PRODUCT.get(name, name)} {version}" for name, version in versions.items()]
-    spans = str(run.meta.get("version_range") or "").partition(" (")[0]
-    if "deepspeed" not in versions and spans[:1].isdigit():
+    spans = words.deepspeed(run.meta)
+    if spans and "deepspeed" not in versions:
         said.insert(0, f"DeepSpeed {spans}")
     named = [] if framework == "deepspeed" and said else [words.FRAMEWORK.get(framework, framework)]
     return ", ".join(filter(None, [*named, *said]))

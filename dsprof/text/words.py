@@ -46,6 +46,13 @@ def known(value: Any) -> bool:
         return False
 
 
+def deepspeed(meta: Mapping[str, Any]) -> str:
+    """Its version as stated, else the range of those that write such lines; "" if unknown."""
+    spans = str(meta.get("version_range") or "").partition(" (")[0]
+    stated = (meta.get("versions") or {}).get("deepspeed")
+    return str(stated or (spans if spans[:1].isdigit() else ""))
+
+
 def number(value: Any) -> float | None:
     """The finite number of a cell, else None."""
     if not known(value) or isinstance(value, bool | str):

@@ -420,6 +420,13 @@ def test_the_first_screen_says_what_of_the_layout_the_source_does_not_tell() -> 
     assert "Not told" not in dict(verdict(sample("comms_verbose_0.16.9")).facts)
 
 
+def test_the_framework_is_told_with_the_versions_that_write_such_lines() -> None:
+    line = {"kind": "metric", "name": "loss", "value": 1.0, "pattern": "deepspeed.throughput"}
+    told = dict(verdict(with_rows(made(3), line | {"step": 1, "steps": 1, "rank": 0})).facts)
+    assert told["Framework"].text == "DeepSpeed 0.8.0 or later"
+    assert "versions" not in told["Not told"].text
+
+
 def test_a_page_of_recordings_is_named_after_their_number(tmp_path: Path) -> None:
     run = gpus(tmp_path / "runs")
     run.__dict__["told"] = run.told.assign(source=run.told["source"].astype("str") + ".kept")

@@ -138,7 +138,9 @@ def test_a_recording_is_deepspeeds_where_its_engine_was_recorded(
     writer = Writer.create(tmp_path, header(versions=versions, config=settings))
     write_steps(writer, 1, 2)
     writer.close()
-    assert ("deepspeed" in load(tmp_path).meta["versions"]) is named
+    meta = load(tmp_path).meta
+    assert ("deepspeed" in meta["versions"]) is named
+    assert ("version_range" in meta) is named
 
 
 def test_unknown_things_are_absent() -> None:
