@@ -79,7 +79,7 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
     within = inside / seconds
     beside = within <= 1 - WORTH_NAMING
     late = min(late, seconds - inside)
-    rest = grade(facts.share(seconds - late), UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
+    rest = grade(facts.share(seconds - late) or 0.0, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL)
     seconds = _of_title(known, seconds, inside)
     if not beside:
         known = known.loc[_that_hold_it(known)]
