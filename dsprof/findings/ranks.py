@@ -83,8 +83,8 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             advice=(
                 *_own_code(facts, late),
                 Advice(
-                    f"the node of rank {late.rank}",
-                    host or "",
+                    f"the node of rank {late.rank}{f' ({host})' if host else ''}",
+                    "",
                     "checked" if _is_alone(facts) else "checked, or left out of the hostfile",
                     "a throttled or other GPU, a busy CPU or disk, or a larger share of the data",
                 ),

@@ -89,6 +89,12 @@ def test_the_late_rank_and_its_phase_are_named() -> None:
     assert found.evidence[0].text == "rank 2, step 30, data: 200 ms"
 
 
+def test_the_node_to_be_checked_is_named_by_its_host_and_is_not_what_is_set_now() -> None:
+    run = run_of([{"kind": "config", "name": "x", "rank": 2, "host": "w1"}, *ranks(30, 2, 0.15)])
+    (node,) = one(run, "straggler-rank").advice
+    assert (node.setting, node.now) == ("the node of rank 2 (w1)", "")
+
+
 @pytest.mark.parametrize(("nodes", "to"), [(1, "checked"), (2, _ELSEWHERE), (None, _ELSEWHERE)])
 def test_a_job_on_one_host_is_not_advised_to_leave_it_out(nodes: int | None, to: str) -> None:
     told = [] if nodes is None else [config("nodes", nodes)]
@@ -101,7 +107,8 @@ def test_a_rank_that_is_late_outside_of_all_phases_is_looked_into_there(tmp_path
     job.run(30, slow={1: 60}, timed=False)
     run = load(tmp_path)
     found = one(run, "straggler-rank")
-    assert [each.setting for each in found.advice] == ["py-spy record", "the node of rank 1"]
+    looked = [each.setting for each in found.advice]
+    assert looked == ["py-spy record", "the node of rank 1 (node-0)"]
     assert found.advice[0].to == "a minute of rank 1"
     assert found.gain == pytest.approx((0.057, 0.063))
     untimed = one(run, "unaccounted-time")
