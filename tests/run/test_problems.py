@@ -120,6 +120,10 @@ def test_warnings_alone_have_no_root_cause() -> None:
     assert causes(problem("network-fallback"), problem("prefetch-broken")) == []
 
 
+def test_an_optimizer_that_pytorchs_took_the_place_of_is_no_cause_of_a_later_failure() -> None:
+    assert causes(problem("optimizer-fallback"), problem("oom")) == [1]
+
+
 @pytest.mark.parametrize(
     ("name", "severity"), [("oom", "critical"), ("network-fallback", "warning")]
 )
