@@ -99,7 +99,7 @@ class Comparison:
 
 def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Comparison:
     """Judge `second` against `first`; differences within `tolerance` count as none."""
-    rows_a, rows_b = _judgeable(first.steps, second.steps)
+    rows_a, rows_b = _judgeable(first, second)
     measures = {known_by(rows) for rows in (rows_a, rows_b)}
     batches = _batches(first, second)
     batch_a, batch_b = batches or (1.0, 1.0)
@@ -134,14 +134,25 @@ def _same(first: pd.DataFrame, second: pd.DataFrame) -> bool:
     return first.drop(columns="source").equals(second.drop(columns="source"))
 
 
-def _judgeable(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _judgeable(first: Run, second: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows of both to judge by; sums of timers, which leave out what nobody timed, only
-    where too few rows tell all of a step."""
-    whole = main_steps(first), main_steps(second)
+    where too few rows tell all of a step, or one run alone has a rate at each."""
+    whole = main_steps(first.steps), main_steps(second.steps)
     alike = known_by(whole[0]) == known_by(whole[1]) != "rated"  # by few rates, without a spread
     if min(map(len, whole)) >= _FEWEST and alike:
         return whole
-    return regular_steps(first), regular_steps(second)
+    each = regular_steps(first.steps), regular_steps(second.steps)
+    if {known_by(rows) for rows in each} != {"timers", "throughput"}:
+        return each
+    timed = _by_timers(first, each[0]), _by_timers(second, each[1])
+    same = set(first.phases["name"]) == set(second.phases["name"])
+    return timed if same and min(map(len, timed)) >= _FEWEST else each
+
+
+def _by_timers(run: Run, steps: pd.DataFrame) -> pd.DataFrame:
+    """Those of `steps` that are timed, in terms of their timers."""
+    timed = run.timed[steps.index]
+    return steps.assign(seconds=timed, seconds_from="timers")[timed > 0]
 
 
 def _unseen(first: Run, second: Run, batches: float, tolerance: float) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from dsprof.text.overview import overview
 from dsprof.text.parts import BLENT, UNTIMED
 from tests.conftest import ROOT, SAMPLES, Dsprof
 from tests.run.run_rows import events, metric, timers
+from tests.run.test_seldom import at_tenths, printed
 
 Floats = NDArray[np.float64]
 
@@ -264,6 +265,29 @@ def test_timers_let_no_run_pass_whose_few_whole_steps_are_slower() -> None:
     assert (found.answer, found.ratio, found.needed) == ("cannot tell", 1.0, 8)
     assert found.why.endswith("whole steps, too few to judge, take 1.50 times as long")
     assert compare(quick, quick).answer == compare(slow, quick).answer == "none"
+
+
+def test_a_rate_at_every_step_is_held_against_timers_by_the_timers_of_both() -> None:
+    """The other run has a rate at every tenth step, which is odd, and so no mean of all."""
+    longer, shorter = (lambda step: 0.1 if step % 10 else 0.3), (lambda _: 0.01)
+    each, few, quick = printed(longer, every=1), printed(longer), printed(shorter, every=1)
+    assert [set(regular_steps(run.steps)["seconds_from"]) for run in (each, few)] == [
+        {"throughput"},
+        {"timers"},
+    ]
+    same, slower = compare(each, few), compare(quick, few)
+    assert (same.answer, same.seconds_from) == ("none", "timers")
+    assert same.ratio == pytest.approx(1.0)
+    assert slower.answer == "regression"
+    assert slower.ratio == pytest.approx(1.02 / 0.91, rel=0.01)
+
+
+def test_a_rate_at_every_step_is_not_held_against_timers_that_it_lacks() -> None:
+    each, few = printed(lambda _: 0.1, every=1), printed(at_tenths)
+    bare = from_events(each.told[each.told["kind"] != "phase"])
+    found = compare(bare, few)
+    assert found.answer == "cannot tell"
+    assert "from throughput in one run and from timers in the other" in found.why
 
 
 def test_timers_of_an_unknown_stage_are_told_as_a_report_tells_them() -> None:

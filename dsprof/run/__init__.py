@@ -259,6 +259,11 @@ class Run:
         """One row per optimizer step that the source marks."""
         return self._steps[0]
 
+    @property
+    def timed(self) -> pd.Series[float]:
+        """What the timers of each of `steps` sum to on the mean rank, however else it is known."""
+        return self._steps[1]
+
     @cached_property
     def _steps(self) -> tuple[pd.DataFrame, pd.Series[float]]:
         """With them the sum of the timers of each."""
