@@ -199,15 +199,18 @@ def _values(marks: pd.DataFrame, table: pd.DataFrame) -> dict[str, Numbers]:
 def _batch_sizes(
     events: pd.DataFrame, table: pd.DataFrame, config: Mapping[str, Any]
 ) -> pd.Series[float]:
-    """Samples of each row's step; unknown where engines differ and the source says not which."""
+    """Samples of each row's step, as its launch says; unknown where engines differ and the source
+    says not which."""
     said = of_kind(events, Kind.CONFIG)
     said = said[(said["name"] == "train_batch_size") & said["value"].notna()]
     each = said.groupby("engine")["value"].last()
     if len(each) > 1:
         return table["engine"].map(each).astype("float64")
     alone = table["engine"].nunique() < 2 or said["value"].nunique() < 2
-    size = _number(config, "train_batch_size") if alone else np.nan
-    return pd.Series(size, table.index)
+    if not alone:
+        return pd.Series(np.nan, table.index)
+    own = table["segment"].map(said.groupby("segment")["value"].last()).astype("float64")
+    return own.where(own.between(1, COUNTABLE)).fillna(_number(config, "train_batch_size"))
 
 
 def _rates(

@@ -338,6 +338,16 @@ def test_a_batch_size_is_that_of_its_engine_or_of_none() -> None:
     assert run_of(*sizes, rates[0]).steps["seconds"].tolist() == [0.5]
 
 
+def test_the_steps_of_each_launch_are_of_the_batch_that_it_says() -> None:
+    rows: list[dict[str, Any]] = []
+    for segment, batch in enumerate((64, 16)):
+        launch = [config("train_batch_size", batch)]
+        launch += [metric("samples_per_second", step, 32.0) for step in range(1, 6)]
+        rows += [row | {"segment": segment} for row in launch]
+    seconds = run_of(*rows).steps.groupby("segment")["seconds"].mean()
+    assert seconds.tolist() == [2.0, 0.5]
+
+
 def test_engines_and_segments_keep_their_own_steps() -> None:
     run = run_of(
         metric("loss", 1, 1.0), metric("loss", 1, 2.0, engine=1), metric("loss", 1, 3.0, segment=1)
