@@ -86,3 +86,15 @@ def test_a_mean_says_how_many_steps_it_is_of_and_its_median_is_of_the_same() -> 
     told = overview(run)
     assert (told.rows, told.averaged, told.seconds) == (4, 3, 2.0)
     assert (told.median, told.p95) == (2.0, None)  # too few for a percentile
+
+
+@pytest.mark.parametrize("timed", [False, True], ids=["by-its-rate", "by-timers"])
+def test_the_mean_of_rates_is_that_over_their_time(*, timed: bool) -> None:
+    """Nine steps of a second and one of eleven: 320 samples in 20 s, not 29 a second."""
+    batch = {"kind": "config", "name": "train_batch_size", "value": 32}
+    seconds = [1.0] * 9 + [11.0]
+    rates = [[metric("samples_per_second", 100 + n, 32 / one)] for n, one in enumerate(seconds)]
+    more = [timers("zero", 100 + n, forward=0.3) for n in range(10 if timed else 0)]
+    rates = [row for row in rates if not timed or row[0]["step"] in (105, 109)]
+    seen = overview(run_of([metric("loss", 100, 1.0)], *more, *rates, [batch]))
+    assert seen.samples_per_second == pytest.approx(64 / 12 if timed else 16.0)
