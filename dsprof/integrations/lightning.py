@@ -22,7 +22,12 @@ class DsprofCallback(Callback):  # type: ignore[misc]  # types are the library's
         self._handle: Handle | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """The strategy's model is the engine, the wrapped model or the module itself."""
+        """The strategy's model is the engine, the wrapped model or the module itself.
+
+        A training that an exception ended is left attached: if it ends the process, too, that is
+        its last word.
+        """
+        self._end()
         optimizers = trainer.optimizers
         self._handle = attach(
             trainer.strategy.model or pl_module,
@@ -32,9 +37,6 @@ class DsprofCallback(Callback):  # type: ignore[misc]  # types are the library's
         )
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
-        self._end()
-
-    def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:  # noqa: ARG002
         self._end()
 
     def _end(self) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+import dsprof
+from tests.hook.jobs_of import launch
 from tests.integrations.conftest import Trained
 
 JOB, LIBRARY = "lightning_fit", "lightning"
@@ -48,3 +51,9 @@ def test_communication_is_seen_where_there_is_any(trained: Trained) -> None:
     for rank in trained.ranks:
         reduced = [row for row in rank.collectives if row.op == "all_reduce"]
         assert len(reduced) == (STEPS if trained.kind == "ddp" else 0)
+
+
+def test_an_exception_that_ends_training_and_the_process_is_told(tmp_path: Path) -> None:
+    assert not launch(JOB, (1, tmp_path, "failing"), needs=LIBRARY)
+    problems = dsprof.load(str(tmp_path / "run")).problems
+    assert list(problems["text"]) == ["ValueError: planted"]

@@ -1,4 +1,4 @@
-"""Lightning's Trainer with the callback: argv[2] is its strategy."""
+"""Lightning's Trainer with the callback: argv[2] is its strategy, or "failing"."""
 
 from __future__ import annotations
 
@@ -42,8 +42,16 @@ def train(strategy: str, *callbacks: Any) -> list[str]:
     return [parameter.detach().sum().item().hex() for parameter in module.parameters()]
 
 
+class Failing(lightning.Callback):  # type: ignore[misc]  # where it is not installed
+    def on_train_batch_start(self, *told: Any) -> None:
+        if told[-1] == STEPS:  # the number of the batch
+            raise ValueError("planted")
+
+
 def main() -> None:
     strategy = sys.argv[2]
+    if strategy == "failing":
+        train("auto", DsprofCallback(out=job.out() / "run"), Failing())
     plain = train(strategy)
     watched = train(strategy, DsprofCallback(out=job.out() / "run"))
     job.finish({"plain": plain, "watched": watched})
