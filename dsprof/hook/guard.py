@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns as now
+from types import FrameType
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -123,9 +124,9 @@ class Guard:
         """Switch off, say so in one line, and record it if that is still possible.
 
         Raises:
-            Exception: `error` again, if it is no failure of ours: a signal came while we ran.
+            Exception: `error` again, if it is training's own: it came while we ran.
         """
-        if _is_of_a_signal(error):
+        if _is_of_a_signal(error) or _is_of_another_thread(error):
             raise error
         self.off = True
         text = f"{type(error).__name__}: {error}".replace("\n", " ")
@@ -136,10 +137,40 @@ class Guard:
 
 
 def _is_of_a_signal(error: Exception) -> bool:
-    """Whether a handler of training's own raised it, as for a time-out or before a preemption."""
+    """Whether a handler of training's own raised it, as for a time-out or before a preemption.
+
+    A handler is given the frame in which the signal came. One that has put another in its place
+    since is known by that; one that keeps its arguments no longer, if it is installed still.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if any(map(_was_given, frames[1:], frames)):
+        return True
     handlers = map(signal.getsignal, signal.valid_signals())
     codes = {_code(handler) for handler in handlers} - {None}
-    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_code in codes for frame in frames)
+
+
+def _was_given(frame: FrameType, interrupted: FrameType) -> bool:
+    for value in frame.f_locals.values():
+        if value is interrupted or (type(value) is tuple and any(v is interrupted for v in value)):
+            return True
+    return False
+
+
+def _is_of_another_thread(error: Exception) -> bool:
+    """Whether it was set from outside, as a time-out of a library's thread is, and not raised.
+
+    It is of a class then that nothing knows of what ran. PyTorch and NumPy raise theirs in C,
+    where no frame is.
+    """
+    frames = traceback.walk_tb(error.__traceback__)
+    ran = {_package(frame.f_globals.get("__name__")) for frame, _ in frames}
+    of = _package(type(error).__module__)
+    return of not in ran | {"torch", "numpy"} | sys.stdlib_module_names
+
+
+def _package(module: Any) -> str:
+    return str(module).partition(".")[0]
 
 
 def _code(handler: Any) -> Any:

@@ -19,6 +19,10 @@ class Metrics:
     """Collects over the micro-batches of a step, written when it closes."""
 
     def __init__(self, timeline: Timeline, track: Track, *, scaled: bool) -> None:
+        from torch._C._functorch import is_functorch_wrapped_tensor
+        from torch._subclasses import FakeTensor
+
+        self._is_of_a_transform, self._fake = is_functorch_wrapped_tensor, FakeTensor
         self.track = track
         self.scaled = scaled  # fp16: the loss is scaled, and steps can be skipped
         self.losses: list[float] = []
@@ -54,8 +58,12 @@ class Metrics:
 
     def add(self, loss: Any) -> None:
         """One micro-batch's loss, where it lies in host memory."""
-        if getattr(loss, "is_cpu", False) and loss.numel() == 1:
+        if getattr(loss, "is_cpu", False) and loss.numel() == 1 and self._is_a_number(loss):
             self.losses.append(float(loss.item()))
+
+    def _is_a_number(self, loss: Any) -> bool:
+        """Not what stands for many, as under `vmap`, or for none, as where shapes are traced."""
+        return not (self._is_of_a_transform(loss) or isinstance(loss, self._fake))
 
     def write(self, step: int, optimizer: Any, grad_norm: Any = None, skipped: Any = None) -> None:
         """A step closed: write what is known of it, and forget its losses."""

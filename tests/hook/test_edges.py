@@ -137,3 +137,10 @@ def test_models_that_share_weights_are_found_each_with_its_own_optimizer(rows: R
     assert [(row.engine, row.step) for row in rows.spans if row.path == "forward"] == [
         (row.engine, row.step) for row in rows.steps
     ]
+
+
+@pytest.mark.parametrize("name", ["transformed"])
+def test_a_loss_that_stands_for_many_or_for_none_is_unknown_and_ends_nothing(rows: Rows) -> None:
+    assert steps(rows) == list(range(1, STEPS + 2))
+    assert [row.step for row in rows.metrics if row.name == "loss"] == [STEPS + 1]
+    assert rows.problems == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -145,15 +147,15 @@ def stop(*_: object) -> None:
     raise TimeoutError("of training")
 
 
+def come(*_: object) -> None:
+    signal.raise_signal(signal.SIGALRM)
+
+
 @pytest.mark.parametrize("handler", [stop, partial(stop, 1), partial(partial(stop, 1), 2)])
 def test_what_a_signal_handler_of_training_raises_is_no_failure_of_ours(
     handler: Callable[..., None],
 ) -> None:
     """A time-out or a preemption may come while the hook runs."""
-
-    def come(*_: object) -> None:
-        signal.raise_signal(signal.SIGALRM)
-
     before = signal.signal(signal.SIGALRM, handler)
     try:
         guard = Guard()
@@ -167,3 +169,56 @@ def test_what_a_signal_handler_of_training_raises_is_no_failure_of_ours(
             assert not guard.off
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+class PreemptionError(Exception):
+    """Of training's own."""
+
+
+@pytest.mark.parametrize("kind", [PreemptionError, TimeoutError])
+def test_a_handler_that_another_one_has_followed_by_the_time_it_raises_is_training_s_too(
+    kind: type[Exception],
+) -> None:
+    """It shall be asked once: save, and stop."""
+
+    def once(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise kind
+
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        guard = Guard()
+        for call in (guard(come), guard.around(int, lambda *_: None, come)):
+            signal.signal(signal.SIGALRM, once)
+            with pytest.raises(kind):
+                call()
+            assert not guard.off
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_what_another_thread_raises_in_ours_is_no_failure_of_ours() -> None:
+    """As time-outs are made that use no signal."""
+
+    def raised_from_outside() -> None:
+        own, error = ctypes.c_ulong(threading.get_ident()), ctypes.py_object(FromOutside)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(own, error)
+        for _ in range(1000):
+            pass
+
+    FromOutside = type("FromOutside", (Exception,), {"__module__": "timing_out"})  # noqa: N806
+    guard = Guard()
+    with pytest.raises(FromOutside):
+        guard(raised_from_outside)()
+    assert not guard.off
+
+
+def test_what_fails_in_code_of_training_that_we_look_at_does_not_reach_it() -> None:
+    class Output:
+        @property
+        def loss(self) -> float:
+            raise PreemptionError
+
+    guard = Guard()
+    guard(lambda output: output.loss)(Output())
+    assert guard.off

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
@@ -279,6 +280,35 @@ def replicas_that_share() -> None:
     search.detach()
 
 
+def transformed() -> None:
+    """The model returns its loss: a gradient of each sample, shapes alone, and a usual step."""
+
+    class Returning(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = job.model()
+
+        def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+            return self.net(vectors).square().mean()
+
+    net, optimizer, handle = attached("transformed", Returning())
+    for step in range(STEPS):
+        weights = {name: one.detach() for name, one in net.named_parameters()}
+
+        def loss_of(weights: Any, vector: torch.Tensor) -> torch.Tensor:
+            return torch.func.functional_call(net, weights, (vector[None],))
+
+        gradients = torch.vmap(torch.func.grad(loss_of), (None, 0))(weights, batch(step))
+        for name, one in net.named_parameters():
+            one.grad = gradients[name].mean(0)
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            net(mode.from_tensor(batch(step)))
+        optimizer.step()
+    net(batch(0)).backward()
+    optimizer.step()
+    handle.detach()
+
+
 def experiments() -> dict[str, Any]:
     result: dict[str, Any] = {
         "copies": copies(),
@@ -296,6 +326,7 @@ def experiments() -> dict[str, Any]:
     loading_ahead()
     compiled_replicas()
     replicas_that_share()
+    transformed()
     return result
 
 
