@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import sys
 import time
 from contextlib import suppress
@@ -303,6 +304,14 @@ def _close(fd: int, path: Path) -> None:
         raise unwritable(path, error) from error
 
 
+#: How mountinfo writes a blank, a tab, a line's end and a backslash (proc(5)).
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+
+
+def _plain(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 8))
+
+
 def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
     """The type of the file system that holds `path`; "" where that is not told."""
     try:
@@ -312,7 +321,7 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
     place, found = f"{path.resolve()}/", ("", "")
     for line in lines:
         left, _, right = line.partition(" - ")
-        point = f"{left.split()[4].rstrip('/')}/"
+        point = f"{_ESCAPED.sub(_plain, left.split()[4]).rstrip('/')}/"
         if place.startswith(point) and len(point) >= len(found[0]):  # a later one lies on top
             found = point, right.split()[0]
     return found[1]

@@ -246,12 +246,14 @@ def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount(tmp_path: Path
         "22 1 0:21 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
         "23 22 0:22 / /scratch rw - tmpfs none rw\n"
         "24 22 0:23 / /scratch rw,relatime shared:4 master:2 - nfs4 host:/scratch rw\n"
-        "25 22 0:24 / /scratch/fast rw - xfs /dev/nvme0 rw\n",
+        "25 22 0:24 / /scratch/fast rw - xfs /dev/nvme0 rw\n"
+        "26 22 0:25 / /mnt/my\\040share rw - nfs4 host:/share rw\n",
         encoding="ascii",
     )
     told = {
         place: ring.file_system(Path(place), mounts)
-        for place in ("/home/me/run", "/scratch/run", "/scratch/fast/run", "/scratch/faster")
-    }
-    assert list(told.values()) == ["ext4", "nfs4", "xfs", "nfs4"]
+        for place in ("/home/me", "/scratch/run", "/scratch/fast/run", "/scratch/faster",
+                      "/mnt/my share/run")
+    }  # fmt: skip
+    assert list(told.values()) == ["ext4", "nfs4", "xfs", "nfs4", "nfs4"]
     assert ring.file_system(tmp_path, tmp_path / "no such file") == ""
