@@ -29,12 +29,9 @@ class Steps:
         self.add(optimizer)
 
     def add(self, optimizer: Any) -> None:
-        """One that trains the model; its end is looked at after the hook that times it."""
+        """One that trains the model."""
         self.backward.optimizers.known.add(optimizer)
-        self.parts.optimizer(optimizer, "step")
-        stepped = self.parts.guard(self._stepped)
-        hook = optimizer.register_step_post_hook(lambda one, *_: stepped(one))
-        self.parts.patches.undo_with(hook.remove)
+        self.parts.optimizer(optimizer, "step", self._stepped)
 
     def _stepped(self, optimizer: Any) -> None:
         if self.parts.timeline.is_open(self.parts.backward):

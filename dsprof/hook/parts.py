@@ -90,38 +90,19 @@ class Parts:
             return self._around(made)  # `model.compile()`
         return made
 
-    def optimizer(self, optimizer: Any, path: str) -> None:
+    def optimizer(self, optimizer: Any, path: str, then: Call | None = None) -> None:
         """Time an optimizer's step. PyTorch's own have hooks for it, which others may wrap.
 
         An optimizer that steps inside backward, for a part of the model, is a phase of that.
+        `then` gets the optimizer when its step is over; only PyTorch's own tell.
         """
         if not hasattr(optimizer, "register_step_pre_hook"):
             if hasattr(optimizer, "step"):
                 self.span(optimizer, "step", path, Class.OPTIMIZER)
             return
-        timeline, track = self.timeline, self.track
-        phase, backward = timeline.phase(path, Class.OPTIMIZER), self.backward
-        inside = timeline.phase("backward/optimizer_step", Class.OPTIMIZER)
-        frames: list[Frame] = []
-
-        def begin(_: Any, args: Any, kwargs: Any) -> Any:
-            where = inside if timeline.stack and timeline.is_open(backward) else phase
-            frames.append(timeline.enter(track, where))
-            return around_closure(paused, args, kwargs)
-
-        def pause(*_: Any) -> None:
-            timeline.leave(frames.pop())
-
-        def resume(_: Any) -> None:
-            frames.append(timeline.enter(track, phase))
-
-        def paused(closure: Call) -> Call:
-            """Forward and backward inside the optimizer's step are no part of its phase."""
-            return self.guard.around(closure, pause, resume)
-
-        began, ended = self.guard(begin), self.guard(pause)
-        pre = optimizer.register_step_pre_hook(began)
-        post = optimizer.register_step_post_hook(ended)
+        steps = _Stepping(self, path, then)
+        pre = optimizer.register_step_pre_hook(self.guard(steps.begin))
+        post = optimizer.register_step_post_hook(self.guard(steps.end))
         self.patches.undo_with(pre.remove, post.remove)
 
     def closing(self, owner: Any, closed: Callable[[Any, Parts], None]) -> Call:
@@ -131,6 +112,56 @@ class Parts:
 
     def backward_done(self, *_: Any) -> None:
         self.track.backward_done = True
+
+
+class _Stepping:
+    """One optimizer's `step`, of whose hooks only the outermost pair counts.
+
+    PyTorch runs them for each class with a `step` of its own: twice, nested, where a class that
+    calls `super().step()` and its base are both in use.
+    """
+
+    def __init__(self, parts: Parts, path: str, then: Call | None) -> None:
+        self.timeline, self.track, self.guard = parts.timeline, parts.track, parts.guard
+        self.phase, self.backward = self.timeline.phase(path, Class.OPTIMIZER), parts.backward
+        self.inside = self.timeline.phase("backward/optimizer_step", Class.OPTIMIZER)
+        self.then = then
+        self.frame: Frame | None = None
+        self.depth = 0
+
+    def begin(self, _: Any, args: Any, kwargs: Any) -> Any:
+        timeline = self.timeline
+        if self.depth and self._goes_on():
+            self.depth += 1
+            return None
+        within = timeline.stack and timeline.is_open(self.backward)
+        self.depth = 1
+        self.frame = timeline.enter(self.track, self.inside if within else self.phase)
+        return around_closure(self._paused, args, kwargs)
+
+    def _goes_on(self) -> bool:
+        """No phase has ended since: else an exception ended that step, and training survived."""
+        return self.frame is not None and self.track.left <= self.frame.begin
+
+    def end(self, optimizer: Any, *_: Any) -> None:
+        """Where recording began meanwhile, nothing is open."""
+        if self.depth:
+            self.depth -= 1
+            if not self.depth:
+                self._pause()
+                if self.then is not None:
+                    self.then(optimizer)
+
+    def _paused(self, closure: Call) -> Call:
+        """Forward and backward inside the optimizer's step are no part of its phase."""
+        return self.guard.around(closure, self._pause, self._resume)
+
+    def _pause(self, *_: Any) -> None:
+        frame, self.frame = self.frame, None
+        self.timeline.leave(frame)
+
+    def _resume(self, _: Any) -> None:
+        self.frame = self.timeline.enter(self.track, self.phase)
 
 
 def _nobody() -> None:

@@ -12,7 +12,8 @@ from tests.hook.rows import Rows
 
 JOB = ("stepping",)
 STEPS, SLEEP, SELDOM = 6, 0.01, 3
-KINDS = ("one", "two", "seldom", "inside backward", "found")
+DERIVED = ("derived", "derived found")
+KINDS = ("one", "two", "seldom", "inside backward", "found", *DERIVED)
 INSIDE = ("inside backward", "found")
 PARAMETERS = 8
 OPTIMIZER = CLASSES.index(Class.OPTIMIZER)
@@ -31,7 +32,7 @@ def test_steps_are_counted_once_however_many_optimizers_make_them(
 ) -> None:
     """A model that is found by itself is recorded from its second step on."""
     for rank in rows:
-        assert [row.step for row in rank.steps] == list(range(1 + (kind == "found"), STEPS + 1))
+        assert [row.step for row in rank.steps] == list(range(1 + ("found" in kind), STEPS + 1))
         losses = [row.step for row in rank.metrics if row.name == "loss"]
         assert losses == [row.step for row in rank.steps]
 
@@ -70,3 +71,24 @@ def test_a_step_inside_backward_ends_with_it(rows: list[Rows], kind: str) -> Non
                 assert backward.begin <= one.begin
                 assert one.begin + one.length <= backward.begin + backward.length
         assert not [row for row in rank.spans if row.path == "step"]
+
+
+@pytest.mark.parametrize("kind", DERIVED)
+def test_an_optimizer_that_calls_the_step_of_a_base_class_in_use_steps_once(
+    rows: list[Rows], kind: str
+) -> None:
+    """PyTorch runs its hooks for both."""
+    for rank in rows:
+        spans = [row for row in rank.spans if row.path == "step"]
+        assert [row.step for row in spans] == [row.step for row in rank.steps], kind
+        assert all(row.length >= SLEEP * 1e9 for row in spans)
+        assert not rank.problems
+
+
+@pytest.mark.parametrize("kind", ["fails"])
+def test_an_optimizer_that_failed_once_ends_the_steps_behind_it(
+    rows: list[Rows], kind: str
+) -> None:
+    """Of the hooks of a call that raises, only the first ones run: no end is of that call."""
+    for rank in rows:
+        assert [row.step for row in rank.steps] == list(range(1, STEPS)), kind

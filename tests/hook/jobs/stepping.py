@@ -1,9 +1,11 @@
-"""Models that several optimizers train: one after another, seldom, or inside backward."""
+"""Models that several optimizers train: one after another, seldom, or inside backward; and one
+whose class is derived from one that is in use."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -17,7 +19,8 @@ from tests.hook.jobs import job
 STEPS = 6
 SLEEP = 0.01  # seconds of each step of a slow optimizer
 SELDOM = 3  # steps of which the second optimizer takes part in one
-KINDS = ("one", "two", "seldom", "inside backward", "found")
+KINDS = ("one", "two", "seldom", "inside backward", "found", "derived", "derived found", "fails")
+FAILS = 3  # the step in which the optimizer does, once its base class's `step` has begun
 
 
 class Slow(torch.optim.SGD):  # type: ignore[misc]  # where torch is not installed
@@ -42,12 +45,16 @@ def trained(kind: str, net: Any) -> tuple[list[Any], Callable[[int], None]]:
         for one in parameters:
             one.register_post_accumulate_grad_hook(accumulated)
         return list(own.values()), lambda _: None
-    if kind == "one":
+    if kind in {"one", "derived", "derived found", "fails"}:
         optimizers = [Slow(parameters, lr=1e-2)]
     else:
         optimizers = [Slow(parameters[::2], lr=1e-2), Slow(parameters[1::2], lr=1e-2)]
 
     def step(number: int) -> None:
+        if kind == "fails" and number == FAILS:
+            with suppress(RuntimeError):
+                optimizers[0].step(_fail)
+            return
         for place, one in enumerate(optimizers):
             if kind != "seldom" or not place or number % SELDOM == 0:
                 one.step()
@@ -56,13 +63,19 @@ def trained(kind: str, net: Any) -> tuple[list[Any], Callable[[int], None]]:
     return optimizers, step
 
 
+def _fail() -> None:
+    raise RuntimeError("planted")
+
+
 def train(kind: str, *, watched: bool) -> list[str]:
     net: Any = job.model()
     net = fully_shard(net) if kind == "found" else DistributedDataParallel(net)
+    if kind == "derived":  # from here on of the processes' later kinds, too
+        torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     if kind == "inside backward":  # before gradients are exchanged
         net = net.module
     optimizers, ends = trained(kind, net)
-    target = {} if kind == "found" else {"target": net, "optimizer": optimizers[0]}
+    target = {} if "found" in kind else {"target": net, "optimizer": optimizers[0]}
     handle = dsprof.hook.attach(**target, out=job.out() / kind) if watched else None
     losses = []
     for number in range(1, STEPS + 1):
