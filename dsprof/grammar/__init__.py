@@ -41,6 +41,15 @@ def user_folder() -> Path:
     return user_config_path("dsprof") / "parsers"
 
 
+def _users() -> list[Path]:
+    """The user's folder, if there is one; a home that is not ours to read holds none for us."""
+    folder = user_folder()
+    try:
+        return [folder] if folder.is_dir() else []
+    except PermissionError:
+        return []
+
+
 @cache
 def builtin() -> Grammar:
     """The dialects that ship with dsprof."""
@@ -59,7 +68,7 @@ def load(folders: Iterable[Path] = ()) -> Grammar:
             raise GrammarError("no such folder of dialect files", str(folder))
         if not any(folder.glob("*.toml")):
             raise GrammarError("no dialect files", str(folder), "they end in .toml")
-    own = [folder for folder in (user_folder(), *folders) if folder.is_dir()]
+    own = [*_users(), *folders]
     files = [file for folder in own for file in sorted(folder.glob("*.toml"))]
     if not files:
         return builtin()
