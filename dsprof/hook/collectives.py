@@ -49,6 +49,7 @@ OPERATIONS: Final = {
     "recv_anysource": ("recv", 0),
 }
 POINT_TO_POINT: Final = ("send", "recv")
+UNCOUNTED: Final = (*POINT_TO_POINT, "monitored_barrier")  # by PyTorch's own count of collectives
 MOST: Final = 10_000  # calls that wait for the end of a step to be written
 MOST_CALLS: Final = (1 << 16) - 1  # as many as a row can count
 _SEQUENCE: Final = (list, tuple)
@@ -58,11 +59,12 @@ _COLLECTIVE: Final = int(RowKind.COLLECTIVE)
 class Operation:
     """A kind of call; `ids` are its names in the recording, by the phase it blocks."""
 
-    __slots__ = ("argument", "class_", "ids", "name")
+    __slots__ = ("argument", "class_", "counts", "ids", "name")
 
     def __init__(self, name: str, argument: int | None) -> None:
         self.name, self.argument = name, argument
         self.class_ = WAIT if name in POINT_TO_POINT else COMMUNICATION
+        self.counts = name not in UNCOUNTED
         self.ids: dict[int, int] = {}
 
 
@@ -151,10 +153,10 @@ class Collectives:
                 self._forget(before)
 
     def _count(self, operation: Operation) -> None:
-        if operation.class_ == WAIT:
-            self.sent += 1
-        else:
+        if operation.counts:
             self.seen += 1
+        elif operation.class_ == WAIT:
+            self.sent += 1
 
     def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
         """What is waited for, and since when; named, lest the process never come out of it."""

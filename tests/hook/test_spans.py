@@ -412,6 +412,18 @@ def test_what_a_thread_of_its_own_waits_for_keeps_no_step_waiting(
     assert calls.seen == 1
 
 
+def test_a_monitored_barrier_is_recorded_and_is_none_of_the_collectives_that_pytorch_counts(
+    timeline: Timeline, clock: Clock
+) -> None:
+    """Gloo makes it of sends; the flight recorder has no entry for it."""
+    group = Group()
+    calls = calls_on(timeline, group)
+    for name in ("barrier", "monitored_barrier"):
+        calls.issued(Operation(name, None), group, (), {}, None, clock.time)
+    assert (calls.seen, calls.sent) == (1, 0)
+    assert len(rows(timeline).collectives) == 2
+
+
 def test_autograds_own_threads_train(timeline: Timeline, clock: Clock) -> None:
     """Python did not start them, as it did not start this one."""
     group, work = Group(), object()
