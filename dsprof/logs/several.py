@@ -27,6 +27,9 @@ class Extent:
         starts: a line before its first step or timer says that a launch begins.
         who: ranks and hosts that mark its steps or time them, None for what is not told.
         by: numbers of the patterns that do.
+        unnumbered: who prints marks that tell no step, or, where a rank is told, timer lines, and
+            by which pattern: each several times.
+        whole: its training ended by itself.
     """
 
     begin: int
@@ -36,6 +39,8 @@ class Extent:
     starts: bool
     who: frozenset[tuple[int | None, str | None]]
     by: frozenset[int]
+    unnumbered: frozenset[tuple[str | None, int, int]] = frozenset()
+    whole: bool = False
 
     @property
     def first(self) -> int:
@@ -48,17 +53,20 @@ class Extent:
         return int(self.steps.max(initial=0))
 
 
-def extent_of(source: Source, own: np.ndarray, starts: np.ndarray, hosts: Sequence[str]) -> Extent:
+def extent_of(
+    source: Source, own: np.ndarray, starts: np.ndarray, ends: np.ndarray, hosts: Sequence[str]
+) -> Extent:
     """What the records of a file span.
 
     Args:
         own: which records mark a step.
         starts: which of them say that a launch begins.
+        ends: which of them say that the training is over.
         hosts: what the codes of hosts stand for.
     """
     dated = source.at[source.at != UNKNOWN]
     marks = np.flatnonzero(own & (source.step > 0))
-    telling = np.flatnonzero((own & (source.step > 0)) | (source.signature >= 0))
+    telling = np.flatnonzero((own & (source.step != 0)) | (source.signature >= 0))
     before = int(telling[0]) if len(telling) else len(own)
     return Extent(
         begin=int(dated.min()) if len(dated) else UNKNOWN,
@@ -71,6 +79,27 @@ def extent_of(source: Source, own: np.ndarray, starts: np.ndarray, hosts: Sequen
             for host, rank in _pairs(source.host[telling], source.rank[telling])
         ),
         by=frozenset(np.unique(source.pattern[telling]).tolist()),
+        unnumbered=_unnumbered(source, own, hosts),
+        whole=bool(ends.any()),
+    )
+
+
+def _unnumbered(
+    source: Source, own: np.ndarray, hosts: Sequence[str]
+) -> frozenset[tuple[str | None, int, int]]:
+    """Host, rank and pattern of the lines of steps that tell no step, if there are several."""
+    timed = (source.signature >= 0) & (source.rank >= 0)
+    lines = np.flatnonzero((own | timed) & (source.step < 0))
+    codes, counts = np.unique(
+        (source.pattern[lines].astype(np.int64) << 48)
+        + (source.host[lines].astype(np.int64) + 1 << 32)
+        + (source.rank[lines] + 1),
+        return_counts=True,
+    )
+    return frozenset(
+        (hosts[host - 1] if host else None, (code & 0xFFFF_FFFF) - 1, code >> 48)
+        for code in codes[counts > 1].tolist()
+        for host in (code >> 32 & 0xFFFF,)
     )
 
 
@@ -137,12 +166,24 @@ def rivals(files: Sequence[Extent]) -> Iterator[tuple[int, int]]:
     for i, one in enumerate(files):
         for j in sorted(same.of(i)):
             other = files[j]
-            if i < j and (
-                len(np.intersect1d(one.steps, other.steps)) > 1
-                if launches[i] == launches[j]
-                else _beside(one, other) and _is_another(one, other)
-            ):
+            if i >= j:
+                continue
+            if launches[i] == launches[j]:
+                numbered = len(np.intersect1d(one.steps, other.steps)) > 1
+            else:
+                numbered = _beside(one, other) and _is_another(one, other)
+            if numbered or _count_both(one, other):
                 yield i, j
+
+
+def _count_both(one: Extent, other: Extent) -> bool:
+    """Whether the same steps are the first ones of both: one who numbers none prints in both, and
+    neither file goes on where the other ended."""
+    if len(one.steps) or len(other.steps) or not one.unnumbered & other.unnumbered:
+        return False
+    first, later = sorted((one, other), key=lambda file: file.begin)
+    follows = first.begin != UNKNOWN and first.end <= later.begin
+    return first.whole or not follows
 
 
 def _beside(one: Extent, other: Extent) -> bool:

@@ -122,12 +122,13 @@ def _jobs(sheets: Sequence[Sheet], extents: Sequence[Extent]) -> Jobs:
 
 
 def _extent(sheet: Sheet, source: Source, grammar: Grammar) -> Extent:
-    own, starts = (
+    own, starts, ends = (
         np.array(told or [False]).take(source.pattern)
         for told in ([p.place == "own" for p in grammar.patterns],
-                     [p.starts for p in grammar.patterns])
+                     [p.starts for p in grammar.patterns],
+                     [any(row.name == "train_runtime" for row in p.rows) for p in grammar.patterns])
     )  # fmt: skip
-    return extent_of(source, own, starts, sheet.records.senders.hosts.values)
+    return extent_of(source, own, starts, ends, sheet.records.senders.hosts.values)
 
 
 def _numbered(

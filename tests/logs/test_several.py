@@ -100,6 +100,55 @@ def test_files_without_times_that_tell_the_same_steps_are_not_mixed(tmp_path: Pa
     assert forwards(run) == [(0, 0.1)]
 
 
+def test_a_rank_that_prints_its_timers_in_two_files_without_steps_or_times_is_of_two_jobs(
+    tmp_path: Path,
+) -> None:
+    def timers(fwd: int, rank: int) -> str:
+        return TIMERS[len(DAY) :].format(fwd=fwd, rank=rank) * 9
+
+    run = run_of(tmp_path, lr1=timers(100, 0), lr2=timers(300, 0))
+    assert forwards(run) == [(0, 0.1)]
+    assert [Path(name).stem for [name] in run.meta["jobs"]] == ["lr1", "lr2"]
+    ranks = run_of(tmp_path, one=timers(100, 0), other=timers(300, 1))
+    assert "jobs" not in ranks.meta or not ranks.meta["jobs"]
+
+
+def trainer(loss: float, *, ends: bool, at: str = "") -> str:
+    """Nine losses of the Hugging Face Trainer, behind its banner if it tells `at` what time."""
+    lines = [f"[INFO|trainer.py:2134] 2025-03-04 {at},123 >> ***** Running training *****"] * bool(
+        at
+    )
+    lines += [f"{{'loss': {loss}, 'learning_rate': 1e-05, 'epoch': {n / 9:.2f}}}" for n in range(9)]
+    if ends:
+        lines.append("{'train_runtime': 20.5, 'train_steps_per_second': 0.4, 'epoch': 1.0}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("hours", [("", ""), ("10:00:00", "12:00:00")])
+def test_two_whole_trainings_of_the_trainer_are_two_jobs(
+    tmp_path: Path, hours: tuple[str, str]
+) -> None:
+    one, other = (
+        trainer(loss, ends=True, at=at) for loss, at in zip((2.5, 1.5), hours, strict=True)
+    )
+    run = run_of(tmp_path, lora8=one, lora64=other)
+    assert [Path(name).stem for [name] in run.meta["jobs"]] == ["lora8", "lora64"]
+    assert set(run.steps["loss"]) == {2.5}
+    ranks = run_of(tmp_path, x_rank0=one, x_rank1=other)
+    assert "jobs" not in ranks.meta or not ranks.meta["jobs"]
+
+
+def test_a_training_that_goes_on_in_a_second_file_is_one_job_of_two_launches(
+    tmp_path: Path,
+) -> None:
+    run = run_of(
+        tmp_path,
+        first=trainer(2.5, ends=False, at="10:00:00"),
+        second=trainer(1.5, ends=True, at="12:00:00"),
+    )
+    assert run.steps.groupby("segment")["loss"].mean().to_dict() == {0: 2.5, 1: 1.5}
+
+
 def test_files_of_one_job_by_their_names_that_tell_the_same_steps_are_doubted(
     tmp_path: Path,
 ) -> None:
