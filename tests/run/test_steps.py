@@ -584,6 +584,14 @@ def test_steps_between_those_with_a_rate_that_are_quicker_by_the_clock_are_of_th
     assert set(each["seconds"]) == {5.0}
 
 
+def test_a_clock_that_has_no_room_for_the_rated_steps_tells_nothing() -> None:
+    """Lines that a container's log stamped when it passed them on, eight thousand bytes at once."""
+    run = said(1.17, 8e-6, count=150, every=5)
+    assert set(whole_steps(run.steps)["seconds_from"]) == {"throughput"}
+    assert overview(run).samples_per_second == pytest.approx(64 / 1.17)
+    assert "seldom-rates" not in set(run.repairs["name"])
+
+
 def test_time_that_a_framework_states_is_held_against_the_clock_too() -> None:
     marks = [
         row for n in range(1, 13) for row in (metric("step_seconds", n, 1.0), stamped(n, 5.0 * n))
