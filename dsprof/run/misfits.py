@@ -52,10 +52,15 @@ def timers_contradict(found: pd.DataFrame) -> Repair | None:
 
 
 def long_pauses(steps: pd.DataFrame) -> Repair | None:
-    """`steps`: those before which a launch that only the clock times printed nothing for long."""
+    """`steps`: those behind a pause, with how long it `lasted`."""
+    if steps.empty:
+        return None
+    longest = format_seconds(float(steps["lasted"].max()))
     text = (
-        "before these lines the job printed nothing for more than half an hour, many times what "
-        "is usual: a pause (suspended, waiting, a long evaluation), left out of step times"
+        f"between these steps and the ones before them {longest}"
+        f"{' at most' * (len(steps) > 1)} passed by the clock beyond what such steps take: a pause "
+        "(suspended, waiting, a long evaluation or save) or a clock that was set forward, which "
+        "time stamps do not tell apart; left out of step times"
     )
     return met("pause", "repair", text, steps)
 

@@ -22,6 +22,7 @@ from dsprof.run.classes import (
     timed_steps,
 )
 from dsprof.run.partial import partial_steps
+from dsprof.run.pauses import behind_pauses, lasted, paces
 from dsprof.run.seldom import of_all_steps
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import (
@@ -59,11 +60,6 @@ _READ: Final = (
 )  # fmt: skip
 
 COUNTABLE: Final = 2.0**53  #: beyond, a float tells no whole numbers apart
-
-#: Seconds without a line that are no step: DeepSpeed's time-out of a collective, and beyond what
-#: is usual by so many times.
-PAUSE: Final = 1800.0
-RARE: Final = 10.0
 
 #: Steps whose whole duration a source must tell before timers are left aside.
 ENOUGH: Final = 3
@@ -279,29 +275,13 @@ def _known_anywhere(table: pd.DataFrame, columns: list[pd.Series[float]]) -> pd.
 
 def _clock(table: pd.DataFrame) -> pd.Series[float]:
     """Seconds of one step between two lines; unknown where a pause lies between them."""
-    elapsed = _elapsed(table)
-    passed = table.groupby(["segment", "engine"])["step"].diff().astype("float64")
-    seconds = elapsed.where(elapsed > 0) / passed.where(passed > 0)
-    return seconds.mask(_is_pause(table, elapsed))
-
-
-def _elapsed(table: pd.DataFrame) -> pd.Series[float]:
-    by = table.groupby(["segment", "engine"])
-    elapsed: pd.Series[float] = by["at"].diff().dt.total_seconds()
-    return elapsed
-
-
-def _is_pause(table: pd.DataFrame, elapsed: pd.Series[float]) -> pd.Series[bool]:
-    """Longer than a collective may wait, and far beyond what lies between lines of this run."""
-    usual = elapsed.groupby([table["segment"], table["engine"]]).transform("median")
-    return (elapsed > PAUSE) & (elapsed > RARE * usual)
+    seconds = paces(table)
+    return seconds.mask(lasted(table, seconds).notna())
 
 
 def pauses(steps_: pd.DataFrame) -> pd.DataFrame:
-    """Steps behind a pause, in launches whose steps are known by the clock alone."""
-    by_clock = steps_["seconds_from"].eq("clock").fillna(False)
-    clocked = by_clock.groupby([steps_["segment"], steps_["engine"]]).transform("any")
-    return steps_[_is_pause(steps_, _elapsed(steps_)) & clocked]
+    """Steps behind a pause that no step's seconds hold, with how long it `lasted`."""
+    return behind_pauses(steps_, all_seconds(steps_))
 
 
 def _number(config: Mapping[str, Any], name: str) -> float:

@@ -1,0 +1,53 @@
+"""Time between two steps that is of neither: a job that was suspended, or waited, for long."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+#: Seconds beyond what steps take that are no step: DeepSpeed's time-out of a collective, and many
+#: times what is usual.
+PAUSE: Final = 1800.0
+RARE: Final = 10.0
+
+_PART: Final = ("segment", "engine")
+
+
+def paces(table: pd.DataFrame) -> pd.Series[float]:
+    """Seconds of one step by the clock, from the row before."""
+    elapsed: pd.Series[float] = table.groupby(list(_PART))["at"].diff().dt.total_seconds()
+    return elapsed.where(elapsed > 0) / _passed(table)
+
+
+def _passed(table: pd.DataFrame) -> pd.Series[float]:
+    passed = table.groupby(list(_PART))["step"].diff().astype("float64")
+    return passed.where(passed > 0)
+
+
+def lasted(
+    table: pd.DataFrame, by_clock: pd.Series[float], told: pd.Series[float] | None = None
+) -> pd.Series[float]:
+    """Seconds of the pause before each step, missing where none is: longer than a collective may
+    wait, and far beyond what such steps take by this run's usual pace, or as they are `told`."""
+    usual = by_clock.groupby([table[name] for name in _PART]).transform("median")
+    each = usual if told is None else usual.where(~(told > usual), told)
+    longer = (by_clock - each) * _passed(table)
+    return longer.where((longer > PAUSE) & (by_clock > RARE * each))
+
+
+def behind_pauses(steps: pd.DataFrame, told: pd.Series[float]) -> pd.DataFrame:
+    """Steps behind a pause that no step's seconds hold, with how long it `lasted`.
+
+    Between two steps of one of several engines may lie the work of another.
+
+    Args:
+        steps: `Run.steps`.
+        told: how long all of each step took.
+    """
+    steps = steps[steps["at"].notna()]
+    found = lasted(steps, paces(steps), told[steps.index].astype("float64"))
+    alone = steps.groupby("segment")["engine"].transform("nunique") == 1
+    clocked = steps["seconds_from"].eq("clock").fillna(False)
+    clocked = clocked.groupby([steps[name] for name in _PART]).transform("any")
+    return steps.assign(lasted=found)[found.notna() & (alone | clocked)]
