@@ -94,7 +94,7 @@ class Backward:
 
     def _begin(self, args: Any, _: Any) -> bool:
         timeline = self.timeline
-        if not self.models or timeline.is_open(self._phase):
+        if not self.models or timeline.is_elsewhere() or timeline.is_open(self._phase):
             return False
         parts = self.models.get(timeline.current)
         if self.reducing:  # an exception ended that backward
@@ -118,7 +118,7 @@ class Backward:
         if frame is None and self._since and not timeline.stack:
             self._frame = frame = timeline.enter(parts.track, self._phase)
             self._is_anybodys = False
-            if self._on_host:
+            if frame is not None and self._on_host:
                 frame.begin = self._since
         if frame is not None and timeline.stack and timeline.stack[-1] is frame:
             if self._is_anybodys:

@@ -46,7 +46,7 @@ def _backward(engine: Any, parts: Parts) -> None:
     reduce = timeline.phase("backward/reduce", Class.COMPUTE)
     direct = _Direct(timeline, track, phase)
 
-    def begin(args: Any, kwargs: Any) -> Frame:
+    def begin(args: Any, kwargs: Any) -> Frame | None:
         loss = args[0] if args else kwargs.get("loss")
         metrics.give(loss, part=_is_divided(args, kwargs))
         return timeline.enter(track, phase)

@@ -85,12 +85,15 @@ class DeviceTimeline(Timeline):
         self._begun: dict[int, int] = {}  # mark at which a track's step began
         self._steps: deque[Waiting] = deque()
 
-    def enter(self, track: Track, phase: Phase, *_: Any) -> Frame:
+    def enter(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
         if not track.begin:
             self._begin(track)
+        elif self.is_elsewhere():
+            return None
         interval = Interval(phase.class_, self.innermost, self.marks.mark())
         frame = super().enter(track, phase)
-        frame.device = interval
+        if frame is not None:
+            frame.device = interval
         return frame
 
     def leave(self, frame: Frame | None) -> None:

@@ -57,6 +57,8 @@ class Parts:
         evaluating = timeline.phase("evaluation", Class.OTHER)
 
         def begin(*_: Any) -> Frame | None:
+            if track.begin and timeline.is_elsewhere():
+                return None
             if timeline.stack and timeline.is_open(backward):
                 return None  # activation checkpointing computes it again there
             if self.forward_begins is not None:

@@ -121,8 +121,13 @@ class Timeline:
         self.tracks.append(track)
         return track
 
-    def enter(self, track: Track, phase: Phase, *_: Any) -> Frame:
-        """`_`: where it stands before a call, that call's arguments."""
+    def enter(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
+        """None in another thread than the one that trains: what it does is no part of a step.
+
+        `_`: where it stands before a call, that call's arguments.
+        """
+        if get_ident() != self.thread and track.begin and self.is_elsewhere():
+            return None
         stack = self.stack
         frame = Frame()  # filled here: a call of its own would cost as much again
         frame.phase, frame.track, frame.depth = phase, track, len(stack)
@@ -157,9 +162,9 @@ class Timeline:
         if track is not self.current:
             self._turn(track)
 
-    def enter_forward(self, track: Track, phase: Phase, *_: Any) -> Frame:
+    def enter_forward(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
         """As `enter`; a forward after a backward begins the next micro-batch."""
-        if track.backward_done:
+        if track.backward_done and not self.is_elsewhere():
             track.backward_done = False
             track.micro = min(track.micro + 1, MOST_MICROS)
         return self.enter(track, phase)
@@ -222,6 +227,8 @@ class Timeline:
     def close_step(self, track: Track, finished: int) -> None:
         """The optimizer step `finished` is over; the next one begins at this moment."""
         end = now()
+        if self.is_elsewhere():
+            self.thread = get_ident()  # training has moved here
         self.stack.clear()  # an exception that training survived may have left phases open
         own, self.guard.own = self.guard.own, 0
         begin = track.begin + track.away

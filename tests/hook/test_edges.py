@@ -100,6 +100,13 @@ def test_batches_that_a_thread_loads_ahead_keep_no_step_waiting(rows: Rows) -> N
     assert [count(rows, path) for path in ("forward", "backward", "step")] == [21, 21, 21]
 
 
+@pytest.mark.parametrize("name", ["answering"])
+def test_what_a_thread_asks_of_the_model_that_another_one_trains_is_in_no_step(rows: Rows) -> None:
+    assert steps(rows) == list(range(1, 22))
+    assert count(rows, "evaluation") == 0
+    assert [count(rows, path) for path in ("forward", "backward", "step")] == [21, 21, 21]
+
+
 @pytest.mark.parametrize("name", ["reentrant False", "reentrant True", "whole"])
 def test_what_is_computed_again_in_backward_is_backward(
     result: dict[str, Any], rows: Rows, name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import _thread
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from dsprof.errors import DsprofError
 from dsprof.events import Class
 from dsprof.hook import collectives, spans
 from dsprof.hook.collectives import Collectives, Operation
-from dsprof.hook.spans import PATIENCE, Timeline, Track
+from dsprof.hook.spans import PATIENCE, Frame, Timeline, Track
 from dsprof.recording import Writer
 from tests.hook.rows import Rows, read
 
@@ -403,13 +403,60 @@ def test_what_a_thread_of_its_own_waits_for_keeps_no_step_waiting(
         clock.passes(9)
         calls.after_wait(held)
 
-    thread = threading.Thread(target=aside)
-    thread.start()
-    thread.join()
+    in_a_thread(aside)
     timeline.leave(frame)
     assert (track.classes[COMPUTE], track.classes[COMMUNICATION]) == (9, 0)
     assert rows(timeline).collectives == []
     assert calls.seen == 1
+
+
+def test_a_phase_of_another_thread_is_no_part_of_the_step(timeline: Timeline, clock: Clock) -> None:
+    """A model that answers requests while it trains: its forward is not that of training."""
+    track = timeline.track(1)
+    training = timeline.phase("forward", Class.COMPUTE)
+    evaluating = timeline.phase("evaluation", Class.OTHER)
+    frame = timeline.enter_forward(track, training)
+    track.backward_done = True
+    met: list[Frame | None] = []
+
+    def aside() -> None:
+        for enter, phase in ((timeline.enter, evaluating), (timeline.enter_forward, training)):
+            met.append(enter(track, phase))
+            clock.passes(9)
+            timeline.leave(met[-1])
+
+    in_a_thread(aside)
+    assert met == [None, None]
+    assert timeline.stack == [frame]
+    assert (track.micro, track.backward_done) == (0, True)
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    assert [(row.path, row.length) for row in rows(timeline).spans] == [("forward", 18)]
+
+
+def test_training_that_has_moved_to_another_thread_is_recorded_there(
+    timeline: Timeline, clock: Clock
+) -> None:
+    """From its first phase on; later, from the end of its first step there."""
+    track, phase = timeline.track(1), timeline.phase("forward", Class.COMPUTE)
+
+    def train(*steps: int) -> None:
+        for step in steps:
+            frame = timeline.enter_forward(track, phase)
+            clock.passes(step)
+            timeline.leave(frame)
+            timeline.close_step(track, step)
+
+    in_a_thread(lambda: train(1, 2))
+    train(3, 4)
+    assert [row.length for row in rows(timeline).spans] == [1, 2, 4]
+    assert [row.step for row in rows(timeline).steps] == [1, 2, 3, 4]
+
+
+def in_a_thread(action: Callable[[], None]) -> None:
+    thread = threading.Thread(target=action)
+    thread.start()
+    thread.join()
 
 
 def test_a_monitored_barrier_is_recorded_and_is_none_of_the_collectives_that_pytorch_counts(

@@ -186,6 +186,25 @@ def loading_ahead() -> None:
     handle.detach()
 
 
+def answering() -> None:
+    """A thread that asks the model while another one trains it."""
+    net, optimizer, handle = attached("answering")
+    stop = threading.Event()
+
+    def answer() -> None:
+        with torch.no_grad():
+            while not stop.is_set():
+                net(batch(0))
+
+    thread = threading.Thread(target=answer)
+    train(net, optimizer, 1)
+    thread.start()
+    train(net, optimizer, 20)
+    stop.set()
+    thread.join()
+    handle.detach()
+
+
 class Checkpointed(nn.Module):  # type: ignore[misc]  # where torch is not installed
     """Computes its first part, or all of it, again in backward."""
 
@@ -324,6 +343,7 @@ def experiments() -> dict[str, Any]:
     }
     in_the_place_of_another()
     loading_ahead()
+    answering()
     compiled_replicas()
     replicas_that_share()
     transformed()
