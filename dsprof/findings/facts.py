@@ -29,7 +29,7 @@ from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import Class, Kind
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, FEW_STEPS, GAIN_LOW, UNACCOUNTED_WARNING
 from dsprof.run.table import where, within
-from dsprof.run.zero import BUCKETS, UNSEEN
+from dsprof.run.zero import UNSEEN
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -126,8 +126,7 @@ class Facts:
         moving = self.seconds_of("communication", "wait")
         if moving is None or moving < COMMUNICATION_SEEN * self.breakdown.seconds:
             return unseen
-        inside = self.run.reduces_inside_backward and not self.calls_are_logged
-        return BUCKETS if inside else None
+        return None if self.calls_are_logged else self.run.reduces_inside_backward
 
     @cached_property
     def calls_unseen(self) -> int:

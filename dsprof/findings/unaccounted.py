@@ -22,7 +22,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.untimed import EVERY_PHASE, no_steps, no_timers, source_word
-from dsprof.run.zero import BUCKETS, ENGINE_TIMERS, INNER
+from dsprof.run.zero import BUCKETS, ENGINE_TIMERS, INNER, PERHAPS_BUCKETS
 from dsprof.units import format_seconds, format_share
 
 #: Part of the time in question below which a timer's is not worth a word.
@@ -177,7 +177,8 @@ def _mixed_phases(facts: Facts) -> pd.DataFrame:
         return table[schedule]
     if hidden in (NO_COMMUNICATION, RANKS_UNTOLD):
         return table[table["mixed"] | (table["class"] == Class.COMPUTE) | schedule]
-    return table[(table.index == INNER if hidden == BUCKETS else table["mixed"]) | schedule]
+    inner = hidden in (BUCKETS, PERHAPS_BUCKETS)
+    return table[(table.index == INNER if inner else table["mixed"]) | schedule]
 
 
 #: Megatron's timer of all micro-batches, and what it holds where its parts are not printed.
@@ -248,6 +249,8 @@ def _together(reason: str) -> str:
             "is inside compute timers, which hold the communication, too, if there are several "
             "ranks"
         )
+    if reason == PERHAPS_BUCKETS:
+        return "is computation, and communication, too, if the ZeRO stage is 2"
     return "is computation and communication together"
 
 

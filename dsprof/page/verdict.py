@@ -308,7 +308,8 @@ def _parts(drawn: pd.DataFrame, run: Run, typical: Typical | None) -> list[Part]
     seconds = {role: (mean.classes | mixed).get(role, 0.0) for role in STACK}
     label = LABEL if seen_whole(run.steps) else LABEL | {_MOVING: _unseen(run)}
     if run.reduces_inside_backward:
-        label = label | {Class.COMPUTE: f"{LABEL[Class.COMPUTE]}, with reduction inside backward"}
+        held = "with reduction" if run.zero.stage else "perhaps with reduction"
+        label = label | {Class.COMPUTE: f"{LABEL[Class.COMPUTE]}, {held} inside backward"}
     seconds["unknown"] = max(0.0, mean.seconds - sum(seconds.values()))
     whole = max(mean.seconds, sum(seconds.values()))
     parts, start = [], 0.0

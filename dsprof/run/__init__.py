@@ -222,10 +222,10 @@ class Run:
         return bool(self._untimed) and self.zero.stage is None and not alone
 
     @cached_property
-    def reduces_inside_backward(self) -> bool:
-        """`backward_inner` counts as compute and holds reduction as well: see `BUCKETS`."""
+    def reduces_inside_backward(self) -> str | None:
+        """Why `backward_inner`, which counts as compute, holds reduction as well, or may."""
         if self.is_recording:  # it times what its calls hold up by themselves
-            return False
+            return None
         return fills_buckets(self.zero, set(self.phases["name"].unique()), self.config)
 
     @property

@@ -52,6 +52,11 @@ UNTIMED: Final = "ZeRO gathers updated parameters inside step, whose parts no ti
 #: The timer of autograd alone, and why under ZeRO-2 it holds reduction, too.
 INNER: Final = "backward_inner"
 BUCKETS: Final = "ZeRO-2 reduces gradients inside backward whenever a bucket is full"
+#: The same where the timers of 1 and 2 are all that is known of the stage.
+PERHAPS_BUCKETS: Final = (
+    "whether the ZeRO stage is 1 or 2 is not known: if it is 2, gradients are reduced inside "
+    "backward whenever a bucket is full"
+)
 
 #: Why compute timers are a mixture where nothing else was timed.
 UNSEEN: Final = "no timer shows the communication that several ranks need"
@@ -126,17 +131,18 @@ def mixture_of(
     return Mixture(blind, UNSEEN) if blind else None
 
 
-def fills_buckets(zero: Zero, names: Collection[str], config: Mapping[str, Any]) -> bool:
-    """Whether `backward_inner`, if it is among the timers' `names`, holds reduction, too.
+def fills_buckets(zero: Zero, names: Collection[str], config: Mapping[str, Any]) -> str | None:
+    """Why `backward_inner`, if it is among the timers' `names`, holds reduction, too, or may.
 
     Not where the first bucket is known to hold all gradients: it is reduced after backward, in a
     timer of its own. Nor where one rank has nobody to reduce with.
     """
-    if zero.stage != 2 or INNER not in names or config.get("world_size") == 1:
-        return False
+    why = {(2,): BUCKETS, (1, 2): PERHAPS_BUCKETS}.get(zero.stages)
+    if INNER not in names or config.get("world_size") == 1:
+        return None
     sizes = (config.get(name) for name in ("parameters", "reduce_bucket_size"))
     gradients, bucket = (x if isinstance(x, int | float) else np.nan for x in sizes)
-    return not gradients <= bucket
+    return None if gradients <= bucket else why
 
 
 def blind_timers(events: pd.DataFrame, flavours: Mapping[str, Flavour]) -> frozenset[str]:

@@ -99,6 +99,8 @@ def _notes(run: Run, seen: Overview, *, blocks: bool) -> list[Text]:
     if not any(part.at_least for part in seen.parts):
         return []
     hides = "ZeRO-2 reduces inside backward_inner, too"
+    if run.zero.stage is None:
+        hides = "if the ZeRO stage is 2, backward_inner reduces, too"
     if not run.reduces_inside_backward:
         hides = "more of it lies in the timers that hold both"
     said = [f"{'≥' if blocks else '>='} is at least: {hides}."]
@@ -217,7 +219,7 @@ def _step_of(run: Run, engine: int) -> str:
 
 def _which(seen: Overview, how: str) -> str:
     if seen.first is None:
-        return f"{words.count_of(seen.rows, 'record')}, of which steps is unknown"
+        return f"{words.count_of(seen.rows, 'record')}, which steps they are of is unknown"
     which = f"{seen.first:,}" if seen.first == seen.last else f"{seen.first:,} to {seen.last:,}"
     return f"{which}, {seen.rows:,} of them {how}"
 

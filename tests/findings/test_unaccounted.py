@@ -372,6 +372,23 @@ def test_zero_2_reduces_inside_backward_unless_one_bucket_holds_all_gradients(
         assert not any(one.rule in {"healthy", "compute-bound"} for one in run.findings)
 
 
+def test_where_zero_may_be_of_stage_2_its_backward_is_not_called_compute() -> None:
+    """Timers of its optimizer are those of stages 1 and 2: which it is they do not tell."""
+    rows = steps(20, WELL)
+    rows += [phase("optimizer_allgather", n, 0.01) | {"timers": "zero-optimizer"} for n in (1, 2)]
+    run = run_of(rows, world_size=2)
+    assert run.zero.stages == (1, 2)
+    found = one(run, UNTIMED)
+    assert found.title.startswith(
+        "55 % of a step is computation, and communication, too, if the ZeRO stage is 2: this log "
+        "cannot tell"
+    )
+    assert "Whether the ZeRO stage is 1 or 2 is not known" in found.summary
+    assert not {"healthy", "compute-bound"} & set(rules(run))
+    one_bucket = run_of(rows, world_size=2, parameters=1e8, reduce_bucket_size=5e8)
+    assert UNTIMED not in rules(one_bucket)
+
+
 def stalling(every_step: float) -> Run:
     """All of 40 steps are `every_step` longer than their timers, each tenth three seconds more."""
     rows = steps(40, WELL, None)
