@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 Call = Callable[..., Any]
+_Reference = weakref.ReferenceType[Any]
 _ABSENT = object()
+_BEFORE = "_before_dsprof"  # what a wrapper replaced: held by it alone, for it may hold the owner
 _REDUCE = "__reduce_ex__"  # what `copy.deepcopy` and `pickle` ask an object for
 _REPLICATE = "_replicate_for_data_parallel"  # what `nn.DataParallel` asks for, for each device
 _SCRIPTED = "__prepare_scriptable__"  # what `torch.jit.script` asks for what it shall compile
@@ -28,10 +30,12 @@ class Patches:
     def method(self, owner: Any, name: str, around: Callable[[Call], Call]) -> None:
         """Replace `owner.name` by `around` of it, on this instance alone."""
         bound = getattr(owner, name)
-        wrapper = around(_unbound(owner, bound))
+        wrapper = around(_unbound(owner, name, bound))
         _look_like(wrapper, bound)
-        before = vars(owner).get(name, _ABSENT)
-        self.value(owner, name, wrapper, before)
+        setattr(wrapper, _BEFORE, vars(owner).get(name, _ABSENT))
+        object.__setattr__(owner, name, wrapper)
+        me, ours = weakref.ref(owner), weakref.ref(wrapper)
+        self._undo.callback(lambda: _restore(me, name, ours(), _before(ours)))
 
     def value(self, owner: Any, name: str, value: Any, before: Any = _ABSENT) -> None:
         """Set an attribute of one instance."""
@@ -44,11 +48,11 @@ class Patches:
 
         The wrapper is bound to `owner`: a copy that got it would compute with `owner`'s weights.
         """
-        before = vars(owner).get(name, _ABSENT)
         self.method(owner, name, around)
+        ours = weakref.ref(vars(owner)[name])
         for copying, without in _COPYING.items():
             if hasattr(owner, copying) or copying == _SCRIPTED:
-                instead = without(weakref.ref(owner), name, before)
+                instead = without(weakref.ref(owner), name, ours)
                 self.value(owner, copying, instead, vars(owner).get(copying, _ABSENT))
 
     def of_class(self, owner: type, name: str, around: Callable[[Call], Call]) -> None:
@@ -72,19 +76,42 @@ class Patches:
         self._undo.close()
 
 
-def _unbound(owner: Any, bound: Call) -> Call:
-    """`bound` without a reference to its owner, which must outlive nothing because of us."""
+def _unbound(owner: Any, name: str, bound: Call) -> Call:
+    """`bound` without a reference to its owner, which must outlive nothing because of us.
+
+    Yet who took the method from its owner may let the owner go, as of any method. What the owner
+    was made of is held for that, until it goes with nobody having taken the method.
+    """
     if getattr(bound, "__self__", None) is not owner:
         return bound
-    function, me = bound.__func__, weakref.ref(owner)  # type: ignore[attr-defined]
-    return lambda *args, **kwargs: function(me(), *args, **kwargs)
+    function, kind, held = bound.__func__, type(owner), vars(owner)  # type: ignore[attr-defined]
+
+    def gone(_: Any) -> None:
+        for ours in (name, *_COPYING):
+            held.pop(ours, None)  # we hold it, and it us
+
+    me, again = weakref.ref(owner, gone), None
+
+    def made_again() -> Any:
+        nonlocal again
+        if again is None:
+            again = object.__new__(kind)
+            object.__setattr__(again, "__dict__", held)
+        return again
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        self = me()
+        return function(made_again() if self is None else self, *args, **kwargs)
+
+    return call
 
 
 def _look_like(wrapper: Call, original: Call) -> None:
-    """Name, doc, marks and signature; not `__wrapped__`, which would make a cycle."""
+    """Name, doc, marks, signature, and of a method what it does with whichever owner."""
     source = getattr(original, "__func__", original)
     functools.update_wrapper(wrapper, source)
-    del wrapper.__wrapped__  # type: ignore[attr-defined]
+    if source is original:
+        del wrapper.__wrapped__  # type: ignore[attr-defined]
     try:
         signature = inspect.signature(original)
     except (ValueError, TypeError):
@@ -92,8 +119,8 @@ def _look_like(wrapper: Call, original: Call) -> None:
     wrapper.__signature__ = signature  # type: ignore[attr-defined]
 
 
-def _reduce_without(reference: weakref.ReferenceType[Any], name: str, before: Any) -> Call:
-    """How to copy an object with `before` in the place of its `name`."""
+def _reduce_without(reference: _Reference, name: str, ours: _Reference) -> Call:
+    """How to copy an object as if its `name` had never been wrapped."""
 
     def reduce(protocol: Any) -> Any:
         owner = reference()
@@ -102,36 +129,36 @@ def _reduce_without(reference: weakref.ReferenceType[Any], name: str, before: An
         state = made[2] if isinstance(made, tuple) and len(made) > 2 else None
         if not isinstance(state, dict):
             return made
-        return (*made[:2], _without(state, name, before), *made[3:])
+        return (*made[:2], _without(state, name, ours), *made[3:])
 
     return reduce
 
 
-def _replicate_without(reference: weakref.ReferenceType[Any], name: str, before: Any) -> Call:
+def _replicate_without(reference: _Reference, name: str, ours: _Reference) -> Call:
     def replicate() -> Any:
         owner = reference()
         kind: Any = type(owner)
         replica = getattr(kind, _REPLICATE)(owner)
-        replica.__dict__ = _without(vars(replica), name, before)
+        replica.__dict__ = _without(vars(replica), name, ours)
         return replica
 
     return replicate
 
 
-def _script_without(reference: weakref.ReferenceType[Any], name: str, before: Any) -> Call:
+def _script_without(reference: _Reference, name: str, ours: _Reference) -> Call:
     def prepare() -> Any:
         owner = reference()
         kind: Any = type(owner)
         if hasattr(kind, _SCRIPTED):
             owner = getattr(kind, _SCRIPTED)(owner)
         bare = object.__new__(type(owner))
-        bare.__dict__ = _without(vars(owner), name, before)
+        bare.__dict__ = _without(vars(owner), name, ours)
         return bare
 
     return prepare
 
 
-#: How a model is copied, and what makes of that one with `before` in the place of its `name`.
+#: How a model is copied, and what makes of that one as if its `name` had never been wrapped.
 _COPYING = {
     _REDUCE: _reduce_without,
     _REPLICATE: _replicate_without,
@@ -139,16 +166,21 @@ _COPYING = {
 }
 
 
-def _without(state: dict[str, Any], name: str, before: Any) -> dict[str, Any]:
+def _without(state: dict[str, Any], name: str, ours: _Reference) -> dict[str, Any]:
     kept = {key: value for key, value in state.items() if key != name and key not in _COPYING}
+    before = _before(ours)
     if name in state and before is not _ABSENT:
         kept[name] = before
     return kept
 
 
-def _restore(reference: weakref.ReferenceType[Any], name: str, ours: Any, before: Any) -> None:
+def _before(ours: _Reference) -> Any:
+    return getattr(ours(), _BEFORE, _ABSENT)
+
+
+def _restore(reference: _Reference, name: str, ours: Any, before: Any) -> None:
     owner = reference()
-    if owner is None or vars(owner).get(name) is not ours:
+    if owner is None or ours is None or vars(owner).get(name) is not ours:
         return  # gone, or somebody wrapped our wrapper: taking theirs off is not ours to do
     if before is _ABSENT:
         object.__delattr__(owner, name)

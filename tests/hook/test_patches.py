@@ -147,3 +147,63 @@ def test_a_wrapped_object_is_freed_as_soon_as_before() -> None:
     finally:
         gc.enable()
     patches.undo()  # of what is no more
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_method_that_somebody_took_keeps_what_its_owner_was_made_of(*, undone: bool) -> None:
+    """As any method would, and not a moment longer."""
+    patches, model, calls = Patches(), Model(), list[str]()
+    part = model.part = Engine()  # type: ignore[attr-defined]
+    model.weight = 3
+    patches.method_of_a_model(model, "forward", counted(calls))
+    taken, gone = model.forward, weakref.ref(part)
+    if undone:
+        patches.undo()
+    gc.disable()
+    try:
+        del model, part
+        assert (taken(), taken()) == (3, 3)
+        assert len(calls) == 2
+        assert gone() is not None
+        del taken
+        assert gone() is None
+    finally:
+        gc.enable()
+    patches.undo()
+
+
+def test_a_model_is_freed_as_soon_as_before_also_where_it_was_wrapped_twice() -> None:
+    patches, model = Patches(), Model()
+    part = model.part = Engine()  # type: ignore[attr-defined]
+    gone = weakref.ref(part)
+    for _ in range(2):
+        patches.method_of_a_model(model, "forward", counted([]))
+    gc.disable()
+    try:
+        del model, part
+        assert gone() is None
+    finally:
+        gc.enable()
+    patches.undo()
+
+
+def test_who_unwinds_a_method_to_bind_it_again_gets_what_was_there_before() -> None:
+    """As `Accelerator.unwrap_model` does."""
+    model = Model()
+    Patches().method_of_a_model(model, "forward", counted([]))
+    unwound = inspect.unwrap(model.forward)
+    assert unwound is Model.forward
+    assert types.MethodType(unwound, model)() == 1
+    assert list(inspect.signature(model.forward).parameters) == []
+
+
+def test_a_model_whose_own_method_holds_it_is_freed_as_ever_while_it_is_attached() -> None:
+    """As that of accelerate for mixed precision: by the next collection."""
+    patches, model = Patches(), Model()
+    model.forward = types.MethodType(Model.forward, model)  # type: ignore[method-assign]
+    patches.method_of_a_model(model, "forward", counted([]))
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+    patches.undo()
