@@ -29,7 +29,8 @@ _CLOCKS_DIFFER: Final = 1_000_000  # microseconds, clocks of hosts that are kept
 
 @dataclass(slots=True)
 class File:
-    """What one file says of one launch: its closing lines, else its marks.
+    """What one file says of one launch: its closing lines, else its marks; those without a number
+    only where they were counted.
 
     Attributes:
         marked: a line tells the number of its step.
@@ -50,10 +51,11 @@ def with_steps_of_others(
     if len(chunks) < 2:
         return table, counted, ()
     ends, own, told = _kinds(grammar)
+    bare = np.array([*(p.place == "own" for p in grammar.patterns), False]) & ~told
     files = {
         (source, segment): one
         for source, places in chunks.items()
-        for segment, one in _files_of(table, places, ends, own)
+        for segment, one in _files_of(table, places, ends, own, bare)
     }
     shifts, lost, left = shifts_of(files)
     steps = list(table["step"].chunks)
@@ -96,19 +98,22 @@ def _column(table: pa.Table, name: str, chunk: int) -> np.ndarray:
 
 
 def _files_of(
-    table: pa.Table, places: Sequence[int], ends: np.ndarray, own: np.ndarray
+    table: pa.Table, places: Sequence[int], ends: np.ndarray, own: np.ndarray, bare: np.ndarray
 ) -> Iterator[tuple[int, File]]:
     """What a file says of each launch that it holds."""
-    names = ("segment", "step", "rank", "timers", "pattern", "record")
+    names = ("segment", "step", "steps", "rank", "timers", "pattern", "record")
     rows = {n: np.concatenate([_column(table, n, i) for i in places]) for n in names}
     rows["at"] = np.concatenate([_times(table, i) for i in places])
     first = np.diff(rows["record"], prepend=NONE) != 0
     closes = first & ends[rows["timers"]] & (rows["step"] != NONE)
     marks = first & own[rows["pattern"]] & (rows["step"] > 0)
+    unnumbered = first & bare[rows["pattern"]] & (rows["step"] > 0)
     for segment in np.unique(rows["segment"]).tolist():
         here = rows["segment"] == segment
         marked = bool((here & marks).any())
         mine = np.flatnonzero(here & (closes if (here & closes).any() else marks))
+        if not len(mine) and (rows["steps"][here & unnumbered] == NONE).all():
+            mine = np.flatnonzero(here & unnumbered)  # of a bar's numbers the distances are known
         if len(mine):
             ranks, which = np.unique(rows["rank"][mine], return_inverse=True)
             mine = mine[which == np.argmax(np.bincount(which, minlength=len(ranks)))]

@@ -144,3 +144,14 @@ def test_of_thousands_of_files_each_is_compared_with_those_that_tell_steps_alone
     assert not left
     assert set(map(tuple, (by.items() for by in shifts.values()))) == {((0, 7),)}
     assert compared < 3_000
+
+
+def test_losses_that_were_counted_stay_records_beside_a_file_that_tells_no_step(
+    tmp_path: Path,
+) -> None:
+    """The Trainer's standard output and error: the bar that would number the losses is on the
+    other stream."""
+    losses = "".join(f"{{'loss': {3 - n / 10}, 'epoch': {n / 5}}}\n" for n in range(1, 6))
+    (tmp_path / "job-7.out").write_text(losses)
+    (tmp_path / "job-7.err").write_text(" 10%|#  | 50/50 [02:30<00:00,  3.00s/it]\n")
+    assert load([tmp_path]).counted
