@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dsprof.events import Kind
-from dsprof.run.bars import steps_meant
+from dsprof.run.bars import evaluations_told, steps_meant
 from dsprof.text.words import number
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def training(run: Run) -> Training | None:
 
 def bar(run: Run) -> Bar | None:
     """The last bar of a source that tells of no step how long all of it took: timers leave out
-    what nobody timed. The longest one, where several have one."""
+    what nobody timed. The longest one, where several have one. Beside evaluations that the Trainer
+    tells of, one of another length than its training is an evaluation's."""
     if run.steps["whole_seconds"].notna().any():
         return None
     events = run.told
@@ -76,11 +77,14 @@ def bar(run: Run) -> Bar | None:
     table = said.pivot(index=["source", "record"], columns="name", values="said")
     table = table.reindex(columns=[*_BAR, *_RATE, *_BESIDE]).dropna(subset=list(_BAR))
     moved = table.query("bar_position > 0 and bar_elapsed > 0")
+    meant = steps_meant(events)
+    if meant and len(evaluations_told(events)):
+        moved = moved[moved["bar_total"].isin(meant)]
     if moved.empty:
         return None
     last = moved.nlargest(1, "bar_elapsed").iloc[0]
     position, total, seconds, slow, fast = last[[*_BAR, *_RATE]]
-    lately, counts = number(slow) or _inverse(fast), total in steps_meant(events)
+    lately, counts = number(slow) or _inverse(fast), total in meant
     beside = {field: number(last[name]) for name, field in _BESIDE.items()}
     return Bar(int(position), int(total), float(seconds), lately, counts_steps=counts, **beside)
 

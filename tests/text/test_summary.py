@@ -182,6 +182,14 @@ def test_a_bar_as_long_as_the_training_counts_its_steps(tmp_path: Path) -> None:
     assert "is not said" not in said
 
 
+def test_the_bar_of_an_evaluation_is_not_shown_as_that_of_the_run(tmp_path: Path) -> None:
+    """A line keeps only what its last refresh says: here the training's bar is not among them."""
+    banner = "***** Running training *****\n  Total optimization steps = 500\n"
+    evaluation = "{'eval_loss': 2.25, 'eval_runtime': 200.0, 'epoch': 1.0}\n"
+    (tmp_path / "run.log").write_text(banner + BAR + evaluation, encoding="utf-8")
+    assert document(load(tmp_path / "run.log"))["steps"]["bar"] is None
+
+
 def test_a_turn_takes_what_the_bar_says_and_not_what_came_before_the_first_one(
     tmp_path: Path,
 ) -> None:
