@@ -118,8 +118,12 @@ def _compared(between: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_no_room(between: pd.DataFrame, rows: pd.DataFrame) -> bool:
-    """Whether a timer takes so much that half of it would not find room between the steps."""
-    told = _compared(between, rows)
+    """Whether a timer takes so much that half of it would not find room between the steps.
+
+    What is printed every tenth step may be a sum over ten.
+    """
+    since = rows.groupby(["segment", "engine", "rank"])["step"].diff().astype("float64")
+    told = _compared(between, rows.assign(seconds=rows["seconds"] / since.clip(lower=1).fillna(1)))
     return _hold(told["left"] + STAMPED < 0.5 * told["here"])
 
 

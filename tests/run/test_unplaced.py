@@ -15,17 +15,25 @@ STEPS = [1.0, 1.1, 0.9, 1.05, 0.95, 1.2, 1.0]
 
 
 def a_log(
-    strange: list[float], between: list[float], *, after: bool = False, name: str = "my_timer"
+    strange: list[float],
+    between: list[float],
+    *,
+    after: bool = False,
+    name: str = "my_timer",
+    every: int = 1,
 ) -> Run:
     """Steps of `STEPS`, `between` passing before each, and a strange timer's line in front of the
-    engine's: or behind it, where the next step's lines begin."""
+    engine's: or behind it, where the next step's lines begin. `every` third step has one, say."""
     rows: list[dict[str, Any]] = []
     now = pd.Timestamp("2024-05-01", tz="UTC")
-    for step, (engine, more, odd) in enumerate(zip(STEPS, between, strange, strict=True), 1):
+    for step, (engine, more, odd) in enumerate(
+        zip(every * STEPS, between, strange, strict=True), 1
+    ):
         now += pd.Timedelta(seconds=engine + more)
         seconds: dict[str, Any] = {name: odd}
         own = timers("", step + after, steps=None, **seconds)
         lines = timers("zero", step, forward=0.3 * engine, backward=0.6 * engine, step=0.1 * engine)
+        own = own if step % every == 0 else []
         both = [*lines, *own] if after else [*own, *lines]
         rows += [row | {"at": now, "pattern": "deepspeed.timers"} for row in both]
     return Run(events(rows), grammar=grammar_with())
@@ -56,6 +64,12 @@ def test_a_timer_that_would_not_find_room_between_the_steps_lies_within_them() -
     assert "lie within those of the engine" in run.repairs["text"][0]
     assert "my_timer" not in set(run.phases["name"].astype("str"))
     assert run.steps["seconds"].tolist() == pytest.approx(STEPS)
+
+
+def test_a_timer_of_every_third_step_may_be_a_sum_over_three_and_is_not_within_the_engine() -> None:
+    run = a_log([1.5] * 21, [0.5] * 21, every=3)
+    assert told(run) == [("unplaced-timers", "doubt")]
+    assert told(a_log([1.5] * 21, [0.1] * 21, every=3)) == [("placed-timers", "repair")]
 
 
 @pytest.mark.parametrize(
