@@ -1,0 +1,27 @@
+"""verl's line a turn, where rollouts of the next turn are generated while this one trains."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsprof.run import from_events
+from tests.logs.reading import read
+
+
+def turn(number: int) -> str:
+    return (
+        f"(TaskRunner pid=7) step:{number} - actor/pg_loss:-0.25 - timing_s/wait_prev_gen:20.0 - "
+        "timing_s/gen:85.0 - timing_s/sync_rollout_weights:3.0 - timing_s/update_actor:60.0 - "
+        "timing_s/step:83.5\n"
+    )
+
+
+def test_generation_of_the_turn_before_is_no_part_of_this_one_but_the_wait_for_it_is() -> None:
+    text = "".join(turn(n) for n in range(1, 7))
+    run = from_events(read(text.encode()).events.to_pandas())
+    rows = run.phases[run.phases["step"] == 3].set_index("name")["seconds"]
+    assert rows.to_dict() == {
+        "wait_for_generation": 20.0, "sync_rollout_weights": 3.0, "update_actor": 60.0,
+    }  # fmt: skip
+    assert run.steps["seconds"].to_list() == pytest.approx([83.5] * 6)
+    assert "phases-exceed-step" not in set(run.repairs["name"])
