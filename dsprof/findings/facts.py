@@ -120,7 +120,8 @@ class Facts:
         ranks = self.layout.world_size
         if self.breakdown is None or ranks == 1:
             return None
-        unseen = NO_COMMUNICATION if ranks else RANKS_UNTOLD
+        several = ranks or (self.layout.data_parallel or 1) > 1
+        unseen = NO_COMMUNICATION if several else RANKS_UNTOLD
         if self.run.mixed and self.seconds_of("communication") is None:
             return unseen if self.run.mixed == UNSEEN else self.run.mixed
         moving = self.seconds_of("communication", "wait")

@@ -268,10 +268,12 @@ def test_several_ranks_are_spoken_of_only_where_they_are_told() -> None:
     alike = {"forward": 0.4, "backward": 0.0, "step": 0.1}
     one_rank = run_of(steps(9, alike, 0.5))
     several = run_of(steps(9, alike, 0.5), world_size=4)
+    replicas = run_of(steps(9, alike, 0.5), data_parallel_size=8)
     assert "if there are several ranks" in one(one_rank, "unaccounted-time").title
     said = one(one_rank, "unaccounted-time").summary
     assert "). No timer shows communication, and how many ranks there are is not told: " in said
     assert "the communication of several ranks" in one(several, "unaccounted-time").title
+    assert "the communication of several ranks" in one(replicas, "unaccounted-time").title
 
 
 @pytest.mark.parametrize(
