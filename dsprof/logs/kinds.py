@@ -119,7 +119,7 @@ class Kinds:
             starts=starts,
             stepped=own | (timer & ~once) | after,
             calls=per_pattern(lambda p: any(row.kind == Kind.COMM for row in p.rows)),
-            failed=per_pattern(_goes_wrong),
+            failed=per_pattern(goes_wrong),
             sums=sums,
         )
 
@@ -133,7 +133,7 @@ def _launch_of(turn: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return inside
 
 
-def _goes_wrong(pattern: Pattern) -> bool:
+def goes_wrong(pattern: Pattern) -> bool:
     """Critical, or a launcher that ends its processes: it does so only when one has failed."""
     told = {row.name for row in pattern.rows}
     return pattern.severity == "critical" or "killed-by-launcher" in told

@@ -27,6 +27,9 @@ _HOST_IN_NAME: Final = re.compile(
     r"|ip-[\d-]+|\d{1,3}(?:\.\d{1,3}){3})"
     r"(?:[._-](?:stdout|stderr|std|out|err|log|output).*)?$"
 )
+_ATTEMPT: Final = re.compile(
+    r"((?:.*[/\\])?attempt_\d{1,6}[/\\])\d{1,6}[/\\](?:stdout|stderr)\.log", re.DOTALL
+)
 _ENDINGS: Final = (".gz", ".bz2", ".xz", ".zst", ".log", ".txt", ".out", ".err")
 _LOG_NAMES: Final = re.compile(
     r"\.(?:log|txt|out|err|o\d+|e\d+)(?:\.\d+)?(?:\.(?:gz|bz2|xz|zst))?$|(?:^|/)(?:stdout|stderr)$"
@@ -131,7 +134,11 @@ def named(name: str) -> Source:
 
 
 def _family(name: str) -> str:
-    """The name without the rank and the number of the host in its last part."""
+    """The name without the rank and the number of the host in its last part; of torchrun's
+    `attempt_0/3/stderr.log`, a launch and a local rank, that of the launch."""
+    attempt = _ATTEMPT.match(name)
+    if attempt:
+        return attempt[1]
     stem = re.split(r"[/\\]", name)[-1]
     folder, stem = name[: len(name) - len(stem)], _RANK_IN_NAME.sub("", stem)
     host = _HOST_IN_NAME.match(stem)

@@ -16,10 +16,12 @@ from dsprof.logs.arrow import numbers, numpy_of, strings
 from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.codes import Codes
 from dsprof.logs.jobs import SETTINGS, Jobs, Told, jobs_of
+from dsprof.logs.kinds import goes_wrong
 from dsprof.logs.place import Placed, Source
 from dsprof.logs.rows import MEASURES, Key, Rows
 from dsprof.logs.several import Extent, extent_of, launches_of, rivals
 from dsprof.logs.sheet import Sheet
+from dsprof.logs.stepless import beside_others, counted_beside
 
 _SHARED: Final = 100_000  # records of a source whose columns are worth a thread of their own
 
@@ -105,7 +107,11 @@ def events_table(sheets: Sequence[Sheet], grammar: Grammar, threads: int = 1) ->
         for name, parts in made.items():
             columns[name] += parts
         base += sheet.records.count
-    launches = launches_of(extents)
+    families = [sheet.family for sheet in sheets]
+    launches = beside_others(launches_of(extents), extents, families)
+    if len(sheets) > 1 and any(last):
+        wrong = np.array([goes_wrong(pattern) for pattern in grammar.patterns])
+        segments = counted_beside(segments, columns, extents, launches, wrong)
     columns["segment"] = _numbered(segments, last, launches)
     clashing = tuple((sheets[i].name, sheets[j].name) for i, j in rivals(extents))
     return Events(_table(columns, words), counted, clashing, sheets, names, why)
