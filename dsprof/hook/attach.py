@@ -34,6 +34,7 @@ class Handle:
     def __init__(self) -> None:
         self.patches = Patches()
         self.target: Callable[[], Any] = _nobody  # a reference that keeps no engine alive
+        self.optimizer: Callable[[], Any] = _nobody  # the same
         self.step = 1  # number of the first step of models that are found by themselves
         self._entered = 0
 
@@ -168,8 +169,27 @@ def _attach(handle: Handle, target: Any, optimizer: Any, step: int, out: Any) ->
         first = getattr(target, "global_steps", step - 1) + 1
         _active.recorder = _record(out, config, target, first)
     handle.target = weakref.ref(target)
+    handle.optimizer = weakref.ref(optimizer) if optimizer is not None else _nobody
     _active.handles.append(handle)
     way(_active.recorder, handle.patches)
+
+
+def _begin_anew(out: Path) -> None:
+    """An engine went back to a step that is told already: what follows is another launch.
+
+    Models without an engine count on from where they are.
+    """
+    recorder, handles = _active.recorder, _active.handles[:]
+    models = [parts for parts in recorder.models.values() if parts.model() is not None]
+    steps = {id(parts.model()): parts.track.step for parts in models}
+    for handle in handles:
+        handle.patches.undo()
+    recorder.close()
+    _active.recorder, _active.handles, _active.before = None, [], None
+    for handle in handles:
+        target = handle.target()
+        if target is not None:
+            _attach(handle, target, handle.optimizer(), steps.get(id(target), 1), out)
 
 
 def _search(handle: Handle, out: Any) -> None:
@@ -205,6 +225,7 @@ def _record(out: Any, config: Mapping[str, Any], target: Any, first: int) -> Any
     with ExitStack() as unless_it_starts:
         unless_it_starts.callback(recorder.close)
         recorder.start()
+        recorder.begin_anew = partial(_begin_anew, place)
         unless_it_starts.pop_all()
     atexit.unregister(_last_words)
     atexit.register(_last_words)  # behind the recorder's own, and so run before it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
@@ -29,7 +30,7 @@ def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
 
 
 def parts_of(engine: Any, recorder: Recorder, patches: Patches) -> Parts:
-    parts = Parts(recorder, patches, engine.global_steps + 1, scaled=bool(engine.fp16_enabled()))
+    parts = Parts(recorder, patches, _next(engine), scaled=bool(engine.fp16_enabled()))
     if recorder.backward is not None:
         recorder.backward.ask()
     return parts
@@ -37,7 +38,26 @@ def parts_of(engine: Any, recorder: Recorder, patches: Patches) -> Parts:
 
 def checkpoints(engine: Any, parts: Parts) -> None:
     parts.span(engine, "save_checkpoint", "checkpoint", Class.CHECKPOINT)
-    parts.span(engine, "load_checkpoint", "load_checkpoint", Class.CHECKPOINT)
+    timeline, reference = parts.timeline, weakref.ref(engine)
+    enter = partial(
+        timeline.enter, parts.track, timeline.phase("load_checkpoint", Class.CHECKPOINT)
+    )
+
+    def loaded(frame: Frame) -> None:
+        parts.counts_on(_next(reference()))
+        timeline.leave(frame)
+
+    def falls_back(_: Any) -> None:
+        parts.falls_back(_next(reference()))
+
+    around = parts.guard.around
+    parts.patches.method(
+        engine, "load_checkpoint", lambda raw: around(raw, enter, loaded, falls_back)
+    )
+
+
+def _next(engine: Any) -> int:
+    return int(engine.global_steps) + 1
 
 
 def _backward(engine: Any, parts: Parts) -> None:
@@ -73,6 +93,7 @@ def _is_divided(args: Any, kwargs: Any) -> bool:
 def _closed(engine: Any, parts: Parts) -> None:
     """Whether a call of `step` ended an optimizer step, the engine's own counter says."""
     step = engine.global_steps
+    parts.falls_back(step + 1)
     if step >= parts.track.step:
         parts.metrics.write(
             step, engine.optimizer, engine.get_global_grad_norm(), engine.skipped_steps

@@ -21,6 +21,7 @@ class Parts:
         self.recorder, self.patches = recorder, patches
         self.guard, self.timeline = recorder.guard, recorder.timeline
         self.track = self.timeline.track(step)
+        self._first = step
         self.backward = self.timeline.phase("backward", Class.COMPUTE)
         self.metrics = Metrics(self.timeline, self.track, scaled=scaled)
         self.returned: Call | None = None  # gets what a forward gave
@@ -111,6 +112,17 @@ class Parts:
         """`closed(owner, parts)`, to be called after what may end a step of `owner`."""
         reference = weakref.ref(owner)
         return lambda _: closed(reference(), self)
+
+    def counts_on(self, step: int) -> None:
+        """The engine's counter was set: its next step is `step`. Back behind steps that are
+        recorded it goes with `falls_back`."""
+        if self.track.step == self._first or step > self.track.step:
+            self.track.step = self._first = step
+
+    def falls_back(self, step: int) -> None:
+        """Where the next step, `step`, is told already, it is of another launch's recording."""
+        if step < self.track.step:
+            self.recorder.begin_anew()
 
     def backward_done(self, *_: Any) -> None:
         self.track.backward_done = True

@@ -66,6 +66,7 @@ def _close_after(engine: Any, parts: Parts) -> None:
 
 def _closed(engine: Any, parts: Parts) -> None:
     step = engine.global_steps
+    parts.falls_back(step + 1)
     if step >= parts.track.step:
         parts.metrics.add(getattr(engine, "agg_train_loss", None))
         parts.metrics.write(

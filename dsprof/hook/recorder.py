@@ -8,7 +8,7 @@ import socket
 import sys
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -52,6 +52,7 @@ class Recorder:
         self._on_gpu = self.gpu is not None
         self.models: dict[Track | None, Any] = {}  # the `Parts` of those without an engine
         self.backward: Any = None  # theirs
+        self.begin_anew: Callable[[], None] = _nobody_attached
         self._steps = 0
         self._cost = self._time = self._seen = 0
         self.timeline.guard = guard
@@ -156,6 +157,10 @@ class Recorder:
         if over and many and self.collectives.every < 64:
             self.collectives.every *= 2
             self.writer.config("detail_every", self.collectives.every)
+
+
+def _nobody_attached() -> None:
+    """Of a recorder by itself."""
 
 
 def folder(out: str | os.PathLike[str] | None) -> Path:
