@@ -43,6 +43,11 @@ def by_the_clock(facts: Facts) -> bool:
     return bool(facts.steps["seconds_from"].eq("clock").any())
 
 
+def averages(steps: pd.DataFrame) -> pd.Series[float]:
+    """Of how many steps the seconds of each row are the mean, as bars tell them."""
+    return steps["covers"].where(steps["seconds_from"].eq("bar").fillna(False), 1.0)
+
+
 def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
     """The line that says how long one step took, or how fast it was, or has its timers."""
     step, takes = f"step {whole(row['step']):,}", format_seconds(row["seconds"])
@@ -53,6 +58,8 @@ def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
         return _by_timers(facts, row, f"{step}: {takes}, reckoned from its timers")
     if row["seconds_from"] == "timers":
         return _by_timers(facts, row, f"{step}: {takes}, the sum of its timers")
+    if row["seconds_from"] == "bar" and row["covers"] > 1:
+        return row_evidence(row, f"{step}: {takes} a step in the {row['covers']:,.0f} up to it")
     if told.empty or metric == "step_seconds":
         return row_evidence(row if told.empty else told.iloc[-1], f"{step}: {takes}")
     rate = told["value"].iloc[-1]

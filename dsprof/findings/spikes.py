@@ -17,7 +17,7 @@ from dsprof.events import Severity
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
-from dsprof.findings.proofs import step_proof
+from dsprof.findings.proofs import averages, step_proof
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
     SPIKE_RATIO,
@@ -60,11 +60,11 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="step-spikes",
             severity=severity,
-            title=f"{len(rows):,} of {len(steps):,} {'printed ' * few}steps stick out"
+            title=f"{len(rows):,} of {len(steps):,} {'printed ' * few}{_called(steps)} stick out"
             + ("" if few else rhythm)
             + f" and cost {_said(share, price, few=few)}",
             summary=f"They take at least {SPIKE_RATIO} times as long as their neighbours, the "
-            f"longest {format_seconds(float(seconds[rows].max()))} instead of "
+            f"longest {_longest(steps, seconds, rows)} instead of "
             f"{format_seconds(float(np.median(seconds)))}."
             + (_waited(late) if late else _longer(facts, steps.assign(seconds=seconds), rows))
             + flushed
@@ -75,10 +75,28 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             phase=(late.phase or None) if late else None,
             steps=(int(steps["step"].iloc[rows[0]]), int(steps["step"].iloc[rows[-1]])),
             evidence=tuple(step_proof(facts, row) for row in worst),
-            advice=less_memory(facts) if flushed else (_LOOK,),
+            advice=less_memory(facts)
+            if flushed
+            else (*_lengths(facts.series, rows, distance), _LOOK),
             gain=(0.0, price.seconds) if price else None,
         )
     ]
+
+
+def _called(steps: pd.DataFrame) -> str:
+    """A bar's row may be the mean of several steps, of which one alone may stick out."""
+    many = averages(steps)
+    if many.max() == 1:
+        return "steps"
+    alike = (many == many.iloc[0]).all()
+    return f"windows of {many.iloc[0]:,.0f} steps" if alike else "windows of several steps"
+
+
+def _longest(steps: pd.DataFrame, seconds: Floats, rows: npt.NDArray[np.intp]) -> str:
+    row = rows[np.argmax(seconds[rows])]
+    many = averages(steps).iloc[row]
+    mean = f" a step in the mean of its {many:,.0f}" if many > 1 else ""
+    return format_seconds(float(seconds[row])) + mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +164,21 @@ _LOOK: Final = Advice(
     "less often, or beside training",
     "checkpoints, evaluation, logging, data shards and garbage collection make such steps",
 )
+
+
+def _lengths(
+    steps: pd.DataFrame, rows: npt.NDArray[np.intp], distance: int | None
+) -> tuple[Advice, ...]:
+    """What to look at first where steps only compute longer, at no interval."""
+    if distance is not None or len(rows) < REPEATS:
+        return ()
+    out = np.isin(np.arange(len(steps)), rows)
+    timed = steps[["compute", "seconds"]].astype(float)
+    more = timed[out].mean() - timed[~out].mean()
+    if not more["compute"] >= WAITING_EXPLAINS * more["seconds"]:
+        return ()
+    why = "a longer batch computes longer, and nothing else of these steps grew as much"
+    return (Advice("lengths of the batches", "", "alike: packed, or grouped by length", why),)
 
 
 def without_spikes(facts: Facts) -> Facts:

@@ -6,9 +6,11 @@ import pandas as pd
 import pytest
 
 from dsprof.events import Severity
+from dsprof.run import from_events
 from tests.findings.plants import WELL, Row, metric, one, phase, run_of, silent, steps
 from tests.findings.test_shares import saving_by_the_clock
 from tests.findings.test_throughput import noisy, run_with
+from tests.logs.reading import read
 
 
 def test_spikes_are_counted_and_their_rhythm_is_found() -> None:
@@ -36,6 +38,19 @@ def test_steps_that_save_stick_out_for_that_and_are_no_spikes() -> None:
     run = run_of(rows)
     assert silent(run, "step-spikes")
     assert one(run, "checkpoint-stall").seconds_per_step == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("grows", ["forward", "step"])
+def test_steps_that_only_compute_longer_at_no_interval_may_be_longer_batches(grows: str) -> None:
+    rows: list[Row] = []
+    for number in range(1, 61):
+        took = {"forward": 0.5, "step": 0.5}
+        took[grows] += 2.0 * (number in {7, 19, 24, 41, 55})
+        rows += [phase(name, number, value) for name, value in took.items()]
+        rows.append(metric("step_seconds", number, sum(took.values())))
+    advice = one(run_of(rows, world_size=1), "step-spikes").advice
+    assert (advice[0].setting == "lengths of the batches") == (grows == "forward")
+    assert advice[-1].setting == "what happens at these steps"
 
 
 def test_a_clock_that_runs_on_during_saves_makes_no_spikes_of_them() -> None:
@@ -164,3 +179,16 @@ def test_spikes_among_rates_that_are_as_all_steps_are_keep_their_price() -> None
     found = one(run_of(rated(each, mean=1.41)), "step-spikes")
     assert found.share == pytest.approx(16 / (39 + 16), rel=0.05)
     assert "of their time" in found.title
+
+
+def test_a_mean_of_ten_steps_by_a_bar_is_not_told_as_one_step() -> None:
+    """Step 205 alone takes 40 minutes; the bar is read at each tenth."""
+    text, clock = "***** Running training *****\n  Total optimization steps = 400\n", 0
+    for step in range(10, 401, 10):
+        clock += 2420 if step == 210 else 20
+        text += f" {step}%|██    | {step}/400 [{clock // 60:02}:{clock % 60:02}<59:59,  2.00s/it]"
+        text += f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {step / 400}}}\n"
+    found = one(from_events(read(text.encode()).events.to_pandas()), "step-spikes")
+    assert found.title.startswith("1 of 39 windows of 10 steps stick out")
+    assert "the longest 4 min 02 s a step in the mean of its 10 instead of 2" in found.summary
+    assert found.evidence[0].text == "step 210: 4 min 02 s a step in the 10 up to it"
