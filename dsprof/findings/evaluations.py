@@ -1,4 +1,4 @@
-"""Evaluations that a trainer states the duration of: what they take of the training."""
+"""Evaluations that a trainer states the duration of, or a recording times: what they take."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Final, NamedTuple
 
 import pandas as pd
 
-from dsprof.findings.evidence import largest, row_evidence
+from dsprof.findings.evidence import largest, phase_evidence, row_evidence
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.thresholds import EVALUATION_CRITICAL, EVALUATION_WARNING, grade
 from dsprof.run.bars import evaluated, evaluations_told
 from dsprof.units import format_seconds, format_share
+
+#: The phase of a recording that holds forwards without gradients.
+EVALUATION: Final = "evaluation"
 
 
 class Taken(NamedTuple):
@@ -31,6 +34,8 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
 
     Gain: half of it for half as many evaluations, nearly all for a small part of the batches.
     """
+    if facts.run.is_recording and facts.breakdown is not None:
+        return _recorded(facts)
     told = evaluations_told(facts.run.told)
     if told.empty:
         return "no line tells how long an evaluation takes"
@@ -55,6 +60,40 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
             share=found.share,
             seconds_per_step=cost,
             evidence=(row_evidence(longest, f"evaluation: {format_seconds(longest['took'])}"),),
+            advice=_ADVICE,
+            gain=promise(cost),
+        )
+    ]
+
+
+def evaluating(facts: Facts) -> float:
+    """Seconds per step of a recording's evaluations, without what is of another class in them."""
+    return float(_phases(facts)["seconds"].sum()) if facts.run.is_recording else 0.0
+
+
+def _phases(facts: Facts) -> pd.DataFrame:
+    table = facts.phases_of("other")
+    return table[table.index == EVALUATION]
+
+
+def _recorded(facts: Facts) -> list[Finding]:
+    cost = evaluating(facts)
+    share = facts.share(cost) or 0.0
+    severity = grade(share, EVALUATION_WARNING, EVALUATION_CRITICAL)
+    if severity is None:
+        return []
+    return [
+        Finding(
+            rule="evaluation-stall",
+            severity=severity,
+            title=f"Evaluating takes {format_share(share)} of the training time",
+            summary=f"The model's forwards without gradients take {format_seconds(cost)} of "
+            f"{format_seconds(facts.average or 0.0)} per step ({facts.windows}). What the script "
+            "does around them is not in it.",
+            share=share,
+            seconds_per_step=cost,
+            phase=EVALUATION,
+            evidence=phase_evidence(_phases(facts)),
             advice=_ADVICE,
             gain=promise(cost),
         )

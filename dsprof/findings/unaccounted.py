@@ -9,6 +9,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_phases
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record, shown
+from dsprof.findings.evaluations import EVALUATION, evaluating
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, first_of
 from dsprof.findings.finding import Advice, Finding
@@ -68,10 +69,10 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
     other = facts.seconds_of("other")
     if facts.hidden_communication is not None or len(_mixed_phases(facts)):
         # the class holds what is mixed, too
-        other = facts.outside_timers + inside
+        other = facts.outside_timers + inside + evaluating(facts)
     if other is None:
         return []
-    seconds = max(0.0, other - facts.collecting)
+    seconds = max(0.0, other - evaluating(facts) - facts.collecting)
     inside = max(0.0, min(inside - facts.collecting, seconds))
     share = facts.share(seconds) or 0.0
     if grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL) is None:
@@ -165,7 +166,8 @@ def _unexplained(facts: Facts) -> pd.DataFrame:
     table = facts.phases_of("other")
     if facts.hidden_communication is None:
         table = table[~table["mixed"] | (table.index == "step")]
-    return table.drop(_mixed_phases(facts).index, errors="ignore")
+    told = [EVALUATION] if facts.run.is_recording else []  # that rule's
+    return table.drop([*_mixed_phases(facts).index, *told], errors="ignore")
 
 
 def _mixed_phases(facts: Facts) -> pd.DataFrame:

@@ -67,3 +67,25 @@ def test_steps_that_time_stamps_tell_may_hold_their_evaluations() -> None:
 
 def test_without_a_duration_nothing_is_said() -> None:
     assert "no line tells" in (why(run_of(steps(20, WELL)), RULE) or "")
+
+
+def recorded(evaluation: float, seconds: float) -> Run:
+    """Steps of a recording, the phases of each and an evaluation in it."""
+    rows = steps(10, WELL | {"evaluation": evaluation}, seconds)
+    return run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+
+
+def test_an_evaluation_that_a_recording_times_is_told_by_its_name_and_not_as_unexplained() -> None:
+    run = recorded(0.5, 1.5)
+    found = one(run, RULE)
+    assert found.severity is Severity.CRITICAL
+    assert found.title == "Evaluating takes 33 % of the training time"
+    assert (found.phase, found.seconds_per_step) == ("evaluation", pytest.approx(0.5))
+    assert silent(run, "unaccounted-time")
+
+
+def test_what_lies_beside_a_recorded_evaluation_is_still_explained_by_no_timer() -> None:
+    found = one(recorded(0.5, 2.0), "unaccounted-time")
+    assert found.title == "25 % of a step is explained by no timer"
+    assert found.seconds_per_step == pytest.approx(0.5)
+    assert silent(recorded(0.01, 1.01), RULE)
