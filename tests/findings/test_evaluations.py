@@ -80,7 +80,8 @@ def test_an_evaluation_that_a_recording_times_is_told_by_its_name_and_not_as_une
     found = one(run, RULE)
     assert found.severity is Severity.CRITICAL
     assert found.title == "Evaluating takes 33 % of the training time"
-    assert (found.phase, found.seconds_per_step) == ("evaluation", pytest.approx(0.5))
+    assert found.phase == "evaluation"
+    assert found.seconds_per_step == pytest.approx(0.5)
     assert silent(run, "unaccounted-time")
 
 
