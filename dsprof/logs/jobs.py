@@ -8,10 +8,12 @@ another's: one of them is read, and the others are named.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.several import Extent, rivals
@@ -21,6 +23,10 @@ SETTINGS: Final = (
     "world_size", "zero_stage", "train_batch_size", "gradient_accumulation_steps", "seq_length",
     "data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size", "parameters",
 )  # fmt: skip
+#: What a restart on fewer or more ranks changes.
+_ELASTIC: Final = frozenset(
+    {"world_size", "data_parallel_size", "train_batch_size", "gradient_accumulation_steps"}
+)
 _ALIKE: Final = 3  # settings told alike, that two jobs seldom share
 
 Settings = Mapping[str, frozenset[float]]
@@ -81,8 +87,11 @@ class _Job:
 
     def differs(self, settings: Settings) -> str:
         """A setting that is told otherwise here; "" if none is."""
+        return next(self.all_that_differ(settings), "")
+
+    def all_that_differ(self, settings: Settings) -> Iterator[str]:
         shared = (name for name in SETTINGS if name in self.settings and name in settings)
-        return next((n for n in shared if self.settings[n].isdisjoint(settings[n])), "")
+        return (n for n in shared if self.settings[n].isdisjoint(settings[n]))
 
     def ran_beside(self, other: _Job) -> bool:
         known = UNKNOWN not in (self.begin, other.begin)
@@ -92,7 +101,7 @@ class _Job:
 def jobs_of(files: Sequence[Told]) -> Jobs:
     """The jobs that files are of; all of one where nothing shows that there are several."""
     whole = list(range(len(files)))
-    families = _families(files)
+    families = _with_restarts(_families(files), files)
     of = {file: number for number, one in enumerate(families) for file in one.files}
     against: defaultdict[int, set[int]] = defaultdict(set)
     same = ""
@@ -126,6 +135,34 @@ def _families(files: Sequence[Told]) -> list[_Job]:
             found[told.family].append(family)
         family.add(number, told)
     return [job for jobs in found.values() for job in jobs]
+
+
+def _with_restarts(families: Sequence[_Job], files: Sequence[Told]) -> list[_Job]:
+    """A job that went on elsewhere, on fewer or more ranks, is one."""
+    jobs: list[_Job] = []
+    for family in sorted(families, key=lambda job: job.begin):
+        job = next((job for job in reversed(jobs) if _goes_on(family, job, files)), None)
+        if job is None:
+            jobs.append(family)
+        else:
+            job.join(family, files)
+    return jobs
+
+
+def _goes_on(later: _Job, earlier: _Job, files: Sequence[Told]) -> bool:
+    """Whether it begins behind the other's end, with steps behind the first ones, and those that
+    the other had reached."""
+    if UNKNOWN in (later.begin, earlier.begin) or later.begin < earlier.end:
+        return False
+    differ = set(later.all_that_differ(earlier.settings))
+    if not differ or not differ <= _ELASTIC:
+        return False
+    marks = [files[file].extent for file in later.files if len(files[file].extent.steps) > 1]
+    if not marks:
+        return False
+    every = min(int(np.median(np.diff(one.steps))) for one in marks)
+    reached = max(files[file].extent.last for file in earlier.files)
+    return every < min(one.first for one in marks) <= reached + every
 
 
 def _told_differently(families: Sequence[_Job]) -> str:

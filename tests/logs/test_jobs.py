@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,19 @@ def test_restarts_with_the_same_settings_are_of_one_job_beside_another() -> None
     files = [told("a0", 0, 90, 5, **same), told("b0", 100, 200, 9, **same)]
     files.append(told("c0", 300, 400, 3, **same | {"zero_stage": 3.0}))
     assert jobs_of(files).files == [[0, 1], [2]]
+
+
+def test_a_job_that_goes_on_with_fewer_ranks_is_one() -> None:
+    first = told("attempt_0/rank0", 0, 90, 120, world_size=16)
+    again = told("attempt_1/rank0", 100, 200, 150, world_size=8)
+    on = again._replace(extent=replace(again.extent, steps=again.extent.steps[100:]))
+    assert jobs_of([first, on]).files == [[0, 1]]
+    assert len(jobs_of([first, again]).files) == 2  # another one, from its first step
+    before = on._replace(extent=replace(on.extent, begin=-200, end=-100))
+    assert len(jobs_of([first, before]).files) == 2
+    other = on._replace(settings=on.settings | {"parameters": frozenset([7.0])})
+    told_too = first._replace(settings=first.settings | {"parameters": frozenset([9.0])})
+    assert len(jobs_of([told_too, other]).files) == 2
 
 
 def test_a_rank_that_tells_the_same_steps_in_two_files_is_of_two_jobs() -> None:
