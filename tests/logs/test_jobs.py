@@ -77,9 +77,8 @@ def test_a_job_that_goes_on_with_fewer_ranks_is_one() -> None:
     assert len(jobs_of([first, again]).files) == 2  # another one, from its first step
     before = on._replace(extent=replace(on.extent, begin=-200, end=-100))
     assert len(jobs_of([first, before]).files) == 2
-    other = on._replace(settings=on.settings | {"parameters": frozenset([7.0])})
-    told_too = first._replace(settings=first.settings | {"parameters": frozenset([9.0])})
-    assert len(jobs_of([told_too, other]).files) == 2
+    small, large = ({"parameters": frozenset([value])} for value in (7.0, 9.0))
+    assert len(jobs_of([first._replace(settings=small), on._replace(settings=large)]).files) == 2
 
 
 def test_a_rank_that_tells_the_same_steps_in_two_files_is_of_two_jobs() -> None:
