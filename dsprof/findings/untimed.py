@@ -37,14 +37,25 @@ def no_timers(facts: Facts) -> Finding:
         else _mean_of_training(facts)
         or f"Nor does this {source_word(facts)} say how long a step takes."
     )
+    lacking = _lacking(facts)
+    if lacking == _PLACELESS:
+        known += " Its timer lines name no step; a longer part of the log may tell theirs."
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title=f"Where the time of a step goes is unknown: {_lacking(facts)}",
-        summary=known + ("" if _spoilt(facts) else _for_timers(facts)[0]),
+        title=f"Where the time of a step goes is unknown: {lacking}",
+        summary=known + ("" if _prints_timers(facts, lacking) else _for_timers(facts)[0]),
         evidence=average_proof(facts) if seconds else (mark_proof(facts, line),),
-        advice=(*_ask_for_timers(facts), *record(facts, EVERY_PHASE)),
+        advice=(*_ask_for_timers(facts, lacking), *record(facts, EVERY_PHASE)),
     )
+
+
+#: What is lacking where timer lines stand, say, before the first line of a step alone.
+_PLACELESS: Final = "no step can be told for its timer lines"
+
+
+def _prints_timers(facts: Facts, lacking: str) -> bool:
+    return lacking == _PLACELESS or _spoilt(facts) is not None
 
 
 def _mean_of_training(facts: Facts) -> str:
@@ -81,8 +92,8 @@ def _spoilt(facts: Facts) -> str | None:
     return next((why for defect, why in _DEFECTS.items() if defect in met), None)
 
 
-def _ask_for_timers(facts: Facts) -> tuple[Advice, ...]:
-    if _spoilt(facts):
+def _ask_for_timers(facts: Facts, lacking: str) -> tuple[Advice, ...]:
+    if _prints_timers(facts, lacking):
         return ()
     return _for_timers(facts)[1]
 
@@ -111,7 +122,7 @@ def _lacking(facts: Facts) -> str:
         return "its timers are of set-up and checkpoints, not of steps"
     if not of_steps["seconds"].gt(0).any():
         return "its timers of steps all read 0"
-    return _spoilt(facts) or "no step can be told for its timer lines"
+    return _spoilt(facts) or _PLACELESS
 
 
 def _only_checkpoints(flavour: TimerFlavour) -> bool:

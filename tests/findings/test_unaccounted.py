@@ -155,6 +155,8 @@ def test_timer_lines_without_a_step_are_not_called_missing() -> None:
     loose = {"kind": "phase", "name": "forward", "raw": "fwd", "seconds": 0.5, "rank": 0}
     found = one(run_of([loose, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
     assert found.title.endswith("no step can be told for its timer lines")
+    assert "wall_clock_breakdown" not in found.summary  # it is on
+    assert "wall_clock_breakdown" not in {one.setting for one in found.advice}
 
 
 def test_timers_of_the_set_up_are_not_called_timers_of_steps() -> None:
