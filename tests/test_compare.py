@@ -294,7 +294,7 @@ def test_timers_of_an_unknown_stage_are_told_as_a_report_tells_them() -> None:
     stage_unknown = sample("zero0_0.19.8")
     found = compare(stage_unknown, stage_unknown)
     lines = shown(found)
-    assert lines["communication"] == ["≥3.71 ms", "≥3.71 ms", "+0.0 %"]
+    assert lines["communication"] == ["≥3.71 ms", "≥3.71 ms"]
     assert lines[BLENT] == ["1.10 ms", "1.10 ms", "+0.0 %"]
     assert {"other", "compute"} & lines.keys() == set()
 
@@ -323,9 +323,9 @@ def test_communication_that_only_one_run_logs_is_unknown_of_the_other_and_not_ze
     assert "communication" not in compare(silent, silent).first.classes
 
 
-def test_a_lower_bound_has_no_change_to_what_is_known_whole() -> None:
+def test_lower_bounds_tell_no_change() -> None:
     lines = shown(compare(sample("zero0_0.19.8"), sample("zero2_accumulation_0.19.8")))
-    assert lines["communication"] == ["≥3.71 ms", "26.1 ms"]
+    assert lines["communication"] == ["≥3.71 ms", "≥26.1 ms"]
     assert lines["compute"] == ["unknown", "10.9 ms"]
     assert lines[BLENT] == ["1.10 ms", "–"]
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -70,7 +70,7 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
         reason = error.strerror or str(error)
         raise DsprofError(f"cannot be run: {reason}", command[0], "check its name") from error
     with _passing_on(process), deaths.told(Path(out), launch):
-        code = process.wait()
+        code = _code_of(process)
     launches.end(out, launch)
     if _recordings(out) <= before:
         why = _UNSEEN if (Path(out) / FOLDER).exists() else "it was removed meanwhile"
@@ -145,6 +145,14 @@ def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _code_of(process: subprocess.Popen[bytes]) -> int:
+    """How it ended. We look up now and then: Python passes a signal on only between two calls,
+    and one that comes just before a wait without end would be passed on when all is over."""
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(1.0)
 
 
 def _has_a_terminal() -> bool:

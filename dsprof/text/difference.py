@@ -125,7 +125,8 @@ def _change_of(
 def _ratio(before: Part | None, after: Part | None) -> str:
     if not (before and after and before.seconds) or after.seconds is None:
         return ""
-    return _percent(after.seconds / before.seconds) if before.at_least == after.at_least else ""
+    unknown = before.at_least or after.at_least
+    return "" if unknown else _percent(after.seconds / before.seconds)
 
 
 def _seconds(part: Part | None) -> str:

@@ -97,7 +97,7 @@ def test_what_has_the_focus_is_not_framed_on_paper(opened: Open) -> None:
     assert page.evaluate(style) == "none"
 
 
-@pytest.mark.parametrize(("name", "most"), [("seed", 4), ("failure", 4), ("zero3", 7)])
+@pytest.mark.parametrize(("name", "most"), [("seed", 4), ("failure", 5), ("zero3", 7)])
 def test_a_short_run_is_printed_on_few_pages(
     opened: Open, tmp_path: Path, name: str, most: int
 ) -> None:
