@@ -77,29 +77,48 @@ def _phases(facts: Facts) -> pd.DataFrame:
 
 
 def _recorded(facts: Facts) -> list[Finding]:
+    """What a recording calls evaluation, forwards without gradients, is one if it comes rarely:
+    in most steps it may as well be generating, or scoring."""
     cost = evaluating(facts)
     share = facts.share(cost) or 0.0
     severity = grade(share, EVALUATION_WARNING, EVALUATION_CRITICAL)
     if severity is None:
         return []
+    phases = facts.run.phases
+    held = phases.loc[phases["name"] == EVALUATION, "step"]
+    is_rare = bool(2 * facts.steps["step"].isin(held).sum() < len(facts.steps))
+    what = "Evaluating takes" if is_rare else "Forwards without gradients take"
+    where = (
+        "What the script does around them is not in it."
+        if is_rare
+        else "They are in most steps: whether they generate, score or evaluate, the recording "
+        "cannot tell."
+    )
     return [
         Finding(
             rule="evaluation-stall",
             severity=severity,
-            title=f"Evaluating takes {format_share(share)} of the training time",
+            title=f"{what} {format_share(share)} of the training time",
             summary=f"The model's forwards without gradients take {format_seconds(cost)} of "
-            f"{format_seconds(facts.average or 0.0)} per step ({facts.windows}). What the script "
-            "does around them is not in it.",
+            f"{format_seconds(facts.average or 0.0)} per step ({facts.windows}). {where}",
             share=share,
             seconds_per_step=cost,
             phase=EVALUATION,
             evidence=phase_evidence(_phases(facts)),
-            advice=_ADVICE,
-            gain=promise(cost),
+            advice=_ADVICE if is_rare else _LARGER,
+            gain=promise(cost) if is_rare else None,
         )
     ]
 
 
+_LARGER: Final = (
+    Advice(
+        "batches of forwards without gradients",
+        "",
+        "larger",
+        "without gradients and optimizer more samples fit, and fewer batches are run",
+    ),
+)
 _ADVICE: Final = (
     Advice("eval_steps", "", "twice as many, or more", "half as many evaluations cost half"),
     Advice("evaluation data set", "", "a part of it", "half as many batches cost half"),

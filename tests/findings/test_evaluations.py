@@ -7,7 +7,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.run import Run, from_events
-from tests.findings.plants import WELL, metric, one, run_of, silent, steps, why
+from tests.findings.plants import WELL, metric, one, phase, run_of, silent, steps, why
 from tests.logs.reading import read
 
 RULE = "evaluation-stall"
@@ -69,20 +69,37 @@ def test_without_a_duration_nothing_is_said() -> None:
     assert "no line tells" in (why(run_of(steps(20, WELL)), RULE) or "")
 
 
-def recorded(evaluation: float, seconds: float) -> Run:
-    """Steps of a recording, the phases of each and an evaluation in it."""
-    rows = steps(10, WELL | {"evaluation": evaluation}, seconds)
+def recorded(evaluation: float, seconds: float, *, every: int = 1) -> Run:
+    """Steps of a recording that take `seconds` in the mean, `evaluation` of it evaluating: all of
+    that in each n-th step."""
+    rows = []
+    for step in range(1, 11):
+        took = evaluation * every if step % every == 0 else 0.0
+        rows += [phase(name, step, value) for name, value in WELL.items()]
+        rows += [phase("evaluation", step, took)] if took else []
+        rows.append(metric("step_seconds", step, seconds - evaluation + took))
     return run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
 
 
 def test_an_evaluation_that_a_recording_times_is_told_by_its_name_and_not_as_unexplained() -> None:
-    run = recorded(0.5, 1.5)
+    run = recorded(0.5, 1.5, every=5)
     found = one(run, RULE)
     assert found.severity is Severity.CRITICAL
-    assert found.title == "Evaluating takes 33 % of the training time"
+    assert (
+        found.title == "Evaluating takes 36 % of the training time"
+    )  # two of nine: the first warms up
     assert found.phase == "evaluation"
-    assert found.seconds_per_step == pytest.approx(0.5)
+    assert found.seconds_per_step == pytest.approx(5 / 9)
     assert silent(run, "unaccounted-time")
+
+
+def test_forwards_without_gradients_in_each_step_are_not_said_to_evaluate() -> None:
+    """GRPO and PPO generate so; nothing is to be left out then."""
+    found = one(recorded(0.5, 1.5), RULE)
+    assert found.title == "Forwards without gradients take 33 % of the training time"
+    assert "generate, score or evaluate" in found.summary
+    assert "eval_steps" not in {one.setting for one in found.advice}
+    assert found.gain is None
 
 
 def test_what_lies_beside_a_recorded_evaluation_is_still_explained_by_no_timer() -> None:
