@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import dsprof
+from dsprof.run import from_events
+from tests.logs.reading import read
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
 
@@ -19,3 +21,8 @@ def loaded(path: Path) -> dsprof.Run:
 def sample(name: str) -> dsprof.Run:
     """The run of a sample log by its name."""
     return loaded(SAMPLES / f"{name}.log")
+
+
+def run_of_text(*lines: str) -> dsprof.Run:
+    """The run of a log that holds just this."""
+    return from_events(read("".join(lines).encode()).events.to_pandas())

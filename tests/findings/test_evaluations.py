@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from dsprof.events import Severity
-from dsprof.run import Run, from_events
+from dsprof.run import Run
 from tests.findings.plants import WELL, metric, one, phase, run_of, silent, steps, why
-from tests.logs.reading import read
+from tests.loaded import run_of_text
 
 RULE = "evaluation-stall"
 
@@ -23,7 +23,7 @@ def beside_a_bar(takes: int, said: float | None = None) -> Run:
         if step % 20 == 0:
             clock += takes
             text += f"{{'eval_loss': 1.5, 'eval_runtime': {said or takes}, 'epoch': 0.5}}\n"
-    return from_events(read(text.encode()).events.to_pandas())
+    return run_of_text(text)
 
 
 def test_evaluations_that_the_trainer_times_are_a_finding_with_a_gain() -> None:

@@ -6,11 +6,10 @@ import pandas as pd
 import pytest
 
 from dsprof.events import Severity
-from dsprof.run import from_events
 from tests.findings.plants import WELL, Row, metric, one, phase, run_of, silent, steps
 from tests.findings.test_shares import saving_by_the_clock
 from tests.findings.test_throughput import noisy, run_with
-from tests.logs.reading import read
+from tests.loaded import run_of_text
 
 
 def test_spikes_are_counted_and_their_rhythm_is_found() -> None:
@@ -188,7 +187,7 @@ def test_a_mean_of_ten_steps_by_a_bar_is_not_told_as_one_step() -> None:
         clock += 2420 if step == 210 else 20
         text += f" {step}%|██    | {step}/400 [{clock // 60:02}:{clock % 60:02}<59:59,  2.00s/it]"
         text += f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {step / 400}}}\n"
-    found = one(from_events(read(text.encode()).events.to_pandas()), "step-spikes")
+    found = one(run_of_text(text), "step-spikes")
     assert found.title.startswith("1 of 39 windows of 10 steps stick out")
     assert "the longest 4 min 02 s a step in the mean of its 10 instead of 2" in found.summary
     assert found.evidence[0].text == "step 210: 4 min 02 s a step in the 10 up to it"

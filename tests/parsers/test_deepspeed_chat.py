@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dsprof.run import Run, from_events
-from tests.logs.reading import read
+from dsprof.run import Run
+from tests.loaded import run_of_text
 
 TURNS = range(1, 7)
 
@@ -39,10 +39,6 @@ def engines_clock(turn: int) -> str:
     )
 
 
-def run_of(*lines: str) -> Run:
-    return from_events(read("".join(lines).encode()).events.to_pandas())
-
-
 def seconds(run: Run, step: int) -> dict[str, float]:
     of_step = run.phases[run.phases["step"] == step]
     told = zip(of_step["name"], of_step["self_seconds"].round(3), strict=True)
@@ -50,21 +46,21 @@ def seconds(run: Run, step: int) -> dict[str, float]:
 
 
 def test_the_hybrid_engine_tells_of_the_turn_whose_losses_were_printed_last() -> None:
-    run = run_of(*(line for n in TURNS for line in (losses(n), engines_clock(n))))
+    run = run_of_text(*(line for n in TURNS for line in (losses(n), engines_clock(n))))
     assert run.steps["seconds"].round(2).to_list() == [11 + n / 10 for n in TURNS]
     assert seconds(run, 4) == {"generate": 5.5, "train": 4.4, "others": 1.0, "gather": 0.5}
 
 
 def test_of_two_clocks_around_a_turn_that_of_the_hybrid_engine_counts() -> None:
     lines = ((losses(n), own_clock(n), engines_clock(n)) for n in TURNS)
-    run = run_of(*(line for turn in lines for line in turn))
+    run = run_of_text(*(line for turn in lines for line in turn))
     assert run.steps["seconds"].round(2).to_list() == [11 + n / 10 for n in TURNS]
     assert seconds(run, 4) == {"generate": 5.5, "train": 4.4, "others": 1.0, "gather": 0.5}
     assert run.repairs.empty
 
 
 def test_without_a_hybrid_engine_the_clock_of_deepspeed_chat_counts() -> None:
-    run = run_of(*(line for n in TURNS for line in (losses(n), own_clock(n))))
+    run = run_of_text(*(line for n in TURNS for line in (losses(n), own_clock(n))))
     assert seconds(run, 4) == {"generate": 6.0, "train": 3.4}
     assert run.steps["seconds"].round(2).to_list() == [9 + n / 10 for n in TURNS]
 
@@ -73,7 +69,7 @@ def test_without_a_hybrid_engine_the_clock_of_deepspeed_chat_counts() -> None:
 def test_what_several_ranks_exchange_in_a_turn_is_not_called_compute(
     clock: Callable[[int], str],
 ) -> None:
-    run = run_of(*(line for n in TURNS for line in (losses(n), clock(n))))
+    run = run_of_text(*(line for n in TURNS for line in (losses(n), clock(n))))
     assert set(run.phases.loc[run.phases["mixed"], "name"]) == {"generate", "train"}
     assert run.steps["compute"].isna().all()
 
@@ -109,7 +105,7 @@ def engines_turn(turn: int, updates: int = 1) -> str:
 def test_a_turn_is_one_step_and_what_its_engines_time_is_part_of_it(
     clocks: list[Callable[[int], str]],
 ) -> None:
-    run = run_of(*(engines_turn(n) + "".join(clock(n) for clock in clocks) for n in TURNS))
+    run = run_of_text(*(engines_turn(n) + "".join(clock(n) for clock in clocks) for n in TURNS))
     assert run.steps["step"].to_list() == list(TURNS)
     assert run.steps["seconds"].round(2).to_list() == [11 + n / 10 for n in TURNS]
     assert seconds(run, 4) == {
@@ -122,13 +118,13 @@ def test_a_turn_is_one_step_and_what_its_engines_time_is_part_of_it(
 
 
 def test_beside_the_timers_of_engines_the_training_of_a_turn_says_nothing_more() -> None:
-    run = run_of(*(engines_turn(n) + own_clock(n) for n in TURNS))
+    run = run_of_text(*(engines_turn(n) + own_clock(n) for n in TURNS))
     assert "train" not in seconds(run, 4)
     assert run.steps["seconds"].round(2).to_list() == [9 + n / 10 for n in TURNS]
 
 
 def test_several_updates_in_a_turn_are_summed() -> None:
-    run = run_of(*(engines_turn(n, updates=3) + engines_clock(n) for n in TURNS))
+    run = run_of_text(*(engines_turn(n, updates=3) + engines_clock(n) for n in TURNS))
     assert run.steps["step"].to_list() == list(TURNS)
     of_turn = run.phases[run.phases["step"] == 4].set_index("name")
     assert of_turn.loc["forward", "seconds"] == pytest.approx(3 * 0.4)
@@ -145,7 +141,7 @@ def test_what_an_engine_accumulates_over_turns_is_shared_by_them() -> None:
             micro = micro.replace(f" {timer}:", f" {timer}_microstep:")
         return micro + (engine_line(600.0) if n % 2 == 0 else "") + losses(n) + engines_clock(n)
 
-    run = run_of(*(turn(n) for n in TURNS))
+    run = run_of_text(*(turn(n) for n in TURNS))
     forward = run.phases.loc[run.phases["name"] == "forward", "seconds"]
     assert forward.round(3).to_list() == [0.3] * len(TURNS)
 
@@ -156,7 +152,7 @@ def test_the_rate_of_an_engine_is_not_that_of_its_turn() -> None:
         "RunningAvgSamplesPerSec=80.5, CurrSamplesPerSec=81.5, MemAllocated=1.0GB, "
         "MaxMemAllocated=2.0GB\n"
     )
-    run = run_of(*(engines_turn(n).replace("Epoch: 0", rate + "Epoch: 0") for n in TURNS))
+    run = run_of_text(*(engines_turn(n).replace("Epoch: 0", rate + "Epoch: 0") for n in TURNS))
     assert run.steps["samples_per_second"].isna().all()
     assert run.steps["step"].to_list() == list(TURNS)
 
@@ -168,7 +164,7 @@ def test_turns_are_counted_on_over_epochs_within_one_launch() -> None:
 
     begin = "Beginning of Epoch {}/3, Total Generation Batches 5\n"
     epochs = (begin.format(e + 1) + "".join(turn(e, n) for n in range(5)) for e in range(3))
-    run = run_of(*epochs)
+    run = run_of_text(*epochs)
     assert run.steps["segment"].unique().tolist() == [0]
     assert run.steps["step"].to_list() == list(range(1, 15))
 
@@ -176,7 +172,7 @@ def test_turns_are_counted_on_over_epochs_within_one_launch() -> None:
 def test_the_same_epoch_again_is_another_launch() -> None:
     first = [losses(n) + engines_clock(n) for n in TURNS]
     again = [turn.replace(".5 |", ".25 |") for turn in first]
-    run = run_of(*first, *again)
+    run = run_of_text(*first, *again)
     assert run.steps["segment"].to_list() == [0] * 6 + [1] * 6
     assert run.steps["step"].to_list() == [*TURNS, *TURNS]
 
@@ -187,7 +183,7 @@ def test_steps_trained_before_the_turns_of_one_log_stay_steps() -> None:
         "[2024-05-01 10:05:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed info: "
         "version=0.15.3, git-hash=unknown, git-branch=unknown\n"
     )
-    run = run_of(trained, launch, *(engines_turn(n) + engines_clock(n) for n in TURNS))
+    run = run_of_text(trained, launch, *(engines_turn(n) + engines_clock(n) for n in TURNS))
     assert run.steps.groupby("segment")["step"].agg(list).to_list() == [
         list(range(1, 9)),
         list(TURNS),
@@ -197,7 +193,7 @@ def test_steps_trained_before_the_turns_of_one_log_stay_steps() -> None:
 
 
 def test_turns_that_only_the_hybrid_engine_tells_of_are_steps_and_counted() -> None:
-    run = run_of(*(engines_turn(n).replace(losses(n), "") + engines_clock(n) for n in TURNS))
+    run = run_of_text(*(engines_turn(n).replace(losses(n), "") + engines_clock(n) for n in TURNS))
     assert run.steps["seconds"].round(2).to_list() == [11 + n / 10 for n in TURNS]
     assert run.steps["engine"].eq(0).all()
     assert seconds(run, 4)["forward"] == 0.4
@@ -211,7 +207,7 @@ def test_what_a_turn_spends_on_communication_is_said_of_all_timers_that_show_it(
             .replace("Others=1.50 (13.00%)", "Others=4.00 (36.00%)")
         )
 
-    run = run_of(*(engines_turn(n) + gathering(n) for n in range(1, 30)))
+    run = run_of_text(*(engines_turn(n) + gathering(n) for n in range(1, 30)))
     found = next(one for one in run.findings if one.rule == "communication-bound")
     assert found.summary.startswith("gather and backward_allreduce alone take 3.56 s per step")
     left = next(one for one in run.findings if "no timer" in one.title)

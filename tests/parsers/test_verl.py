@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsprof.run import from_events
-from tests.logs.reading import read
+from tests.loaded import run_of_text
 
 
 def turn(number: int) -> str:
@@ -18,7 +17,7 @@ def turn(number: int) -> str:
 
 def test_generation_of_the_turn_before_is_no_part_of_this_one_but_the_wait_for_it_is() -> None:
     text = "".join(turn(n) for n in range(1, 7))
-    run = from_events(read(text.encode()).events.to_pandas())
+    run = run_of_text(text)
     rows = run.phases[run.phases["step"] == 3].set_index("name")["seconds"]
     assert rows.to_dict() == {
         "wait_for_generation": 20.0, "sync_rollout_weights": 3.0, "update_actor": 60.0,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dsprof.run import Run, from_events
+from dsprof.run import Run
 from dsprof.text.overview import overview
-from tests.logs.reading import read
+from tests.loaded import run_of_text
 
 BANNER = "***** Running training *****\n  Total optimization steps = %d\n"
 
@@ -18,10 +18,6 @@ def bar(count: int, total: int, elapsed: int) -> str:
 
 def loss(epoch: float) -> str:
     return f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {epoch}}}\n"
-
-
-def run_of(text: str) -> Run:
-    return from_events(read(text.encode()).events.to_pandas())
 
 
 def seconds(run: Run) -> dict[int, float]:
@@ -39,7 +35,7 @@ TOLD = {20: 1.0, 30: 1.0, 50: 2.5}
 
 
 def test_the_bars_beside_the_trainers_dicts_tell_how_long_a_step_takes() -> None:
-    assert seconds(run_of(trained(500, PLACES))) == TOLD
+    assert seconds(run_of_text(trained(500, PLACES))) == TOLD
 
 
 def test_a_record_that_says_how_long_training_lasted_is_as_good_as_its_bar() -> None:
@@ -48,13 +44,13 @@ def test_a_record_that_says_how_long_training_lasted_is_as_good_as_its_bar() -> 
         '"elapsed_time": "0:00:{:02}", "remaining_time": "1 day, 0:00:05"}}\n'
     )
     short = [(n, at) for n, at in PLACES if at < 60]
-    told = run_of("".join(record.format(*place) for place in short))
+    told = run_of_text("".join(record.format(*place) for place in short))
     assert seconds(told) == {20: 1.0, 30: 1.0}
 
 
 def test_the_bar_as_long_as_the_training_is_the_trainings() -> None:
     others = bar(9, 900, 400) + "\n" + bar(1, 8, 401) + "\n"
-    assert seconds(run_of(BANNER % 500 + others + trained(500, PLACES))) == TOLD
+    assert seconds(run_of_text(BANNER % 500 + others + trained(500, PLACES))) == TOLD
 
 
 def steps_bar(count: int, total: int, elapsed: int) -> str:
@@ -63,9 +59,9 @@ def steps_bar(count: int, total: int, elapsed: int) -> str:
 
 def test_the_bar_of_a_script_that_says_how_many_steps_it_means_to_run_times_them() -> None:
     turns = "".join(steps_bar(n, 500, at) for n, at in PLACES)
-    assert seconds(run_of(BANNER % 500 + turns)) == TOLD
-    assert seconds(run_of(BANNER % 400 + turns)) == {}
-    assert seconds(run_of(turns)) == {}
+    assert seconds(run_of_text(BANNER % 500 + turns)) == TOLD
+    assert seconds(run_of_text(BANNER % 400 + turns)) == {}
+    assert seconds(run_of_text(turns)) == {}
 
 
 def tuned(epoch: int, step: int, count: int, elapsed: int) -> str:
@@ -74,7 +70,7 @@ def tuned(epoch: int, step: int, count: int, elapsed: int) -> str:
 
 def test_bars_of_torchtune_time_the_steps_that_their_titles_name() -> None:
     first = "".join(tuned(1, n, n, at) for n, at in PLACES)
-    run = run_of(first)
+    run = run_of_text(first)
     assert seconds(run) == TOLD
     assert run.meta["framework"] == "torchtune"
     assert run.steps["loss"].tolist() == [1.5] * 4
@@ -82,33 +78,33 @@ def test_bars_of_torchtune_time_the_steps_that_their_titles_name() -> None:
 
 def test_a_bar_of_torchtune_that_moved_before_its_title_did_is_not_taken_for_that_step() -> None:
     moved = "".join(tuned(1, n - 1, n, at) + tuned(1, n, n, at) for n, at in PLACES)
-    assert seconds(run_of(moved)) == TOLD
+    assert seconds(run_of_text(moved)) == TOLD
     later = "".join(tuned(2, 500 + n, n, at) for n, at in PLACES)
-    assert seconds(run_of("".join(tuned(1, n, n, at) for n, at in PLACES) + later)) == TOLD
+    assert seconds(run_of_text("".join(tuned(1, n, n, at) for n, at in PLACES) + later)) == TOLD
 
 
 def test_a_banner_that_scripts_on_accelerate_print_too_names_no_trainer() -> None:
     turns = "".join(steps_bar(n, 500, at) for n, at in PLACES)
-    assert "framework" not in run_of(BANNER % 500 + turns).meta
-    assert run_of(BANNER % 500 + trained(500, PLACES)).meta["framework"] == "huggingface"
+    assert "framework" not in run_of_text(BANNER % 500 + turns).meta
+    assert run_of_text(BANNER % 500 + trained(500, PLACES)).meta["framework"] == "huggingface"
 
 
 def test_a_bar_of_another_length_than_the_training_tells_nothing() -> None:
-    assert seconds(run_of(BANNER % 100 + trained(500, PLACES))) == {}
+    assert seconds(run_of_text(BANNER % 100 + trained(500, PLACES))) == {}
 
 
 def test_whole_seconds_are_added_up_until_they_tell_something() -> None:
     places = [(10, 1), (20, 3), (30, 5), (40, 9), (50, 11), (60, 12)]
-    assert seconds(run_of(trained(500, places))) == {50: 0.25}
+    assert seconds(run_of_text(trained(500, places))) == {50: 0.25}
 
 
 def test_a_bar_that_starts_over_is_not_measured_against_the_one_before() -> None:
     text = trained(500, [*PLACES, (5, 20), (15, 40)])
-    assert seconds(run_of(text))[15] == pytest.approx(2.0)
+    assert seconds(run_of_text(text))[15] == pytest.approx(2.0)
 
 
 def test_a_last_bar_says_how_far_it_came_and_how_fast() -> None:
-    run = run_of(BANNER % 500 + trained(500, PLACES) + bar(60, 500, 104))
+    run = run_of_text(BANNER % 500 + trained(500, PLACES) + bar(60, 500, 104))
     assert seconds(run) == TOLD | {60: 2.0}
     assert int(run.steps["step"].iloc[-1]) == 60
 
@@ -117,13 +113,13 @@ def test_a_bar_of_a_loop_of_ones_own_is_no_measure_of_a_step() -> None:
     line = "[2022-08-03 03:55:10,485] [INFO] [logging.py:69:log_dist] [Rank 0] "
     steps = [f"{bar(n, 80, n)}{line}step={n // 4}, skipped=0, lr=[1], mom=[1]\n"
              for n in range(20, 81, 20)]  # fmt: skip
-    run = run_of("".join(steps))
+    run = run_of_text("".join(steps))
     assert "bar" not in set(run.steps["seconds_from"].dropna().astype("str"))
 
 
 def test_a_training_that_slows_down_is_noticed_by_its_bar() -> None:
     places = [(n, n if n <= 250 else 250 + 3 * (n - 250)) for n in range(10, 501, 10)]
-    run = run_of(BANNER % 500 + trained(500, places))
+    run = run_of_text(BANNER % 500 + trained(500, places))
     assert "slowdown" in {found.rule for found in run.findings}
 
 
@@ -135,7 +131,7 @@ def trained_with(evaluation: str) -> Run:
     """Ten seconds for ten steps each, and an evaluation of 30 s behind step 20."""
     front = "".join(f"{bar(n, 100, n + 4)}{loss(n / 100)}" for n in (10, 20))
     behind = "".join(f"{bar(n, 100, n + 34)}{loss(n / 100)}" for n in (30, 40))
-    return run_of(BANNER % 100 + front + evaluation + behind)
+    return run_of_text(BANNER % 100 + front + evaluation + behind)
 
 
 @pytest.mark.parametrize("name", ["eval_runtime", "eval_maths_runtime"])
@@ -163,14 +159,14 @@ def test_an_evaluation_that_cannot_be_leaves_no_wrong_step(odd: str) -> None:
 
 def test_an_evaluation_before_the_first_bar_takes_nothing_from_any_step() -> None:
     text = BANNER % 100 + evaluated("30.0") + trained(100, [(10, 44), (20, 54), (30, 64)])
-    run = run_of(text)
+    run = run_of_text(text)
     assert seconds(run) == {20: 1.0, 30: 1.0}
     assert "evaluations" not in set(run.repairs["name"])
 
 
 def test_the_mean_step_of_bars_at_unlike_distances_is_that_of_all_their_steps() -> None:
     """Ten steps of a second, then thirty of half a second."""
-    run = run_of(BANNER % 100 + trained(100, [(10, 10), (20, 20), (50, 35)]))
+    run = run_of_text(BANNER % 100 + trained(100, [(10, 10), (20, 20), (50, 35)]))
     assert seconds(run) == {20: 1.0, 50: 0.5}
     assert run.steps["covers"].dropna().tolist()[-2:] == [10, 30]
     assert overview(run).seconds == pytest.approx(25 / 40)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dsprof.run import Run, from_events
-from tests.logs.reading import read
+from tests.loaded import run_of_text
 
 TURNS = range(1, 7)
 
@@ -24,13 +23,9 @@ def batch(seconds: float, train: float) -> str:
     )
 
 
-def run_of(*lines: str) -> Run:
-    return from_events(read("".join(lines).encode()).events.to_pandas())
-
-
 def test_the_batches_that_a_turn_generates_are_summed_and_the_last_turn_is_unknown() -> None:
     turns = [losses(n) + batch(5.0, 2.0) + batch(3.0, 0.0) for n in TURNS]
-    run = run_of(*turns, losses(7), batch(5.0, 2.0))
+    run = run_of_text(*turns, losses(7), batch(5.0, 2.0))
     assert run.repairs["name"].to_list() == ["batches-of-a-turn"]
     assert run.steps["seconds"].dropna().to_list() == [8.0] * len(TURNS)
     assert run.steps["seconds"].isna().iloc[-1]
@@ -40,7 +35,7 @@ def test_the_batches_that_a_turn_generates_are_summed_and_the_last_turn_is_unkno
 
 
 def test_turns_of_a_batch_each_are_left_as_they_are() -> None:
-    run = run_of(*(losses(n) + batch(5.0, 2.0) for n in TURNS))
+    run = run_of_text(*(losses(n) + batch(5.0, 2.0) for n in TURNS))
     assert run.repairs.empty
     assert run.steps["seconds"].eq(5.0).all()
     assert run.steps["samples_per_second"].eq(8.0).all()

@@ -11,7 +11,6 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-import dsprof.hook
 from tests.hook.jobs import job
 from tests.hook.jobs.chained import LONG, SHORT, Slow
 
@@ -88,17 +87,11 @@ def train(kind: str, *, watched: bool) -> list[list[str]]:
     else:
         nets = [fully_shard(layer()), DistributedDataParallel(layer())]
     optimizers = [torch.optim.SGD(net.parameters(), lr=1e-2) for net in nets]
-    handles = [
-        dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / kind)
-        for net, optimizer in zip(nets, optimizers, strict=True)
-        if watched
-    ]
     said = []
-    for step in range(STEPS):
-        losses = WAYS[kind](job.batch(step), nets, optimizers)
-        said.append([loss.item().hex() for loss in losses])
-    for handle in handles:
-        handle.detach()
+    with job.attached(nets, optimizers, kind, watched=watched):
+        for step in range(STEPS):
+            losses = WAYS[kind](job.batch(step), nets, optimizers)
+            said.append([loss.item().hex() for loss in losses])
     return said
 
 

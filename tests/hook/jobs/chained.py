@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import dsprof.hook
 from tests.hook.jobs import job
 
 STEPS = 4
@@ -64,27 +63,21 @@ def train(kind: str, *, watched: bool) -> list[str]:
     deep = {"of objects": 1, "hidden": 2}.get(kind, 0)
     nets = [DistributedDataParallel(Model(seconds, deep)) for seconds in (LONG, SHORT)]
     optimizers = [torch.optim.SGD(net.parameters(), lr=1e-2) for net in nets]
-    handles = [
-        dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / kind)
-        for net, optimizer in zip(nets, optimizers, strict=True)
-        if watched
-    ]
     said = []
-    for step in range(STEPS):
-        batch = job.batch(step)
-        first = called(nets[0], batch, deep)
-        if kind == "two losses":
-            losses = [first.square().mean(), called(nets[1], batch, deep).square().mean()]
-        else:
-            losses = [called(nets[1], first, deep).square().mean()]
-        for loss in losses:
-            loss.backward()
-            said.append(loss.item().hex())
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-    for handle in handles:
-        handle.detach()
+    with job.attached(nets, optimizers, kind, watched=watched):
+        for step in range(STEPS):
+            batch = job.batch(step)
+            first = called(nets[0], batch, deep)
+            if kind == "two losses":
+                losses = [first.square().mean(), called(nets[1], batch, deep).square().mean()]
+            else:
+                losses = [called(nets[1], first, deep).square().mean()]
+            for loss in losses:
+                loss.backward()
+                said.append(loss.item().hex())
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
     return said
 
 

@@ -6,6 +6,8 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,21 @@ def issued() -> list[str]:
     """Operations that the Flight Recorder has seen, in order."""
     entries = json.loads(c10d._dump_fr_trace_json(True)).get("entries") or []
     return [entry["profiling_name"].removeprefix("gloo:") for entry in entries]
+
+
+@contextmanager
+def attached(nets: Any, optimizers: Any, kind: str, *, watched: bool) -> Iterator[None]:
+    """Each model with its optimizer, recorded in a folder named `kind` if they are `watched`."""
+    import dsprof.hook
+
+    handles = [
+        dsprof.hook.attach(net, optimizer=optimizer, out=out() / kind)
+        for net, optimizer in zip(nets, optimizers, strict=True)
+        if watched
+    ]
+    yield
+    for handle in handles:
+        handle.detach()
 
 
 def since(before: list[str]) -> dict[str, int]:
