@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from dsprof.events import Severity
+from dsprof.logs.source import named
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -70,6 +71,29 @@ def first_of(problems: pd.DataFrame) -> pd.Series[Any] | None:
     named = problems[cause & (fatal | ended)]
     rows = named if len(named) else problems[fatal]
     return None if rows.empty else rows.iloc[0]
+
+
+def untold_among(run: Run, row: pd.Series[Any]) -> int:
+    """Among how many launches nothing tells of which one a failure is: its file holds no time and
+    no step, and no name puts it beside the files of one; 0 where something tells."""
+    told = run.told
+    mine = told[told["source"] == row["source"]]
+    if mine.empty or mine["at"].notna().any() or mine["step"].notna().any():
+        return 0
+    sources = told["source"].dropna().unique()
+    family = named(str(row["source"])).family
+    marked = told[told["step"].notna()]
+    beside = marked["source"].isin([one for one in sources if named(str(one)).family == family])
+    launches = (marked[beside] if beside.any() else told)["segment"].nunique()
+    return launches if launches > mine["segment"].nunique() else 0
+
+
+def said_untold(launches: int) -> str:
+    """That, and the choice that was made."""
+    return (
+        f"Nothing tells of which of {launches:,} launches it is: its file holds no time and no "
+        "step. It is taken for one of the last: low confidence."
+    )
 
 
 def said_of(row: pd.Series[Any]) -> str:

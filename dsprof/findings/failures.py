@@ -25,8 +25,10 @@ from dsprof.findings.ends import (
     first_failure,
     last_launch,
     said_of,
+    said_untold,
     signal_of,
     step_span,
+    untold_among,
 )
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
@@ -159,7 +161,9 @@ def _ranks(row: pd.Series[Any]) -> tuple[int, ...]:
 
 
 def _first_of(facts: Facts, row: pd.Series[Any]) -> str:
-    others = _others(facts)
+    launches, others = untold_among(facts.run, row), _others(facts)
+    if launches:
+        return said_untold(launches)
     if not others:
         return f"It is the only failure {_where(facts)}."
     if row["root_cause"]:
@@ -172,6 +176,8 @@ def _first_of(facts: Facts, row: pd.Series[Any]) -> str:
 
 
 def _sure(facts: Facts, row: pd.Series[Any]) -> Confidence:
+    if untold_among(facts.run, row):
+        return "low"
     if row["kind"] == "gone":
         return "medium"
     return "high" if row["root_cause"] or not _others(facts) else "medium"

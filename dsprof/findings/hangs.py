@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
 
 from dsprof.events import Kind, Severity
-from dsprof.findings.ends import HANG, first_failure, last_launch, step_span, when
+from dsprof.findings.ends import (
+    HANG,
+    first_failure,
+    last_launch,
+    said_untold,
+    step_span,
+    untold_among,
+    when,
+)
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
@@ -42,8 +51,16 @@ def hang(facts: Facts) -> list[Finding] | str:
         return []
     rows = last_launch(facts.run)
     rows = rows[rows["kind"].isin(HANG)]
-    if (rows["kind"] == "stuck").all():
-        return [_stuck(row, rows)]
+    stuck = (rows["kind"] == "stuck").all()
+    found = _stuck(row, rows) if stuck else _timed_out(facts, row, rows)
+    launches = untold_among(facts.run, row)
+    if launches:
+        said = f"{found.summary} {said_untold(launches)}"
+        found = replace(found, summary=said, confidence="low")
+    return [found]
+
+
+def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
     rows = rows[rows["kind"] != "stuck"]  # what happened to those that waited, and no timeout
     absent = rows[rows["kind"] == "absent"]
     behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else _behind(facts, rows)
@@ -62,33 +79,29 @@ def hang(facts: Facts) -> list[Finding] | str:
     )
     sure = behind is not None
     behind = missing if behind is None else behind
-    return [
-        Finding(
-            rule="hang",
-            severity=Severity.CRITICAL,
-            title=(f"A collective timed out{inside}" if absent.empty else "Training hung")
-            + when(row)
-            + (f": rank {behind} did not arrive" if behind is not None else ""),
-            summary=f"{_report(len(waiting) or len(rows))} a timeout.{_apart(facts, rows)} {blame}"
-            if absent.empty
-            else f"{_ABSENT} Its own stack (py-spy dump --pid) says where it is, if it still runs.",
-            ranks=(behind,) if behind is not None else waiting,
-            steps=step_span(row),
-            evidence=tuple(
-                row_evidence(r, quoted(r["text"], 200)) for _, r in rows.head(4).iterrows()
+    return Finding(
+        rule="hang",
+        severity=Severity.CRITICAL,
+        title=(f"A collective timed out{inside}" if absent.empty else "Training hung")
+        + when(row)
+        + (f": rank {behind} did not arrive" if behind is not None else ""),
+        summary=f"{_report(len(waiting) or len(rows))} a timeout.{_apart(facts, rows)} {blame}"
+        if absent.empty
+        else f"{_ABSENT} Its own stack (py-spy dump --pid) says where it is, if it still runs.",
+        ranks=(behind,) if behind is not None else waiting,
+        steps=step_span(row),
+        evidence=tuple(row_evidence(r, quoted(r["text"], 200)) for _, r in rows.head(4).iterrows()),
+        advice=(
+            _OF_HCCL if rows["text"].astype("str").str.contains(_HCCL).all() else _OF_NCCL,
+            Advice(
+                "branches that depend on data or rank",
+                "",
+                "the same collectives on every rank",
+                "a rank that skips one leaves the others waiting",
             ),
-            advice=(
-                _OF_HCCL if rows["text"].astype("str").str.contains(_HCCL).all() else _OF_NCCL,
-                Advice(
-                    "branches that depend on data or rank",
-                    "",
-                    "the same collectives on every rank",
-                    "a rank that skips one leaves the others waiting",
-                ),
-            ),
-            confidence="high" if sure else "medium",
-        )
-    ]
+        ),
+        confidence="high" if sure else "medium",
+    )
 
 
 def _stuck(row: pd.Series[Any], rows: pd.DataFrame) -> Finding:

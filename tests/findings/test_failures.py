@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from dsprof.events import Severity
-from dsprof.findings import ends, findings_of
+from dsprof.findings import Finding, ends, findings_of
 from dsprof.findings.cures import cures
 from dsprof.run import load
 from tests.findings.plants import (
@@ -250,6 +252,37 @@ def test_each_launch_has_its_own_failure_and_its_own_victims() -> None:
     found = one(run, "earlier-failure")
     assert found.title == "2 earlier launches failed too"
     assert "Launch 2 of 3: Rank 1 ended with an exception: RuntimeError: x." in found.summary
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind", "text"),
+    [
+        ("oom", "oom", OOM),
+        ("rank-died", "exception", "ValueError: bad"),
+        ("hang", "watchdog", "Watchdog caught collective operation timeout"),
+        ("hang", "stuck", "watchdog got stuck"),
+    ],
+)
+def test_a_failure_of_a_file_without_times_and_steps_may_be_of_any_launch(
+    rule: str, kind: str, text: str
+) -> None:
+    launches = [*of_launch(0, steps(9, WELL)), *of_launch(1, steps(9, WELL))]
+    told = [row | {"source": f"{row['segment']}.log"} for row in launches]
+
+    def said(**more: Any) -> Finding:
+        return one(run_of([*told, problem(kind, text, rank=1, segment=1, **more)]), rule)
+
+    apart = said(source="errors.txt")
+    assert apart.confidence == "low"
+    assert "Nothing tells of which of 2 launches it is" in apart.summary
+    for placed in (
+        said(source="1.log"),
+        said(source="errors.txt", at=pd.Timestamp(2024, 5, 6)),
+        said(source="errors.txt", step=3),
+        said(source="1_rank1.log"),
+    ):
+        assert placed.confidence != "low"
+        assert "Nothing tells" not in placed.summary
 
 
 def test_advice_is_on_the_settings_of_the_launch_that_failed() -> None:
