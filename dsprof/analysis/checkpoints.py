@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class, Kind
-from dsprof.run.table import among, of_kind, where
+from dsprof.run.bars import evaluated
+from dsprof.run.table import among, of_kind, where, within
 
 _BEGIN = "checkpoint_begin"
 _END = ("checkpoint_ready", "checkpoint_end")
@@ -42,14 +43,14 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
 def held(found: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float]:
     """Seconds of the saves in `found` that the time of each of `rows` of `steps` holds.
 
-    A clock goes on while a job saves. Other times are those of training: what a recording knows
-    of saving inside them is a class of theirs.
+    A clock goes on while a job saves, and so does a bar's. Other times are those of training: what
+    a recording knows of saving inside them is a class of theirs.
     """
     if found.empty:
         return pd.Series(0.0, rows.index)
     apart = _apart(steps)
     saving = _in(apart, found).groupby("within")["seconds"].sum().clip(upper=apart["elapsed"])
-    by_clock = rows["seconds_from"].eq("clock").fillna(False) & ~rows["smoothed"].astype(bool)
+    by_clock = rows["seconds_from"].isin(["clock", "bar"]) & ~rows["smoothed"].astype(bool)
     return (saving / apart["passed"]).reindex(rows.index).where(by_clock).fillna(0.0)
 
 
@@ -88,31 +89,48 @@ def _by_the_clock(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Saves whose beginning alone is printed: from DeepSpeed 0.18 on no line says that one is over.
 
     One counts where the steps around it are further apart than any two without one. Engines that
-    take turns are left aside, and where the job evaluated too.
+    take turns are left aside, and where the job evaluated too, and nothing says for how long.
     """
     begun = of_kind(events, Kind.METRIC, _BEGIN)
     if begun.empty:
         return begun.assign(inferred=True)
     apart = _apart(steps)
     begins = _in(apart, begun)
-    also = _in(apart, events[events["name"].astype("str").str.contains(_ALSO)])
-    plain = apart[~apart.index.isin([*begins["within"], *also["within"]])]
+    also = _also(apart, events)
+    plain = apart[~also & ~apart.index.isin(begins["within"])]
     usual = (plain["elapsed"] / plain["passed"]).median()
-    beyond = (apart["elapsed"] - usual * apart["passed"])[~apart.index.isin(also["within"])]
+    beyond = (apart["elapsed"] - usual * apart["passed"])[~also]
     longer = beyond[beyond > beyond[plain.index].max()] if len(plain) >= _ENOUGH else beyond[:0]
     saving = begins.drop_duplicates("within")
     return saving.assign(seconds=saving["within"].map(longer), inferred=True)
 
 
+def _also(apart: pd.DataFrame, events: pd.DataFrame) -> pd.Series[bool]:
+    """Whether the job evaluated meanwhile, where that was not left out of what `elapsed`."""
+    others = _in(apart, events[events["name"].astype("str").str.contains(_ALSO)])["within"]
+    key = ["segment", "engine", "step"]
+    left_out = evaluated(events).query("evaluated > 0").sort_values(key)
+    bars = where(apart, apart["seconds_from"].eq("bar").fillna(False).to_numpy(bool))
+    told = within(left_out, bars, *key).index
+    return pd.Series(apart.index.isin(others[~others.isin(told)]), apart.index)
+
+
 def _apart(steps: pd.DataFrame) -> pd.DataFrame:
-    """Steps, with what passed since the one before: `passed` of them, `elapsed` seconds."""
+    """Steps, with what passed since the one before: `passed` of them, `elapsed` seconds.
+
+    Bars tell both, without the evaluations between them (see `dsprof.run.bars`).
+    """
     alone = steps.groupby("segment")["engine"].transform("nunique") == 1
-    stamped = steps[steps["at"].notna() & alone]
+    barred = steps["seconds_from"].eq("bar").fillna(False)
+    by_bar = steps[alone & barred]
+    by_bar = by_bar.assign(passed=by_bar["covers"], elapsed=by_bar["seconds"] * by_bar["covers"])
+    segments = by_bar["segment"].unique()
+    stamped = steps[steps["at"].notna() & alone & ~steps["segment"].isin(segments)]
     by = stamped.groupby("segment")
     found = stamped.assign(
         passed=by["step"].diff().astype("float64"), elapsed=by["at"].diff().dt.total_seconds()
     )
-    return found[found["passed"] > 0]
+    return pd.concat([found[found["passed"] > 0], by_bar])
 
 
 def _in(apart: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.run import Run
-from tests.findings.plants import WELL, metric, one, phase, run_of, silent, steps, why
+from tests.findings.plants import WELL, metric, one, phase, rules, run_of, silent, steps, why
 from tests.loaded import run_of_text
 
 RULE = "evaluation-stall"
@@ -34,6 +34,26 @@ def test_evaluations_that_the_trainer_times_are_a_finding_with_a_gain() -> None:
     assert found.seconds_per_step == pytest.approx(60 / 90)
     assert found.gain == pytest.approx((30 / 90, 60 / 90))
     assert found.advice[0].setting == "eval_steps"
+
+
+@pytest.mark.parametrize("evaluates", [0, 12])
+def test_what_a_bar_shows_of_saves_is_told_apart_from_evaluations(evaluates: int) -> None:
+    """300 steps of 1 s, behind each 50 of which the Trainer evaluates and saves for 20 s."""
+    text, clock = "***** Running training *****\n  Total optimization steps = 300\n", 0
+    for step in range(10, 301, 10):
+        clock += 10
+        text += f" {step}%|██    | {step}/300 [{clock // 60:02}:{clock % 60:02}<59:59,  1.00s/it]"
+        text += f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {step / 300}}}\n"
+        if step % 50 == 0:
+            clock += 20 + evaluates
+            text += f"{{'eval_loss': 1.5, 'eval_runtime': {evaluates}.0}}\n" if evaluates else ""
+            text += f"Saving model checkpoint to out/checkpoint-{step}\n"
+    run = run_of_text(text)
+    found = one(run, "checkpoint-stall")
+    assert found.summary.startswith("5 saves took 100 s in 291 steps, ")  # the sixth is behind it
+    assert found.share == pytest.approx(100 / 391, rel=0.01)
+    assert ("evaluation-stall" in rules(run)) == (evaluates > 0)
+    assert "step-spikes" not in rules(run)
 
 
 def test_short_evaluations_are_no_finding() -> None:
