@@ -23,7 +23,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.untimed import EVERY_PHASE, no_steps, no_timers, source_word
-from dsprof.run.zero import BUCKETS, ENGINE_TIMERS, INNER, PERHAPS_BUCKETS
+from dsprof.run.zero import ENGINE_TIMERS, INNER, PERHAPS_BUCKETS
 from dsprof.units import format_seconds, format_share
 
 #: Part of the time in question below which a timer's is not worth a word.
@@ -179,7 +179,7 @@ def _mixed_phases(facts: Facts) -> pd.DataFrame:
         return table[schedule]
     if hidden in (NO_COMMUNICATION, RANKS_UNTOLD):
         return table[table["mixed"] | (table["class"] == Class.COMPUTE) | schedule]
-    inner = hidden in (BUCKETS, PERHAPS_BUCKETS)
+    inner = hidden == facts.run.reduces_inside_backward
     return table[(table.index == INNER if inner else table["mixed"]) | schedule]
 
 

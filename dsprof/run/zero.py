@@ -19,6 +19,7 @@ import pandas as pd
 from dsprof.events import Class, Kind
 from dsprof.recording.table import FLAVOUR
 from dsprof.run.classes import SEEN
+from dsprof.run.config import setting
 from dsprof.run.phases import Flavour, words_of
 from dsprof.run.table import among, numbers, of_kind, where
 
@@ -56,6 +57,11 @@ BUCKETS: Final = "ZeRO-2 reduces gradients inside backward whenever a bucket is 
 PERHAPS_BUCKETS: Final = (
     "whether the ZeRO stage is 1 or 2 is not known: if it is 2, gradients are reduced inside "
     "backward whenever a bucket is full"
+)
+
+#: The same of stage 1, whose gradients have hooks where they are to overlap with backward.
+OVERLAPPING: Final = (
+    "ZeRO-1 with overlap_comm reduces gradients inside backward whenever a bucket is full"
 )
 
 #: Why compute timers are a mixture where nothing else was timed.
@@ -138,11 +144,21 @@ def fills_buckets(zero: Zero, names: Collection[str], config: Mapping[str, Any])
     timer of its own. Nor where one rank has nobody to reduce with.
     """
     why = {(2,): BUCKETS, (1, 2): PERHAPS_BUCKETS}.get(zero.stages)
+    if zero.stage == 1 and _overlaps(names, config):
+        why = OVERLAPPING
     if INNER not in names or config.get("world_size") == 1:
         return None
     sizes = (config.get(name) for name in ("parameters", "reduce_bucket_size"))
     gradients, bucket = (x if isinstance(x, int | float) else np.nan for x in sizes)
     return None if gradients <= bucket else why
+
+
+def _overlaps(names: Collection[str], config: Mapping[str, Any]) -> bool:
+    """Whether ZeRO-1 reduces by hooks: not beside a pipeline, for which DeepSpeed turns that off,
+    nor in BF16_Optimizer, which has none and times nothing."""
+    asked = setting(config.get("ds_config", {}), "zero_optimization.overlap_comm") is True
+    stages = config.get("pipeline_parallel_size", 1)
+    return asked and stages == 1 and not SHARDED.isdisjoint(names)
 
 
 def blind_timers(events: pd.DataFrame, flavours: Mapping[str, Flavour]) -> frozenset[str]:

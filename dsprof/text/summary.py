@@ -98,7 +98,7 @@ def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
 def _notes(run: Run, seen: Overview, *, blocks: bool) -> list[Text]:
     if not any(part.at_least for part in seen.parts):
         return []
-    hides = "ZeRO-2 reduces inside backward_inner, too"
+    hides = f"ZeRO-{run.zero.stage} reduces inside backward_inner, too"
     if run.zero.stage is None:
         hides = "if the ZeRO stage is 2, backward_inner reduces, too"
     if not run.reduces_inside_backward:

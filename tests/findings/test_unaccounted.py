@@ -376,6 +376,30 @@ def test_zero_2_reduces_inside_backward_unless_one_bucket_holds_all_gradients(
         assert not any(one.rule in {"healthy", "compute-bound"} for one in run.findings)
 
 
+OVERLAP = '{"zero_optimization": {"stage": 1, "overlap_comm": true}}'
+
+
+@pytest.mark.parametrize(
+    ("told", "timed", "hidden"),
+    [
+        ({"ds_config": OVERLAP}, WELL, True),
+        ({"ds_config": OVERLAP, "parameters": 1e8, "reduce_bucket_size": 5e8}, WELL, False),
+        ({"ds_config": OVERLAP, "pipeline_parallel_size": 2}, WELL, False),
+        ({"ds_config": OVERLAP.replace("true", "false")}, WELL, False),
+        ({"ds_config": OVERLAP}, {k: WELL[k] for k in WELL if "optimizer" not in k}, False),
+    ],
+    ids=["overlaps", "one bucket", "pipeline", "not", "BF16_Optimizer"],
+)
+def test_zero_1_with_overlap_comm_reduces_inside_backward_as_well(
+    told: dict[str, Any], timed: dict[str, float], hidden: bool
+) -> None:
+    run = run_of(steps(20, timed), **({"world_size": 2} | told))
+    assert run.zero.stage == 1
+    said = [one for one in run.findings if "ZeRO-1 with overlap_comm reduces" in one.summary]
+    assert [one.rule for one in said] == ["unaccounted-time"] * hidden
+    assert bool({"healthy", "compute-bound"} & set(rules(run))) is not hidden
+
+
 def test_where_zero_may_be_of_stage_2_its_backward_is_not_called_compute() -> None:
     """Timers of its optimizer are those of stages 1 and 2: which it is they do not tell."""
     rows = steps(20, WELL)

@@ -260,6 +260,9 @@ def test_a_log_of_zero_2_says_that_backward_holds_reduction_too() -> None:
     said = shown(run_of(rows, world_size=2, zero_stage=2))
     assert re.search(r"communication +≥100 ms", said)
     assert "≥ is at least: ZeRO-2 reduces inside backward_inner, too." in said
+    asked = '{"zero_optimization": {"stage": 1, "overlap_comm": true}}'
+    overlapping = shown(run_of(rows, world_size=2, ds_config=asked))
+    assert "≥ is at least: ZeRO-1 reduces inside backward_inner, too." in overlapping
     bucket = run_of(rows, world_size=2, zero_stage=2, parameters=1e6, reduce_bucket_size=5e8)
     assert "≥" not in shown(bucket)
 
