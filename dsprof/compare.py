@@ -70,6 +70,7 @@ class Comparison:
     Attributes:
         answer: what the interval allows to say.
         why: in a sentence.
+        assumed: what must be so for the answer to hold, and what nothing says; "" if nothing.
         per: "step", or "sample" where the runs' batches are known to differ.
         seconds_from: how the seconds of the judged rows are known; None where not in one way.
         ratio, low, high: mean seconds of the second over the first, with a 95 % interval.
@@ -80,6 +81,7 @@ class Comparison:
 
     answer: Answer
     why: str
+    assumed: str
     per: Literal["step", "sample"]
     seconds_from: str | None
     ratio: float | None
@@ -105,14 +107,14 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     batch_a, batch_b = batches or (1.0, 1.0)
     before: Floats = rows_a["seconds"].to_numpy(np.float64) / batch_a
     after: Floats = rows_b["seconds"].to_numpy(np.float64) / batch_b
-    if len(rows_a) and _same(first.steps, second.steps):
-        judged: dict[str, Any] = dict(_SAME)
-    else:
-        judged = _judged(before, after, tolerance, _incomparable(rows_a, rows_b))
+    same = len(rows_a) > 0 and _same(first.steps, second.steps)
+    obstacle = _incomparable(rows_a, rows_b) or _unlike(first, second)
+    judged = dict(_SAME) if same else _judged(before, after, tolerance, obstacle)
     if judged["answer"] in {"none", "improvement"} and measures == {"timers"}:
         judged |= _unseen(first, second, batch_b / batch_a, tolerance)
     return Comparison(
         **judged,
+        assumed="" if same or judged["answer"] == "cannot tell" else _assumed(first, second),
         per="sample" if batches else "step",
         seconds_from=measures.pop() if len(measures) == 1 else None,
         first=_side(first, before, batch_a),
@@ -121,7 +123,7 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     )
 
 
-_SAME: Final = {
+_SAME: Final[dict[str, Any]] = {
     "answer": "none",
     "why": "both tell exactly the same of every step",
     "needed": None,
@@ -192,6 +194,61 @@ def _batches(first: Run, second: Run) -> tuple[float, float] | None:
     if not before or not after or before == after:
         return None
     return float(before), float(after)
+
+
+#: What multiplies to the batch.
+_FACTORS: Final = (
+    "micro_batch_size", "gradient_accumulation_steps", "data_parallel_size", "world_size",
+)  # fmt: skip
+_ALIKE: Final = 0.05  # by which what rates tell may be off
+
+
+def _unlike(first: Run, second: Run) -> str:
+    """What shows that steps hold unlike many samples, where not both batches are told."""
+    if _untold(first, second) is None:
+        return ""
+    samples = [_samples(run) for run in (first, second)]
+    if all(samples):
+        less, more = sorted(samples)
+        differ = less < (1 - _ALIKE) * more
+        told = f"{samples[0]:,.0f} samples in one run and about {samples[1]:,.0f} in the other"
+        return f"by its rate of samples, a step takes about {told}" if differ else ""
+    for name in _FACTORS:
+        one, other = (run.config.get(name) for run in (first, second))
+        if one and other and one != other:
+            which = _untold(first, second)
+            return f"{name} is {one} in one run and {other} in the other, and {which} its batch"
+    return ""
+
+
+def _assumed(first: Run, second: Run) -> str:
+    """That batches are the same, where neither they nor rates show it."""
+    which = _untold(first, second)
+    if which is None or all(_samples(run) for run in (first, second)):
+        return ""
+    return f"the batch is the same in both: {which} it"
+
+
+def _untold(first: Run, second: Run) -> str | None:
+    """Which of them do not tell their batch: `the second run does not tell`."""
+    told = [bool(run.config.get("train_batch_size")) for run in (first, second)]
+    if all(told):
+        return None
+    return f"the {'second' if told[0] else 'first'} run does not tell" if any(told) else _NEITHER
+
+
+_NEITHER: Final = "neither run tells"
+
+
+def _samples(run: Run) -> float:
+    """Samples of a step, as told, or by rates beside seconds of whole steps; else 0."""
+    told = run.config.get("train_batch_size")
+    if told:
+        return float(told)
+    rows = main_steps(run.steps)
+    whole = rows[rows["seconds_from"].isin(("logged", "clock"))]
+    found = (whole["samples_per_second"] * whole["seconds"]).median()
+    return 0.0 if pd.isna(found) else float(found)
 
 
 _WHY: Final = {

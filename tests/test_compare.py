@@ -183,6 +183,66 @@ def test_other_batches_compare_by_the_sample() -> None:
     assert found.first.seconds == pytest.approx(0.01, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "assumed"),
+    [
+        ({}, {}, "the batch is the same in both: neither run tells it"),
+        ({"world_size": 8}, {"world_size": 8}, "the batch is the same in both: neither run tells"),
+        ({"train_batch_size": 64}, {}, "the batch is the same in both: the second run does not"),
+        ({}, {"train_batch_size": 64}, "the batch is the same in both: the first run does not"),
+        ({"train_batch_size": 64}, {"train_batch_size": 64}, ""),
+    ],
+)
+def test_what_is_said_of_steps_holds_for_the_same_batch_and_says_so_where_none_is_told(
+    first: dict[str, float], second: dict[str, float], assumed: str
+) -> None:
+    chance = np.random.default_rng(5)
+    quick, slow = series(200, 1, 0.3, chance), series(200, 1.1, 0.3, chance)
+    found = compare(run_of(quick, **first), run_of(slow, **second))
+    assert found.answer == "regression"
+    assert found.assumed.startswith(assumed)
+    assert bool(found.assumed) == bool(assumed)
+    assert any("That holds if the batch" in label for label in shown(found)) == bool(assumed)
+    alike = run_of(quick, **first)
+    assert compare(alike, alike).assumed == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        ({"world_size": 8}, {"world_size": 16}, "and neither run tells its batch"),
+        (
+            {"train_batch_size": 64, "gradient_accumulation_steps": 4},
+            {"gradient_accumulation_steps": 2},
+            "is 4 in one run and 2 in the other, and the second run does not tell its batch",
+        ),
+    ],
+)
+def test_steps_whose_batches_nothing_tells_and_whose_settings_differ_are_not_compared(
+    first: dict[str, float], second: dict[str, float], why: str
+) -> None:
+    found = compare(run_of(np.ones(20), **first), run_of(np.full(20, 2.0), **second))
+    assert (found.answer, found.ratio, found.assumed) == ("cannot tell", None, "")
+    assert found.why.endswith(why)
+
+
+def rated(seconds: float, samples: float) -> Run:
+    """Steps with a time and a rate, and no batch."""
+    rates = [metric("samples_per_second", step, samples / seconds) for step in range(1, 21)]
+    times = [metric("step_seconds", step, seconds) for step in range(1, 21)]
+    return from_events(events([*rates, *times]))
+
+
+def test_rates_beside_step_times_tell_whether_batches_are_the_same() -> None:
+    alike = compare(rated(1.0, 64), rated(1.5, 64))
+    assert (alike.answer, alike.assumed) == ("regression", "")
+    told = compare(rated(1.0, 64), run_of(np.full(20, 1.5), train_batch_size=64))
+    assert (told.answer, told.assumed) == ("regression", "")
+    other = compare(rated(1.0, 64), rated(1.5, 128))
+    assert other.answer == "cannot tell"
+    assert "about 64 samples in one run and about 128 in the other" in other.why
+
+
 def test_settings_that_differ_are_named_by_their_dotted_keys() -> None:
     first = {
         "dtype": "bf16",

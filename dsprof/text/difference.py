@@ -26,6 +26,7 @@ _AT_LEAST: Final = "≥ is at least: more of it lies in other timers."
 def difference(found: Comparison) -> RenderableType:
     """The answer, the numbers behind it, and what was configured differently."""
     parts: list[RenderableType] = [say(_answer(found), STRONG), say(found.why, QUIET)]
+    parts += [say(f"That holds if {found.assumed}.")] if found.assumed else []
     parts += [Text(), _times(found)]
     if any(part.at_least for side in (found.first, found.second) for part in side.parts):
         parts.append(say(_AT_LEAST, QUIET))
