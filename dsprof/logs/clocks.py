@@ -16,6 +16,13 @@ UNKNOWN: Final = np.iinfo(np.int64).min
 #: Clocks that tell no year are of the year 0, which is a leap year, until one is told.
 _YEAR_1: Final = np.datetime64("0001-01-01", "us").astype(np.int64)
 
+_SECOND: Final = 1_000_000
+_QUARTER: Final = 900 * _SECOND
+_AHEAD: Final = 60 * _SECOND  #: by which a logger's clock may be in front of its wrapper's
+#: Between them, two clocks are of one zone: none is less than an hour from another.
+_NEAR: Final = (-1800 * _SECOND, 3000 * _SECOND)
+_FARTHEST: Final = 15 * 3600 * _SECOND  #: that zones of one moment can be apart
+
 _PLAIN: Final = len("2023-03-15 13:21:52,800")
 _DIGITS: Final = [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 20, 21, 22]
 _MARKS: Final = np.frombuffer(b"--::", np.uint8)
@@ -98,6 +105,29 @@ def _one(text: str) -> np.datetime64:
         return np.datetime64(text, "us")
     except ValueError:
         return np.datetime64("NaT", "us")
+
+
+def as_logged(own: np.ndarray, wrapped: np.ndarray) -> np.ndarray:
+    """When a logger printed its lines, by the clock of the wrapper that stamped them too.
+
+    A wrapper stamps what reaches it, which may be a block of many lines at once. The logger may be
+    in another zone and does not say so: then whole quarters of an hour are its zone's, and the
+    rest is how long the line waited. A logger's whole second is no news where the wrapper is as
+    close, and a stamp that no zone explains is of another moment.
+
+    Args:
+        own: the logger's, `UNKNOWN` where there is none.
+        wrapped: the wrapper's, `UNKNOWN` or of the year 0 where it tells no date.
+    """
+    known = (own != UNKNOWN) & (wrapped >= _YEAR_1)
+    waited = np.where(known, wrapped - own, 0)
+    known &= np.abs(waited) < _FARTHEST
+    near = (waited > _NEAR[0]) & (waited < _NEAR[1])
+    waited = np.where(near, waited, (waited + _AHEAD) % _QUARTER - _AHEAD)
+    rounded = (own % _SECOND == 0) & (waited >= 0) & (waited < _SECOND)
+    waited[rounded] = 0
+    alone = (own != UNKNOWN) & (wrapped < _YEAR_1)
+    return np.where(alone, own, np.where(known, wrapped - waited, wrapped))
 
 
 def undated(clock: bytes) -> bytes:

@@ -238,9 +238,8 @@ class Records:
                 if text is not None:
                     columns["host"][record] = self.senders.hosts(plain(text))
         if "at" in texts:
-            told = clocks.microseconds(texts["at"])
-            known = told != clocks.UNKNOWN
-            columns["at"][records[known]] = told[known]
+            told, at = clocks.microseconds(texts["at"]), columns["at"]
+            at[records] = clocks.as_logged(told, at[records])
 
     def settle(self) -> None:
         """Puts batches in order that overlap in the source: a bar is found when a later

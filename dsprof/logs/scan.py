@@ -197,4 +197,4 @@ class Scanner:
         if found is not None:
             p, groups, offset, lines_back = found
             alike = self.records.new[self._search.shapes[p]]
-            alike.add(offset, number - lines_back, (who, None), groups, None)
+            alike.add(offset, number - lines_back, (who, None, None), groups, None)

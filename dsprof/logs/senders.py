@@ -24,8 +24,8 @@ from dsprof.logs.wrappers import Plan, Prefixes, Span
 Who = tuple[int, int, int]
 NOBODY: Final = 0  # code of (-1, -1, -1)
 
-#: Code of who, time stamp as printed.
-Sender = tuple[int, bytes | None]
+#: Code of who, time stamp as printed, and the logger's own where a wrapper put that one there.
+Sender = tuple[int, bytes | None, bytes | None]
 _KEPT_WHO: Final = 4096
 _LONGEST_FIRST: Final = 4096
 
@@ -78,12 +78,18 @@ class Senders:
         prefix, plan = self._prefixes.plan(prefix)
         if plan.where is not None:
             self.headers[prefix[plan.where[0] : plan.where[1]]] += times
-        stamp = plan.at or plan.clock
-        at = prefix[stamp[0] : stamp[1]] if stamp is not None else None
+        at, own = (
+            prefix[span[0] : span[1]] if span is not None else None
+            for span in (plan.at or plan.clock, plan.own)
+        )
         if before is None:
-            return self._who(prefix, plan), at
-        who, earlier = self.known(before) if isinstance(before, bytes) else before
-        return self.identify(prefix, plan, who), at or earlier
+            return self._who(prefix, plan), at, own
+        who, *earlier = self.known(before) if isinstance(before, bytes) else before
+        if at is None:
+            at, own = earlier
+        elif plan.at is not None and earlier[1] is not None:  # one wrapper is in front of both
+            at, own = earlier[0], own or at
+        return self.identify(prefix, plan, who), at, own
 
     def known(self, prefix: bytes) -> Sender:
         """The sender of a record that is counted elsewhere."""
@@ -98,7 +104,7 @@ class Senders:
         """
         first = text[line : text.find(b"\r", line)][:_LONGEST_FIRST]
         if first not in kept:
-            kept[first] = self.known(first)[0], None
+            kept[first] = self.known(first)[0], None, None
         return kept[first]
 
     def read_all(
@@ -118,14 +124,12 @@ class Senders:
             told.update(zip(alike, self._read_alike(as_read, plan, counts), strict=False))
         number = {sender: i for i, sender in enumerate(times)}
         which = np.fromiter(map(number.__getitem__, senders), np.int64, len(senders))
-        whos, stamps = zip(*map(told.__getitem__, times), strict=True)
+        whos, stamps, owns = zip(*map(told.__getitem__, times), strict=True)
         rank, local, host = np.array(self._whos.values, np.int32).T[:, np.array(whos)][:, which]
-        return {
-            "rank": rank,
-            "local": local,
-            "host": host,
-            "at": self._times(stamps, which, offset),
-        }
+        at = self._times(stamps, which, offset)
+        if any(owns):
+            at = clocks.as_logged(clocks.microseconds(owns)[which], at)
+        return {"rank": rank, "local": local, "host": host, "at": at}
 
     def _read_alike(
         self, prefixes: Sequence[bytes], plan: Plan, times: Iterable[int]
@@ -136,15 +140,16 @@ class Senders:
                 self.headers[where] += count
         stamp = plan.at or plan.clock
         stamps = map(_at(stamp), prefixes) if stamp is not None else repeat(None)
+        owns = map(_at(plan.own), prefixes) if plan.own is not None else repeat(None)
         _, spans = plan.names
         if not spans:
-            return zip(repeat(NOBODY, len(prefixes)), stamps, strict=False)
+            return zip(repeat(NOBODY, len(prefixes)), stamps, owns, strict=False)
         names = [*map(_at(*spans), prefixes)]
         whos = {
             name: self.identify(prefix, plan)
             for name, prefix in dict(zip(names, prefixes, strict=True)).items()
         }
-        return zip(map(whos.__getitem__, names), stamps, strict=False)
+        return zip(map(whos.__getitem__, names), stamps, owns, strict=False)
 
     def may_be(self, who: int, other: int) -> bool:
         """Whether nothing that `who` tells contradicts `other`."""

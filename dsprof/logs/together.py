@@ -127,7 +127,7 @@ class Together:
             senders[i] = read(prefixes[i], before) if prefixes[i] else before
         if self._search.looks_back[p]:
             known = [read(who) if isinstance(who, bytes) else who for who in senders]
-            whos = [who for who, _ in known]
+            whos = [who for who, *_ in known]
             piece.numbered += zip(starts, hits.number[at].tolist(), whos, strict=True)
             return known
         return senders

@@ -94,7 +94,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     ),
     # LLaMA-Factory's
     (True, rb"\[[A-Z]+\|(?P<at>" + _DATE + rb" " + _TIME + rb")\] [\w.]{1,128}:\d+ >> "),
-    (True, rb"(?P<american>\d\d/\d\d/\d{4} " + _TIME + rb") - [A-Z]+ - [\w.]{1,128} - "),
+    (True, rb"(?P<at>\d\d/\d\d/\d{4} " + _TIME + rb") - [A-Z]+ - [\w.]{1,128} - "),
     # torch: global rank; glog with and without month padding, with and without a pid
     (True, rb"\[rank(?P<rank>\d{1,6})\]:? ?"),
     (
@@ -155,11 +155,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan:
-    """Where in a prefix of one shape each fact stands; None where it is not there."""
+    """Where in a prefix of one shape each fact stands; None where it is not there.
+
+    Of several dates `at` is the outermost and `own` the innermost, which the logger wrote itself.
+    """
 
     at: Span | None = None
+    own: Span | None = None
     clock: Span | None = None
-    american: bool = False
     host: Span | None = None
     task: Span | None = None
     rank: Span | None = None
@@ -192,7 +195,7 @@ def study(prefix: bytes, *, whole: bool = True) -> Plan:
     for match in _layers_in(prefix, whole=whole):
         _take(match, found)
         position = match.end()
-    return _plan(found, position)
+    return Plan(end=position, **found)
 
 
 def _layers_in(prefix: bytes, *, whole: bool) -> Iterator[re.Match[bytes]]:
@@ -217,13 +220,8 @@ def _take(match: re.Match[bytes], found: dict[str, Span]) -> None:
         # The outermost clock, host and task count; the innermost rank and header.
         if name in ("rank", "where", "local") or name not in found:
             found[name] = span
-
-
-def _plan(found: dict[str, Span], end: int) -> Plan:
-    american = found.pop("american", None)
-    if american and "at" not in found:
-        found["at"] = american
-    return Plan(american=american is not None and found.get("at") == american, end=end, **found)
+        elif name == "at":
+            found["own"] = span
 
 
 @dataclass(frozen=True)
@@ -264,7 +262,7 @@ class Wrapping:
             if match is not None:
                 _take(match, found)
                 position = match.end()
-        return _plan(found, position)
+        return Plan(end=position, **found)
 
 
 def _as_printed(text: bytes) -> list[re.Pattern[bytes]]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dsprof.logs.clocks import (
     UNKNOWN,
+    as_logged,
     in_year,
     microseconds,
     seconds_of_clock,
@@ -109,3 +110,33 @@ def test_clocks_read_together_say_what_each_says(texts: list[str | None]) -> Non
     told = seconds_of_clocks([None if text is None else text.encode() for text in texts])
     each = [None if text is None else seconds_of_clock(text) for text in texts]
     assert [None if np.isnan(one) else one for one in told.tolist()] == each
+
+
+@pytest.mark.parametrize(
+    ("own", "wrapped", "said"),
+    [
+        ("10:00:00.250", "10:04:26.402", "10:00:00.250"),  # passed on four minutes later
+        ("10:00:00.250", "10:40:00.000", "10:00:00.250"),
+        ("18:00:00.250", "10:04:26.402", "10:00:00.250"),  # in Shanghai
+        ("15:30:00.250", "10:04:26.402", "10:00:00.250"),  # in India
+        ("15:45:00.250", "10:04:26.402", "10:00:00.250"),  # in Nepal
+        ("03:00:00.250", "10:04:26.402", "10:00:00.250"),  # in California
+        ("10:00:00.250", "10:00:00.000", "10:00:00.250"),  # a wrapper of whole seconds
+        ("18:00:00.250", "10:00:00.000", "10:00:00.250"),
+        ("10:00:00.000", "10:00:00.402", "10:00:00.402"),  # a logger of whole seconds
+        ("10:00:00.000", "10:00:07.402", "10:00:00.000"),
+        ("10:00:00.250", None, "10:00:00.250"),
+        (None, "10:04:26.402", "10:04:26.402"),
+    ],
+)
+def test_a_logger_is_asked_when_and_its_wrapper_in_which_zone(
+    own: str | None, wrapped: str | None, said: str
+) -> None:
+    told = [f"2025-03-04 {time}".encode() if time else None for time in (own, wrapped, said)]
+    times = microseconds(told)
+    assert as_logged(times[:1], times[1:2]).tolist() == times[2:].tolist()
+
+
+def test_a_stamp_that_no_zone_explains_is_of_another_moment() -> None:
+    own, wrapped = microseconds([b"2025-03-01 10:00:00,250", b"2025-03-04 10:00:00,250"])
+    assert as_logged(np.array([own]), np.array([wrapped])).tolist() == [wrapped]

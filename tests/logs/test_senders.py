@@ -27,7 +27,8 @@ PARTS = (
     b"100%|broken",
 )
 PREFIXES = st.lists(st.sampled_from(PARTS), max_size=5).map(b"".join)
-KNOWN = st.tuples(st.just(0), st.none() | st.just(b"2024-03-15 13:21:52,800"))
+STAMP = st.none() | st.just(b"2024-03-15 13:21:52,800")
+KNOWN = st.tuples(st.just(0), STAMP, STAMP)
 
 
 @settings(deadline=None)
@@ -36,12 +37,13 @@ def test_senders_read_together_are_those_read_one_by_one(senders: list[Sender | 
     together, singly = Senders(), Senders()
     columns = together.read_all(senders, np.arange(len(senders)))
     told = [singly.read(one) if isinstance(one, bytes) else one for one in senders]
-    whos = [singly._whos.values[who] for who, _ in told]
+    whos = [singly._whos.values[who] for who, *_ in told]
     assert columns["rank"].tolist() == [rank for rank, _, _ in whos]
     assert columns["local"].tolist() == [local for _, local, _ in whos]
     hosts = [together.hosts.values[code] if code >= 0 else None for code in columns["host"]]
     assert hosts == [singly.hosts.values[host] if host >= 0 else None for _, _, host in whos]
     assert together.headers == singly.headers
-    stamps = [stamp if stamp and stamp[4:5] == b"-" else None for _, stamp in told]
-    dated = [i for i, stamp in enumerate(stamps) if stamp]
-    assert columns["at"][dated].tolist() == clocks.microseconds(stamps)[dated].tolist()
+    at, own = [stamp for _, stamp, _ in told], [stamp for _, _, stamp in told]
+    dated = [i for i, stamp in enumerate(at) if stamp is None or stamp[4:5] == b"-"]
+    said = clocks.as_logged(clocks.microseconds(own), clocks.microseconds(at))
+    assert columns["at"][dated].tolist() == said[dated].tolist()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import product
 from typing import Any
 
@@ -104,6 +104,17 @@ def test_wrappers_compose(outer: str, middle: str, inner: str) -> None:
         facts["rank"] = 3
     text = b"".join(prefix for prefix, _ in layers) + RECORD + b"\n"
     assert told(text) == facts
+
+
+BLOCK = b"2024-03-15T05:25:00.000001Z stdout F "  # eight hours behind the loggers
+
+
+@pytest.mark.parametrize("inner", ["logger", "logger and rank", "trainer", "LLaMA-Factory"])
+def test_lines_that_a_wrapper_was_passed_in_blocks_are_of_their_loggers_time(inner: str) -> None:
+    prefix, facts = LAYERS[inner]
+    assert told(BLOCK + prefix + RECORD + b"\n")["at"] == facts["at"] - timedelta(hours=8)
+    (row,) = rows(BLOCK + PFX + TIMERS + b" " + prefix + RECORD + b"\n", name="skipped")
+    assert row["at"] == facts["at"] - timedelta(hours=8)
 
 
 def test_editor_line_numbers_are_no_task() -> None:
