@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from dsprof.events import TASK
+from dsprof.run.hosts import hosts_of
 from dsprof.run.versions import Versions, parse
 
 _FROM_CONFIG: Final = (
@@ -59,8 +59,6 @@ def meta(
     """
     known = {name: config[name] for name in _FROM_CONFIG if name in config}
     framework = known.get("framework") or _framework(events, config, version)
-    told = map(str, events["host"].dropna().unique())
-    hosts = sorted(host for host in told if not host.startswith(TASK))
     sources = list(facts.get("sources") or map(str, events["source"].dropna().unique()))
     versions = _versions(config, version)
     spans = f"{version} ({version.how})" if version.spans else version.how
@@ -72,7 +70,7 @@ def meta(
         "framework": framework,
         "versions": versions,
         "version_range": spans,
-        "hosts": hosts,
+        "hosts": hosts_of(events),
         "sources": sources,
         "jobs": [list(job) for job in facts.get("jobs", ())],
         "jobs_differ": facts.get("jobs_differ"),
