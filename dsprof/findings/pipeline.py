@@ -9,7 +9,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases, pipeline_phases
 from dsprof.analysis.cost import bubble_seconds, bubble_share
-from dsprof.events import Class
+from dsprof.events import Class, Severity
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Confidence, Finding
@@ -23,6 +23,7 @@ from dsprof.findings.thresholds import (
     WORTH_NAMING,
     grade,
 )
+from dsprof.findings.untimed import source_word
 from dsprof.units import format_seconds, format_share
 
 NO_PIPELINE = "no pipeline timers in this run"
@@ -39,8 +40,7 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
     total = float(waiting["seconds"].sum())
     ideal = _ideal_bubble(facts)
     seconds = total if ideal is None else min(total, ideal)
-    share = facts.share(seconds) or 0.0
-    severity = grade(share, PIPELINE_WARNING, PIPELINE_CRITICAL)
+    severity = _grade(facts, seconds, total, PIPELINE_WARNING, PIPELINE_CRITICAL)
     if severity is None:
         return []
     cheap = _transfer_is_cheap(waiting)
@@ -48,9 +48,9 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="pipeline-bubble",
             severity=severity,
-            title=f"{_head(facts, waiting, total)}: {_blame(ideal, cheap)}",
+            title=f"{_head(facts, waiting, total)}{_blame(ideal, total, cheap)}",
             summary=" ".join(_sentences(facts, waiting, cheap, ideal)),
-            share=share,
+            share=facts.share(seconds),
             seconds_per_step=seconds,
             phase=str(waiting.index[0]),
             evidence=phase_evidence(pd.concat([waiting, facts.phases_of("communication")]), 4),
@@ -81,8 +81,7 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
         )
     total = float(waiting["seconds"].sum())
     excess = total - ideal
-    share = facts.share(excess) or 0.0
-    severity = grade(share, IMBALANCE_WARNING, IMBALANCE_CRITICAL)
+    severity = _grade(facts, excess, total, IMBALANCE_WARNING, IMBALANCE_CRITICAL)
     if severity is None:
         return []
     cheap = _transfer_is_cheap(waiting)
@@ -95,7 +94,7 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
             f"is more than the bubble explains: {cause}",
             summary=" ".join(_sentences(facts, waiting, cheap, ideal))
             + " Medium confidence: only one stage is seen.",
-            share=share,
+            share=facts.share(excess),
             seconds_per_step=excess,
             phase=str(waiting.index[0]),
             evidence=phase_evidence(waiting),
@@ -104,6 +103,17 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
             confidence="medium",
         )
     ]
+
+
+def _grade(
+    facts: Facts, part: float, total: float, warning: float, critical: float
+) -> Severity | None:
+    """That of a part of the waiting; the larger part answers for all of it, where no part is
+    long enough by itself."""
+    alone = grade(facts.share(part) or 0.0, warning, critical)
+    if alone is not None or 2 * part < total:
+        return alone
+    return grade(facts.share(total) or 0.0, PIPELINE_WARNING, PIPELINE_CRITICAL)
 
 
 _SPLIT: Final = Advice(
@@ -231,15 +241,20 @@ def _head(facts: Facts, waiting: pd.DataFrame, total: float) -> str:
     )
 
 
-def _blame(ideal: float | None, cheap: bool | None) -> str:
+def _blame(ideal: float | None, total: float, cheap: bool | None) -> str:
+    if ideal is not None and ideal >= (1 - WORTH_NAMING) * total:
+        return ": a pipeline bubble, not the network; raise the number of micro-batches"
     if ideal is not None:
-        return "a pipeline bubble, not the network; raise the number of micro-batches"
-    if cheap:
         return (
-            "a pipeline bubble or slower later stages, not the network's bandwidth; "
+            f"; {format_share(ideal / total)} of the waiting is the pipeline's bubble: "
             "raise the number of micro-batches"
         )
-    return "a pipeline bubble, slower stages or slow transfers between them"
+    if cheap:
+        return (
+            ": a pipeline bubble or slower later stages, not the network's bandwidth; "
+            "raise the number of micro-batches"
+        )
+    return ": a pipeline bubble, slower stages or slow transfers between them"
 
 
 def _sure(cheap: bool | None) -> Confidence:
@@ -293,21 +308,30 @@ def _known_shape(facts: Facts, seconds: float, ideal: float) -> str:
 def _unknown_shape(facts: Facts, seconds: float, cheap: bool | None) -> list[str]:
     compute = facts.seconds_of("compute")
     silent = (
-        "The number of stages p and micro-batches m is not in this log, so bubble and slower "
-        f"later stages cannot be told apart, hence {_sure(cheap)} confidence."
+        f"{_lacking(facts)}, so bubble and slower later stages cannot be told apart, hence "
+        f"{_sure(cheap)} confidence."
     )
     found = [silent]
     if compute:
         found.append(
-            f"If the stages are balanced, p - 1 = {seconds / compute:.1f} m explains the wait."
+            f"If the stages are balanced, p - 1 = {seconds / compute:.2f} m explains the wait."
         )
     samples = facts.layout.samples or _samples(facts)
-    if samples:
+    if samples and not facts.layout.micro_batches:
         found.append(
             f"A step has about {samples} samples, so at most {samples} micro-batches fill the "
             "pipeline."
         )
     return found
+
+
+def _lacking(facts: Facts) -> str:
+    """What the size of the bubble would need, and the source does not tell."""
+    told = {"stages p": facts.layout.stages, "micro-batches m": facts.layout.micro_batches}
+    missing = " and ".join(name for name, number in told.items() if not number)
+    if missing:
+        return f"The number of {missing} is not in this {source_word(facts)}"
+    return "What a stage computes no timer tells"
 
 
 def _samples(facts: Facts) -> int | None:
@@ -319,7 +343,8 @@ def _samples(facts: Facts) -> int | None:
 
 def _advice(facts: Facts) -> tuple[Advice, ...]:
     stages, micro_batches = facts.layout.stages, facts.layout.micro_batches
-    to = f"{MICRO_BATCHES_PER_STAGE * stages}" if stages else "twice as many, if it is the bubble"
+    enough = _enough(stages, micro_batches)
+    to = f"{enough}" if enough else "twice as many, if it is the bubble"
     more = Advice(
         "gradient_accumulation_steps",
         str(micro_batches or ""),
@@ -333,25 +358,27 @@ def _advice(facts: Facts) -> tuple[Advice, ...]:
         "fewer",
         "each stage less is a micro-batch time less of bubble; ZeRO-1 may free the memory for it",
     )
-    if stages and micro_batches and micro_batches >= MICRO_BATCHES_PER_STAGE * stages:
-        return (fewer,)
     return more, fewer
 
 
-def _gain(facts: Facts, seconds: float, ideal: float | None) -> tuple[float, float] | None:
-    """What more micro-batches of the same size save per sample.
+def _enough(stages: int | None, micro_batches: int | None) -> int | None:
+    """Micro-batches that make the bubble small, at least twice as many; None: unknown."""
+    if not stages:
+        return None
+    return max(MICRO_BATCHES_PER_STAGE * stages, 2 * (micro_batches or 0))
+
+
+def _gain(facts: Facts, seconds: float, ideal: float | None) -> tuple[float, float]:
+    """What more micro-batches of the same size save per sample, see `_enough`.
 
     The bubble is (p-1)/m of a stage's compute: m' micro-batches leave m/m' of it, and at best
     as much of what is done once a step (reduction, update). Of an unknown shape: twice as many
-    leave half, or gain nothing where the wait is no bubble. With enough of them already there
-    is no price: a stage less changes each stage's compute, too.
+    leave half, or gain nothing where the wait is no bubble.
     """
-    stages, micro_batches = facts.layout.stages, facts.layout.micro_batches
-    if ideal is None or not stages or not micro_batches:
+    micro_batches = facts.layout.micro_batches
+    enough = _enough(facts.layout.stages, micro_batches)
+    if ideal is None or not enough or not micro_batches:
         return 0.0, seconds / 2
-    target = MICRO_BATCHES_PER_STAGE * stages
-    if micro_batches >= target:
-        return None
     once = facts.seconds_of("communication", "optimizer") or 0.0
-    less = 1 - micro_batches / target
+    less = 1 - micro_batches / enough
     return less * min(ideal, seconds), less * (min(ideal, seconds) + once)

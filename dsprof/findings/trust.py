@@ -299,13 +299,13 @@ def _healthy(engines: Sequence[Facts], abstained: Sequence[str]) -> Finding:
 
 
 def _busy(facts: Facts) -> str:
-    """`compute is 85 % of a step, communication 10 %`."""
-    compute, moving = facts.seconds_of("compute"), facts.seconds_of("communication", "wait")
+    """`compute is 85 % of a step, communication 10 %, waiting for a peer 1.0 %`."""
     of = "" if facts.engine is None else f" of engine {facts.engine}"
-    said = f"compute is {format_share(facts.share(compute) or 0.0)} of a step{of}"
-    if moving is None:
-        return said
-    return f"{said}, communication {format_share(facts.share(moving) or 0.0)}"
+    compute = facts.share(facts.seconds_of("compute")) or 0.0
+    others = {"communication": "communication", "wait": "waiting for a peer"}
+    told = {name: facts.share(facts.seconds_of(kind)) for kind, name in others.items()}
+    parts = (f", {name} {format_share(share)}" for name, share in told.items() if share is not None)
+    return f"compute is {format_share(compute)} of a step{of}{''.join(parts)}"
 
 
 def _parts(facts: Facts) -> str:

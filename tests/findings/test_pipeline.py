@@ -60,7 +60,7 @@ def test_without_p_and_m_bubble_and_slower_stages_are_not_told_apart() -> None:
     assert "a pipeline bubble or slower later stages, not the network's bandwidth" in found.title
     assert found.confidence == "medium"
     assert found.gain == pytest.approx((0.0, 0.4))
-    assert "p - 1 = 0.8 m" in found.summary
+    assert "p - 1 = 0.80 m" in found.summary
     assert "cannot be split" in (why(run, "pipeline-imbalance") or "")
 
 
@@ -81,13 +81,39 @@ def test_each_kind_of_waiting_is_named_with_its_own_share() -> None:
     )
 
 
-def test_with_many_micro_batches_a_stage_less_has_no_price() -> None:
-    run = run_of(steps(3, STAGE_0, 2.0), pipeline_parallel_size=2, gradient_accumulation_steps=2)
-    assert one(run, "pipeline-bubble").gain is not None
-    long = STAGE_0 | {"pipe_recv_grad": 0.4}
-    run = run_of(steps(3, long, 1.65), pipeline_parallel_size=9, gradient_accumulation_steps=36)
-    found = one(run, "pipeline-imbalance")  # (p-1)/m = 0.22 of it is the bubble: no warning
-    assert found.gain == pytest.approx((0.23 * 4 / 9, 0.23 * 8 / 9), abs=0.01)
+def test_with_many_micro_batches_twice_as_many_still_halve_the_bubble() -> None:
+    long = STAGE_0 | {"pipe_recv_grad": 0.25}
+    run = run_of(steps(3, long, 1.5), pipeline_parallel_size=9, gradient_accumulation_steps=36)
+    found = one(run, "pipeline-bubble")  # (p-1)/m = 0.22 of 1.0 s, and 0.2 s once a step
+    assert found.advice[0][:3] == ("gradient_accumulation_steps", "36", "72")
+    assert found.gain == pytest.approx((0.111, 0.211), abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "rule", "part"),
+    [(6, "pipeline-bubble", 1 / 6), (9, "pipeline-imbalance", 0.25 - 1 / 9)],
+)
+def test_waiting_whose_parts_are_both_short_is_laid_to_the_larger_one(
+    micro_batches: int, rule: str, part: float
+) -> None:
+    """0.25 of 1.45 s: neither part is worth a warning by itself, the sum is."""
+    short = STAGE_0 | {"pipe_recv_grad": 0.2}
+    run = run_of(
+        steps(3, short, 1.45), pipeline_parallel_size=2, gradient_accumulation_steps=micro_batches
+    )
+    found = one(run, rule)
+    assert found.severity is Severity.WARNING
+    assert found.seconds_per_step == pytest.approx(part)
+    assert sum(name.startswith("pipeline") for name in rules(run)) == 1
+
+
+def test_what_of_the_shape_is_told_is_not_said_to_be_unknown() -> None:
+    run = run_of(steps(3, STAGE_0, 2.0), pipeline_parallel_size=4)
+    said = one(run, "pipeline-bubble").summary
+    assert "The number of micro-batches m is not in this log, so" in said
+    untimed = {name: STAGE_0[name] for name in ("pipe_recv_grad", "pipe_send_output", "step")}
+    run = run_of(steps(3, untimed, 2.0), pipeline_parallel_size=4, gradient_accumulation_steps=8)
+    assert "What a stage computes no timer tells, so" in one(run, "pipeline-bubble").summary
 
 
 def test_a_middle_stage_is_not_called_stage_0() -> None:

@@ -141,6 +141,13 @@ def test_a_healthy_run_says_so_with_what_was_checked() -> None:
     assert "memory-pressure" in found.summary  # what was not judged is said
 
 
+def test_waiting_for_a_peer_is_not_told_as_communication() -> None:
+    run = run_of(steps(40, WELL | {"pipe_recv_grad": 0.02}), world_size=2, zero_stage=1)
+    title = findings_of(run)[0].title
+    assert title.startswith("Nothing holds this run back: compute is ")
+    assert title.endswith(", communication 9.8 %, waiting for a peer 2.0 %")
+
+
 @pytest.mark.parametrize("count", [2, 3])
 def test_too_few_steps_beyond_the_warm_up_show_no_healthy_run(count: int) -> None:
     run = run_of(steps(count, WELL), world_size=2, zero_stage=1)
