@@ -49,7 +49,9 @@ def held(found: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame) -> pd.Ser
     if found.empty:
         return pd.Series(0.0, rows.index)
     apart = _apart(steps)
-    saving = _in(apart, found).groupby("within")["seconds"].sum().clip(upper=apart["elapsed"])
+    saving = (
+        happened_in(apart, found).groupby("within")["seconds"].sum().clip(upper=apart["elapsed"])
+    )
     by_clock = rows["seconds_from"].isin(["clock", "bar"]) & ~rows["smoothed"].astype(bool)
     return (saving / apart["passed"]).reindex(rows.index).where(by_clock).fillna(0.0)
 
@@ -95,7 +97,7 @@ def _by_the_clock(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     if begun.empty:
         return begun.assign(inferred=True)
     apart = _apart(steps)
-    begins = _in(apart, begun)
+    begins = happened_in(apart, begun)
     also = _also(apart, events)
     plain = apart[~also & ~apart.index.isin(begins["within"])]
     usual = (plain["elapsed"] / plain["passed"]).median()
@@ -107,7 +109,7 @@ def _by_the_clock(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
 def _also(apart: pd.DataFrame, events: pd.DataFrame) -> pd.Series[bool]:
     """Whether the job evaluated meanwhile, where that was not left out of what `elapsed`."""
-    others = _in(apart, events[events["name"].astype("str").str.contains(_ALSO)])["within"]
+    others = happened_in(apart, events[events["name"].astype("str").str.contains(_ALSO)])["within"]
     key = ["segment", "engine", "step"]
     left_out = evaluated(events).query("evaluated > 0").sort_values(key)
     bars = where(apart, apart["seconds_from"].eq("bar").fillna(False).to_numpy(bool))
@@ -133,7 +135,7 @@ def _apart(steps: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([found[found["passed"] > 0], by_bar])
 
 
-def _in(apart: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+def happened_in(apart: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """`rows` with `within`: which of `apart` they happened in; without those in none."""
     key = ["segment", "step"]
     rows = rows[rows["step"].notna()].astype({"step": "int64"}).sort_values("step", kind="stable")

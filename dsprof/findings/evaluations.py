@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+import numpy as np
 import pandas as pd
 
+from dsprof.analysis.breakdown import main_phases
+from dsprof.analysis.checkpoints import happened_in
+from dsprof.analysis.trends import Floats, excess, spikes
 from dsprof.findings.evidence import largest, phase_evidence, row_evidence
-from dsprof.findings.facts import Facts, promise
+from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.thresholds import EVALUATION_CRITICAL, EVALUATION_WARNING, grade
+from dsprof.findings.thresholds import (
+    EVALUATION_CRITICAL,
+    EVALUATION_WARNING,
+    SPIKE_RATIO,
+    grade,
+)
 from dsprof.run.bars import evaluated, evaluations_told
 from dsprof.units import format_seconds, format_share
 
@@ -29,6 +38,7 @@ class Taken(NamedTuple):
         return float(self.rows["took"].sum())
 
 
+@once
 def evaluation_stall(facts: Facts) -> list[Finding] | str:
     """Evaluating stops training for a noticeable part of its time.
 
@@ -48,7 +58,7 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
     if severity is None:
         return []
     cost, longest = found.seconds / found.steps, largest(found.rows, "took")
-    many = len(found.rows)
+    many, held = len(found.rows), float(_behind(facts, facts.series).sum())
     return [
         Finding(
             rule="evaluation-stall",
@@ -56,7 +66,12 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
             title=f"Evaluating takes {format_share(found.share)} of the training time",
             summary=f"{many:,} evaluation{'s' * (many != 1)} took {format_seconds(found.seconds)} "
             f"in {found.steps:,.0f} steps, the longest {format_seconds(float(longest['took']))}: "
-            f"as if each step took {format_seconds(cost)} longer. Training waits meanwhile.",
+            f"as if each step took {format_seconds(cost)} longer. Training waits meanwhile."
+            + (
+                f" Of it, {format_seconds(held)} are in the time of the steps behind them."
+                if held
+                else ""
+            ),
             share=found.share,
             seconds_per_step=cost,
             evidence=(row_evidence(longest, f"evaluation: {format_seconds(longest['took'])}"),),
@@ -69,6 +84,37 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
 def evaluating(facts: Facts) -> float:
     """Seconds per step of a recording's evaluations, without what is of another class in them."""
     return float(_phases(facts)["seconds"].sum()) if facts.run.is_recording else 0.0
+
+
+def evaluating_inside(facts: Facts, steps: pd.DataFrame) -> Floats:
+    """What the time of each step holds of evaluations that `evaluation-stall` prices."""
+    if isinstance(found := evaluation_stall(facts), str) or not found:
+        return np.zeros(len(steps))
+    return _timed(facts, steps) if facts.run.is_recording else _behind(facts, steps)
+
+
+def _timed(facts: Facts, steps: pd.DataFrame) -> Floats:
+    """Of a recording, with what is of another class in them."""
+    phases = main_phases(steps, facts.run.phases)
+    phases = phases[phases["name"] == EVALUATION]
+    each = phases.groupby("step")["seconds"].sum() / max(1, phases["rank"].nunique())
+    return steps["step"].map(each).fillna(0.0).to_numpy(dtype=float)
+
+
+def _behind(facts: Facts, steps: pd.DataFrame) -> Floats:
+    """By how much those that stick out behind an evaluation do, at most as long as that took.
+
+    DeepSpeed's timers of forward go on in evaluations, and count them to the next step. From
+    what bars tell they are left out.
+    """
+    told = happened_in(steps, evaluations_told(facts.run.told))
+    took = steps.index.map(told.groupby("within")["took"].sum()).fillna(0.0).to_numpy(dtype=float)
+    seconds, held = steps["seconds"].to_numpy(dtype=float), np.zeros(len(steps))
+    if not took.any():
+        return held
+    rows = spikes(seconds, SPIKE_RATIO)
+    held[rows] = np.minimum(excess(seconds, rows), took[rows])
+    return np.where(steps["seconds_from"] == "bar", 0.0, held)
 
 
 def _phases(facts: Facts) -> pd.DataFrame:
@@ -160,4 +206,5 @@ def _beside_steps(facts: Facts, told: pd.DataFrame) -> Taken | None:
         return None
     covered = int(steps["step"].max() - steps["step"].min()) + 1
     cost = float(rows["took"].sum()) / covered
-    return Taken(rows, covered, cost / ((facts.step_seconds or 0.0) + cost))
+    beside = (facts.step_seconds or 0.0) - float(_behind(facts, facts.steps).mean())
+    return Taken(rows, covered, cost / (beside + cost))

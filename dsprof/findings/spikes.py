@@ -14,6 +14,7 @@ from dsprof.analysis.checkpoints import apart_from_saves, calls_of_saves, held, 
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.events import Severity
+from dsprof.findings.evaluations import evaluating_inside
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
@@ -182,22 +183,28 @@ def _lengths(
 
 
 def without_spikes(facts: Facts) -> Facts:
-    """The other steps of a run whose spikes are a finding: what they cost is told there.
+    """The other steps of a run whose spikes are a finding: what they cost is told there. Nor
+    those that stick out for an evaluation, of a log: of a recording it is a phase of its own.
 
     All of them, where only those that stick out are divided.
     """
     found = step_spikes(facts)
-    if isinstance(found, str) or not found:
+    out = evaluating_inside(facts, facts.series) > (np.inf if facts.run.is_recording else 0.0)
+    if not isinstance(found, str) and found:
+        out[_sticking_out(facts)[1]] = True
+    if not out.any():
         return facts
-    rows = facts.series.index[_sticking_out(facts)[1]].intersection(facts.steps.index)
+    rows = facts.series.index[out].intersection(facts.steps.index)
     others = replace(facts, stuck_out=tuple(rows), answers={})
     return facts if others.breakdown is None else others
 
 
 @once
 def _sticking_out(facts: Facts) -> tuple[Floats, npt.NDArray[np.intp], Floats]:
-    """Seconds of steps without saving, rows of those that stick out, and by how much."""
+    """Seconds of steps without saving and evaluating, which have findings of their own, rows of
+    those that stick out, and by how much."""
     seconds = facts.series["seconds"].to_numpy(dtype=float) - _saving(facts, facts.series)
+    seconds -= evaluating_inside(facts, facts.series)
     rows = spikes(seconds, SPIKE_RATIO)
     return seconds, rows, excess(seconds, rows)
 

@@ -7,7 +7,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.run import Run
-from tests.findings.plants import WELL, metric, one, phase, rules, run_of, silent, steps, why
+from tests.findings.plants import WELL, Row, metric, one, phase, rules, run_of, silent, steps, why
 from tests.loaded import run_of_text
 
 RULE = "evaluation-stall"
@@ -73,6 +73,41 @@ def test_without_a_bar_evaluations_are_set_beside_the_steps() -> None:
     assert found.share == pytest.approx(0.5 / 1.5)
 
 
+def evaluating_in_timers(counted: float) -> Run:
+    """60 steps of 1 s; of an evaluation of 6 s behind each tenth the next step's forward holds
+    `counted`."""
+    rows: list[Row] = []
+    for step in range(1, 61):
+        longer = counted * (step % 10 == 1 and step > 1)
+        took = WELL | {"forward": WELL["forward"] + longer}
+        rows += [phase(name, step, value) for name, value in took.items()]
+        rows.append(metric("step_seconds", step, 1 + longer))
+        rows += [metric("eval_runtime", step, 6.0)] if step % 10 == 0 else []
+    return run_of(rows, world_size=2, zero_stage=1)
+
+
+@pytest.mark.parametrize("counted", [0.0, 4.0, 6.0])
+def test_what_timers_count_of_an_evaluation_has_one_price(counted: float) -> None:
+    run = evaluating_in_timers(counted)
+    found = one(run, RULE)
+    assert found.share == pytest.approx((5 * 6 / 60) / (1 + 5 * 6 / 60), rel=0.02)
+    assert (f"{5 * counted:.1f} s are in the time of the steps behind" in found.summary) == (
+        counted > 0
+    )
+    assert "step-spikes" not in rules(run)
+
+
+def test_what_is_beyond_an_evaluation_still_sticks_out() -> None:
+    found = one(evaluating_in_timers(9.0), "step-spikes")
+    assert found.seconds_per_step == pytest.approx(5 * 3 / 59)
+
+
+def test_steps_that_stick_out_for_a_recorded_evaluation_are_no_spikes() -> None:
+    run = recorded(0.5, 1.5, every=10, count=60)
+    assert one(run, RULE).severity is Severity.CRITICAL
+    assert silent(run, "step-spikes")
+
+
 def test_an_evaluation_behind_the_last_step_takes_nothing_from_training() -> None:
     run = run_of([*steps(20, WELL), metric("eval_runtime", None, 60.0)], world_size=2)
     assert "not known to lie between" in (why(run, RULE) or "")
@@ -89,11 +124,11 @@ def test_without_a_duration_nothing_is_said() -> None:
     assert "no line tells" in (why(run_of(steps(20, WELL)), RULE) or "")
 
 
-def recorded(evaluation: float, seconds: float, *, every: int = 1) -> Run:
+def recorded(evaluation: float, seconds: float, *, every: int = 1, count: int = 10) -> Run:
     """Steps of a recording that take `seconds` in the mean, `evaluation` of it evaluating: all of
     that in each n-th step."""
     rows = []
-    for step in range(1, 11):
+    for step in range(1, count + 1):
         took = evaluation * every if step % every == 0 else 0.0
         rows += [phase(name, step, value) for name, value in WELL.items()]
         rows += [phase("evaluation", step, took)] if took else []
