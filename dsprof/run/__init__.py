@@ -169,14 +169,15 @@ class Run:
         """What was corrected, or cannot be trusted, and why."""
         over = steps.overrun(self.steps, self._steps[1])
         late = phases_exceed_step(self.told, over)
-        paused = long_pauses(steps.pauses(self.steps))
+        barred = (self.steps["seconds_from"] == "bar").any()
+        found = [steps.pauses(self.steps), *([bars.pauses(self.told)] if barred else [])]
+        paused = long_pauses(pd.concat(found).drop_duplicates(list(steps.STEP)))
         facts = self._facts
         of_facts = (jobs, wraps, repetitions, clashes, strangers)
         told = (faults(self._own, facts), *(tell(facts) for tell in of_facts))
         odd = timers_contradict(phases.contradictions(self.phases))
         partial = None if self._recorded else partial_timers(self.steps, self.phases)
         alone = micro_batches_alone(self.told, self.phases, self.grammar.timers)
-        barred = (self.steps["seconds_from"] == "bar").any()
         out = bars.evaluations(self.told) if barred else None
         seldom = () if self._recorded else (seldom_rates, rates_of_few)
         rare = (tell(self.told, self.steps) for tell in seldom)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.run.pauses import lasting
 from dsprof.run.repairs import Repair, met
 from dsprof.run.table import among, of_kind, where
 from dsprof.units import format_seconds, format_share
@@ -35,7 +36,7 @@ def bar_seconds(events: pd.DataFrame) -> pd.DataFrame:
     that stands beside the Trainer's dicts; any other (data, evaluation, checkpoints, a loop of
     micro-batches) tells nothing of a step. Time before its first refresh is left out: a resumed
     bar begins with the steps of another launch. So are evaluations, during which the bar's clock
-    goes on: the Trainer says how long each took.
+    goes on: the Trainer says how long each took. What holds a pause has no mean step.
     """
     table = evaluated(events)[list(_COLUMNS)]
     return table.astype({"step": "Int64", "seconds": "float64", "covers": "float64"})
@@ -60,16 +61,25 @@ def evaluations(events: pd.DataFrame) -> Repair | None:
     return met("evaluations", "repair", text, rows)
 
 
+def pauses(events: pd.DataFrame) -> pd.DataFrame:
+    """Steps behind a pause during which a bar's clock went on, with how long it `lasted`."""
+    table = evaluated(events)
+    return table[table["lasted"].notna()]
+
+
 def evaluated(events: pd.DataFrame) -> pd.DataFrame:
     """The steps that bars time, with how many each `covers`, the seconds that `passed` meanwhile,
-    and what evaluations took of these."""
+    what evaluations took of these, and how long a pause among them `lasted`."""
     bars = _training(_bars(of_kind(events, Kind.METRIC, *_BAR)), events)
     bars = bars.assign(paused=_evaluated_before(bars, events))
     found = [_between(one) for _, one in bars.groupby(["segment", "source"])]
     table = (
         pd.concat(found) if found else bars.assign(seconds=np.nan, **dict.fromkeys(_WINDOW, 0.0))
     )
-    return table.drop_duplicates(["segment", "engine", "step"], ignore_index=True)
+    table = table.drop_duplicates(["segment", "engine", "step"], ignore_index=True)
+    usual = table.groupby(["segment", "engine"])["seconds"].transform("median")
+    paused = lasting(table["seconds"], usual, table["covers"])
+    return table.assign(seconds=table["seconds"].mask(paused.notna()), lasted=paused)
 
 
 def _evaluated_before(bars: pd.DataFrame, events: pd.DataFrame) -> pd.Series[float]:

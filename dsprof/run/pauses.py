@@ -32,8 +32,15 @@ def lasted(
     wait, and far beyond what such steps take by this run's usual pace, or as they are `told`."""
     usual = by_clock.groupby([table[name] for name in _PART]).transform("median")
     each = usual if told is None else usual.where(~(told > usual), told)
-    longer = (by_clock - each) * _passed(table)
-    return longer.where((longer > PAUSE) & (by_clock > RARE * each))
+    return lasting(by_clock, each, _passed(table))
+
+
+def lasting(
+    seconds: pd.Series[float], usual: pd.Series[float], count: pd.Series[float]
+) -> pd.Series[float]:
+    """Seconds of the pause among so many steps of which one took `seconds` in the mean."""
+    longer = (seconds - usual) * count
+    return longer.where((longer > PAUSE) & (seconds > RARE * usual))
 
 
 def behind_pauses(steps: pd.DataFrame, told: pd.Series[float]) -> pd.DataFrame:

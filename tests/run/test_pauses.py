@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from dsprof.run import Run, from_events
+from dsprof.run.steps import whole_steps
+from tests.loaded import run_of_text
 from tests.run.run_rows import events, grammar_with, metric, timers
 
 
@@ -46,3 +49,22 @@ def test_a_step_that_is_said_to_have_taken_that_long_is_no_pause() -> None:
                    at=pd.Timestamp("2024-03-15") + pd.Timedelta(2 * n + 2398 * (n > 8), "s"))
             for n in range(1, 20)]  # fmt: skip
     assert pause_of(from_events(events(rows), grammar=grammar_with())) == []
+
+
+def barred(*waits: float) -> Run:
+    """Ten steps of 2 s between two of the Trainer's dicts, after so many seconds more."""
+    text, seconds, total = "", 5, 10 * len(waits)
+    for number, more in enumerate(waits, 1):
+        seconds += 20 + int(more)
+        clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        text += f" {number}%|#  | {number * 10}/{total} [{clock}<9:59:59,  2.00s/it]"
+        text += f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {number / len(waits):.2f}}}\n"
+    return run_of_text(text)
+
+
+def test_a_stall_inside_a_window_of_a_bar_is_named_and_no_part_of_the_mean_step() -> None:
+    run = barred(*[0.0] * 20, 2400.0, *[0.0] * 20)
+    (text,) = pause_of(run)
+    assert text.startswith("between these steps and the ones before them 40 min 00 s passed")
+    assert whole_steps(run.steps)["seconds"].to_list() == pytest.approx([2.0] * 39)
+    assert pause_of(barred(*[1000.0] * 5, 2400.0, *[1000.0] * 5)) == []
