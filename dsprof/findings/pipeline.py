@@ -313,9 +313,9 @@ def _unknown_shape(facts: Facts, seconds: float, cheap: bool | None) -> list[str
     )
     found = [silent]
     if compute:
-        found.append(
-            f"If the stages are balanced, p - 1 = {seconds / compute:.2f} m explains the wait."
-        )
+        ratio = seconds / compute
+        digits = 1 if ratio >= 1 else 2  # times m: 0.24 of 16 is one stage more than 0.2
+        found.append(f"If the stages are balanced, p - 1 = {ratio:.{digits}f} m explains the wait.")
     samples = facts.layout.samples or _samples(facts)
     if samples and not facts.layout.micro_batches:
         found.append(

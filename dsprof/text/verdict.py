@@ -84,12 +84,12 @@ def reason_section(findings: list[Finding]) -> list[RenderableType]:
 
 
 def _proofs(found: Finding) -> Iterator[tuple[str, RenderableType]]:
-    """What the lines say, those of one line together, and where they stand."""
+    """A line for each fact, and under those of one place where they stand."""
     lines: dict[tuple[str, int | None], list[str]] = {}
     for proof in found.evidence:
         lines.setdefault((proof.source, proof.line), []).append(proof.text)
     for index, ((source, line), said) in enumerate(list(lines.items())[:_EVIDENCE]):
-        yield "" if index else "Proof", Group(say("; ".join(said)), beside(place(source, line)))
+        yield "" if index else "Proof", Group(*map(say, said), beside(place(source, line)))
 
 
 def _reasons(found: Finding) -> Iterator[tuple[str, RenderableType]]:

@@ -10,9 +10,10 @@ from rich.console import Group
 
 from dsprof.events import Severity
 from dsprof.findings import Advice, Finding
+from dsprof.findings.finding import Evidence
 from dsprof.run import from_events
 from dsprof.text.overview import Overview, overview
-from dsprof.text.verdict import verdict_section
+from dsprof.text.verdict import reason_section, verdict_section
 from tests.text.said import (
     rendered,
 )
@@ -32,6 +33,20 @@ def test_a_gain_that_nobody_can_tell_is_called_unknown() -> None:
     assert re.search(
         r"Gain +unknown *\n", rendered(Group(*verdict_section([found], figures())), 80)
     )
+
+
+def test_each_fact_of_a_proof_has_a_line_and_those_of_one_line_their_place_once() -> None:
+    told = (("forward: 2 s", 7), ("backward: 4 s", 7), ("step: 1 s", 8))
+    proofs = tuple(Evidence("run.log", line, text) for text, line in told)
+    found = finding("compute-bound", evidence=proofs)
+    text = rendered(Group(*reason_section([found])), 80).splitlines()
+    assert [line.strip() for line in text[2:]] == [
+        "Proof     forward: 2 s",
+        "backward: 4 s",
+        "run.log:7",
+        "step: 1 s",
+        "run.log:8",
+    ]
 
 
 def finding(rule: str, **more: Any) -> Finding:
