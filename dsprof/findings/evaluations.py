@@ -10,6 +10,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.checkpoints import happened_in
 from dsprof.analysis.trends import Floats, excess, spikes
+from dsprof.events import Kind
 from dsprof.findings.evidence import largest, phase_evidence, row_evidence
 from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Advice, Finding
@@ -20,22 +21,22 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.run.bars import evaluated, evaluations_told
+from dsprof.run.table import of_kind
 from dsprof.units import format_seconds, format_share
 
 #: The phase of a recording that holds forwards without gradients.
 EVALUATION: Final = "evaluation"
 
+_TITLE: Final = "Evaluating takes {} of the training time"
+
 
 class Taken(NamedTuple):
-    """What evaluations took of the steps around them."""
+    """What evaluations took: `among` what, and where that is steps, the seconds of each."""
 
     rows: pd.DataFrame
-    steps: float
+    among: str
     share: float
-
-    @property
-    def seconds(self) -> float:
-        return float(self.rows["took"].sum())
+    cost: float | None = None
 
 
 @once
@@ -49,36 +50,40 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
     told = evaluations_told(facts.run.told)
     if told.empty:
         return "no line tells how long an evaluation takes"
-    if not facts.step_seconds:
-        return "no step has a time to compare evaluating with"
-    found = _by_the_bar(facts, told) if _timed_by(facts, "bar") else _beside_steps(facts, told)
-    if found is None:
-        return "the evaluations are not known to lie between the steps that are timed"
+    found = _taken(facts, told)
+    if isinstance(found, str):
+        return found
     severity = grade(found.share, EVALUATION_WARNING, EVALUATION_CRITICAL)
     if severity is None:
         return []
-    cost, longest = found.seconds / found.steps, largest(found.rows, "took")
-    many, held = len(found.rows), float(_behind(facts, facts.series).sum())
+    many, cost, longest = len(found.rows), found.cost, largest(found.rows, "took")
+    took, held = float(found.rows["took"].sum()), float(_behind(facts, facts.series).sum())
     return [
         Finding(
             rule="evaluation-stall",
             severity=severity,
             title=f"Evaluating takes {format_share(found.share)} of the training time",
-            summary=f"{many:,} evaluation{'s' * (many != 1)} took {format_seconds(found.seconds)} "
-            f"in {found.steps:,.0f} steps, the longest {format_seconds(float(longest['took']))}: "
-            f"as if each step took {format_seconds(cost)} longer. Training waits meanwhile."
-            + (
-                f" Of it, {format_seconds(held)} are in the time of the steps behind them."
-                if held
-                else ""
-            ),
+            summary=f"{many:,} evaluation{'s' * (many != 1)} took {format_seconds(took)} "
+            f"{found.among}, the longest {format_seconds(float(longest['took']))}"
+            + (f": as if each step took {format_seconds(cost)} longer" if cost else "")
+            + ". Training waits meanwhile."
+            + (f" Of it, {format_seconds(held)} lie in the steps behind them." if held else ""),
             share=found.share,
             seconds_per_step=cost,
             evidence=(row_evidence(longest, f"evaluation: {format_seconds(longest['took'])}"),),
             advice=_ADVICE,
-            gain=promise(cost),
+            gain=promise(cost) if cost else None,
         )
     ]
+
+
+def _taken(facts: Facts, told: pd.DataFrame) -> Taken | str:
+    """What they took of the steps, else of the training, or why that is not known."""
+    if not facts.step_seconds:
+        of_all = _of_the_training(facts, told)
+        return of_all or "no step has a time to compare evaluating with"
+    found = _by_the_bar(facts, told) if _timed_by(facts, "bar") else _beside_steps(facts, told)
+    return found or "the evaluations are not known to lie between the steps that are timed"
 
 
 def evaluating(facts: Facts) -> float:
@@ -108,7 +113,7 @@ def _behind(facts: Facts, steps: pd.DataFrame) -> Floats:
     what bars tell they are left out.
     """
     told = happened_in(steps, evaluations_told(facts.run.told))
-    took = steps.index.map(told.groupby("within")["took"].sum()).fillna(0.0).to_numpy(dtype=float)
+    took = told.groupby("within")["took"].sum().reindex(steps.index).fillna(0.0).to_numpy(float)
     seconds, held = steps["seconds"].to_numpy(dtype=float), np.zeros(len(steps))
     if not took.any():
         return held
@@ -191,7 +196,23 @@ def _by_the_bar(facts: Facts, told: pd.DataFrame) -> Taken | None:
     rows = told[told["record"] < table["record"].max()] if out else told[:0]
     if rows.empty or float(rows["took"].sum()) > 1.01 * out:
         return None
-    return Taken(rows, float(table["covers"].sum()), out / float(table["passed"].sum()))
+    covered = float(table["covers"].sum())
+    cost = float(rows["took"].sum()) / covered
+    return Taken(rows, _in_steps(covered), out / float(table["passed"].sum()), cost)
+
+
+def _of_the_training(facts: Facts, told: pd.DataFrame) -> Taken | None:
+    """Of all the time that the Trainer says its training took, without a price for each step: how
+    many steps a resumed one made it does not say."""
+    ends = of_kind(facts.run.told, Kind.METRIC, "train_runtime")
+    if ends.empty:
+        return None
+    last = ends.iloc[-1]
+    here = told["segment"].eq(last["segment"]) & told["source"].eq(last["source"])
+    rows = told[here & (told["record"] < last["record"])]
+    share = float(rows["took"].sum()) / float(last["seconds"])
+    among = f"of the {format_seconds(last['seconds'])} that the whole training took"
+    return Taken(rows, among, share) if 0 < share < 1 else None
 
 
 def _beside_steps(facts: Facts, told: pd.DataFrame) -> Taken | None:
@@ -207,4 +228,8 @@ def _beside_steps(facts: Facts, told: pd.DataFrame) -> Taken | None:
     covered = int(steps["step"].max() - steps["step"].min()) + 1
     cost = float(rows["took"].sum()) / covered
     beside = (facts.step_seconds or 0.0) - float(_behind(facts, facts.steps).mean())
-    return Taken(rows, covered, cost / (beside + cost))
+    return Taken(rows, _in_steps(covered), cost / (beside + cost), cost)
+
+
+def _in_steps(many: float) -> str:
+    return f"in {many:,.0f} steps"

@@ -217,6 +217,6 @@ def cost(seconds: float | None, share: float | None, step: float | None) -> str:
     """What a finding costs: `4.11 s of 5.79 s per step (71 %)`; "" if unknown."""
     part = "" if share is None else format_share(share)
     if seconds is None:
-        return f"{part} of a step" if part else ""
+        return f"{part} of {'a step' if step else 'the time'}" if part else ""
     whole = f" of {format_seconds(step)}" if step else ""
     return f"{format_seconds(seconds)}{whole} per step" + (f" ({part})" if part else "")

@@ -7,6 +7,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.run import Run
+from dsprof.text.words import cost
 from tests.findings.plants import WELL, Row, metric, one, phase, rules, run_of, silent, steps, why
 from tests.loaded import run_of_text
 
@@ -91,9 +92,7 @@ def test_what_timers_count_of_an_evaluation_has_one_price(counted: float) -> Non
     run = evaluating_in_timers(counted)
     found = one(run, RULE)
     assert found.share == pytest.approx((5 * 6 / 60) / (1 + 5 * 6 / 60), rel=0.02)
-    assert (f"{5 * counted:.1f} s are in the time of the steps behind" in found.summary) == (
-        counted > 0
-    )
+    assert (f"{5 * counted:.1f} s lie in the steps behind" in found.summary) == (counted > 0)
     assert "step-spikes" not in rules(run)
 
 
@@ -106,6 +105,28 @@ def test_steps_that_stick_out_for_a_recorded_evaluation_are_no_spikes() -> None:
     run = recorded(0.5, 1.5, every=10, count=60)
     assert one(run, RULE).severity is Severity.CRITICAL
     assert silent(run, "step-spikes")
+
+
+@pytest.mark.parametrize(("runtime", "share"), [(200.0, 0.6), (100.0, None), (None, None)])
+def test_where_no_step_has_a_time_evaluations_are_set_beside_the_whole_training(
+    runtime: float | None, share: float | None
+) -> None:
+    """The last evaluation is made when the training is over."""
+    text = "".join(
+        f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {n / 4}}}\n"
+        "{'eval_loss': 1.5, 'eval_runtime': 30.0, 'epoch': 0.5}\n"
+        for n in range(1, 5)
+    )
+    text += f"{{'train_runtime': {runtime}, 'train_loss': 1.5, 'epoch': 1.0}}\n" if runtime else ""
+    run = run_of_text(text + "{'eval_loss': 1.5, 'eval_runtime': 900.0, 'epoch': 1.0}\n")
+    if share is None:
+        assert why(run, RULE) == "no step has a time to compare evaluating with"
+        return
+    found = one(run, RULE)
+    assert found.share == pytest.approx(share)
+    assert found.seconds_per_step is None
+    assert "4 evaluations took 2 min 00 s of the 3 min 20 s that the whole training" in found.summary
+    assert cost(None, found.share, None) == "60 % of the time"
 
 
 def test_an_evaluation_behind_the_last_step_takes_nothing_from_training() -> None:
