@@ -121,7 +121,7 @@ def parts(verdict: Verdict) -> str:
 
 
 def share_of(part: Part) -> str:
-    return ("≥" if part.at_least else "") + format_share(part.share or 0.0)
+    return part.sign + format_share(part.share or 0.0)
 
 
 def _section(title: str, rows: list[str]) -> Iterator[str]:

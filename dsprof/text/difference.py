@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _DEAR: Final = 0.005  # of a step: a part below that is not worth a line
 _LOUD: Final = ("communication", "wait")
 _AT_LEAST: Final = "≥ is at least: more of it lies in other timers."
+_AT_MOST: Final = "≥ is at least, ≤ at most: timers of compute hold communication, too."
 
 
 def difference(found: Comparison) -> RenderableType:
@@ -28,8 +29,9 @@ def difference(found: Comparison) -> RenderableType:
     parts: list[RenderableType] = [say(_answer(found), STRONG), say(found.why, QUIET)]
     parts += [say(f"That holds if {found.assumed}.")] if found.assumed else []
     parts += [Text(), _times(found)]
-    if any(part.at_least for side in (found.first, found.second) for part in side.parts):
-        parts.append(say(_AT_LEAST, QUIET))
+    signs = {part.sign for side in (found.first, found.second) for part in side.parts}
+    if signs - {""}:
+        parts.append(say(_AT_MOST if "≤" in signs else _AT_LEAST, QUIET))
     configured = settings(found.settings)
     if configured:
         parts += [Text(), *configured]
@@ -126,7 +128,7 @@ def _change_of(
 def _ratio(before: Part | None, after: Part | None) -> str:
     if not (before and after and before.seconds) or after.seconds is None:
         return ""
-    unknown = before.at_least or after.at_least
+    unknown = before.sign or after.sign
     return "" if unknown else _percent(after.seconds / before.seconds)
 
 
@@ -135,7 +137,7 @@ def _seconds(part: Part | None) -> str:
         return "–"
     if part.seconds is None:
         return "unknown"
-    return ("≥" if part.at_least else "") + format_seconds(part.seconds)
+    return part.sign + format_seconds(part.seconds)
 
 
 def _facts(table: Table, label: str, cells: list[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dsprof.events import Class
@@ -34,6 +34,7 @@ class Part:
             those that hold it beside another; "" if none does.
         seconds, share: of the mean step, the share from 0 to 1; None if unknown.
         at_least: more of it lies unseen inside other timers.
+        at_most: its timers hold some of another class, too.
         inside: a timer of the row above that a finding names, no further part of the step.
     """
 
@@ -42,12 +43,18 @@ class Part:
     seconds: float | None
     share: float | None
     at_least: bool = False
+    at_most: bool = False
     inside: bool = False
 
     @property
     def label(self) -> str:
         """The name as one says it."""
         return _LABEL.get(self.name, self.name)
+
+    @property
+    def sign(self) -> str:
+        """What stands before its number where that is no more than a bound."""
+        return "≥" if self.at_least else "≤" if self.at_most else ""
 
 
 _BOTH: Final = (Class.COMPUTE, Class.COMMUNICATION)
@@ -89,8 +96,10 @@ def parts_of(
     rows: list[Part] = []
     for name, (spent, timers) in sorted(groups.items(), key=lambda item: -item[1][0]):
         if spent > NOTHING:
+            first, *inside = _rows(name, spent, timers, whole, named)
             lower = name == Class.COMMUNICATION and at_least
-            rows += _rows(name, spent, timers, whole, named, at_least=lower)
+            upper = name == Class.COMPUTE and hidden
+            rows += [replace(first, at_least=lower, at_most=upper), *inside]
     told = any(row.name == Class.COMMUNICATION for row in rows)
     if classes and Class.COMMUNICATION not in classes and not (told or alone):
         rows.append(Part(str(Class.COMMUNICATION), "", None, None))
@@ -124,13 +133,11 @@ def _rows(
     timers: list[Phase],
     whole: float,
     named: Collection[str],
-    *,
-    at_least: bool,
 ) -> list[Part]:
     """The row of a group, and one for each of its timers that a finding names."""
     largest = timers[0].name if timers and timers[0].seconds > 0 else ""
     inside = [p for p in timers[1:] if p.name in named and p.seconds > NOTHING]
     return [
-        Part(name, largest, spent, spent / whole, at_least=at_least),
+        Part(name, largest, spent, spent / whole),
         *(Part(name, p.name, p.seconds, p.seconds / whole, inside=True) for p in inside),
     ]

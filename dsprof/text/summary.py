@@ -16,7 +16,7 @@ from dsprof.text import words
 from dsprof.text.calls import call_section
 from dsprof.text.layout import QUIET, columns, say, section
 from dsprof.text.overview import Overview, overview
-from dsprof.text.table import PartTable
+from dsprof.text.table import PLAIN, PartTable
 from dsprof.text.trust import coverage_section, problem_section, repair_section, silence_section
 from dsprof.text.verdict import other_section, reason_section, verdict_section
 from dsprof.units import format_count, format_seconds, format_share
@@ -96,14 +96,17 @@ def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
 
 
 def _notes(run: Run, seen: Overview, *, blocks: bool) -> list[Text]:
-    if not any(part.at_least for part in seen.parts):
+    signs = {part.sign for part in seen.parts if part.sign}
+    if not signs:
         return []
     hides = f"ZeRO-{run.zero.stage} reduces inside backward_inner, too"
     if run.zero.stage is None:
         hides = "if the ZeRO stage is 2, backward_inner reduces, too"
     if not run.reduces_inside_backward:
         hides = "more of it lies in the timers that hold both"
-    said = [f"{'≥' if blocks else '>='} is at least: {hides}."]
+    least, most = ("≥", "≤") if blocks else (PLAIN["≥"], PLAIN["≤"])
+    also = f", {most} at most" if "≤" in signs else ""
+    said = [f"{least} is at least{also}: {hides}."]
     if offloads_optimizer(run.config):
         said.append("Offloading: the timer of communication holds copies to the host, too.")
     return [say(one, QUIET) for one in said]

@@ -20,6 +20,7 @@ _GAP: Final = 2
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 _HIGHLIGHTED: Final = ("communication", "wait")
 _INSIDE: Final = "  of that"
+PLAIN: Final = {"": "", "≥": ">=", "≤": "<="}  #: signs, where the encoding has none
 
 
 class PartTable:
@@ -61,8 +62,8 @@ class PartTable:
         label = _INSIDE if part.inside else part.label
         if part.seconds is None or part.share is None:
             return label, "unknown", ""
-        least = ("≥" if self.blocks else ">=") if part.at_least else ""
-        return label, least + format_seconds(part.seconds), _share(part.share)
+        sign = part.sign if self.blocks else PLAIN[part.sign]
+        return label, sign + format_seconds(part.seconds), _share(part.share)
 
     def _bar(self, part: Part, width: int) -> str:
         """As wide as its share of the step; anything above nothing shows."""

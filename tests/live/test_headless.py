@@ -76,8 +76,7 @@ def test_the_picture_tells_the_parts_of_a_step_that_a_report_shows() -> None:
     told = [part for part in overview(load(path)).parts if not part.inside]
     assert {"compute or communication", "no timer"} < {part.name for part in told}
     for part in told:
-        least = "≥" if part.at_least else ""
-        assert f"{part.label} {least}{format_share(part.share or 0)}" in text
+        assert f"{part.label} {part.sign}{format_share(part.share or 0)}" in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

@@ -112,6 +112,7 @@ def test_the_document_has_every_number_of_the_terminal(sample_run: Sample, name:
         assert "<0.1 %" in row or format_share(part["share"]) in row
         assert row.rstrip().endswith(part["phase"])
         assert ("≥" in row) is part["at_least"]
+        assert ("≤" in row) is part["at_most"]
     facts = {line.split()[0]: line for line in rows_of(text, "Run")[1:]}
     if steps["rows"]:
         assert f"{steps['last']:,}, {steps['rows']:,} of them printed" in facts["Steps"]
