@@ -57,6 +57,13 @@ def excess(values: Floats, rows: NDArray[np.intp]) -> Floats:
     return np.asarray(values[rows] - _neighbourhood(values)[rows])
 
 
+def without_spikes(values: Floats, ratio: float) -> Floats:
+    """The series with what sticks out of it put back to its neighbourhood."""
+    calm, rows = values.copy(), spikes(values, ratio)
+    calm[rows] -= excess(values, rows)
+    return calm
+
+
 def period(rows: NDArray[np.intp]) -> int | None:
     """The distance at which rows repeat, if at least `REPEATS` of them keep to one."""
     if len(rows) < REPEATS:

@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import CLASSES, main_phases
 from dsprof.analysis.chance import chance
 from dsprof.analysis.checkpoints import apart_from_saves
-from dsprof.analysis.trends import Floats, Level, levels
+from dsprof.analysis.trends import Floats, Level, levels, without_spikes
 from dsprof.events import Class, Severity
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
@@ -25,6 +25,7 @@ from dsprof.findings.thresholds import (
     SLOWDOWN_CRITICAL,
     SLOWDOWN_RECOVERED,
     SLOWDOWN_WARNING,
+    SPIKE_RATIO,
     SPIKES_CRITICAL,
     SPIKES_WARNING,
     WAITING_EXPLAINS,
@@ -85,7 +86,8 @@ def _within(facts: Facts) -> list[Finding] | str:
     before, after, stop = rise
     ratio = after.median / before.median - 1
     first, last = steps.iloc[after.start], steps.iloc[stop - 1]
-    cost = float((seconds[after.start : stop] - before.median).sum()) / len(steps)
+    longer = without_spikes(seconds, SPIKE_RATIO)[after.start : stop] - before.median
+    cost = float(longer.sum()) / len(steps)
     share, lasts = cost / float(seconds.mean()), stop == len(steps)
     again = _as_long_before(found, before, after)
     climbs = any(after.start < level.start < after.stop for level in found)
@@ -157,7 +159,7 @@ def _comparable(facts: Facts) -> pd.DataFrame:
 
 
 def too_few(steps: pd.DataFrame) -> str:
-    return f"{len(steps)} timed steps, {EVIDENCE_STEPS} needed"
+    return f"{len(steps)} timed step{'s' * (len(steps) != 1)}, {EVIDENCE_STEPS} needed"
 
 
 def _worst_rise(found: list[Level]) -> tuple[Level, Level, int] | None:

@@ -182,6 +182,14 @@ def test_19_steps_after_the_first_are_too_few_to_judge() -> None:
     assert why(run, "step-spikes") == "19 timed steps, 20 needed"
 
 
+def test_a_step_that_sticks_out_of_the_slow_ones_is_not_in_what_they_cost() -> None:
+    seconds = noisy(200, seed=4, spread=0.01)
+    seconds[100:] *= 1.3
+    seconds[150] = 60.0
+    found = one(run_with(seconds), "slowdown")
+    assert found.seconds_per_step == pytest.approx(0.15, rel=0.05)
+
+
 def test_spikes_are_no_slowdown() -> None:
     seconds = noisy(1_000, seed=8, spread=0.02)
     seconds[500:503] = 50.0
