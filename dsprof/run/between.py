@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.run.classes import TOLERATED
 from dsprof.run.clocks import SLACK
 from dsprof.run.table import among, keys, known_rank, numbers, positions, where
 
@@ -77,6 +78,24 @@ def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
             found.loc[part.index, "seconds"] = part["known"] + beyond / sure["passed"].sum()
             found.loc[part.index, "smoothed"] = True
     return found
+
+
+def wider_timers(table: pd.DataFrame, timed: pd.Series[float]) -> pd.Series[bool]:
+    """Steps whose timers sum to more than their rate tells, for which the clock has room: they
+    time what a script does between its engine's steps, too.
+
+    Args:
+        table: steps with `seconds` and `whole_seconds`, and what tells either.
+        timed: what the timers of each sum to.
+    """
+    parts = [table[name] for name in _PART]
+    rated = table["seconds_from"].eq("throughput") & table["whole_from"].eq("clock")
+    both = rated.fillna(False) & timed.notna()
+    told = table[["seconds", "whole_seconds"]].assign(timed=timed).where(both)
+    sums = told.assign(both=both, rows=table["seconds"].notna()).groupby(parts).transform("sum")
+    exceed = sums["timed"] > TOLERATED * sums["seconds"]
+    room = sums["timed"] <= TOLERATED * sums["whole_seconds"]
+    return exceed & room & (2 * sums["both"] >= sums["rows"])
 
 
 def _of_slower_ones(stretches: pd.DataFrame) -> bool:

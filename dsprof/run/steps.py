@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.run.bars import bar_seconds
-from dsprof.run.between import by_the_clock
+from dsprof.run.between import by_the_clock, wider_timers
 from dsprof.run.bound import bound_of
 from dsprof.run.classes import (
     TOLERATED,
@@ -122,6 +122,7 @@ def steps(
     of_all_steps(table)
     if not (recorded or (counted and marks["steps"].isna().any())):
         _by_the_clock(table, events)
+        _by_wider_timers(table, sums)
     told = classes.drop(columns=Class.CHECKPOINT).sum(axis=1)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
@@ -251,6 +252,15 @@ def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
     way = table["whole_from"].astype("str").mask(longer, None).mask(mine, "clock")
     table["whole_from"] = way.astype("category")
     table["smoothed"] = table["smoothed"].mask(longer, clock["smoothed"])
+
+
+def _by_wider_timers(table: pd.DataFrame, classes: pd.DataFrame) -> None:
+    """A step is what its timers sum to, where they time what its rate leaves out, too."""
+    timed = classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1)
+    wider = wider_timers(table, timed)
+    table["seconds"] = table["seconds"].mask(wider, timed)
+    way = table["seconds_from"].astype("str").mask(wider, "timers")
+    table["seconds_from"] = way.where(table["seconds"].notna()).astype("category")
 
 
 def _in_one_way(

@@ -46,3 +46,46 @@ def test_a_rate_is_held_against_the_loggers_clock_though_lines_were_passed_on_in
     assert set(whole["seconds_from"]) == {"clock"}
     assert whole["seconds"].mean() == pytest.approx(2.67, rel=0.01)
     assert (run.steps["at"].iloc[0] - BEGAN).total_seconds() == pytest.approx(5 * 2.67, abs=0.01)
+
+
+RATE = (
+    "epoch=0/micro_step={0}/global_step={0}, RunningAvgSamplesPerSec=27.5, "
+    "CurrSamplesPerSec=27.5, MemAllocated=1.0GB, MaxMemAllocated=2.0GB"
+)
+OWN = "time (ms) | rollout: 2800.00 | reward_model: 180.00 | train: 1160.00"
+
+
+def turns(each: float) -> Run:
+    """A script's loop of so many seconds: it times its own phases, its engine rates its part."""
+    lines = ["  train_batch_size ............. 32", "  world_size ................... 8"]
+    stamped = [(0.0, "config.py:9:print", line) for line in lines]
+    for step in range(1, 13):
+        at = step * each
+        stamped += [
+            (at - 1.2, "logging.py:96:log_dist", f"step={step}, skipped=0, lr=[2e-05], mom=[0.9]"),
+            (at - 1.2, "timer.py:260:stop", RATE.format(step)),
+            (at, "logging.py:96:log_dist", OWN),
+        ]
+    text = ""
+    for seconds, where, line in stamped:
+        at = BEGAN + timedelta(seconds=seconds)
+        time = f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}"
+        text += f"[{time}] [INFO] [{where}] {line}\n"
+    return run_of_text(text)
+
+
+def test_timers_of_a_loop_are_parts_of_its_turn_and_not_of_the_step_that_its_engine_rates() -> None:
+    run = turns(4.17)
+    assert whole_steps(run.steps)["seconds"].mean() == pytest.approx(4.17, abs=0.01)
+    told = run.steps.dropna(subset="compute")
+    assert set(told["seconds_from"]) == {"timers"}
+    assert told["compute"].mean() == pytest.approx(1.16)
+    assert told["other"].mean() == pytest.approx(2.98)
+    assert run.findings[0].title == "67 % of a step is inside rollout, which no timer divides"
+    assert "phases-exceed-step" not in set(run.repairs["name"])
+
+
+def test_timers_for_which_the_clock_has_no_room_are_not_believed() -> None:
+    run = turns(2.5)
+    assert set(run.steps["seconds_from"].dropna()) == {"throughput"}
+    assert "phases-exceed-step" in set(run.repairs["name"])
