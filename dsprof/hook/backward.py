@@ -31,7 +31,7 @@ class Told(NamedTuple):
 
 
 class Backward:
-    """`loss.backward()`, booked on the models that it goes through.
+    """`loss.backward()` or `torch.autograd.backward`, booked on the models that it goes through.
 
     Of a single model it is that one's. Where there are several, or an engine, a hook on each
     one's outputs tells when the gradient comes to it: from there on it is its own. Autograd runs
@@ -42,8 +42,6 @@ class Backward:
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        from torch import Tensor
-
         self.timeline, self.models = recorder.timeline, recorder.models
         self.optimizers = Optimizers(recorder)
         self.reducing: list[Reducer] = []  # in the backward under way, in their order
@@ -56,9 +54,14 @@ class Backward:
         self._since = 0  # it began where an engine's forward was the last, and came to no model yet
         self._told: Told | None = None  # of the backward under way
         self._losses: deque[Told] = deque(maxlen=MOST_LOSSES)
-        recorder.patches.of_class(
-            Tensor, "backward", lambda raw: recorder.guard.around(raw, self._begin, self._end)
-        )
+
+    def patch(self, recorder: Recorder) -> None:
+        """Around whatever else is put there: backward has begun when that runs."""
+        from torch import Tensor, autograd
+
+        around, patches = recorder.guard.around, recorder.patches
+        patches.of_class(Tensor, "backward", lambda raw: around(raw, self._of_loss, self._end))
+        patches.method(autograd, "backward", lambda raw: around(raw, self._of_losses, self._end))
 
     @property
     def several(self) -> bool:
@@ -92,21 +95,33 @@ class Backward:
                 tensor.register_hook(hook)
         parts.unseen = not tensors and not inside and is_grad_enabled()
 
-    def _begin(self, args: Any, _: Any) -> bool:
+    def _of_loss(self, args: Any, _: Any) -> bool:
+        return self._begin(args[0])
+
+    def _of_losses(self, args: Any, kwargs: Any) -> bool:
+        """Inside of a phase it is what `loss.backward()` calls, or a function's own affair."""
+        if self.timeline.stack or self._since:
+            return False
+        losses = args[0] if args else kwargs.get("tensors")
+        alone = isinstance(losses, list | tuple) and len(losses) == 1
+        return self._begin(losses[0] if alone else losses)
+
+    def _begin(self, start: Any) -> bool:
+        """Of several losses, a list, none is told: which of them training means is unknown."""
         timeline = self.timeline
         if not self.models or timeline.is_elsewhere() or timeline.is_open(self._phase):
             return False
         parts = self.models.get(timeline.current)
         if self.reducing:  # an exception ended that backward
             self.forget()
-        loss = self._given.loss_of(args[0])
+        loss = self._given.loss_of(start)
         if self.several:
             self._told = Told(_kept(loss), set(), [])
             self._is_anybodys = True
         elif parts is not None:
             loss.tell(parts.metrics)
             if parts.backward_begins is not None:
-                parts.backward_begins(args[0])
+                parts.backward_begins(first_with_gradient(start))
         if parts is None:
             self._since = now()
         else:
@@ -230,7 +245,7 @@ class Reducer:
 
     def begins_at(self, tensor: Any) -> None:
         """Be there when backward through `tensor` begins. What a model returns may be any object
-        that holds its loss; `Tensor.backward` always has one."""
+        that holds its loss; backward always begins at one."""
         self.backward.forget()  # one that an exception ended
         if getattr(tensor, "requires_grad", False) and not tensor.is_leaf:
             tensor.register_hook(self.begun)

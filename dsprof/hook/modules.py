@@ -49,6 +49,7 @@ def _backward_of(recorder: Recorder) -> Backward:
     if recorder.backward is None:
         recorder.backward = Backward(recorder)
         Reentrant(recorder, recorder.backward)
+        recorder.backward.patch(recorder)
         Buffers(recorder)
         Compiling(recorder)
     return recorder.backward  # type: ignore[no-any-return]

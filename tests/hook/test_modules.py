@@ -47,6 +47,15 @@ def test_each_optimizer_step_closes_a_step_of_its_phases(rows: list[Rows], kind:
             assert [row.step for row in rank.spans if row.path == path] == list(range(1, STEPS + 1))
 
 
+@pytest.mark.parametrize("kind", ["ddp of an object", "plain"])
+def test_what_torch_autograd_backward_is_given_in_a_list_is_one_backward_and_its_loss(
+    rows: list[Rows], kind: str
+) -> None:
+    for rank in rows:
+        assert Counter(row.path for row in rank.spans)["backward"] == STEPS, kind
+        assert len(rank.metric("loss")) == STEPS
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_collectives_are_counted_as_the_flight_recorder_counts_them(
     results: list[dict[str, Any]], rows: list[Rows], kind: str

@@ -18,6 +18,7 @@ from tests.hook.jobs import job
 STEPS = 5
 WIDE = 1024
 KINDS = ("ddp", "ddp of an object", "ddp with buffers", "fsdp2", "plain")
+BY_FUNCTION = ("ddp of an object", "plain")  # backward is `torch.autograd.backward` of a list
 
 
 class Held:
@@ -55,7 +56,9 @@ def wide(kind: str) -> nn.Module:
     return net
 
 
-def train(net: nn.Module, optimizer: Any, *, sync: bool = True) -> tuple[list[str], list[float]]:
+def train(
+    net: nn.Module, optimizer: Any, *, sync: bool = True, by_function: bool = False
+) -> tuple[list[str], list[float]]:
     losses, backwards = [], []
     for step in range(STEPS):
         context = contextlib.nullcontext() if sync else net.no_sync()
@@ -63,7 +66,10 @@ def train(net: nn.Module, optimizer: Any, *, sync: bool = True) -> tuple[list[st
             output = net(job.batch(step, WIDE))
             loss = getattr(output, "output", output).square().mean()
             begin = time.perf_counter()
-            loss.backward()
+            if by_function:
+                torch.autograd.backward([loss])
+            else:
+                loss.backward()
             backwards.append(time.perf_counter() - begin)
         optimizer.step()
         optimizer.zero_grad()
@@ -73,13 +79,14 @@ def train(net: nn.Module, optimizer: Any, *, sync: bool = True) -> tuple[list[st
 
 def both_ways(kind: str) -> dict[str, Any]:
     """One set of steps without the hook, one with it, from the same weights."""
-    net = wide(kind)
-    plain, _ = train(net, torch.optim.SGD(net.parameters(), lr=1e-3))
+    net, by_function = wide(kind), kind in BY_FUNCTION
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    plain, _ = train(net, optimizer, by_function=by_function)
     net = wide(kind)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     before, held = job.issued(), set(vars(net))
     with dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / kind):
-        watched, _ = train(net, optimizer)
+        watched, _ = train(net, optimizer, by_function=by_function)
         issued = job.since(before)
     left = set(vars(net)) ^ held
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)  # wraps what detach gave back
