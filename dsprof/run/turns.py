@@ -1,4 +1,4 @@
-"""Turns of RLHF in which an engine generates more than once."""
+"""Turns of RLHF that last longer than what one line of theirs tells."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from typing import Final
 
 import pandas as pd
 
+from dsprof.events import Kind
 from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.table import among, where
 
 HYBRID: Final = "deepspeed_chat.hybrid"
+VERL: Final = "verl.step"
+_ASIDE: Final = ("validation", "save_checkpoint")
+_ROUNDED: Final = 1.001
 _TURN: Final = ["segment", "engine", "step"]
 
 
@@ -40,3 +44,33 @@ def several_batches(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: A
     return events.assign(seconds=seconds, value=value), met(
         "batches-of-a-turn", "repair", text, rows
     )
+
+
+def done_aside(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: ARG001  # a Defect
+    """Some versions of verl validate and save inside of what they time as the step, others behind
+    it: there the timers of a line, which follow each other on one clock, sum to more than its step
+    by just that. Added, for the turn lasts as long.
+    """
+    rows = where(events, among(events["pattern"], [VERL]) & events["seconds"].notna().to_numpy())
+    if rows.empty:
+        return events, None
+    line, name = [rows["source"], rows["record"]], rows["name"].astype("str")
+    ahead = name.eq("wait_for_generation").groupby(line, observed=True).transform("any")
+    is_own = rows["kind"].eq(Kind.PHASE) & ~(ahead & name.eq("generate"))
+    timed, aside = (
+        rows["seconds"].where(mine, 0.0).groupby(line, observed=True).transform("sum")
+        for mine in (is_own, name.isin(_ASIDE))
+    )
+    steps = rows[name.eq("step_seconds") & aside.gt(0)]
+    aside, most = aside[steps.index], _ROUNDED * steps["seconds"]
+    behind = (timed[steps.index] > most) & (timed[steps.index] - aside <= most)
+    steps = steps[behind.groupby(steps["segment"]).transform("any")]
+    if steps.empty:
+        return events, None
+    seconds = events["seconds"].copy()
+    seconds.loc[steps.index] += aside
+    text = (
+        "verl validates and saves behind what it times as the step here: how long that took was "
+        "added to these steps"
+    )
+    return events.assign(seconds=seconds), met("turn-without-validation", "repair", text, steps)
