@@ -105,15 +105,32 @@ def _steps_between(source: Source, numbered: np.ndarray, bare: np.ndarray) -> np
     if len(steps) == 1:
         beside = int(np.searchsorted(bare, places[0]))  # a trainer logs when the step is over
         return _steps_from_epochs(source.epoch[bare], beside, int(steps[0]))
-    gap = int(np.median(np.diff(steps)))
     group = np.searchsorted(places, bare)  # 0: before the first numbered mark
-    begin = np.concatenate([[steps[0] - gap + 1], steps])[group]
-    end = np.concatenate([steps, [steps[-1] + gap]])[group]
-    size = np.bincount(group, minlength=len(steps) + 1)[group]
+    size = np.bincount(group, minlength=len(steps) + 1)
+    begin, apart = _spread(steps, size)
     turn = np.arange(len(bare)) - np.searchsorted(group, group)
-    width = np.maximum(end - begin, 1)
-    told: np.ndarray = np.maximum(begin + turn * width // np.maximum(size, 1), 1)
-    return told
+    told = begin[group] + np.floor(turn * apart[group] + _NO_MORE).astype(np.int64)
+    spread: np.ndarray = np.maximum(told, 1)
+    return spread
+
+
+def _spread(steps: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where marks begin, and how far apart they stand, before the first of the numbered `steps`
+    and behind each: `size` of them.
+
+    At both ends, which may be cut, as between the others; unless more stand before the first one
+    than there were steps.
+    """
+    gaps, between = np.diff(steps), size[1:-1]
+    inner = gaps / np.maximum(between, 1)
+    usual = float(np.median(inner[between > 0])) if between.any() else float(np.median(gaps))
+    first, before = int(steps[0] - usual * size[0]), usual
+    if first == 0:  # the mark of a numbered step stands before that
+        first, steps = round(usual), steps + round(usual)
+    elif first < 1:
+        first = max(1, int(steps[0] - np.median(gaps)) + 1)
+        before = (steps[0] - first) / max(1, size[0])
+    return np.concatenate([[first], steps]), np.concatenate([[before], inner, [usual]])
 
 
 def _steps_from_epochs(epochs: np.ndarray, beside: int, step: int) -> np.ndarray:

@@ -266,6 +266,16 @@ def test_bare_marks_take_the_numbers_of_the_marks_around_them() -> None:
     assert steps(text, "loss") == [5, 10, 15, 20]
 
 
+@pytest.mark.parametrize("leads", [True, False])
+def test_more_bare_marks_than_numbered_ones_stand_as_far_apart_at_both_ends(leads: bool) -> None:
+    """Each tenth of 270 steps has a loss, each 50th from the 100th on a numbered mark."""
+    loss, text = b"{'loss': 1.0, 'epoch': 0.1}\n", b""
+    for n in range(10, 271, 10):
+        numbered = mark(n) if n % 50 == 0 and n > 50 else b""
+        text += numbered + loss if leads else loss + numbered
+    assert steps(text, "loss") == list(range(10, 271, 10))
+
+
 def epochs(*told: float) -> list[bytes]:
     return [b"{'loss': 1.0, 'epoch': %r}\n" % epoch for epoch in told]
 
