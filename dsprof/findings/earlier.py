@@ -82,8 +82,8 @@ def _state(run: Run, last: int) -> str:
     if first_failure(run) is not None:
         return " too"
     until = _until(run, last)
-    went_on = f"went on{until} and" if until else "prints no step, but"
-    return f"; the last one {went_on} shows no failure"
+    came = f"came{until} and" if until else "prints no step, but"
+    return f"; the last one {came} shows no failure"
 
 
 def _until(run: Run, segment: int) -> str:

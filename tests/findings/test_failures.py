@@ -236,7 +236,7 @@ def test_a_launch_that_failed_before_one_that_did_not_is_no_verdict() -> None:
     )
     found = one(run, "earlier-failure")
     assert found.title == (
-        "An earlier launch failed; the last one went on to step 20 and shows no failure"
+        "An earlier launch failed; the last one came to step 20 and shows no failure"
     )
     assert found.summary.startswith("Launch 1 of 2: Rank 1 ran out of GPU memory after step 7: ")
     assert "oom" not in rules(run)
