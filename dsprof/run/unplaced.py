@@ -2,7 +2,8 @@
 
 Forward, backward and step of the engine hold all that it times. What stands beside them may lie
 inside: as a part of its own it would be counted twice. The clock can tell: where the engine's
-timers leave just so much between two steps, it lies there; where they leave less, it cannot.
+timers leave just so much between two steps, or of all steps since it was printed last, it lies
+there; where they leave less, it cannot.
 """
 
 from __future__ import annotations
@@ -54,6 +55,10 @@ def unplaced_timers(events: pd.DataFrame, source: Source) -> Outcome:
     if len(others) and _fills(between, others):
         events = without_seconds(events, found[found["name"].isin(inside)])
         return events, _told(others, _BETWEEN, "repair")
+    each = _of_each_step(between, others)
+    if len(each):
+        events = without_seconds(events, found[found["name"].isin(inside)])
+        return _divided(events, others, each), _told(others, _SUMS, "repair")
     events = without_seconds(events, found)
     return events, _told(others, _UNKNOWN, "doubt") or _told(found, _INSIDE, "repair")
 
@@ -69,6 +74,11 @@ _INSIDE: Final = (
 _BETWEEN: Final = (
     "timers that no dialect knows ({} at most) lie between the steps of the engine, whose own "
     "timers leave just that by the time stamps: they were counted beside them"
+)
+_SUMS: Final = (
+    "timers that no dialect knows ({} at most) take just what the timers of the engine leave of "
+    "all steps since they were printed last: they lie between the steps, and what the time stamps "
+    "leave of each was taken for theirs"
 )
 
 
@@ -136,9 +146,64 @@ def _fills(between: pd.DataFrame, rows: pd.DataFrame) -> bool:
     return any(_fit(told["left"], told[way]) for way in ("here", "later"))
 
 
+def _of_each_step(between: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """What of each step is `theirs`, where timers that are printed every few steps sum up what is
+    left between all of these; nothing elsewhere.
+
+    Where steps are not between two such lines, or more is left of them, it is the mean at most.
+    """
+    by, one = ["segment", "engine", "rank"], list(_SPAN)
+    coarse = rows["at"].isna().any() or not rows["at"].dt.microsecond.any()
+    if coarse or rows.duplicated([*one, "name"]).any():
+        return between.iloc[:0]
+    lines = rows.groupby(one, observed=True)["seconds"].sum().rename("taken").reset_index()
+    lines = lines.assign(since=lines.groupby(by)["step"].diff(), until=lines["step"])
+    lines = lines[lines["since"].fillna(0) > 1]
+    steps = _by_step(between).merge(_by_step(lines), "left", one).sort_values(one)
+    told = ["taken", "since", "until"]
+    steps[told] = steps.groupby(by)[told].bfill()
+    steps["left"] = steps["left"].clip(lower=0)
+    window = steps[steps["step"] > steps["until"] - steps["since"]].groupby([*by, "until"])
+    sums, many = (window["left"].transform(how).reindex(steps.index) for how in ("sum", "size"))
+    sums = sums.where(many == steps["since"])
+    last = steps[(steps["step"] == steps["until"]) & sums.notna()]
+    if not _fit(sums[last.index], last["taken"]):
+        return between.iloc[:0]
+    mean = last["taken"].sum() / last["since"].sum()
+    theirs = steps["left"].where(_fitting(sums, steps["taken"]), steps["left"].clip(upper=mean))
+    return steps[[*one]].assign(theirs=theirs)[theirs > 0]
+
+
+def _by_step(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.astype(dict.fromkeys(_SPAN, "int64"))
+
+
+def _divided(events: pd.DataFrame, sums: pd.DataFrame, each: pd.DataFrame) -> pd.DataFrame:
+    """The events, with what is `theirs` of each step in the place of timers of several steps, a
+    part of it for each of these timers."""
+    by = ["segment", "engine", "rank"]
+    part = sums.groupby("name", observed=True)["seconds"].sum() / sums["seconds"].sum()
+    found = [events.drop(index=sums.index)]
+    for name, lines in _by_step(sums.assign(row=sums.index)).groupby("name", observed=True):
+        near = lines[[*_SPAN, "row"]].sort_values("step")
+        of = pd.merge_asof(each.sort_values("step"), near, on="step", by=by, direction="nearest")
+        of = of[of["row"].notna()]
+        more = events.loc[of["row"]].assign(
+            step=of["step"].to_numpy(),
+            steps=1,
+            seconds=(of["theirs"] * part[name]).to_numpy(),
+        )
+        more["at"] = more["at"].mask(more["at"].notna())  # that of those lines is not theirs
+        found.append(more.astype(events.dtypes.to_dict()))
+    return pd.concat(found).sort_index(kind="stable").reset_index(drop=True)
+
+
 def _fit(left: pd.Series[float], taken: pd.Series[float]) -> bool:
-    fits = (left - taken).abs() <= STAMPED + FITS * taken
-    return _hold((fits & (taken > STAMPED / FITS))[taken.notna()])
+    return _hold((_fitting(left, taken) & (taken > STAMPED / FITS))[taken.notna()])
+
+
+def _fitting(left: pd.Series[float], taken: pd.Series[float]) -> pd.Series[bool]:
+    return (left - taken).abs() <= STAMPED + FITS * taken
 
 
 def _hold(judged: pd.Series[bool]) -> bool:

@@ -67,9 +67,21 @@ def test_a_timer_that_would_not_find_room_between_the_steps_lies_within_them() -
 
 
 def test_a_timer_of_every_third_step_may_be_a_sum_over_three_and_is_not_within_the_engine() -> None:
-    run = a_log([1.5] * 21, [0.5] * 21, every=3)
+    run = a_log([1.5] * 21, [0.7] * 21, every=3)
     assert told(run) == [("unplaced-timers", "doubt")]
     assert told(a_log([1.5] * 21, [0.1] * 21, every=3)) == [("placed-timers", "repair")]
+
+
+def test_a_sum_over_three_steps_that_lies_between_them_is_divided_as_the_clock_divides_it() -> None:
+    between = [0.2, 0.8, 0.5] * 7
+    run = a_log([1.5] * 21, between, every=3)
+    assert told(run) == [("placed-timers", "repair")]
+    phases = run.phases[run.phases["name"] == "my_timer"].set_index("step")["seconds"]
+    assert phases.loc[4:].tolist() == pytest.approx(between[3:])
+    assert phases.loc[:3].to_dict() == pytest.approx({2: 0.5, 3: 0.5})  # no more than the mean
+    sums = [engine + more for engine, more in zip(3 * STEPS, between, strict=True)]
+    assert run.steps["seconds"].tolist()[3:] == pytest.approx(sums[3:])
+    assert run.events["at"].isna().sum() == len(phases)
 
 
 @pytest.mark.parametrize(
