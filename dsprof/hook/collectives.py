@@ -1,8 +1,8 @@
 """Every collective that Python issues, caught at the one place they all pass.
 
 `torch.distributed`, `deepspeed.comm`, FSDP2 and references taken before us all end in the
-methods of `ProcessGroup` and in `Work.wait`. What C++ issues by itself (DDP's reducer,
-functional collectives) does not pass here: see `modules` and `coverage`.
+methods of `ProcessGroup` and in `Work.wait`, or that of its future. What C++ issues by itself
+(DDP's reducer, functional collectives) does not pass here: see `modules` and `coverage`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class Collectives:
         self.every = 1  # steps of which one is recorded in detail
         self._groups: dict[int, Group] = {}
         self._others: dict[str, Operation] = {}
-        self._under_way: dict[int, Issued] = {}
+        self._under_way: dict[int, Issued] = {}  # by the Work, or the future that is waited for
+        self._promises: dict[int, int] = {}  # from a Work or future to one that follows it
         self._sums: dict[tuple[int, int, int], list[int]] = {}
         self._summed = -1  # the step of these sums
         self._calls = timeline.writer.collectives
@@ -107,7 +108,8 @@ class Collectives:
         timeline.closing.append(self._settle)
 
     def patch(self, patches: Patches, guard: Guard) -> None:
-        """Wrap the methods of ProcessGroup and Work that this torch has."""
+        """Wrap the methods of ProcessGroup, Work and Future that this torch has."""
+        from torch._C import Future
         from torch._C._distributed_c10d import ProcessGroup, Work
 
         for method, (name, argument) in OPERATIONS.items():
@@ -115,6 +117,12 @@ class Collectives:
                 operation = Operation(name, argument)
                 patches.of_class(ProcessGroup, method, self._issuing(operation, guard))
         patches.of_class(Work, "wait", self._waiting(guard))
+        for owner, method in ((Work, "get_future"), (Future, "then")):
+            patches.of_class(owner, method, lambda raw: guard.behind(raw, self._promised, None))
+        around = guard.around
+        patches.of_class(
+            Future, "wait", lambda raw: around(raw, self._before_future, self._after_future)
+        )
 
     def _issuing(self, operation: Operation, guard: Guard) -> Callable[[Call], Call]:
         return lambda raw: guard.behind(raw, self.issued, operation)
@@ -147,10 +155,30 @@ class Collectives:
         if work is None:
             self._waited(issued, begin, end - begin, 0)
         else:
-            before = self._under_way.setdefault(id(work), issued)
-            if before is not issued:  # that Work is dead: its number is used again
-                self._under_way[id(work)] = issued
-                self._forget(before)
+            self._begins(work, issued)
+
+    def _begins(self, work: Any, issued: Issued) -> None:
+        before = self._under_way.setdefault(id(work), issued)
+        if before is not issued:  # that Work is dead: its number is used again
+            self._under_way[id(work)] = issued
+            self._forget(before)
+
+    def _promised(self, _: None, owner: Any, *call: Any) -> None:
+        """Who asked for a future of it, or for one that follows, waits for that, or for both."""
+        future = call[2]
+        issued = self._under_way.pop(id(owner), None)
+        if issued:
+            self._begins(future, issued)
+            self._promises[id(owner)] = id(future)
+
+    def _before_future(self, args: Any, _: Any) -> Any:
+        """None: what is waited for may be anything."""
+        known = id(args[0]) in self._under_way or id(args[0]) in self._promises
+        return self.before_wait(args) if known else None
+
+    def _after_future(self, held: Any) -> None:
+        if held:
+            self.after_wait(held)
 
     def _count(self, operation: Operation) -> None:
         if operation.counts:
@@ -160,7 +188,11 @@ class Collectives:
 
     def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
         """What is waited for, and since when; named, lest the process never come out of it."""
-        issued = self._under_way.pop(id(args[0]), None)
+        work = id(args[0])
+        issued = self._under_way.pop(work, None)
+        while issued is None and work in self._promises:
+            work = self._promises.pop(work)
+            issued = self._under_way.pop(work, None)
         begin = now()
         if issued:
             operation = issued[0]
@@ -224,6 +256,7 @@ class Collectives:
 
     def _settle(self, ended: Ended) -> None:
         """A step is over: what was issued in those before it hardly will be waited for any more."""
+        self._promises.clear()
         for key, issued in list(self._under_way.items()):
             if issued[4] < ended.step:
                 self._forget(self._under_way.pop(key, None))

@@ -13,7 +13,8 @@ JOB = ("reduced",)
 LEAVES = ("a leaf", "leaves of two")
 REDUCED = ("attacked", "synchronized late", "synchronized early", "halved")
 AGAIN = ("checkpointed", "whole", "checkpointed two")
-KINDS = LEAVES + REDUCED + AGAIN
+FUTURES = ("a future", "what follows", "the work")
+KINDS = LEAVES + REDUCED + AGAIN + FUTURES
 LATE, STEPS = 0.03, 4
 
 
@@ -57,3 +58,16 @@ def test_where_checkpointing_begins_a_backward_inside_the_wait_is_seen(
         assert (waited > 0.6 * LATE * STEPS * models) == (rank == 0)
         assert {row.path for row in rows.spans} == {"forward", "backward", "step"}
         assert len([row for row in rows.spans if row.path == "forward"]) == STEPS * models
+
+
+@pytest.mark.parametrize("kind", FUTURES)
+@pytest.mark.usefixtures("results")
+def test_a_collective_is_waited_for_through_its_future_or_one_that_follows_too(
+    out: Path, kind: str
+) -> None:
+    for rank, rows in enumerate(folder(out / kind)):
+        assert len(rows.collectives) == rows.config["collectives_seen"]
+        waited = sum(row.blocked for row in rows.collectives) * 1e-9
+        assert waited > 0.6 * LATE * STEPS or rank
+        charged = sum(step.classes[1] for step in rows.steps)
+        assert charged == pytest.approx(waited, rel=1e-3)

@@ -19,7 +19,14 @@ from tests.hook.jobs import job
 STEPS = 4
 LEAVES = ("a leaf", "leaves of two")
 AGAIN = ("checkpointed", "whole", "checkpointed two")  # computed again in backward
-KINDS = (*LEAVES, "attacked", "synchronized late", "synchronized early", "halved", *AGAIN)
+FUTURES = {  # how a model without DDP waits for what reduces its gradients
+    "a future": lambda work: work.get_future().wait(),
+    "what follows": lambda work: work.get_future().then(_gradient).wait(),
+    "the work": lambda work: (work.get_future().then(_gradient), work.wait()),
+}
+KINDS = (
+    *LEAVES, "attacked", "synchronized late", "synchronized early", "halved", *AGAIN, *FUTURES,
+)  # fmt: skip
 LATE = 0.03  # seconds by which the second rank's backward begins late where it is computed again
 
 
@@ -50,6 +57,8 @@ class Again(nn.Module):  # type: ignore[misc]
 
 def made(kind: str) -> Any:
     torch.manual_seed(0)
+    if kind in FUTURES:
+        return job.model()
     if kind.startswith("checkpointed"):
         return DistributedDataParallel(Again())
     net = DistributedDataParallel(Tempered() if kind in LEAVES else job.model())
@@ -72,14 +81,23 @@ def step_of(kind: str, net: Any, batch: torch.Tensor) -> float:
     if kind == "attacked":  # by the gradient of its input, which exchanges none of its own
         batch.requires_grad_()
         batch = (batch + torch.autograd.grad(loss_of(kind, net, batch), batch)[0]).detach()
-    alone, whole = net.no_sync, contextlib.nullcontext
+    whole = contextlib.nullcontext
+    alone = getattr(net, "no_sync", whole)
     with alone() if kind == "synchronized late" else whole():
         loss = loss_of(kind, net, batch)
     if kind in AGAIN:
         time.sleep(LATE * dist.get_rank())
     with alone() if kind == "synchronized early" else whole():
         loss.backward()
+    if kind in FUTURES:
+        time.sleep(LATE * dist.get_rank())
+        for parameter in net.parameters():
+            FUTURES[kind](dist.all_reduce(parameter.grad, async_op=True))
     return float(loss.item())
+
+
+def _gradient(future: Any) -> Any:
+    return future.value()
 
 
 def train(kind: str, *, watched: bool) -> dict[str, Any]:
