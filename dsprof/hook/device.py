@@ -27,6 +27,7 @@ from dsprof.hook.spans import (
     Phase,
     Timeline,
     Track,
+    renumbered,
 )
 from dsprof.recording import THINNED, RowKind, Writer
 from dsprof.recording.layout import ROWS
@@ -136,6 +137,13 @@ class DeviceTimeline(Timeline):
         self._begin(track)
         self.drain()
         super().close_step(track, finished)
+
+    def renumber(self, track: Track, step: int) -> None:
+        before = track.step
+        super().renumber(track, step)
+        for interval in self._held.get(track.number, []):
+            if interval.row:
+                interval.row = renumbered(interval.row, track.number, before, step)
 
     def _write_step(self, *_: Any) -> None:
         """That would be the host's time; `drain` writes it when the device has ended it."""

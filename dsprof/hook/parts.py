@@ -117,7 +117,8 @@ class Parts:
         """The engine's counter was set: its next step is `step`. Back behind steps that are
         recorded it goes with `falls_back`."""
         if self.track.step == self._first or step > self.track.step:
-            self.track.step = self._first = step
+            self._first = step
+            self.timeline.renumber(self.track, step)
 
     def falls_back(self, step: int) -> None:
         """Where the next step, `step`, is told already, it is of another launch's recording."""

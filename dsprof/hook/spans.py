@@ -241,6 +241,12 @@ class Timeline:
             action(ended)
         self.flush()
 
+    def renumber(self, track: Track, step: int) -> None:
+        """The step under way has that number, and what waits to be written of it, too."""
+        before, track.step = track.step, step
+        for rows in (self.writer.spans, self.writer.collectives):
+            rows[:] = [renumbered(row, track.number, before, step) for row in rows]
+
     def _write_step(self, track: Track, step: int, begin: int, end: int) -> None:
         seconds = UNKNOWN if track.blind else _seconds(track.classes, end - begin)
         self.writer.step(step, begin, end, seconds, track.micro + 1, track.number)
@@ -253,6 +259,14 @@ class Timeline:
     def finish(self) -> None:
         """Recording ends: write what still waits."""
         self.flush()
+
+
+def renumbered(row: tuple[int, ...], track: int, before: int, step: int) -> tuple[int, ...]:
+    """A row of `layout.SPAN` or `COLLECTIVE` of the step that was number `before`."""
+    engine, at = (1, 3) if row[0] == _SPAN else (2, 4)
+    if row[engine] != track or row[at] != before:
+        return row
+    return (*row[:at], step, *row[at + 1 :])
 
 
 def _seconds(classes: list[int], length: int) -> list[float]:

@@ -517,6 +517,20 @@ def test_two_engines_keep_their_steps_apart(timeline: DeviceTimeline, stream: Fa
     assert found == {0: (40, 60 * MS), 1: (20, 50 * MS)}
 
 
+def test_a_step_that_gets_another_number_takes_what_waits_for_the_device_along(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    actor, critic = timeline.track(1), timeline.track(1)
+    for track in (actor, critic):
+        timeline.leave(timeline.enter(track, timeline.phase("load", Class.CHECKPOINT)))
+    timeline.renumber(actor, 4)
+    timeline.close_step(actor, 4)
+    timeline.close_step(critic, 1)
+    stream.comes_after()
+    timeline.drain()
+    assert [(row.engine, row.step) for row in rows(timeline).spans] == [(0, 4), (1, 1)]
+
+
 def test_ddp_s_reducer_is_charged_what_lies_between_its_two_callbacks(
     timeline: DeviceTimeline, calls: DeviceCollectives, stream: FakeStream, group: Group
 ) -> None:

@@ -28,7 +28,7 @@ def steps(run: Run) -> list[tuple[int, int]]:
     return list(run.steps[["segment", "step"]].itertuples(index=False, name=None))
 
 
-@pytest.mark.parametrize("kind", ["resume"])
+@pytest.mark.parametrize("kind", ["resume", "resume sharded"])
 def test_the_steps_of_a_run_that_resumes_are_those_of_its_checkpoint_and_no_other(
     run: Run, kind: str
 ) -> None:
@@ -37,6 +37,13 @@ def test_the_steps_of_a_run_that_resumes_are_those_of_its_checkpoint_and_no_othe
     assert forwards(run) == [(rank, *one) for rank in (0, 1) for one in resumed]
     loads = run.phases.loc[run.phases["name"] == "load_checkpoint", "step"]
     assert set(loads) == {SAVED + 1}
+
+
+@pytest.mark.parametrize("kind", ["resume sharded"])
+def test_what_loading_a_checkpoint_gathers_is_of_the_step_that_follows(run: Run, kind: str) -> None:
+    assert set(run.comm["step"]) == {step for _, step in steps(run)}, kind
+    gathered = run.phases["name"] == "all_gather_into_tensor_in_load_checkpoint"
+    assert set(run.phases.loc[gathered, "step"]) == {SAVED + 1}
 
 
 @pytest.mark.parametrize("kind", ["rollback"])

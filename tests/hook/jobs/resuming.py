@@ -35,5 +35,13 @@ def main() -> None:
     with dsprof.hook.attach(again, out=job.out() / "resume"):
         again.load_checkpoint(checkpoint)
         train(again, BEHIND)
+    checkpoint += " of ZeRO-3"
+    whole = job.engine(3, 1)
+    train(whole, SAVED)
+    whole.save_checkpoint(checkpoint)
+    sharded = job.engine(3, 1)
+    with dsprof.hook.attach(sharded, out=job.out() / "resume sharded"):
+        sharded.load_checkpoint(checkpoint)
+        train(sharded, BEHIND)
     left = {"step", "load_checkpoint", "backward"} & (set(vars(again)) | set(vars(engine)))
     job.finish({"left": sorted(left), "counts": [engine.global_steps, again.global_steps]})
