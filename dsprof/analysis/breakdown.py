@@ -10,6 +10,7 @@ import pandas as pd
 
 from dsprof.events import Class
 from dsprof.recording.table import distinct
+from dsprof.run.longest import longest_part
 from dsprof.run.steps import ENOUGH, whole_steps
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import numbers, where, within
@@ -75,7 +76,7 @@ def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
     a mean of steps that are known in different ways: timers leave out what nobody timed. So
     where a source says of enough steps how long all of each took, these alone are meant.
     """
-    part = _warm(_longest_part(steps))
+    part = _warm(longest_part(steps))
     whole = whole_steps(part)
     return whole if len(whole) >= ENOUGH else part
 
@@ -87,7 +88,7 @@ def averaged_steps(steps: pd.DataFrame) -> pd.DataFrame:
 
 def regular_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """The same for a view over time: every row whose seconds are known, all in one way."""
-    return _warm(_longest_part(steps))
+    return _warm(longest_part(steps))
 
 
 def known_by(steps: pd.DataFrame) -> str | None:
@@ -97,7 +98,7 @@ def known_by(steps: pd.DataFrame) -> str | None:
 
 def leaves_out_first(steps: pd.DataFrame) -> bool:
     """Whether `main_steps` and `regular_steps` leave a first step out as warm-up."""
-    part = _longest_part(steps)
+    part = longest_part(steps)
     return len(_warm(part)) < len(part)
 
 
@@ -106,7 +107,7 @@ def engines(steps: pd.DataFrame) -> dict[int, float]:
 
     Empty unless steps of several engines are timed.
     """
-    part = _longest_part(steps)
+    part = longest_part(steps)
     if part.empty:
         return {}
     launch = steps[steps["segment"] == part["segment"].iloc[0]]
@@ -114,15 +115,6 @@ def engines(steps: pd.DataFrame) -> dict[int, float]:
     judged = int(part["engine"].iloc[0])
     order = sorted(means.index, key=lambda engine: (engine != judged, engine))
     return {int(engine): float(means[engine]) for engine in order} if len(means) > 1 else {}
-
-
-def _longest_part(steps: pd.DataFrame) -> pd.DataFrame:
-    timed = where(steps, steps["seconds"].notna())
-    if timed.empty:
-        return timed
-    number = timed.groupby(["segment", "engine"], observed=True).ngroup().to_numpy()
-    longest = np.bincount(number, timed["seconds"].to_numpy()).argmax()
-    return where(timed, number == longest)
 
 
 def _warm(part: pd.DataFrame) -> pd.DataFrame:

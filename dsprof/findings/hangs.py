@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from dsprof.analysis.layout import layout_of
 from dsprof.events import Kind, Severity
 from dsprof.findings.ends import (
     HANG,
@@ -23,6 +24,7 @@ from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.quotes import quoted
+from dsprof.run.config import config
 from dsprof.run.problems import reached
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
@@ -142,8 +144,9 @@ def _missing(facts: Facts, waiting: tuple[int, ...]) -> int | None:
 
 def _size(facts: Facts) -> int | None:
     """How many ranks the job has, as it says or as its layout multiplies to."""
-    layout = facts.layout
-    sequence = facts.run.config.get("sequence_parallel_size", 1)
+    told = config(facts.run.as_told)  # as the last launch was, of which this is
+    layout = layout_of(told, facts.run.meta, pipeline=facts.is_pipeline)
+    sequence = told.get("sequence_parallel_size", 1)
     sizes = (layout.data_parallel, layout.tensor_parallel, layout.stages, sequence)
     return layout.world_size or math.prod(one or 0 for one in sizes) or None
 

@@ -22,6 +22,7 @@ from dsprof.analysis.layout import layout_of
 from dsprof.events import Severity
 from dsprof.findings.ends import last_launch
 from dsprof.findings.thresholds import DEAD_WAIT, ENDING_WAIT
+from dsprof.run.config import config
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -123,7 +124,7 @@ def dead_rank(run: Run, failure: pd.Series[Any]) -> Dead | None:
     if failure["kind"] != "exit" or pd.notna(failure["rank"]):
         return None
     ended = _ended(run, failure)
-    layout = layout_of(run.config, run.meta)
+    layout = layout_of(config(run.as_told), run.meta)  # as the last launch was told
     if len(ended) < 2 or layout.world_size != len(ended) or layout.nodes != 1:
         return None
     times = pd.concat([ended["at"], pd.Series([failure["at"]])])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import cached_property
 from html import escape
 from itertools import chain
@@ -21,6 +22,7 @@ from dsprof.recording.layout import SUFFIX
 from dsprof.run import bars, comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
 from dsprof.run.defects import DEFECTS
+from dsprof.run.longest import longest_part
 from dsprof.run.misfits import (
     long_pauses,
     micro_batches_alone,
@@ -186,8 +188,19 @@ class Run:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """What the job was told; absent where the source does not say."""
-        return config.config(self._own)
+        """What the job was told, as its launch that took most time was, which reports are of;
+        absent where the source does not say."""
+        last = config.config(self._own)
+        if not config.told_again(self._own):
+            return last
+        read = copy(self)
+        vars(read)["config"] = last
+        _ = read.comm  # here: the thread that would ask for it may not wait for this one
+        judged = longest_part(read.steps)["segment"]
+        own = last if judged.empty else config.config(self._own, int(judged.iloc[0]))
+        if own == last:
+            vars(self).update(vars(read))
+        return own
 
     @cached_property
     def meta(self) -> dict[str, Any]:
@@ -342,7 +355,7 @@ def from_events(
     grammar: Grammar | None = None,
 ) -> Run:
     """A Run of hand-made or recorded events; columns that are not there are missing."""
-    return Run(events, coverage=coverage, meta=meta, grammar=grammar)
+    return _settled(Run(events, coverage=coverage, meta=meta, grammar=grammar))
 
 
 def load(
@@ -377,14 +390,23 @@ def load(
     read = events_of(names, grammar, processes, progress)
     if not read.events.num_rows:
         raise nothing_read(names, read.coverage, read.facts.get("faults", ()))
-    return Run(
-        frame_of(read.events),
-        coverage=read.coverage,
-        meta={**read.facts, **facts},
-        grammar=grammar,
-        bulk=read.bulk,
-        whole=read.whole,
+    return _settled(
+        Run(
+            frame_of(read.events),
+            coverage=read.coverage,
+            meta={**read.facts, **facts},
+            grammar=grammar,
+            bulk=read.bulk,
+            whole=read.whole,
+        )
     )
+
+
+def _settled(run: Run) -> Run:
+    """The same. What is read to tell of which launch its settings are, is then there: a view that
+    asked for them first would make it twice."""
+    _ = run.config
+    return run
 
 
 def _speed(link: str | float) -> float:

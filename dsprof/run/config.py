@@ -25,13 +25,19 @@ _IN_JSON: Final = {
 }
 
 
-def config(events: pd.DataFrame) -> dict[str, Any]:
+def config(events: pd.DataFrame, launch: int | None = None) -> dict[str, Any]:
     """Canonical name → value; `ds_config` is the job's own JSON. Unknown names are absent.
 
     What is said last holds: a restart may change it. Engine 0 speaks for the run; where the
     source does not say which of several engines a line is of, and they differ, it is unknown.
+
+    Args:
+        events: tidy events.
+        launch: the last one that counts; all of them if None.
     """
     rows = of_kind(events, Kind.CONFIG)
+    if launch is not None:
+        rows = rows[~(rows["segment"] > launch).fillna(value=False).astype(bool)]
     rows = rows[rows["engine"] == rows["engine"].min()] if len(rows) else rows
     if (events["engine"] > 0).any():
         rows = _undisputed(rows)
@@ -46,6 +52,12 @@ def config(events: pd.DataFrame) -> dict[str, Any]:
     if "deepspeed.config" in patterns and not any("pipeline" in pattern for pattern in patterns):
         known.setdefault("pipeline_parallel_size", 1)  # a pipeline would have said so by then
     return _derived(known)
+
+
+def told_again(events: pd.DataFrame) -> bool:
+    """Whether several launches tell settings."""
+    launches = of_kind(events, Kind.CONFIG)["segment"].dropna()
+    return len(launches) > 0 and bool(launches.min() < launches.max())
 
 
 #: What each engine of a job may be told differently.

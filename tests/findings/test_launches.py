@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsprof.events import Severity
-from tests.findings.plants import WELL, Row, config, metric, one, rules, run_of, steps
+from tests.findings.plants import WELL, Row, config, metric, one, problem, rules, run_of, steps
 
 SLOW = WELL | {"backward_allreduce": 0.56}
 
@@ -54,3 +54,12 @@ def test_settings_that_both_are_told_make_them_alike() -> None:
     rows = launched(0, steps(40, WELL), *settings, samples=0)
     rows += launched(1, steps(40, SLOW, 1.5), *settings, samples=0)
     assert "slowdown" in rules(run_of(rows))
+
+
+def test_who_did_not_come_is_sought_among_the_ranks_of_the_launch_that_hung() -> None:
+    """The one before, on more ranks, took more time: reports are of that."""
+    waiting = [problem("watchdog", "timeout", rank=rank) for rank in (0, 2, 3)]
+    hung = [*launched(1, steps(2, WELL), config("world_size", 4)), *launched(1, waiting)]
+    run = run_of([*steps(9, WELL), *hung], world_size=8)
+    assert run.config["world_size"] == 8
+    assert one(run, "hang").ranks == (1,)

@@ -254,3 +254,19 @@ def test_an_absurd_number_of_the_jobs_json_is_unknown(odd: str) -> None:
     assert "micro_batch_size" not in run.config
     assert run.config["gradient_accumulation_steps"] == 4
     assert run.steps["seconds"].isna().all()
+
+
+def test_settings_are_those_of_the_launch_that_took_most_time() -> None:
+    def told(batch: int, *, segment: int, steps: int) -> list[dict[str, Any]]:
+        each = [metric("step_seconds", step, 1.0) for step in range(1, steps + 1)]
+        rows = [config("train_batch_size", batch), *each]
+        return [row | {"segment": segment} for row in rows]
+
+    def batch(*rows: dict[str, Any]) -> Any:
+        return run_of(*rows).meta["train_batch_size"]
+
+    assert batch(*told(64, segment=0, steps=9), *told(32, segment=1, steps=3)) == 64
+    assert batch(*told(64, segment=0, steps=3), *told(32, segment=1, steps=9)) == 32
+    later = [config("seq_length", 2048) | {"segment": 1}]
+    run = run_of(*told(64, segment=0, steps=9), *later)
+    assert "seq_length" not in run.config  # what was told later may not have held before
