@@ -196,3 +196,9 @@ def format_share(share: float) -> str:
     if abs(percent) < 9.95:
         return f"{percent:.1f} %"
     return f"{percent:.0f} %" if abs(percent) < _LONGEST_NUMBER else f"{percent:.2e} %"
+
+
+def windows(many: int | None, count: int = 2) -> str:
+    """`windows of 10 steps`, of several where they differ (None); "" of single steps."""
+    one = "window" if count == 1 else "windows"
+    return "" if many == 1 else f"{one} of {f'{many:,}' if many else 'several'} steps"

@@ -44,8 +44,15 @@ def by_the_clock(facts: Facts) -> bool:
 
 
 def averages(steps: pd.DataFrame) -> pd.Series[float]:
-    """Of how many steps the seconds of each row are the mean, as bars tell them."""
-    return steps["covers"].where(steps["seconds_from"].eq("bar").fillna(False), 1.0)
+    """Of how many steps the seconds of each row are the mean."""
+    ways = steps["seconds_from"].isin(["logged", "bar", "clock"])
+    return steps["covers"].where(ways, 1.0)
+
+
+def window(steps: pd.DataFrame) -> int | None:
+    """Of how many steps each row is the mean: 1 if of single ones, None if they differ."""
+    many = averages(steps).unique()
+    return int(many[0]) if len(many) == 1 else None if len(many) else 1
 
 
 def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
@@ -58,7 +65,7 @@ def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
         return _by_timers(facts, row, f"{step}: {takes}, reckoned from its timers")
     if row["seconds_from"] == "timers":
         return _by_timers(facts, row, f"{step}: {takes}, the sum of its timers")
-    if row["seconds_from"] == "bar" and row["covers"] > 1:
+    if row["seconds_from"] in {"bar", "logged"} and row["covers"] > 1:
         return row_evidence(row, f"{step}: {takes} a step in the {row['covers']:,.0f} up to it")
     if told.empty or metric == "step_seconds":
         return row_evidence(row if told.empty else told.iloc[-1], f"{step}: {takes}")

@@ -18,7 +18,7 @@ from dsprof.findings.evaluations import evaluating_inside
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
-from dsprof.findings.proofs import averages, step_proof
+from dsprof.findings.proofs import averages, step_proof, window
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
     SPIKE_RATIO,
@@ -31,7 +31,7 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.findings.throughput import grown, too_few
 from dsprof.run.seldom import SELDOM
-from dsprof.units import format_seconds, format_share
+from dsprof.units import format_seconds, format_share, windows
 
 
 @once
@@ -85,12 +85,8 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
 
 
 def _called(steps: pd.DataFrame) -> str:
-    """A bar's row may be the mean of several steps, of which one alone may stick out."""
-    many = averages(steps)
-    if many.max() == 1:
-        return "steps"
-    alike = (many == many.iloc[0]).all()
-    return f"windows of {many.iloc[0]:,.0f} steps" if alike else "windows of several steps"
+    """A row may be the mean of several steps, of which one alone may stick out."""
+    return windows(window(steps)) or "steps"
 
 
 def _longest(steps: pd.DataFrame, seconds: Floats, rows: npt.NDArray[np.intp]) -> str:

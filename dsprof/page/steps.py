@@ -10,12 +10,13 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import averaged_steps, main_steps, mean_of
 from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, held, highest, icicle, timeline
+from dsprof.findings.proofs import window
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among_at, step_lines
 from dsprof.page.validations import slowed
 from dsprof.text.spread import Mark, spread, timed_singly
-from dsprof.units import format_seconds, format_share
+from dsprof.units import format_seconds, format_share, windows
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -157,7 +158,8 @@ def _of(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
     are timed alike."""
     if (main["seconds"] != steps.loc[main.index, "seconds"]).any():
         return f" of the {words.count_of(len(main), noun)} whose whole time is told"
-    return f" of the {len(main):,} averaged" if len(main) < len(main_steps(steps)) else ""
+    of = windows(window(main)) or "averaged" * (len(main) < len(main_steps(steps)))
+    return f" of the {len(main):,} {of}" if of else ""
 
 
 def _two_times(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:

@@ -82,8 +82,8 @@ def steps(
     "throughput"; the training's progress "bar"; the sum of the step's "timers" (forward to
     step, without what nobody timed); or, where a run offers nothing else, the "clock" between
     two lines. The first that knows half of the steps is taken. `whole_seconds` is what the
-    source says of a whole step, however rarely: see `whole_steps`; what a bar says of it is the
-    mean of as many steps as it `covers`. Where it is `smoothed`, its
+    source says of a whole step, however rarely: see `whole_steps`. Bars, lines of every tenth step
+    and the clock say the mean of as many steps as it `covers`. Where it is `smoothed`, its
     mean over the steps is known and no single one: by the clock (see `dsprof.run.between`), or
     "rated", where the steps with a rate are unlike the rest (`dsprof.run.seldom`). `warm_up` marks
     the first step of a launch, or the window that holds it, where the source shows that a launch
@@ -108,8 +108,6 @@ def steps(
     barred = positions(table, bars, *STEP)
     table["bar_seconds"] = np.nan
     table.loc[barred, "bar_seconds"] = bars["seconds"].to_numpy()
-    table["covers"] = 1.0
-    table.loc[barred, "covers"] = bars["covers"].to_numpy()
     for name, values in _values(marks, table).items():
         table[name] = values
     at = steps_of(table, phases)
@@ -123,6 +121,7 @@ def steps(
     if not (recorded or (counted and marks["steps"].isna().any())):
         _by_the_clock(table, events)
         _by_wider_timers(table, sums)
+    table["covers"] = _covered(table, marks, bars)
     told = classes.drop(columns=Class.CHECKPOINT).sum(axis=1)
     classes = settle(classes, numbers(table["seconds"]))
     classes = reduce_untimed(classes, config.get("data_parallel_size"))
@@ -261,6 +260,19 @@ def _by_wider_timers(table: pd.DataFrame, classes: pd.DataFrame) -> None:
     table["seconds"] = table["seconds"].mask(wider, timed)
     way = table["seconds_from"].astype("str").mask(wider, "timers")
     table["seconds_from"] = way.where(table["seconds"].notna()).astype("category")
+
+
+def _covered(table: pd.DataFrame, marks: pd.DataFrame, bars: pd.DataFrame) -> pd.Series[float]:
+    """Of how many steps the whole time of each row is the mean, or else its `seconds`."""
+    ways = table["whole_from"].astype("str").fillna(table["seconds_from"].astype("str"))
+    passed = table.groupby(["segment", "engine"])["step"].diff().astype("float64")
+    many = passed.where(ways.eq("clock").fillna(value=False) & ~table["smoothed"])
+    said = where(marks, marks["name"] == "step_seconds")
+    for way, rows, column in (("logged", said, "steps"), ("bar", bars, "covers")):
+        each = np.full(len(table), np.nan)
+        each[positions(table, rows, *STEP)] = numbers(rows[column])
+        many = many.mask(ways.eq(way).fillna(value=False), pd.Series(each, table.index))
+    return many.where(many > 0, 1.0)
 
 
 def _in_one_way(

@@ -17,10 +17,12 @@ from dsprof.analysis.breakdown import (
 )
 from dsprof.analysis.rates import rate_of_steps
 from dsprof.findings.numerics import told_skips
+from dsprof.findings.proofs import window
 from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.spread import percentile, spread, timed_singly
 from dsprof.text.stated import Bar, Training, bar, training
 from dsprof.text.words import number, whole_number
+from dsprof.units import windows
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -40,6 +42,7 @@ class Overview:
     last: int | None
     launches: int
     averaged: int
+    window: int | None  # of how many steps each of these is the mean, None if they differ
     seconds: float | None
     seconds_from: str | None  # how `seconds` is known: the word of `Run.steps.seconds_from`
     median: float | None
@@ -69,13 +72,16 @@ def overview(run: Run) -> Overview:
     mean = run.judged[0].mean
     seconds = timed_singly(main)
     length = number(mean.seconds) if mean else None
-    told = spread(seconds, "" if len(main) == len(steps) else f" of the {len(main):,} averaged")
+    many = window(main)
+    of = windows(many) or "averaged" * (len(main) < len(steps))
+    told = spread(seconds, f" of the {len(main):,} {of}" if of else "")
     return Overview(
         rows=len(steps),
         first=None if run.counted else whole_number(steps["step"].min()),
         last=None if run.counted else whole_number(steps["step"].max()),
         launches=int(steps["segment"].nunique()),
         averaged=len(main),
+        window=many,
         seconds=length,
         seconds_from=known_by(main),
         median=number(seconds.median()),

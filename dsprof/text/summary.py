@@ -82,7 +82,7 @@ def _named(files: list[str]) -> str:
 def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
     if seen.seconds is None:
         return []
-    of = words.steps_by(seen.averaged, seen.seconds_from)
+    of = words.steps_by(seen.averaged, seen.seconds_from, seen.window)
     mean = f"{format_seconds(seen.seconds)}, {'mean of ' if seen.averaged > 1 else ''}{of}"
     mean += f", {WITHOUT_FIRST}" if seen.warm_up else ""
     if not seen.classes:

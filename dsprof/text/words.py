@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from dsprof.units import format_seconds, format_share
+from dsprof.units import format_seconds, format_share, windows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,10 +98,14 @@ MEASURES: Final = {
 }
 
 
-def steps_by(count: int, measured: str | None) -> str:
-    """`4 steps (throughput lines)`: how many, and what says how long they took."""
+def steps_by(count: int, measured: str | None, window: int | None = 1) -> str:
+    """`4 steps (throughput lines)`: how many, and what says how long they took.
+
+    Args:
+        window: of how many steps each is the mean, None if they differ.
+    """
     by = f" ({MEASURES[measured]})" if measured in MEASURES else ""
-    return f"{count_of(count, 'step')}{by}"
+    return (f"{count:,} {of}" if (of := windows(window, count)) else count_of(count, "step")) + by
 
 
 def span(first: object, last: object, one: str) -> str:

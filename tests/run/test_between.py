@@ -45,6 +45,7 @@ def test_a_rate_is_held_against_the_loggers_clock_though_lines_were_passed_on_in
     whole = whole_steps(run.steps)
     assert set(whole["seconds_from"]) == {"clock"}
     assert whole["seconds"].mean() == pytest.approx(2.67, rel=0.01)
+    assert set(whole["covers"]) == {5.0}
     assert (run.steps["at"].iloc[0] - BEGAN).total_seconds() == pytest.approx(5 * 2.67, abs=0.01)
 
 

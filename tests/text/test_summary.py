@@ -40,7 +40,7 @@ def test_the_first_words_are_the_verdict(sample_run: Sample) -> None:
 def test_the_step_is_split_into_its_classes_largest_first(sample_run: Sample) -> None:
     text = shown(sample_run(SEED))
     table = text[text.index("Where a step goes") :].partition("\n\n")[0].splitlines()
-    assert "5.75 s, mean of 3 steps (logged times)" in table[0]
+    assert "5.75 s, mean of 3 windows of 10 steps (logged times)" in table[0]
     assert [" ".join(line.split()[:-2]) for line in table[1:4]] == [
         "wait for a peer 4.11 s 71 %",
         "compute 1.32 s 23 %",
