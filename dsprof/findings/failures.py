@@ -167,11 +167,10 @@ def _first_of(facts: Facts, row: pd.Series[Any]) -> str:
     if not others:
         return f"It is the only failure {_where(facts)}."
     if row["root_cause"]:
-        follow = "message comes" if others == 1 else "messages come"
-        return f"It was the first failure {_where(facts)}; {others:,} more {follow} after it."
+        return f"It was the first failure {_where(facts)}; other messages come after it."
     return (
-        f"It is the first of {others + 1:,} failure messages {_where(facts)}; which came first "
-        "is not certain, hence medium confidence."
+        f"It is the first of the failure messages {_where(facts)}; which came first is not "
+        "certain, hence medium confidence."
     )
 
 

@@ -62,7 +62,7 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
     """What lies outside all timers, and inside one but not in its parts.
 
     What memory_breakdown takes for itself is left to `host-sync`, and what a rank is late by
-    (`late` seconds of it) to `straggler-rank`: it alone is a note.
+    (`late` seconds of it) to `straggler-rank`, with what to do about it: it alone is a note.
     """
     known = _unexplained(facts)
     inside = float(known["seconds"].sum())
@@ -85,6 +85,7 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
     if not beside:
         known = known.loc[_that_hold_it(known)]
     share = facts.share(seconds) or 0.0
+    of_late_rank = late > _MOST * seconds
     parts = ", ".join(
         f"{name} {format_seconds(row['seconds'])}"
         for name, row in known[known["seconds"] > _NOTHING * seconds].head(3).iterrows()
@@ -94,7 +95,7 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
             rule="unaccounted-time",
             severity=rest or Severity.INFO,
             title=f"{format_share(share)} of a step is {_where(facts, known, within)}"
-            + (_of_late_rank(facts, late / seconds) if late > _MOST * seconds else ""),
+            + (_of_late_rank(facts, late / seconds) if of_late_rank else ""),
             summary=f"{format_seconds(seconds)} of "
             f"{format_seconds(facts.average or 0.0)} per step are neither compute nor "
             f"communication that this source times ({facts.windows})."
@@ -106,7 +107,7 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
             phase=first_of(known) if within > 0.5 else "",
             evidence=(phase_evidence(known) if within >= WORTH_NAMING else ())
             + (average_proof(facts) if beside else ()),
-            advice=record(facts, EVERY_PHASE) or _BETWEEN_PHASES,
+            advice=() if of_late_rank else record(facts, EVERY_PHASE) or _BETWEEN_PHASES,
             confidence="medium",
         )
     ]

@@ -113,7 +113,7 @@ def _not_understood(coverage: Coverage) -> list[RenderableType]:
         said = Text(plain(shape), overflow="ellipsis", no_wrap=True)
         rows.add_row(say(f"{count:,} ×", QUIET), Group(said, beside(place(source, line))))
     left = len(coverage.shapes) - _SHAPES
-    more = f"and {words.count_of(left, 'shape')} more: dsprof parsers --unknown PATH"
+    more = f"and {words.count_of(left, 'more shape')}: dsprof parsers --unknown PATH"
     return [say("Not understood:", QUIET), rows, *([say(more, QUIET)] if left > 0 else [])]
 
 
@@ -132,5 +132,5 @@ def silence_section(run: Run) -> list[RenderableType]:
         told = beside(say(why), say(", ".join(rules), QUIET))
         rows.add_row(say(words.count_of(len(rules), "rule"), QUIET), told)
     left = sum(len(rules) for _, rules in groups[_SILENCES:])
-    more = [say(f"and {words.count_of(left, 'rule')} more in --json", QUIET)] if left else []
+    more = [say(f"and {words.count_of(left, 'more rule')} in --json", QUIET)] if left else []
     return section("Not judged", "", rows, *more)

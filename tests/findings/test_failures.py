@@ -247,7 +247,7 @@ def test_each_launch_has_its_own_failure_and_its_own_victims() -> None:
     failed = [problem("exception", "RuntimeError: x", rank=1), problem("exit", "1", value=1)]
     run = run_of([*failed, *of_launch(1, failed), *of_launch(2, failed)])
     assert one(run, "rank-died").summary == (
-        "It was the first failure of the last of 3 launches; 1 more message comes after it."
+        "It was the first failure of the last of 3 launches; other messages come after it."
     )
     found = one(run, "earlier-failure")
     assert found.title == "2 earlier launches failed too"

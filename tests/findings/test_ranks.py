@@ -116,6 +116,7 @@ def test_a_rank_that_is_late_outside_of_all_phases_is_looked_into_there(tmp_path
     assert untimed.title == (
         "19 % of a step is explained by no timer, all of that on rank 1, for which the others wait"
     )
+    assert untimed.advice == ()  # what to look into is said with the rank
 
 
 def test_a_fifth_of_the_step_is_critical() -> None:
