@@ -65,3 +65,15 @@ def test_the_first_stage_waits_for_the_slow_one(rows: list[Rows]) -> None:
 def test_the_number_of_stages_is_recorded(rows: list[Rows], out: Path) -> None:
     assert rows
     assert load(out / "pipe").config["pipeline_parallel_size"] == 2
+
+
+@pytest.mark.usefixtures("results")
+def test_what_follows_a_rollback_is_another_launch_that_counts_from_the_checkpoint(
+    out: Path,
+) -> None:
+    run = load(out / "rollback")
+    assert list(zip(run.steps["segment"], run.steps["step"], strict=True)) == [
+        (0, 1), (0, 2), (1, 2),
+    ]  # fmt: skip
+    assert set(run.phases["rank"]) == {0, 1}
+    assert run.problems.empty

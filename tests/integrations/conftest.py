@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,6 +15,7 @@ class Trained(NamedTuple):
     """What ranks say of a training without the callback and one with it, and what was recorded."""
 
     kind: str
+    out: Path
     results: list[dict[str, Any]]
     ranks: list[Rows]
 
@@ -26,4 +28,7 @@ def trainings(
     told = request.module
     out = tmp_path_factory.mktemp(told.JOB)
     results = run_each(told.JOB, out, told.KINDS, needs=told.LIBRARY)
-    return {kind: Trained(kind, results[kind], folder(out / kind / "run")) for kind in told.KINDS}
+    return {
+        kind: Trained(kind, out / kind, results[kind], folder(out / kind / "run"))
+        for kind in told.KINDS
+    }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.hook.rows import folder
 from tests.integrations.conftest import Trained
 
 JOB, LIBRARY = "hf_train", "transformers"
-STEPS, ACCUMULATION = 6, 2
+STEPS, SAVED, ACCUMULATION = 6, 3, 2
 KINDS = {"deepspeed": 2, "ddp": 2, "plain": 1}
 
 
@@ -53,3 +54,22 @@ def test_communication_is_seen_where_there_is_any(trained: Trained) -> None:
     for rank in trained.ranks:
         seen = any("backward" in row.path for row in rank.collectives)
         assert seen == (trained.kind != "plain")
+
+
+def test_a_trainer_that_resumes_has_the_steps_behind_its_checkpoint_and_no_other(
+    trained: Trained,
+) -> None:
+    logged = trained.results[0]["logged"]
+    ranks = folder(trained.out / "resumed")
+    assert len(ranks) == KINDS[trained.kind]
+    for rank in ranks:
+        steps = [row.step for row in rank.steps]
+        assert steps == list(range(SAVED + 1 + (trained.kind == "ddp"), STEPS + 1))
+        forwards = [row.step for row in rank.spans if row.path == "forward"]
+        assert sorted(forwards) == sorted(steps * ACCUMULATION)
+        assert list(rank.metric("loss")) == steps
+    for step in rank.metric("loss"):
+        told = [rank.metric("loss")[step] for rank in ranks]
+        assert sum(told) / len(told) == pytest.approx(logged[step - 1], rel=1e-3)
+    for result in trained.results:
+        assert result["resumed"] == result["plain"]

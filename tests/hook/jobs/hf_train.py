@@ -13,7 +13,7 @@ from transformers import Trainer, TrainingArguments
 from dsprof.integrations.hf import DsprofCallback
 from tests.hook.jobs import job
 
-STEPS = 6
+STEPS, SAVED = 6, 3
 
 
 class Rows(Dataset):  # type: ignore[misc]  # where torch is not installed
@@ -46,17 +46,17 @@ def arguments(kind: str) -> TrainingArguments:
         }
     return TrainingArguments(
         output_dir=str(job.out() / "trainer"), max_steps=STEPS, per_device_train_batch_size=8,
-        gradient_accumulation_steps=2, use_cpu=True, report_to=[], save_strategy="no",
+        gradient_accumulation_steps=2, use_cpu=True, report_to=[], save_steps=SAVED,
         logging_steps=1, disable_tqdm=True, **more,
     )  # fmt: skip
 
 
-def train(kind: str, *callbacks: Any) -> tuple[list[str], list[float]]:
+def train(kind: str, *callbacks: Any, resumed: str | None = None) -> tuple[list[str], list[float]]:
     """The weights, and the loss that the trainer logs of each step."""
     trainer = Trainer(
         model=Model(), args=arguments(kind), train_dataset=Rows(), callbacks=list(callbacks)
     )
-    trainer.train()
+    trainer.train(resume_from_checkpoint=resumed)
     weights = [parameter.detach().sum().item().hex() for parameter in trainer.model.parameters()]
     return weights, [line["loss"] for line in trainer.state.log_history if "loss" in line]
 
@@ -66,5 +66,9 @@ def main() -> None:
     if kind == "deepspeed":
         job.start_deepspeed()
     plain, _ = train(kind)
-    watched, logged = train(kind, DsprofCallback(out=job.out() / "run"))
-    job.finish({"plain": plain, "watched": watched, "logged": logged})
+    first = DsprofCallback(out=job.out() / "run")
+    watched, logged = train(kind, first)
+    first._search.detach()  # it would find the next training, too
+    resumed = str(job.out() / "trainer" / f"checkpoint-{SAVED}")
+    again, _ = train(kind, DsprofCallback(out=job.out() / "resumed"), resumed=resumed)
+    job.finish({"plain": plain, "watched": watched, "resumed": again, "logged": logged})

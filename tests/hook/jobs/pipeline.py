@@ -53,5 +53,13 @@ def main() -> None:
     with dsprof.hook.attach(pipe, out=job.out() / "pipe"):
         watched = train(pipe)
         issued = job.since(before)
+    checkpoint = str(job.out() / "checkpoint")
+    again = engine()
+    with dsprof.hook.attach(again, out=job.out() / "rollback"):
+        again.train_batch()
+        again.save_checkpoint(checkpoint)
+        again.train_batch()
+        again.load_checkpoint(checkpoint)
+        again.train_batch()
     left = {"_INSTRUCTION_MAP", "train_batch", "save_checkpoint"} & (set(vars(pipe)) - held)
     job.finish({"plain": plain, "watched": watched, "issued": issued, "left": sorted(left)})
