@@ -163,17 +163,24 @@ def rivals(files: Sequence[Extent]) -> Iterator[tuple[int, int]]:
     """Pairs of files in which one and the same rank may tell the same steps, in one launch, or
     at the same time at which the other was written: that is no restart."""
     launches, same = launches_of(files), _Same(files)
+    steps = [one.steps.tobytes() for one in files]
+    shared: dict[tuple[bytes, bytes], bool] = {}  # of thousands of files most tell the same ones
     for i, one in enumerate(files):
-        for j in sorted(same.of(i)):
+        for j in sorted(j for j in same.of(i) if j > i):
             other = files[j]
-            if i >= j:
-                continue
             if launches[i] == launches[j]:
-                numbered = len(np.intersect1d(one.steps, other.steps)) > 1
+                pair = steps[i], steps[j]
+                if pair not in shared:
+                    shared[pair] = _share_steps(one, other)
+                numbered = shared[pair]
             else:
                 numbered = _beside(one, other) and _is_another(one, other)
             if numbered or _count_both(one, other):
                 yield i, j
+
+
+def _share_steps(one: Extent, other: Extent) -> bool:
+    return len(np.intersect1d(one.steps, other.steps)) > 1
 
 
 def _count_both(one: Extent, other: Extent) -> bool:

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dsprof.logs import several
+from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.several import Extent, rivals
 from dsprof.run import Run, load
 
@@ -176,3 +178,17 @@ def test_of_thousands_of_files_each_is_compared_with_its_like_alone() -> None:
     files = [of_rank(rank) for rank in range(1_000)] + [of_rank(7)]
     assert list(rivals(files)) == [(7, 1_000)]
     assert Counted.compared < 100
+
+
+def test_steps_that_many_files_tell_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    def share(*pair: Extent) -> bool:
+        compared.append(pair)
+        return True
+
+    monkeypatch.setattr(several, "_share_steps", share)
+    steps, who = np.arange(1, 5), frozenset([(0, None)])
+    files = [Extent(UNKNOWN, UNKNOWN, steps, steps, False, who, frozenset([1]))] * 30
+    assert len(list(rivals(files))) == 30 * 29 // 2
+    assert len(compared) == 1
