@@ -98,7 +98,7 @@ def seldom_rates(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
 def rates_of_few(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
     """Rates of every tenth step, say, that are known to be unlike all where no timers tell more."""
     part = steps[steps["seconds_from"].eq("throughput").fillna(False).to_numpy(bool)]
-    if part.empty or part["step"].diff().median() <= 1:
+    if len(part) < 2 or part["step"].diff().median() <= 1:
         return None
     part = part[(part[_PART] == part[_PART].iloc[-1]).all(axis=1)]
     rows, rated = part.iloc[1:], 1 / (1 / part["samples_per_second"].iloc[1:]).mean()

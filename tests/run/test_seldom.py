@@ -159,3 +159,11 @@ def test_where_nothing_tells_of_the_steps_between_rates_a_mean_unlike_theirs_is_
     assert "10.8 samples/s in the mean" in text
     assert "states is 27.6" in text
     assert "seldom-rates" not in without_timers(10.8, 10.5).repairs["name"].to_list()
+
+
+@pytest.mark.parametrize("count", [10, 19])
+def test_a_job_that_ended_before_its_second_rate_is_read(count: int) -> None:
+    rows = [{"kind": "config", "name": "train_batch_size", "value": BATCH}]
+    rows += [metric("samples_per_second", step, 16.0) for step in range(10, count + 1, 10)]
+    run = from_events(events(rows), grammar=grammar_with())
+    assert run.steps["seconds"].tolist() == [2.0]
