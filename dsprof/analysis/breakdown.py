@@ -19,6 +19,8 @@ CLASSES = tuple(str(member) for member in Class)
 
 #: How reports say that `main_steps` leaves a first step out.
 WITHOUT_FIRST: Final = "without the first step, a warm-up"
+#: How they say that it is of those steps alone of which the source says all of their time.
+WHOLE: Final = "those whose whole time is told"
 
 #: Prefixes and suffixes of point-to-point timers: DeepSpeed's and DeeperSpeed's
 #: pipeline engine, Megatron's schedules; and calls that a recording saw inside them.
@@ -100,6 +102,15 @@ def leaves_out_first(steps: pd.DataFrame) -> bool:
     """Whether `main_steps` and `regular_steps` leave a first step out as warm-up."""
     part = longest_part(steps)
     return len(_warm(part)) < len(part)
+
+
+def left_aside(steps: pd.DataFrame) -> str:
+    """`, without the first step, a warm-up`: which steps `main_steps` is of; "" if of all."""
+    part = longest_part(steps)
+    warm = _warm(part)
+    few = len(main_steps(steps)) < len(warm)
+    first = len(warm) < len(part) and not (few and pd.isna(part["whole_seconds"].iloc[0]))
+    return f", {WHOLE}" * few + f", {WITHOUT_FIRST}" * first
 
 
 def engines(steps: pd.DataFrame) -> dict[int, float]:

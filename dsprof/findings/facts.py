@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pandas as pd
 
 from dsprof.analysis.breakdown import (
-    WITHOUT_FIRST,
     Breakdown,
     breakdown_of,
     engines,
-    leaves_out_first,
+    left_aside,
     main_phases,
     main_steps,
     mean_of,
@@ -270,10 +269,10 @@ class Facts:
     def _apart(self) -> str:
         """What of the run is left aside: other engines, a first step that warms up."""
         of = "" if self.engine is None else f", of engine {self.engine} alone"
-        warm = f", {WITHOUT_FIRST}" if leaves_out_first(self.own_steps) else ""
+        aside = left_aside(self.own_steps)
         many = len(self.stuck_out)
         spikes = f", without the {many:,} that stick{'s' * (many == 1)} out" if many else ""
-        return of + warm + spikes
+        return of + aside + spikes
 
     @cached_property
     def micro_only(self) -> bool:

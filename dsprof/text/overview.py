@@ -10,7 +10,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import (
     Breakdown,
     known_by,
-    leaves_out_first,
+    left_aside,
     main_steps,
     mean_of,
     told_alike,
@@ -62,7 +62,7 @@ class Overview:
     samples_per_second_of_steps: float | None = None  # batch over `seconds`, where that is less
     training: Training | None = None  # what the source states of the whole training
     bar: Bar | None = None  # how far the last bar came, where no step is timed
-    warm_up: bool = False  # the means leave a first step out
+    aside: str = ""  # which steps the means leave out
 
 
 def overview(run: Run) -> Overview:
@@ -101,7 +101,7 @@ def overview(run: Run) -> Overview:
         samples_per_second_of_steps=rate_of_steps(rates["samples_per_second"], length, run.config),
         training=training(run),
         bar=bar(run),
-        warm_up=leaves_out_first(steps),
+        aside=left_aside(steps),
     )
 
 

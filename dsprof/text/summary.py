@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dsprof.analysis.breakdown import WITHOUT_FIRST, breakdown_of, engines, main_steps, mean_of
+from dsprof.analysis.breakdown import breakdown_of, engines, main_steps, mean_of
 from dsprof.analysis.layout import offloads_optimizer
 from dsprof.events import Class
 from dsprof.text import words
@@ -84,7 +84,7 @@ def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
         return []
     of = words.steps_by(seen.averaged, seen.seconds_from, seen.window)
     mean = f"{format_seconds(seen.seconds)}, {'mean of ' if seen.averaged > 1 else ''}{of}"
-    mean += f", {WITHOUT_FIRST}" if seen.warm_up else ""
+    mean += seen.aside
     if not seen.classes:
         return section("One step", mean, say("No timer says where it goes.", QUIET))
     return section(

@@ -283,6 +283,14 @@ def test_summary_page_and_findings_say_the_same_of_the_late_rank() -> None:
     assert run.judged[0].straggler.delay == late.seconds_per_step
 
 
+def test_a_mean_of_the_few_steps_whose_whole_time_is_told_says_so() -> None:
+    """40 steps have timers; the rate stands at each tenth, the first step at none."""
+    told = " ".join(shown(load(dsprof_sample("straggler_0.19.8"))).split())
+    assert "mean of 4 steps (throughput lines), those whose whole time is told" in told
+    assert "mean of 4 printed steps, 10 to 40, those whose whole time is told)" in told
+    assert "without the first step" not in told
+
+
 def test_a_rank_that_is_last_more_often_and_early_in_the_mean_is_not_named() -> None:
     run = run_of(ranks(30, 2, 0.15))
     late = run.judged[0].straggler
