@@ -155,20 +155,18 @@ class Collectives:
         if work is None:
             self._waited(issued, begin, end - begin, 0)
         else:
-            self._begins(work, issued)
-
-    def _begins(self, work: Any, issued: Issued) -> None:
-        before = self._under_way.setdefault(id(work), issued)
-        if before is not issued:  # that Work is dead: its number is used again
-            self._under_way[id(work)] = issued
-            self._forget(before)
+            before = self._under_way.setdefault(id(work), issued)
+            if before is not issued:  # that Work is dead: its number is used again
+                self._under_way[id(work)] = issued
+                self._forget(before)
 
     def _promised(self, _: None, owner: Any, *call: Any) -> None:
         """Who asked for a future of it, or for one that follows, waits for that, or for both."""
         future = call[2]
         issued = self._under_way.pop(id(owner), None)
         if issued:
-            self._begins(future, issued)
+            self._forget(self._under_way.pop(id(future), None))
+            self._under_way[id(future)] = issued
             self._promises[id(owner)] = id(future)
 
     def _before_future(self, args: Any, _: Any) -> Any:
