@@ -73,7 +73,7 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
         return []
     table = facts.phases_of("communication")
     cause = cause_of(facts, seconds)
-    largest = f", most of it {table.index[0]}" if len(table) > 1 and not cause.title else ""
+    largest = "" if cause.title else _largest_part(table, seconds + waited, waited)
     apart = "".join(f", apart from {format_seconds(part)} {what}" for what, part in named.items())
     return [
         Finding(
@@ -94,6 +94,17 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
             confidence="high" if cause.known else "medium",
         )
     ]
+
+
+def _largest_part(table: pd.DataFrame, timed: float, waited: float) -> str:
+    """The timer that holds most of it, or more than any other, whatever `waited` was in it."""
+    if len(table) < 2:
+        return ""
+    first = float(table["seconds"].iloc[0])
+    if 2 * (first - waited) > timed - waited:
+        return f", most of it {table.index[0]}"
+    untimed = timed - float(table["seconds"].sum())
+    return "" if waited or untimed > first else f", the largest part {table.index[0]}"
 
 
 def _timed_or_logged(facts: Facts, seconds: float) -> tuple[Evidence, ...]:

@@ -240,6 +240,12 @@ def test_waiting_for_a_late_rank_is_not_counted_as_communication_again() -> None
     assert "apart from 200 ms of waiting for a late rank" in found.summary
 
 
+def test_less_than_half_of_the_communication_is_not_called_most_of_it() -> None:
+    three = EXPOSED | {"backward_allreduce": 0.15, "optimizer_allgather": 0.1, "reduce_grads": 0.1}
+    found = one(run_of(steps(3, three), world_size=5), "communication-bound")
+    assert found.title.endswith("between ranks, the largest part backward_allreduce")
+
+
 def test_on_one_host_there_is_no_link_between_nodes_to_compare_with() -> None:
     run = run_of(steps(3, EXPOSED), {"link_bytes_per_second": 10e9}, nodes=1, **ZERO_1)
     found = one(run, "communication-bound")
