@@ -24,8 +24,9 @@ from dsprof.grammar import Grammar
 from dsprof.logs.alike import with_steps_of_others
 from dsprof.logs.containers import Containers
 from dsprof.logs.coverage import Unread
-from dsprof.logs.csv_monitor import is_scalar_file, read_scalars
+from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.logs.hard_wraps import Unwrapped
+from dsprof.logs.monitors import monitors_of
 from dsprof.logs.ranges import Range, ranges_of, scan_range
 from dsprof.logs.records import without_cycle_collection
 from dsprof.logs.scan import Scanner
@@ -265,10 +266,14 @@ def _log(
     readers = [reader for reader in readers if reader.source.name in read]
     events, counted, strangers = with_steps_of_others(made.table, grammar, counted=made.counted)
     coverage = _coverage(readers, grammar)
+    jobs, why = made.jobs, made.why
     if scalar_files:
-        scalars = read_scalars(scalar_files, grammar, sum(s.records.count for s in made.sheets))
-        events = pa.concat_tables([events, scalars]).unify_dictionaries()
-        coverage = _with_scalars(coverage, scalar_files, scalars)
+        first = sum(s.records.count for s in made.sheets)
+        scalars = monitors_of(scalar_files, events, grammar, first, counted=made.counted)
+        events = pa.concat_tables([events, scalars.table]).unify_dictionaries()
+        coverage = _with_scalars(coverage, scalars.files, scalars.table)
+        jobs = (jobs[0] + scalars.files, *jobs[1:], *scalars.others)
+        why, scalar_files = why or scalars.why, scalars.files
     fingerprints: Counter[str] = Counter()
     for reader in readers:
         for header, count in reader.scanner.headers.items():
@@ -279,8 +284,8 @@ def _log(
         "counted_steps": counted,
         "grammar": grammar,
         "faults": faults,
-        "jobs": made.jobs if len(made.jobs) > 1 else (),
-        "jobs_differ": made.why,
+        "jobs": jobs if len(jobs) > 1 else (),
+        "jobs_differ": why,
         "clashes": made.clashes,
         "strangers": strangers,
         "doubled": tuple((s.name, s.repeated) for s in made.sheets if len(s.repeated)),

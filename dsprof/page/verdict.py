@@ -226,7 +226,7 @@ _RECKONED: Final = {
 def _job(run: Run) -> str:
     """Whose verdict this is, where files are of several jobs."""
     said = words.one_of_jobs(run.meta)
-    return f"This is {said}. It tells most steps; the others were left out." if said else ""
+    return f"This is {said}. The others were left out." if said else ""
 
 
 def _judged(steps: pd.DataFrame, main: pd.DataFrame) -> str:

@@ -152,7 +152,7 @@ def jobs(facts: Mapping[str, Any]) -> Iterator[Repair]:
     if others:
         text = (
             f"the files are of {len(several)} jobs: {facts['jobs_differ']}; all that is said is of "
-            "the one that tells most steps, the files of the others were left out"
+            "one of them, the files of the others were left out"
         )
         places = tuple((name, 1) for name in others[:PLACES])
         yield Repair("other-jobs", "repair", text, len(others), places)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ from rich.text import Text
 from dsprof.analysis.breakdown import breakdown_of, engines, main_steps, mean_of
 from dsprof.analysis.layout import offloads_optimizer
 from dsprof.events import Class
+from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.text import words
 from dsprof.text.calls import call_section
 from dsprof.text.layout import QUIET, columns, say, section
@@ -61,7 +63,7 @@ def _jobs(meta: Mapping[str, Any]) -> list[RenderableType]:
     """Whose report this is, and how to see the others, where files are of several jobs."""
     if not meta.get("jobs"):
         return []
-    own, *others = ([str(name) for name in job] for job in meta["jobs"])
+    own, *others = (_paths(job) for job in meta["jobs"])
     rows = columns(8)
     rows.add_row(say("Read", QUIET), say(_named(own)))
     for number, job in enumerate(others[:_OTHER_JOBS]):
@@ -70,6 +72,12 @@ def _jobs(meta: Mapping[str, Any]) -> list[RenderableType]:
     left = len(others) - _OTHER_JOBS
     more = [say(f"{words.count_of(left, 'other job')} in --json", QUIET)] if left > 0 else []
     return section("All of this is of one job", words.one_of_jobs(meta), rows, *more)
+
+
+def _paths(files: list[str]) -> list[str]:
+    """What to read a job from: of a csv monitor's files their folder."""
+    paths = (str(PurePath(name).parent) if is_scalar_file(name) else name for name in files)
+    return list(dict.fromkeys(paths))
 
 
 def _named(files: list[str]) -> str:

@@ -107,3 +107,35 @@ def test_lines_of_the_monitor_are_counted_as_read(tmp_path: Path) -> None:
     coverage = logs.read([tmp_path]).coverage
     assert (coverage.lines, coverage.metric_lines, coverage.read_lines) == (5, 3, 3)
     assert coverage.bytes > 0
+
+
+@pytest.mark.parametrize(("last", "batch"), [(280, 64), (6, 512)])
+def test_a_monitor_of_another_last_step_or_batch_size_is_of_another_job(
+    last: int, batch: int, tmp_path: Path
+) -> None:
+    log = tmp_path / "run.log"
+    rate = "loss: 1.5000 iter time (s): 0.250 samples/sec: 32.000"
+    log.write_text(
+        f"[INFO] [config.py:1:print]   train_batch_size ............. {batch}\n"
+        + "".join(f"steps: {step} {rate}\n" for step in (last - 4, last - 2, last))
+    )
+    _write(tmp_path / "job", "lr", [(64 * step, 1.0) for step in range(1, 8)])
+    found = logs.read([tmp_path])
+    assert [*map(set, found.meta["jobs"])] == [
+        {str(log)},
+        {str(tmp_path / "job" / "Train_Samples_lr.csv")},
+    ]
+    assert "csv monitor" in found.meta["jobs_differ"]
+    assert set(found.events["source"].to_pylist()) == {str(log)}
+
+
+def test_of_several_monitors_the_one_that_ends_as_the_log_is_read(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(
+        "".join(f"steps: {n} loss: 1.5 iter time (s): 0.25 samples/sec: 32.0\n" for n in (2, 4, 6))
+    )
+    own = _write(tmp_path / "a", "lr", [(64 * step, 1.0) for step in range(1, 8)])
+    other = _write(tmp_path / "b", "lr", [(64 * step, 2.0) for step in range(1, 90)])
+    assert logs.read([tmp_path]).meta["jobs"] == (
+        (str(tmp_path / "run.log"), str(own)),
+        (str(other),),
+    )
