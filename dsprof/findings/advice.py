@@ -76,6 +76,15 @@ def _stated(facts: Facts, path: str) -> Any:
     return facts.run.config.get(path) if value is None else value
 
 
+def clipping(facts: Facts, why: str) -> tuple[Advice, ...]:
+    """Clipping to a norm of 1, unless it is clipped to that or less; 0 is off."""
+    try:
+        tight = 0 < float(_stated(facts, "gradient_clipping")) <= 1
+    except (TypeError, ValueError):
+        tight = False
+    return () if tight else change(facts, "gradient_clipping", "1.0", why)
+
+
 def variable(facts: Facts, name: str, to: str, why: str) -> tuple[Advice, ...]:
     """Advice to set a variable of the environment; empty if it is so already."""
     now = _environment(facts).get(name, "")

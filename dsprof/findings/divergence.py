@@ -9,11 +9,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dsprof.events import Severity
-from dsprof.findings.advice import change
+from dsprof.findings.advice import clipping
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import mark_proof
 from dsprof.findings.thresholds import DIVERGED_RECORDS, DIVERGED_TIMES, LOST_RECORDS
+
+_GO_BACK: Final = (
+    Advice(
+        "checkpoint to go on from",
+        "",
+        "one from before it rose",
+        "what was trained since is lost",
+    ),
+)
 
 
 def loss_diverged(facts: Facts) -> list[Finding] | str:
@@ -39,26 +48,22 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
     else:
         return []
     first, since = int(rows["step"].iloc[start]), loss[start:]
-    sure = len(since) >= LOST_RECORDS
+    sure, learnt = len(since) >= LOST_RECORDS, _STEADY * loss[:start].min() < loss[0]
     return [
         Finding(
             rule="loss-diverged",
             severity=Severity.CRITICAL if sure else Severity.WARNING,
             title=title.format(first),
-            summary=f"Not one of the {len(since):,} losses printed from step {first:,} on is below "
-            f"{since.min():.3g}, to the end: training lost what it had learnt."
+            summary=f"The lowest of the {len(since):,} losses printed from step {first:,} on, to "
+            f"the end, is {since.min():.4g}: training "
+            + ("lost what it had learnt." if learnt else "had learnt next to nothing before.")
             + ("" if sure else " Medium confidence: they are few, it may come back."),
             steps=(first, int(rows["step"].iloc[-1])),
             evidence=tuple(mark_proof(facts, rows.iloc[at]) for at in shown),
             advice=(
-                Advice(
-                    "checkpoint to go on from",
-                    "",
-                    "one from before it rose",
-                    "what was trained since is lost",
-                ),
+                *(_GO_BACK if learnt else ()),
                 Advice("learning rate, warm-up", "", "lower, longer", "the usual cause"),
-                *change(facts, "gradient_clipping", "1.0", "keeps a single batch from doing it"),
+                *clipping(facts, "keeps a single batch from doing it"),
             ),
             confidence="high" if sure else "medium",
         )
@@ -103,5 +108,5 @@ def _above_its_start(loss: NDArray[np.float64]) -> int | None:
     return int(near[-1]) + 1 if enough and begun.max() <= _STEADY * begun.min() else None
 
 
-#: By which the first two losses may differ.
+#: By which the first two losses may differ; what falls by no more has learnt next to nothing.
 _STEADY: Final = 1.1

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind, Severity
-from dsprof.findings.advice import bf16, change
+from dsprof.findings.advice import bf16, clipping
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
@@ -130,12 +130,20 @@ def _not_a_number(
         )
         + tuple(row_evidence(row, str(row["text"])) for _, row in problems.head(2).iterrows()),
         advice=(
-            *change(facts, "gradient_clipping", "1.0", "tames outliers"),
+            *_before_it(facts, said),
             *_early(first),
             *_wider(facts),
         ),
         confidence="medium" if unsure else "high",
     )
+
+
+def _before_it(facts: Facts, names: list[str]) -> tuple[Advice, ...]:
+    """Clipping, but not by a norm that is no number itself: that multiplies by it."""
+    if "gradient norm" not in names:
+        return clipping(facts, "tames outliers")
+    why = "names the operation that makes the first nan; clipping by such a norm cannot help"
+    return (Advice("torch.autograd.set_detect_anomaly()", "", "True, for one run", why),)
 
 
 def _goes_on(end: End) -> str:

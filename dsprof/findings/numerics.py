@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind, Severity
-from dsprof.findings.advice import bf16, change
+from dsprof.findings.advice import bf16, change, clipping
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence, Finding
@@ -349,5 +349,5 @@ def _look_at_training(facts: Facts) -> tuple[Advice, ...]:
     why = "gradients grew after a scale that had held: look at the loss just before"
     return (
         Advice("learning rate, warm-up", "", "lower, longer", why),
-        *change(facts, "gradient_clipping", "1.0", "keeps a single batch from throwing it off"),
+        *clipping(facts, "keeps a single batch from throwing it off"),
     )

@@ -10,6 +10,7 @@ import pytest
 from dsprof.findings.advice import (
     bf16,
     change,
+    clipping,
     fused_optimizer,
     higher_stage,
     nccl_debug,
@@ -37,6 +38,11 @@ def facts(ds_config: dict[str, Any] | None = None, **settings: Any) -> Facts:
 def test_a_value_that_is_set_is_not_proposed(now: object, to: str, said: list[str]) -> None:
     job = facts({"gradient_clipping": now})
     assert [advice.now for advice in change(job, "gradient_clipping", to, "")] == said
+
+
+@pytest.mark.parametrize(("now", "advised"), [(0.5, 0), ("1.0", 0), ("0.0", 1), (5, 1), (None, 1)])
+def test_clipping_is_never_loosened(now: object, advised: int) -> None:
+    assert len(clipping(facts({"gradient_clipping": now}), "")) == advised
 
 
 def test_what_deepspeed_takes_by_itself_is_not_proposed() -> None:

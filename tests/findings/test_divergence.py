@@ -30,6 +30,8 @@ def test_a_loss_that_jumps_and_stays_is_told_with_its_step_and_proof() -> None:
     assert "at step 201 and stays there" in found.title
     assert [proof.line for proof in found.evidence] == [200, 201]
     assert found.evidence[1].text == f"step 201: loss {losses[200]:.6g}"
+    assert "training lost what it had learnt" in found.summary
+    assert any("checkpoint" in advice.setting for advice in found.advice)
 
 
 def test_a_loss_that_climbs_slowly_is_told_where_it_left_its_level() -> None:
@@ -92,3 +94,5 @@ def test_a_loss_that_climbs_above_where_it_began_is_told_however_it_got_there() 
     assert [proof.text for proof in found.evidence] == ["step 1: loss 12.4", "step 62: loss 20.4"]
     back = [*blown[:31], *np.linspace(11.8, 17.0, 31)]
     assert silent(printed(back), RULE)
+    assert "had learnt next to nothing" in found.summary  # 11.6 is about the 12.4 of the start
+    assert not any("checkpoint" in advice.setting for advice in found.advice)

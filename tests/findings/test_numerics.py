@@ -160,6 +160,13 @@ def test_clipping_that_the_engine_prints_as_set_is_not_advised() -> None:
     assert not any(advice.setting == "gradient_clipping" for advice in found.advice)
 
 
+def test_clipping_by_a_norm_that_is_no_number_is_not_advised() -> None:
+    rows = [metric("grad_norm", step, math.nan) for step in range(1, 5)]
+    settings = [advice.setting for advice in one(run_of(rows), "nan-loss").advice]
+    assert settings[0] == "torch.autograd.set_detect_anomaly()"
+    assert "gradient_clipping" not in settings
+
+
 def test_of_several_engines_the_one_that_skips_most_is_told() -> None:
     rows = skipped((10, 0), (20, 0)) + [
         row | {"engine": 1} for row in skipped((10, 5), (15, 7), (20, 10))
