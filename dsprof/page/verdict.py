@@ -238,15 +238,11 @@ def _judged(steps: pd.DataFrame, main: pd.DataFrame) -> str:
 
 
 def _launch(steps: pd.DataFrame, main: pd.DataFrame) -> str:
-    launches = steps["segment"].unique().tolist()
-    if len(launches) < 2:
+    which = words.launch_of(steps, main)
+    if not which:
         return ""
-    which = launches.index(main["segment"].iloc[0]) + 1
     first, last = int(main["step"].iloc[0]), int(main["step"].iloc[-1])
-    return (
-        f"Means are of launch {which} of {len(launches)}, {words.span(first, last, 'step')}: "
-        "it took most time."
-    )
+    return f"Means are of {which}, {words.span(first, last, 'step')}: it took most time."
 
 
 def _mean_of(run: Run, main: pd.DataFrame) -> str:

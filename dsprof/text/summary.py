@@ -92,7 +92,8 @@ def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
         return []
     of = words.steps_by(seen.averaged, seen.seconds_from, seen.window)
     mean = f"{format_seconds(seen.seconds)}, {'mean of ' if seen.averaged > 1 else ''}{of}"
-    mean += seen.aside
+    launch = words.launch_of(run.steps, main_steps(run.steps))
+    mean += f" of {launch}" * bool(launch) + seen.aside
     if not seen.classes:
         return section("One step", mean, say("No timer says where it goes.", QUIET))
     return section(
@@ -256,7 +257,7 @@ def _speed(seen: Overview) -> str:
 def _loss(seen: Overview) -> str:
     if seen.loss is None:
         return ""
-    first, last = (f"{value:.4g}" for value in seen.loss)
+    first, last = (f"{value:#.4g}".rstrip(".") for value in seen.loss)
     return first if first == last else f"{first} → {last}"
 
 

@@ -108,6 +108,14 @@ def steps_by(count: int, measured: str | None, window: int | None = 1) -> str:
     return (f"{count:,} {of}" if (of := windows(window, count)) else count_of(count, "step")) + by
 
 
+def launch_of(steps: pd.DataFrame, main: pd.DataFrame) -> str:
+    """`launch 1 of 4`: which one the steps are of that means are of; "" where there is one."""
+    launches = steps["segment"].unique().tolist()
+    if main.empty or len(launches) < 2:
+        return ""
+    return f"launch {launches.index(main['segment'].iloc[0]) + 1:,} of {len(launches):,}"
+
+
 def span(first: object, last: object, one: str) -> str:
     """`step 20`, `steps 20 to 40`."""
     return f"{one} {first:,}" if first == last else f"{one}s {first:,} to {last:,}"

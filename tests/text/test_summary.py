@@ -379,3 +379,15 @@ def test_timers_alone_leave_the_bar_to_say_how_long_a_turn_took(tmp_path: Path) 
     text = " ".join(shown(load(tmp_path / "run.log")).split())
     assert "sums of timers" in text
     assert "Bar 100 of 101 turns in 3 min 20 s, lately 2.00 s each" in text
+
+
+def test_of_several_launches_it_says_which_one_the_means_are_of(tmp_path: Path) -> None:
+    timers = "rank=0 time (ms) | forward: 2.00 | backward: 4.00 | step: 2.00"
+    losses = ("2.5", "1.5", "1.25"), ("2.6", "2.0")
+    lines = [
+        f"steps: {step} loss: {loss} iter time (s): 0.010 samples/sec: 100.0\n[INFO] {timers}\n"
+        for launch in losses
+        for step, loss in enumerate(launch, 1)
+    ]
+    (tmp_path / "run.log").write_text("".join(lines))
+    assert " of launch 1 of 2" in " ".join(shown(load(tmp_path)).split())
