@@ -55,7 +55,7 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
 
     Gain: that of the cause (`causes.cause_of`); none where the cause is unknown.
     """
-    if facts.collecting:
+    if COLLECTING in facts.doubts:
         return f"{facts.doubts[COLLECTING]}: what the network takes cannot be told"
     if facts.least_communication is not None:
         return _at_least(facts, facts.least_communication)
@@ -251,7 +251,7 @@ def _overlap_unseen(facts: Facts) -> str | None:
         return "a pipeline reduces when all of backward is over: DeepSpeed has no overlap there"
     if facts.calls_are_logged:
         return "the communication logger waits for every call: with it on, nothing overlaps"
-    if facts.collecting:
+    if COLLECTING in facts.doubts:
         return facts.doubts[COLLECTING]
     if facts.layout.zero_stage is None:
         return "neither the ZeRO stage nor what of communication overlaps with compute is known"

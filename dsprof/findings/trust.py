@@ -100,7 +100,7 @@ def host_sync(facts: Facts) -> list[Finding] | str:
             evidence=(price.evidence if price else ())
             + (tuple(seen.values()) or _config_lines(facts, on)),
             advice=_switched_off(on) or (_ASK_LESS,),
-            gain=promise(seconds) if seconds else None,
+            gain=promise(seconds) if seconds and not (price and price.is_part) else None,
             confidence="medium",
         )
     ]
@@ -115,6 +115,7 @@ class Price(NamedTuple):
     summary: str
     phase: str
     evidence: tuple[Evidence, ...]
+    is_part: bool = False  # it costs more where nothing is timed
 
 
 _COLLECTING = (
@@ -122,6 +123,7 @@ _COLLECTING = (
     "memory_breakdown works. The reduction is longer too, since the other ranks "
     "wait. Medium confidence: measure a run without it before anything else."
 )
+_UNTIMED = " It works between the timers, too, which nothing times."
 _IDLING = (
     "{} of each step the GPU has nothing to do, from its last kernel until a host that waited for "
     "the whole device goes on."
@@ -138,16 +140,19 @@ _ASK_LESS = Advice(
 def _price(facts: Facts) -> Price | None:
     collecting, idle = facts.collecting, _idle(facts)
     if collecting:
-        share = facts.share(collecting) or 0.0
+        share, beside, summed = facts.share(collecting) or 0.0, _is_beside(facts), _is_sum(facts)
         return Price(
             collecting,
             grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL) or Severity.WARNING,
-            f"Up to {format_share(share)} of a step is what memory_breakdown itself takes",
+            f"Up to {format_share(share)} of {'the timed part of ' if summed else ''}a step is "
+            "what memory_breakdown itself takes",
             _COLLECTING.format(
-                format_seconds(collecting), "between the timers, or " if _is_beside(facts) else ""
-            ),
+                format_seconds(collecting), "between the timers, or " if beside else ""
+            )
+            + (_UNTIMED if summed else ""),
             "backward",
             _collected(facts),
+            is_part=summed,
         )
     share = facts.share(idle) or 0.0
     severity = grade(share, SYNC_WARNING, SYNC_CRITICAL)
@@ -188,8 +193,11 @@ def _switched_off(on: list[Sync]) -> tuple[Advice, ...]:
 
 def _is_beside(facts: Facts) -> bool:
     """Whether time lies between the timers: a step that is their sum has none."""
-    summed = facts.steps["seconds_from"].eq("timers").all()
-    return bool(facts.outside_timers) and not bool(summed)
+    return bool(facts.outside_timers) and not _is_sum(facts)
+
+
+def _is_sum(facts: Facts) -> bool:
+    return bool(facts.steps["seconds_from"].eq("timers").all())
 
 
 def _collected(facts: Facts) -> tuple[Evidence, ...]:
