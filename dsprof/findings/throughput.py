@@ -31,6 +31,7 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
     grade,
 )
+from dsprof.findings.work import work_beside
 from dsprof.units import format_seconds, format_share
 
 
@@ -54,15 +55,22 @@ _GROWING: Final = (
 def _as_planned(facts: Facts, one: Finding) -> Finding:
     """A note without a price, where the job asks for longer steps."""
     grows = next((key for key in _GROWING if facts.setting(f"{key}.enabled") is True), None)
-    if grows is None:
+    if grows is None or one.severity is Severity.INFO:
         return one
+    return _meant(
+        one,
+        f"{grows.rpartition('.')[2]} is on",
+        f"The configuration turns {grows} on, which gives later steps more to compute",
+    )
+
+
+def _meant(one: Finding, briefly: str, why: str) -> Finding:
     return replace(
         one,
         severity=Severity.INFO,
-        title=f"{one.title}: {grows.rpartition('.')[2]} is on",
-        summary=f"{one.summary} The configuration turns {grows} on, which gives later steps more "
-        "to compute: they are meant to take longer. Whether anything else makes them so this "
-        "source does not tell.",
+        title=f"{one.title}: {briefly}",
+        summary=f"{one.summary} {why}: they are meant to take longer. Whether anything else makes "
+        "them so this source does not tell.",
         share=None,
         seconds_per_step=None,
         advice=(),
@@ -79,56 +87,62 @@ def _within(facts: Facts) -> list[Finding] | str:
     if len(steps) < EVIDENCE_STEPS:
         return too_few(steps)
     seconds = steps["seconds"].to_numpy(dtype=float)
-    found = levels(seconds)
-    rise = _worst_rise(found)
-    if rise is None or _by_chance(seconds, found, rise):
+    known = levels(seconds)
+    rise = _worst_rise(known)
+    if rise is None or _by_chance(seconds, known, rise):
         return []
     before, after, stop = rise
-    ratio = after.median / before.median - 1
+    work = work_beside(facts, steps, before, after)
+    meant = before.median * work.times
+    ratio, beyond = (after.median / usual - 1 for usual in (before.median, meant[after.stop - 1]))
     first, last = steps.iloc[after.start], steps.iloc[stop - 1]
-    longer = without_spikes(seconds, SPIKE_RATIO)[after.start : stop] - before.median
+    longer = (without_spikes(seconds, SPIKE_RATIO) - meant)[after.start : stop]
     cost = float(longer.sum()) / len(steps)
     share, lasts = cost / float(seconds.mean()), stop == len(steps)
-    again = _as_long_before(found, before, after)
-    climbs = any(after.start < level.start < after.stop for level in found)
+    again = _as_long_before(known, before, after)
+    climbs = any(after.start < level.start < after.stop for level in known)
     severity = (
-        grade(ratio, SLOWDOWN_WARNING, SLOWDOWN_CRITICAL)
+        grade(beyond, SLOWDOWN_WARNING, SLOWDOWN_CRITICAL)
         if lasts
         else grade(share, SPIKES_WARNING, SPIKES_CRITICAL)
     )
-    if severity is None:
+    if severity is None and not work.said:
         return []
     rows = np.arange(len(steps))
     flushed = flushed_in(facts, steps, (rows >= after.start) & (rows < stop))
     lasting = "to the end" if lasts else f"until step {int(last['step']):,}"
-    return [
-        Finding(
-            rule="slowdown",
-            severity=severity,
-            title=f"From step {int(first['step']):,} on, a step takes "
-            f"{'up to ' if climbs else ''}{format_share(ratio)} longer"
-            + (", and not for the first time" if again else ""),
-            summary=f"{format_seconds(before.median)} per step became "
-            f"{format_seconds(after.median)}{' little by little' if climbs else ''}, {lasting} "
-            f"({stop - after.start:,} of {len(steps):,} printed steps)."
-            + grown(
-                facts,
-                steps.iloc[before.start : before.stop],
-                steps.iloc[after.start : after.stop],
-            )
-            + flushed
-            + _comes_and_goes(steps, again)
-            + ("" if _clear(before, stop - after.start) else _SHORT),
-            share=share,
-            seconds_per_step=cost,
-            steps=(int(first["step"]), int(last["step"])),
-            evidence=tuple(
-                step_proof(facts, steps.iloc[row]) for row in (after.start - 1, after.start)
-            ),
-            advice=less_memory(facts) if flushed else _look(comes_and_goes=climbs or bool(again)),
-            gain=(0.0, cost),
-            confidence="high" if _clear(before, stop - after.start) else "medium",
+    until = "on" if lasts else f"to {int(last['step']):,}"
+    found = Finding(
+        rule="slowdown",
+        severity=severity or Severity.INFO,
+        title=f"From step {int(first['step']):,} {until}, a step takes "
+        f"{'up to ' if climbs else ''}{format_share(ratio)} longer"
+        + (", more than what it computes" if work.said and severity else "")
+        + (", and not for the first time" if again else ""),
+        summary=f"{format_seconds(before.median)} per step became "
+        f"{format_seconds(after.median)}{' little by little' if climbs else ''}, {lasting} "
+        f"({stop - after.start:,} of {len(steps):,} printed steps)."
+        + grown(
+            facts,
+            steps.iloc[before.start : before.stop],
+            steps.iloc[after.start : after.stop],
         )
+        + work.said
+        + flushed
+        + _comes_and_goes(steps, again)
+        + ("" if _clear(before, stop - after.start) else _SHORT),
+        share=share,
+        seconds_per_step=cost,
+        steps=(int(first["step"]), int(last["step"])),
+        evidence=tuple(
+            step_proof(facts, steps.iloc[row]) for row in (after.start - 1, after.start)
+        ),
+        advice=less_memory(facts) if flushed else _look(comes_and_goes=climbs or bool(again)),
+        gain=(0.0, cost),
+        confidence="high" if _clear(before, stop - after.start) else "medium",
+    )
+    return [
+        found if severity else _meant(found, "it computes more", "Later steps have more to compute")
     ]
 
 

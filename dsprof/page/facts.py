@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import averaged_steps, mean_of
-from dsprof.analysis.rates import rate_of_steps
+from dsprof.analysis.rates import batch_of, rate_of_steps
 from dsprof.page import words
 from dsprof.page.clock import Moment, span
 from dsprof.page.model import Among, Cell, Place
@@ -191,7 +191,7 @@ def _throughput(run: Run) -> Cell | None:
     main = averaged_steps(steps)
     if main["samples_per_second"].notna().any():
         mean = mean_of(main, "samples_per_second")
-        less = rate_of_steps(main["samples_per_second"], mean_of(main, "seconds"), run.config)
+        less = rate_of_steps(main["samples_per_second"], mean_of(main, "seconds"), batch_of(run))
         said = f"{format_count(mean)} samples/s, mean"
         if less:
             said = (

@@ -15,7 +15,7 @@ from dsprof.analysis.breakdown import (
     mean_of,
     told_alike,
 )
-from dsprof.analysis.rates import rate_of_steps
+from dsprof.analysis.rates import batch_of, rate_of_steps
 from dsprof.findings.numerics import told_skips
 from dsprof.findings.proofs import window
 from dsprof.text.parts import Part, Phase, parts_of
@@ -68,7 +68,7 @@ class Overview:
 def overview(run: Run) -> Overview:
     steps = run.steps
     main = told_alike(main_steps(steps))
-    rates = _rated(steps, main)
+    rates, batch = _rated(steps, main), batch_of(run)
     mean = run.judged[0].mean
     seconds = timed_singly(main)
     length = number(mean.seconds) if mean else None
@@ -98,7 +98,7 @@ def overview(run: Run) -> Overview:
         tflops=number(mean_of(rates, "tflops")),
         skipped=_skipped(run),
         samples_per_second_mean=_so_far(run),
-        samples_per_second_of_steps=rate_of_steps(rates["samples_per_second"], length, run.config),
+        samples_per_second_of_steps=rate_of_steps(rates["samples_per_second"], length, batch),
         training=training(run),
         bar=bar(run),
         aside=left_aside(steps),

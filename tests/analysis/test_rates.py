@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from dsprof.analysis.rates import rate_of_steps
+from dsprof.analysis.rates import batch_of, rate_of_steps
+from tests.findings.plants import metric, run_of
 
 
 @pytest.mark.parametrize(
@@ -25,4 +26,12 @@ def test_a_stated_rate_that_is_not_that_of_the_steps_is_told_beside_the_true_one
     stated: list[float | None], seconds: float | None, batch: int | None, told: float | None
 ) -> None:
     rates = pd.Series(stated, dtype="Float64")
-    assert rate_of_steps(rates, seconds, {"train_batch_size": batch}) == told
+    assert rate_of_steps(rates, seconds, batch) == told
+
+
+@pytest.mark.parametrize(("sizes", "told"), [((32, 32), 32), ((16, 32), None), ((), 32)])
+def test_a_batch_that_grows_in_training_is_none_that_rates_can_be_held_against(
+    sizes: tuple[int, ...], told: int | None
+) -> None:
+    rows = [metric("global_batch_size", step, size) for step, size in enumerate(sizes, 1)]
+    assert batch_of(run_of([*rows, metric("loss", 1, 2.0)], train_batch_size=32)) == told

@@ -17,7 +17,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.spikes import step_spikes
 from dsprof.findings.throughput import slowdown
 from dsprof.run import Run, from_events
-from tests.findings.plants import metric, one, run_of, silent, steps, why
+from tests.findings.plants import Row, metric, one, run_of, silent, steps, why
 
 
 def run_with(seconds: np.ndarray) -> Run:
@@ -71,6 +71,7 @@ def test_a_slowdown_that_ends_says_when() -> None:
     assert found.steps is not None
     assert abs(found.steps[0] - 301) <= 5
     assert abs(found.steps[1] - 500) <= 5
+    assert found.title.startswith(f"From step {found.steps[0]} to {found.steps[1]}, a step takes")
     assert "until step" in found.summary
 
 
@@ -157,6 +158,42 @@ def test_longer_steps_that_a_curriculum_asks_for_are_no_fault_and_promise_no_gai
     assert (found.gain is None) is planned
     assert (not found.advice) is planned
     assert ("they are meant to take longer" in found.summary) is planned
+
+
+@pytest.mark.parametrize(
+    ("size", "grown", "said"),
+    [
+        ({"global_batch_size": 16}, 32, "A sample took 62.5 ms, now 62.5 ms"),
+        ({"global_batch_size": 16, "seq_length": 512}, 1024, "1,000 tokens took 122 ms, now 122"),
+        ({"seq_length": 512}, 1024, "a sample from 512 to 1,024 tokens"),
+    ],
+)
+def test_a_step_that_takes_as_much_longer_as_its_batch_or_texts_grew_is_no_fault(
+    size: dict[str, int], grown: int, said: str
+) -> None:
+    found = one(run_of(growing(size, grown, 2.0)), "slowdown")
+    assert found.severity is Severity.INFO
+    assert found.seconds_per_step is None
+    assert not found.advice
+    assert said in found.summary
+
+
+def test_of_a_step_with_a_larger_batch_only_what_exceeds_that_is_a_slowdown() -> None:
+    found = one(run_of(growing({"global_batch_size": 16}, 32, 3.0)), "slowdown")
+    assert found.severity is Severity.CRITICAL
+    assert found.title.endswith("200 % longer, more than what it computes")
+    assert found.seconds_per_step == pytest.approx(1.0 * 30 / 59)
+
+
+def growing(size: dict[str, int], grown: int, seconds: float) -> list[Row]:
+    """60 steps of 1 s; from 31 on the last size is `grown`, and a step takes so many `seconds`."""
+    rows = []
+    for step in range(1, 61):
+        late = step > 30
+        rows.append(metric("step_seconds", step, seconds if late else 1.0))
+        now = size | ({list(size)[-1]: grown} if late else {})
+        rows += [metric(name, step, value) for name, value in now.items()]
+    return rows
 
 
 def test_stationary_noise_is_quiet_in_95_of_100_runs() -> None:
