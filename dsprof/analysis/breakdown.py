@@ -158,18 +158,24 @@ def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
 def mean_of(steps: pd.DataFrame, column: str) -> float:
     """The mean of a column over the steps of all rows: of a rate that over their time.
 
-    Bars stand at any distance: what one says is of as many steps as it covers; any other row
-    counts once. Seconds that are not of the step a rate is of leave the rate to say how long
-    that is: steps of one batch take so much longer as they are slower.
+    Bars stand at any distance: their rows weigh more as they cover more. Seconds that are not of
+    the step a rate is of leave the rate to say how long that is: steps of one batch take so much
+    longer as they are slower.
     """
     known = where(steps, steps[column].notna())
     if not len(known):
         return np.nan
-    weights = np.where(known["seconds_from"] == "bar", numbers(known["covers"]), 1.0)
+    weights = weights_of(known)
     if column in _RATES:
         of_the_step = known["seconds_from"].isin(["logged", "throughput", "bar"]).all()
         weights = weights * numbers(known["seconds"] if of_the_step else 1 / known[column])
     return float(np.average(numbers(known[column]), weights=weights))
+
+
+def weights_of(steps: pd.DataFrame) -> np.ndarray:
+    """Of how many steps each row counts: what a bar says as many as it covers, any other one."""
+    weights: np.ndarray = np.where(steps["seconds_from"] == "bar", numbers(steps["covers"]), 1.0)
+    return weights
 
 
 def told_alike(steps: pd.DataFrame) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.run.bars import evaluated
+from dsprof.run.steps import whole_steps
 from dsprof.run.table import among, of_kind, where, within
 
 _BEGIN = "checkpoint_begin"
@@ -123,8 +124,8 @@ def _apart(steps: pd.DataFrame) -> pd.DataFrame:
     Bars tell both, without the evaluations between them (see `dsprof.run.bars`).
     """
     alone = steps.groupby("segment")["engine"].transform("nunique") == 1
-    barred = steps["seconds_from"].eq("bar").fillna(False)
-    by_bar = steps[alone & barred]
+    by_bar = whole_steps(steps[alone])  # beside timers, too
+    by_bar = by_bar[by_bar["seconds_from"].eq("bar").fillna(False)]
     by_bar = by_bar.assign(passed=by_bar["covers"], elapsed=by_bar["seconds"] * by_bar["covers"])
     segments = by_bar["segment"].unique()
     stamped = steps[steps["at"].notna() & alone & ~steps["segment"].isin(segments)]

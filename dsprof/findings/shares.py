@@ -11,7 +11,7 @@ from dsprof.findings.advice import change, fused_optimizer, more_micro_batches
 from dsprof.findings.evidence import largest, phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.spikes import saved, saving_inside
+from dsprof.findings.spikes import saved, saving_in_mean
 from dsprof.findings.thresholds import (
     CHECKPOINT_CRITICAL,
     CHECKPOINT_WARNING,
@@ -227,7 +227,7 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
     severity = grade(share, CHECKPOINT_WARNING, CHECKPOINT_CRITICAL)
     if severity is None:
         return []
-    longest = largest(found, "seconds")
+    longest, held = largest(found, "seconds"), saving_in_mean(facts)
     return [
         Finding(
             rule="checkpoint-stall",
@@ -235,7 +235,9 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
             title=f"Saving checkpoints takes {format_share(share)} of the training time",
             summary=f"{len(found):,} saves took {format_seconds(total)} in {covered:,} steps, the "
             f"longest {format_seconds(float(longest['seconds']))}: as if each step took "
-            f"{format_seconds(cost)} longer.{_INFERRED if longest['inferred'] else ''}",
+            f"{format_seconds(cost)} longer."
+            + (f" The mean step holds {format_seconds(held)} of that." if held else "")
+            + (_INFERRED if longest["inferred"] else ""),
             share=share,
             seconds_per_step=cost,
             phase="save_checkpoint",
@@ -256,7 +258,7 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
 def _saving_inside(facts: Facts) -> float:
     """Seconds per step that its time holds already: a recording counts saving, a clock runs on."""
     recorded = facts.seconds_of("checkpoint") or 0.0
-    return recorded + float(saving_inside(facts, facts.steps).mean())
+    return recorded + saving_in_mean(facts)
 
 
 def _too_large(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.analysis.breakdown import known_by, main_phases
+from dsprof.analysis.breakdown import known_by, main_phases, weights_of
 from dsprof.analysis.checkpoints import apart_from_saves, calls_of_saves, held, saves
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
@@ -44,7 +44,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     if len(steps) < EVIDENCE_STEPS:
         return too_few(steps)
     seconds, rows, over = _sticking_out(facts)
-    few, share = _are_few(steps), float(over.sum() / steps["seconds"].sum())
+    few, share = _are_few(steps), _mean_cost(steps, rows, over).share
     if grade(share, SPIKES_WARNING, SPIKES_CRITICAL) is None:
         return []
     price = _price(facts, seconds, rows, over)
@@ -123,7 +123,16 @@ def _price(
             least = float(over.sum()) / float(np.ptp(steps["step"].to_numpy(dtype=float)))
             cost = max(beyond, least)
             return _Price(cost, cost / every, is_bound=True)
-    return _Price(float(over.sum()) / len(steps), float(over.sum() / steps["seconds"].sum()))
+    return _mean_cost(steps, rows, over)
+
+
+def _mean_cost(steps: pd.DataFrame, rows: npt.NDArray[np.intp], over: Floats) -> _Price:
+    """Over all steps: a row may be the mean of few or of many."""
+    weights = weights_of(steps)
+    beyond, seconds = np.zeros(len(steps)), steps["seconds"].to_numpy(dtype=float)
+    beyond[rows] = over
+    cost, mean = (float(np.average(each, weights=weights)) for each in (beyond, seconds))
+    return _Price(cost, cost / mean)
 
 
 def _severity(price: _Price | None) -> Severity | None:
@@ -214,6 +223,12 @@ def saved(facts: Facts) -> pd.DataFrame:
 def saving_inside(facts: Facts, steps: pd.DataFrame) -> Floats:
     """What saving takes of the time of each step, where the clock tells that."""
     return np.asarray(held(saved(facts), steps, facts.run.steps), np.float64)
+
+
+def saving_in_mean(facts: Facts) -> float:
+    """Seconds of saving that the mean step holds, where the clock tells that."""
+    inside = saving_inside(facts, facts.steps)
+    return float(np.average(inside, weights=weights_of(facts.steps))) if len(inside) else 0.0
 
 
 def _saving(facts: Facts, steps: pd.DataFrame) -> Floats:

@@ -15,7 +15,7 @@ from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, first_o
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, by_the_clock
 from dsprof.findings.ranks import late_outside
-from dsprof.findings.spikes import without_spikes
+from dsprof.findings.spikes import saving_in_mean, without_spikes
 from dsprof.findings.thresholds import (
     UNACCOUNTED_CRITICAL,
     UNACCOUNTED_WARNING,
@@ -61,7 +61,8 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
 def _no_timer(facts: Facts, late: float) -> list[Finding]:
     """What lies outside all timers, and inside one but not in its parts.
 
-    What memory_breakdown takes for itself is left to `host-sync`, and what a rank is late by
+    What memory_breakdown takes for itself is left to `host-sync`, saves whose time is known to
+    `checkpoint-stall`, and what a rank is late by
     (`late` seconds of it) to `straggler-rank`, with what to do about it: it alone is a note.
     """
     known = _unexplained(facts)
@@ -72,7 +73,7 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
         other = facts.outside_timers + inside + evaluating(facts)
     if other is None:
         return []
-    seconds = max(0.0, other - evaluating(facts) - facts.collecting)
+    seconds = max(0.0, other - evaluating(facts) - facts.collecting - saving_in_mean(facts))
     inside = max(0.0, min(inside - facts.collecting, seconds))
     share = facts.share(seconds) or 0.0
     if grade(share, UNACCOUNTED_WARNING, UNACCOUNTED_CRITICAL) is None:

@@ -130,7 +130,12 @@ def _training(bars: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
 
 
 def _between(bars: pd.DataFrame) -> pd.DataFrame:
-    """What lies between bars of one launch, in order; a bar that starts over begins anew."""
+    """What lies between bars of one launch, in order; a bar that starts over begins anew.
+
+    A bar that is drawn again has not moved: what passed is of the next step, as what it waited
+    for, a save or an evaluation, is.
+    """
+    bars = bars[bars["step"] != bars["step"].shift()]
     ends, windows = [], []
     count = elapsed = paused = np.nan
     told = zip(bars["step"], bars["elapsed"], bars["paused"], strict=True)

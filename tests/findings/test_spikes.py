@@ -10,6 +10,7 @@ from tests.findings.plants import WELL, Row, metric, one, phase, run_of, silent,
 from tests.findings.test_shares import saving_by_the_clock
 from tests.findings.test_throughput import noisy, run_with
 from tests.loaded import run_of_text
+from tests.run.test_bars import bar
 
 
 def test_spikes_are_counted_and_their_rhythm_is_found() -> None:
@@ -191,3 +192,48 @@ def test_a_mean_of_ten_steps_by_a_bar_is_not_told_as_one_step() -> None:
     assert found.title.startswith("1 of 39 windows of 10 steps stick out")
     assert "the longest 2 min 02 s a step in the mean of its 10 instead of 2" in found.summary
     assert found.evidence[0].text == "step 210: 2 min 02 s a step in the 10 up to it"
+
+
+def logged(clock: int, said: str) -> str:
+    stamp = f"[2026-01-01 00:{clock // 60:02}:{clock % 60:02},000]"
+    return f"{stamp} [INFO] [logging.py:107:log_dist] [Rank 0] {said}\n"
+
+
+def saving_by_the_bar(every: int = 50, took: int = 20, count: int = 400, timers: str = "") -> str:
+    """A bar of each step of 1 s behind its timers; lines that begin and end a save after some."""
+    text, clock = f"***** Running training *****\n  Total optimization steps = {count}\n", 0
+    for step in range(1, count + 1):
+        clock += 1
+        if timers:
+            text += logged(clock, f"time (ms) | {timers}")
+        text += bar(step, count, clock) + f"{{'loss': 1.5, 'epoch': {step / count}}}\n"
+        for name, line in (("save", "about to be saved!"), ("over", "ready now!")):
+            if step % every == 0:
+                clock += took * (name == "over")
+                text += logged(clock, f"[Torch] Checkpoint global_step{step} is {line}")
+    return text
+
+
+def test_saves_in_windows_of_unlike_length_cost_what_they_take_of_all_steps() -> None:
+    run = run_of_text(saving_by_the_bar())
+    assert {1, 10} <= set(run.steps["covers"].dropna())
+    found = one(run, "checkpoint-stall")
+    assert found.seconds_per_step == pytest.approx(0.4)  # 8 x 20 s in 400 steps
+    assert found.share == pytest.approx(0.4 / 1.4, rel=0.02)
+    assert silent(run, "step-spikes")
+
+
+def test_spikes_in_windows_of_unlike_length_cost_what_they_take_of_all_steps() -> None:
+    text = "".join(line for line in saving_by_the_bar().splitlines(True) if "Torch" not in line)
+    found = one(run_of_text(text), "step-spikes")
+    assert found.share == pytest.approx(140 / 540, rel=0.05)  # the last save is behind all steps
+
+
+def test_saves_between_the_timers_of_a_barred_job_are_not_called_unexplained_as_well() -> None:
+    timers = "fwd: 300.0 | bwd: 500.0 | bwd_inner: 400.0 | bwd_allreduce: 100.0 | step: 190.0"
+    run = run_of_text(saving_by_the_bar(timers=timers))
+    found = one(run, "checkpoint-stall")
+    assert found.share == pytest.approx(0.4 / 1.4, rel=0.02)
+    assert "The mean step holds 359 ms of that." in found.summary
+    assert run.judged[0].outside_timers > 0.35
+    assert not any("no timer" in other.title for other in run.findings)

@@ -172,3 +172,9 @@ def test_the_mean_step_of_bars_at_unlike_distances_is_that_of_all_their_steps() 
     assert overview(run).seconds == pytest.approx(25 / 40)
     assert overview(run).median == pytest.approx(0.75)  # of the rows that are told
     assert run.judged[0].step_seconds == pytest.approx(25 / 40)
+
+
+def test_a_bar_drawn_again_when_its_step_has_been_saved_leaves_that_to_the_next_step() -> None:
+    before = trained(100, [(10, 10), (20, 19)]) + f"{bar(20, 100, 60)}\n"
+    behind = trained(100, [(30, 70), (40, 80), (100, 140)]) + bar(100, 100, 200)
+    assert seconds(run_of_text(BANNER % 100 + before + behind)) == {30: 3.0, 40: 1.0, 100: 1.0}
