@@ -338,12 +338,13 @@ def _size_of(paths: list[str]) -> int | None:
 
 
 def _gate(run: Run, least: Severity) -> Exit:
-    """Whether a finding is that severe; neither a run without a timed step nor files of jobs that
-    nobody judged can pass as healthy."""
+    """Whether a finding is that severe; neither a run of whose steps no timer says where they go
+    nor files of jobs that nobody judged can pass as healthy."""
     order = list(Severity)
     if any(order.index(found.severity) >= order.index(least) for found in run.findings):
         return Exit.GATE
-    judged = run.steps["seconds"].notna().any() and not run.meta.get("jobs")
+    mean = run.judged[0].mean
+    judged = mean is not None and mean.classes and not run.meta.get("jobs")
     return Exit.FINE if judged else Exit.UNKNOWN
 
 

@@ -350,6 +350,16 @@ def test_a_gate_above_every_finding_lets_pass(cli: Dsprof, tmp_path: Path) -> No
     assert cli("report", "calm.log", "--fail-on", "critical").returncode == 0
 
 
+def test_a_gate_does_not_pass_steps_of_which_only_the_length_is_known(
+    cli: Dsprof, tmp_path: Path
+) -> None:
+    rate = "loss: 1.5000 iter time (s): 0.250 samples/sec: 32.000"
+    (tmp_path / "rates.log").write_text("".join(f"steps: {n} {rate}\n" for n in range(1, 31)))
+    done = cli("report", "rates.log", "--fail-on", "critical")
+    assert "Where the time of a step goes is unknown" in done.stdout
+    assert done.returncode == 4
+
+
 def test_an_export_says_of_which_of_several_jobs_it_is(cli: Dsprof, tmp_path: Path) -> None:
     logs = [SEED.with_name(f"{name}_0.19.8.log") for name in ("zero1_accumulation", "zero3")]
     done = cli("export", *logs, "-o", tmp_path / "run.csv")
