@@ -18,9 +18,10 @@ from dsprof.run.classes import TOLERATED
 from dsprof.run.clocks import SLACK
 from dsprof.run.table import among, keys, known_rank, numbers, positions, where
 
-#: Stretches between two lines that must be known, and part of the clock's time beyond which
-#: what the timers leave of it is told.
+#: Stretches between two lines that must be known, or fewer of this many steps together, and part
+#: of the clock's time beyond which what the timers leave of it is told.
 ENOUGH: Final = 5
+LONG: Final = 20
 SURPLUS: Final = 0.1
 
 #: By which two time stamps may be wrong: of whole seconds, else.
@@ -60,7 +61,13 @@ def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     other.
     """
     single = table["whole_from"].eq("throughput").fillna(False)
-    stamps = _stamps(events, table).assign(known=table["known"], single=single)
+    so_far = table[[*_PART, "known"]].groupby(_PART)["known"]
+    stamps = _stamps(events, table).assign(
+        known=table["known"],
+        single=single,
+        sum=so_far.cumsum(),
+        count=table["known"].notna().groupby([table[name] for name in _PART]).cumsum(),
+    )
     stretches = _stretches(_in_order(stamps[table["known"].notna()]))
     several = table.groupby("segment")["engine"].transform("nunique") > 1
     found = pd.DataFrame({"seconds": np.nan, "smoothed": False}, table.index)
@@ -70,13 +77,16 @@ def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
         if len(sure) >= ENOUGH and _of_slower_ones(sure):
             found.loc[sure.index, "seconds"] = sure["elapsed"] / sure["passed"]
             found.loc[sure.index, "smoothed"] = not _is_fine(sure)
-        if len(sure) < ENOUGH or beyond <= SURPLUS * elapsed + sure["slack"].sum():
+        passed = sure["passed"].sum()
+        enough = len(sure) >= ENOUGH or (len(sure) > 1 and passed >= LONG)
+        if not enough or beyond <= SURPLUS * elapsed + sure["slack"].sum():
             continue
         if _times_each(sure):
             found.loc[sure.index, "seconds"] = sure["elapsed"] / sure["passed"]
         else:
-            found.loc[part.index, "seconds"] = part["known"] + beyond / sure["passed"].sum()
-            found.loc[part.index, "smoothed"] = True
+            mine = (table[_PART] == part[_PART].iloc[0]).all(axis=1) & table["known"].notna()
+            found.loc[mine, "seconds"] = table["known"][mine] + beyond / passed
+            found.loc[mine, "smoothed"] = True
     return found
 
 
@@ -119,7 +129,10 @@ def _without_the_odd_one(stretches: pd.DataFrame) -> pd.DataFrame:
 
 def _times_each(stretches: pd.DataFrame) -> bool:
     """Stamps are fine beside the stretches, and show hardly one shorter than its timers: lines
-    that wait in a buffer are stamped many at once."""
+    that wait in a buffer are stamped many at once. No stretch holds steps that are timed and not
+    stamped."""
+    if (stretches["each"] & (stretches["passed"] > 1)).any():
+        return False
     fits = stretches["elapsed"] >= (1 - SURPLUS) * stretches["timed"] - stretches["error"]
     return _is_fine(stretches, fits)
 
@@ -182,13 +195,15 @@ def _in_order(steps: pd.DataFrame) -> pd.DataFrame:
 def _stretches(steps: pd.DataFrame) -> pd.DataFrame:
     """What lies between the lines of each step and the one before it, of steps that are timed.
 
-    `beyond` is what their timers leave of it, `slack` by how much stamps may make it wrong where
-    stretches do not follow one another.
+    `beyond` is what their timers leave of it, all of them where `each` step in it is timed, else
+    those of its last. `slack` is by how much stamps may make it wrong where stretches do not follow
+    one another.
     """
     by = steps.groupby(_PART)
     passed = by["step"].diff().astype("float64")
     elapsed: pd.Series[float] = by["at"].diff().dt.total_seconds()
-    timed = steps["known"] * passed
+    each = by["count"].diff() == passed
+    timed = by["sum"].diff().where(each, steps["known"] * passed)
     beyond = elapsed - timed
     alone = (by["told"].diff() == 0) & (by["fell"].diff() == 0)
     usable = (passed > 0) & (elapsed >= 0) & (beyond < PAUSE) & alone
@@ -200,6 +215,7 @@ def _stretches(steps: pd.DataFrame) -> pd.DataFrame:
         passed=passed,
         elapsed=elapsed,
         timed=timed,
+        each=each,
         beyond=beyond,
         error=error,
         slack=breaks * error,

@@ -28,7 +28,7 @@ ALIKE: Final = 0.03
 UNLIKE: Final = 0.1
 
 #: Steps with a rate, of fewer of which it is not said what they have beyond their timers.
-ENOUGH: Final = 3
+ENOUGH: Final = 2
 
 _STEP: Final = ("segment", "engine", "step")
 _PART: Final = ["segment", "engine"]

@@ -62,7 +62,7 @@ _READ: Final = (
 COUNTABLE: Final = 2.0**53  #: beyond, a float tells no whole numbers apart
 
 #: Steps whose whole duration a source must tell before timers are left aside.
-ENOUGH: Final = 3
+ENOUGH: Final = 2
 
 
 def steps(

@@ -90,3 +90,32 @@ def test_timers_for_which_the_clock_has_no_room_are_not_believed() -> None:
     run = turns(2.5)
     assert set(run.steps["seconds_from"].dropna()) == {"throughput"}
     assert "phases-exceed-step" in set(run.repairs["name"])
+
+
+def quiet(steps: int, *, each: float) -> Run:
+    """Timers of 0.8 s at every step, without stamps; each tenth step has a line that is stamped."""
+    text = ""
+    for step in range(1, steps + 1):
+        if step % 10 == 0:
+            time = f"{BEGAN + timedelta(seconds=step * each):%Y-%m-%d %H:%M:%S},000"
+            where = "[INFO] [logging.py:123:log_dist] [Rank 0]"
+            text += f"[{time}] {where} step={step}, skipped=0, lr=[0.001], mom=[0.9]\n"
+        text += "[Rank 0] time (ms) | fwd: 300.00 | bwd: 400.00 | bwd_inner: 390.00 | "
+        text += f"bwd_allreduce: 10.00 | step: {1000.0 if step % 10 == 0 else 100.0}\n"
+    return run_of_text(text)
+
+
+@pytest.mark.parametrize("steps", [30, 35, 40])
+def test_a_few_long_stretches_tell_what_no_timer_does_of_all_their_steps(steps: int) -> None:
+    whole = whole_steps(quiet(steps, each=3.0).steps)
+    assert whole["seconds"].mean() == pytest.approx(3.0, rel=0.02)
+    assert set(whole["seconds_from"]) == {"clock"}
+    assert len(whole) == steps
+
+
+@pytest.mark.parametrize(("steps", "each"), [(25, 3.0), (40, 0.9)])
+def test_one_stretch_or_one_that_its_timers_fill_tells_nothing_beyond_them(
+    steps: int, each: float
+) -> None:
+    run = quiet(steps, each=each)
+    assert run.steps["whole_seconds"].isna().all()

@@ -110,11 +110,15 @@ def test_rates_of_steps_that_are_like_the_rest_stay_what_is_averaged() -> None:
     assert "seldom-rates" not in run.repairs["name"].to_list()
 
 
-def test_two_rates_do_not_say_what_the_rest_takes_beyond_its_timers() -> None:
-    run = printed(at_tenths, every=50, rated=0.4, stamps=False)
-    assert run.steps["whole_seconds"].notna().sum() == 2
+def test_one_rate_does_not_say_what_the_rest_takes_beyond_its_timers() -> None:
+    run = printed(at_tenths, every=100, rated=0.4, stamps=False)
+    assert run.steps["whole_seconds"].notna().sum() == 1
     assert mean_of(run).seconds == pytest.approx(1.2, rel=0.02)
-    assert run.steps["samples_per_second"].notna().sum() == 2
+    assert run.steps["samples_per_second"].notna().sum() == 1
+
+
+def test_two_rates_say_what_the_rest_takes_beyond_its_timers() -> None:
+    assert mean_of(printed(at_tenths, every=50, rated=0.4)).seconds == pytest.approx(1.6, rel=0.02)
 
 
 def test_two_rates_that_are_unlike_the_rest_are_not_the_speed_of_all() -> None:
