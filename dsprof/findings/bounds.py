@@ -87,8 +87,13 @@ def modest(one: Finding, facts: Facts) -> Finding:
 
 
 def _is_of_the_mean(one: Finding) -> bool:
-    takes_part = one.share is not None or one.rule in _OF_THE_MEAN
+    takes_part = one.share is not None or one.rule in _OF_THE_MEAN or _says_shares(one)
     return takes_part and one.rule not in _OF_ALL_STEPS
+
+
+def _says_shares(one: Finding) -> bool:
+    """The notes on timers that nothing divides: they cost nothing."""
+    return one.rule == "unaccounted-time" and bool(one.phase)
 
 
 def _at_most(one: Finding, most: Confidence, why: str) -> Finding:

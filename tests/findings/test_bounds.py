@@ -52,11 +52,12 @@ def test_a_first_step_like_the_others_stays_and_so_does_one_of_two() -> None:
     assert len(main_steps(run_with(np.array([9.0, 1.0])).steps)) == 2
 
 
-def sure(steps: int, **more: Any) -> Finding:
+def sure(steps: int, rule: str = "any", **more: Any) -> Finding:
     """A finding of high confidence, about so many steps from the middle of a run."""
     rows = [metric("step_seconds", 100 + n, 1.0) for n in range(steps)]
     facts = Facts(from_events(events(rows), grammar=grammar_with()))
-    one = Finding("any", Severity.WARNING, "", "Hence medium confidence.", share=0.5, **more)
+    more = {"share": 0.5} | more
+    one = Finding(rule, Severity.WARNING, "", "Hence medium confidence.", **more)
     answer = bounded([one], facts)
     assert isinstance(answer, list)
     return answer[0]
@@ -67,6 +68,8 @@ def test_one_or_two_steps_prove_little(steps: int, why: str) -> None:
     found = sure(steps)
     assert found.confidence == "low"
     assert found.summary == f"Hence low confidence. Low confidence: {why}."
+    note = sure(steps, "unaccounted-time", share=None, phase="backward_inner")
+    assert note.confidence == "low"
 
 
 def test_three_steps_are_believed_and_a_rule_may_be_less_sure() -> None:
