@@ -69,8 +69,8 @@ def turns(each: float) -> Run:
         ]
     text = ""
     for seconds, where, line in stamped:
-        at = BEGAN + timedelta(seconds=seconds)
-        time = f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}"
+        moment = BEGAN + timedelta(seconds=seconds)
+        time = f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03}"
         text += f"[{time}] [INFO] [{where}] {line}\n"
     return run_of_text(text)
 
