@@ -23,6 +23,7 @@ from dsprof.run.from_launch import steps_from_launch
 from dsprof.run.impossible import impossible_rates, impossible_seconds, initial_step_zero
 from dsprof.run.maxima import maxima_of_parts
 from dsprof.run.repairs import Defect
+from dsprof.run.resumed import rates_of_all_steps
 from dsprof.run.step_timers import (
     all_zero_timers,
     last_interval_only,
@@ -39,6 +40,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     steps_from_launch,
     impossible_seconds,
     impossible_rates,
+    rates_of_all_steps,
     cut_short,
     cut_head,
     initial_step_zero,

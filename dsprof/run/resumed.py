@@ -1,0 +1,64 @@
+"""Rates that the Trainer states of a training that it resumed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.run.repairs import Outcome, Source, met
+from dsprof.run.table import of_kind
+
+_RATES: Final = ("samples_per_second_mean", "train_steps_per_second", "tokens_per_second_mean")
+_BAR: Final = ["bar_position", "bar_total", "bar_elapsed"]
+_QUICKER: Final = 3  #: times the later steps: no training is that before its first record
+_MANY: Final = 0.1  #: of all steps: fewer hardly change a rate
+
+
+def rates_of_all_steps(events: pd.DataFrame, _: Source) -> Outcome:
+    """The Trainer divides all steps, those of earlier launches too, by the seconds of the one that
+    resumed (transformers, `speed_metrics` with `num_steps=self.state.max_steps`).
+
+    Seen where its bar begins with steps for which there was no time.
+    """
+    ends = of_kind(events, Kind.METRIC, "train_runtime")
+    bars = _bars(events) if len(ends) else None
+    if bars is None:
+        return events, None
+    resumed = {key for key, own in bars.groupby(["segment", "source"]) if _begins_later(own)}
+    keys = zip(ends["segment"], ends["source"].astype("str"), strict=True)
+    records = ends.loc[[key in resumed for key in keys], "record"]
+    said = events["record"].isin(records) & events["name"].isin(_RATES) & events["value"].notna()
+    text = (
+        "the Trainer divides all steps, those before it resumed among them, by the time since: "
+        "its mean rates were dropped"
+    )
+    found = met("rates-of-all-steps", "repair", text, events[said])
+    return (events.assign(value=events["value"].mask(said)), found) if found else (events, None)
+
+
+def _bars(events: pd.DataFrame) -> pd.DataFrame:
+    """A row per bar of the training, in order: as long as the job is meant to be, or most are."""
+    meant = of_kind(events, Kind.METRIC, "total_steps")["value"].dropna()
+    rows = of_kind(events, Kind.METRIC, *_BAR)
+    rows = rows.assign(
+        name=rows["name"].astype("str"),
+        source=rows["source"].astype("str"),
+        said=rows["value"].fillna(rows["seconds"]),
+    )
+    one = ["segment", "source", "record"]
+    told = rows.pivot_table("said", one, "name", aggfunc="last").reindex(columns=_BAR)
+    totals = meant if len(meant) else told["bar_total"].mode().head(1)
+    return told[told["bar_total"].isin(totals)].dropna().reset_index()
+
+
+def _begins_later(bars: pd.DataFrame) -> bool:
+    """Whether the first bar counts steps that were of another launch."""
+    first, last = bars.iloc[0], bars.iloc[-1]
+    steps, passed = (last[name] - first[name] for name in ("bar_position", "bar_elapsed"))
+    if not (steps > 0 and passed > 0):
+        return False
+    own = steps / passed * first["bar_elapsed"]
+    before = first["bar_position"] - own
+    return bool(first["bar_position"] > _QUICKER * own and before > _MANY * last["bar_total"])

@@ -1,0 +1,47 @@
+"""Rates that the Trainer states of a training that it resumed."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsprof.text.stated import training
+from tests.loaded import run_of_text
+
+
+def trained(start: int, *, every: int = 20, before: int = 0) -> str:
+    """A Trainer's bar and records of steps of 1 s up to the 200th, `before` seconds of set-up."""
+    said = []
+    for step in range(start + every, 201, every):
+        took = before + step - start
+        said.append(
+            f"{step // 2}%|##   | {step}/200 [{took // 60:02d}:{took % 60:02d}<00:30,  1.00s/it]\n"
+        )
+        said.append(f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {step / 200}}}\n")
+    took = before + 200 - start
+    said.append(
+        f"{{'train_runtime': {took}.0, 'train_samples_per_second': {6400 / took:.3f}, "
+        f"'train_steps_per_second': {200 / took:.3f}, 'train_loss': 1.5, 'epoch': 1.0}}\n"
+    )
+    return "".join(said)
+
+
+@pytest.mark.parametrize(
+    ("start", "every", "before", "dropped"),
+    [
+        (100, 20, 0, True),
+        (100, 20, 12, True),
+        (0, 20, 0, False),
+        (0, 100, 30, False),
+        (10, 10, 0, False),  # less than a tenth of all steps
+    ],
+)
+def test_rates_that_divide_steps_of_earlier_launches_by_the_time_of_the_last_are_dropped(
+    start: int, every: int, before: int, dropped: bool
+) -> None:
+    run = run_of_text(trained(start, every=every, before=before))
+    said = training(run)
+    assert said is not None
+    assert said.seconds == before + 200 - start
+    assert (said.steps_per_second is None) is dropped
+    assert (said.samples_per_second is None) is dropped
+    assert ("rates-of-all-steps" in set(run.repairs["name"])) is dropped
