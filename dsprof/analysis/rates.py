@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from dsprof.analysis.breakdown import mean_of
 from dsprof.events import Kind
 from dsprof.run.table import of_kind
 
@@ -22,7 +23,7 @@ def batch_of(run: Run) -> Any:
     return batch if (told == batch).all() else None
 
 
-def rate_of_steps(stated: pd.Series[float], seconds: float | None, batch: Any) -> float | None:
+def rate_of_steps(steps: pd.DataFrame, seconds: float | None, batch: Any) -> float | None:
     """Samples per second by batch and step time, where the stated rates are clearly others.
 
     DeepSpeed's timer of throughput runs from forward to step: loading data between steps is not
@@ -30,13 +31,13 @@ def rate_of_steps(stated: pd.Series[float], seconds: float | None, batch: Any) -
     where it is of printed steps and the clock knows of quicker ones between them.
 
     Args:
-        stated: samples per second of all ranks, of the same steps.
-        seconds: mean of one optimizer step.
+        steps: those with a rate, of all ranks.
+        seconds: mean of one optimizer step of these.
         batch: samples of each of them, if known.
     """
-    told = stated.dropna().astype(float)
-    if not seconds or told.empty or not isinstance(batch, (int, float)):
+    told = steps["samples_per_second"].notna()
+    if not seconds or not told.any() or not isinstance(batch, (int, float)):
         return None
-    rate, timed = batch / seconds, 1 / float((1 / told).mean())
-    higher = len(told) == len(stated) and rate > timed * (1 + _DIFFERS)
+    rate, timed = batch / seconds, mean_of(steps, "samples_per_second")
+    higher = told.all() and rate > timed * (1 + _DIFFERS)
     return rate if higher or rate < timed * (1 - _DIFFERS) else None

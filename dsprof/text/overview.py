@@ -98,7 +98,7 @@ def overview(run: Run) -> Overview:
         tflops=number(mean_of(rates, "tflops")),
         skipped=_skipped(run),
         samples_per_second_mean=_so_far(run),
-        samples_per_second_of_steps=rate_of_steps(rates["samples_per_second"], length, batch),
+        samples_per_second_of_steps=rate_of_steps(rates, length, batch),
         training=training(run),
         bar=bar(run),
         aside=left_aside(steps),

@@ -26,7 +26,15 @@ def test_a_stated_rate_that_is_not_that_of_the_steps_is_told_beside_the_true_one
     stated: list[float | None], seconds: float | None, batch: int | None, told: float | None
 ) -> None:
     rates = pd.Series(stated, dtype="Float64")
-    assert rate_of_steps(rates, seconds, batch) == told
+    steps = pd.DataFrame({"samples_per_second": rates, "seconds_from": "timers", "covers": 1.0})
+    assert rate_of_steps(steps, seconds, batch) == told
+
+
+def test_rates_reckoned_from_windows_of_unlike_length_are_no_others_than_the_steps() -> None:
+    """Forty steps of a second, and one of 21 s: 32 samples each."""
+    took = {"seconds": [1.0, 21.0], "covers": [40.0, 1.0], "samples_per_second": [32.0, 32 / 21]}
+    steps = pd.DataFrame(took | {"seconds_from": "bar"})
+    assert rate_of_steps(steps, 61 / 41, 32) is None
 
 
 @pytest.mark.parametrize(("sizes", "told"), [((32, 32), 32), ((16, 32), None), ((), 32)])
