@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from tests.hook.jobs import job
 STEPS = 4
 LEAVES = ("a leaf", "leaves of two")
 AGAIN = ("checkpointed", "whole", "checkpointed two")  # computed again in backward
-FUTURES = {  # how a model without DDP waits for what reduces its gradients
+FUTURES: dict[str, Callable[[Any], Any]] = {  # how a model without DDP waits for what reduces its gradients
     "a future": lambda work: work.get_future().wait(),
     "what follows": lambda work: work.get_future().then(_gradient).wait(),
     "the work": lambda work: (work.get_future().then(_gradient), work.wait()),
