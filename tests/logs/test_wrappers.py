@@ -147,6 +147,10 @@ def test_a_word_before_a_colon_is_no_host() -> None:
     assert told(b"Warning: " + RECORD + b"\n")["host"] is None
 
 
+def test_a_script_whose_line_a_shell_names_is_no_host() -> None:
+    assert told(b"run.sh: line 12: " + RECORD + b"\n")["host"] is None
+
+
 def test_on_several_hosts_a_local_rank_says_nothing_about_the_global_one() -> None:
     text = b"".join(b"worker-%d: [default3]:" % host + RECORD + b"\n" for host in (1, 2))
     assert [row["rank"] for row in rows(text, name="skipped")] == [None, None]
