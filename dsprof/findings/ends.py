@@ -37,6 +37,8 @@ ENDED: Final = {
     "network-error": "lost its network link",
 }
 
+_SSH: Final = 255  #: what ssh exits with when it fails itself; else the command's code
+
 _STOPPED: Final = "was stopped by SIGINT, as Ctrl-C sends it"
 
 #: Ends of a run; other problems are warnings of other rules.
@@ -99,6 +101,8 @@ def said_untold(launches: int) -> str:
 def said_of(row: pd.Series[Any]) -> str:
     """A failure as a sentence: `Rank 1 on w0 ran out of GPU memory after step 7`."""
     kind = str(row["kind"])
+    if of_ssh(row):
+        return f"Most likely the connection to {row['host']} was lost{when(row)}"
     if kind in OOM:
         said = f"ran out of {'host' if kind == 'host-oom' else 'GPU'} memory{_device(row)}"
     elif kind == "stuck":
@@ -110,6 +114,12 @@ def said_of(row: pd.Series[Any]) -> str:
         stopped = str(row["text"]).startswith("KeyboardInterrupt")
         said = f"was killed by {killed}" if killed else _STOPPED if stopped else ENDED[kind]
     return f"{_who(row)} {said}{when(row)}"
+
+
+def of_ssh(row: pd.Series[Any]) -> bool:
+    """Whether ssh to a host ended with the code that is its own."""
+    own = row["kind"] == "exit" and row["value"] == _SSH and pd.notna(row["host"])
+    return bool(own) and str(row["text"]).startswith("ssh exited")
 
 
 def _device(row: pd.Series[Any]) -> str:

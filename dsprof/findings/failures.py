@@ -24,6 +24,7 @@ from dsprof.findings.ends import (
     OOM,
     first_failure,
     last_launch,
+    of_ssh,
     said_of,
     said_untold,
     signal_of,
@@ -65,6 +66,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             title=said_of(row) + _message(row, text),
             summary=_first_of(facts, row)
             + (_SIGKILL if killed else _UNSEEN if row["kind"] == "gone" else "")
+            + _OF_SSH * of_ssh(row)
             + code_meant(text)
             + _who_was_named(who)
             + _who_was_dead(dead),
@@ -152,6 +154,10 @@ def _asked_for(run: Run, row: pd.Series[Any]) -> str:
     return format_bytes(float(told.iloc[0])) if len(told) else ""
 
 
+_OF_SSH = (
+    " 255 is what ssh itself exits with when the connection breaks; a command that exits with 255 "
+    "leaves the same."
+)
 _UNSEEN = " How it ended is not known: who skips Python's own end (os._exit) leaves the same."
 _SIGKILL = " Signal 9 without an error of its own is mostly the kernel's out-of-memory killer."
 
@@ -177,7 +183,7 @@ def _first_of(facts: Facts, row: pd.Series[Any]) -> str:
 def _sure(facts: Facts, row: pd.Series[Any]) -> Confidence:
     if untold_among(facts.run, row):
         return "low"
-    if row["kind"] == "gone":
+    if row["kind"] == "gone" or of_ssh(row):
         return "medium"
     return "high" if row["root_cause"] or not _others(facts) else "medium"
 

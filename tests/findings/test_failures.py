@@ -49,6 +49,20 @@ def test_out_of_memory_names_rank_host_and_size() -> None:
     assert "rank-died" not in rules(run)
 
 
+def test_the_code_that_is_sshs_own_is_a_lost_connection() -> None:
+    failed = {"host": "w2", "step": 40}
+    run = run_of(
+        [*steps(40, WELL), problem("exit", "ssh exited with exit code 255", value=255.0, **failed)]
+    )
+    found = one(run, "rank-died")
+    assert found.title.startswith("Most likely the connection to w2 was lost after step 40: ssh")
+    assert found.confidence == "medium"
+    run = run_of(
+        [*steps(40, WELL), problem("exit", "ssh exited with exit code 1", value=1.0, **failed)]
+    )
+    assert "exited with an error" in one(run, "rank-died").title
+
+
 def test_out_of_memory_halves_the_micro_batch_it_knows() -> None:
     run = run_of([problem("oom", OOM, rank=3)], micro_batch_size=8, zero_stage=2)
     advice = {a.setting: (a.now, a.to) for a in one(run, "oom").advice}
