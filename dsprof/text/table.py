@@ -14,8 +14,8 @@ from dsprof.text.parts import Part
 from dsprof.text.words import plain
 from dsprof.units import format_seconds, format_share
 
-_BARS: Final = (20, 10, 0)  # columns: the widest that leaves room for a name is drawn
-_NAME: Final = 18
+_BARS: Final = (20, 10)  # columns
+_NAME: Final = 18  # columns that a bar leaves where not all names fit behind one
 _GAP: Final = 2
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 _HIGHLIGHTED: Final = ("communication", "wait")
@@ -40,8 +40,10 @@ class PartTable:
         rows = [self._cells(part) for part in self.parts]
         widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
         room = options.max_width - sum(widths) - _GAP * len(widths)
-        bar = next(width for width in _BARS if not width or room >= width + _GAP + _NAME)
-        room -= bar + _GAP if bar else 0
+        longest = max((cell_len(plain(part.phase)) for part in self.parts), default=0)
+        left = [(bar, room - bar - _GAP) for bar in _BARS]
+        fit = [one for name in (longest, _NAME) for one in left if one[1] >= name]
+        bar, room = fit[0] if fit else (0, room)
         for part, (label, *numbers) in zip(self.parts, rows, strict=True):
             style = ACCENT if part.name in _HIGHLIGHTED and not part.inside else ""
             cells = [say(label, style) if not part.inside else Text(label, QUIET)]

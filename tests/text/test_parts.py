@@ -34,6 +34,14 @@ def test_numbers_are_whole_at_any_width_and_names_too(name: str, width: int, blo
     assert name in "".join(text.split())
 
 
+def test_a_bar_is_shorter_where_that_leaves_room_for_every_name() -> None:
+    name = "backward-embedding-all-reduce"
+    parts = [Part("compute", "forward", 0.9, 0.9), Part("communication", name, 0.1, 0.1)]
+    text = rendered(PartTable(parts, blocks=True), 80)
+    assert [name in line and "10 %" in line for line in text.splitlines()] == [False, True]
+    assert "█" in text
+
+
 ZERO3 = [
     Phase("step", "other", 8.0),
     Phase("backward_allreduce", "communication", 3.0),
