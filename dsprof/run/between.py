@@ -149,9 +149,10 @@ def _stamps(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     Where most steps are marked, their marks alone say when they ended: where one is lost, its
     timers count as those of another step.
     """
+    apart = among(events["name"], _names(events))  # also of a step, but behind its end
     stamped = events["at"].notna().to_numpy() & among(events["kind"], [Kind.METRIC, Kind.PHASE])
     wanted = [*_STEP, "rank", "host", "at", "kind", "source", "line", "pattern"]
-    rows = known_rank(where(events[wanted], stamped))
+    rows = known_rank(where(events[wanted], stamped & ~apart))
     found = table[list(_STEP)]
     if not len(rows):
         return found.assign(at=table["at"], told=0, fell=0)
@@ -160,7 +161,7 @@ def _stamps(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     marks = among(rows["kind"], [Kind.METRIC])
     last = _lasts(table, rows[marks])
     last = last if 2 * last["at"].notna().sum() >= len(last) else last.fillna(_lasts(table, rows))
-    apart = among(events["name"], _names(events)) & events["source"].isin(rows["source"]).to_numpy()
+    apart &= events["source"].isin(rows["source"]).to_numpy()
     back = rows.groupby("pattern", observed=True)["at"].diff() < -SLACK
     told, fell = _so_far(where(events, apart), last), _so_far(rows[back], last)
     return found.assign(at=last["at"], told=told, fell=fell)

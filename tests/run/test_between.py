@@ -92,16 +92,19 @@ def test_timers_for_which_the_clock_has_no_room_are_not_believed() -> None:
     assert "phases-exceed-step" in set(run.repairs["name"])
 
 
-def quiet(steps: int, *, each: float) -> Run:
-    """Timers of 0.8 s at every step, without stamps; each tenth step has a line that is stamped."""
+def quiet(steps: int, *, each: float, save: float = 0.0) -> Run:
+    """Timers of 0.8 s at every step, without stamps; each tenth step has a line that is stamped.
+    Each fiftieth is saved, if it takes time."""
     text = ""
     for step in range(1, steps + 1):
+        now = BEGAN + timedelta(seconds=step * each + (step - 1) // 50 * save)
+        head = f"[{now:%Y-%m-%d %H:%M:%S},000] [INFO] [logging.py:123:log_dist] [Rank 0]"
         if step % 10 == 0:
-            time = f"{BEGAN + timedelta(seconds=step * each):%Y-%m-%d %H:%M:%S},000"
-            where = "[INFO] [logging.py:123:log_dist] [Rank 0]"
-            text += f"[{time}] {where} step={step}, skipped=0, lr=[0.001], mom=[0.9]\n"
+            text += f"{head} step={step}, skipped=0, lr=[0.001], mom=[0.9]\n"
         text += "[Rank 0] time (ms) | fwd: 300.00 | bwd: 400.00 | bwd_inner: 390.00 | "
         text += f"bwd_allreduce: 10.00 | step: {1000.0 if step % 10 == 0 else 100.0}\n"
+        if save and step % 50 == 0:
+            text += f"{head} [Torch] Checkpoint global_step{step} is about to be saved!\n"
     return run_of_text(text)
 
 
@@ -119,3 +122,9 @@ def test_one_stretch_or_one_that_its_timers_fill_tells_nothing_beyond_them(
 ) -> None:
     run = quiet(steps, each=each)
     assert run.steps["whole_seconds"].isna().all()
+
+
+def test_a_save_that_begins_behind_a_step_is_no_time_of_the_steps_up_to_the_next_line() -> None:
+    run = quiet(300, each=0.9, save=30.0)
+    assert run.steps["whole_seconds"].isna().all()
+    assert "Saving checkpoints takes" in next(iter(run.findings)).title
