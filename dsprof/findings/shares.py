@@ -99,7 +99,7 @@ def optimizer_bound(facts: Facts) -> list[Finding] | str:
     if facts.run.step_may_gather:
         return [_or_gathering(one) for one in found]
     untimed = _untimed_step(facts)
-    return [_of_step(one, untimed) for one in found] if untimed else found
+    return [_of_step(one, untimed, _beside(facts)) for one in found] if untimed else found
 
 
 def _or_gathering(found: Finding) -> Finding:
@@ -127,12 +127,19 @@ def _untimed_step(facts: Facts) -> float:
     return seconds if 2 * seconds > float(rows["seconds"].sum()) else 0.0
 
 
-def _of_step(found: Finding, untimed: float) -> Finding:
+def _beside(facts: Facts) -> str:
+    """Words for what is timed inside step() and is of another class."""
+    inside = facts.run.phases["parent"].eq("step").to_numpy(bool, na_value=False)
+    named = facts.run.phases["name"][inside].isin(facts.phases_of("communication").index)
+    return " without the communication timed in it" if named.any() else ""
+
+
+def _of_step(found: Finding, untimed: float, beside: str) -> Finding:
     """The finding, where most of it is no update of parameters that a timer shows."""
     return replace(
         found,
-        title=f"{format_share(found.share or 0.0)} of a step is step(), most of it in none of its "
-        "timers",
+        title=f"{format_share(found.share or 0.0)} of a step is step(){beside}, most of it in none "
+        "of its timers",
         summary=f"{found.summary} {format_seconds(untimed)} lie beside the timers inside step(): "
         "looking for overflows, the gradient norm and the all-reduces of both are there. Medium "
         "confidence: nothing times them apart.",

@@ -10,6 +10,7 @@ import pytest
 from dsprof.events import Severity
 from dsprof.run import load
 from tests.findings.plants import WELL, Row, metric, one, phase, run_of, silent, steps, why
+from tests.loaded import run_of_text
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,24 @@ def test_a_step_that_may_hold_zeros_gathering_is_the_optimizers_with_medium_conf
     assert "stage is not known" in found.summary
     assert [advice.setting for advice in found.advice] == ["gradient_accumulation_steps"]
     assert one(run_of(engine, world_size=2, zero_stage=0), "optimizer-bound").confidence == "high"
+
+
+@pytest.mark.parametrize(
+    ("timed", "beside"),
+    [
+        ("optimizer_allgather: 200.00 | ", " without the communication timed in it"),
+        ("", ""),
+    ],
+)
+def test_a_step_without_the_gathering_timed_in_it_is_not_called_all_of_step(
+    timed: str, beside: str
+) -> None:
+    lines = [
+        f"[Rank 0] time (ms) | {timed}optimizer_gradients: 10.00 | optimizer_step: 50.00\n",
+        "time (ms) | fwd: 100 | bwd: 300 | bwd_inner: 200 | bwd_allreduce: 100 | step: 700\n",
+    ]
+    found = one(run_of_text(*lines * 5), "optimizer-bound")
+    assert found.title.endswith(f" is step(){beside}, most of it in none of its timers")
 
 
 def test_an_offloaded_optimizer_is_judged_as_offloading() -> None:
