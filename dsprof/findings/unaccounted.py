@@ -22,7 +22,7 @@ from dsprof.findings.thresholds import (
     WORTH_NAMING,
     grade,
 )
-from dsprof.findings.untimed import EVERY_PHASE, no_steps, no_timers, source_word
+from dsprof.findings.untimed import EVERY_PHASE, no_steps, no_timers, only_calls, source_word
 from dsprof.run.zero import ENGINE_TIMERS, INNER, PERHAPS_BUCKETS
 from dsprof.units import format_seconds, format_share
 
@@ -52,6 +52,8 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
         return [no_timers(facts)]
     if facts.no_basis is not None:
         return facts.no_basis
+    if facts.breakdown.phases.empty and not facts.run.is_recording:
+        return [only_calls(facts)]
     late = late_outside(facts)
     facts = without_spikes(facts)
     mixed = _mixed(facts, facts.hidden_communication or _SCHEDULE)

@@ -16,7 +16,7 @@ from dsprof.findings.proofs import average_proof, mark_proof
 from dsprof.grammar import TimerFlavour
 from dsprof.run.bars import steps_meant
 from dsprof.run.versions import LAST, Version, parse
-from dsprof.units import format_count, format_seconds
+from dsprof.units import format_count, format_seconds, format_share
 
 EVERY_PHASE: Final = "times every phase of every rank"
 _RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
@@ -47,6 +47,21 @@ def no_timers(facts: Facts) -> Finding:
         summary=known + ("" if _prints_timers(facts, lacking) else _for_timers(facts)[0]),
         evidence=average_proof(facts) if seconds else (mark_proof(facts, line),),
         advice=(*_ask_for_timers(facts, lacking), *record(facts, EVERY_PHASE)),
+    )
+
+
+def only_calls(facts: Facts) -> Finding:
+    """A note, as that of no timers: what nobody asked to time costs nothing."""
+    rest = facts.share(facts.seconds_of("other")) or 0.0
+    said, advice = _for_timers(facts)
+    return Finding(
+        rule="unaccounted-time",
+        severity=Severity.INFO,
+        title=f"{format_share(rest)} of a step is beside the logged calls: this log has no timers",
+        summary="Communication calls alone are timed; what else a step does, computation above "
+        f"all, is not told apart ({facts.windows}).{said}",
+        evidence=average_proof(facts),
+        advice=(*advice, *record(facts, EVERY_PHASE)),
     )
 
 

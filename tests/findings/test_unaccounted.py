@@ -14,6 +14,7 @@ from dsprof.run import Run, load
 from tests.findings.plants import (
     WELL,
     Row,
+    call,
     config,
     metric,
     one,
@@ -53,6 +54,14 @@ def test_a_log_without_timers_is_unknown_and_never_healthy() -> None:
     assert found.advice[0].setting == "wall_clock_breakdown"
     assert found.severity is Severity.INFO
     assert "healthy" not in rules(run)
+
+
+def test_a_log_of_calls_alone_is_told_to_print_timers_and_the_rest_has_no_price() -> None:
+    calls = [call("all_reduce", step, 1e6, 0.2) for step in range(1, 5)]
+    found = one(run_of(steps(4, {}) + calls, world_size=2), "unaccounted-time")
+    assert found.title == "80 % of a step is beside the logged calls: this log has no timers"
+    assert (found.severity, found.seconds_per_step) == (Severity.INFO, None)
+    assert found.advice[0].setting == "wall_clock_breakdown"
 
 
 def test_zero_3_timers_are_unknown_and_name_the_logger_that_would_tell() -> None:
