@@ -83,7 +83,7 @@ def spreads(facts: Facts) -> Spreads | None:
     """None where no line tells least and greatest times of the average step's timers."""
     rows = _both(facts)
     outer = rows[rows["parent"].isna() & ~rows["class"].isin(_NOT_OWN)]
-    own = _widest(outer)
+    own = _own(outer)
     if own is None:
         return None
     return Spreads(
@@ -93,6 +93,15 @@ def spreads(facts: Facts) -> Spreads | None:
         int(rows["step"].min()),
         int(rows["step"].max()),
     )
+
+
+def _own(outer: pd.DataFrame) -> Spread | None:
+    """The widest; not the optimizer's where ranks lie as far apart before it: who comes early waits
+    there for what it reduces."""
+    widest, before = _widest(outer), _widest(outer[outer["name"] != "optimizer"])
+    if widest is None or before is None:
+        return widest
+    return before if before.seconds >= WAITING_EXPLAINS * widest.seconds else widest
 
 
 def _deepest(rows: pd.DataFrame, own: Spread) -> Spread | None:

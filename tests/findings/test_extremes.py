@@ -23,6 +23,7 @@ def log(
     reduced: tuple[float, float] = REDUCED,
     *,
     compute: tuple[float, float] | None = None,
+    optimizer: tuple[float, float] | None = None,
     stages: int | None = 1,
     lines: int = 8,
     every: int = 5,
@@ -31,6 +32,7 @@ def log(
     told = [f"{STAGES}pipeline-model-parallel size: {stages} "] if stages else []
     timers = {"forward-backward": work, "batch-generator": data, "grads-all-reduce": reduced}
     timers |= {"forward-compute": compute} if compute else {}
+    timers |= {"optimizer": optimizer} if optimizer else {}
     for line in range(1, lines + 1):
         step = f" iteration {line * every:8}/     500"
         told += [
@@ -54,6 +56,13 @@ def test_ranks_that_lie_apart_in_their_own_work_wait_for_each_other(tmp_path: Pa
     assert found.severity == "critical"
     assert "up to 20 % of each step" in found.title
     assert "forward-backward takes 1.10 s to 1.50 s" in found.title
+
+
+def test_who_waits_inside_the_optimizer_was_early_before_it(tmp_path: Path) -> None:
+    waited = log(tmp_path, data=(4.0, 5.0), compute=(300.0, 690.0), optimizer=(20.0, 430.0))
+    assert one(waited, "straggler-rank").phase == "forward-compute"
+    alone = log(tmp_path, (1100.0, 1110.0), (4.0, 5.0), (40.0, 41.0), optimizer=(20.0, 430.0))
+    assert one(alone, "straggler-rank").phase == "optimizer"
 
 
 def test_who_is_late_is_not_made_up(tmp_path: Path) -> None:
