@@ -17,9 +17,7 @@ from dsprof.run.table import numbers, where, within
 
 CLASSES = tuple(str(member) for member in Class)
 
-#: How reports say that `main_steps` leaves a first step out.
-WITHOUT_FIRST: Final = "without the first step, a warm-up"
-#: How they say that it is of those steps alone of which the source says all of their time.
+#: How reports say that a mean is of those steps alone of which the source says all of their time.
 WHOLE: Final = "those whose whole time is told"
 
 #: Prefixes and suffixes of point-to-point timers: DeepSpeed's and DeeperSpeed's
@@ -37,6 +35,11 @@ _WARM_UP_FROM = 6
 #: and at least two others remain.
 _WARM_UP_RATIO = 3.0
 _WARM_UP_OTHERS = 2
+
+#: Several rows at the start, such as those that are compiled, are left out where the least of them
+#: is as slow, up to so many, and up to that part of all.
+_WARM_UP_MOST = 10
+_WARM_UP_PART = 0.1
 
 
 _RATES = ("samples_per_second", "tokens_per_second", "tflops")
@@ -98,19 +101,19 @@ def known_by(steps: pd.DataFrame) -> str | None:
     return str(steps["seconds_from"].iloc[0]) if len(steps) else None
 
 
-def leaves_out_first(steps: pd.DataFrame) -> bool:
-    """Whether `main_steps` and `regular_steps` leave a first step out as warm-up."""
+def without_first(steps: pd.DataFrame) -> str:
+    """`without the first step, a warm-up`: what `main_steps` and `regular_steps` leave out."""
     part = longest_part(steps)
-    return len(_warm(part)) < len(part)
+    many = len(part) - len(_warm(part))
+    return f"without the first {many if many > 1 else 'step'}, a warm-up" if many else ""
 
 
 def left_aside(steps: pd.DataFrame) -> str:
     """`, without the first step, a warm-up`: which steps `main_steps` is of; "" if of all."""
     part = longest_part(steps)
-    warm = _warm(part)
-    few = len(main_steps(steps)) < len(warm)
-    first = len(warm) < len(part) and not (few and pd.isna(part["whole_seconds"].iloc[0]))
-    return f", {WHOLE}" * few + f", {WITHOUT_FIRST}" * first
+    few = len(main_steps(steps)) < len(_warm(part))
+    first = "" if few and pd.isna(part["whole_seconds"].iloc[0]) else without_first(steps)
+    return f", {WHOLE}" * few + (f", {first}" if first else "")
 
 
 def engines(steps: pd.DataFrame) -> dict[int, float]:
@@ -130,13 +133,19 @@ def engines(steps: pd.DataFrame) -> dict[int, float]:
 
 def _warm(part: pd.DataFrame) -> pd.DataFrame:
     warms_up = len(part) >= _WARM_UP_FROM and bool(part["warm_up"].iloc[0])
-    return part.iloc[1:] if warms_up or _starts_slowly(part) else part
+    return part.iloc[max(int(warms_up), _slow_starts(part)) :]
 
 
-def _starts_slowly(part: pd.DataFrame) -> bool:
-    """The first row is several times the largest of the others."""
-    first, others = part["seconds"].iloc[:1], part["seconds"].iloc[1:]
-    return len(others) >= _WARM_UP_OTHERS and bool(first.iloc[0] >= _WARM_UP_RATIO * others.max())
+def _slow_starts(part: pd.DataFrame) -> int:
+    """How many rows at the start are each several times the largest of all that follow."""
+    seconds = part["seconds"].to_numpy(dtype=float)
+    most = min(
+        len(seconds) - _WARM_UP_OTHERS, _WARM_UP_MOST, max(1, int(len(part) * _WARM_UP_PART))
+    )
+    least = np.minimum.accumulate(seconds)
+    rest = np.fmax.accumulate(seconds[::-1])[::-1]
+    slow = [many for many in range(1, most + 1) if least[many - 1] >= _WARM_UP_RATIO * rest[many]]
+    return max(slow, default=0)
 
 
 def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from dsprof.analysis.breakdown import WITHOUT_FIRST, leaves_out_first, regular_steps
+from dsprof.analysis.breakdown import regular_steps, without_first
 from dsprof.analysis.collectives import covered_steps, during_steps, told_once, trusted
 from dsprof.charts import bandwidths, ceiling, comm_sizes, limit_of
 from dsprof.page import words
@@ -64,12 +64,12 @@ def comm_section(run: Run) -> Section:
 class Judged(NamedTuple):
     """The calls that the numbers are of, and how many steps made them, None if no step is known.
 
-    `warm`: a first step, which warms up, is left out.
+    `warm`: how it is said that first steps, which warm up, are left out; "" if none is.
     """
 
     calls: pd.DataFrame
     steps: int | None
-    warm: bool = False
+    warm: str = ""
 
     def words(self, every: int) -> str:
         """What the numbers are sums or means of; `every` call that is told may be more."""
@@ -81,7 +81,7 @@ class Judged(NamedTuple):
         said = f"Mean of one rank and one step, over {words.count_of(self.steps, 'step')}"
         if tables:
             return f"{said}, from {what}: calls of set-up and of the first step are among them."
-        said += f", {WITHOUT_FIRST}" if self.warm else ""
+        said += f", {self.warm}" if self.warm else ""
         left = words.count_of(every - len(self.calls), "call")
         return f"{said}, from {what}." + (
             "" if left[0] == "0" else f" {left} of no such step: left out."
@@ -94,7 +94,7 @@ def _judged(comm: pd.DataFrame, steps: pd.DataFrame) -> Judged:
     Those of set-up are none of a step, nor are those behind the last one. Tables sum up all.
     """
     tables = bool(comm["total"].any())
-    judged = [(regular_steps(steps), leaves_out_first(steps)), (steps, False)]
+    judged = [(regular_steps(steps), without_first(steps)), (steps, "")]
     for part, warm in [] if tables else judged:
         calls = during_steps(comm, part).reset_index(drop=True)
         if len(calls):

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pandas as pd
 
 from dsprof.analysis.breakdown import (
-    WITHOUT_FIRST,
     averaged_steps,
     breakdown_of,
-    leaves_out_first,
     main_steps,
     mean_of,
+    without_first,
 )
 from dsprof.analysis.layout import offloads_optimizer
 from dsprof.charts import LABEL, MIXED, STACK
@@ -259,7 +258,7 @@ def _mean_of(run: Run, main: pd.DataFrame) -> str:
     told = longer and not main["seconds_from"].eq("rated").any()
     apart = [
         "whose whole time is told" if told else "",
-        WITHOUT_FIRST if leaves_out_first(run.steps) else "",
+        without_first(run.steps),
         "those that are timed alike" if len(main) < len(main_steps(run.steps)) else "",
     ]
     return ", ".join(filter(None, [said, *apart])) + "."

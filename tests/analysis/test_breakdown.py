@@ -73,6 +73,20 @@ def test_only_the_first_steps_of_a_launch_warm_up(first: int, rows: int) -> None
     assert len(main_steps(run.steps)) == rows
 
 
+@pytest.mark.parametrize(
+    ("slow", "later", "left"),
+    [(5, 1.0, 55), (5, 8.0, 59), (7, 1.0, 59)],  # the second: slow steps come again
+)
+def test_steps_that_compile_at_the_start_warm_up_too_unless_there_are_many(
+    slow: int, later: float, left: int
+) -> None:
+    seconds = [20.0] * slow + [1.0] * (59 - slow) + [later]
+    run = run_of([metric("step_seconds", step, each) for step, each in enumerate(seconds, 1)])
+    assert len(main_steps(run.steps)) == left
+    first = "step" if left == 59 else 5
+    assert overview(run).aside == f", without the first {first}, a warm-up"
+
+
 def test_the_first_print_of_a_window_holds_the_first_step_and_that_of_a_later_launch_too() -> None:
     windows = [timers("zero", 10 * n, **ENGINE) for n in range(1, 9)]
     assert len(main_steps(run_of(*windows).steps)) == 7
