@@ -115,10 +115,10 @@ def rates_of_few(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
     so_far = means["value"][mine].dropna().astype(float)
     if so_far.empty or not abs(so_far.iloc[-1] / rated - 1) > UNLIKE:
         return None
+    unlike = "slower" if so_far.iloc[-1] > rated else "quicker"
     text = (
-        f"rates are of single steps, {format_count(rated)} samples/s in the mean, and the mean "
-        f"since the start that the source states is {format_count(so_far.iloc[-1])}: the average "
-        "step is of the printed ones, which are not as all are"
+        f"the average step is of the few that print a rate, which are {unlike} than the others: "
+        f"since the start the source counts {format_count(so_far.iloc[-1])} samples/s"
     )
     return met(SELDOM, "doubt", text, rows)
 
