@@ -138,8 +138,14 @@ def _phases(table: pd.DataFrame) -> list[Phase]:
 
 
 def _of_one_engine(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
-    """The steps of the judged engine: two of them have losses of their own."""
-    return steps[steps["engine"] == main["engine"].iloc[0]] if len(main) else steps
+    """The steps of the judged engine: two of them have losses of their own. Where a later launch
+    began anew they have, too: then those of the judged launch."""
+    if main.empty:
+        return steps
+    steps = steps[steps["engine"] == main["engine"].iloc[0]]
+    begun = steps.groupby("segment")["step"].min()
+    goes_on = begun.is_monotonic_increasing and begun.is_unique
+    return steps if goes_on else steps[steps["segment"] == main["segment"].iloc[0]]
 
 
 def _ends(values: pd.Series[Any]) -> tuple[float, float] | None:

@@ -381,13 +381,18 @@ def test_timers_alone_leave_the_bar_to_say_how_long_a_turn_took(tmp_path: Path) 
     assert "Bar 100 of 101 turns in 3 min 20 s, lately 2.00 s each" in text
 
 
-def test_of_several_launches_it_says_which_one_the_means_are_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("begins", "loss"), [(1, "2.500 → 1.250"), (2, "2.500 → 2.000")])
+def test_of_several_launches_it_says_which_one_the_means_are_of(
+    begins: int, loss: str, tmp_path: Path
+) -> None:
     timers = "rank=0 time (ms) | forward: 2.00 | backward: 4.00 | step: 2.00"
     losses = ("2.5", "1.5", "1.25"), ("2.6", "2.0")
     lines = [
-        f"steps: {step} loss: {loss} iter time (s): 0.010 samples/sec: 100.0\n[INFO] {timers}\n"
-        for launch in losses
-        for step, loss in enumerate(launch, 1)
+        f"steps: {step} loss: {value} iter time (s): 0.010 samples/sec: 100.0\n[INFO] {timers}\n"
+        for first, launch in zip((1, begins), losses, strict=True)
+        for step, value in enumerate(launch, first)
     ]
     (tmp_path / "run.log").write_text("".join(lines))
-    assert " of launch 1 of 2" in " ".join(shown(load(tmp_path)).split())
+    text = " ".join(shown(load(tmp_path)).split())
+    assert " of launch 1 of 2" in text
+    assert f"Loss {loss}" in text
