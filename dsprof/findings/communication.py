@@ -28,6 +28,7 @@ from dsprof.findings.causes import (
 from dsprof.findings.evidence import phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, promise
 from dsprof.findings.finding import Evidence, Finding
+from dsprof.findings.network import network_fallback
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.thresholds import (
     COMMUNICATION_CRITICAL,
@@ -72,7 +73,7 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
     if severity is None:
         return []
     table = facts.phases_of("communication")
-    cause = cause_of(facts, seconds)
+    cause, network = cause_of(facts, seconds), _network(facts)
     largest = "" if cause.title else _largest_part(table, seconds + waited, waited)
     apart = "".join(f", apart from {format_seconds(part)} {what}" for what, part in named.items())
     return [
@@ -84,16 +85,26 @@ def communication_bound(facts: Facts) -> list[Finding] | str:
             summary=f"Collectives hold a step up for {format_seconds(seconds)} of "
             f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
             f"({facts.windows})"
-            f"{apart}. {cause.sentence}",
+            f"{apart}. {_to_mend(network)}{cause.sentence}",
             share=share,
             seconds_per_step=seconds,
             phase=str(table.index[0]) if len(table) else None,
             evidence=_timed_or_logged(facts, seconds + waited),
-            advice=cause.advice,
+            advice=(*(network.advice if network else ()), *cause.advice),
             gain=cause.gain,
             confidence="high" if cause.known else "medium",
         )
     ]
+
+
+def _network(facts: Facts) -> Finding | None:
+    """What is wrong with the network itself: no setting of DeepSpeed cures that."""
+    found = network_fallback(facts)
+    return found[0] if isinstance(found, list) and found else None
+
+
+def _to_mend(network: Finding | None) -> str:
+    return f"{network.title}: that comes first. " if network else ""
 
 
 def _largest_part(table: pd.DataFrame, timed: float, waited: float) -> str:
@@ -140,20 +151,23 @@ def _at_least(facts: Facts, seconds: float) -> list[Finding]:
     severity = grade(share, COMMUNICATION_WARNING, COMMUNICATION_CRITICAL)
     if severity is None:
         return []
-    table = facts.phases_of("communication")
+    table, network = facts.phases_of("communication"), _network(facts)
     return [
         Finding(
             rule="communication-bound",
             severity=severity,
             title=f"At least {format_share(share)} of a step is communication between ranks",
             summary=f"{_alone(table)} {format_seconds(seconds)} per step "
-            f"({facts.windows}). That is a lower bound: {facts.run.mixed}. Medium confidence: how "
-            "much more there is this source does not say.",
+            f"({facts.windows}). {_to_mend(network)}That is a lower bound: {facts.run.mixed}. "
+            "Medium confidence: how much more there is this source does not say.",
             share=share,
             seconds_per_step=seconds,
             phase=str(table.index[0]),
             evidence=phase_evidence(table),
-            advice=record(facts, "times every gather and what of it is exposed"),
+            advice=(
+                *(network.advice if network else ()),
+                *record(facts, "times every gather and what of it is exposed"),
+            ),
             confidence="medium",
         )
     ]

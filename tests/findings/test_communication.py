@@ -246,6 +246,17 @@ def test_less_than_half_of_the_communication_is_not_called_most_of_it() -> None:
     assert found.title.endswith("between ranks, the largest part backward_allreduce")
 
 
+@pytest.mark.parametrize("stage", [1, 3])
+def test_over_sockets_the_network_is_what_is_mended_first(stage: int) -> None:
+    told: dict[str, Any] = {"network": "Socket", "transport": "NET/Socket/0", "nodes": 2}
+    run = run_of(steps(3, EXPOSED), world_size=5, zero_stage=stage, **told)
+    found = one(run, "communication-bound")
+    assert [one.setting for one in found.advice][:2] == ["NCCL_IB_DISABLE", "NCCL_IB_HCA"]
+    assert "TCP sockets between nodes instead of InfiniBand or RoCE: that comes first." in (
+        found.summary
+    )
+
+
 def test_on_one_host_there_is_no_link_between_nodes_to_compare_with() -> None:
     run = run_of(steps(3, EXPOSED), {"link_bytes_per_second": 10e9}, nodes=1, **ZERO_1)
     found = one(run, "communication-bound")
