@@ -70,7 +70,9 @@ def pauses(events: pd.DataFrame) -> pd.DataFrame:
 def evaluated(events: pd.DataFrame) -> pd.DataFrame:
     """The steps that bars time, with how many each `covers`, the seconds that `passed` meanwhile,
     what evaluations took of these, and how long a pause among them `lasted`."""
-    bars = _training(_bars(of_kind(events, Kind.METRIC, *_BAR)), events)
+    bars = _bars(of_kind(events, Kind.METRIC, *_BAR))
+    beside = where(events, among(events["kind"], [Kind.METRIC]) & among(events["pattern"], _BESIDE))
+    bars = _training(_at_records(bars, beside), beside, steps_meant(events))
     bars = bars.assign(paused=_evaluated_before(bars, events))
     found = [_between(one) for _, one in bars.groupby(["segment", "source"])]
     table = (
@@ -118,14 +120,21 @@ def _bars(rows: pd.DataFrame) -> pd.DataFrame:
     return found[fits].dropna(subset=list(_BAR.values()))
 
 
-def _training(bars: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
+def _at_records(bars: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:
+    """A quick loop's bar may be some steps behind the record that it stands in front of: it is
+    read as redrawn there."""
+    dicts = where(beside, among(beside["pattern"], _BESIDE[:1]))
+    told = dicts.drop_duplicates("record").set_index("record")["step"].astype("float64")
+    step = (bars["record"] + 1).map(told)
+    return bars.assign(step=bars["step"].mask(bars["own"].isna() & (step > bars["step"]), step))
+
+
+def _training(bars: pd.DataFrame, beside: pd.DataFrame, stated: frozenset[float]) -> pd.DataFrame:
     """The bars that count optimizer steps."""
-    stated = steps_meant(events)
     if stated:
         return bars[bars["total"].isin(stated)]
-    by_it = among(events["kind"], [Kind.METRIC]) & among(events["pattern"], _BESIDE)
-    beside = events.loc[by_it, ["segment", "step"]].dropna().drop_duplicates()
-    met = bars.merge(beside.astype("float64"), on=["segment", "step"])
+    numbered = beside[["segment", "step"]].dropna().drop_duplicates()
+    met = bars.merge(numbered.astype("float64"), on=["segment", "step"])
     return bars[bars["total"].isin(met["total"].mode().head(1))]
 
 

@@ -38,6 +38,25 @@ def test_the_bars_beside_the_trainers_dicts_tell_how_long_a_step_takes() -> None
     assert seconds(run_of_text(trained(500, PLACES))) == TOLD
 
 
+@pytest.mark.parametrize("banner", ["", BANNER % 9000])
+@pytest.mark.parametrize(
+    ("drawn", "steps"),
+    [
+        ([99, 200, 298], [100, 200, 300]),
+        ([99, 199, 299], [99, 199, 299]),  # always one: perhaps a loop that counts from zero
+        ([99, 200, 240], [99, 200, 240]),  # too late to be sure
+    ],
+)
+def test_a_bar_that_is_drawn_too_seldom_for_a_quick_loop_numbers_records_by_their_distance(
+    banner: str, drawn: list[int], steps: list[int]
+) -> None:
+    places = [
+        (n + 300 * turn, turn * 60 + 10 * i) for turn in range(4) for i, n in enumerate(drawn)
+    ]
+    told = run_of_text(banner + trained(9000, places)).steps
+    assert told["step"].tolist() == [n + 300 * turn for turn in range(4) for n in steps]
+
+
 def test_a_record_that_says_how_long_training_lasted_is_as_good_as_its_bar() -> None:
     record = (
         '{{"current_steps": {}, "total_steps": 500, "loss": 1.5, "epoch": 0.5, '
