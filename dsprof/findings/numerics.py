@@ -60,7 +60,8 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     going_on = endless or skips.recent / max(1, skips.recent_of) >= OVERFLOW_CRITICAL
     apart = skips.engine is not None and len(facts.run.steps["engine"].unique()) > 1
     step = Facts(facts.run, skips.engine if apart else None).step_seconds
-    seconds = share * step if step else None
+    lasts = endless or skips.recent > 0  # what is over, or may be, is no part of a step
+    seconds = share * step if step and lasts else None
     whose = f" of engine {skips.engine}" if apart else ""
     last = f", the last {skips.streak:,} all" if 0 < skips.streak < skips.total and endless else ""
     floor = _at_floor(facts, skips.engine if apart else None)
@@ -80,6 +81,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             evidence=skips.evidence,
             advice=_broken(facts) if floor else _scale_advice(facts, skips.at_start, skips.total),
             gain=(0.0, seconds) if seconds and going_on and not floor else None,
+            confidence="high" if lasts or skips.last is not None else "medium",
         )
     ]
 
@@ -92,7 +94,7 @@ def _since_then(skips: Skips) -> str:
         return f"{skips.recent} of the last {skips.recent_of} were skipped too: it goes on."
     if skips.last is not None:
         return f"No more since step {skips.last:,}: the loss scaler has found its scale."
-    return "Whether it goes on is unknown: no later step is printed."
+    return "Whether it goes on is unknown, hence medium confidence: no later step is printed."
 
 
 def _overflows(facts: Facts) -> pd.DataFrame:
@@ -335,13 +337,21 @@ def _scale_advice(facts: Facts, at_start: bool | None, skips: int) -> tuple[Advi
         *change(
             facts,
             "fp16.initial_scale_power",
-            str(int(math.log2(scale.iloc[-1]))) if known else f"lower by up to {skips:,}",
+            str(int(math.log2(scale.iloc[-1])))
+            if known
+            else f"lower by up to {_halvings(facts, skips):,}",
             why
             if at_start
             else f"by as many as were at the start, which the log does not show: {why}",
         ),
         *other,
     )
+
+
+def _halvings(facts: Facts, skips: int) -> int:
+    """How many of the skips may have halved the scale: not those that only used up hysteresis."""
+    held = _overflows(facts)["text"].astype("string").str.contains("hysteresis").fillna(False)
+    return max(1, round(skips * (1 - float(held.mean())))) if len(held) else skips
 
 
 def _look_at_training(facts: Facts) -> tuple[Advice, ...]:

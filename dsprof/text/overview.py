@@ -154,9 +154,20 @@ def _ends(values: pd.Series[Any]) -> tuple[float, float] | None:
 
 
 def _skipped(run: Run) -> int | None:
-    """Skipped steps of all launches, each of which counts from its own start; where nothing
-    counts them, those that single lines tell of."""
+    """Skipped steps of all launches, where each counts from its own start: a checkpoint holds the
+    counter, and a launch that goes on counts on. Where nothing counts them, those that single
+    lines tell of."""
     told = run.steps.dropna(subset="skipped")
     if told.empty:
         return told_skips(run) or None
-    return int(told.groupby(["segment", "engine"])["skipped"].max().sum())
+    total = 0
+    for _, engine in told.groupby("engine"):
+        ends = engine.groupby("segment").agg(
+            first=("step", "min"),
+            last=("step", "max"),
+            begin=("skipped", "min"),
+            end=("skipped", "max"),
+        )
+        on = (ends["first"] > ends["last"].shift()) & (ends["begin"] >= ends["end"].shift())
+        total += int((ends["end"] - ends["end"].shift().where(on).fillna(0)).sum())
+    return total

@@ -20,8 +20,7 @@ def test_skips_of_the_start_are_a_warning_that_says_they_are_over() -> None:
     found = one(run_of(steps(40, WELL) + skipped((30, 18), (40, 18))), "overflow-streak")
     assert found.title == "18 of 40 steps were skipped: gradients overflowed"
     assert found.severity is Severity.WARNING
-    assert found.share == pytest.approx(0.45)
-    assert found.seconds_per_step == pytest.approx(0.45)
+    assert (found.share, found.seconds_per_step) == (None, None)  # no step since is skipped
     assert "No more since step 30" in found.summary
     assert found.gain is None
 
@@ -107,6 +106,7 @@ def test_one_row_of_the_counter_does_not_say_that_it_is_over() -> None:
     found = one(run_of(skipped((30, 20))), "overflow-streak")
     assert "No more" not in found.summary
     assert "Whether it goes on is unknown" in found.summary
+    assert (found.confidence, found.share, found.seconds_per_step) == ("medium", None, None)
     assert found.advice[0].to == "lower by up to 20"
     assert "which the log does not show" in found.advice[0].why
 
@@ -178,6 +178,14 @@ def test_of_several_engines_the_one_that_skips_most_is_told() -> None:
 def overflow_at(scale: str, step: int | None = None, **more: pd.Timestamp) -> dict[str, object]:
     said = f"Attempted loss scale: {scale}, reducing to {scale}"
     return metric("overflow", step, 1.0, text=said, **more)
+
+
+def test_a_skip_that_only_uses_up_hysteresis_halves_no_scale() -> None:
+    spent = "Attempted loss scale: 65536, but hysteresis is 2. Reducing hysteresis to 1"
+    halved = [overflow_at(str(2**power)) for power in range(16, 9, -1)]
+    found = one(run_of([metric("overflow", None, 1.0, text=spent), *halved]), _STREAK)
+    assert found.title.startswith("8 steps were skipped")
+    assert found.advice[0].to == "lower by up to 7"
 
 
 def test_a_scale_at_its_floor_is_not_advised_to_start_lower() -> None:

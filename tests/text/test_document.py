@@ -17,6 +17,7 @@ from dsprof.text.document import document, to_json
 from dsprof.text.overview import overview
 from dsprof.text.words import count_of
 from dsprof.units import format_count, format_seconds, format_share
+from tests.findings.plants import run_of
 from tests.text.said import BAR, SEED, TRAINER, VARIED, Sample, rows_of, shown
 
 
@@ -29,6 +30,19 @@ def test_skipped_steps_of_two_launches_add_up(sample_run: Sample) -> None:
     )
     assert overview(twice).skipped == 36
     assert overview(twice).launches == 2
+
+
+@pytest.mark.parametrize(("begins", "counted", "total"), [(21, 7, 9), (21, 1, 14), (1, 7, 14)])
+def test_a_launch_that_goes_on_counts_skipped_steps_on(
+    begins: int, counted: int, total: int
+) -> None:
+    first = [{"step": step, "value": value} for step, value in ((10, 3.0), (20, 5.0))]
+    later = [
+        {"step": step, "value": value, "segment": 1}
+        for step, value in ((begins, float(counted)), (begins + 10, 9.0))
+    ]
+    rows = [{"kind": "metric", "name": "skipped", **row} for row in (*first, *later)]
+    assert overview(run_of(rows)).skipped == total
 
 
 def test_the_document_is_strict_json_and_agrees_with_the_run(sample_run: Sample) -> None:
