@@ -14,6 +14,7 @@ from dsprof.events import Kind
 from dsprof.findings.evidence import largest, phase_evidence, row_evidence
 from dsprof.findings.facts import Facts, once, promise
 from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.saves import saving, steps_made, without_saving
 from dsprof.findings.thresholds import (
     EVALUATION_CRITICAL,
     EVALUATION_WARNING,
@@ -21,7 +22,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.run.bars import evaluated, evaluations_told
-from dsprof.run.table import of_kind
+from dsprof.run.table import of_kind, where
 from dsprof.units import format_seconds, format_share
 
 #: The phase of a recording that holds forwards without gradients.
@@ -31,12 +32,13 @@ _TITLE: Final = "Evaluating takes {} of the training time"
 
 
 class Taken(NamedTuple):
-    """What evaluations took: `among` what, and where that is steps, the seconds of each."""
+    """What evaluations took: `among` what, and where that is steps, the seconds of each; else the
+    share of it."""
 
     rows: pd.DataFrame
     among: str
-    share: float
     cost: float | None = None
+    share: float | None = None
 
 
 @once
@@ -47,13 +49,11 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
     """
     if facts.run.is_recording and facts.breakdown is not None:
         return _recorded(facts)
-    told = evaluations_told(facts.run.told)
-    if told.empty:
-        return "no line tells how long an evaluation takes"
-    found = _taken(facts, told)
+    found = _taken(facts)
     if isinstance(found, str):
         return found
-    severity = grade(found.share, EVALUATION_WARNING, EVALUATION_CRITICAL)
+    share = found.share or (found.cost or 0.0) / training_step(facts)
+    severity = grade(share, EVALUATION_WARNING, EVALUATION_CRITICAL)
     if severity is None:
         return []
     many, cost, longest = len(found.rows), found.cost, largest(found.rows, "took")
@@ -62,13 +62,13 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="evaluation-stall",
             severity=severity,
-            title=f"Evaluating takes {format_share(found.share)} of the training time",
+            title=f"Evaluating takes {format_share(share)} of the training time",
             summary=f"{many:,} evaluation{'s' * (many != 1)} took {format_seconds(took)} "
             f"{found.among}, the longest {format_seconds(float(longest['took']))}"
             + (f": as if each step took {format_seconds(cost)} longer" if cost else "")
             + ". Training waits meanwhile."
             + (f" Of it, {format_seconds(held)} lie in the steps behind them." if held else ""),
-            share=found.share,
+            share=share,
             seconds_per_step=cost,
             evidence=(row_evidence(longest, f"evaluation: {format_seconds(longest['took'])}"),),
             advice=_ADVICE,
@@ -77,8 +77,20 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def _taken(facts: Facts, told: pd.DataFrame) -> Taken | str:
+def training_step(facts: Facts) -> float:
+    """Seconds of a step with what saving and evaluating take of each, inside of it or beside."""
+    took = None if facts.run.is_recording else _taken(facts)
+    beside = took.cost if isinstance(took, Taken) else None
+    inside = 0.0 if beside is None else float(_behind(facts, facts.steps).mean())
+    return without_saving(facts) + saving(facts) + (beside or 0.0) - inside
+
+
+@once
+def _taken(facts: Facts) -> Taken | str:
     """What they took of the steps, else of the training, or why that is not known."""
+    told = evaluations_told(facts.run.told)
+    if told.empty:
+        return "no line tells how long an evaluation takes"
     if not facts.step_seconds:
         of_all = _of_the_training(facts, told)
         return of_all or "no step has a time to compare evaluating with"
@@ -196,9 +208,20 @@ def _by_the_bar(facts: Facts, told: pd.DataFrame) -> Taken | None:
     rows = told[told["record"] < table["record"].max()] if out else told[:0]
     if rows.empty or float(rows["took"].sum()) > 1.01 * out:
         return None
-    covered = float(table["covers"].sum())
-    cost = float(rows["took"].sum()) / covered
-    return Taken(rows, _in_steps(covered), out / float(table["passed"].sum()), cost)
+    covered, until = float(table["covers"].sum()), _over(facts, told)
+    if len(until) > len(rows):  # behind the last bar, too
+        rows, covered = until, float(steps_made(facts))
+    return Taken(rows, _in_steps(covered), float(rows["took"].sum()) / covered)
+
+
+def _over(facts: Facts, told: pd.DataFrame) -> pd.DataFrame:
+    """Those of `told` that were made when the Trainer said that its training was over."""
+    ends = of_kind(facts.run.told, Kind.METRIC, "train_runtime")
+    if ends.empty:
+        return told[:0]
+    last = ends.iloc[-1]
+    here = told["segment"].eq(last["segment"]) & told["source"].eq(last["source"])
+    return where(told, here & (told["record"] < last["record"]))
 
 
 def _of_the_training(facts: Facts, told: pd.DataFrame) -> Taken | None:
@@ -208,11 +231,10 @@ def _of_the_training(facts: Facts, told: pd.DataFrame) -> Taken | None:
     if ends.empty:
         return None
     last = ends.iloc[-1]
-    here = told["segment"].eq(last["segment"]) & told["source"].eq(last["source"])
-    rows = told[here & (told["record"] < last["record"])]
+    rows = _over(facts, told)
     share = float(rows["took"].sum()) / float(last["seconds"])
     among = f"of the {format_seconds(last['seconds'])} that the whole training took"
-    return Taken(rows, among, share) if 0 < share < 1 else None
+    return Taken(rows, among, share=share) if 0 < share < 1 else None
 
 
 def _beside_steps(facts: Facts, told: pd.DataFrame) -> Taken | None:
@@ -225,10 +247,8 @@ def _beside_steps(facts: Facts, told: pd.DataFrame) -> Taken | None:
     rows = told[here & told["line"].between(steps["line"].iloc[0], steps["line"].iloc[-1])]
     if rows.empty:
         return None
-    covered = int(steps["step"].max() - steps["step"].min()) + 1
-    cost = float(rows["took"].sum()) / covered
-    beside = (facts.step_seconds or 0.0) - float(_behind(facts, facts.steps).mean())
-    return Taken(rows, _in_steps(covered), cost / (beside + cost), cost)
+    covered = steps_made(facts)
+    return Taken(rows, _in_steps(covered), float(rows["took"].sum()) / covered)
 
 
 def _in_steps(many: float) -> str:

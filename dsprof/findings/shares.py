@@ -8,10 +8,11 @@ from typing import Final, NamedTuple
 from dsprof.analysis.whatif import data_ready
 from dsprof.events import Severity
 from dsprof.findings.advice import change, fused_optimizer, more_micro_batches
+from dsprof.findings.evaluations import training_step
 from dsprof.findings.evidence import largest, phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.spikes import saved, saving_in_mean
+from dsprof.findings.saves import saved, saving, saving_in_mean, steps_made
 from dsprof.findings.thresholds import (
     CHECKPOINT_CRITICAL,
     CHECKPOINT_WARNING,
@@ -227,10 +228,8 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
         return "no line tells how long saving a checkpoint takes"
     if not facts.step_seconds:
         return "no step has a time to compare saving with"
-    steps = facts.run.steps["step"]
-    total, covered = float(found["seconds"].sum()), int(steps.max() - steps.min()) + 1
-    cost = total / covered
-    share = cost / (facts.step_seconds - _saving_inside(facts) + cost)
+    total, cost = float(found["seconds"].sum()), saving(facts)
+    share = cost / training_step(facts)
     severity = grade(share, CHECKPOINT_WARNING, CHECKPOINT_CRITICAL)
     if severity is None:
         return []
@@ -240,10 +239,10 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
             rule="checkpoint-stall",
             severity=severity,
             title=f"Saving checkpoints takes {format_share(share)} of the training time",
-            summary=f"{len(found):,} saves took {format_seconds(total)} in {covered:,} steps, the "
-            f"longest {format_seconds(float(longest['seconds']))}: as if each step took "
+            summary=f"{len(found):,} saves took {format_seconds(total)} in {steps_made(facts):,} "
+            f"steps, the longest {format_seconds(float(longest['seconds']))}: as if each step took "
             f"{format_seconds(cost)} longer."
-            + (f" The mean step holds {format_seconds(held)} of that." if held else "")
+            + (f" The mean step here holds {format_seconds(held)} of saving." if held else "")
             + (_INFERRED if longest["inferred"] else ""),
             share=share,
             seconds_per_step=cost,
@@ -260,12 +259,6 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
             gain=promise(cost),
         )
     ]
-
-
-def _saving_inside(facts: Facts) -> float:
-    """Seconds per step that its time holds already: a recording counts saving, a clock runs on."""
-    recorded = facts.seconds_of("checkpoint") or 0.0
-    return recorded + saving_in_mean(facts)
 
 
 def _too_large(

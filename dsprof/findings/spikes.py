@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.analysis.breakdown import known_by, main_phases, weights_of
-from dsprof.analysis.checkpoints import apart_from_saves, calls_of_saves, held, saves
+from dsprof.analysis.checkpoints import apart_from_saves, calls_of_saves
 from dsprof.analysis.ranks import Straggler, straggler
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.events import Severity
@@ -19,6 +19,7 @@ from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.proofs import averages, step_proof, window
+from dsprof.findings.saves import saving_inside
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
     SPIKE_RATIO,
@@ -212,23 +213,6 @@ def _sticking_out(facts: Facts) -> tuple[Floats, npt.NDArray[np.intp], Floats]:
     seconds -= evaluating_inside(facts, facts.series)
     rows = spikes(seconds, SPIKE_RATIO)
     return seconds, rows, excess(seconds, rows)
-
-
-@once
-def saved(facts: Facts) -> pd.DataFrame:
-    """All saves whose duration is known."""
-    return saves(facts.run.told, facts.run.phases, facts.run.steps)
-
-
-def saving_inside(facts: Facts, steps: pd.DataFrame) -> Floats:
-    """What saving takes of the time of each step, where the clock tells that."""
-    return np.asarray(held(saved(facts), steps, facts.run.steps), np.float64)
-
-
-def saving_in_mean(facts: Facts) -> float:
-    """Seconds of saving that the mean step holds, where the clock tells that."""
-    inside = saving_inside(facts, facts.steps)
-    return float(np.average(inside, weights=weights_of(facts.steps))) if len(inside) else 0.0
 
 
 def _saving(facts: Facts, steps: pd.DataFrame) -> Floats:

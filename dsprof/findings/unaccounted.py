@@ -15,7 +15,8 @@ from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, first_o
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, by_the_clock
 from dsprof.findings.ranks import late_outside
-from dsprof.findings.spikes import saving_in_mean, without_spikes
+from dsprof.findings.saves import saving_in_mean
+from dsprof.findings.spikes import without_spikes
 from dsprof.findings.thresholds import (
     UNACCOUNTED_CRITICAL,
     UNACCOUNTED_WARNING,

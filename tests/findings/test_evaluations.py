@@ -14,7 +14,7 @@ from tests.loaded import run_of_text
 RULE = "evaluation-stall"
 
 
-def beside_a_bar(takes: int, said: float | None = None) -> Run:
+def beside_a_bar(takes: int, said: float | None = None, end: str = "") -> Run:
     """100 steps of 1 s by a bar, and an evaluation behind each 20."""
     text, clock = "***** Running training *****\n  Total optimization steps = 100\n", 0
     for step in range(10, 101, 10):
@@ -24,7 +24,15 @@ def beside_a_bar(takes: int, said: float | None = None) -> Run:
         if step % 20 == 0:
             clock += takes
             text += f"{{'eval_loss': 1.5, 'eval_runtime': {said or takes}, 'epoch': 0.5}}\n"
-    return run_of_text(text)
+    return run_of_text(text + end)
+
+
+def test_the_last_evaluation_before_the_trainer_is_over_is_of_the_training_too() -> None:
+    behind = "{'eval_loss': 1.5, 'eval_runtime': 90.0, 'epoch': 1.0}\n"
+    over = "{'train_runtime': 175.0, 'train_loss': 1.5, 'epoch': 1.0}\n"
+    found = one(beside_a_bar(15, end=over + behind), RULE)
+    assert found.summary.startswith("5 evaluations took 75.0 s in 100 steps, ")
+    assert found.share == pytest.approx(0.75 / 1.75)
 
 
 def test_evaluations_that_the_trainer_times_are_a_finding_with_a_gain() -> None:
@@ -51,8 +59,9 @@ def test_what_a_bar_shows_of_saves_is_told_apart_from_evaluations(evaluates: int
             text += f"Saving model checkpoint to out/checkpoint-{step}\n"
     run = run_of_text(text)
     found = one(run, "checkpoint-stall")
-    assert found.summary.startswith("5 saves took 100 s in 291 steps, ")  # the sixth is behind it
-    assert found.share == pytest.approx(100 / 391, rel=0.01)
+    assert found.summary.startswith("5 saves took 100 s in 300 steps, ")  # the sixth is behind it
+    others = 300 + 300 / 290 * 5 * evaluates  # all but the first ten steps are timed
+    assert found.share == pytest.approx(100 / (100 + others), rel=0.01)
     assert ("evaluation-stall" in rules(run)) == (evaluates > 0)
     assert "step-spikes" not in rules(run)
 

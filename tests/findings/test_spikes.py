@@ -234,6 +234,6 @@ def test_saves_between_the_timers_of_a_barred_job_are_not_called_unexplained_as_
     run = run_of_text(saving_by_the_bar(timers=timers))
     found = one(run, "checkpoint-stall")
     assert found.share == pytest.approx(0.4 / 1.4, rel=0.02)
-    assert "The mean step holds 359 ms of that." in found.summary
+    assert "The mean step here holds 359 ms of saving." in found.summary
     assert run.judged[0].outside_timers > 0.35
     assert not any("no timer" in other.title for other in run.findings)
