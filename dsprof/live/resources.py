@@ -69,11 +69,14 @@ def _memory_row(  # noqa: PLR0917
     full = None
     if slope and slope > 0 and limit and used and pace:
         full = max(0.0, (limit - used) / slope * pace)
+    allocated, reserved = last("allocated"), last("reserved")
+    if allocated and reserved and allocated > reserved:
+        reserved = None  # told at another time: of what is reserved tensors take a part
     return MemoryRow(
         rank=_who(rank),
         host=host,
-        allocated=last("allocated"),
-        reserved=last("reserved"),
+        allocated=allocated,
+        reserved=reserved,
         peak=last("max_reserved", "max_allocated"),
         process=last("host_process", "host_used"),
         device=device,

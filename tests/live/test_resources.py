@@ -9,8 +9,10 @@ import pytest
 from dsprof.live import panes
 from dsprof.live.grid import Row
 from dsprof.live.picture import Picture
+from dsprof.live.resources import memory_of
 from dsprof.live.watch import Watch
 from dsprof.recording.layout import Unit
+from tests.findings.plants import run_of
 from tests.live.jobs import Job
 
 GIB = 1 << 30
@@ -64,6 +66,13 @@ def test_each_gpu_is_shown_beside_the_rank_that_uses_it(tmp_path: Path) -> None:
     assert (shown[0]["power"], shown[1]["power"]) == ("650 W", "651 W")
     assert shown[0]["clock"] == "1,980 MHz"
     assert (shown[0]["throttled by"], shown[1]["throttled by"]) == ("", "power limit")
+
+
+def test_no_more_is_shown_as_allocated_than_as_reserved() -> None:
+    told = (("reserved", 1, 2.0 * GIB), ("allocated", 9, 3.0 * GIB))
+    rows = [{"kind": "memory", "name": name, "step": at, "bytes": held} for name, at, held in told]
+    (row,) = memory_of(run_of(rows), ())
+    assert (row.allocated, row.reserved) == (3 * GIB, None)
 
 
 def test_memory_that_grows_is_said_to_be_full_at_the_pace_of_now(tmp_path: Path) -> None:
