@@ -24,6 +24,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.untimed import EVERY_PHASE, no_steps, no_timers, only_calls, source_word
+from dsprof.run.classes import UPDATES
 from dsprof.run.zero import ENGINE_TIMERS, INNER, PERHAPS_BUCKETS
 from dsprof.units import format_seconds, format_share
 
@@ -170,7 +171,7 @@ def _unexplained(facts: Facts) -> pd.DataFrame:
     """
     table = facts.phases_of("other")
     if facts.hidden_communication is None:
-        table = table[~table["mixed"] | (table.index == "step")]
+        table = table[~table["mixed"] | table.index.isin(UPDATES)]
     told = [EVALUATION] if facts.run.is_recording else []  # that rule's
     return table.drop([*_mixed_phases(facts).index, *told], errors="ignore")
 

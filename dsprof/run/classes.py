@@ -24,6 +24,7 @@ from dsprof.run.table import (
 
 STEP: Final = ("segment", "engine", "step")
 SEEN: Final = 1e-3  # of the timed seconds: what several ranks exchange at the least
+UPDATES: Final = ("step", "optimizer")  #: what is mixed in them is no forward nor backward
 LOCAL: Final = (Class.COMPUTE, Class.DATA, Class.OFFLOAD)  # what a rank does by itself
 GATHERS: Final = "gathers"  #: that part of the logged communication
 P2P: Final = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
@@ -87,7 +88,7 @@ def _with_calls(
     own = numbers(phases["self_seconds"])
     ranks = ranks_of(place, phases, len(table))
     moved = _moved(table, comm)
-    holds = phases["mixed"].to_numpy(bool) & (phases["name"] != "step").to_numpy()
+    holds = phases["mixed"].to_numpy(bool) & ~among(phases["name"], UPDATES)
     if not holds.any():
         return _complete(found, moved)
     return _unmix(found, moved, _sum(place[holds], own[holds], ranks))
@@ -145,14 +146,15 @@ def _moved(table: pd.DataFrame, comm: pd.DataFrame) -> pd.DataFrame:
 def mixed_seconds(table: pd.DataFrame, phases: pd.DataFrame, classes: pd.DataFrame) -> Numbers:
     """Seconds of each step that stay compute and communication unseparated, part of `other`.
 
-    Logged calls split what forward and backward hold (`classes` then know), not what step does.
+    Logged calls split what forward and backward hold (`classes` then know), not what an update
+    does.
     """
     if not phases["mixed"].any():
         return np.zeros(len(table))
     place = positions(table, phases, *STEP)
     own = numbers(phases["self_seconds"])
     split = classes[Class.COMPUTE].notna().to_numpy()[place]
-    left = phases["mixed"].to_numpy(bool) & (~split | (phases["name"] == "step").to_numpy())
+    left = phases["mixed"].to_numpy(bool) & (~split | among(phases["name"], UPDATES))
     return _sum(place[left], own[left], ranks_of(place, phases, len(table)))
 
 

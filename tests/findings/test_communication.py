@@ -287,6 +287,17 @@ def test_what_zero_3_times_of_its_communication_is_a_lower_bound() -> None:
     assert (found.gain, found.confidence) == (None, "medium")
 
 
+def test_what_megatrons_optimizer_may_gather_leaves_the_timers_beside_it_what_they_are() -> None:
+    timed = {"forward-compute": 0.5, "backward-compute": 0.9, "optimizer": 0.2}
+    timed |= {"backward-params-all-reduce": 0.4}
+    rows = [row | {"timers": "megatron"} for row in steps(4, timed, 2.0)]
+    run = run_of(rows, world_size=16, zero_stage=1)
+    assert run.steps["compute"].tolist() == pytest.approx([1.4] * 4)
+    found = one(run, "communication-bound")
+    assert found.title == "At least 20 % of a step is communication between ranks"
+    assert "lower bound: ZeRO gathers updated parameters" in found.summary
+
+
 def test_reduction_beside_an_offloaded_optimizer_bounds_no_communication() -> None:
     run = run_of(steps(3, EXPOSED), zero_stage=3, world_size=5, offload_optimizer="cpu")
     assert "also holds copies of gradients to the host" in (why(run, "communication-bound") or "")
