@@ -58,7 +58,7 @@ def monitors_of(
     others = tuple(tuple(own) for where, own in folders.items() if where != read)
     why = next(filter(None, unlike.values()), "a job has one folder of its csv monitor")
     return Monitors(
-        logs.slice(0, 0) if read is None else tables[read],
+        logs.slice(0, 0) if read is None else _of_launch(tables[read], logs, counted=counted),
         () if read is None else tuple(folders[read]),
         others,
         why if others else "",
@@ -73,11 +73,28 @@ def _unlike(monitor: pa.Table, logs: pa.Table, *, counted: bool) -> str:
     marked, steps = _ends(monitor), np.unique(_steps(logs))
     if counted or not len(marked) or not len(steps):
         return ""
-    every = int(np.median(np.diff(steps, prepend=0)))
     ends = _ends(logs)
-    if (np.abs(np.subtract.outer(ends, marked)) <= every).any():
+    if (np.abs(np.subtract.outer(ends, marked)) <= _every(steps)).any():
         return ""
     return f"the log ends at step {ends[-1]:,}, the csv monitor at step {marked[-1]:,}"
+
+
+def _of_launch(monitor: pa.Table, logs: pa.Table, *, counted: bool) -> pa.Table:
+    """Launches append to the files: beside a log of one launch it is the last that ends there."""
+    ends, marked, steps = _ends(logs), _ends(monitor), np.unique(_steps(logs))
+    if counted or len(ends) != 1 or len(marked) < 2:
+        return monitor
+    which = int(np.flatnonzero(np.abs(marked - ends[0]) <= _every(steps))[-1])
+    launches = monitor["segment"].to_numpy()
+    kept = monitor.filter(pa.array((launches == which) | monitor["step"].is_null().to_numpy()))
+    own = pc.min(logs.filter(logs["step"].is_valid())["segment"])
+    place = kept.schema.get_field_index("segment")
+    return kept.set_column(place, kept.schema.field(place), pa.repeat(own, len(kept)))
+
+
+def _every(steps: np.ndarray) -> int:
+    """How far apart marked steps are."""
+    return int(np.median(np.diff(steps, prepend=0)))
 
 
 def _batches(events: pa.Table) -> set[float]:

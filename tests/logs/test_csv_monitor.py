@@ -139,3 +139,15 @@ def test_of_several_monitors_the_one_that_ends_as_the_log_is_read(tmp_path: Path
         (str(tmp_path / "run.log"), str(own)),
         (str(other),),
     )
+
+
+def test_beside_the_log_of_one_launch_the_monitor_tells_of_no_other(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(
+        "".join(f"steps: {n} loss: 1.5 iter time (s): 0.25 samples/sec: 32.0\n" for n in (1, 2, 3))
+    )
+    launches = [
+        (step, float(launch)) for launch, end in enumerate((9, 3, 6)) for step in range(1, end + 1)
+    ]
+    _write(tmp_path / "job", "lr", [(64 * step, value) for step, value in launches])
+    told = [event for event in _events(tmp_path) if event["name"] == "lr"]
+    assert [(e["segment"], e["step"], e["value"]) for e in told] == [(0, n, 1.0) for n in (1, 2, 3)]
