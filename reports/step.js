@@ -56,11 +56,12 @@ function showRange(track, from, to) {
 }
 
 /* The steps that the mean of a range is of, and what each takes: where a source says of enough
-   of them how long all of it took, these alone, as dsprof.analysis.breakdown.main_steps has it. */
+   of them how long all of it took, or of one that timers leave much of it out, these alone, as dsprof.analysis.breakdown.main_steps has it. */
 function rangeOf(track, from, to) {
   const rows = Array.from({ length: to - from }, (_, i) => from + i);
   const told = track.whole_seconds ? rows.filter((row) => Number.isFinite(track.whole_seconds[row])) : [];
-  return told.length >= 3 ? { rows: told, seconds: track.whole_seconds, told: true } : { rows, seconds: track.seconds, told: false };
+  const leftOut = told.some((row) => track.seconds[row] < 0.9 * track.whole_seconds[row]);
+  return told.length >= 2 || leftOut ? { rows: told, seconds: track.whole_seconds, told: true } : { rows, seconds: track.seconds, told: false };
 }
 
 const hint = (noun) => `Zoom the chart of ${noun}s to see the mean of another range here.`;

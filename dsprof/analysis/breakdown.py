@@ -17,8 +17,8 @@ from dsprof.run.table import numbers, where, within
 
 CLASSES = tuple(str(member) for member in Class)
 
-#: How reports say that a mean is of those steps alone of which the source says all of their time.
-WHOLE: Final = "those whose whole time is told"
+#: How reports say that a mean is of that step, or those, alone whose whole time the source says.
+_WHOLE: Final = ("the one whose whole time is told", "those whose whole time is told")
 
 #: Prefixes and suffixes of point-to-point timers: DeepSpeed's and DeeperSpeed's
 #: pipeline engine, Megatron's schedules; and calls that a recording saw inside them.
@@ -41,6 +41,8 @@ _WARM_UP_OTHERS = 2
 _WARM_UP_MOST = 10
 _WARM_UP_PART = 0.1
 
+#: Part of a step beyond which one alone shows that timers leave something out.
+_LEFT_OUT = 0.1
 
 _RATES = ("samples_per_second", "tokens_per_second", "tflops")
 
@@ -79,11 +81,13 @@ def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
 
     Launches and engines have different step times: their mean would be of nothing. Nor would
     a mean of steps that are known in different ways: timers leave out what nobody timed. So
-    where a source says of enough steps how long all of each took, these alone are meant.
+    where a source says of enough steps how long all of each took, or of one that timers leave
+    much of it out, these alone are meant.
     """
     part = _warm(longest_part(steps))
     whole = whole_steps(part)
-    return whole if len(whole) >= ENOUGH else part
+    left_out = part["seconds"] < (1 - _LEFT_OUT) * part["whole_seconds"]
+    return whole if len(whole) >= ENOUGH or left_out.any() else part
 
 
 def averaged_steps(steps: pd.DataFrame) -> pd.DataFrame:
@@ -111,9 +115,10 @@ def without_first(steps: pd.DataFrame) -> str:
 def left_aside(steps: pd.DataFrame) -> str:
     """`, without the first step, a warm-up`: which steps `main_steps` is of; "" if of all."""
     part = longest_part(steps)
-    few = len(main_steps(steps)) < len(_warm(part))
+    main = len(main_steps(steps))
+    few = main < len(_warm(part))
     first = "" if few and pd.isna(part["whole_seconds"].iloc[0]) else without_first(steps)
-    return f", {WHOLE}" * few + (f", {first}" if first else "")
+    return f", {_WHOLE[main > 1]}" * few + (f", {first}" if first else "")
 
 
 def engines(steps: pd.DataFrame) -> dict[int, float]:

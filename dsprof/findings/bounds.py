@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dsprof.analysis.breakdown import mean_of
+from dsprof.analysis.breakdown import known_by, mean_of
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Confidence, Finding
 from dsprof.findings.thresholds import FEW_STEPS
@@ -71,6 +71,9 @@ _OF_CLASSES = (
 #: Rules whose share is of the steps that were made, however few are printed.
 _OF_ALL_STEPS = ("overflow-streak", "checkpoint-stall", "evaluation-stall")
 
+#: Said of steps of which nothing else is known.
+_SUMS = "A step is the sum of its timers here: what none of them times is not in it."
+
 _ORDER: tuple[Confidence, ...] = ("low", "medium", "high")
 
 
@@ -83,7 +86,15 @@ def modest(one: Finding, facts: Facts) -> Finding:
         return _at_most(one, "low", "one step only" if steps == 1 else f"{steps} steps only")
     if facts.micro_only:
         return _at_most(one, "medium", "only micro-batches are timed")
+    if _sums_alone(facts):
+        one = _at_most(one, "medium", "no line tells how long whole steps take")
+        return replace(one, summary=f"{one.summary} {_SUMS}")
     return one
+
+
+def _sums_alone(facts: Facts) -> bool:
+    """Whether no line of a log says how long steps took beside their timers."""
+    return not facts.run.is_recording and known_by(facts.steps) == "timers"
 
 
 def _is_of_the_mean(one: Finding) -> bool:

@@ -160,3 +160,29 @@ def test_a_first_row_that_is_a_mean_over_steps_is_a_weak_basis_too() -> None:
     run = from_events(events(rows), grammar=grammar_with())
     assert run.steps["warm_up"].tolist() == [True]
     assert Facts(run).no_basis is None
+
+
+def timed(steps: int, *rates: float) -> Run:
+    """Timers of 0.9 s a step, and what lines tell of whole ones in seconds, the last first."""
+    rows = [{"kind": "config", "name": "train_batch_size", "value": 32}]
+    for step in range(1, steps + 1):
+        rows += timers("zero", step, forward=0.3, backward=0.5, backward_inner=0.5, step=0.1)
+    for number, seconds in enumerate(rates):
+        rows.append(metric("samples_per_second", steps - number, 32 / seconds))
+    return from_events(events(rows), grammar=grammar_with())
+
+
+def test_shares_of_sums_of_timers_are_of_medium_confidence_and_say_what_is_not_in_them() -> None:
+    facts = Facts(timed(12))
+    one = Finding("any", Severity.WARNING, "", "", share=0.5, confidence="high")
+    found = bounded([one], facts)[0]
+    assert isinstance(found, Finding)
+    assert found.confidence == "medium"
+    assert "what none of them times is not in it" in found.summary
+    assert bounded([one], FACTS) == [one]
+
+
+def test_one_line_that_shows_what_timers_leave_out_is_believed_more_than_their_sums() -> None:
+    assert timed(12, 3.0).findings[0].title == "70 % of a step is explained by no timer"
+    assert timed(12, 3.0).findings[0].confidence == "low"
+    assert len(main_steps(timed(12, 0.92).steps)) == 11

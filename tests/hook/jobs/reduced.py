@@ -20,7 +20,8 @@ from tests.hook.jobs import job
 STEPS = 4
 LEAVES = ("a leaf", "leaves of two")
 AGAIN = ("checkpointed", "whole", "checkpointed two")  # computed again in backward
-FUTURES: dict[str, Callable[[Any], Any]] = {  # how a model without DDP waits for what reduces its gradients
+#: How a model without DDP waits for what reduces its gradients.
+FUTURES: dict[str, Callable[[Any], Any]] = {
     "a future": lambda work: work.get_future().wait(),
     "what follows": lambda work: work.get_future().then(_gradient).wait(),
     "the work": lambda work: (work.get_future().then(_gradient), work.wait()),
