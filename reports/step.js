@@ -55,12 +55,16 @@ function showRange(track, from, to) {
   fillPhases(track, name, totals, step, all);
 }
 
+const middle = (values) => Float64Array.from(values).sort()[values.length >> 1];
+
 /* The steps that the mean of a range is of, and what each takes: where a source says of enough
-   of them how long all of it took, or of one that timers leave much of it out, these alone, as dsprof.analysis.breakdown.main_steps has it. */
+   of them how long all of it took, or of one that timers leave much of it out, these alone, as
+   dsprof.analysis.breakdown.main_steps has it. */
 function rangeOf(track, from, to) {
   const rows = Array.from({ length: to - from }, (_, i) => from + i);
   const told = track.whole_seconds ? rows.filter((row) => Number.isFinite(track.whole_seconds[row])) : [];
-  const leftOut = told.some((row) => track.seconds[row] < 0.9 * track.whole_seconds[row]);
+  const usual = middle(rows.map((row) => track.seconds[row]));
+  const leftOut = told.some((row) => track.seconds[row] < Math.min(0.9 * track.whole_seconds[row], 1.5 * usual));
   return told.length >= 2 || leftOut ? { rows: told, seconds: track.whole_seconds, told: true } : { rows, seconds: track.seconds, told: false };
 }
 
@@ -68,7 +72,8 @@ const hint = (noun) => `Zoom the chart of ${noun}s to see the mean of another ra
 
 function rangeWords(track, { rows, told }, noun, from, to) {
   const ends = `${whole(track.step[from])} to ${whole(track.step[to - 1])}, the range chosen above`;
-  if (told) return `Mean of ${count(rows.length, noun)} of ${ends}: those whose whole time is told.`;
+  const which = rows.length === 1 ? "the one" : "those";
+  if (told) return `Mean of ${count(rows.length, noun)} of ${ends}: ${which} whose whole time is told.`;
   const sum = track.whole_seconds ? ` Of too few of them the whole time is told: a ${noun} is what its timers sum to.` : "";
   return `Mean of ${noun}s ${ends}.${sum}`;
 }

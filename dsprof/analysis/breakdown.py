@@ -41,8 +41,10 @@ _WARM_UP_OTHERS = 2
 _WARM_UP_MOST = 10
 _WARM_UP_PART = 0.1
 
-#: Part of a step beyond which one alone shows that timers leave something out.
+#: Part of a step beyond which one alone shows that timers leave something out, if its own sum to
+#: less than so many times the usual.
 _LEFT_OUT = 0.1
+_LIKE = 1.5
 
 _RATES = ("samples_per_second", "tokens_per_second", "tflops")
 
@@ -86,8 +88,10 @@ def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """
     part = _warm(longest_part(steps))
     whole = whole_steps(part)
-    left_out = part["seconds"] < (1 - _LEFT_OUT) * part["whole_seconds"]
-    return whole if len(whole) >= ENOUGH or left_out.any() else part
+    timers = part["seconds"]
+    left_out = timers < (1 - _LEFT_OUT) * part["whole_seconds"]
+    usual = timers < _LIKE * timers.median()
+    return whole if len(whole) >= ENOUGH or (left_out & usual).any() else part
 
 
 def averaged_steps(steps: pd.DataFrame) -> pd.DataFrame:

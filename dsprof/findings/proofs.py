@@ -30,8 +30,8 @@ def average_proof(facts: Facts) -> tuple[Evidence, ...]:
     last two where it was set back.
     """
     if by_the_clock(facts):
-        runs_on = facts.steps["at"].dropna().is_monotonic_increasing
-        ends = facts.steps.iloc[[0, -1] if runs_on else [-2, -1]]
+        stamped = facts.steps[facts.steps["at"].notna()]
+        ends = stamped.iloc[[0, -1] if stamped["at"].is_monotonic_increasing else [-2, -1]]
         return tuple(row_evidence(row, _stamped(row)) for _, row in ends.iterrows())
     rates = positions(facts.steps, of_kind(facts.run.told, Kind.METRIC, _RATE), *_STEP)
     last = rates.max(initial=-1) if facts.steps["seconds_from"].eq("rated").any() else -1

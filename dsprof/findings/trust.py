@@ -12,6 +12,7 @@ from dsprof.findings.advice import record
 from dsprof.findings.evidence import phase_evidence, row_evidence, whole
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, promise
 from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.proofs import average_proof
 from dsprof.findings.thresholds import (
     SYNC_CRITICAL,
     SYNC_WARNING,
@@ -205,8 +206,7 @@ def _collected(facts: Facts) -> tuple[Evidence, ...]:
     inside = phase_evidence(table[table.index == "backward"], 1)
     if not _is_beside(facts):
         return inside
-    said = f"between the timers: {format_seconds(facts.outside_timers)} per step"
-    return (*inside, row_evidence(facts.steps.iloc[-1], said))
+    return (*inside, *average_proof(facts))
 
 
 #: Doubts that leave the time of a step and its parts alone.

@@ -128,6 +128,8 @@ class Guard:
         """
         if _is_of_a_signal(error) or _is_of_another_thread(error):
             raise error
+        if self.off:  # what was open around the first failure ends behind it
+            return
         self.off = True
         text = f"{type(error).__name__}: {error}".replace("\n", " ")
         with contextlib.suppress(Exception):

@@ -190,8 +190,12 @@ def test_a_range_changes_the_icicle_and_its_table(opened: Open) -> None:
 def test_a_range_is_of_whole_steps_where_enough_are_told_and_else_says_so(opened: Open) -> None:
     page = opened("comms")
     range_, root = page.locator("[data-range]"), "plots.get('phases-0').figure.data[0].text[0]"
-    brush(page, 0.3, 0.6)
+    brush(page, 0.36, 0.6)
     expect(range_).to_contain_text("a step is what its timers sum to")
+    page.click("form.tools button[name=all]")
+    brush(page, 0.3, 0.6)
+    expect(range_).to_contain_text("Mean of 1 step of 10 to 18")
+    expect(range_).to_contain_text("the one whose whole time is told")
     page.click("form.tools button[name=all]")
     assert page.evaluate(root).startswith("23.2 ms")
     brush(page, 0.2, 0.999)
@@ -230,7 +234,7 @@ def test_a_brush_shows_the_steps_under_it_and_their_phases(opened: Open) -> None
     page = opened("comms")
     brush(page, 0.3, 0.6)
     expect(page.locator("form.tools output").first).to_contain_text("Steps 10 to 18.")
-    expect(page.locator("[data-range]")).to_contain_text("Mean of steps 10 to 18")
+    expect(page.locator("[data-range]")).to_contain_text("of 10 to 18")
     drawn = page.locator(".plot-steps .barlayer .trace").first.locator(".point path")
     assert sum(1 for i in range(drawn.count()) if drawn.nth(i).get_attribute("d") != "M0,0Z") == 9
 
