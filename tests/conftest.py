@@ -21,6 +21,11 @@ SAMPLES = ROOT / "sample_logs"
 Dsprof = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes more than a minute comes first, or one worker alone would be at it in the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture
 def sample_run() -> Callable[[str], dsprof.Run]:
     """Reads a sample log by its name; each is read once."""

@@ -106,6 +106,7 @@ def watch(*args: object) -> str:
     return " ".join([sys.executable, "-m", "dsprof", "live", *map(str, args)])
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_with_a_real_job_is_seen_and_reported(
     terminal: Terminal, job: RealJob
 ) -> None:
