@@ -206,7 +206,9 @@ def _collected(facts: Facts) -> tuple[Evidence, ...]:
     inside = phase_evidence(table[table.index == "backward"], 1)
     if not _is_beside(facts):
         return inside
-    return (*inside, *average_proof(facts))
+    *others, last = average_proof(facts)
+    left = f"between the timers: {format_seconds(facts.outside_timers)} per step"
+    return (*inside, *others, last._replace(text=f"{last.text}; {left}"))
 
 
 #: Doubts that leave the time of a step and its parts alone.
