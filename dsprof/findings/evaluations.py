@@ -28,8 +28,6 @@ from dsprof.units import format_seconds, format_share
 #: The phase of a recording that holds forwards without gradients.
 EVALUATION: Final = "evaluation"
 
-_TITLE: Final = "Evaluating takes {} of the training time"
-
 
 class Taken(NamedTuple):
     """What evaluations took: `among` what, and where that is steps, the seconds of each; else the
