@@ -36,6 +36,7 @@ class Handle:
         self.target: Callable[[], Any] = _nobody  # a reference that keeps no engine alive
         self.optimizer: Callable[[], Any] = _nobody  # the same
         self.step = 1  # number of the first step of models that are found by themselves
+        self.out: str | os.PathLike[str] | None = None  # where their recording goes
         self._entered = 0
 
     @property
@@ -145,22 +146,37 @@ def attach(
         step: number of the model's next step, where training resumes; engines know theirs.
             Without a target that of the step at whose end models are found.
         out: the run's folder, the same for all ranks; else DSPROF_OUT, else "dsprof-run".
+            A process has one at a time: asked for another one meanwhile, it says so.
 
     Nothing is raised: what fails is said in one line on standard error, and the handle
     then stands for no recording. A second call for the same target gives its handle again.
     """
+    guard = Guard("attaching")
+    if out is not None:
+        guard(_ask)(out)
     known = _active.known(target)
     if known:
         return known
-    handle, guard = Handle(), Guard("attaching")
+    handle = Handle()
     if target is None:
-        handle.step = step
-        guard(_search)(handle, out)
+        handle.step, handle.out = step, out
+        guard(_search)(handle)
     else:
         guard(_attach)(handle, target, optimizer, step, out)
     if guard.off:
         handle.detach()
     return handle
+
+
+def _ask(out: str | os.PathLike[str]) -> None:
+    """Of what is not found yet, the last one to ask says where it goes."""
+    recorder, search = _active.recorder, _active.search
+    if recorder is None:
+        if search is not None:
+            search.out = out
+    elif Path(out).absolute() != recorder.folder.absolute():
+        why = f"this process is recorded in {recorder.folder}, until all handles are detached"
+        print(f"{recorder.guard.who}: nothing goes into {out}: {why}", file=sys.stderr)
 
 
 def _attach(handle: Handle, target: Any, optimizer: Any, step: int, out: Any) -> None:
@@ -192,14 +208,14 @@ def _begin_anew(out: Path) -> None:
             _attach(handle, target, handle.optimizer(), steps.get(id(target), 1), out)
 
 
-def _search(handle: Handle, out: Any) -> None:
+def _search(handle: Handle) -> None:
     """What is found is attached to, and detached with `handle`."""
     from dsprof.hook.finding import Search
 
     found: list[Handle] = []
 
     def attached(target: Any, optimizer: Any) -> None:
-        found.append(attach(target, optimizer=optimizer, step=handle.step + 1, out=out))
+        found.append(attach(target, optimizer=optimizer, step=handle.step + 1, out=handle.out))
 
     def lost() -> None:
         for one in found:

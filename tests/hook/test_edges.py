@@ -79,7 +79,26 @@ def test_a_block_within_a_block_ends_nothing_and_a_wrong_call_harms_no_other(
     assert result["nested"]["same"]
     assert steps(rows) == [1, 2, 3, 4]
     said = (out / "all" / "stderr").read_text(encoding="utf-8")
-    assert said.count("dsprof:") == said.count("attach(Sequential): needs the optimizer") == 1
+    assert said.count("stopped") == said.count("attach(Sequential): needs the optimizer") == 1
+
+
+@pytest.mark.parametrize("name", ["here"])
+def test_a_process_has_one_recording_and_says_that_another_folder_gets_nothing(
+    out: Path, rows: Rows
+) -> None:
+    assert [(row.engine, row.step) for row in rows.steps] == [
+        (0, 1), (0, 2), (1, 1), (1, 2), (1, 3),
+    ]  # fmt: skip
+    assert not (out / "all" / "elsewhere").exists()
+    said = (out / "all" / "stderr").read_text(encoding="utf-8")
+    assert said.count("dsprof: rank 0: nothing goes into ") == 1
+    assert f"{out / 'all' / 'elsewhere'}: this process is recorded in " in said
+
+
+@pytest.mark.parametrize("name", ["asked again"])
+def test_what_is_found_goes_where_it_was_asked_for_last(out: Path, rows: Rows) -> None:
+    assert steps(rows) == [2, 3, 4]
+    assert not (out / "all" / "asked first").exists()
 
 
 @pytest.mark.parametrize("name", ["place"])

@@ -130,6 +130,16 @@ def nested() -> dict[str, Any]:
     return {"same": again is handle, "nobody": nobody.folder == handle.folder}
 
 
+def elsewhere() -> None:
+    """A second model, asked for in another folder while the first one is recorded."""
+    net, optimizer, first = attached("here")
+    other, its, second = attached("elsewhere")
+    train(net, optimizer, 2)
+    train(other, its, 3)
+    second.detach()
+    first.detach()
+
+
 class Large(nn.Linear):  # type: ignore[misc]
     """Of a size that no other object has, so that nothing else comes to lie where one lay."""
 
@@ -286,6 +296,16 @@ def compiled_replicas() -> None:
         handle.detach()
 
 
+def asked_again() -> None:
+    """A search that has found nothing yet, and another one with a folder of its own."""
+    first = dsprof.hook.attach(out=job.out() / "asked first")
+    again = dsprof.hook.attach(out=job.out() / "asked again")
+    net = DistributedDataParallel(job.model())
+    train(net, torch.optim.SGD(net.parameters(), lr=1e-2))
+    again.detach()
+    first.detach()
+
+
 def replicas_that_share() -> None:
     """An actor and a critic, the larger one, on the same trunk, each with its optimizer."""
     search = dsprof.hook.attach(out=job.out() / "shared")
@@ -342,9 +362,11 @@ def experiments() -> dict[str, Any]:
         },
     }
     in_the_place_of_another()
+    elsewhere()
     loading_ahead()
     answering()
     compiled_replicas()
+    asked_again()
     replicas_that_share()
     transformed()
     return result
