@@ -372,17 +372,19 @@ def _warms_up(table: pd.DataFrame, events: pd.DataFrame, *, recorded: bool) -> p
 def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
     """Fill `skipped` (cumulative) and `overflow`: a step was skipped since the row before.
 
-    Where the source prints each overflow, its lines say when; else the counts do.
+    Where the source prints each overflow, its lines say when; else the counts do: the engine's, and
+    that of each window only where there is none. Megatron over DeepSpeed may leave its own at 0.
     """
     run = [table["segment"], table["engine"]]
     window = table["skipped_window"]
-    skipped = table["skipped"].fillna(window.groupby(run).cumsum())
+    counts = table["skipped"].notna().groupby(run).transform("any")
+    skipped = table["skipped"].where(counts, window.groupby(run).cumsum())
     skipped = skipped.where(skipped.between(0, COUNTABLE)).round()
     before = skipped.groupby(run).ffill().groupby(run).shift()
     after = skipped.groupby(run).bfill()
     rose = (after > before).where(skipped.notna() & before.notna()).astype("boolean")
     rose = rose.mask((after == before) | (after == 0), other=False)
-    rose = rose.mask(window.notna(), window > 0)
+    rose = rose.mask(window > 0, other=True).mask(~counts & (window == 0), other=False)
     place: Codes = positions(table, overflows, *STEP)
     said = np.isin(np.arange(len(table)), place)
     table["skipped"] = skipped.astype("Int64")

@@ -315,6 +315,14 @@ def test_skips_of_a_window_add_up() -> None:
     assert steps["overflow"].tolist() == [True, False, True]
 
 
+def test_windows_without_a_skip_do_not_count_beside_the_counter_of_the_engine() -> None:
+    marks = [metric("skipped_window", step, 0) for step in (199, 200, 201, 202)]
+    steps = run_of(*marks, metric("skipped", 200, 4), metric("skipped", 202, 5)).steps
+    assert steps["skipped"].tolist() == [pd.NA, 4, pd.NA, 5]
+    assert steps["overflow"].fillna(False).tolist() == [False, False, False, True]
+    assert pd.isna(steps["overflow"][0])
+
+
 def test_overflows_are_where_the_count_rises() -> None:
     marks = [metric("skipped", step, count) for step, count in ((10, 3), (20, 3), (30, 5))]
     steps = run_of(*marks).steps
