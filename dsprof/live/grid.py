@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.cells import cell_len, set_cell_size
@@ -201,8 +202,9 @@ class Grid(ScrollView, can_focus=True):
         at = int(top) + y - 1
         if y == 0:
             return self._heading(look)
-        if not self.rows and y == 1:
-            strip = Strip([Segment(" " + plain(self.empty), look.style("muted"))])
+        if not self.rows:
+            line = wrap(plain(self.empty), max(width - 2, 1))[y - 1 : y]
+            strip = Strip([Segment(" " + part, look.style("muted")) for part in line])
         elif 0 <= at < len(self.rows):
             on = "line" if at == self.cursor and self.has_focus else "paper"
             strip = self._line(self.rows[at].cells, look, on)

@@ -161,9 +161,9 @@ _KEYS: Final = (("q", "Quit", "quit"), ("?", "Help", "help"), ("tab", "Next", "t
 
 
 class Sentence(Static):
-    """A label and a sentence, two lines at most."""
+    """A label and a sentence, whole in 80 columns: what one came for is not cut."""
 
-    DEFAULT_CSS = "Sentence { height: auto; max-height: 2; padding: 0 1; }"
+    DEFAULT_CSS = "Sentence { height: auto; max-height: 4; padding: 0 1; }"
 
     def show(self, verdict: Verdict | None, label: str) -> None:
         if verdict is None:

@@ -240,6 +240,26 @@ def test_a_row_of_marks_is_there_where_communication_holds_a_step_back(bound: st
     drive(app, keys)
 
 
+def test_in_80_columns_neither_the_verdict_nor_why_a_table_is_empty_is_cut() -> None:
+    base = picture()
+    title = "72 % of a step is communication, " + "of which most is of a kind that is named, " * 5
+    now = replace(base.now, title=f"{title}and the end")
+    app = app_of(replace(base, now=now, since=now, comm=replace(base.comm, rows=())))
+    seen: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await settle(pilot)
+        seen.append(text_of(app))
+        await pilot.press("3")
+        await settle(pilot)
+        seen.append(text_of(app))
+
+    drive(app, keys)
+    assert "and the end" in seen[0]
+    assert "Search" in seen[0].splitlines()[-1]
+    assert "in the DeepSpeed config" in " ".join(seen[1].split())
+
+
 def test_help_lists_the_keys_and_light_turns() -> None:
     app = app_of()
     seen: list[str] = []
