@@ -6,12 +6,15 @@ from typing import Final
 
 import numpy as np
 
+from dsprof.grammar import Grammar
 from dsprof.logs.kinds import NONE, Kinds, Source, those
 
 _SURE: Final = 0.1  # of a step
 _MOST_DECIMALS: Final = 12  # more are not told from a number printed in full
 _NO_MORE: Final = 1e-6
 _MANY: Final = 10  # records that show how far apart all stand
+_COPY: Final = "huggingface.train_callback"
+_SAME: Final = 0.006  # of an epoch, of which a line says two decimals
 
 
 def number_bare(source: Source, kinds: Kinds, launch: slice, own: np.ndarray) -> bool:
@@ -37,6 +40,19 @@ def number_bare(source: Source, kinds: Kinds, launch: slice, own: np.ndarray) ->
         own[bare] = _count_each(source, bare)
         return True
     return False
+
+
+def said_again(source: Source, kinds: Kinds, grammar: Grammar) -> np.ndarray:
+    """Marks without a number that the one right in front of them, of the same process and epoch,
+    is a copy of: LLaMA-Factory's callback logs what the Trainer prints next."""
+    again = np.zeros(len(kinds.bare), bool)
+    ahead = np.array([pattern.id == _COPY for pattern in grammar.patterns])[source.pattern]
+    if ahead.any():
+        bare = np.flatnonzero(kinds.bare & (source.step < 0))
+        for mine in _by_who(source, bare):
+            follows = ahead[mine[:-1]] & ~ahead[mine[1:]]
+            again[mine[1:]] = follows & (np.abs(np.diff(source.epoch[mine])) < _SAME)
+    return again
 
 
 def _steps_from_ends(source: Source, bare: np.ndarray, ends: np.ndarray) -> np.ndarray:

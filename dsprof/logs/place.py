@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dsprof.grammar import Grammar
-from dsprof.logs.bare import number_bare
+from dsprof.logs.bare import number_bare, said_again
 from dsprof.logs.kinds import NONE, Kinds, Source, flavours_of, those
 from dsprof.logs.launches import engines_of, late_marks, segments_of
 
@@ -52,6 +52,12 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
     """Places every record of one source."""
     flavour = flavours_of(source, grammar, signatures)
     kinds = Kinds.of(source, grammar, flavour)
+    again = said_again(source, kinds, grammar)
+    kinds.own, kinds.bare, kinds.after = (
+        kinds.own & ~again,
+        kinds.bare & ~again,
+        kinds.after | again,
+    )
     own = np.where(kinds.own, source.step, NONE)
     turns = np.flatnonzero(kinds.turn)
     own[turns] = counting_on(source.step[turns], source.epoch[turns])

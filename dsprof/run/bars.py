@@ -19,7 +19,8 @@ LEAST: Final = 10.0
 
 #: What names an optimizer step beside the bar of the training, which counts them: the Trainer's
 #: dicts, and the title that torchtune gives its bar.
-_BESIDE: Final = ("huggingface.train", "huggingface.bar_torchtune")
+_DICTS: Final = ("huggingface.train", "huggingface.train_callback")
+_BESIDE: Final = (*_DICTS, "huggingface.bar_torchtune")
 _BAR: Final = {"bar_position": "step", "bar_total": "total", "bar_elapsed": "elapsed"}
 _WINDOW: Final = ("covers", "passed", "evaluated")
 _COLUMNS: Final = ("segment", "engine", "step", "seconds", "covers", "at", "source", "line")
@@ -123,7 +124,7 @@ def _bars(rows: pd.DataFrame) -> pd.DataFrame:
 def _at_records(bars: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:
     """A quick loop's bar may be some steps behind the record that it stands in front of: it is
     read as redrawn there."""
-    dicts = where(beside, among(beside["pattern"], _BESIDE[:1]))
+    dicts = where(beside, among(beside["pattern"], _DICTS))
     told = dicts.drop_duplicates("record").set_index("record")["step"].astype("float64")
     step = (bars["record"] + 1).map(told)
     return bars.assign(step=bars["step"].mask(bars["own"].isna() & (step > bars["step"]), step))

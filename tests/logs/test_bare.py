@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from tests.logs.reading import rows
+
+LOGGED = b"[INFO|2025-05-02 10:20:30] llamafactory.train.callbacks:143 >> "
+TWICE = [
+    LOGGED + b"{'loss': 1.5000, 'epoch': %.2f, 'throughput': 900.00}\n" % epoch
+    + b"{'loss': '1.5', 'grad_norm': '0.5', 'epoch': '%.4f'}\n" % epoch
+    for epoch in (0.004, 0.008, 0.012, 0.016)
+]  # fmt: skip
+
+
+def steps(text: bytes, name: str = "loss") -> list[int | None]:
+    return [row["step"] for row in rows(text, name=name)]
+
+
+def test_what_a_callback_logs_of_a_record_is_no_record_more() -> None:
+    """LLaMA-Factory's stands in front of the Trainer's dict, with other roundings."""
+    assert steps(b"".join(TWICE)) == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_a_bar_numbers_what_a_callback_logs_and_the_dict_behind_it() -> None:
+    bar = b"  4%%|#   | %d/300 [00:%02d<09:00,  1.50s/it]"
+    text = b"".join(bar % (5 * n, n) + told for n, told in enumerate(TWICE, 1))
+    assert steps(text) == [5, 5, 10, 10, 15, 15, 20, 20]
+
+
+def test_what_only_a_callback_logs_is_a_record_each() -> None:
+    text = b"".join(LOGGED + b"{'loss': 1.5000, 'epoch': 0.0%d}\n" % n for n in (1, 1, 2))
+    assert steps(text) == [1, 2, 3]
