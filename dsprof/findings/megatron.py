@@ -37,6 +37,8 @@ _OPTIONS: Final = {
         "shards the optimizer's states over the data-parallel ranks",
     ),
     "zero_optimization.overlap_comm": Option("--overlap-grad-reduce", "on"),
+    "eval_steps": Option("--eval-interval"),
+    "evaluation data set": Option("--eval-iters", "fewer"),
 }
 
 #: In a pipeline it is the number of micro-batches that counts, however large they are.
@@ -56,10 +58,10 @@ _IN_WORDS: Final = {
     "train_micro_batch_size_per_gpu": Option("micro-batch", why="more of them keep the batch"),
 }
 
-#: Settings of DeepSpeed that have no like elsewhere.
-_DEEPSPEED: Final = (
+#: Settings of DeepSpeed, and of Hugging Face's Trainer, that have no like elsewhere.
+_NOWHERE_ELSE: Final = (
     "zero_optimization.", "checkpoint.", "comms_logger.", "optimizer.", "steps_per_print",
-    "wall_clock_breakdown", "log_level",
+    "wall_clock_breakdown", "log_level", "per_device_eval_batch_size",
 )  # fmt: skip
 
 
@@ -83,4 +85,4 @@ def _own(advice: Advice, options: Mapping[str, Option]) -> Advice | None:
     option = options.get(advice.setting)
     if option is not None:
         return Advice(option.name, advice.now, option.to or advice.to, option.why or advice.why)
-    return None if advice.setting.startswith(_DEEPSPEED) else advice
+    return None if advice.setting.startswith(_NOWHERE_ELSE) else advice

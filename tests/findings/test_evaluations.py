@@ -83,6 +83,20 @@ def test_without_a_bar_evaluations_are_set_beside_the_steps() -> None:
     assert found.share == pytest.approx(0.5 / 1.5)
 
 
+def test_an_evaluation_that_megatron_times_is_no_part_of_a_step() -> None:
+    """Steps of 1 s, and an evaluation of 5 s behind each tenth of them."""
+    line = " iteration {:8d}/     100 | elapsed time per iteration (ms): 1000.0 | lm loss: 2.5 |\n"
+    head = "(min, max) time across ranks (ms):\n"
+    parts = head + "    forward-backward {}: (900.00, 990.00)\n".format(31 * ".")
+    evaluation = head + "    evaluate {}: (4990.00, 5000.00)\n".format(39 * ".")
+    run = run_of_text(*(line.format(step) + parts + evaluation for step in range(10, 101, 10)))
+    assert run.steps["seconds"].eq(1.0).all()
+    assert set(run.phases["name"]) == {"forward-backward"}
+    found = one(run, RULE)
+    assert found.share == pytest.approx(0.45 / 1.45)
+    assert [advice.setting for advice in found.advice] == ["--eval-interval", "--eval-iters"]
+
+
 def evaluating_in_timers(counted: float) -> Run:
     """60 steps of 1 s; of an evaluation of 6 s behind each tenth the next step's forward holds
     `counted`."""
