@@ -110,15 +110,24 @@ def told_skips(run: Run) -> int:
 def _lines(lines: pd.DataFrame) -> int:
     """Skips told by overflow lines: each rank prints its own, fused optimizers two for a skip.
 
-    Lines without a rank are one skip where they name the same iteration, or the same moment.
+    Lines without a rank are one skip where they name the same iteration, or the same moment: ranks
+    say some milliseconds apart that the same scale is lowered, which is lowered once.
     """
     lines = lines.assign(counts=lines["text"].astype("string").str.startswith("Grad overflow on"))
     lines["counts"] = lines["counts"].fillna(False).astype(bool)
-    again = lines.duplicated(["segment", "engine", "text", "at"])
+    again = lines.duplicated(["segment", "engine", "text", "at"]) | _said_at_once(lines)
     again = again.where(~lines["counts"], lines.duplicated(["segment", "engine", "text"]))
     known = lines["counts"] | lines["at"].notna()
     apart = lines[lines["rank"].notna() | ~known | ~again]
     return int(apart.groupby([apart["rank"].fillna(-1), "counts"]).size().max())
+
+
+def _said_at_once(lines: pd.DataFrame) -> pd.Series[bool]:
+    """Lines of a scale that is lowered as the same line right before them says."""
+    scales = lines["text"].astype("string").str.extract(_LOWERED).astype("float64")
+    same = [lines[name] for name in ("segment", "engine", "text")]
+    passed = lines["at"].groupby(same, observed=True).diff()
+    return passed.lt(_ONE_MOMENT) & scales[0].gt(scales[1])
 
 
 def _cut_off(run: Run, lines: pd.DataFrame) -> int:
@@ -178,6 +187,9 @@ _FEW_ARE_NORMAL: Final = (
 )
 _EVEN: Final = " even at loss scale 1"
 _NO_SCALE: Final = " The scale cannot go lower: no other one at the start would help."
+_LOWERED: Final = re.compile(
+    r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?), reducing to (\d{1,20}(?:\.\d{0,20})?)"
+)
 _ATTEMPTED: Final = re.compile(r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?)(?:,|$)")
 
 

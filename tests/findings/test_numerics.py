@@ -10,6 +10,7 @@ import pytest
 from dsprof.events import Severity
 from dsprof.findings.numerics import told_skips
 from tests.findings.plants import WELL, Row, metric, one, run_of, silent, steps, why
+from tests.loaded import run_of_text
 
 
 def skipped(*counts: tuple[int, int]) -> list[dict[str, object]]:
@@ -130,6 +131,18 @@ def test_lines_without_a_rank_of_one_moment_are_one_skip() -> None:
 
 
 _SECOND = pd.Timedelta(seconds=1)
+
+
+def test_ranks_that_tell_milliseconds_apart_of_one_scale_that_is_lowered_tell_of_one_skip() -> None:
+    said = (
+        "[2026-11-21 05:55:07,{}] [INFO] [unfused_optimizer.py:207:step] [deepspeed] fp16 dynamic "
+        "loss scale overflow! Skipping step. Attempted loss scale: {}, reducing to {}\n"
+    )
+    lowered = [said.format(ms, "512.0", "256.0") for ms in ("416", "417", "421")]
+    assert told_skips(run_of_text(*lowered)) == 1
+    assert told_skips(run_of_text(*lowered, said.format("580", "256.0", "128.0"))) == 2
+    kept = [said.format(ms, "1.0", "1.0") for ms in ("416", "552", "688")]
+    assert told_skips(run_of_text(*kept)) == 3  # quick steps whose scale cannot shrink
 
 
 def test_a_storm_up_to_the_last_step_is_critical_and_no_matter_of_the_first_scale() -> None:
