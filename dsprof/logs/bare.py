@@ -32,7 +32,7 @@ def number_bare(source: Source, kinds: Kinds, launch: slice, own: np.ndarray) ->
     elif len(numbered) >= max(len(bare) // 20, 1):
         for mine in _by_who(source, bare):
             own[mine] = _steps_between(source, numbered, mine)
-    elif (source.bar[launch] >= 0).any():  # where bars do not fit, a count would not either
+    elif (barred > 0).any():
         own[bare] = barred
     elif len(ends := those(launch, kinds.end[launch])) >= len(bare):
         own[bare] = _steps_from_ends(source, bare, ends)

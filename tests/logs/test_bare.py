@@ -28,3 +28,10 @@ def test_a_bar_numbers_what_a_callback_logs_and_the_dict_behind_it() -> None:
 def test_what_only_a_callback_logs_is_a_record_each() -> None:
     text = b"".join(LOGGED + b"{'loss': 1.5000, 'epoch': 0.0%d}\n" % n for n in (1, 1, 2))
     assert steps(text) == [1, 2, 3]
+
+
+def test_records_whose_only_bars_are_of_something_else_are_counted() -> None:
+    dicts = b"".join(b"{'loss': 1.5, 'epoch': 0.%d}\n" % n for n in range(1, 5))
+    shards = b"Loading checkpoint shards: 100%|####| 2/2 [00:11<00:00,  5.99s/it]\n"
+    over = b"100%|####| 200/200 [01:56<00:00,  1.72it/s]\n"
+    assert steps(shards + dicts) == steps(dicts + over) == [1, 2, 3, 4]
