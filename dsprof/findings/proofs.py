@@ -30,12 +30,25 @@ def average_proof(facts: Facts) -> tuple[Evidence, ...]:
     last two where it was set back.
     """
     if by_the_clock(facts):
-        stamped = facts.steps[facts.steps["at"].notna()]
+        stamped = _stamped_lines(facts)
         ends = stamped.iloc[[0, -1] if stamped["at"].is_monotonic_increasing else [-2, -1]]
         return tuple(row_evidence(row, _stamped(row)) for _, row in ends.iterrows())
     rates = positions(facts.steps, of_kind(facts.run.told, Kind.METRIC, _RATE), *_STEP)
     last = rates.max(initial=-1) if facts.steps["seconds_from"].eq("rated").any() else -1
     return (step_proof(facts, facts.steps.iloc[last]),)
+
+
+def _stamped_lines(facts: Facts) -> pd.DataFrame:
+    """Lines whose stamps are compared, one a step: those that mark the judged steps or, where
+    hardly one of them is stamped, the last of these steps; or those that mark the others."""
+    told = facts.run.told
+    lines = told[told["at"].notna() & told["step"].notna()]
+    lines = lines[positions(facts.steps, lines, *_STEP) >= 0]
+    marks, *others = (
+        rows[rows["at"].notna()]
+        for rows in (facts.steps, lines.drop_duplicates(list(_STEP), keep="last"), facts.own_steps)
+    )
+    return next((rows for rows in (marks, *others) if len(rows) > 1), marks)
 
 
 def by_the_clock(facts: Facts) -> bool:

@@ -26,6 +26,7 @@ from tests.findings.plants import (
     steps,
     why,
 )
+from tests.loaded import run_of_text
 
 UNTIMED = "unaccounted-time"
 
@@ -253,6 +254,34 @@ def test_time_between_the_steps_is_never_healthy_and_shown_by_two_stamped_lines(
         "step 20 is stamped 00:01:20",
     ]
     assert "healthy" not in rules(run)
+
+
+@pytest.mark.parametrize(
+    ("header", "proofs"),
+    [
+        ("", ["step 10 is stamped 10:00:41", "step 60 is stamped 10:04:06"]),
+        (
+            "I0501 10:%02d:%02d.000000 77 train.py:9] ",
+            ["step 11 is stamped 10:00:45", "step 59 is stamped 10:04:01"],
+        ),
+    ],
+)
+def test_time_stamps_prove_the_time_between_steps_also_where_all_that_are_marked_stick_out(
+    header: str, proofs: list[str]
+) -> None:
+    text = ""
+    for step in range(1, 61):
+        minute, second = divmod(4 * step + step // 10, 60)
+        if step % 10 == 0:
+            text += (
+                f"[2026-05-01 10:{minute:02d}:{second:02d},000] [INFO] [logging.py:123:log_dist]"
+            )
+            text += f" [Rank 0] step={step}, skipped=0, lr=[0.1], mom=[0.9]\n"
+        text += (header % (minute, second) if header else "") + "[Rank 0] time (ms) | "
+        text += f"fwd: {700 if step % 10 else 2400}.00 | bwd: 200.00 | step: 100.00\n"
+    between = next(found for found in findings_of(run_of_text(text)) if found.rule == UNTIMED)
+    assert "by the time stamps" in between.title
+    assert [proof.text for proof in between.evidence] == proofs
 
 
 def test_a_log_that_times_nothing_at_all_says_so() -> None:
