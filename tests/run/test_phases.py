@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from dsprof.run import Run, from_events, load
+from tests.loaded import run_of_text
 from tests.run.run_rows import events, grammar_with, metric, seed_line_30, timers
 
 
@@ -28,6 +29,18 @@ def test_a_windows_sum_is_divided_by_its_steps() -> None:
 def test_a_windows_mean_stays_as_it_is() -> None:
     run = run_of([metric("loss", 10, 1.0), *timers("megatron", 10, steps=10, optimizer=0.5)])
     assert by_name(run) == {"optimizer": pytest.approx(0.5)}
+
+
+def test_master_gradients_that_megatron_makes_in_backward_are_not_counted_beside_it() -> None:
+    run = run_of_text(
+        " iteration       10/     100 | elapsed time per iteration (ms): 1500.0 | lm loss: 2.5 |\n"
+        "time (ms) | forward: 500.00 | backward: 1000.00 | backward-backward: 200.00 | "
+        "backward-allreduce: 100.00 | backward-master-grad: 600.00 | backward-clip-grad: 100.00 | "
+        "optimizer: 0.00 | batch generator: 5.00\n"
+    )
+    told = run.steps.iloc[0][["compute", "communication", "optimizer", "data"]]
+    assert told.tolist() == pytest.approx([0.695, 0.1, 0.7, 0.005])
+    assert run.repairs.empty
 
 
 def test_lines_of_several_steps_at_one_mark_give_their_mean() -> None:
