@@ -22,6 +22,7 @@ from dsprof.findings.thresholds import (
     OVERFLOW_WARNING,
     grade,
 )
+from dsprof.run.bars import steps_meant
 from dsprof.run.table import of_kind
 from dsprof.units import format_seconds, format_share
 
@@ -164,7 +165,7 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
             severity=Severity.WARNING,
             title=f"{'At least ' if cut else ''}{total:,} {were} skipped: gradients overflowed"
             f"{_EVEN if floor else ''}",
-            summary="Of how many this source does not say."
+            summary=_of_how_many(facts, total)
             + (
                 f"{_NO_SCALE} Medium confidence: the source does not tell whether it goes on."
                 if floor
@@ -180,6 +181,19 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
             confidence="medium",
         )
     ]
+
+
+def _of_how_many(facts: Facts, skipped: int) -> str:
+    """Steps that the bar of the training counts, where no line numbers one."""
+    events = facts.run.told
+    bars = of_kind(events, Kind.METRIC, "bar_position", "bar_total")
+    said = bars.pivot_table("value", ["segment", "source", "record"], "name", observed=True)
+    said = said[said["bar_total"].isin(steps_meant(events))] if len(said) else said
+    counted = said["bar_position"].groupby("source").max() if len(said) else None
+    if counted is None or len(counted) > 1 or not counted.iloc[0] >= skipped:
+        return "Of how many this source does not say."
+    share = format_share(skipped / counted.iloc[0])
+    return f"That is {share} of the {int(counted.iloc[0]):,} steps that the training's bar counts."
 
 
 _FEW_ARE_NORMAL: Final = (

@@ -103,6 +103,24 @@ def test_steps_that_are_not_finite_are_counted_once_and_told_in_words() -> None:
     assert "1 of the printed steps" in found.summary
 
 
+def test_skips_of_a_log_without_steps_are_compared_with_the_bar_of_the_training() -> None:
+    over = (
+        "{}%|█ | {}/500 [00:0{}<01:40, 5.00it/s][2026-11-21 05:55:0{},100] [INFO] "
+        "[loss_scaler.py:183:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step. "
+        "Attempted loss scale: {}, reducing to {}\n"
+    )
+    bars = [
+        over.format(0, n, n // 5, n // 5, 2 ** (16 - n // 5), 2 ** (15 - n // 5))
+        for n in (0, 5, 10, 15, 20)
+    ]
+    end = " 20%|███ | 100/500 [00:20<01:20, 5.00it/s]\n"
+    found = one(run_of_text("  Total optimization steps = 500\n", *bars, end), "overflow-streak")
+    assert found.title == "5 steps were skipped: gradients overflowed"
+    assert "5.0 % of the 100 steps that the training's bar counts" in found.summary
+    other = one(run_of_text(*bars, end), "overflow-streak")  # any loop's: it says nothing of steps
+    assert "Of how many this source does not say" in other.summary
+
+
 def test_one_row_of_the_counter_does_not_say_that_it_is_over() -> None:
     found = one(run_of(skipped((30, 20))), "overflow-streak")
     assert "No more" not in found.summary
