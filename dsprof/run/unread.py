@@ -39,12 +39,17 @@ def cut_short(events: pd.DataFrame, _: Source) -> tuple[pd.DataFrame, Repair | N
 
 
 def cut_head(events: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, Repair | None]:
-    """A step within which a log begins lacks the timers printed before: they would read 0."""
+    """A step within which a log begins lacks the timers printed before: they would read 0.
+
+    Not those that stand behind their step's own line, which are all there: Megatron prints only the
+    timers that ran, and of a window whose steps were all skipped the optimizer's did not.
+    """
     first = _first_steps(events)
     if not len(first):
         return events, None
     timed = (events["kind"] == Kind.PHASE) & events["seconds"].notna()
-    rows = where(events[list(_READ)], timed & among(events["timers"], source.flavours))
+    before = [name for name, flavour in source.flavours.items() if flavour.place != "after"]
+    rows = where(events[list(_READ)], timed & among(events["timers"], before))
     if not len(rows):
         return events, None
     rows = of_finished_steps(_in_words(rows, source), events, source.flavours)

@@ -84,6 +84,16 @@ def test_a_first_step_with_lines_of_the_launch_before_it_is_whole(tmp_path: Path
     assert "cut-head" not in set(run.repairs["name"])
 
 
+def test_a_window_whose_steps_were_all_skipped_lacks_none_of_its_timers(tmp_path: Path) -> None:
+    line = b" iteration %d/ 100 | elapsed time per iteration (ms): 900.0 | loss scale: 1024.0 |\n"
+    timers = b"time (ms) | forward-compute: 300.00 | backward-compute: 500.00 | optimizer: 90.00"
+    steps = [line % 10 + timers, *(line % n + timers + INNER for n in (20, 30, 40))]
+    run = _run(tmp_path, b"\n".join([*steps, b""]))
+    assert run.steps["optimizer"].tolist() == pytest.approx([0.09] * 4)
+    assert run.repairs.empty
+
+
+INNER = b" | optimizer-inner-step: 40.00"
 PIPELINE = b"steps: %d loss: 4.6 iter time (s): 0.994 samples/sec: 257.6\n"
 P2P = PFX + b"rank=0 time (ms) | pipe_send_output: 41.71 | pipe_recv_grad: 1725.64\n"
 MICRO = (
