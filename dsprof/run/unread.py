@@ -41,19 +41,19 @@ def cut_short(events: pd.DataFrame, _: Source) -> tuple[pd.DataFrame, Repair | N
 def cut_head(events: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, Repair | None]:
     """A step within which a log begins lacks the timers printed before: they would read 0.
 
-    Not those that stand behind their step's own line, which are all there: Megatron prints only the
-    timers that ran, and of a window whose steps were all skipped the optimizer's did not.
+    Not those beside others that stand behind their step's own line, which are all there: Megatron
+    prints only timers that ran, and where all steps were skipped some of the optimizer's did not.
     """
     first = _first_steps(events)
     if not len(first):
         return events, None
     timed = (events["kind"] == Kind.PHASE) & events["seconds"].notna()
-    before = [name for name, flavour in source.flavours.items() if flavour.place != "after"]
-    rows = where(events[list(_READ)], timed & among(events["timers"], before))
+    rows = where(events[list(_READ)], timed & among(events["timers"], source.flavours))
     if not len(rows):
         return events, None
     rows = of_finished_steps(_in_words(rows, source), events, source.flavours)
-    lacking = pd.concat([_lacking(rows, *one) for one in first.itertuples(index=False)])
+    behind = [name for name, flavour in source.flavours.items() if flavour.place == "after"]
+    lacking = pd.concat([_lacking(rows, behind, *one) for one in first.itertuples(index=False)])
     if lacking.empty:
         return events, None
     lost = timed & (positions(_distinct(lacking, *_LINE), known_rank(events), *_LINE) >= 0)
@@ -82,14 +82,19 @@ def _in_words(rows: pd.DataFrame, source: Source) -> pd.DataFrame:
     return where(known_rank(rows)[[*_LINE, "timers"]].assign(name=names), kept)
 
 
-def _lacking(rows: pd.DataFrame, segment: int, engine: int, step: int) -> pd.DataFrame:
+def _lacking(
+    rows: pd.DataFrame, after: list[str], segment: int, engine: int, step: int
+) -> pd.DataFrame:
     """The timers that a first step lacks and all later ones have, a row each and rank.
 
-    Where no later one is whole: that stand behind it, of a step that is not.
+    Where no later one is whole: that stand behind it, of a step that is not. Flavours that stand
+    `after` their step are whole where they are shown.
     """
     rows = where(rows, (rows["segment"] == segment) & (rows["engine"] == engine))
     at, one = whole(rows["step"]), ["rank", "name"]
+    whole_here = set(rows["timers"][at == step]) & set(after)
     behind = at > step if (at > step).any() else at < 0
+    behind &= ~among(rows["timers"], whole_here)
     told, whose = keys(rows, *one), whole(rows["rank"])
     lacked = behind & np.isin(whose, whose[at == step]) & ~np.isin(told, told[at == step])
     if not lacked.any():
