@@ -217,7 +217,7 @@ class Run:
     @cached_property
     def zero(self) -> Zero:
         """The ZeRO stages this run may be of, and why no others."""
-        return zero_of(self._own, self.config)
+        return zero_of(self._own, self.config, self._facts.get("fingerprints", {}))
 
     @cached_property
     def _mixture(self) -> Mixture | None:

@@ -28,6 +28,14 @@ ENGINE_TIMERS: Final = frozenset({"zero", "zero-micro"})
 ZERO3_TIMERS: Final = frozenset({"zero3-init", "zero3-fetch", "swap"})
 SHARDED: Final = frozenset({"optimizer_gradients", "optimizer_allgather"})
 
+#: Files of DeepSpeed's optimizers → their stages: that of ZeRO-2 is ZeRO-1's, too, since 0.3.
+_CODE: Final = {
+    "stage3.py": (3,),
+    "stage_1_and_2.py": (1, 2),
+    "stage2.py": (1, 2),
+    "stage1.py": (1,),
+}
+
 #: Flavours of Megatron's own timers.
 MEGATRONS: Final = ("megatron", "megatron-wrapped")
 
@@ -89,8 +97,13 @@ class Mixture:
     why: str
 
 
-def zero_of(events: pd.DataFrame, config: Mapping[str, Any]) -> Zero:
-    """What the job was told, else what the timers it printed (or did not print) allow."""
+def zero_of(events: pd.DataFrame, config: Mapping[str, Any], lines: Collection[str] = ()) -> Zero:
+    """What the job was told, else what the timers it printed (or did not print) allow, else whose
+    code stands in the headers of its logger.
+
+    Args:
+        lines: `file:line` of these headers.
+    """
     stated = config.get("zero_stage")
     if stated in ALL:
         return Zero((int(stated),), "the job was told so")
@@ -100,8 +113,16 @@ def zero_of(events: pd.DataFrame, config: Mapping[str, Any]) -> Zero:
         (names & SHARDED, (1, 2), "its optimizer times gradients and gathering by themselves"),
         ("optimizer_step" in names, (3,), "only ZeRO-3 times optimizer_step alone"),
         ("fp16-optimizer" in timers, (0,), "only the optimizer without ZeRO has such timers"),
+        *((True, stages, "only its optimizer's code logs such lines") for stages in _logged(lines)),
     )
     return next((Zero(stages, why) for met, stages, why in marks if met), Zero(ALL, "nothing says"))
+
+
+def _logged(lines: Collection[str]) -> tuple[tuple[int, ...], ...]:
+    """The stages whose optimizer logged lines of its own; none where several engines differ."""
+    names = {line.partition(":")[0] for line in lines} & _CODE.keys()
+    stages = {_CODE[name] for name in names}
+    return tuple(stages) if len(stages) == 1 else ()
 
 
 def mixture_of(

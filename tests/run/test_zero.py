@@ -52,6 +52,27 @@ def test_the_timers_of_an_optimizer_tell_its_stage(
     assert run_of(*rows).zero.stages == stages
 
 
+@pytest.mark.parametrize(
+    ("files", "stages"),
+    [
+        (["stage3.py:2323", "logging.py:68"], (3,)),
+        (["stage_1_and_2.py:1651"], (1, 2)),
+        (["stage2.py:1132", "stage2.py:111"], (1, 2)),
+        (["stage_1_and_2.py:149", "stage3.py:170"], (0, 1, 2, 3)),  # engines of two stages
+        (["my_stage3.py:12"], (0, 1, 2, 3)),
+    ],
+    ids=["3", "1 or 2", "early", "two engines", "another's"],
+)
+def test_code_of_one_optimizer_in_the_loggers_headers_tells_its_stage(
+    files: list[str], stages: tuple[int, ...]
+) -> None:
+    lines = {"fingerprints": dict.fromkeys(files, 2)}
+    rows = timers("zero", 1, **ENGINE)
+    assert from_events(events(rows), grammar=grammar_with(), meta=lines).zero.stages == stages
+    stated = events([config("zero_stage", 0), *rows])
+    assert from_events(stated, grammar=grammar_with(), meta=lines).zero.stages == (0,)
+
+
 def test_a_stage_that_only_timers_tell_is_part_of_what_the_job_is() -> None:
     assert run_of(*lines("optimizer_step")).meta["zero_stage"] == 3
     assert "zero_stage" not in run_of(*lines()).meta
