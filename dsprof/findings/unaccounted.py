@@ -23,7 +23,14 @@ from dsprof.findings.thresholds import (
     WORTH_NAMING,
     grade,
 )
-from dsprof.findings.untimed import EVERY_PHASE, no_steps, no_timers, only_calls, source_word
+from dsprof.findings.untimed import (
+    EVERY_PHASE,
+    no_steps,
+    no_timers,
+    only_calls,
+    only_data,
+    source_word,
+)
 from dsprof.run.classes import UPDATES
 from dsprof.run.zero import ENGINE_TIMERS, INNER, PERHAPS_BUCKETS
 from dsprof.units import format_seconds, format_share
@@ -56,6 +63,8 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
         return facts.no_basis
     if facts.breakdown.phases.empty and not facts.run.is_recording:
         return [only_calls(facts)]
+    if facts.breakdown.phases["class"].eq(Class.DATA).all() and not facts.run.is_recording:
+        return [only_data(facts)]
     late = late_outside(facts)
     facts = without_spikes(facts)
     mixed = _mixed(facts, facts.hidden_communication or _SCHEDULE)

@@ -20,6 +20,8 @@ from dsprof.units import format_count, format_seconds, format_share
 
 EVERY_PHASE: Final = "times every phase of every rank"
 _RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
+#: Part of a step that is not worth a number: a loop's clock has four decimals.
+_HARDLY_ANY: Final = 0.001
 #: What is advised for steps_per_print: more often than that is not asked for.
 _EVERY: Final = 10
 
@@ -60,6 +62,22 @@ def only_calls(facts: Facts) -> Finding:
         title=f"{format_share(rest)} of a step is beside the logged calls: this log has no timers",
         summary="Communication calls alone are timed; what else a step does, computation above "
         f"all, is not told apart ({facts.windows}).{said}",
+        evidence=average_proof(facts),
+        advice=(*advice, *record(facts, EVERY_PHASE)),
+    )
+
+
+def only_data(facts: Facts) -> Finding:
+    """Of a loop that times waiting for its loader alone: the same."""
+    waiting = facts.share(facts.seconds_of("data")) or 0.0
+    said_of_data = "Hardly any" if waiting < _HARDLY_ANY else format_share(waiting)
+    said, advice = _for_timers(facts)
+    return Finding(
+        rule="unaccounted-time",
+        severity=Severity.INFO,
+        title=f"{said_of_data} of a step is waiting for data; nothing else is timed",
+        summary="Nothing in this log divides the rest: forward, backward, optimizer and "
+        f"communication are all in it ({facts.windows}).{said}",
         evidence=average_proof(facts),
         advice=(*advice, *record(facts, EVERY_PHASE)),
     )

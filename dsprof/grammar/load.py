@@ -97,6 +97,7 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         place=place,
         starts=bool(table.pop("starts", False)),
         turn=bool(table.pop("turn", False)),
+        first_epoch=int(table.pop("first_epoch", 0)),
         behind=bool(table.pop("behind", False)),
         timers=timers,
         severity=severity,
@@ -186,6 +187,7 @@ def _groups_exist(
     used = {m.group for row in rows for m in row.measures if m.group}
     used |= {group for row in rows for group in _GROUP.findall(row.name + row.raw)}
     used |= {g for row in rows for m in row.measures for g in _GROUP.findall(m.constant)}
+    used |= {"step", "epoch"} if "epoch_steps" in known else set()
     if used - known:
         missing = ", ".join(sorted(used - known))
         raise GrammarError(f"the regex has no group {missing}", where)

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from dsprof.grammar import Grammar
+from dsprof.grammar import Grammar, Pattern
 from dsprof.logs import clocks
 from dsprof.logs.measures import Groups, Texts, columns_of, numbers_of, plain
 from dsprof.logs.rows import RowReader, Rows, layout_of, sorted_rows
@@ -215,6 +215,8 @@ class Records:
         index, rows = layout_of(pattern, block_line - 1)
         texts = columns_of(groups, index)
         self._record_groups(texts, records, columns)
+        if "epoch_steps" in texts:
+            columns["step"][records] = _over_epochs(texts, columns["step"][records], pattern)
         made = self.reader.of_groups(number, rows, texts, records)
         if pattern.timers:
             self.reader.sign(made, columns["signature"])
@@ -267,6 +269,13 @@ class Records:
             for rows in made:
                 rows.record = rows.record - base
             self.rows[at : at + len(made)] = [sorted_rows(made, place, base)]
+
+
+def _over_epochs(texts: dict[str, Texts], step: np.ndarray, pattern: Pattern) -> np.ndarray:
+    """Steps that begin anew with each epoch, counted on over all of them; -1 if unknown."""
+    epoch, length = (numbers_of(texts[name])[0] for name in ("epoch", "epoch_steps"))
+    told = (epoch - pattern.first_epoch) * length + step
+    return np.where((step >= 0) & (told >= 0) & (told < 2**31), told, -1).astype(np.int64)
 
 
 def _joined(parts: Iterable[list[int]]) -> np.ndarray:

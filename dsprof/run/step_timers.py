@@ -51,13 +51,17 @@ def zero_global_timers(events: pd.DataFrame, source: Source) -> Outcome:
 def all_zero_timers(events: pd.DataFrame, source: Source) -> Outcome:
     """A timer line of nothing but zeros says nothing (Megatron's own, under DeepSpeed).
 
-    Set-up timers may well round to zero.
+    Set-up timers may well round to zero, and so may waiting for data where nothing else is timed.
     """
     if not (events["seconds"] == 0).any():
         return events, None
     rows = _timer_lines(events)
-    set_up = [name for name, flavour in source.flavours.items() if flavour.sums == "once"]
-    rows = rows[~rows["timers"].isin(set_up) & rows["seconds"].notna()]
+    short = [
+        name
+        for name, flavour in source.flavours.items()
+        if flavour.sums == "once" or {*flavour.tree.values()} == {Class.DATA}
+    ]
+    rows = rows[~rows["timers"].isin(short) & rows["seconds"].notna()]
     most = rows["seconds"].groupby(rows["record"]).transform("max")
     wrong = rows[most == 0]
     text = "timer lines that hold only zeros measure nothing and were dropped"
