@@ -91,8 +91,8 @@ def steps(
     Seconds of a class are the mean over the ranks, and missing where no timer of the run
     measures that class; `mixed` is the part of `other` that is compute and communication
     unseparated. `recorded`: a recording saw every collective. `counted`: steps are counted
-    records, so that the clock between two tells nothing of one step. `times`: of the steps of
-    recordings (see `Recorded.times`), where `events` do not hold all of them.
+    records, so that neither the clock between two nor a bar tells of one step. `times`: of the
+    steps of recordings (see `Recorded.times`), where `events` do not hold all of them.
 
     With them what the timers of each step sum to on the mean rank, which may be more than the step.
     """
@@ -100,7 +100,7 @@ def steps(
     foreign = (numbers(rows["steps"]) == 0) & ~among(rows["name"], OF_TURNS)
     rows = where(rows, rows["step"].notna() & ~foreign)
     marks = where(rows, among(rows["name"], MARKS))
-    bars = bar_seconds(events)
+    bars = bar_seconds(events)[: 0 if counted else None]
     if times is not None:
         marks = marks[(marks["name"] != "step_seconds") | marks["pattern"].notna()]
         marks = _by_rank(pd.concat([marks, _as_marks(times)], ignore_index=True))

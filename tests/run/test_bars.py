@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import dsprof
 from dsprof.run import Run
 from dsprof.text.overview import overview
 from tests.loaded import run_of_text
@@ -197,3 +200,17 @@ def test_a_bar_drawn_again_when_its_step_has_been_saved_leaves_that_to_the_next_
     before = trained(100, [(10, 10), (20, 19)]) + f"{bar(20, 100, 60)}\n"
     behind = trained(100, [(30, 70), (40, 80), (100, 140)]) + bar(100, 100, 200)
     assert seconds(run_of_text(BANNER % 100 + before + behind)) == {30: 3.0, 40: 1.0, 100: 1.0}
+
+
+def test_a_bar_times_no_records_that_it_does_not_number(tmp_path: Path) -> None:
+    """Its turns are steps; which of them the records are of, nobody says."""
+    (tmp_path / "run.log").write_text(
+        "  Total optimization steps = 100\n"
+        "  0%|          | 0/100 [00:00<?, ?it/s]\n"
+        "{'loss': 2.5, 'epoch': 1.0}\n"
+        "100%|##########| 100/100 [04:11<00:00,  2.27s/it]\n"
+    )
+    run = dsprof.load(tmp_path / "run.log")
+    assert run.counted
+    assert run.steps["step"].tolist() == [1]
+    assert run.steps["seconds"].isna().all()
