@@ -1,0 +1,42 @@
+"""What the Trainer and what stands on it print."""
+
+from __future__ import annotations
+
+from dsprof.text.stated import training
+from tests.loaded import run_of_text
+from tests.logs.reading import rows
+
+TABLE = (
+    "***** train metrics *****\n",
+    "  epoch                    =        2.0\n",
+    "  train_loss               =     1.5000\n",
+    "  train_runtime            = 1:10:00.25\n",
+    "  train_samples_per_second =      6.500\n",
+    "  train_steps_per_second   =      0.250\n",
+)
+
+
+def test_the_summary_is_read_where_only_its_table_is_left() -> None:
+    told = training(run_of_text(*TABLE))
+    assert told is not None
+    assert (told.seconds, told.samples_per_second, told.steps_per_second) == (4200, 6.5, 0.25)
+
+
+def test_a_table_of_an_evaluation_is_no_summary_of_the_training() -> None:
+    table = "".join(TABLE).replace("train", "eval").encode()
+    assert not rows(table, name="train_runtime")
+
+
+def test_a_step_that_a_dict_names_is_its_own() -> None:
+    text = b"".join(b"{'loss': 1.5, 'epoch': 0.5, 'step': %d}\n" % n for n in (9600, 9700))
+    assert [row["step"] for row in rows(text, name="loss")] == [9600, 9700]
+
+
+def test_an_evaluation_without_a_loss_is_left_out_of_the_time_of_steps() -> None:
+    bar = "%3d%%|###  | %d/400 [%s<01:00,  1.00s/it]"
+    dicts = [
+        bar % (25, 100, "01:40") + "{'loss': 1.5, 'epoch': 1.0}\n",
+        "{'eval_accuracy': 0.5, 'eval_runtime': 20.0, 'epoch': 1.0}\n",
+        bar % (50, 200, "03:40") + "{'loss': 1.25, 'epoch': 2.0}\n",
+    ]
+    assert run_of_text(*dicts).steps["seconds"].dropna().tolist() == [1.0]
