@@ -99,19 +99,21 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
     flushes = flush_lines(facts)
     if len(flushes) < THRASH_WARNING:
         return []
-    steps = len(facts.run.steps)
-    share = min(1.0, flushes["step"].nunique() / steps) if steps else 0.0
+    steps, flushing = len(facts.run.steps), len(flushes["step"].dropna().unique())
+    share = min(1.0, flushing / steps) if steps else 0.0
     where = f"in {format_share(share)} of the printed steps" if share else f"{len(flushes):,} times"
     worst = largest(flushes, "count")
     price = price_of_flushes(facts)
     free = price is not None and price.is_none
     cost = price.per_step if price and not free else None
-    grave = Severity.CRITICAL if share >= THRASH_CRITICAL else Severity.WARNING
+    again = flushing > 1  # once may be what the first step of a launch needs
+    grave = Severity.CRITICAL if again and share >= THRASH_CRITICAL else Severity.WARNING
+    count = int(flushes["count"].sum())
     return [
         Finding(
             rule="allocator-thrash",
             severity=Severity.INFO if free else grave,
-            title=f"The allocator flushed its cache {int(flushes['count'].sum()):,} times"
+            title=f"The allocator flushed its cache {f'{count:,} times' if count > 1 else 'once'}"
             + (", which cost next to no time" if free else ": GPU memory is full"),
             summary=f"Flushes are reported {where}. Each one waits for the GPU and allocates anew"
             + _priced(price),

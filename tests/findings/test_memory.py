@@ -161,6 +161,12 @@ def test_flushes_in_every_tenth_step_are_critical() -> None:
     assert found.severity is Severity.CRITICAL
 
 
+def test_one_flush_is_a_warning_however_few_steps_are_printed() -> None:
+    found = one(run_of([*UNTIMED[:5], memory("cache_flushes", 1, count=1)]), "allocator-thrash")
+    assert found.severity is Severity.WARNING
+    assert found.title.startswith("The allocator flushed its cache once")
+
+
 def test_memory_without_flushes_is_no_finding() -> None:
     run = run_of([*steps(40, WELL), memory("allocated", 3, bytes=GIB)])
     assert silent(run, "allocator-thrash")
