@@ -171,6 +171,7 @@ PROBLEMS: Final = {
     "connection": "a peer's connection broke",
     "rendezvous": "workers did not find each other",
     "port-in-use": "the launcher's port is taken",
+    "ssh-refused": "the launcher reaches no host over ssh, or may not log in there",
     "cancelled": "the scheduler ended the job; text says why",
     "restart": "the launcher starts the workers again",
     "overflow-limit": "the loss scale cannot shrink further: the run ends",

@@ -7,6 +7,13 @@ from typing import Final
 
 from dsprof.findings.finding import Advice
 
+_SSH: Final = Advice(
+    "ssh HOST hostname",
+    "",
+    "works without a password",
+    "the launcher starts the other nodes over ssh",
+)
+
 _BY_KIND: Final = {
     "rendezvous": (
         Advice(
@@ -16,6 +23,7 @@ _BY_KIND: Final = {
             "every worker must find the first one there",
         ),
     ),
+    "ssh-refused": (_SSH,),
     "port-in-use": (
         Advice("--master_port", "", "a free port", "a job still running may hold the old one"),
     ),
@@ -89,6 +97,22 @@ _VARIABLE: Final = re.compile(r"environment variable ([A-Z][A-Z0-9_]{1,60}) to (
 
 #: What is in an exception's text -> what helps.
 _BY_TEXT: Final = {
+    "Check batch related parameters": Advice(
+        "train_batch_size",
+        "",
+        "micro-batch x accumulation x ranks, or left out",
+        "DeepSpeed refuses any other number",
+    ),
+    "the version torch was compiled with": Advice(
+        "CUDA_HOME",
+        "",
+        "a toolkit of torch's CUDA version",
+        "DeepSpeed compiles its operators with it",
+    ),
+    "CUDA_HOME does not exist": Advice(
+        "CUDA_HOME", "", "the folder of a CUDA toolkit", "DeepSpeed compiles its operators with it"
+    ),
+    "not reachable via ssh": _SSH,
     "timer has already been started": Advice(
         "wall_clock_breakdown",
         "true",
@@ -244,7 +268,9 @@ _COMPLETIONS: Final = {
     "12": "retries ran out, the peer or the path to it did not answer",
     "13": "the peer was not ready to receive, and retries ran out",
 }
-_COMPLETION: Final = re.compile(r"Got completion from peer \S{1,100} with error (\d{1,3})\b")
+_COMPLETION: Final = re.compile(
+    r"Got completion from peer \S{1,100} with (?:error |status=)(\d{1,3})\b"
+)
 
 
 def code_meant(text: str) -> str:

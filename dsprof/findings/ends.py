@@ -29,6 +29,7 @@ ENDED: Final = {
     "gone": "ended without a word",
     "connection": "lost its connection to a peer",
     "rendezvous": "did not find the other workers",
+    "ssh-refused": "could not be reached over ssh",
     "port-in-use": "could not open the launcher's port: it is taken",
     "cancelled": "was ended by the scheduler",
     "overflow-limit": "ended because the loss scale cannot shrink any further",
@@ -36,6 +37,9 @@ ENDED: Final = {
     "build-failed": "could not build an extension",
     "network-error": "lost its network link",
 }
+
+#: Signals of a crash or a kill, that exit codes may stand for.
+_MEANT: Final = {one.value: one.name for one in map(signal.Signals, (4, 6, 7, 8, 9, 11))}
 
 _SSH: Final = 255  #: what ssh exits with when it fails itself; else the command's code
 
@@ -129,6 +133,8 @@ def _device(row: pd.Series[Any]) -> str:
 
 
 def _who(row: pd.Series[Any]) -> str:
+    if row["kind"] == "ssh-refused":
+        return str(row["host"]) if pd.notna(row["host"]) else "A host"
     task = f"Task {row['task']}" if "task" in row else "A process"
     rank = f"Rank {int(row['rank'])}" if pd.notna(row["rank"]) else task
     return rank + (f" on {row['host']}" if pd.notna(row["host"]) else "")
@@ -142,6 +148,16 @@ def when(row: pd.Series[Any]) -> str:
 def step_span(row: pd.Series[Any]) -> tuple[int, int] | None:
     """The same step as a finding's first and last one."""
     return None if pd.isna(row["step"]) else (int(row["step"]), int(row["step"]))
+
+
+def signal_behind(row: pd.Series[Any]) -> str | None:
+    """The signal that an exit code most likely stands for: 128 + 9 is a shell's, 256 - 9 that of
+    DeepSpeed's launcher, which exits with the -9 of its child."""
+    if row["kind"] not in ("exit", "root-cause") or pd.isna(row["value"]):
+        return None
+    code = int(row["value"])
+    number = code - 128 if code < 192 else 256 - code
+    return _MEANT.get(number) if code > 128 else None
 
 
 def signal_of(row: pd.Series[Any]) -> str | None:

@@ -27,6 +27,7 @@ from dsprof.findings.ends import (
     of_ssh,
     said_of,
     said_untold,
+    signal_behind,
     signal_of,
     step_span,
     untold_among,
@@ -58,14 +59,15 @@ def rank_died(facts: Facts) -> list[Finding] | str:
     row = row if dead is None else pd.Series({**row, "rank": dead.rank})
     row = by_its_name(facts.run, row if who is None else who.failure)
     text = str(row["text"]) if pd.notna(row["text"]) else ""
-    killed = signal_of(row) == "SIGKILL"
+    killed = (signal_of(row) or signal_behind(row)) == "SIGKILL"
     return [
         Finding(
             rule="rank-died",
             severity=Severity.CRITICAL,
             title=said_of(row) + _message(row, text),
             summary=_first_of(facts, row)
-            + (_SIGKILL if killed else _UNSEEN if row["kind"] == "gone" else "")
+            + _of_signal(row)
+            + (_UNSEEN if row["kind"] == "gone" else "")
             + _OF_SSH * of_ssh(row)
             + code_meant(text)
             + _who_was_named(who)
@@ -74,7 +76,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             steps=step_span(row),
             evidence=_evidence(facts, row, who)
             + (() if dead is None else (row_evidence(dead.row, str(dead.row["text"])),)),
-            advice=not_yet_debugged(facts, cures(str(row["kind"]), text))
+            advice=not_yet_debugged(facts, cures(_kind(row), text))
             + (_host_memory(_alone(facts)) if killed else ()),
             confidence=_sure(facts, row) if dead is None else "medium",
         )
@@ -87,6 +89,19 @@ def _message(row: pd.Series[Any], text: str) -> str:
         port = _PORT.search(text)
         return f" (port {port[1]})" if port else ""
     return f": {quoted(text, 160)}" if text else ""
+
+
+def _of_signal(row: pd.Series[Any]) -> str:
+    """What a signal mostly comes of, and that an exit code stands for it."""
+    name = signal_of(row) or signal_behind(row)
+    code = "" if signal_of(row) or not name else _STANDS_FOR.format(row["value"], name)
+    return code + _MOSTLY.get(name or "", "")
+
+
+def _kind(row: pd.Series[Any]) -> str:
+    """By which its cures are found: a bus error is mostly a full /dev/shm."""
+    bus_error = (signal_of(row) or signal_behind(row)) == "SIGBUS"
+    return "shm-full" if bus_error else str(row["kind"])
 
 
 def _who_was_named(who: Named | None) -> str:
@@ -159,7 +174,11 @@ _OF_SSH = (
     "leaves the same."
 )
 _UNSEEN = " How it ended is not known: who skips Python's own end (os._exit) leaves the same."
-_SIGKILL = " Signal 9 without an error of its own is mostly the kernel's out-of-memory killer."
+_MOSTLY: Final = {
+    "SIGKILL": " Signal 9 without an error of its own is mostly the kernel's out-of-memory killer.",
+    "SIGBUS": " Signal 7 is mostly shared memory (/dev/shm) for which there was no room.",
+}
+_STANDS_FOR: Final = " Exit code {:.0f} most likely stands for {}."
 
 
 def _ranks(row: pd.Series[Any]) -> tuple[int, ...]:

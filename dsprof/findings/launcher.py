@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 #: Failures of one process, by its own fault.
 _OWN: Final = ("oom", "host-oom", "shm-full", "exception", "build-failed", "checkpoint-failed")
 _OF_THE_KERNEL: Final = r"oom[-_]kill event"  # slurmstepd's words for what srun then names
+_OF_CANN: Final = re.compile(r"E[A-Z]\d{4}: ")
 _OUT_OF_MEMORY: Final = r"^task (\d{1,6}): Out Of Memory"
 _EXITED: Final = r"^task (\d{1,6}): exit code "
 _CODES: Final = 127  #: exit codes above it are signals, below 0 as well
@@ -69,10 +70,12 @@ def named(run: Run, failure: pd.Series[Any]) -> Named | None:
 
 
 def _own_line(run: Run, failure: pd.Series[Any]) -> pd.Series[Any] | None:
-    """The line right behind an exception of torch_npu in which it says its rank."""
+    """The line right behind an exception of torch_npu in which it says its rank, or in front of
+    the code of CANN that explains it."""
     told = run.told
-    behind = (told["source"] == failure["source"]) & (told["line"] == failure["line"] + 1)
-    rows = told[behind & (told["name"] == "npu_error") & told["rank"].notna()]
+    next_to = -1 if _OF_CANN.match(str(failure["text"])) else 1
+    own = (told["source"] == failure["source"]) & (told["line"] == failure["line"] + next_to)
+    rows = told[own & (told["name"] == "npu_error") & told["rank"].notna()]
     return None if rows.empty else rows.iloc[0]
 
 

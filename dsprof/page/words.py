@@ -69,6 +69,7 @@ PROBLEM = {
     "connection": "connection to a peer broke",
     "rendezvous": "workers did not find each other",
     "port-in-use": "launcher's port is taken",
+    "ssh-refused": "host not reached over ssh",
     "cancelled": "ended by the scheduler",
     "restart": "workers started again",
     "overflow-limit": "loss scale cannot shrink further",

@@ -45,7 +45,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 _OWN_FAULT: Final = (
-    "oom", "host-oom", "exception", "overflow-limit", "port-in-use", "cancelled",
+    "oom", "host-oom", "exception", "overflow-limit", "port-in-use", "cancelled", "ssh-refused",
     "checkpoint-failed", "build-failed", "shm-full",
 )  # fmt: skip
 _SILENT: Final = ("exit", "signal", "gone", "root-cause")
@@ -60,6 +60,8 @@ _OF_A_PEER: Final = (
     r"|^terminate called after|NCCL error in: |HCCL function error: |OPS function error: Hccl"
     r"|HCCL error in: |NPU (?:function )?error.{0,80}error code is (?:107020|507046|507048)"
     r"|ActorDiedError|ActorUnavailableError|RayActorError|WorkerCrashedError"
+    r"|Step \d{1,3} exited with non-zero status|ACL stream synchronize failed"
+    r"|reason=\[task timeout\]|Stream synchronize timeout"
 )
 _SIGTERM: Final = (15, -15, 143)
 _SIGNALS: Final = 128  # exit codes above it stand for signals
@@ -106,7 +108,8 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
     failure, suspicion = _failures(found), _suspicion(found)
     survived = _survived(found, failure, suspicion, behind)
     survived |= _ended_well(events, found) & ~np.isnan(suspicion)
-    noise = harmless(events, found)
+    copying = (kind == "ssh-refused") & ~np.isnan(step)  # of files, once training runs
+    noise = harmless(events, found) | copying.to_numpy(bool)
     found = found.assign(
         step=pd.Series(step, found.index).astype("Int64"),
         survived=survived,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
+import pytest
 
+from dsprof.findings import findings_of
 from tests.loaded import run_of_text
 
 
@@ -60,3 +62,96 @@ def test_a_frame_that_a_stack_dump_names_is_no_exception() -> None:
         '  File "/data/train/loop.py", line 12, in log',
         "{'loss': 2.1, 'epoch': 0.1}",
     ).empty
+
+
+def said(*lines: str) -> str:
+    """The first sentence about these lines, and its reasons."""
+    found = findings_of(run_of_text(*(f"{line}\n" for line in lines)))[0]
+    return f"{found.title}. {found.summary}"
+
+
+@pytest.mark.parametrize(
+    ("event", "broken"),
+    [
+        ("Got async event : client reregistration", False),
+        ("mlx5_0:1 Got async event : port active", False),
+        ("mlx5_0:1 Got async event : port error", True),
+    ],
+)
+def test_an_event_of_a_subnet_that_works_on_is_no_broken_link(event: str, broken: bool) -> None:
+    line = f"node7:1:2 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : {event}"
+    assert problems(line).empty is not broken
+
+
+def test_a_completion_of_newer_nccl_is_read_without_its_warning_and_its_code_told() -> None:
+    words = said(
+        "[rank4]: ncclRemoteError: A call failed possibly due to a network error",
+        "Last error:",
+        "NET/IB: Got completion from peer 10.0.1.23<34696> with status=12 opcode=0 len=0 "
+        "vendor err 129 (Recv) hca mlx5_0",
+    )
+    assert "lost its network link" in words
+    assert "InfiniBand's error 12: retries ran out" in words
+
+
+def test_what_the_launcher_of_a_launcher_says_of_its_exit_code_is_no_cause() -> None:
+    assert causes(
+        "[2026-06-29 19:34:10,101] [ERROR] [launch.py:434:sigkill_handler] ['python'] "
+        "exits with return code = -7",
+        "Traceback (most recent call last):",
+        '  File "/data/train.py", line 176, in launch_cmd',
+        "RuntimeError: Step 1 exited with non-zero status 249",
+    ) == [("exit", "exits with return code = -7")]
+
+
+def test_a_bus_error_is_mostly_a_full_shared_memory() -> None:
+    assert "SIGBUS: exits with return code = -7. " in said("exits with return code = -7")
+    assert "Signal 7 is mostly shared memory" in said("exits with return code = -7")
+
+
+def test_exit_codes_of_shells_and_of_the_launcher_tell_of_a_signal() -> None:
+    assert "Exit code 247 most likely stands for SIGKILL" in said(
+        "pdsh@login1: w-3: ssh exited with exit code 247"
+    )
+    assert "Exit code 137 most likely stands for SIGKILL" in said(
+        "srun: error: node7: task 3: Exited with exit code 137"
+    )
+    assert "stands for" not in said("srun: error: node7: task 3: Exited with exit code 2")
+
+
+def test_what_ssh_says_of_a_host_is_the_cause_of_its_exit_code() -> None:
+    lines = (
+        "worker-3: ann@worker-3: Permission denied (publickey,password).",
+        "pdsh@login1: worker-3: ssh exited with exit code 255",
+    )
+    assert said(*lines).startswith(
+        "worker-3 could not be reached over ssh: Permission denied (publickey,password)"
+    )
+
+
+def test_a_copy_that_ssh_refuses_while_training_runs_is_no_failure() -> None:
+    found = problems(
+        "[2026-01-01 10:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, "
+        "lr=[0.001], mom=[[0.9, 0.999]]",
+        "Host key verification failed.",
+    )
+    assert found["severity"].tolist() == ["info"]
+
+
+def test_a_device_of_ascend_that_is_full_is_said_of_the_rank_in_the_line_before() -> None:
+    assert said(
+        "[ERROR] 2026-08-28-16:15:00 (PID:15597, Device:2, RankID:2) ERR00100 PTA call failed",
+        "EL0004: 2026-08-28-16:15:00.358.141 Failed to allocate memory.",
+    ).startswith("Rank 2 ran out of GPU memory")
+
+
+def test_the_name_of_a_host_ends_without_a_dot() -> None:
+    found = problems(
+        "Root Cause (first observed failure):",
+        "[0]:",
+        "  time      : 2026-03-28_18:48:30",
+        "  host      : DESKTOP-825X.",
+        "  rank      : 0 (local_rank: 0)",
+        "  exitcode  : -9 (pid: 4541)",
+    )
+    assert found["host"].tolist() == ["DESKTOP-825X"]
