@@ -32,6 +32,11 @@ _POINT: Final = np.frombuffer(b",.", np.uint8)
 #: Where the colons stand in `16:10`, `1:22:01` and `16:10:00`, and what their digits stand for.
 _CLOCK_MARKS: Final = {5: [2], 7: [1, 4], 8: [2, 5]}
 _WEIGHTS: Final = np.array([36000.0, 3600, 0, 600, 60, 0, 10, 1])
+#: `Nov 21 05:33:09`, `Tue Nov 21 05:33:09 2026`.
+_SPELT_DATE: Final = re.compile(
+    rb"(?:[A-Z][a-z]{2} )?([A-Z][a-z]{2}) +(\d{1,2}) (\S+)(?: (\d{4}))?"
+)
+_MONTHS: Final = b"JanFebMarAprMayJunJulAugSepOctNovDec"
 _CLOCK = re.compile(r"(?:(\d+) days?, )?(?:(\d+):)?(\d{1,2}):(\d\d)")
 _SPELT = re.compile(r"(?=\d)(?:(\d+)d ?)?(?:(\d+)h ?)?(?:(\d+)m ?)?(?:(\d+)s)?")
 
@@ -40,7 +45,7 @@ def microseconds(stamps: Sequence[bytes | None]) -> np.ndarray:
     """int64 array; `UNKNOWN` where there is no stamp or it is no date.
 
     Reads `2023-03-15 13:21:52,800`, `2024-01-02T03:04:05.123456789Z`, a space behind the
-    comma, `20231231 05:33:09` and `11/21/2026 05:33:09`.
+    comma, `20231231 05:33:09`, `2026/11/21 05:33:09` and `11/21/2026 05:33:09`.
     """
     times = np.full(len(stamps), UNKNOWN, np.int64)
     told = [stamp or b"" for stamp in stamps]
@@ -74,6 +79,8 @@ def _plain_stamps(joined: bytes) -> np.ndarray:
 
 def _iso(stamp: bytes) -> str:
     text = stamp.decode("ascii", "replace")
+    if text[4:5] == "/":
+        text = text[:10].replace("/", "-") + text[10:]
     if text[4:5] == "-":
         text = f"{text[:10]} {text[11:]}" if text[10:11] == "_" else text
         if len(text) > 19:
@@ -113,12 +120,20 @@ def as_logged(own: np.ndarray, wrapped: np.ndarray) -> np.ndarray:
     A wrapper stamps what reaches it, which may be a block of many lines at once. The logger may be
     in another zone and does not say so: then whole quarters of an hour are its zone's, and the
     rest is how long the line waited. A logger's whole second is no news where the wrapper is as
-    close, and a stamp that no zone explains is of another moment.
+    close, and a stamp that no zone explains is of another moment. A wrapper that tells no year
+    has the logger's.
 
     Args:
         own: the logger's, `UNKNOWN` where there is none.
         wrapped: the wrapper's, `UNKNOWN` or of the year 0 where it tells no date.
     """
+    yearless = np.flatnonzero((own != UNKNOWN) & (wrapped != UNKNOWN) & (wrapped < _YEAR_1))
+    if len(yearless):
+        wrapped = wrapped.copy()
+        years = own[yearless].astype("datetime64[us]").astype("datetime64[Y]").astype(np.int64)
+        dated = in_year(wrapped[yearless], years + 1970)
+        near = np.abs(dated - own[yearless]) < _FARTHEST
+        wrapped[yearless[near]] = dated[near]
     known = (own != UNKNOWN) & (wrapped >= _YEAR_1)
     waited = np.where(known, wrapped - own, 0)
     known &= np.abs(waited) < _FARTHEST
@@ -131,13 +146,18 @@ def as_logged(own: np.ndarray, wrapped: np.ndarray) -> np.ndarray:
 
 
 def undated(clock: bytes) -> bytes:
-    """glog's `1121 05:58:21.685000` or torch's `321 02:07:08.4082` as a stamp of the year 0."""
+    """glog's `1121 05:58:21.685000`, torch's `321 02:07:08.4082` or syslog's `Nov 21 05:58:21` as a
+    stamp of the year 0, or of the one that follows, as in `Tue Nov 21 05:58:21 2026`."""
+    spelt = _SPELT_DATE.fullmatch(clock)
+    if spelt is not None:
+        month = _MONTHS.find(spelt[1]) // 3 + 1
+        return b"%s-%02d-%02d %s" % (spelt[4] or b"0000", month, int(spelt[2]), spelt[3])
     day, _, time = clock.partition(b" ")
     return b"0000-%s-%s %s" % (day[-4:-2].zfill(2), day[-2:], time[:15])
 
 
-def in_year(times: np.ndarray, year: int) -> np.ndarray:
-    """Microseconds as given, but those of the year 0 in `year`.
+def in_year(times: np.ndarray, year: int | np.ndarray) -> np.ndarray:
+    """Microseconds as given, but those of the year 0 in `year`, or in that of each.
 
     They become `UNKNOWN` where that is 0, no year being told, or has no such day.
     """
@@ -146,10 +166,11 @@ def in_year(times: np.ndarray, year: int) -> np.ndarray:
         return times
     moments = times[waiting].astype("datetime64[us]")
     months = moments.astype("datetime64[M]")
-    moved = months + np.timedelta64(12 * year, "M")
+    years = np.broadcast_to(np.asarray(year, np.int64), times.shape)[waiting]
+    moved = months + (12 * years).astype("timedelta64[M]")
     there = moved + (moments - months)
     dated = there.astype(np.int64)
-    dated[(there.astype("datetime64[M]") != moved) | (year == 0)] = UNKNOWN
+    dated[(there.astype("datetime64[M]") != moved) | (years == 0)] = UNKNOWN
     times = times.copy()
     times[waiting] = dated
     return times

@@ -126,7 +126,7 @@ class Senders:
         which = np.fromiter(map(number.__getitem__, senders), np.int64, len(senders))
         whos, stamps, owns = zip(*map(told.__getitem__, times), strict=True)
         rank, local, host = np.array(self._whos.values, np.int32).T[:, np.array(whos)][:, which]
-        at = self._times(stamps, which, offset)
+        at = self._times(stamps, owns, which, offset)
         if any(owns):
             at = clocks.as_logged(clocks.microseconds(owns)[which], at)
         return {"rank": rank, "local": local, "host": host, "at": at}
@@ -187,19 +187,24 @@ class Senders:
         return known
 
     def _times(
-        self, stamps: Sequence[bytes | None], which: np.ndarray, offset: np.ndarray
+        self,
+        stamps: Sequence[bytes | None],
+        owns: Sequence[bytes | None],
+        which: np.ndarray,
+        offset: np.ndarray,
     ) -> np.ndarray:
         """Microseconds of each record, whose stamp is `stamps[which]`.
 
-        Clocks get the year that was told before them; without one they are none, or wait
-        for it in the year 0.
+        Clocks get the year that was told before them, by a stamp or by a logger behind one
+        (`owns`); without one they are none, or wait for it in the year 0.
         """
         if not self.year:
-            dated = np.array([stamp is not None and stamp[4:5] == b"-" for stamp in stamps])
+            full = [own or stamp or b"" for own, stamp in zip(owns, stamps, strict=True)]
+            dated = np.array([stamp[4:5] == b"-" for stamp in full])
             records = np.flatnonzero(dated[which])
             if len(records):
                 first = records[np.argmin(offset[records])]
-                self.year = int((stamps[which[first]] or b"")[:4])
+                self.year = int(full[which[first]][:4])
                 self._told_at = int(offset[first])
         middles = set(map(itemgetter(slice(3, 5)), filter(None, stamps)))
         if not any(b" " in middle for middle in middles):

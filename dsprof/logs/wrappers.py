@@ -27,8 +27,12 @@ _CARET: Final = re.compile(rb"\^\[(?:\[[0-9;?]{0,16}[A-Za-z]|c)")  # a terminal'
 _DATE = rb"\d{4}-\d\d-\d\d"
 _TIME = rb"\d\d:\d\d:\d\d"
 _HOST = rb"(?P<host>[A-Za-z0-9][\w.-]{0,252})"
+_SPELT = rb"[A-Z][a-z]{2} [ \d]\d " + _TIME
+#: syslog's and journald's: the host, the program and its process.
+_LOGGED = rb"(?:" + _HOST + rb" [\w./@-]{1,64}\[\d{1,10}\]: )?"
 #: Numbers of lines, clocks and dates are no hosts.
 _UNNUMBERED: Final = rb"(?!\d+(?:[:\s]|-\d\d-\d\dT))"
+_NO_LEVEL: Final = rb"(?!(?:DEBUG|INFO|SUCCESS|WARN|WARNING|ERROR|CRITICAL)\b)"  # of loguru
 # A host before a colon has a digit, a dot or a hyphen in it: "Warning:" is no host.
 # Neither is a Python class: "torch.OutOfMemoryError:"; nor an error code of Ascend's: "EI0006:".
 _NAMED = (
@@ -43,19 +47,26 @@ _GREPPED: Final = re.compile(rb"\d{1,9}[:-]")
 #: Layers in the order they are tried. Groups: at, clock (glog, no year), host, rank, local,
 #: task, stream, where (file:line). `strong` layers are also looked for after unknown text.
 _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
-    # containerd CRI; kubectl logs --timestamps
+    # containerd CRI; kubectl logs --timestamps; journalctl -o short-iso
     (
         True,
         rb"(?P<at>" + _DATE + rb"T" + _TIME + rb"(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)) "
-        rb"(?:(?P<stream>stdout|stderr) [FP] )?",
+        rb"(?:(?P<stream>stdout|stderr) [FP] )?" + _LOGGED,
     ),
     # kubectl logs --prefix
     (True, rb"\[pod/(?P<host>[^/\]\s]{1,253})/[^\]\s]{1,253}\] "),
-    # mpirun --tag-output, OpenMPI 5, --timestamp-output
+    # mpirun --tag-output, OpenMPI 5, --timestamp-output; horovodrun
     (
         True,
-        rb"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d " + _TIME + rb" \d{4})?"
-        rb"\[(?:prterun-[\w.-]{1,200}@)?\d+,(?P<rank>\d{1,6})\]<(?P<stream>stdout|stderr|stddiag)>:\s?",
+        rb"(?P<at>[A-Z][a-z]{2} " + _SPELT + rb" \d{4})?"
+        rb"\[(?:(?:prterun-[\w.-]{1,200}@)?\d+,)?(?P<rank>\d{1,6})\]"
+        rb"<(?P<stream>stdout|stderr|stddiag)>:\s?",
+    ),
+    # SageMaker's mpirun
+    (
+        True,
+        rb"\[\d+,mpirank:(?P<rank>\d{1,6})," + _HOST + rb"\]"
+        rb"(?:<(?P<stream>stdout|stderr)>)?:\s?",
     ),
     # DeepSpeed logger, with or without function; OCR puts a space behind the comma
     (
@@ -84,8 +95,9 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
         True,
         rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb",\d{3})\] torch\.[\w.]{1,120}: \[[A-Z]+\] ",
     ),
-    # a bare time stamp in brackets (Megatron-LM, launch scripts)
-    (True, rb"\[(?P<at>" + _DATE + rb" " + _TIME + rb"(?:[.,]\d{1,6})?)\]:? ?"),
+    # a bare time stamp in brackets (Megatron-LM, launch scripts, Jenkins)
+    (True, rb"\[(?P<at>" + _DATE + rb"[ T]" + _TIME + rb"(?:[.,]\d{1,9})?Z?)\]:? ?"),
+    (True, rb"\[NeMo [IWED] (?P<at>" + _DATE + rb" " + _TIME + rb") [\w.:-]{1,128}\] ?"),
     # HF Trainer's logger and accelerate's
     (
         True,
@@ -108,8 +120,24 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     # DeepSpeed's own rank words
     (True, rb"\[Rank (?P<rank>-?\d{1,6})\] ?"),
     (True, rb"rank[=:](?P<rank>\d{1,6}) (?:\| )?(?:\Z|(?=time \(ms\)|comm op|step=))"),
-    # docker compose; pdsh, clush, ansible; srun --label; collectors
-    (False, _UNNUMBERED + _HOST + rb" {1,20}\| "),
+    # Determined: container and rank, behind a time in brackets
+    (False, rb"(?:[0-9a-f]{8} {1,9})?(?:\[rank=(?P<rank>\d{1,6})\] )?\|\| "),
+    # Ray's actors and tasks; SkyPilot's nodes, whose rank is none of a process
+    (
+        False,
+        rb"\((?:[\w.:<>/-]{1,80}(?:, rank=\d{1,5})?,? )?pid=\d{1,10}"
+        rb"(?:, ip=" + _HOST + rb")?\):?(?: |\Z)",
+    ),
+    # syslog; ts; loggers and collectors that write a time first
+    (False, rb"(?:<\d{1,3}>)?(?P<at>" + _SPELT + rb"(?:\.\d{1,6})?) " + _LOGGED),
+    (
+        False,
+        rb"(?P<at>(?:" + _DATE + rb"|\d{4}/\d\d/\d\d)[ T]" + _TIME + rb"(?:[.,]\d{1,9})?"
+        rb"(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)(?: [|>-] |: |\t|,\"?| |\Z)",
+    ),
+    # pm2; docker compose; pdsh, clush, ansible; srun --label; collectors
+    (False, rb"\d{1,4}\|[\w .-]{1,64}\| "),
+    (False, _UNNUMBERED + _NO_LEVEL + _HOST + rb" {1,20}\| "),
     (False, rb"(?P<stream>stdout|stderr): ?"),
     (False, rb" {0,6}(?P<task>\d{1,6}): "),
     (False, _GREP),

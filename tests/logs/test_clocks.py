@@ -29,6 +29,7 @@ STAMPS = {
     b"2024-01-02T05:04:05+02:00": datetime(2024, 1, 2, 3, 4, 5),
     b"20261121 05:33:09": datetime(2026, 11, 21, 5, 33, 9),
     b"11/21/2026 05:33:09": datetime(2026, 11, 21, 5, 33, 9),
+    b"2026/11/21 05:33:09.5": datetime(2026, 11, 21, 5, 33, 9, 500000),
     b"1969-12-31 23:59:59,999": datetime(1969, 12, 31, 23, 59, 59, 999000),
 }
 WRONG = (
@@ -140,3 +141,30 @@ def test_a_logger_is_asked_when_and_its_wrapper_in_which_zone(
 def test_a_stamp_that_no_zone_explains_is_of_another_moment() -> None:
     own, wrapped = microseconds([b"2025-03-01 10:00:00,250", b"2025-03-04 10:00:00,250"])
     assert as_logged(np.array([own]), np.array([wrapped])).tolist() == [wrapped]
+
+
+@pytest.mark.parametrize(
+    ("spelt", "stamp"),
+    [
+        (b"Nov 21 05:33:09", b"0000-11-21 05:33:09"),
+        (b"Feb  2 05:33:09.123456", b"0000-02-02 05:33:09.123456"),
+        (b"Tue Nov 21 05:33:09 2026", b"2026-11-21 05:33:09"),
+    ],
+)
+def test_a_month_may_be_spelt_and_a_year_follow(spelt: bytes, stamp: bytes) -> None:
+    assert undated(spelt) == stamp
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "said"),
+    [
+        (b"Mar 04 10:00:07", b"2025-03-04 10:00:00"),
+        (b"Mar 04 02:00:07", b"2025-03-04 02:00:00"),
+        (b"Jul 04 10:00:07", b"2025-03-04 10:00:00"),
+    ],
+)
+def test_a_wrapper_that_tells_no_year_has_that_of_the_logger_behind_it(
+    wrapped: bytes, said: bytes
+) -> None:
+    own, told, expected = microseconds([b"2025-03-04 10:00:00,000", undated(wrapped), said])
+    assert as_logged(np.array([own]), np.array([told])).tolist() == [expected]

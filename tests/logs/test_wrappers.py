@@ -22,7 +22,10 @@ LOGGED = datetime(2024, 3, 15, 13, 21, 52, 800000)
 LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "containerd": (b"2024-01-02T03:04:05.123456789Z stdout F ", {"at": DOCKER_TIME}),
     "kubectl": (b"2024-01-02T03:04:05.123456789Z ", {"at": DOCKER_TIME}),
-    "journald": (b"2024-01-02T05:04:05.123456+0200 node-1 prog[7]: ", {"at": DOCKER_TIME}),
+    "journald": (
+        b"2024-01-02T05:04:05.123456+0200 node-1 prog[7]: ",
+        {"at": DOCKER_TIME, "host": "node-1"},
+    ),
     "kubectl with a zone": (b"2024-01-02T05:04:05.123456789+02:00 ", {"at": DOCKER_TIME}),
     "kubectl --prefix": (b"[pod/train-0/pytorch] ", {"host": "train-0"}),
     "platform": (
@@ -32,7 +35,33 @@ LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "pdsh": (b"worker-1: ", {"host": "worker-1"}),
     "srun": (b" 3: ", {"host": "task 3"}),
     "mpirun": (b"[1,5]<stdout>:", {"rank": 5}),
-    "mpirun with a time": (b"Tue Nov 21 05:33:09 2026[1,5]<stderr>:", {"rank": 5}),
+    "mpirun with a time": (
+        b"Tue Nov 21 05:33:09 2026[1,5]<stderr>:",
+        {"at": datetime(2026, 11, 21, 5, 33, 9), "rank": 5},
+    ),
+    "horovodrun": (b"[5]<stdout>:", {"rank": 5}),
+    "SageMaker": (b"[1,mpirank:5,algo-1]<stdout>:", {"rank": 5, "host": "algo-1"}),
+    "SageMaker without a stream": (b"[1,mpirank:5,algo-1]:", {"rank": 5, "host": "algo-1"}),
+    "Ray": (b"(RayTrainWorker pid=1234) ", {}),
+    "Ray on another node": (b"(WorkerDict pid=1234, ip=10.0.0.7) ", {"host": "10.0.0.7"}),
+    "Ray's colours": (b"\x1b[36m(f pid=1234, ip=10.0.0.7)\x1b[0m ", {"host": "10.0.0.7"}),
+    "SkyPilot": (b"(worker1, rank=1, pid=1234, ip=10.0.0.7) ", {"host": "10.0.0.7"}),
+    "Determined": (
+        b"[2024-01-02T03:04:05.123456Z] 1a2b3c4d [rank=3] || ",
+        {"at": DOCKER_TIME, "rank": 3},
+    ),
+    "Jenkins": (b"[2024-01-02T03:04:05.123456Z] ", {"at": DOCKER_TIME}),
+    "date and time": (b"2024-03-15 13:21:52,800 ", {"at": LOGGED}),
+    "python's logging": (b"2024-03-15 13:21:52,800 - DeepSpeed - INFO - ", {"at": LOGGED}),
+    "loguru": (b"2024-03-15 13:21:52.800 | INFO     | a.b:run:54 - ", {"at": LOGGED}),
+    "mmengine": (b"2024/03/15 13:21:52.800 - mmengine - INFO - ", {"at": LOGGED}),
+    "a level before a bar": (b"INFO     | ", {}),
+    "torchserve": (b"2024-03-15T13:21:52,800 [INFO ] W-29500-stdout MODEL_LOG - ", {"at": LOGGED}),
+    "a table of times": (b"2024-03-15 13:21:52.800\t", {"at": LOGGED}),
+    "ts": (b"Mar 15 13:21:52 ", {}),  # of no year
+    "syslog": (b"Mar 15 13:21:52 node-1 train.sh[99]: ", {"host": "node-1"}),
+    "pm2": (b"0|run-3b  | 2024-03-15 13:21:52.800: ", {"at": LOGGED}),
+    "NeMo": (b"[NeMo I 2024-01-02 03:04:05 a:220] ", {"at": DOCKER_TIME.replace(microsecond=0)}),
     "OpenMPI 5": (b"[prterun-node-7-123@1,5]<stdout>: ", {"rank": 5}),
     "torchrun --tee": (b"[default3]:", {"rank": 3}),
     "torch": (b"[rank6]: ", {"rank": 6}),
@@ -126,6 +155,13 @@ def test_a_clock_without_a_year_takes_that_of_the_first_full_date() -> None:
     assert told(glog)["at"] is None
     (row,) = rows(PFX + TIMERS + b"\n" + glog, name="skipped")
     assert row["at"] == datetime(2024, 11, 21, 5, 58, 21, 685000)
+
+
+def test_syslog_takes_the_year_of_the_loggers_that_it_carries() -> None:
+    syslog = b"Mar 15 13:21:%02d node-1 train[9]: "
+    text = syslog % 52 + PFX + TIMERS + b"\n" + syslog % 54 + RECORD + b"\n"
+    (row,) = rows(text, name="skipped")
+    assert row["at"] == datetime(2024, 3, 15, 13, 21, 54)
 
 
 def test_torch_clocks_count_nanoseconds_and_drop_the_zero_of_a_month() -> None:

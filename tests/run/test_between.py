@@ -128,3 +128,20 @@ def test_a_save_that_begins_behind_a_step_is_no_time_of_the_steps_up_to_the_next
     run = quiet(300, each=0.9, save=30.0)
     assert run.steps["whole_seconds"].isna().all()
     assert "Saving checkpoints takes" in next(iter(run.findings)).title
+
+
+@pytest.mark.parametrize("wrapper", ["", "%b %d %H:%M:%S ", "%Y-%m-%d %H:%M:%S "])
+def test_whole_seconds_of_a_wrapper_are_not_mixed_with_those_of_the_logger(wrapper: str) -> None:
+    """Timers have the wrapper's stamp alone."""
+    text = ""
+    for step in range(1, 61):
+        at = BEGAN + timedelta(seconds=0.07 * step + 0.9)
+        if step % 10 == 0:
+            text += f"{at:{wrapper}}[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO] "
+            text += (
+                f"[logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.1], mom=[0.9]\n"
+            )
+        text += f"{at:{wrapper}}time (ms) | fwd: 10.00 | bwd: 20.00 | step: 10.00\n"
+    whole = whole_steps(run_of_text(text).steps)
+    assert set(whole["seconds_from"]) == {"clock"}
+    assert whole["seconds"].mean() == pytest.approx(0.07)
