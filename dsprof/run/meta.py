@@ -19,11 +19,11 @@ _FROM_CONFIG: Final = (
     "gpu_memory_bytes", "phases_on",
 )  # fmt: skip
 
-#: Bars, which any loop may show, and the banner of Hugging Face's Trainer, which scripts on
-#: accelerate print, too.
+#: Bars, which any loop may show, and the banner of Hugging Face's Trainer and what PEFT tells,
+#: which scripts on accelerate print, too.
 _ANYBODYS: Final = (
     *("bar_slow", "bar_fast", "bar_steps", "banner", "banner_examples", "banner_epochs"),
-    *("banner_micro_batch", "banner_batch", "banner_accumulation", "banner_steps"),
+    *("banner_micro_batch", "banner_batch", "banner_accumulation", "banner_steps", "peft"),
 )
 
 #: Dialect → framework that alone prints it; the one met most often names the job.

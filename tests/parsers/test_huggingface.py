@@ -40,3 +40,19 @@ def test_an_evaluation_without_a_loss_is_left_out_of_the_time_of_steps() -> None
         bar % (50, 200, "03:40") + "{'loss': 1.25, 'epoch': 2.0}\n",
     ]
     assert run_of_text(*dicts).steps["seconds"].dropna().tolist() == [1.0]
+
+
+def test_a_bar_without_room_to_be_drawn_numbers_and_times_steps() -> None:
+    """tqdm leaves out what it draws where it knows of no columns, as in Colab."""
+    text = "".join(
+        f" {n // 10}% {n}/2000 [{n // 10}:00<99:00:00,  6.00s/it]{{'loss': 1.5, 'epoch': 0.1}}\n"
+        for n in (100, 200, 300)
+    )
+    steps = run_of_text(text).steps
+    assert steps["step"].tolist() == [100, 200, 300]
+    assert steps["seconds"].dropna().tolist() == [6.0, 6.0]
+
+
+def test_what_peft_tells_names_no_trainer() -> None:
+    told = "trainable params: 20,000 || all params: 8,000,000 || trainable%: 0.2500\n"
+    assert "framework" not in run_of_text(told + "loss: 1.5\n").meta
