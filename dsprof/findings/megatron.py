@@ -37,6 +37,7 @@ _OPTIONS: Final = {
         "shards the optimizer's states over the data-parallel ranks",
     ),
     "zero_optimization.overlap_comm": Option("--overlap-grad-reduce", "on"),
+    "steps_per_print": Option("--log-interval"),
     "eval_steps": Option("--eval-interval"),
     "evaluation data set": Option("--eval-iters", "fewer"),
 }

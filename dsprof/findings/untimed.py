@@ -177,7 +177,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             summary=said
             + (_of_parts(facts) if timed else "")
             + _why_none(facts)
-            + ("." if timed else "; timers need wall_clock_breakdown."),
+            + ("." if timed or facts.is_megatron_alone else "; timers need wall_clock_breakdown."),
             advice=(
                 *_print_steps(facts),
                 *_log_level(facts),
@@ -188,7 +188,12 @@ def no_steps(facts: Facts) -> list[Finding] | str:
 
 
 def _why_none(facts: Facts) -> str:
-    """Why DeepSpeed printed no step, as far as its settings and version tell."""
+    """Why DeepSpeed printed no step, as far as its settings and version tell, or Megatron."""
+    if facts.is_megatron_alone:
+        return (
+            "Megatron prints one line for every --log-interval steps, 100 unless it is set, when "
+            "the last of them is done"
+        )
     every = facts.setting("steps_per_print") or facts.run.config.get("steps_per_print")
     if isinstance(every, int | float):
         return f"DeepSpeed prints a step every {format_count(every)} (steps_per_print)"

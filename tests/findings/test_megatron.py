@@ -13,6 +13,7 @@ from dsprof.findings import Advice, Finding
 from dsprof.findings.finding import Evidence
 from dsprof.findings.megatron import for_megatron, for_others
 from tests.findings.plants import Row, one, problem, rules, run_of, steps
+from tests.loaded import run_of_text
 
 STAGE_0 = {"forward": 0.5, "pipe_recv_grad": 0.4, "pipe_send_output": 0.02}
 MEGATRON = {"forward-compute": 0.2, "backward-compute": 0.3, "backward-recv": 0.4}
@@ -113,3 +114,12 @@ def test_maxima_of_different_ranks_beyond_their_step_are_not_divided_into_shares
     found = rules(run_of(rows, world_size=16))
     assert ("communication-bound" in found) is judged
     assert ("untrustworthy-timers" in found) is not judged
+
+
+def test_why_megatron_printed_no_step_is_told_with_its_option() -> None:
+    setup = "    model-and-optimizer-setup {}: (1300.00, 1350.00)\n".format(22 * ".")
+    found = one(run_of_text("(min, max) time across ranks (ms):\n", setup), "unaccounted-time")
+    assert found.title.startswith("This source shows no optimizer step")
+    assert "Megatron prints one line for every --log-interval steps" in found.summary
+    assert "DeepSpeed" not in found.summary
+    assert [(advice.setting, advice.to) for advice in found.advice] == [("--log-interval", "10")]
