@@ -17,9 +17,9 @@ MMENGINE = (
 
 
 def test_turns_that_begin_anew_with_each_epoch_are_one_launch_and_are_counted_on() -> None:
-    turns = [(epoch, turn) for epoch in (3, 4) for turn in (0, 50)]
+    turns = [(epoch, turn) for epoch in (3, 4) for turn in (25, 50)]
     run = run_of_text(*(LOGGER.format(epoch=e, turn=t, data=0.125) for e, t in turns))
-    assert run.steps["step"].to_list() == [300, 350, 400, 450]
+    assert run.steps["step"].to_list() == [325, 350, 425, 450]
     assert run.steps["segment"].unique().tolist() == [0]
 
 
@@ -62,3 +62,41 @@ def test_a_loop_s_lines_of_an_evaluation_are_no_steps() -> None:
     run = run_of_text(text)
     assert run.steps["step"].to_list() == [10, 20]
     assert run.steps["seconds"].to_list() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch: [{0}]  [{1}/100]  eta: 0:10:00  lr: 0.0002  loss: 1.5 (1.6)  time: 0.5  data: 0.1\n",
+        "INFO Train: [{0}/9][{1}/100]\teta 0:10:00 lr 0.1\ttime 0.5 (0.6)\tloss 1.5 (1.6)\n",
+        "Train: {0} [ {1}/100 (4%)]  Loss: 6.5 (6.7)  Time: 0.5s, 9/s (1s, 8/s)  LR: 1  Data: 0.1\n",
+        "Epoch: [{0}][ {1}/100]\tTime  0.500 ( 0.375)\tData  0.062 ( 0.125)\tLoss 1.7e+00 (2.0)\n",
+    ],
+)
+def test_the_first_turn_of_an_epoch_which_starts_the_loader_stands_for_no_others(line: str) -> None:
+    turns = [(epoch, turn) for epoch in (0, 1) for turn in (0, 50, 75)]
+    run = run_of_text(*(line.format(*turn) for turn in turns))
+    assert run.steps["step"].to_list() == [50, 75, 150, 175]
+    assert run.steps["seconds"].to_list() == [0.5] * 4
+
+
+def test_batches_of_an_epoch_of_unknown_length_are_records_of_the_rank_that_prints_them() -> None:
+    text = "".join(
+        f"2023-03-04 10:1{batch}:12,345 DEBUG TRAIN Batch {epoch}/{batch}00 loss {rank + 1}.5 "
+        f"loss_att 10.2 loss_ctc 16.7 lr 0.0003 rank {rank}\n"
+        for epoch in (0, 1)
+        for batch in range(3)
+        for rank in (1, 0)
+    )
+    run = run_of_text(text)
+    assert run.steps["loss"].to_list() == [1.5] * 6
+    assert run.steps["segment"].unique().tolist() == [0]
+
+
+def test_an_iteration_that_is_no_optimizer_step_is_not_read_as_one() -> None:
+    line = (
+        "  eta: 0:10:00  iter: {0}  global_step: {1}  speed: 2.5 images/sec  loss: 5.2 (6.2)  "
+        "batch_time: 1.5000 (1.6250)  data_time: 0.1250 (0.2500)  max mem: 8192\n"
+    )
+    assert run_of_text(line.format(40, 40)).steps["seconds"].to_list() == [1.5]
+    assert run_of_text(line.format(40, 10)).steps.empty
