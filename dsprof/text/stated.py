@@ -21,6 +21,7 @@ _WHOLE: Final = {
 _BAR: Final = ("bar_position", "bar_total", "bar_elapsed")
 _BESIDE: Final = {"bar_loss": "loss", "bar_reward": "reward"}  # what its loop writes beside it
 _RATE: Final = ("step_seconds", "steps_per_second")  # as a bar states it: slow, or fast
+_SLOWEST: Final = 0.1  # of rates with two decimals: of a slower one (Lightning's) they tell little
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +91,4 @@ def bar(run: Run) -> Bar | None:
 
 
 def _inverse(rate: float) -> float | None:
-    return 1 / rate if rate > 0 else None
+    return 1 / rate if rate >= _SLOWEST else None

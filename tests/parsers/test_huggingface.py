@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsprof.text.stated import training
+from dsprof.text.stated import bar, training
 from tests.loaded import run_of_text
 from tests.logs.reading import rows
 
@@ -33,11 +33,11 @@ def test_a_step_that_a_dict_names_is_its_own() -> None:
 
 
 def test_an_evaluation_without_a_loss_is_left_out_of_the_time_of_steps() -> None:
-    bar = "%3d%%|###  | %d/400 [%s<01:00,  1.00s/it]"
+    drawn = "%3d%%|###  | %d/400 [%s<01:00,  1.00s/it]"
     dicts = [
-        bar % (25, 100, "01:40") + "{'loss': 1.5, 'epoch': 1.0}\n",
+        drawn % (25, 100, "01:40") + "{'loss': 1.5, 'epoch': 1.0}\n",
         "{'eval_accuracy': 0.5, 'eval_runtime': 20.0, 'epoch': 1.0}\n",
-        bar % (50, 200, "03:40") + "{'loss': 1.25, 'epoch': 2.0}\n",
+        drawn % (50, 200, "03:40") + "{'loss': 1.25, 'epoch': 2.0}\n",
     ]
     assert run_of_text(*dicts).steps["seconds"].dropna().tolist() == [1.0]
 
@@ -56,3 +56,10 @@ def test_a_bar_without_room_to_be_drawn_numbers_and_times_steps() -> None:
 def test_what_peft_tells_names_no_trainer() -> None:
     told = "trainable params: 20,000 || all params: 8,000,000 || trainable%: 0.2500\n"
     assert "framework" not in run_of_text(told + "loss: 1.5\n").meta
+
+
+def test_a_bar_says_nothing_of_late_turns_whose_rate_it_rounds_away() -> None:
+    """Lightning's says turns a second, however slow: 128 s a turn are 0.01 of them."""
+    told = bar(run_of_text("Epoch 0:   3%|#   | 8/260 [17:04<8:57:59,  0.01it/s, v_num=3]\n"))
+    assert told is not None
+    assert (told.position, told.seconds, told.lately) == (8, 1024, None)
