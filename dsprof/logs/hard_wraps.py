@@ -230,14 +230,17 @@ class Unwrapped:
 def _are_cuts(cuts: Sequence[Cut], wrap: Wrap) -> bool:
     """Whether these ends of lines and beginnings of those behind them belong together.
 
-    Cuts at several places tell, or the same one through a number each time.
+    Cuts at several places tell, or the same one through a number each time; a number alone may
+    be a line of its own.
     """
     different = {
         (_DIGITS.sub(b"0", end)[-4:], _beginning(begin)): (end, begin) for end, begin in cuts
     }
     alike = sum(wrap.begins_anew(begin) for _, begin in different.values())
     inside = sum(_is_inside(*cut) for cut in different.values())
-    in_number = sum(end[-1:].isdigit() and begin[:1].isdigit() for end, begin in cuts)
+    in_number = sum(
+        end[-1:].isdigit() and begin[:1].isdigit() and not begin.isdigit() for end, begin in cuts
+    )
     many = max(len(different), in_number) >= _FEWEST
     many &= any(not end.endswith(b" ") for end, _ in cuts)  # lines may all end with a blank
     return many and 3 * alike <= len(different) <= 2 * inside

@@ -129,6 +129,9 @@ def test_no_real_log_is_taken_for_a_wrapped_one(log: Path) -> None:
 
 LINES = {
     "lines of one length": [PFX + TIMERS, b"steps: 1 loss: 2.0"] * 40,
+    "counts between lines of one length": [
+        line for n in range(7) for line in (PFX + TIMERS, b"%d" % (4100 + 377 * n))
+    ],
     "a table": [b"+------+--------+" * 5, b"| size |  count |" * 5] * 40 + [b"total 3"],
     "rows of numbers": [b"%-60d%12.2f" % (n, n) for n in range(300)],
     "separators": [b"=" * 80, b"epoch 1", b"-" * 80, b"loss 2.5", b"*" * 80, b"done"] * 20,
