@@ -22,6 +22,7 @@ HEAD: Final = 1 << 16
 _NARROWEST, _WIDEST = 64, 512  # columns
 _MANY: Final = 8  # different cuts, where no blank shows them
 _FEWEST: Final = 3  # different cuts: text that people wrapped is repeated, too
+_SURE: Final = 2  # cuts through the key of a pair, whose value follows
 _NEAR: Final = 4  # columns: lines that end by themselves end there as often
 _LONGEST: Final = 1 << 14  # of a line that is made whole
 _BEGINNING: Final = 12  # bytes that tell how a line begins
@@ -29,6 +30,7 @@ _SHORT: Final = 4  # bytes that tell nothing of it
 _DIGITS: Final = re.compile(rb"\d+")
 _STAMP: Final = re.compile(rb"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")  # with it a line begins
 _VALUE: Final = re.compile(rb"[:=] [-+]?\d+(?:\.\d+)?(?:[\s,|]|$)")  # behind the end of its key
+_REST_OF_A_KEY: Final = re.compile(rb"[\w/-]*: [-+]?\d[\d.]*(?: \||\s*$)")
 _OPEN: Final = (b": ", b"= ")  # no line ends so: a value is to follow
 _PADDING: Final = b"    "  # between the columns of a table
 _REST_OF_A_LETTER: Final = bytes(range(0x80, 0xC0))  # of UTF-8
@@ -116,13 +118,18 @@ def _through_words(lines: Sequence[bytes], columns: Sequence[int], width: int) -
     as_many = sum(2 * columns.count(width - less) >= sum(full) for less in range(1, 1 + _NEAR))
     behind = [False, *full[:-1]]
     beginnings = _beginnings(lines, behind)
-    cuts = [
-        (lines[i - 1][-_BEGINNING:], lines[i])
-        for i, goes_on in enumerate(behind)
-        if goes_on and not full[i]
-    ]
+    rests = [i for i, goes_on in enumerate(behind) if goes_on and not full[i]]
+    cuts = [(lines[i - 1][-_BEGINNING:], lines[i]) for i in rests]
+    keys = sum(_goes_through_key(lines[i - 1], lines[i]) for i in rests)
     wrap = Wrap(width, beginnings, width)
-    return wrap if as_many <= 1 and _are_cuts(cuts, wrap) else None
+    return wrap if as_many <= 1 and (keys >= _SURE or _are_cuts(cuts, wrap)) else None
+
+
+def _goes_through_key(line: bytes, rest: bytes) -> bool:
+    """Whether the last of several pairs lost a part of its key, with which the rest begins."""
+    *pairs, key = line.split(b" | ")
+    cut = len(pairs) > 1 and b": " in pairs[-1] and bool(key) and b":" not in key
+    return cut and _REST_OF_A_KEY.match(rest) is not None
 
 
 def _at_blanks(lines: Sequence[bytes], bare: Wrap) -> Wrap | None:

@@ -163,6 +163,21 @@ def test_a_number_that_is_cut_at_one_place_each_time_tells_as_much_as_cuts_at_se
     assert wrap_of(plain) is None
 
 
+def test_two_cuts_through_keys_of_pairs_tell_that_few_lines_were_wrapped() -> None:
+    one, two = (
+        PFX + b"time (ms) | fwd: %d.25 | bwd: 9.50 | bwd_inner: 8.25 | step: 1.50" % n
+        for n in (4, 5)
+    )
+    at = one.index(b"_inner")
+    wrapped = [folded(line, at) + b"\n" for line in (one, two)]
+    found = wrap_of(b"".join([*wrapped, b"Traceback (most recent call last):\n"]))
+    assert found is not None
+    assert found.width == at
+    assert wrap_of(wrapped[0] + b"steps: 1 loss: 2.0\n") is None  # one may be by chance
+    whole = PFX + b"time (ms) | fwd: 4.25 | bwd: 9.50\nloss: 2.5\n"  # of keys that lost nothing
+    assert wrap_of(whole * 2) is None
+
+
 @pytest.mark.parametrize("stamp", [b"2026-11-21 10:00:0%d.123 | ", b"[2026-11-21T10:00:0%d] "])
 def test_a_line_that_begins_with_its_time_goes_on_with_none(stamp: bytes) -> None:
     step = b"[2026-11-21 10:00:0%d,100] [INFO] time (ms) | fwd: 410.25 | bwd: 1190.50 | step: 90.25"
