@@ -14,6 +14,7 @@ _MOST_DECIMALS: Final = 12  # more are not told from a number printed in full
 _NO_MORE: Final = 1e-6
 _MANY: Final = 10  # records that show how far apart all stand
 _COPY: Final = "huggingface.train_callback"
+_FEW: Final = 3  # records that show what grows as their epochs do
 _SAME: Final = 0.006  # of an epoch, of which a line says two decimals
 
 
@@ -77,10 +78,23 @@ def _steps_from_bars(source: Source, bare: np.ndarray, launch: slice) -> np.ndar
     training = bars[source.total[bars] == values[np.argmax(counts)]]
     at = np.searchsorted(training, bare, side="right") - 1
     steps = np.where(at >= 0, source.bar[training[np.maximum(at, 0)]], NONE)
+    if steps[0] == 0:  # a bar that had not moved yet
+        steps = _in_front(steps, int(source.bar[training[-1]]), source.epoch[bare])
     # A bar that is not redrawn for each record cannot number them.
     known = steps[steps > 0]
     distinct = np.count_nonzero(np.diff(np.sort(known), prepend=0))
     return _as_logged(steps) if distinct > len(known) // 2 else unknown
+
+
+def _in_front(steps: np.ndarray, end: int, epochs: np.ndarray) -> np.ndarray:
+    """Steps of records that stand in front of the bar of their step, as a terminal's copy shows
+    them, where epochs grow as those do and not as the bars behind which they stand."""
+    later = np.append(steps[1:], end)
+    if len(steps) < _FEW or not (np.diff(epochs, prepend=0.0) > 0).all() or later[0] <= 0:
+        return steps
+    later[-1] = min(end, round(float(later[-2] * epochs[-1] / epochs[-2])))
+    off = [np.abs(told - told[-1] * epochs / epochs[-1]).max() for told in (later, steps)]
+    return later if off[0] < later[-1] / len(later) / 4 <= off[1] else steps
 
 
 def _as_logged(steps: np.ndarray) -> np.ndarray:

@@ -123,11 +123,12 @@ def _bars(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _at_records(bars: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:
     """A quick loop's bar may be some steps behind the record that it stands in front of: it is
-    read as redrawn there."""
+    read as redrawn there. Not one of the record before, that stands behind that."""
     dicts = where(beside, among(beside["pattern"], _DICTS))
     told = dicts.drop_duplicates("record").set_index("record")["step"].astype("float64")
     step = (bars["record"] + 1).map(told)
-    return bars.assign(step=bars["step"].mask(bars["own"].isna() & (step > bars["step"]), step))
+    late = bars["own"].isna() & (step > bars["step"]) & bars["step"].gt(0)
+    return bars.assign(step=bars["step"].mask(late & ~bars["step"].isin(told), step))
 
 
 def _training(bars: pd.DataFrame, beside: pd.DataFrame, stated: frozenset[float]) -> pd.DataFrame:

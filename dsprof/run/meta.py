@@ -32,6 +32,7 @@ _DIALECTS: Final = {
     "deepspeed_chat": "deepspeed-chat",
     "megatron": "megatron",
     "huggingface": "huggingface",
+    "trl": "huggingface",
     "openrlhf": "openrlhf",
     "verl": "verl",
     "torchtitan": "torchtitan",

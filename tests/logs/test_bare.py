@@ -35,3 +35,25 @@ def test_records_whose_only_bars_are_of_something_else_are_counted() -> None:
     shards = b"Loading checkpoint shards: 100%|####| 2/2 [00:11<00:00,  5.99s/it]\n"
     over = b"100%|####| 200/200 [01:56<00:00,  1.72it/s]\n"
     assert steps(shards + dicts) == steps(dicts + over) == [1, 2, 3, 4]
+
+
+BAR = b"%3d%%|#   | %d/100 [00:%02d<09:00,  1.50s/it]\n"
+
+
+def drawn_late(apart: int, *, first: int) -> bytes:
+    """A bar in front of each record and one at the end, each redrawn since the record before."""
+    bars = [BAR % (n, n, n) for n in range(0, 4 * apart + 1, apart)]
+    dicts = [b"{'loss': 1.5, 'epoch': %.2f}\n" % (n / 50) for n in range(first, 50, apart)]
+    return b"".join(bar + told for bar, told in zip(bars, dicts, strict=False)) + bars[-1]
+
+
+def test_a_record_may_stand_in_front_of_its_bar_as_the_epochs_tell() -> None:
+    """A terminal's copy keeps the bar that the Trainer draws anew behind what it prints."""
+    assert steps(drawn_late(10, first=10))[:4] == [10, 20, 30, 40]
+
+
+def test_a_record_behind_a_bar_that_has_moved_is_of_its_step() -> None:
+    moved = b"".join(
+        BAR % (n, n, n) + b"{'loss': 1.5, 'epoch': %.2f}\n" % (n / 50) for n in (10, 20)
+    )
+    assert steps(BAR % (0, 0, 0) + moved + BAR % (30, 30, 30)) == [10, 20]

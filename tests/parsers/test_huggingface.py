@@ -63,3 +63,15 @@ def test_a_bar_says_nothing_of_late_turns_whose_rate_it_rounds_away() -> None:
     told = bar(run_of_text("Epoch 0:   3%|#   | 8/260 [17:04<8:57:59,  0.01it/s, v_num=3]\n"))
     assert told is not None
     assert (told.position, told.seconds, told.lately) == (8, 1024, None)
+
+
+def test_turns_of_ppo_are_numbered_by_the_bar_behind_them() -> None:
+    """TRL's PPOTrainer logs a turn before its bar moves."""
+    bar = "%3d%%|#   | %d/100 [00:%02d<09:00,  1.50s/it]\n"
+    text = "".join(
+        bar % (n, n, n)
+        + f"{{'eps': 3, 'objective/kl': 0.25, 'loss/policy_avg': -0.5, 'epoch': {(n + 1) / 50}}}\n"
+        for n in range(4)
+    )
+    told = rows((text + bar % (4, 4, 4)).encode(), name="loss")
+    assert [row["step"] for row in told] == [1, 2, 3, 4]

@@ -214,3 +214,11 @@ def test_a_bar_times_no_records_that_it_does_not_number(tmp_path: Path) -> None:
     assert run.counted
     assert run.steps["step"].tolist() == [1]
     assert run.steps["seconds"].isna().all()
+
+
+def test_a_bar_behind_the_record_of_its_step_times_the_steps_between_two() -> None:
+    bar = "%3d%%|#   | %d/100 [00:%02d<09:00,  1.50s/it]\n"
+    told = [(0, 0, 10), (10, 30, 20), (20, 45, 30), (30, 59, 40)]
+    text = "".join(bar % (n, n, s) + f"{{'loss': 1.5, 'epoch': {of / 50}}}\n" for n, s, of in told)
+    steps = run_of_text(text).steps.set_index("step")["seconds"]
+    assert steps.dropna().to_dict() == {10: 3.0, 20: 1.5, 30: 1.4}
