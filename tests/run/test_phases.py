@@ -43,6 +43,20 @@ def test_master_gradients_that_megatron_makes_in_backward_are_not_counted_beside
     assert run.repairs.empty
 
 
+def test_what_the_first_megatron_reduces_is_communication_inside_backward() -> None:
+    run = run_of_text(
+        " iteration      100/     300 | elapsed time per iteration (ms): 1000.0 | "
+        "learning rate 1.250E-04 | lm loss 4.750000E+00 | loss scale 32768.0 |\n"
+        "time (ms) | forward: 250.00 | backward: 730.00 | allreduce: 90.00 | optimizer: 20.00 | "
+        "batch generator: 10.00 | data loader: 5.00\n"
+    )
+    step = run.steps.iloc[0]
+    told = step[["compute", "communication", "optimizer", "data"]]
+    assert told.tolist() == pytest.approx([0.88, 0.09, 0.02, 0.01])
+    assert step[["loss", "lr", "loss_scale"]].tolist() == [4.75, 1.25e-4, 32768]
+    assert run.repairs.empty
+
+
 def test_lines_of_several_steps_at_one_mark_give_their_mean() -> None:
     lines = [timers("zero-optimizer", 3, optimizer_step=seconds) for seconds in (0.1, 0.2, 0.6)]
     run = run_of([metric("loss", 3, 1.0), *lines[0], *lines[1], *lines[2]])
