@@ -39,7 +39,7 @@ RANKS_UNTOLD = "no timer shows communication, and how many ranks there are is no
 #: The doubt that memory_breakdown's lines raise.
 COLLECTING = "memory-breakdown-inflates-backward"
 #: Frameworks that train with PyTorch's own means, or Megatron's.
-_WITHOUT_DEEPSPEED = frozenset({"verl", "torchtitan", "torchtune"})
+_WITHOUT_DEEPSPEED = frozenset({"verl", "torchtitan", "torchtune", "internlm", "slime"})
 NO_COMM = "no line tells of single communication calls (comms_logger, or a recording)"
 
 
@@ -79,8 +79,9 @@ class Facts:
         lines = within(self.steps, self.run.told, "segment", "engine", "step")
         if (lines["steps"] > 1).any():  # a mean over a window of steps
             return None
+        was = "may be" if self.run.counted else "is"  # steps that nobody numbers are an excerpt's
         return (
-            "the only step with a time is the first of its launch, which also builds kernels, "
+            f"the only step with a time {was} the first of its launch, which also builds kernels, "
             "buckets and traces: no basis"
         )
 

@@ -35,6 +35,8 @@ _DIALECTS: Final = {
     "trl": "huggingface",
     "openrlhf": "openrlhf",
     "verl": "verl",
+    "slime": "slime",
+    "internlm": "internlm",
     "torchtitan": "torchtitan",
     "torchtune": "torchtune",
 }

@@ -1,4 +1,4 @@
-"""Turns of RLHF that last longer than what one line of theirs tells."""
+"""Turns of loops that are no optimizer steps, or last longer than what one line of theirs tells."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ from dsprof.run.table import among, where
 
 HYBRID: Final = "deepspeed_chat.hybrid"
 VERL: Final = "verl.step"
+#: Loops that print of each batch of their loader.
+BATCHES: Final = tuple(
+    f"loops.{name}"
+    for name in ("mmengine_epoch", "mmengine_iter", "mmcv", "metric_logger", "swin", "imagenet")
+)
 _ASIDE: Final = ("validation", "save_checkpoint")
 _ROUNDED: Final = 1.001
 _TURN: Final = ["segment", "engine", "step"]
@@ -74,3 +79,29 @@ def done_aside(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: ARG001
         "added to these steps"
     )
     return events.assign(seconds=seconds), met("turn-without-validation", "repair", text, steps)
+
+
+def of_micro_batches(events: pd.DataFrame, source: Source) -> Outcome:
+    """A turn of a loop over its loader is a micro-batch, where DeepSpeed accumulates: an optimizer
+    step takes several. Times are multiplied, and steps are those that the turns end in or make up.
+    """
+    many = source.config.get("gradient_accumulation_steps", 1)
+    if not many > 1:
+        return events, None
+    rows = where(events, among(events["pattern"], BATCHES) & events["step"].notna().to_numpy())
+    if rows.empty:
+        return events, None
+    names = ("step", "steps", "seconds", "value")
+    step, steps, seconds, value = (events[name].copy() for name in names)
+    step.loc[rows.index] = -(-rows["step"] // many)
+    steps.loc[rows.index] = (rows["steps"] // many).clip(lower=1)
+    seconds.loc[rows.index] = rows["seconds"] * many
+    totals = rows.index[rows["name"] == "total_steps"]
+    value.loc[totals] = value[totals] // many
+    text = (
+        f"a turn of this loop is a micro-batch, of which an optimizer step takes {many} "
+        "(gradient_accumulation_steps): its times and numbers were made those of steps"
+    )
+    return events.assign(step=step, steps=steps, seconds=seconds, value=value), met(
+        "turns-of-micro-batches", "repair", text, rows
+    )

@@ -1,6 +1,8 @@
-"""The hybrid engine's lines of turns that generate more than once."""
+"""Turns that are no optimizer steps: they generate more than once, or are micro-batches."""
 
 from __future__ import annotations
+
+import pytest
 
 from tests.loaded import run_of_text
 
@@ -39,3 +41,23 @@ def test_turns_of_a_batch_each_are_left_as_they_are() -> None:
     assert run.repairs.empty
     assert run.steps["seconds"].eq(5.0).all()
     assert run.steps["samples_per_second"].eq(8.0).all()
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_a_loop_s_turn_is_a_micro_batch_of_which_an_optimizer_step_takes_several(
+    accumulation: int,
+) -> None:
+    """64 samples in an optimizer step of 4 x 1.5 s, of which 1 s waits for data."""
+    settings = (
+        f"[INFO] [config.py:999:print]   gradient_accumulation_steps .. {accumulation}\n"
+        "[INFO] [config.py:999:print]   train_batch_size ............. 64\n"
+    )
+    line = (
+        "mmengine - INFO - Iter(train) [{0}/400]  lr: 1e-3  time: 1.5  data_time: 0.25  loss: 2\n"
+    )
+    run = run_of_text(settings, *(line.format(10 * turn) for turn in range(1, 5)))
+    assert run.steps["step"].to_list() == ([10, 20, 30, 40] if accumulation == 1 else [3, 5, 8, 10])
+    assert run.steps["seconds"].to_list() == [1.5 * accumulation] * 4
+    assert run.steps["data"].to_list() == [0.25 * accumulation] * 4
+    assert run.steps["samples_per_second"].to_list() == [64 / (1.5 * accumulation)] * 4
+    assert run.repairs["name"].to_list() == ["turns-of-micro-batches"] * (accumulation > 1)

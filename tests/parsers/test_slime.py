@@ -1,0 +1,21 @@
+"""slime's two lines a turn: that of the rollouts, and that of the training side."""
+
+from __future__ import annotations
+
+from tests.loaded import run_of_text
+
+
+def test_the_whole_of_a_turn_is_waiting_and_training_and_the_line_of_its_rollouts_is_no_turn() -> (
+    None
+):
+    text = "".join(
+        f"(RolloutManager pid=7) perf {turn}: {{'perf/rollout_time': 95.5}}\n"
+        f"(Train pid=9) perf {turn}: {{'perf/train_wait_time': 60.0, 'perf/log_probs_time': 8.0, "
+        "'perf/actor_train_time': 30.0, 'perf/train_time': 40.0, 'perf/step_time': 100.0}\n"
+        for turn in range(1, 6)
+    )
+    run = run_of_text(text)
+    assert run.steps["seconds"].to_list() == [100.0] * 5
+    assert run.steps["compute"].to_list() == [38.0] * 5
+    assert run.steps["other"].to_list() == [62.0] * 5
+    assert run.meta["framework"] == "slime"
