@@ -90,7 +90,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         summary=f"{_report(len(waiting) or len(rows))} a timeout.{_apart(facts, rows)} {blame}"
         if absent.empty
         else f"{_ABSENT} Its own stack (py-spy dump --pid) says where it is, if it still runs.",
-        ranks=(behind,) if behind is not None else waiting,
+        ranks=(behind,) if behind is not None else (),  # those that waited do not stand out
         steps=step_span(row),
         evidence=tuple(row_evidence(r, quoted(r["text"], 200)) for _, r in rows.head(4).iterrows()),
         advice=(

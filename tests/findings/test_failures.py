@@ -131,7 +131,7 @@ def test_the_rank_that_started_fewest_collectives_is_the_one_that_did_not_come()
 
 def test_equal_ranks_blame_nobody() -> None:
     found = one(run_of([*steps(12, WELL), *watchdog(0, 882), *watchdog(2, 882)]), "hang")
-    assert found.ranks == (0, 2)
+    assert found.ranks == ()
     assert "never arrived" in found.summary
     assert found.confidence == "medium"
 
@@ -149,7 +149,7 @@ def test_the_only_rank_of_a_known_layout_that_reports_no_timeout_never_arrived(
         sequence_parallel_size=sequence,
     )
     found = one(run, "hang")
-    assert found.ranks == ((2,) if named else (0, 1, 3))
+    assert found.ranks == ((2,) if named else ())
     assert ("Rank 2 alone reports none" in found.summary) is named
     assert found.confidence == "medium"
 
@@ -202,7 +202,7 @@ def test_ranks_that_wait_in_different_collectives_blame_nobody() -> None:
     found = one(run_of(rows), "hang")
     assert "did not arrive" not in found.title
     assert "They wait in different ones" in found.summary
-    assert found.ranks == (0, 1)
+    assert found.ranks == ()
 
 
 def test_one_rank_that_waits_is_told_as_one() -> None:

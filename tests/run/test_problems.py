@@ -42,6 +42,17 @@ def test_the_earliest_of_several_faults_counts_even_if_printed_later() -> None:
     ) == [1]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "RuntimeError: [/src/gloo/transport/tcp/buffer.cc:78] Timed out waiting 8000ms for recv",
+        "RuntimeError: Rank 1 failed to pass monitoredBarrier in 8000 ms",
+    ],
+)
+def test_an_exception_of_waiting_is_of_the_rank_that_did_not_come(said: str) -> None:
+    assert causes(problem("exception", said, rank=0), problem("absent", "it hangs", rank=1)) == [1]
+
+
 def test_an_exception_about_a_peer_is_a_victim() -> None:
     assert causes(
         problem("exception", "RuntimeError: [pair.cc:553] Connection closed by peer", rank=0),
