@@ -274,7 +274,9 @@ def no_verdict(facts: Facts, reason: str) -> Finding:
 
 def _untold(facts: Facts, reason: str) -> str:
     if reason == facts.no_basis:
-        return "Too few steps to judge: the only one with a time is the first, a warm-up"
+        maybe = facts.run.counted
+        one = "only one has a time, which may be" if maybe else "the only one with a time is"
+        return f"Too few steps to judge: {one} the first, a warm-up"
     if reason == facts.too_few:
         return f"Too few steps to judge: of those that are timed, {_busy(facts)}"
     return "Nothing was found, but whether this run is healthy is unknown"

@@ -149,6 +149,15 @@ def test_a_launch_of_one_step_is_not_judged_by_that_warm_up(step: int) -> None:
     assert bounded(costing(0.5, None), Facts(run)) == costing(0.5, None)  # not of the mean
 
 
+def test_a_lone_step_that_nobody_numbers_may_be_the_first_of_its_launch() -> None:
+    rows = micro_batches([1])
+    run = from_events(events(rows), grammar=grammar_with(), meta={"counted_steps": True})
+    assert run.findings[0].title == (
+        "Too few steps to judge: only one has a time, which may be the first, a warm-up"
+    )
+    assert "may be the first of its launch" in str(Facts(run).no_basis)
+
+
 def test_a_second_step_is_a_weak_basis() -> None:
     answer = bounded(costing(0.5, 0.5), Facts(first_steps(1, 2)))
     assert [one.confidence for one in answer if isinstance(one, Finding)] == ["low"]
