@@ -16,6 +16,5 @@ def test_the_whole_of_a_turn_is_waiting_and_training_and_the_line_of_its_rollout
     )
     run = run_of_text(text)
     assert run.steps["seconds"].to_list() == [100.0] * 5
-    assert run.steps["compute"].to_list() == [38.0] * 5
-    assert run.steps["other"].to_list() == [62.0] * 5
+    assert run.steps["mixed"].to_list() == [38.0] * 5
     assert run.meta["framework"] == "slime"
