@@ -236,8 +236,9 @@ class RowReader:
         if spec == "":
             return _NOTHING
         if spec is None:
-            name = self._timer_names.get(word, word) if pairs.timers else word
-            kind, _, unit = split_spec(pairs.default.replace("{key}", "key"), "")
+            kind, name, unit = split_spec(pairs.default, "")
+            own = self._timer_names.get(word, word) if pairs.timers else word
+            name = name.replace("{key}", own)
         else:
             kind, name, unit = split_spec(spec, "")
         key = self.keys(Key(number, kind, name, word))

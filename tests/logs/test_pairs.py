@@ -134,3 +134,13 @@ def test_text_that_is_glued_to_the_last_timer_is_none_of_it(tmp_path: Path, glue
     found = phases.loc[phases["name"] == "step", "seconds"].tolist()
     assert found == [pytest.approx(0.05025)] * 3
     assert phases["name"].nunique() == 5
+
+
+def test_a_key_that_is_not_listed_is_named_as_the_pattern_says(tmp_path: Path) -> None:
+    """A loss of the validation is none of the training."""
+    log = tmp_path / "run.log"
+    log.write_text(
+        " validation loss at iteration 20 | loss: 2.500000E+00 | sop loss value: 0.5 |\n"
+    )
+    events = load(log).events
+    assert set(events["name"]) == {"eval_loss", "eval_sop loss value"}
