@@ -38,6 +38,7 @@ _DIALECTS: Final = {
     "slime": "slime",
     "internlm": "internlm",
     "torchtitan": "torchtitan",
+    "composer": "composer",
     "torchtune": "torchtune",
 }
 #: Of a dialect of many: what one framework alone prints.

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from tests.loaded import run_of_text
+
+
+def test_what_callbacks_tell_is_of_the_batch_above() -> None:
+    text = "".join(
+        f"0: [epoch={epoch}][batch={batch}/40]:\n"
+        f"0: \t Train loss/train/total: {3 - epoch:.4f}\n"
+        "0: \t Train throughput/samples_per_sec: 16.0000\n"
+        for epoch in (1, 2)
+        for batch in (20, 40)
+    )
+    steps = run_of_text(text).steps
+    assert steps["step"].tolist() == [20, 40, 60, 80]
+    assert steps["loss"].tolist() == [2.0, 2.0, 1.0, 1.0]
+    assert steps["samples_per_second"].tolist() == [16.0] * 4
