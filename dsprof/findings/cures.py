@@ -14,6 +14,13 @@ _SSH: Final = Advice(
     "the launcher starts the other nodes over ssh",
 )
 
+_SHM_OF_NCCL: Final = Advice(
+    "docker --shm-size, --ipc=host",
+    "",
+    "a larger /dev/shm",
+    "NCCL's ranks of one host meet in shared memory",
+)
+
 _BY_KIND: Final = {
     "rendezvous": (
         Advice(
@@ -128,6 +135,8 @@ _BY_TEXT: Final = {
         "a larger /dev/shm",
         "processes hand tensors over in shared memory, and it is full",
     ),
+    "NCCL: Call to posix_fallocate": _SHM_OF_NCCL,
+    "shared memory segment nccl-": _SHM_OF_NCCL,
     "No space left on device": Advice("storage", "", "space", "a full disk, quota or /dev/shm"),
     "is killed by signal: Killed": Advice(
         "DataLoader(num_workers=...)",
@@ -177,12 +186,7 @@ _BY_TEXT: Final = {
         "one GPU for each rank",
         "two ranks chose the same one, which NCCL refuses",
     ),
-    "shm/nccl-": Advice(
-        "docker --shm-size, --ipc=host",
-        "",
-        "a larger /dev/shm",
-        "NCCL's ranks of one host meet in shared memory",
-    ),
+    "shm/nccl-": _SHM_OF_NCCL,
     "EJ0001": Advice(
         "npu-smi info",
         "",

@@ -191,6 +191,8 @@ def _first_of(facts: Facts, row: pd.Series[Any]) -> str:
         return said_untold(launches)
     if not others:
         return f"It is the only failure {_where(facts)}."
+    if row["kind"] == "root-cause":
+        return f"The launcher names it as the first of several failures {_where(facts)}."
     if row["root_cause"]:
         return f"It was the first failure {_where(facts)}; other messages come after it."
     return (
@@ -212,7 +214,13 @@ def _others(facts: Facts) -> int:
     rows = last_launch(facts.run)
     fatal = rows["kind"].isin(ENDED | dict.fromkeys((*OOM, *HANG)))
     said = fatal & (rows["severity"] != Severity.INFO)
-    return int((said | (rows["kind"] == "killed-by-launcher")).sum()) - 1
+    listed = facts.run.problems  # as notes, in the launcher's own summary
+    listed = (
+        (listed["kind"] == "exit")
+        & (listed["severity"] == Severity.INFO)
+        & (listed["segment"] == facts.run.told["segment"].max())
+    )
+    return int((said | (rows["kind"] == "killed-by-launcher")).sum() + listed.sum()) - 1
 
 
 def _where(facts: Facts) -> str:

@@ -155,3 +155,80 @@ def test_the_name_of_a_host_ends_without_a_dot() -> None:
         "  exitcode  : -9 (pid: 4541)",
     )
     assert found["host"].tolist() == ["DESKTOP-825X"]
+
+
+def test_the_runner_of_a_notebook_ends_of_what_a_rank_did() -> None:
+    assert causes(
+        "Root Cause (first observed failure):",
+        "[0]:",
+        "  rank      : 0 (local_rank: 0)",
+        "  exitcode  : 1 (pid: 1886)",
+        "============================================================",
+        "Traceback (most recent call last):",
+        '  File "/usr/lib/papermill/engines.py", line 371, in execute_notebook',
+        "papermill.exceptions.PapermillExecutionError: ",
+    ) == [("root-cause", "exitcode 1")]
+
+
+def test_a_failure_that_the_launcher_lists_beside_others_is_not_the_only_one() -> None:
+    words = said(
+        "Failures:",
+        "[1]:",
+        "  rank      : 1 (local_rank: 1)",
+        "  exitcode  : -11 (pid: 6175)",
+        "  error_file: <N/A>",
+        "------------------------------------------------------",
+        "Root Cause (first observed failure):",
+        "[0]:",
+        "  rank      : 0 (local_rank: 0)",
+        "  exitcode  : -11 (pid: 6174)",
+    )
+    assert words.startswith("Rank 0 was killed by SIGSEGV")
+    assert "The launcher names it as the first of several failures" in words
+
+
+def test_shared_memory_that_nccl_finds_full_is_no_broken_link() -> None:
+    assert "lost its network link" not in said(
+        "node7:97:183 [0] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space "
+        "left on device",
+        "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:784, unhandled system error, NCCL "
+        "version 2.7.8",
+    )
+
+
+def test_what_cuda_refused_nccl_is_told_instead_of_an_unhandled_error() -> None:
+    assert causes(
+        "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, unhandled cuda error "
+        "(run with NCCL_DEBUG=INFO for details), NCCL version 2.26.2",
+        "ncclUnhandledCudaError: Call to CUDA function failed.",
+        "Last error:",
+        "Cuda failure 217 'peer access is not supported between these two devices'",
+    ) == [
+        (
+            "exception",
+            "NCCL: Cuda failure 217 'peer access is not supported between these two devices'",
+        )
+    ]
+
+
+def test_an_exception_of_nccl_without_its_traceback_explains_the_exit_code_behind_it() -> None:
+    assert causes(
+        "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:911, unhandled system error, NCCL "
+        "version 2.7.8",
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 "
+        "(pid: 31335) of binary: /opt/venv/bin/python",
+    ) == [
+        (
+            "exception",
+            "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:911, unhandled system error",
+        )
+    ]
+
+
+def test_an_exception_that_names_its_rank_is_of_that_rank() -> None:
+    found = problems(
+        "Traceback (most recent call last):",
+        '  File "/data/train.py", line 101, in <module>',
+        "AssertionError: Rank 3: no gradient of bucket 7 is finite. Device: 3, node: node7",
+    )
+    assert found["rank"].tolist() == [3]
