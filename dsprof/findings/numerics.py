@@ -91,6 +91,8 @@ def _since_then(skips: Skips) -> str:
     """Whether it goes on, as far as the printed steps tell."""
     if skips.streak >= OVERFLOW_STREAK:
         return f"The last {skips.streak:,} steps were all skipped: the model learns no more."
+    if skips.recent == skips.recent_of == 1:
+        return "The last of them was skipped, too: it goes on."
     if skips.recent:
         return f"{skips.recent} of the last {skips.recent_of} were skipped too: it goes on."
     if skips.last is not None:

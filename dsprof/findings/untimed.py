@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+import pandas as pd
+
 from dsprof.events import Class, Kind, Severity
 from dsprof.findings.advice import change, record
 from dsprof.findings.ends import first_failure
@@ -20,6 +22,13 @@ from dsprof.units import format_count, format_seconds, format_share
 
 EVERY_PHASE: Final = "times every phase of every rank"
 _RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
+#: What the flops profiler says of a step, in its order.
+_PROFILED: Final = {
+    "profiled_forward_seconds": "forward",
+    "profiled_backward_seconds": "backward",
+    "profiled_step_seconds": "optimizer",
+    "profiled_iteration_seconds": "in all",
+}
 #: Part of a step that is not worth a number: a loop's clock has four decimals.
 _HARDLY_ANY: Final = 0.001
 #: What is advised for steps_per_print: more often than that is not asked for.
@@ -250,11 +259,24 @@ def _said_of_speed(facts: Facts) -> str:
         if len(told):
             rate = format_count(told.iloc[-1])
             return f"It states {words} of {rate} samples/s, last of {len(told):,}. "
+    if (profiled := _profiled(events)) is not None:
+        return profiled
     if events.loc[events["name"] == "bar_elapsed", "seconds"].gt(0).any():
         if _bars_of_steps(facts):
             return "A progress bar counts its steps, without a second place to time them by. "
         return "A progress bar moves; whether a turn of it is an optimizer step is not said. "
     return ""
+
+
+def _profiled(events: pd.DataFrame) -> str | None:
+    """What the flops profiler's last report says of the step that it profiled."""
+    told = events[events["name"].isin(list(_PROFILED)) & events["seconds"].gt(0)]
+    told = told[told["source"] == told["source"].iloc[-1]] if len(told) else told
+    last = told.drop_duplicates("name", keep="last").set_index("name")["seconds"]
+    said = ", ".join(
+        f"{word} {format_seconds(last[name])}" for name, word in _PROFILED.items() if name in last
+    )
+    return f"The flops profiler's report says of one profiled step: {said}. " if said else None
 
 
 def _bars_of_steps(facts: Facts) -> bool:

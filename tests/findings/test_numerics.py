@@ -34,6 +34,11 @@ def test_skips_that_go_on_are_critical() -> None:
     assert "8 of the last 20" in found.summary or "4 of the last 10" in found.summary
 
 
+def test_a_last_step_that_alone_follows_is_told_as_one() -> None:
+    found = one(run_of(skipped((39, 20), (40, 21))), "overflow-streak")
+    assert "The last of them was skipped, too: it goes on." in found.summary
+
+
 def test_a_skip_now_and_then_is_no_finding() -> None:
     assert silent(run_of(steps(100, WELL) + skipped((50, 1), (100, 2))), "overflow-streak")
 

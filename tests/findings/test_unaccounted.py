@@ -135,6 +135,16 @@ def test_a_progress_bar_is_said_to_tell_of_speed() -> None:
     assert "A progress bar moves" in found.summary
 
 
+def test_what_the_flops_profiler_reports_is_told_where_no_step_is_printed() -> None:
+    rows = [
+        metric(f"profiled_{name}_seconds", None, None, seconds=seconds)
+        for name, seconds in [("backward", 0.108), ("iteration", 0.185), ("forward", 0.0767)]
+    ]
+    found = one(run_of(rows), "unaccounted-time")
+    assert "only what is stated" in found.title
+    assert "of one profiled step: forward 76.7 ms, backward 108 ms, in all 185 ms." in found.summary
+
+
 @pytest.mark.parametrize(("apart", "asked"), [(10, False), (100, True)])
 def test_steps_per_print_is_not_advised_where_throughput_shows_it_is_so(
     apart: int, asked: bool
