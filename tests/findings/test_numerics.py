@@ -35,7 +35,8 @@ def test_skips_that_go_on_are_critical() -> None:
 
 
 def test_a_last_step_that_alone_follows_is_told_as_one() -> None:
-    found = one(run_of(skipped((39, 20), (40, 21))), "overflow-streak")
+    rows = skipped((1, 1), (39, 20), (40, 21))
+    found = one(run_of(steps(40, WELL) + rows), "overflow-streak")
     assert "The last of them was skipped, too: it goes on." in found.summary
 
 
