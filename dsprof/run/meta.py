@@ -38,6 +38,7 @@ _DIALECTS: Final = {
     "slime": "slime",
     "internlm": "internlm",
     "torchtitan": "torchtitan",
+    "fairseq": "fairseq",
     "composer": "composer",
     "torchtune": "torchtune",
 }
