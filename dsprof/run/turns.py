@@ -15,7 +15,15 @@ VERL: Final = "verl.step"
 #: Loops that print of each batch of their loader.
 BATCHES: Final = tuple(
     f"loops.{name}"
-    for name in ("mmengine_epoch", "mmengine_iter", "mmcv", "metric_logger", "swin", "imagenet")
+    for name in (
+        "mmengine_epoch",
+        "mmengine_iter",
+        "mmcv",
+        "metric_logger",
+        "swin",
+        "imagenet",
+        "funasr",
+    )
 )
 _ASIDE: Final = ("validation", "save_checkpoint")
 _ROUNDED: Final = 1.001

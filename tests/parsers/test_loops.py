@@ -100,3 +100,34 @@ def test_an_iteration_that_is_no_optimizer_step_is_not_read_as_one() -> None:
     )
     assert run_of_text(line.format(40, 40)).steps["seconds"].to_list() == [1.5]
     assert run_of_text(line.format(40, 10)).steps.empty
+
+
+def test_the_parts_of_a_batch_of_speech_divide_it_on_each_rank() -> None:
+    text = "".join(
+        f"train, rank: {rank}, epoch: 0/50, step: {step}/9, total step: {step}, (loss_avg_rank: "
+        f"{rank}.5), (lr: 1e-04), {{'data_load': '0.100', 'forward_time': '0.{3 + rank}00', "
+        "'backward_time': '0.500', 'optim_time': '0.100', "
+        f"'total_time': '{1 + 0.1 * rank:.1f}'}}, GPU, memory: usage: 4.0 GB, peak: 8.0 GB, "
+        "cache: 9.0 GB, cache_peak: 9.5 GB\n"
+        for step in range(1, 5)
+        for rank in (1, 0)
+    )
+    run = run_of_text(text)
+    assert run.steps["seconds"].to_list() == pytest.approx([1.05] * 4)
+    assert run.steps["loss"].to_list() == [0.5] * 4
+    assert run.steps["optimizer"].to_list() == pytest.approx([0.1] * 4)
+    assert run.steps["mixed"].to_list() == pytest.approx([0.85] * 4)
+
+
+def test_an_optimizer_step_of_speech_is_not_divided_by_what_its_batches_take() -> None:
+    text = "".join(
+        f"(trainer:793) INFO: {epoch}epoch:train:{batch + 1}-{batch + 90}batch: iter_time=0.003, "
+        "forward_time=0.055, loss=77.5, backward_time=0.032, optim_step_time=0.003, "
+        "optim0_lr0=1.7e-06, train_time=0.512\n"
+        for epoch in (1, 2)
+        for batch in (0, 90, 180)
+    )
+    run = run_of_text(text)
+    assert run.steps["seconds"].to_list() == [0.512] * 6
+    assert run.phases.empty
+    assert run.steps["segment"].unique().tolist() == [0]
