@@ -25,6 +25,10 @@ _METRIC: Final = re.compile(
     rb"[:=](?:(?<=%b.)|(?<=%b .)) ?'?-?\d{1,12}(?:\.\d|,\d{1,2} *\||e[-+]\d)"
     % (_WORD_END, _WORD_END)
 )
+#: A progress bar: what its loop writes in it is read of the last one (see `bars`).
+_BAR: Final = re.compile(
+    rb"\d%\|[^|\r\n]{0,2000}\| *\d{1,12}/\d{1,12} \[[\d:]{1,12}<[^\]\r\n]{0,500}\]"
+)
 _ENDS_WORD: Final = _bytes_like(_WORD_END)
 _BEGINS_NUMBER: Final = _bytes_like(rb"['\d-]")
 _IS_DIGIT: Final = _bytes_like(rb"\d")
@@ -72,18 +76,23 @@ class Unread:
         left = np.ones(len(bounds), bool)
         left[read] = False
         signs, lows = signs[left[line]], bounds[line[left[line]]]
-        seen, counted, number = -1, 0, before + 1
+        seen, counted, number, barred = -1, 0, before + 1, -1
         for start, low in zip(signs.tolist(), lows.tolist(), strict=True):
-            if low == seen or not _METRIC.match(piece, start):
-                continue  # a line that was seen already, or no metric
+            if low == seen or start < barred or not _METRIC.match(piece, start):
+                continue  # a line that was seen already, a bar, or no metric
             seen = low
-            self.metric_lines += 1
             if low in taken:
+                self.metric_lines += 1
                 self.read_lines += 1
                 continue
+            high = bounds[np.searchsorted(bounds, low) + 1] - 1
+            barred = low + _end_of_bar(piece[low:high], start - low)
+            if start < barred:
+                seen = -1  # the line may hold more behind its bar
+                continue
+            self.metric_lines += 1
             number += piece.count(b"\n", counted, low)
             counted = low
-            high = bounds[np.searchsorted(bounds, low) + 1] - 1
             self._keep(piece[low:high], number)
 
     def join(self, later: Unread, lines: int) -> None:
@@ -122,6 +131,13 @@ class Unread:
             self.shapes[shape] += 1
             if shape not in self.example:
                 self.example[shape] = (number, text.decode("utf-8", "replace"))
+
+
+def _end_of_bar(line: bytes, at: int) -> int:
+    """Where the bar ends that the sign stands in; 0 if in none."""
+    if b"%|" not in line:
+        return 0
+    return next((bar.end() for bar in _BAR.finditer(line) if bar.start() < at < bar.end()), 0)
 
 
 def _signs(text: np.ndarray) -> np.ndarray:
