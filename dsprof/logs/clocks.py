@@ -104,7 +104,7 @@ def _shifted(text: str) -> str:
     except ValueError:
         return ""
     offset = moment.utcoffset()
-    return (moment.replace(tzinfo=None) - offset).isoformat() if offset else text[:19]
+    return text[:19] if offset is None else (moment.replace(tzinfo=None) - offset).isoformat()
 
 
 def _one(text: str) -> np.datetime64:

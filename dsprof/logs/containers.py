@@ -1,9 +1,10 @@
-"""Container logs, listings with line numbers and wrapped logs, back to the lines the process wrote.
+"""Container logs, exports, numbered and wrapped listings, back to the lines the process wrote.
 
 docker's json-file driver writes one JSON object a line and splits what the process
-wrote at 16 KiB; containerd marks such parts with `P`. Both are turned into
-`TIME STREAM F text` lines, which the wrappers read. The parts of a split line become
-one line, followed by as many empty ones, so that line numbers stay those of the file.
+wrote at 16 KiB; containerd marks such parts with `P`. Both, and the records of collectors
+(`exports`), are turned into `TIME STREAM F text` lines, which the wrappers read. The parts of a
+split line become one line, followed by as many empty ones, so that line numbers stay those of the
+file.
 
 `grep -n ''` and editors write `N:` before line N, or draw a line behind the N. That looks like
 the label that srun puts before the lines of task N, but tasks are few and repeat: lines that
@@ -15,18 +16,26 @@ Of lines as they were printed more must be seen to tell whether they were wrappe
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from dsprof.logs.exports import (
+    Objects,
+    Record,
+    document_kind,
+    lines_of,
+    notebook_line,
+    page_line,
+    record_of,
+    table_reader,
+)
 from dsprof.logs.hard_wraps import HEAD, Unwrapped, wrap_of
 
 #: With a launcher's label before it, where it collects such files of several hosts.
 _PARTIAL: Final = re.compile(
     rb" {0,16}([\w.-]{1,64}: )?(\d{4}-\d\d-\d\dT\S{8,40}) (stdout|stderr) ([FP]) "
 )
-_DOCKER: Final = re.compile(rb' {0,16}([\w.-]{1,64}: )?(?=\{"log":)')
 _NUMBER: Final = re.compile(
     rb" {0,9}(?:(?P<lettered>L)(?=\d+:))?(?P<number>\d{1,9})(?::| {0,9}(?:\||%s))" % "│".encode()
 )
@@ -34,6 +43,7 @@ _COUNTED: Final = 16  # lines that count themselves are no coincidence, in a lon
 _FEWEST: Final = 3  # in one that has no more
 _LONG: Final = 4096  # bytes of a first line without an end that tell
 _LONGEST: Final = 1 << 20
+_LONGEST_DOCUMENT: Final = 1 << 26  # a notebook may be one line
 _UNDECIDED: Final = ("", "text")  # text may be wrapped
 
 
@@ -51,6 +61,8 @@ class Containers:
         self._kind = ""
         self._number: re.Pattern[bytes] = _NUMBER  # of a line, to take off
         self._unwrapped: Unwrapped | None = None
+        self._objects = Objects()
+        self._reader: Callable[[bytes], bytes] | None = None  # of a line, where no parts are joined
         self._rest = b""
         self._parts: dict[bytes, list[bytes]] = {}
         self._owed = 0  # line ends owed for parts that were held back
@@ -69,7 +81,7 @@ class Containers:
         data = self._rest + data.replace(b"\0", b"")  # what a crash left unwritten
         cut = data.rfind(b"\n") + 1
         self._rest = data[cut:]
-        if len(self._rest) > _LONGEST:
+        if len(self._rest) > (_LONGEST_DOCUMENT if self._kind == "notebook" else _LONGEST):
             cut, self._rest = len(data), b""
         return b"".join(map(self._line, _lines(data[:cut])))
 
@@ -87,6 +99,7 @@ class Containers:
             rest = b"".join(map(self._line, _lines(rest.replace(b"\0", b""))))
         if self._unwrapped is not None:
             rest += self._unwrapped.rest()
+        rest += self._objects.rest()
         parts, self._parts = self._parts, {}
         return [line for line in (rest, *(b"".join(held) for held in parts.values())) if line]
 
@@ -100,6 +113,8 @@ class Containers:
         head = self.held[:HEAD].replace(b"\0", b"")
         if not self._kind:
             self._kind = _kind(head, is_whole=is_whole)
+        if self._kind == "text" and is_whole:
+            self._kind = document_kind(head) or "text"
         if self._kind == "numbered":  # the blank behind all numbers is none of the text's
             texts = (_NUMBER.sub(b"", line, count=1) for line in _lines(head)[:_FEWEST])
             blank = b"" if any(text[:1] not in b" \n" for text in texts) else b" ?"
@@ -108,14 +123,20 @@ class Containers:
             wrap = wrap_of(head)
             self._kind = "plain" if wrap is None else "wrapped"
             self._unwrapped = None if wrap is None else Unwrapped(wrap)
+            self._reader = None if self._unwrapped is None else self._unwrapped.line
+        elif self._kind == "table":
+            self._reader = table_reader(head)
+        elif self._kind in ("objects", "notebook", "page"):
+            readers = {"objects": self._objects.line, "notebook": notebook_line, "page": page_line}
+            self._reader = readers[self._kind]
 
     def _line(self, line: bytes) -> bytes:
-        if self._unwrapped is not None:
-            return self._unwrapped.line(line)
+        if self._reader is not None:
+            return self._reader(line)
         if self._kind == "numbered":
             number = self._number.match(line)
             return line[number.end() :] if number else line
-        read = _docker_line(line) if self._kind == "docker" else _cri_line(line)
+        read = record_of(line) if self._kind == "records" else _cri_line(line)
         if read is None:
             return line
         head, stream, text, whole = read
@@ -127,13 +148,15 @@ class Containers:
         start = b"".join(held) or head
         held.clear()
         owed, self._owed = self._owed, 0
-        return start + text + b"\n" * (owed + 1)
+        return lines_of(start, text) + b"\n" * owed
 
 
 def is_plain_text(head: bytes) -> bool:
     """Whether a source that begins so holds the process's own lines; `HEAD` bytes tell."""
     head = head.replace(b"\0", b"")
-    return _kind(head, is_whole=True) == "text" and wrap_of(head) is None
+    if _kind(head, is_whole=True) != "text" or document_kind(head):
+        return False
+    return wrap_of(head) is None
 
 
 def _lines(data: bytes) -> list[bytes]:
@@ -151,8 +174,8 @@ def _kind(head: bytes, *, is_whole: bool) -> str:
     if numbered is not False:
         return "numbered" if numbered else ""
     first = head[: head.find(b"\n") + 1 or len(head)]
-    if _DOCKER.match(first) and _docker_line(first) is not None:
-        return "docker"
+    if record_of(first) is not None:
+        return "records"
     return "cri" if _PARTIAL.match(first) else "text"
 
 
@@ -176,23 +199,7 @@ def _go_on(numbers: Sequence[re.Match[bytes] | None], first: int = 0) -> bool:
     return len(told) == len(numbers) and told == [*range(begin, begin + len(told))]
 
 
-def _docker_line(line: bytes) -> tuple[bytes, bytes, bytes, bool] | None:
-    found = _DOCKER.match(line)
-    try:
-        entry = json.loads(line[found.end() :] if found else line)
-    except ValueError:
-        return None
-    if not isinstance(entry, dict) or not isinstance(entry.get("log"), str):
-        return None
-    stream = str(entry.get("stream", "stdout")).encode()
-    text = entry["log"].encode("utf-8", "surrogatepass")
-    label = (found and found[1]) or b""
-    head = b"%s%s %s F " % (label, str(entry.get("time", "")).encode(), stream)
-    whole = text.endswith(b"\n")
-    return head, label + stream, text.rstrip(b"\n"), whole
-
-
-def _cri_line(line: bytes) -> tuple[bytes, bytes, bytes, bool] | None:
+def _cri_line(line: bytes) -> Record | None:
     match = _PARTIAL.match(line)
     if match is None:
         return None

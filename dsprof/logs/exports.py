@@ -1,0 +1,213 @@
+"""Logs inside documents: collectors' records, notebooks and web pages, back to printed lines.
+
+A record is a JSON object that keeps a line under one key, and mostly its time and its host under
+others: docker, fluentd, Loki, CloudWatch, Google Cloud, Kaggle and journald export such, a line
+each, in a list, or laid out over several lines; or tables of comma-separated values. What was
+printed takes the place of what held it. Line numbers are those of the file where a line of it holds
+one that was printed, else those of what was printed.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+_TEXT: Final = ("log", "message", "MESSAGE", "msg", "line", "textPayload", "@message", "_raw")
+_TIME: Final = ("time", "timestamp", "@timestamp", "ts", "asctime", "date", "__REALTIME_TIMESTAMP")
+_HOST: Final = (
+    ("kubernetes", "pod_name"),
+    ("labels", "pod"),
+    ("resource", "labels", "pod_name"),
+    ("fields", "pod"),
+    ("_HOSTNAME",),
+)
+#: docker's json-file driver and Kaggle keep what a process wrote: that may be a part of a line.
+_DOCKER: Final = frozenset({"log", "stream", "time"})
+_KAGGLE: Final = "stream_name"
+#: What stands before a record: a list's comma, a launcher's label, fluentd's time and tag.
+_BEFORE: Final = re.compile(
+    rb"[ \t,\[]{0,64}(?P<label>[\w.-]{1,64}: )?"
+    rb'(?:(?P<at>\d{4}-\d\d-\d\d[ T]\S{8,30}(?: [+-]\d{4})?)\s[\w./*-]{1,200}: )?(?=\{")'
+)
+_STAMP: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))? ?(Z|[+-]\d\d:?\d\d)?"
+)
+_UNITS: Final = (1, 10**3, 10**6, 10**9)  # of a second, in which times since 1970 are told
+_OUR_DAYS: Final = (10**9, 10**10)  # seconds since then
+_MARK: Final = b"\xef\xbb\xbf"  # of UTF-8
+_STRING: Final = rb'"((?:[^"\\]|\\.)*+)"'
+_ONE_STRING: Final = re.compile(
+    rb'\s*(?:"[\w/]{1,40}": ?)?\[?\s*' + _STRING + rb"\s*\]?,?\s*", re.DOTALL
+)
+_TAG: Final = re.compile(rb"<[A-Za-z/!][^<>]{0,4000}+>")
+_LONGEST: Final = 1 << 16  # of a record that is laid out over lines
+
+#: What goes in front of a record's text, the stream it is of, the text, and whether its line ends.
+Record = tuple[bytes, bytes, bytes, bool]
+
+
+def document_kind(head: bytes) -> str:
+    """What a source is that begins so: "objects", "notebook", "page" or "table"; "" if none."""
+    start = head.removeprefix(_MARK).lstrip()
+    first = start.split(b"\n", 1)[0].strip()
+    if start[:15].lower().startswith((b"<!doctype html", b"<html")):
+        return "page"
+    if not start.startswith((b"{", b"[")):
+        return "table" if table_reader(head) is not None else ""
+    if b'"cell_type"' in head or (b'"cells"' in head and b'"nbformat' in head):
+        return "notebook"
+    holds = any(b'"%s": "' % key.encode() in head for key in _TEXT)
+    return "objects" if first in (b"{", b"[") and holds else ""
+
+
+def record_of(line: bytes) -> Record | None:
+    """The record that a line holds; None if it is none."""
+    before = _BEFORE.match(line)
+    if before is None:
+        return None
+    try:
+        entry = json.loads(line[before.end() :].rstrip(b" \t\r\n,]"))
+    except ValueError:
+        return None
+    return _read(entry, before["label"] or b"", before["at"])
+
+
+def _read(entry: Any, label: bytes = b"", before: bytes | None = None) -> Record | None:
+    if not isinstance(entry, dict) or _has_measures(entry):
+        return None
+    keys = ("data",) if _KAGGLE in entry else _TEXT
+    text = next((entry[key] for key in keys if isinstance(entry.get(key), str)), None)
+    if text is None:
+        return None
+    is_part = _KAGGLE in entry or entry.keys() - {"attrs"} == _DOCKER
+    stream = "stderr" if "stderr" in (entry.get("stream"), entry.get(_KAGGLE)) else "stdout"
+    times = [entry[key] for key in _TIME if key in entry]
+    times += [before.decode("ascii", "replace")] if before is not None else []
+    at = next(filter(None, map(_stamp, times)), "")
+    host = next(filter(None, (_name(entry, path) for path in _HOST)), "")
+    head = f"[pod/{host}/-] " * bool(host) + f"{at} {stream} F " * bool(at)
+    told = _bytes(text)
+    whole = told.endswith(b"\n") or not is_part
+    return label + head.encode(), label + stream.encode(), told.rstrip(b"\n"), whole
+
+
+def _has_measures(entry: dict[str, Any]) -> bool:
+    """Whether numbers stand beside the text: then the line is the program's own."""
+    return any(isinstance(value, float) and key not in _TIME for key, value in entry.items())
+
+
+def _name(entry: Any, path: Sequence[str]) -> str:
+    for key in path:
+        entry = entry.get(key) if isinstance(entry, dict) else None
+    return entry if isinstance(entry, str) and re.fullmatch(r"[\w.-]{1,253}", entry) else ""
+
+
+def _stamp(value: object) -> str:
+    """A time as containers write it; "" if it is none, or counts from the job's start."""
+    if isinstance(value, int | float) or (isinstance(value, str) and value.isdigit()):
+        seconds = [float(value) / unit for unit in _UNITS]
+        told = [one for one in seconds if _OUR_DAYS[0] <= one < _OUR_DAYS[1]]
+        return f"{datetime.fromtimestamp(told[0], UTC):%Y-%m-%dT%H:%M:%S.%fZ}" if told else ""
+    read = _STAMP.match(value) if isinstance(value, str) else None
+    if read is None:
+        return ""
+    day, time, fraction, zone = read.groups()
+    return f"{day}T{time}{'.' * bool(fraction)}{fraction or ''}{zone or 'Z'}"
+
+
+class Objects:
+    """Records that are laid out over several lines, each in braces that stand alone."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+        self._indent = b""
+
+    def line(self, line: bytes) -> bytes:
+        text = line.strip(b" \t\r\n,")
+        indent = line[: len(line) - len(line.lstrip(b" \t"))]
+        if text == b"{":
+            told = self.rest()
+            self._held, self._indent = [line], indent
+            return told
+        if not self._held:
+            return line
+        self._held.append(line)
+        if text == b"}" and indent == self._indent:
+            return self._record()
+        return self.rest() if len(self._held) > _LONGEST else b""
+
+    def rest(self) -> bytes:
+        """What began no record, as it stands."""
+        held, self._held = self._held, []
+        return b"".join(held)
+
+    def _record(self) -> bytes:
+        whole = self.rest()
+        try:
+            read = _read(json.loads(whole.strip(b" \t\r\n,")))
+        except ValueError:
+            read = None
+        return whole if read is None else lines_of(read[0], read[2])
+
+
+def lines_of(head: bytes, text: bytes) -> bytes:
+    """A record's text, which may have several lines, each behind what goes in front."""
+    return b"".join(head + line + b"\n" for line in text.split(b"\n"))
+
+
+def table_reader(head: bytes) -> Callable[[bytes], bytes] | None:
+    """Reads the lines of a table whose first line names a column of printed lines."""
+    names = [name.lower() for name in _row(head.removeprefix(_MARK).split(b"\n", 1)[0])]
+    texts = [names.index(key.lower()) for key in _TEXT if key.lower() in names]
+    times = [names.index(key.lower()) for key in _TIME if key.lower() in names]
+    if not texts or not times:
+        return None
+
+    def read(line: bytes) -> bytes:
+        row = _row(line)
+        if len(row) != len(names):
+            return line
+        told = _read({"message": row[texts[0]], "time": row[times[0]]})
+        return line if told is None else lines_of(told[0], told[2])
+
+    return read
+
+
+def _row(line: bytes) -> list[str]:
+    try:
+        return next(csv.reader([line.decode("utf-8", "surrogateescape").rstrip("\r\n")]), [])
+    except csv.Error:
+        return []
+
+
+def notebook_line(line: bytes) -> bytes:
+    """What the strings of a line of a notebook print: one that is alone, or all with line ends."""
+    alone = _ONE_STRING.fullmatch(line)
+    strings = [alone[1]] if alone else [s for s in re.findall(_STRING, line) if b"\\n" in s]
+    try:
+        texts = [json.loads(b'"%s"' % string) for string in strings]
+    except ValueError:
+        return line
+    if not texts:
+        return line
+    printed = _bytes("".join(texts))
+    return printed if printed.endswith(b"\n") else printed + b"\n"
+
+
+def page_line(line: bytes) -> bytes:
+    """The text of a line of HTML."""
+    text = _TAG.sub(b"", line).decode("utf-8", "surrogateescape")
+    return html.unescape(text).encode("utf-8", "surrogateescape")
+
+
+def _bytes(text: str) -> bytes:
+    """JSON may hold halves of a letter, and a table bytes that are none."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,193 @@
+"""Logs inside documents: records of collectors, notebooks, pages and tables."""
+
+# ruff: noqa: DTZ001  # the expected times are UTC, as their rows are
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsprof.logs.containers import is_plain_text
+from dsprof.logs.exports import Objects, document_kind, notebook_line, page_line, record_of
+from tests.logs.reading import TIMERS, Row, difference, read
+
+SAMPLES = Path(__file__).parents[2] / "sample_logs"
+AT = "2024-01-02T03:04:05.123456Z"
+TOLD_AT = datetime(2024, 1, 2, 3, 4, 5, 123456)
+EPOCH = 1704164645.123456  # the same
+
+Export = Callable[[Sequence[str]], str]
+
+
+def records(make: Callable[[str], dict[str, Any]], indent: int | None = None) -> Export:
+    """A record a line, or all in a list that is laid out."""
+
+    def export(lines: Sequence[str]) -> str:
+        if indent is not None:
+            return json.dumps([make(line) for line in lines], indent=indent)
+        return "".join(json.dumps(make(line)) + "\n" for line in lines)
+
+    return export
+
+
+def events(lines: Sequence[str]) -> str:
+    told = [{"timestamp": int(EPOCH * 1000), "message": line} for line in lines]
+    return json.dumps({"events": told, "nextForwardToken": "f/1"}, indent=4)
+
+
+def kaggle(lines: Sequence[str]) -> str:
+    told = [{"stream_name": "stdout", "time": 9.5, "data": line + "\n"} for line in lines]
+    return "[" + "\n,".join(map(json.dumps, told)) + "\n]\n"
+
+
+def notebook(indent: int | None, *, joined: bool = False) -> Export:
+    def export(lines: Sequence[str]) -> str:
+        text = [line + "\n" for line in lines]
+        printed = {"name": "stdout", "text": "".join(text) if joined else text}
+        cell = {"cell_type": "code", "outputs": [printed], "source": ["!deepspeed train.py"]}
+        return json.dumps({"cells": [cell], "nbformat": 4, "nbformat_minor": 5}, indent=indent)
+
+    return export
+
+
+def page(lines: Sequence[str]) -> str:
+    body = "\n".join(f'<span class="line">{html.escape(line)}</span>' for line in lines)
+    return f"<!DOCTYPE html>\n<html><body><pre>\n{body}\n</pre></body></html>\n"
+
+
+def table(lines: Sequence[str]) -> str:
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow(["@timestamp", "@message"])
+    rows.writerows([AT, line] for line in lines)
+    return text.getvalue()
+
+
+EXPORTS: dict[str, Export] = {
+    "journald": records(lambda line: {"__REALTIME_TIMESTAMP": "1704164645123456", "MESSAGE": line}),
+    "fluentd": lambda lines: "".join(
+        "2024-01-02 03:04:05.123456 +0000 kube.a: " + json.dumps({"log": line}) + "\n"
+        for line in lines
+    ),
+    "Fluent Bit": records(lambda line: {"date": EPOCH, "log": line, "stream": "stdout"}),
+    "Loki": records(lambda line: {"labels": {"app": "a"}, "line": line, "timestamp": AT}),
+    "python's logging": records(lambda line: {"asctime": AT, "levelname": "I", "message": line}),
+    "Google Cloud": records(lambda line: {"textPayload": line, "timestamp": AT}, 2),
+    "CloudWatch": events,
+    "Kaggle": kaggle,
+    "a notebook": notebook(1),
+    "a notebook on one line": notebook(None),
+    "a notebook with joined lines": notebook(None, joined=True),
+    "a page": page,
+    "a table": table,
+}
+UNTIMED = {name for name in EXPORTS if name.startswith(("Kaggle", "a notebook", "a page"))}
+#: What an export adds or replaces.
+OWN = {"at": None, "line": 0, "record": 0, "source": None, "host": None}
+
+
+def rows_of(text: str, portions: Sequence[int] = ()) -> list[Row]:
+    rows: list[Row] = read(text.encode(), portions).events.to_pylist()
+    return [row | OWN for row in rows]
+
+
+@pytest.mark.parametrize("name", ["killed_rank_torchrun_0.19.8", "comms_table_zero3_0.16.9"])
+@pytest.mark.parametrize("export", EXPORTS)
+def test_an_export_is_read_as_the_log_that_it_holds(export: str, name: str) -> None:
+    lines = (SAMPLES / f"{name}.log").read_text().splitlines()
+    assert rows_of(EXPORTS[export](lines)) == rows_of("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("export", EXPORTS)
+def test_an_export_is_read_the_same_however_it_comes(export: str) -> None:
+    text = EXPORTS[export]([TIMERS.decode(), 'a "b" <c> & \\d', "step=1"] * 9).encode()
+    whole = read(text).events
+    assert whole.num_rows
+    assert difference(read(text, [7] * (len(text) // 7)).events, whole) == ""
+    assert not is_plain_text(text)
+
+
+@pytest.mark.parametrize("export", EXPORTS)
+def test_the_time_of_an_export_is_that_of_its_lines(export: str) -> None:
+    (at,) = set(read(EXPORTS[export]([TIMERS.decode()] * 3).encode()).events["at"].to_pylist())
+    assert (at is None) == (export in UNTIMED)
+    assert at is None or abs((at.replace(tzinfo=None) - TOLD_AT).total_seconds()) < 0.001
+
+
+def test_a_record_names_its_pod() -> None:
+    for told in (
+        {"kubernetes": {"pod_name": "job-0"}, "log": "a"},
+        {"resource": {"labels": {"pod_name": "job-0"}}, "textPayload": "a"},
+        {"_HOSTNAME": "job-0", "MESSAGE": "a"},
+    ):
+        text = json.dumps({**told, "time": AT}).replace('"a"', json.dumps(TIMERS.decode()))
+        assert set(read(text.encode()).events["host"].to_pylist()) == {"job-0"}
+
+
+def test_a_record_of_several_lines_is_several_lines() -> None:
+    text = json.dumps({"message": f"{TIMERS.decode()}\n{TIMERS.decode()}", "timestamp": AT}) + "\n"
+    log = read(text.encode())
+    assert len(set(log.events["line"].to_pylist())) == 2
+    assert None not in log.events["at"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"loss": 2.5, "message": "step"}',
+        b'{"current_steps": 5, "loss": 2.5}',
+        b'{"message": 5}',
+        b'{"log": "a"',
+        b"[1, 2]",
+        b"{'loss': 2.5}",
+        b"plain",
+    ],
+)
+def test_a_line_that_is_no_collectors_record_stays_as_it_is(line: bytes) -> None:
+    assert record_of(line) is None
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"[2024-01-02 03:04:05,123] [INFO] a\n",
+        b'{\n  "log_history": [\n    {"loss": 2.5}\n',
+        b"step,loss\n1,2.5\n",
+        b"time,step\n",
+        b"<IPython.core.display.HTML object>\n",
+        b"",
+    ],
+)
+def test_what_only_begins_like_a_document_is_none(head: bytes) -> None:
+    assert document_kind(head) == ""
+
+
+def test_braces_that_hold_no_record_stay_as_they_are() -> None:
+    lines = [
+        b"{\n",
+        b'  "events": [\n',
+        b"    {\n",
+        b'      "a": 1.5\n',
+        b"    }\n",
+        b"  ]\n",
+        b"}\n",
+    ]
+    objects = Objects()
+    assert b"".join(map(objects.line, lines)) + objects.rest() == b"".join(lines)
+
+
+def test_a_line_of_a_notebook_that_prints_nothing_stays_as_it_is() -> None:
+    for line in (b' "metadata": {\n', b'  "execution_count": 3,\n', b"plain\n"):
+        assert notebook_line(line) == line
+    assert notebook_line(b'      "a \\u001b[32m\\"b\\"\\n",\n') == b'a \x1b[32m"b"\n'
+
+
+def test_marks_of_a_page_are_no_text() -> None:
+    assert page_line(b"<b>{&#39;loss&#39;: 1 &lt; 2}</b>\n") == b"{'loss': 1 < 2}\n"
