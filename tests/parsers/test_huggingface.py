@@ -75,3 +75,11 @@ def test_turns_of_ppo_are_numbered_by_the_bar_behind_them() -> None:
     )
     told = rows((text + bar % (4, 4, 4)).encode(), name="loss")
     assert [row["step"] for row in told] == [1, 2, 3, 4]
+
+
+def test_bars_of_kohyas_scripts_time_optimizer_steps() -> None:
+    bar = "steps: %3d%%|#   | %d/1500 [%s<5:00:00, 10.00s/it, avr_loss=0.125]\r"
+    head = "  total optimization steps / 学習ステップ数: 1500\n"
+    told = run_of_text(head, *(bar % (n, 15 * n, f"{n}:00") for n in (2, 4, 6)), "\n").steps
+    assert told["step"].tolist() == [60, 90]
+    assert told["seconds"].tolist() == [4.0, 4.0]
