@@ -29,6 +29,7 @@ from dsprof.findings.evidence import phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, promise
 from dsprof.findings.finding import Evidence, Finding
 from dsprof.findings.network import network_fallback
+from dsprof.findings.pipeline import bubble_in_collectives
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.thresholds import (
     COMMUNICATION_CRITICAL,
@@ -188,6 +189,7 @@ def _named_elsewhere(facts: Facts) -> dict[str, float]:
         "in small messages": small_seconds(facts),
         "of gathering parameters": stall_seconds(facts),
         "in saves of checkpoints": _in_saves(facts),
+        "of waiting for the last stage": bubble_in_collectives(facts),
     }
     return {what: seconds for what, seconds in parts.items() if seconds}
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import main_phases, pipeline_phases
+from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.cost import bubble_seconds, bubble_share
 from dsprof.events import Class, Severity
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Confidence, Finding
+from dsprof.findings.stages import by_rank, in_collectives, slowest_stage
 from dsprof.findings.thresholds import (
     IMBALANCE_CRITICAL,
     IMBALANCE_WARNING,
@@ -37,10 +37,11 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
     waiting = _waiting(facts)
     if isinstance(waiting, str):
         return waiting
-    total = float(waiting["seconds"].sum())
+    alone = float(waiting["seconds"].sum())
+    total = alone + in_collectives(facts)
     ideal = _ideal_bubble(facts)
     seconds = total if ideal is None else min(total, ideal)
-    severity = _grade(facts, seconds, total, PIPELINE_WARNING, PIPELINE_CRITICAL)
+    severity = _grade(facts, seconds, alone, PIPELINE_WARNING, PIPELINE_CRITICAL)
     if severity is None:
         return []
     cheap = _transfer_is_cheap(waiting)
@@ -48,17 +49,27 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="pipeline-bubble",
             severity=severity,
-            title=f"{_head(facts, waiting, total)}{_blame(ideal, total, cheap)}",
+            title=f"{_head(facts, waiting)}{_blame(ideal, total, cheap)}",
             summary=" ".join(_sentences(facts, waiting, cheap, ideal)),
             share=facts.share(seconds),
             seconds_per_step=seconds,
             phase=str(waiting.index[0]),
             evidence=phase_evidence(pd.concat([waiting, facts.phases_of("communication")]), 4),
             advice=_advice(facts),
-            gain=_gain(facts, seconds, ideal),
+            gain=_gain(facts, seconds, ideal, max(0.0, seconds - alone)),
             confidence="high" if ideal is not None else _sure(cheap),
         )
     ]
+
+
+def bubble_in_collectives(facts: Facts) -> float:
+    """Seconds per step of communication that are a bubble which `pipeline_bubble` names."""
+    found = pipeline_bubble(facts)
+    if isinstance(found, str) or not found or not found[0].seconds_per_step:
+        return 0.0
+    waiting = _waiting(facts)
+    assert not isinstance(waiting, str)
+    return max(0.0, found[0].seconds_per_step - float(waiting["seconds"].sum()))
 
 
 def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
@@ -70,7 +81,7 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
     waiting = _waiting(facts)
     if isinstance(waiting, str):
         return waiting
-    seen = _slowest_stage(facts)
+    seen = slowest_stage(facts)
     if seen is not None:
         return _uneven(facts, *seen)
     ideal = _ideal_bubble(facts)
@@ -90,7 +101,7 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="pipeline-imbalance",
             severity=severity,
-            title=f"{_head(facts, waiting, total)}; {format_share(excess / total)} of the waiting "
+            title=f"{_head(facts, waiting)}; {format_share(excess / total)} of the waiting "
             f"is more than the bubble explains: {cause}",
             summary=" ".join(_sentences(facts, waiting, cheap, ideal))
             + " Medium confidence: only one stage is seen.",
@@ -123,23 +134,6 @@ _SPLIT: Final = Advice(
     "the slowest stage sets the pace of all; embedding and loss head weigh more than their "
     "parameter count says",
 )
-
-
-def _slowest_stage(facts: Facts) -> tuple[int, tuple[int, ...], float] | None:
-    """The stage that computes longest, its ranks, and by how much more than the median other.
-
-    None unless every stage is recorded. Ranks of a stage follow each other, as in DeepSpeed.
-    """
-    phases = main_phases(facts.steps, facts.run.phases)
-    own = phases[phases["class"] == Class.COMPUTE].groupby("rank")["self_seconds"].sum()
-    stages, size = facts.layout.stages or 0, facts.layout.world_size
-    if stages < 2 or not size or size % stages or len(own) < size:
-        return None
-    per_step = own.sort_index().to_numpy(float) / max(1, phases["step"].nunique())
-    of_stages = per_step.reshape(stages, -1).mean(axis=1)
-    slow, each = int(of_stages.argmax()), size // stages
-    more = float(of_stages[slow] - np.median(np.delete(of_stages, slow)))
-    return slow, tuple(range(slow * each, (slow + 1) * each)), more
 
 
 def _uneven(facts: Facts, stage: int, ranks: tuple[int, ...], excess: float) -> list[Finding] | str:
@@ -186,28 +180,30 @@ def _is_first_stage(waiting: pd.DataFrame) -> bool:
     )
 
 
-def _stage(waiting: pd.DataFrame) -> str:
-    return "stage 0" if _is_first_stage(waiting) else "the stage that prints"
+def _stage(facts: Facts, waiting: pd.DataFrame) -> str:
+    if _is_first_stage(waiting):
+        return "stage 0"
+    return "the stage that prints" if by_rank(facts, Class.COMPUTE) is None else "stages"
 
 
 #: What point-to-point timers wait for, and the words in their names.
 _FOR: Final = {
     "waiting for gradients": "recv_grad|backward.recv",
     "waiting for activations": "recv_input|recv_activation|forward.recv",
-    "handing results to its neighbour": "",  # all others
+    "handing results on": "",  # all others
 }
 
 
-def _shares_of(waiting: pd.DataFrame, whole: float) -> str:
+def _shares_of(facts: Facts, waiting: pd.DataFrame, whole: float) -> str:
     """`94 % of that is stage 0 waiting for gradients`, and what else is no small part."""
-    left, parts = waiting, {}
+    left, parts = waiting, {"waiting in collectives for the last one": in_collectives(facts)}
     for what, words in _FOR.items():
         mine = left.index.str.contains(words)
         parts[what] = float(left["seconds"][mine].sum())
         left = left[~mine]
     said = sorted(parts.items(), key=lambda part: -part[1])
     most, *others = [(what, part / whole) for what, part in said]
-    found = f"{format_share(most[1])} of that is {_stage(waiting)} {most[0]}"
+    found = f"{format_share(most[1])} of that is {_stage(facts, waiting)} {most[0]}"
     for what, share in others:
         found += f", {format_share(share)} {what}" if share >= WORTH_NAMING else ""
     return found
@@ -233,11 +229,11 @@ def _ideal_bubble(facts: Facts) -> float | None:
     return bubble_seconds(stages, micro_batches, compute)
 
 
-def _head(facts: Facts, waiting: pd.DataFrame, total: float) -> str:
-    moving = total + (facts.seconds_of("communication") or 0.0)
+def _head(facts: Facts, waiting: pd.DataFrame) -> str:
+    moving = float(waiting["seconds"].sum()) + (facts.seconds_of("communication") or 0.0)
     return (
         f"{format_share(facts.share(moving) or 0.0)} of a step is communication, and "
-        f"{_shares_of(waiting, moving)}"
+        f"{_shares_of(facts, waiting, moving)}"
     )
 
 
@@ -264,13 +260,14 @@ def _sure(cheap: bool | None) -> Confidence:
 def _sentences(
     facts: Facts, waiting: pd.DataFrame, cheap: bool | None, ideal: float | None
 ) -> list[str]:
-    total = float(waiting["seconds"].sum())
+    late = in_collectives(facts)
+    total = float(waiting["seconds"].sum()) + late
     longest = (
         f"{waiting.index[0]} takes {format_seconds(waiting['seconds'].iloc[0])} of a step of "
         f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
         f"({facts.windows})."
     )
-    found = [longest, _collectives(facts)]
+    found = [longest, _collectives(facts, late)]
     if cheap:
         found.append(
             "Sending the activations, which are as large as the gradients that come back, takes "
@@ -283,15 +280,21 @@ def _sentences(
     return found
 
 
-def _collectives(facts: Facts) -> str:
+def _collectives(facts: Facts, late: float) -> str:
     table = facts.phases_of("communication")
     if table.empty and facts.layout.data_parallel == 1:
         return "With one replica there are no gradients to reduce."
     if table.empty:
         return "Gradient reduction is not timed by this source."
+    all_of_it = float(table["seconds"].sum())
+    if 2 * late > all_of_it:
+        return (
+            f"Collectives take {format_seconds(all_of_it)}, of which "
+            f"{format_seconds(late)} is waiting for the stage that comes last."
+        )
     return (
         "Collectives (gradient reduction, parameter gathering) take only "
-        f"{format_seconds(float(table['seconds'].sum()))}."
+        f"{format_seconds(all_of_it)}."
     )
 
 
@@ -368,17 +371,19 @@ def _enough(stages: int | None, micro_batches: int | None) -> int | None:
     return max(MICRO_BATCHES_PER_STAGE * stages, 2 * (micro_batches or 0))
 
 
-def _gain(facts: Facts, seconds: float, ideal: float | None) -> tuple[float, float]:
+def _gain(
+    facts: Facts, seconds: float, ideal: float | None, collective: float
+) -> tuple[float, float]:
     """What more micro-batches of the same size save per sample, see `_enough`.
 
     The bubble is (p-1)/m of a stage's compute: m' micro-batches leave m/m' of it, and at best
-    as much of what is done once a step (reduction, update). Of an unknown shape: twice as many
-    leave half, or gain nothing where the wait is no bubble.
+    as much of what else is done once a step (reduction, update). Of an unknown shape: twice as
+    many leave half, or gain nothing where the wait is no bubble.
     """
     micro_batches = facts.layout.micro_batches
     enough = _enough(facts.layout.stages, micro_batches)
     if ideal is None or not enough or not micro_batches:
         return 0.0, seconds / 2
-    once = facts.seconds_of("communication", "optimizer") or 0.0
+    once = (facts.seconds_of("communication", "optimizer") or 0.0) - collective
     less = 1 - micro_batches / enough
     return less * min(ideal, seconds), less * (min(ideal, seconds) + once)

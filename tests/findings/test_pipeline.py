@@ -75,10 +75,7 @@ def test_each_kind_of_waiting_is_named_with_its_own_share() -> None:
     """0.45 of 0.9 s go into sending, 0.35 into waiting for gradients."""
     both = STAGE_0 | {"pipe_send_output": 0.45, "pipe_recv_grad": 0.35}
     found = one(run_of(steps(3, both, 2.0)), "pipeline-bubble")
-    assert (
-        "50 % of that is stage 0 handing results to its neighbour, 39 % waiting for gradients: "
-        in found.title
-    )
+    assert "50 % of that is stage 0 handing results on, 39 % waiting for gradients: " in found.title
 
 
 def test_with_many_micro_batches_twice_as_many_still_halve_the_bubble() -> None:
@@ -151,3 +148,26 @@ def test_where_every_stage_is_recorded_the_slow_one_is_named() -> None:
     assert (found.ranks, found.confidence) == ((2, 3), "high")
     assert found.title.startswith("Stage 1 computes 500 ms a step more than the others")
     assert found.gain == pytest.approx((0.125, 0.25))
+
+
+def test_the_last_stage_waits_for_the_first_one_where_gradients_are_reduced() -> None:
+    """One micro-batch, two stages: while one computes 0.8 s, the other one waits as long."""
+    first = {"forward": 0.3, "backward_inner": 0.5, "pipe_recv_grad": 0.8, "reduce_grads": 0.02}
+    last = {"forward": 0.3, "backward_inner": 0.5, "pipe_recv_input": 0.3, "reduce_grads": 0.52}
+    rows = steps(3, first, 1.62)
+    rows += [row | {"rank": 1} for row in steps(3, last, None)]
+    shape = {"pipeline_parallel_size": 2, "gradient_accumulation_steps": 1}
+    run = run_of(rows, world_size=2, **shape)
+    found = one(run, "pipeline-bubble")
+    assert found.seconds_per_step == pytest.approx(0.8)
+    assert found.title.startswith(
+        "51 % of a step is communication, and 49 % of that is stages waiting for gradients, 30 % "
+        "waiting in collectives for the last one, 18 % waiting for activations: a pipeline bubble"
+    )
+    assert "Collectives take 270 ms, of which 250 ms is waiting for the stage that comes last" in (
+        found.summary
+    )
+    assert found.gain == pytest.approx((0.8 * 7 / 8, (0.8 + 0.02) * 7 / 8))
+    assert silent(run, "communication-bound")
+    alone = run_of(steps(3, first, 1.62), world_size=2, **shape)
+    assert "in collectives" not in one(alone, "pipeline-bubble").title
