@@ -29,6 +29,13 @@ _PROFILED: Final = {
     "profiled_step_seconds": "optimizer",
     "profiled_iteration_seconds": "in all",
 }
+#: What DeeperSpeed says of its windows of steps.
+_PERCENT: Final = {
+    "communication_percent": "communication",
+    "optimizer_percent": "optimizer",
+    "forward_percent": "forward",
+    "backward_percent": "backward",
+}
 #: Part of a step that is not worth a number: a loop's clock has four decimals.
 _HARDLY_ANY: Final = 0.001
 #: What is advised for steps_per_print: more often than that is not asked for.
@@ -296,7 +303,19 @@ def _of_parts(facts: Facts) -> str:
     repairs = facts.run.repairs
     alone = repairs.loc[repairs["name"] == "micro-batches-alone", "text"]
     told = str(next(iter(alone), "it has timer lines, but none that closes a step whole"))
-    return f"{told[0].upper()}{told[1:]}. "
+    return f"{told[0].upper()}{told[1:]}. {_percentages(facts.run.told)}"
+
+
+def _percentages(events: pd.DataFrame) -> str:
+    """What DeeperSpeed's last percentages say, whichever steps they are of."""
+    told = events[events["name"].isin(list(_PERCENT)) & events["value"].notna()]
+    last = told.drop_duplicates("name", keep="last").set_index("name")["value"]
+    said = ", ".join(
+        f"{word} {format_share(last[name] / 100)}"
+        for name, word in _PERCENT.items()
+        if name in last
+    )
+    return f"Its last percentages, which overlap: {said}. " if said else ""
 
 
 def _log_level(facts: Facts) -> tuple[Advice, ...]:

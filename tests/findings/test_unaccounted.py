@@ -135,6 +135,16 @@ def test_a_progress_bar_is_said_to_tell_of_speed() -> None:
     assert "A progress bar moves" in found.summary
 
 
+def test_percentages_of_steps_that_nobody_prints_are_told() -> None:
+    timer = phase("forward", 1, 0.25) | {"step": None, "timers": None}
+    shares = [
+        metric(f"{name}_percent", None, value)
+        for name, value in [("communication", 71.5), ("communication", 85.4), ("forward", 3.25)]
+    ]
+    found = one(run_of([timer, *shares]), "unaccounted-time")
+    assert "percentages, which overlap: communication 85 %, forward 3.2 %." in found.summary
+
+
 def test_what_the_flops_profiler_reports_is_told_where_no_step_is_printed() -> None:
     rows = [
         metric(f"profiled_{name}_seconds", None, None, seconds=seconds)
