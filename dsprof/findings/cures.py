@@ -159,6 +159,18 @@ _BY_TEXT: Final = {
         "leave that GPU out, have it looked at",
         "its memory is broken, the job is not",
     ),
+    "checkpoint being loaded used a DP world size": Advice(
+        "number of ranks",
+        "",
+        "that of the checkpoint, or make it universal (ds_to_universal.py)",
+        "ZeRO's states are cut by the number of ranks",
+    ),
+    "terminated with signal SIGKILL": Advice(
+        "dmesg on that host",
+        "",
+        "look for 'Out of memory: Killed process'",
+        "a process that is killed without a word mostly had no room in the host's memory",
+    ),
     "PytorchStreamWriter failed": Advice(
         "storage", "", "space", "a full disk or quota while a checkpoint was written"
     ),

@@ -61,7 +61,8 @@ _OF_A_PEER: Final = (
     r"|HCCL error in: |NPU (?:function )?error.{0,80}error code is (?:107020|507046|507048)"
     r"|ActorDiedError|ActorUnavailableError|RayActorError|WorkerCrashedError"
     r"|Step \d{1,3} exited with non-zero status|ACL stream synchronize failed"
-    r"|reason=\[task timeout\]|Stream synchronize timeout|PapermillExecutionError"
+    r"|reason=\[(?:task|stream sync) timeout\]|Stream synchronize timeout"
+    r"|PapermillExecutionError|ProcessRaisedException|ProcessExitedException"
     r"|gloo/transport[^\]]{0,120}\] Timed out waiting |^RuntimeError: Rank \d+ .{0,60}monitoredB"
 )
 _SIGTERM: Final = (15, -15, 143)

@@ -232,3 +232,16 @@ def test_an_exception_that_names_its_rank_is_of_that_rank() -> None:
         "AssertionError: Rank 3: no gradient of bucket 7 is finite. Device: 3, node: node7",
     )
     assert found["rank"].tolist() == [3]
+
+
+def test_the_process_that_spawned_others_ends_of_what_one_of_them_raised() -> None:
+    assert causes(
+        "Traceback (most recent call last):",
+        '  File "/opt/venv/torch/multiprocessing/spawn.py", line 163, in join',
+        "torch.multiprocessing.spawn.ProcessRaisedException: ",
+        "",
+        "-- Process 1 terminated with the following error:",
+        "Traceback (most recent call last):",
+        '  File "/data/train.py", line 4, in worker',
+        "ValueError: no",
+    ) == [("exception", "ValueError: no")]
