@@ -16,13 +16,8 @@ VERL: Final = "verl.step"
 BATCHES: Final = tuple(
     f"loops.{name}"
     for name in (
-        "mmengine_epoch",
-        "mmengine_iter",
-        "mmcv",
-        "metric_logger",
-        "swin",
-        "imagenet",
-        "funasr",
+        *("mmengine_epoch", "mmengine_iter", "mmengine_scalars", "mmcv"),
+        *("metric_logger", "swin", "imagenet", "funasr"),
     )
 )
 _ASIDE: Final = ("validation", "save_checkpoint")

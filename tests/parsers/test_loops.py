@@ -131,3 +131,12 @@ def test_an_optimizer_step_of_speech_is_not_divided_by_what_its_batches_take() -
     assert run.steps["seconds"].to_list() == [0.512] * 6
     assert run.phases.empty
     assert run.steps["segment"].unique().tolist() == [0]
+
+
+def test_scalars_of_mmengine_are_read_and_what_an_evaluation_adds_to_them_is_no_step() -> None:
+    line = '{{"lr": 0.001, "data_time": 0.25, "loss": 2.5, "time": 1.5, "epoch": 1, "step": {0}}}\n'
+    text = line.format(150) + '{"mIoU": 0.8, "data_time": 0.1, "time": 3.0, "step": 1}\n'
+    run = run_of_text(text, line.format(300))
+    assert run.steps["step"].to_list() == [150, 300]
+    assert run.steps["lr"].to_list() == [0.001, 0.001]
+    assert run.steps["data"].to_list() == [0.25, 0.25]
