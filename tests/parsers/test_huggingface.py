@@ -83,3 +83,15 @@ def test_bars_of_kohyas_scripts_time_optimizer_steps() -> None:
     told = run_of_text(head, *(bar % (n, 15 * n, f"{n}:00") for n in (2, 4, 6)), "\n").steps
     assert told["step"].tolist() == [60, 90]
     assert told["seconds"].tolist() == [4.0, 4.0]
+
+
+def test_a_notebook_s_table_tells_losses_and_its_bar_the_time_of_training() -> None:
+    run = run_of_text(
+        " [80/80 02:02, Epoch 0/1]\n",
+        "Step\tTraining Loss\n10\t2.500000\n20\t1.750000\nTrainOutput(global_step=80)\n",
+    )
+    assert run.steps["step"].tolist() == [10, 20]
+    assert run.steps["loss"].tolist() == [2.5, 1.75]
+    told = bar(run)
+    assert told is not None
+    assert (told.position, told.seconds, told.counts_steps) == (80, 122, True)
