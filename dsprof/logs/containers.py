@@ -21,12 +21,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from dsprof.logs.exports import (
+    LINE_READERS,
     Objects,
     Record,
     document_kind,
     lines_of,
-    notebook_line,
-    page_line,
     record_of,
     table_reader,
 )
@@ -126,9 +125,10 @@ class Containers:
             self._reader = None if self._unwrapped is None else self._unwrapped.line
         elif self._kind == "table":
             self._reader = table_reader(head)
-        elif self._kind in ("objects", "notebook", "page"):
-            readers = {"objects": self._objects.line, "notebook": notebook_line, "page": page_line}
-            self._reader = readers[self._kind]
+        elif self._kind == "objects":
+            self._reader = self._objects.line
+        else:
+            self._reader = LINE_READERS.get(self._kind)
 
     def _line(self, line: bytes) -> bytes:
         if self._reader is not None:

@@ -3,8 +3,9 @@
 A record is a JSON object that keeps a line under one key, and mostly its time and its host under
 others: docker, fluentd, Loki, CloudWatch, Google Cloud, Kaggle and journald export such, a line
 each, in a list, or laid out over several lines; or tables of comma-separated values. What was
-printed takes the place of what held it. Line numbers are those of the file where a line of it holds
-one that was printed, else those of what was printed.
+printed takes the place of what held it. Where a pager, syslog or a clipboard wrote control
+characters out or lost them, colours are left out and carriage returns put back. Line numbers are
+those of the file where a line of it holds one that was printed, else those of what was printed.
 """
 
 from __future__ import annotations
@@ -45,6 +46,13 @@ _ONE_STRING: Final = re.compile(
     rb'\s*(?:"[\w/]{1,40}": ?)?\[?\s*' + _STRING + rb"\s*\]?,?\s*", re.DOTALL
 )
 _TAG: Final = re.compile(rb"<[A-Za-z/!][^<>]{0,4000}+>")
+#: Colours as `less`, syslog, Python and JSON write their first sign, or with a mark in its place.
+_COLOUR: Final = rb"(?:ESC|#033|\\x1b|\\033|\\u001b|\xef\xbf\xbd)\[\d{0,3}(?:;\d{1,3}){0,4}m"
+_LOST_COLOUR: Final = rb"(?<![\x1b\[])\[(?:0|1|\d\d)(?:;\d{1,3}){0,4}m"  # without it
+_RETURN: Final = rb"#015|\^M(?![a-z])"
+_WRITTEN: Final = re.compile(rb"%s|(?<![\x1b\[])\[0m|%s" % (_COLOUR, _RETURN))
+_COLOURS: Final = re.compile(rb"%s|%s" % (_COLOUR, _LOST_COLOUR))
+_RETURNS: Final = re.compile(_RETURN)
 _LONGEST: Final = 1 << 16  # of a record that is laid out over lines
 
 #: What goes in front of a record's text, the stream it is of, the text, and whether its line ends.
@@ -52,17 +60,21 @@ Record = tuple[bytes, bytes, bytes, bool]
 
 
 def document_kind(head: bytes) -> str:
-    """What a source is that begins so: "objects", "notebook", "page" or "table"; "" if none."""
+    """What a source is that begins so: "objects", "notebook", "page", "table" or "written out";
+    "" if none of them."""
     start = head.removeprefix(_MARK).lstrip()
     first = start.split(b"\n", 1)[0].strip()
     if start[:15].lower().startswith((b"<!doctype html", b"<html")):
         return "page"
-    if not start.startswith((b"{", b"[")):
-        return "table" if table_reader(head) is not None else ""
-    if b'"cell_type"' in head or (b'"cells"' in head and b'"nbformat' in head):
+    if table_reader(head) is not None:
+        return "table"
+    is_json = start.startswith((b"{", b"["))
+    if is_json and (b'"cell_type"' in head or (b'"cells"' in head and b'"nbformat' in head)):
         return "notebook"
     holds = any(b'"%s": "' % key.encode() in head for key in _TEXT)
-    return "objects" if first in (b"{", b"[") and holds else ""
+    if first in (b"{", b"[") and holds:
+        return "objects"
+    return "written out" if _WRITTEN.search(head) else ""
 
 
 def record_of(line: bytes) -> Record | None:
@@ -199,10 +211,19 @@ def notebook_line(line: bytes) -> bytes:
     return printed if printed.endswith(b"\n") else printed + b"\n"
 
 
+def written_line(line: bytes) -> bytes:
+    """A line without colours, with carriage returns, that were written out."""
+    return _RETURNS.sub(b"\r", _COLOURS.sub(b"", line))
+
+
 def page_line(line: bytes) -> bytes:
     """The text of a line of HTML."""
     text = _TAG.sub(b"", line).decode("utf-8", "surrogateescape")
     return html.unescape(text).encode("utf-8", "surrogateescape")
+
+
+#: Of kinds of sources that are read a line at a time.
+LINE_READERS: Final = {"notebook": notebook_line, "page": page_line, "written out": written_line}
 
 
 def _bytes(text: str) -> bytes:

@@ -7,6 +7,7 @@ import csv
 import html
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +16,14 @@ from typing import Any
 import pytest
 
 from dsprof.logs.containers import is_plain_text
-from dsprof.logs.exports import Objects, document_kind, notebook_line, page_line, record_of
+from dsprof.logs.exports import (
+    Objects,
+    document_kind,
+    notebook_line,
+    page_line,
+    record_of,
+    written_line,
+)
 from tests.logs.reading import TIMERS, Row, difference, read
 
 SAMPLES = Path(__file__).parents[2] / "sample_logs"
@@ -121,6 +129,18 @@ def test_the_time_of_an_export_is_that_of_its_lines(export: str) -> None:
     assert at is None or abs((at.replace(tzinfo=None) - TOLD_AT).total_seconds()) < 0.001
 
 
+@pytest.mark.parametrize("sign", ["ESC", "#033", "\\x1b", "\\u001b", "\ufffd", ""])
+@pytest.mark.parametrize("end", ["^M", "#015"])
+def test_control_characters_that_were_written_out_hide_nothing(sign: str, end: str) -> None:
+    bar = f"{end}  5%|▌         | 5/100 [00:10<03:10,  2.00s/it]{end} 10%|█         | 10/100 "
+    text = f"{sign}[32m{TIMERS.decode()}{sign}[0m\n{sign}[1;31mthe ^Model of #1{sign}[0m\n"
+    text += f"{bar}[00:20<03:00,  2.00s/it]\n"
+    assert rows_of(text) == rows_of(
+        re.sub(re.escape(sign) + r"\[[\d;]+m", "", text).replace(end, "\r")
+    )
+    assert b"^Model" in written_line(b"the ^Model\n")
+
+
 def test_a_record_names_its_pod() -> None:
     for told in (
         {"kubernetes": {"pod_name": "job-0"}, "log": "a"},
@@ -162,6 +182,7 @@ def test_a_line_that_is_no_collectors_record_stays_as_it_is(line: bytes) -> None
         b"step,loss\n1,2.5\n",
         b"time,step\n",
         b"<IPython.core.display.HTML object>\n",
+        b"\x1b[32mgreen\x1b[0m ^[[0m [5m] ^Model\n",
         b"",
     ],
 )
