@@ -5,29 +5,26 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from dsprof.events import Kind, Severity
+from dsprof.events import Severity
 from dsprof.findings.advice import bf16, change, clipping
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.skips import cut_off, of_how_many, overflows, skips_of
 from dsprof.findings.thresholds import (
     OVERFLOW_CRITICAL,
+    OVERFLOW_SCALE,
     OVERFLOW_STEPS,
     OVERFLOW_STREAK,
     OVERFLOW_WARNING,
     grade,
 )
-from dsprof.run.bars import steps_meant
-from dsprof.run.table import of_kind
 from dsprof.units import format_seconds, format_share
-
-if TYPE_CHECKING:
-    from dsprof.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +51,17 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     if skips is None:
         return _without_steps(facts)
     share = skips.total / skips.of
-    endless = skips.streak >= OVERFLOW_STREAK
+    scale = _sought(facts, skips)
+    endless = skips.streak >= OVERFLOW_STREAK and scale is None
     many = skips.total >= OVERFLOW_STEPS and grade(share, OVERFLOW_WARNING, math.inf) is not None
     if not (many or endless):
         return []
     going_on = endless or skips.recent / max(1, skips.recent_of) >= OVERFLOW_CRITICAL
+    going_on &= scale is None
     apart = skips.engine is not None and len(facts.run.steps["engine"].unique()) > 1
     step = Facts(facts.run, skips.engine if apart else None).step_seconds
-    lasts = endless or skips.recent > 0  # what is over, or may be, is no part of a step
+    # What is over, or may be, is no part of a step.
+    lasts = scale is None and (endless or skips.recent > 0)
     seconds = share * step if step and lasts else None
     whose = f" of engine {skips.engine}" if apart else ""
     last = f", the last {skips.streak:,} all" if 0 < skips.streak < skips.total and endless else ""
@@ -74,7 +74,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             f"gradients overflowed{_EVEN if floor else ''}",
             summary=f"{format_share(share)} of the steps{whose} so far taught the model nothing"
             + (f", {format_seconds(seconds)} of each step's time on average. " if seconds else ". ")
-            + _since_then(skips)
+            + _since_then(skips, scale)
             + (_NO_SCALE if floor else ""),
             share=share if seconds else None,
             seconds_per_step=seconds,
@@ -87,8 +87,22 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def _since_then(skips: Skips) -> str:
+def _sought(facts: Facts, skips: Skips) -> float | None:
+    """The loss scale where the scaler, as far as is printed, is still looking for the first one
+    that holds, as it does for its first steps; None where it is not, or no scale is told."""
+    told = facts.run.steps["loss_scale"].dropna()
+    if skips.total < skips.of or told.empty or told.iloc[-1] < OVERFLOW_SCALE:
+        return None
+    return float(told.iloc[-1])
+
+
+def _since_then(skips: Skips, scale: float | None) -> str:
     """Whether it goes on, as far as the printed steps tell."""
+    if scale is not None:
+        return (
+            "None went well yet: the loss scaler begins high, halves its scale with each skip, and "
+            f"was still at {scale:,.0f} at the end. Whether it goes on is unknown."
+        )
     if skips.streak >= OVERFLOW_STREAK:
         return f"The last {skips.streak:,} steps were all skipped: the model learns no more."
     if skips.recent == skips.recent_of == 1:
@@ -100,63 +114,13 @@ def _since_then(skips: Skips) -> str:
     return "Whether it goes on is unknown, hence medium confidence: no later step is printed."
 
 
-def _overflows(facts: Facts) -> pd.DataFrame:
-    return of_kind(facts.run.told, Kind.METRIC, "overflow")
-
-
-def told_skips(run: Run) -> int:
-    """Skipped steps by the lines that tell of single overflows."""
-    lines = of_kind(run.told, Kind.METRIC, "overflow")
-    return _lines(lines) + _cut_off(run, lines) if len(lines) else 0
-
-
-def _lines(lines: pd.DataFrame) -> int:
-    """Skips told by overflow lines: each rank prints its own, fused optimizers two for a skip.
-
-    Lines without a rank are one skip where they name the same iteration, or the same moment: ranks
-    say some milliseconds apart that the same scale is lowered, which is lowered once.
-    """
-    lines = lines.assign(counts=lines["text"].astype("string").str.startswith("Grad overflow on"))
-    lines["counts"] = lines["counts"].fillna(False).astype(bool)
-    again = lines.duplicated(["segment", "engine", "text", "at"]) | _said_at_once(lines)
-    again = again.where(~lines["counts"], lines.duplicated(["segment", "engine", "text"]))
-    known = lines["counts"] | lines["at"].notna()
-    apart = lines[lines["rank"].notna() | ~known | ~again]
-    return int(apart.groupby([apart["rank"].fillna(-1), "counts"]).size().max())
-
-
-def _said_at_once(lines: pd.DataFrame) -> pd.Series[bool]:
-    """Lines of a scale that is lowered as the same line right before them says."""
-    scales = lines["text"].astype("string").str.extract(_LOWERED).astype("float64")
-    same = [lines[name] for name in ("segment", "engine", "text")]
-    passed = lines["at"].groupby(same, observed=True).diff()
-    return passed.lt(_ONE_MOMENT) & scales[0].gt(scales[1])
-
-
-def _cut_off(run: Run, lines: pd.DataFrame) -> int:
-    """Whether the source begins behind the line of an overflow: with the next one of the fused
-    optimizers, which puts the scale at 1, lower than which it never goes."""
-    scales = of_kind(run.told, Kind.METRIC, "loss_scale")
-    scales = scales[scales["pattern"].eq("deepspeed.loss_scale_change")]
-    if scales.empty or not scales["value"].iloc[0] <= 1:
-        return 0
-    first, over = scales.iloc[0], lines.iloc[0]
-    passed = lines["at"].min() - first["at"]
-    apart = pd.notna(passed) and passed > _ONE_MOMENT
-    return int(apart and first["source"] == over["source"] and first["line"] < over["line"])
-
-
-#: Ranks tell of the same skip within so much time.
-_ONE_MOMENT: Final = pd.Timedelta(1, "s")
-
-
 def _without_steps(facts: Facts) -> list[Finding] | str:
     """Overflow lines of a log that numbers no step, or few: how many, but not of how many."""
-    lines = _overflows(facts)
+    lines = overflows(facts.run)
     if lines.empty:
         return "no line counts skipped steps"
-    cut, floor = _cut_off(facts.run, lines), _at_floor(facts)
-    total = _lines(lines) + cut
+    cut, floor = cut_off(facts.run, lines), _at_floor(facts)
+    total = skips_of(lines) + cut
     if total < OVERFLOW_STEPS and not floor:
         return []
     were = "steps were" if total > 1 else "step was"
@@ -167,7 +131,7 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
             severity=Severity.WARNING,
             title=f"{'At least ' if cut else ''}{total:,} {were} skipped: gradients overflowed"
             f"{_EVEN if floor else ''}",
-            summary=_of_how_many(facts, total)
+            summary=of_how_many(facts.run, total)
             + (
                 f"{_NO_SCALE} Medium confidence: the source does not tell whether it goes on."
                 if floor
@@ -185,33 +149,17 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def _of_how_many(facts: Facts, skipped: int) -> str:
-    """Steps that the bar of the training counts, where no line numbers one."""
-    events = facts.run.told
-    bars = of_kind(events, Kind.METRIC, "bar_position", "bar_total")
-    said = bars.pivot_table("value", ["segment", "source", "record"], "name", observed=True)
-    said = said[said["bar_total"].isin(steps_meant(events))] if len(said) else said
-    counted = said["bar_position"].groupby("source").max() if len(said) else None
-    if counted is None or len(counted) > 1 or not counted.iloc[0] >= skipped:
-        return "Of how many this source does not say."
-    share = format_share(skipped / counted.iloc[0])
-    return f"That is {share} of the {int(counted.iloc[0]):,} steps that the training's bar counts."
-
-
 _FEW_ARE_NORMAL: Final = (
     " Medium confidence: a few skips at the start are normal, many in a row are not."
 )
 _EVEN: Final = " even at loss scale 1"
 _NO_SCALE: Final = " The scale cannot go lower: no other one at the start would help."
-_LOWERED: Final = re.compile(
-    r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?), reducing to (\d{1,20}(?:\.\d{0,20})?)"
-)
 _ATTEMPTED: Final = re.compile(r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?)(?:,|$)")
 
 
 def _at_floor(facts: Facts, engine: int | None = None) -> bool:
     """Whether the last overflow whose scale is told was at 1 or below: nothing was scaled."""
-    lines = _overflows(facts)
+    lines = overflows(facts.run)
     lines = lines if engine is None else lines[lines["engine"] == engine]
     scales = lines["text"].astype("string").str.extract(_ATTEMPTED)[0].dropna()
     return len(scales) > 0 and float(scales.iloc[-1]) <= 1
@@ -240,7 +188,7 @@ def _skips(facts: Facts) -> Skips | None:
         return max(of_engines, key=lambda skips: skips.total / skips.of)
     flags = steps[steps["overflow"].notna()]
     over = flags[flags["overflow"].astype(bool)]
-    if over.empty or _overflows(facts)["step"].isna().any():
+    if over.empty or overflows(facts.run)["step"].isna().any():
         return None  # some of its lines are of steps that nothing numbers
     recent = flags.tail(max(1, len(flags) // 2))  # as by the counter
     last = int(over["step"].iloc[-1])
@@ -258,7 +206,7 @@ def _skips(facts: Facts) -> Skips | None:
 
 def _overflow_lines(facts: Facts, over: pd.DataFrame) -> tuple[Evidence, ...]:
     """The lines that tell of the overflows of these steps; else those of the steps."""
-    told = _overflows(facts).drop_duplicates(["segment", "engine", "step"])
+    told = overflows(facts.run).drop_duplicates(["segment", "engine", "step"])
     said = over.merge(told, "left", ["segment", "engine", "step"], suffixes=("", "_told"))
     return tuple(
         Evidence(
@@ -378,7 +326,7 @@ def _scale_advice(facts: Facts, at_start: bool | None, skips: int) -> tuple[Advi
 
 def _halvings(facts: Facts, skips: int) -> int:
     """How many of the skips may have halved the scale: not those that only used up hysteresis."""
-    held = _overflows(facts)["text"].astype("string").str.contains("hysteresis").fillna(False)
+    held = overflows(facts.run)["text"].astype("string").str.contains("hysteresis").fillna(False)
     return max(1, round(skips * (1 - float(held.mean())))) if len(held) else skips
 
 
