@@ -63,6 +63,7 @@ class Kinds:
     stepped: np.ndarray  # shows that steps were made
     calls: np.ndarray  # tells of communication by itself, not in a timer
     failed: np.ndarray  # shows that a launch went wrong
+    over: np.ndarray  # shows that a training is over
     sums: np.ndarray  # 0 nothing, 1 one step, 2 a window
 
     @classmethod
@@ -120,6 +121,7 @@ class Kinds:
             stepped=own | (timer & ~once) | after,
             calls=per_pattern(lambda p: any(row.kind == Kind.COMM for row in p.rows)),
             failed=per_pattern(goes_wrong),
+            over=per_pattern(is_summary),
             sums=sums,
         )
 
@@ -137,6 +139,11 @@ def goes_wrong(pattern: Pattern) -> bool:
     """Critical, or a launcher that ends its processes: it does so only when one has failed."""
     told = {row.name for row in pattern.rows}
     return pattern.severity == "critical" or "killed-by-launcher" in told
+
+
+def is_summary(pattern: Pattern) -> bool:
+    """What a trainer says when its training is over."""
+    return any(row.name == "train_runtime" for row in pattern.rows)
 
 
 def flavours_of(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) -> np.ndarray:

@@ -51,6 +51,17 @@ def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
     return np.cumsum(segment, dtype=np.int32)
 
 
+def trainings_of(source: Source, kinds: Kinds) -> np.ndarray:
+    """Marks that begin another training of the same process: the first behind the summary of one
+    that is over, if its epoch is not a later one."""
+    anew = np.zeros(len(kinds.over), bool)
+    marks = np.flatnonzero(kinds.own & np.isfinite(source.epoch))
+    ends = np.searchsorted(marks, np.flatnonzero(kinds.over))
+    first = np.unique(ends[(ends > 0) & (ends < len(marks))])
+    anew[marks[first]] = source.epoch[marks[first]] <= source.epoch[marks[first - 1]]
+    return anew
+
+
 def _first_of_launch(at: int, kinds: Kinds) -> int:
     """Where the lines of the step begin whose mark at `at` shows a new launch."""
     closed = np.flatnonzero(kinds.own[:at] | kinds.end[:at])

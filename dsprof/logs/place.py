@@ -17,7 +17,7 @@ import numpy as np
 from dsprof.grammar import Grammar
 from dsprof.logs.bare import number_bare, said_again
 from dsprof.logs.kinds import NONE, Kinds, Source, flavours_of, those
-from dsprof.logs.launches import engines_of, late_marks, segments_of
+from dsprof.logs.launches import engines_of, late_marks, segments_of, trainings_of
 
 __all__ = ["Placed", "Source", "place"]
 
@@ -58,6 +58,7 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
         kinds.bare & ~again,
         kinds.after | again,
     )
+    kinds.starts = kinds.starts | trainings_of(source, kinds)
     own = np.where(kinds.own, source.step, NONE)
     turns = np.flatnonzero(kinds.turn)
     own[turns] = counting_on(source.step[turns], source.epoch[turns])

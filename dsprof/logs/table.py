@@ -16,7 +16,7 @@ from dsprof.logs.arrow import numbers, numpy_of, strings
 from dsprof.logs.clocks import UNKNOWN
 from dsprof.logs.codes import Codes
 from dsprof.logs.jobs import SETTINGS, Jobs, Told, jobs_of
-from dsprof.logs.kinds import goes_wrong
+from dsprof.logs.kinds import goes_wrong, is_summary
 from dsprof.logs.place import Placed, Source
 from dsprof.logs.rows import MEASURES, Key, Rows
 from dsprof.logs.several import Extent, extent_of, launches_of, rivals
@@ -132,7 +132,7 @@ def _extent(sheet: Sheet, source: Source, grammar: Grammar) -> Extent:
         np.array(told or [False]).take(source.pattern)
         for told in ([p.place == "own" for p in grammar.patterns],
                      [p.starts for p in grammar.patterns],
-                     [any(row.name == "train_runtime" for row in p.rows) for p in grammar.patterns])
+                     [is_summary(p) for p in grammar.patterns])
     )  # fmt: skip
     return extent_of(source, own, starts, ends, sheet.records.senders.hosts.values)
 

@@ -1,0 +1,20 @@
+"""Where one launch ends and the next begins."""
+
+from __future__ import annotations
+
+from tests.logs.reading import rows
+
+
+def test_a_training_that_begins_when_another_is_over_is_a_launch_of_its_own() -> None:
+    dicts = b"".join(b"{'loss': 1.5, 'epoch': %d.0}\n" % n for n in (1, 2, 3))
+    over = b"{'train_runtime': 300.5, 'train_loss': 0.5, 'epoch': 3.0}\n"
+    told = rows(dicts + over + dicts + over + over, name="loss")
+    assert [(row["segment"], row["step"]) for row in told] == [
+        (segment, step) for segment in (0, 1) for step in (1, 2, 3)
+    ]
+
+
+def test_a_training_that_goes_on_behind_its_summary_is_one() -> None:
+    """Several ranks say that it is over, and one may still have a record to print."""
+    text = b"{'loss': 1.5, 'epoch': 1.0}\n{'train_runtime': 9.5}\n{'loss': 1.25, 'epoch': 2.0}\n"
+    assert {row["segment"] for row in rows(text, name="loss")} == {0}
