@@ -78,6 +78,7 @@ def test_the_first_turn_of_an_epoch_which_starts_the_loader_stands_for_no_others
     run = run_of_text(*(line.format(*turn) for turn in turns))
     assert run.steps["step"].to_list() == [50, 75, 150, 175]
     assert run.steps["seconds"].to_list() == [0.5] * 4
+    assert run.events["line"].nunique() == 4
 
 
 def test_batches_of_an_epoch_of_unknown_length_are_records_of_the_rank_that_prints_them() -> None:
