@@ -16,8 +16,8 @@ from dsprof.analysis.breakdown import (
     told_alike,
 )
 from dsprof.analysis.rates import batch_of, rate_of_steps
-from dsprof.findings.numerics import told_skips
 from dsprof.findings.proofs import window
+from dsprof.findings.skips import told_since, told_skips
 from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.spread import percentile, spread, timed_singly
 from dsprof.text.stated import Bar, Training, bar, training
@@ -170,4 +170,4 @@ def _skipped(run: Run) -> int | None:
         )
         on = (ends["first"] > ends["last"].shift()) & (ends["begin"] >= ends["end"].shift())
         total += int((ends["end"] - ends["end"].shift().where(on).fillna(0)).sum())
-    return total
+    return total + told_since(run)

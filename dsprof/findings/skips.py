@@ -1,0 +1,114 @@
+"""Skipped steps, as lines tell of single ones, and of how many steps these are."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+
+from dsprof.events import Kind
+from dsprof.run.bars import steps_meant
+from dsprof.run.table import of_kind
+from dsprof.units import format_share
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+#: Ranks tell of the same skip within so much time.
+_ONE_MOMENT: Final = pd.Timedelta(1, "s")
+_LOWERED: Final = re.compile(
+    r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?), reducing to (\d{1,20}(?:\.\d{0,20})?)"
+)
+_ITERATION: Final = re.compile(r"Grad overflow on iteration:? (\d{1,12})")
+
+
+def overflows(run: Run) -> pd.DataFrame:
+    """The lines that tell of single overflows."""
+    return of_kind(run.told, Kind.METRIC, "overflow")
+
+
+def told_skips(run: Run) -> int:
+    """Skipped steps by the lines that tell of single overflows."""
+    lines = overflows(run)
+    return skips_of(lines) + cut_off(run, lines) if len(lines) else 0
+
+
+def told_since(run: Run) -> int:
+    """Skipped steps that lines tell of behind the last one that counts them; ranks may tell late
+    of a step in front of it."""
+    counter = of_kind(run.told, Kind.METRIC, "skipped").tail(1)
+    lines = overflows(run).merge(counter[["source", "segment", "engine"]])
+    if lines.empty:
+        return 0
+    before = lines[lines["line"] <= counter["line"].iloc[0]]
+    return max(0, skips_of(lines) - (skips_of(before) if len(before) else 0))
+
+
+def skips_of(lines: pd.DataFrame) -> int:
+    """Skips told by overflow lines: each rank prints its own, fused optimizers two for a skip.
+
+    Lines without a rank are one skip where they name the same iteration, or the same moment: ranks
+    say some milliseconds apart that the same scale is lowered, which is lowered once.
+    """
+    lines = lines.assign(counts=lines["text"].astype("string").str.startswith("Grad overflow on"))
+    lines["counts"] = lines["counts"].fillna(False).astype(bool)
+    again = lines.duplicated(["segment", "engine", "text", "at"]) | _said_at_once(lines)
+    again = again.where(~lines["counts"], lines.duplicated(["segment", "engine", "text"]))
+    known = lines["counts"] | lines["at"].notna()
+    apart = lines[lines["rank"].notna() | ~known | ~again]
+    return int(apart.groupby([apart["rank"].fillna(-1), "counts"]).size().max())
+
+
+def _said_at_once(lines: pd.DataFrame) -> pd.Series[bool]:
+    """Lines of a scale that is lowered as the same line right before them says."""
+    scales = lines["text"].astype("string").str.extract(_LOWERED).astype("float64")
+    same = [lines[name] for name in ("segment", "engine", "text")]
+    passed = lines["at"].groupby(same, observed=True).diff()
+    return passed.lt(_ONE_MOMENT) & scales[0].gt(scales[1])
+
+
+def cut_off(run: Run, lines: pd.DataFrame) -> int:
+    """Whether the source begins behind the line of an overflow: with the next one of the fused
+    optimizers, which puts the scale at 1, lower than which it never goes."""
+    scales = of_kind(run.told, Kind.METRIC, "loss_scale")
+    scales = scales[scales["pattern"].eq("deepspeed.loss_scale_change")]
+    if scales.empty or not scales["value"].iloc[0] <= 1:
+        return 0
+    first, over = scales.iloc[0], lines.iloc[0]
+    passed = lines["at"].min() - first["at"]
+    apart = pd.notna(passed) and passed > _ONE_MOMENT
+    return int(apart and first["source"] == over["source"] and first["line"] < over["line"])
+
+
+def of_how_many(run: Run, skipped: int) -> str:
+    """Of how many steps these are, where no line numbers one: by the bar of the training, else by
+    the optimizer, which counts from 0 on up to the last one that it skipped."""
+    bar, count = _steps_of_bar(run), _steps_of_optimizer(run)
+    if bar is not None and bar >= skipped:
+        return (
+            f"That is {format_share(skipped / bar)} of the {bar:,} steps that the training's "
+            "bar counts."
+        )
+    if count is not None and count >= skipped:
+        return (
+            f"That is {format_share(skipped / count)} of its first {count:,} steps, by the "
+            "optimizer's count."
+        )
+    return "Of how many this source does not say."
+
+
+def _steps_of_bar(run: Run) -> int | None:
+    bars = of_kind(run.told, Kind.METRIC, "bar_position", "bar_total")
+    if bars.empty:
+        return None
+    said = bars.pivot_table("value", ["segment", "source", "record"], "name", observed=True)
+    said = said[said["bar_total"].isin(steps_meant(run.told))]
+    counted = said["bar_position"].groupby("source").max()
+    return int(counted.iloc[0]) if len(counted) == 1 else None
+
+
+def _steps_of_optimizer(run: Run) -> int | None:
+    texts = overflows(run)["text"].astype("string")
+    counted = texts.str.extract(_ITERATION)[0].dropna().astype("int64")
+    return int(counted.max()) + 1 if len(counted) else None
