@@ -18,6 +18,7 @@ from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.skips import cut_off, of_how_many, overflows, skips_of
 from dsprof.findings.thresholds import (
     OVERFLOW_CRITICAL,
+    OVERFLOW_SCALE,
     OVERFLOW_STEPS,
     OVERFLOW_STREAK,
     OVERFLOW_WARNING,
@@ -50,14 +51,17 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     if skips is None:
         return _without_steps(facts)
     share = skips.total / skips.of
-    endless = skips.streak >= OVERFLOW_STREAK
+    scale = _sought(facts, skips)
+    endless = skips.streak >= OVERFLOW_STREAK and scale is None
     many = skips.total >= OVERFLOW_STEPS and grade(share, OVERFLOW_WARNING, math.inf) is not None
     if not (many or endless):
         return []
     going_on = endless or skips.recent / max(1, skips.recent_of) >= OVERFLOW_CRITICAL
+    going_on &= scale is None
     apart = skips.engine is not None and len(facts.run.steps["engine"].unique()) > 1
     step = Facts(facts.run, skips.engine if apart else None).step_seconds
-    lasts = endless or skips.recent > 0  # what is over, or may be, is no part of a step
+    # What is over, or may be, is no part of a step.
+    lasts = scale is None and (endless or skips.recent > 0)
     seconds = share * step if step and lasts else None
     whose = f" of engine {skips.engine}" if apart else ""
     last = f", the last {skips.streak:,} all" if 0 < skips.streak < skips.total and endless else ""
@@ -70,7 +74,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             f"gradients overflowed{_EVEN if floor else ''}",
             summary=f"{format_share(share)} of the steps{whose} so far taught the model nothing"
             + (f", {format_seconds(seconds)} of each step's time on average. " if seconds else ". ")
-            + _since_then(skips)
+            + _since_then(skips, scale)
             + (_NO_SCALE if floor else ""),
             share=share if seconds else None,
             seconds_per_step=seconds,
@@ -83,8 +87,22 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def _since_then(skips: Skips) -> str:
+def _sought(facts: Facts, skips: Skips) -> float | None:
+    """The loss scale where the scaler, as far as is printed, is still looking for the first one
+    that holds, as it does for its first steps; None where it is not, or no scale is told."""
+    told = facts.run.steps["loss_scale"].dropna()
+    if skips.total < skips.of or told.empty or told.iloc[-1] < OVERFLOW_SCALE:
+        return None
+    return float(told.iloc[-1])
+
+
+def _since_then(skips: Skips, scale: float | None) -> str:
     """Whether it goes on, as far as the printed steps tell."""
+    if scale is not None:
+        return (
+            "None went well yet: the loss scaler begins high, halves its scale with each skip, and "
+            f"was still at {scale:,.0f} at the end. Whether it goes on is unknown."
+        )
     if skips.streak >= OVERFLOW_STREAK:
         return f"The last {skips.streak:,} steps were all skipped: the model learns no more."
     if skips.recent == skips.recent_of == 1:

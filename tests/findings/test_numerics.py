@@ -295,6 +295,18 @@ def test_other_losses_of_0_are_none(rows: list[Row]) -> None:
 _STREAK = "overflow-streak"
 
 
+@pytest.mark.parametrize(("scale", "sought"), [(2.0**23, True), (2.0**10, False)])
+def test_a_scaler_that_halves_a_high_scale_from_the_start_is_still_looking_for_one(
+    scale: float, sought: bool
+) -> None:
+    rows = [*steps(10, WELL), *skipped(*((step, step) for step in range(1, 11)))]
+    found = one(run_of([*rows, metric("loss_scale", 10, scale)]), _STREAK)
+    assert ("was still at 8,388,608 at the end" in found.summary) is sought
+    assert ("the model learns no more" in found.summary) is not sought
+    assert (found.severity is Severity.WARNING) is sought
+    assert (found.gain is None) is sought
+
+
 def test_a_loss_is_called_lost_only_where_enough_records_follow() -> None:
     rows = [metric("loss", s, 2.0 if s < 20 else math.nan) for s in range(1, 41)]
     lost, short = one(run_of(rows), "nan-loss"), one(run_of(rows[:21]), "nan-loss")
