@@ -61,6 +61,9 @@ def _zeros(facts: Facts, losses: pd.DataFrame) -> list[Finding]:
     told = losses[losses["name"].eq("loss") & losses["pattern"].eq("huggingface.train")]
     last = told[told["source"].eq(told["source"].iloc[-1])] if len(told) else told
     other = np.flatnonzero(last["value"].to_numpy() != 0)
+    masked = of_kind(facts.run.told, Kind.METRIC, "masked_sample")
+    if len(masked):
+        return _without_labels(last.iloc[other[-1] + 1 if len(other) else 0 :], masked)
     if not len(other) or not 0 <= other[-1] < len(last) - 1:
         return []
     before, zeros = last.iloc[other[-1]], last.iloc[other[-1] + 1 :]
@@ -85,6 +88,32 @@ def _zeros(facts: Facts, losses: pd.DataFrame) -> list[Finding]:
                 *_wider(facts),
             ),
             confidence="medium",
+        )
+    ]
+
+
+def _without_labels(zeros: pd.DataFrame, masked: pd.DataFrame) -> list[Finding]:
+    """A loss of exactly 0 to the end where samples lost all their labels."""
+    if zeros.empty:
+        return []
+    first, told = zeros.iloc[0], masked.iloc[0]
+    count = f"{format_count(len(masked))} sample{'s' if len(masked) > 1 else ''}"
+    return [
+        Finding(
+            rule="nan-loss",
+            severity=Severity.CRITICAL,
+            title=f"The loss is exactly 0{_at_step(first)}: {count} lost all labels",
+            summary=f"Of {count} it says that the tokenizer splits them otherwise than the "
+            "template of the conversation expects; LLaVA's and FastChat's code masks all labels of such a "
+            "sample, and nothing is learned from it. The loss is 0 where no label is left.",
+            evidence=(
+                row_evidence(first, f"loss{_at_step(first)}: 0"),
+                row_evidence(told, "tokenization mismatch: the sample is ignored"),
+            ),
+            advice=(
+                Advice("--version", "", "the model's own", "names the template of a conversation"),
+                Advice("labels of a batch", "", "look at them", "are all of them masked (-100)?"),
+            ),
         )
     ]
 
