@@ -104,8 +104,8 @@ def _without_labels(zeros: pd.DataFrame, masked: pd.DataFrame) -> list[Finding]:
             severity=Severity.CRITICAL,
             title=f"The loss is exactly 0{_at_step(first)}: {count} lost all labels",
             summary=f"Of {count} it says that the tokenizer splits them otherwise than the "
-            "template of the conversation expects; LLaVA's and FastChat's code masks all labels of such a "
-            "sample, and nothing is learned from it. The loss is 0 where no label is left.",
+            "template of the conversation expects; LLaVA's and FastChat's code masks all labels of "
+            "such a sample, and nothing is learned from it. The loss is 0 where no label is left.",
             evidence=(
                 row_evidence(first, f"loss{_at_step(first)}: 0"),
                 row_evidence(told, "tokenization mismatch: the sample is ignored"),
