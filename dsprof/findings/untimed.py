@@ -259,10 +259,14 @@ _NO_STEPS_RECORDED: Final = Finding(
 
 
 def _said_of_speed(facts: Facts) -> str:
-    """The last rate that is stated of steps nobody numbers."""
+    """What rates are stated of steps nobody numbers: the usual one, for the last batch of an epoch
+    may be a small one; of mean ones the last, which is of all."""
     events = facts.run.told
     for name, words in _RATES.items():
         told = events.loc[events["name"] == name, "value"].dropna()
+        if len(told) > 1 and name == "samples_per_second":
+            rate = format_count(told.median())
+            return f"It states {len(told):,} rates, of {rate} samples/s in the median. "
         if len(told):
             rate = format_count(told.iloc[-1])
             return f"It states {words} of {rate} samples/s, last of {len(told):,}. "

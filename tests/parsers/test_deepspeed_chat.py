@@ -212,3 +212,13 @@ def test_what_a_turn_spends_on_communication_is_said_of_all_timers_that_show_it(
     assert found.summary.startswith("gather and backward_allreduce alone take 3.56 s per step")
     left = next(one for one in run.findings if "no timer" in one.title)
     assert "scoring what was generated" in left.summary
+
+
+def test_the_rate_that_is_stated_of_batches_is_the_usual_one_not_that_of_an_epoch_s_last() -> None:
+    line = (
+        "Model Parameters: 1.250 B, Latency: 0.50s, TFLOPs: 50.25, Samples/sec: {0}, "
+        "Time/seq 0.06s, Batch Size: 8, Sequence Length: 512\n"
+    )
+    run = run_of_text(*(line.format(rate) for rate in (16.0, 16.5, 15.5, 16.0, 61.0)))
+    said = run.findings[0].summary
+    assert said.startswith("It states 5 rates, of 16 samples/s in the median.")
