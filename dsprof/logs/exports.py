@@ -82,10 +82,7 @@ def record_of(line: bytes) -> Record | None:
     before = _BEFORE.match(line)
     if before is None:
         return None
-    try:
-        entry = json.loads(line[before.end() :].rstrip(b" \t\r\n,]"))
-    except ValueError:
-        return None
+    entry = _json(line[before.end() :].rstrip(b" \t\r\n,]"))
     return _read(entry, before["label"] or b"", before["at"])
 
 
@@ -106,6 +103,14 @@ def _read(entry: Any, label: bytes = b"", before: bytes | None = None) -> Record
     told = _bytes(text)
     whole = told.endswith(b"\n") or not is_part
     return label + head.encode(), label + stream.encode(), told.rstrip(b"\n"), whole
+
+
+def _json(text: bytes) -> Any:
+    """None if it is no JSON, or lies too deep in itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _has_measures(entry: dict[str, Any]) -> bool:
@@ -160,10 +165,7 @@ class Objects:
 
     def _record(self) -> bytes:
         whole = self.rest()
-        try:
-            read = _read(json.loads(whole.strip(b" \t\r\n,")))
-        except ValueError:
-            read = None
+        read = _read(_json(whole.strip(b" \t\r\n,")))
         return whole if read is None else lines_of(read[0], read[2])
 
 

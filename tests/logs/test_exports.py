@@ -165,6 +165,7 @@ def test_a_record_of_several_lines_is_several_lines() -> None:
         b'{"current_steps": 5, "loss": 2.5}',
         b'{"message": 5}',
         b'{"log": "a"',
+        b'{"log": ' + b"[" * 100_000,
         b"[1, 2]",
         b"{'loss': 2.5}",
         b"plain",
