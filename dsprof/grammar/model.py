@@ -9,6 +9,7 @@ from typing import Final
 #: Unit word of a dialect file → (column it fills, factor or the name of a reader in `units`).
 UNITS: Final[dict[str, tuple[str, float | str]]] = {
     "": ("value", 1.0),
+    "billion": ("value", 1e9),
     "s": ("seconds", 1.0),
     "ms": ("seconds", 1e-3),
     "us": ("seconds", 1e-6),

@@ -123,3 +123,13 @@ def test_why_megatron_printed_no_step_is_told_with_its_option() -> None:
     assert "Megatron prints one line for every --log-interval steps" in found.summary
     assert "DeepSpeed" not in found.summary
     assert [(advice.setting, advice.to) for advice in found.advice] == [("--log-interval", "10")]
+
+
+def test_parameters_that_megatron_works_out_are_the_model_s_and_its_theory_is_no_memory() -> None:
+    run = run_of_text(
+        "Number of parameters in transformer block in billions:  64.50\n",
+        "Total number of parameters in billions: 64.75\n",
+        "Theoretical memory footprints: weight and optimizer=35695.50 MB, total=122249.75 MB\n",
+    )
+    assert run.config["parameters"] == pytest.approx(64.75e9)
+    assert set(run.events["kind"]) == {"config"}
