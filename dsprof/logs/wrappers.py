@@ -117,8 +117,8 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (True, rb"\[[WEIFC] [\w./-]{1,128}:\d+\] "),
     # torchrun --tee: role and local rank
     (True, rb"\[[a-z_]{1,32}?(?P<local>\d{1,4})\]: ?"),
-    # DeepSpeed's own rank words
-    (True, rb"\[Rank (?P<rank>-?\d{1,6})\] ?"),
+    # DeepSpeed's own rank words; SwissArmyTransformer's
+    (True, rb"\[R(?:ank|ANK) (?P<rank>-?\d{1,6})\] ?"),
     (True, rb"rank[=:](?P<rank>\d{1,6}) (?:\| )?(?:\Z|(?=time \(ms\)|comm op|step=))"),
     # Determined: container and rank, behind a time in brackets
     (False, rb"(?:[0-9a-f]{8} {1,9})?(?:\[rank=(?P<rank>\d{1,6})\] )?\|\| "),

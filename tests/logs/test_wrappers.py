@@ -80,6 +80,7 @@ LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
         {"at": LOGGED.replace(microsecond=0), "rank": 7},
     ),
     "rank alone": (b"[Rank 4] ", {"rank": 4}),
+    "rank in capitals": (b"[INFO] [RANK 4] ", {"rank": 4}),
     "accelerate": (
         b"03/15/2024 13:21:52 - INFO - __main__ - ",
         {"at": LOGGED.replace(microsecond=0)},
