@@ -245,3 +245,14 @@ def test_the_process_that_spawned_others_ends_of_what_one_of_them_raised() -> No
         '  File "/data/train.py", line 4, in worker',
         "ValueError: no",
     ) == [("exception", "ValueError: no")]
+
+
+@pytest.mark.parametrize("prefix", ["", "    ", "> ", "worker-1: ", "[rank3]: "])
+def test_a_box_of_rich_is_read_behind_whatever_stands_in_front_of_its_lines(prefix: str) -> None:
+    lines = (
+        "╭────── Traceback (most recent call last) ──────╮",
+        "│ /data/train.py:353 in <module>                │",
+        "╰───────────────────────────────────────────────╯",
+        "ValueError: no",
+    )
+    assert causes(*(prefix + line for line in lines)) == [("exception", "ValueError: no")]
