@@ -185,11 +185,16 @@ def no_steps(facts: Facts) -> list[Finding] | str:
         return [_NO_STEPS_RECORDED]
     said, timed = _said_of_speed(facts), _has_timers(facts)
     left = "only what is stated" if said else "nothing"
+    shown = (
+        "Nothing but a progress bar shows optimizer steps"
+        if _bars_of_steps(facts)
+        else "This source shows no optimizer step"
+    )
     return [
         Finding(
             rule="unaccounted-time",
             severity=Severity.INFO,
-            title=f"This source shows no optimizer step: {left} can be said about speed",
+            title=f"{shown}: {left} can be said about speed",
             summary=said
             + (_of_parts(facts) if timed else "")
             + _why_none(facts)

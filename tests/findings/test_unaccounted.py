@@ -121,6 +121,17 @@ def test_what_a_micro_batch_takes_is_told_where_no_line_ends_a_step(tmp_path: Pa
     assert "One takes 530 ms (mean of 5), most of it backward_inner 330 ms" in found.summary
 
 
+def test_a_bar_as_long_as_the_training_shows_optimizer_steps() -> None:
+    run = run_of_text(
+        "  Total optimization steps = 1,230\n",
+        "100%|##########| 1230/1230 [2:08:35<00:00,  6.27s/it]\n",
+    )
+    assert one(run, "unaccounted-time").title == (
+        "Nothing but a progress bar shows optimizer steps: only what is stated can be said about "
+        "speed"
+    )
+
+
 def test_the_mean_rate_of_a_training_is_told_where_no_step_has_a_time() -> None:
     rate = metric("train_steps_per_second", None, 0.081)
     found = one(run_of([metric("loss", 900, 2.0), rate]), "unaccounted-time")
