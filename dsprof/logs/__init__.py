@@ -256,7 +256,7 @@ def _log(
         reader.scanner.records.flush()
         reader.scanner.records.settle()
     sheets = [
-        Sheet(s.name, s.rank, s.host, r.scanner.records, last=last, family=s.family)
+        Sheet(s.name, s.rank, s.host, r.scanner.records, last=last, family=s.family, local=s.local)
         for r in readers
         for s in (r.source,)
     ]

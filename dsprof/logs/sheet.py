@@ -36,6 +36,7 @@ class Sheet:
         last: the records are asked for the last time: their memory is given back as the
             table grows.
         family: what the names of files that belong together share.
+        local: the rank on its host that the name tells.
 
     Attributes:
         again: which records only say again what others said, known once `source` was asked for.
@@ -51,6 +52,7 @@ class Sheet:
         *,
         last: bool = False,
         family: str = "",
+        local: int | None = None,
     ) -> None:
         self.name, self.records, self.last = name, records, last
         self.family = family or name
@@ -65,13 +67,19 @@ class Sheet:
             self.columns.pop("torn"), self.columns["signature"], records.reader.signatures.values
         )
         self.cut_short = records.reader.texts(CUT_SHORT) if self.torn.any() else -1
-        if rank is not None:
-            unknown = self.columns["rank"] < 0
-            self.columns["rank"] = np.where(unknown, rank, self.columns["rank"]).astype(np.int32)
+        if rank is None and local is not None:  # of one process, which may say its global rank
+            told = np.unique(self.columns["rank"][self.columns["rank"] >= 0])
+            rank = int(told[0]) if len(told) == 1 else None
+        self._fill("rank", rank)
+        self._fill("local", local)
         if host is not None and len(self.columns["host"]):
-            code = records.senders.hosts(host)
-            unknown = self.columns["host"] < 0
-            self.columns["host"] = np.where(unknown, code, self.columns["host"]).astype(np.int32)
+            self._fill("host", records.senders.hosts(host))
+
+    def _fill(self, column: str, told: int | None) -> None:
+        """What the file's name tells stands where its lines tell nothing."""
+        if told is not None:
+            known = self.columns[column]
+            self.columns[column] = np.where(known < 0, told, known).astype(np.int32)
 
     def rows(self) -> list[Rows]:
         """Batches of rows, in order, as the caller's own."""

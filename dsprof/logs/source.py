@@ -8,7 +8,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -28,7 +28,9 @@ _HOST_IN_NAME: Final = re.compile(
     r"(?:[._-](?:stdout|stderr|std|out|err|log|output).*)?$"
 )
 _ATTEMPT: Final = re.compile(
-    r"((?:.*[/\\])?attempt_\d{1,6}[/\\])\d{1,6}[/\\](?:stdout|stderr)\.log", re.DOTALL
+    r"(?P<launch>(?P<agent>(?:.*[/\\])?)attempt_\d{1,6}[/\\])(?P<local>\d{1,4})[/\\]"
+    r"(?:stdout|stderr)\.log",
+    re.DOTALL,
 )
 _ENDINGS: Final = (".gz", ".bz2", ".xz", ".zst", ".log", ".txt", ".out", ".err")
 _LOG_NAMES: Final = re.compile(
@@ -61,12 +63,14 @@ class Source:
 
     Attributes:
         family: the same for the files that ranks, or hosts, of one job write side by side.
+        local: the rank on its host.
     """
 
     name: str
     rank: int | None = None
     host: str | None = None
     family: str = ""
+    local: int | None = None
 
 
 def sources_of(paths: Sequence[str | Path]) -> list[Source]:
@@ -79,6 +83,9 @@ def sources_of(paths: Sequence[str | Path]) -> list[Source]:
     for path in map(str, paths):
         for name in _expand(path):
             found.setdefault(name, named(name))
+    agents = {match["agent"] for match in map(_ATTEMPT.match, found) if match}
+    if len(agents) > 1:  # torchrun's on several hosts: each has its own rank 0
+        return [replace(source, local=None) for source in found.values()]
     return list(found.values())
 
 
@@ -130,7 +137,14 @@ def named(name: str) -> Source:
         stem = stem[: stem.rindex(".")]
     rank = _RANK_IN_NAME.search(stem)
     host = None if rank else _HOST_IN_NAME.match(stem)
-    return Source(name, int(rank[1]) if rank else None, host[1] if host else None, _family(name))
+    attempt = _ATTEMPT.match(name)
+    return Source(
+        name,
+        int(rank[1]) if rank else None,
+        host[1] if host else None,
+        _family(name),
+        int(attempt["local"]) if attempt else None,
+    )
 
 
 def _family(name: str) -> str:
@@ -138,7 +152,7 @@ def _family(name: str) -> str:
     `attempt_0/3/stderr.log`, a launch and a local rank, that of the launch."""
     attempt = _ATTEMPT.match(name)
     if attempt:
-        return attempt[1]
+        return attempt["launch"]
     stem = re.split(r"[/\\]", name)[-1]
     folder, stem = name[: len(name) - len(stem)], _RANK_IN_NAME.sub("", stem)
     host = _HOST_IN_NAME.match(stem)

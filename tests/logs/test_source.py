@@ -57,6 +57,25 @@ def test_what_a_name_tells_goes_to_rows_that_know_no_better(tmp_path: Path) -> N
     assert {row["host"] for row in events if row["name"] == "skipped"} == {"worker-4"}
 
 
+def test_a_folder_of_torchrun_names_the_rank_on_its_host_unless_lines_say_the_rank(
+    tmp_path: Path,
+) -> None:
+    for local, text in enumerate((TIMERS, TIMERS, TIMERS + b"\n[rank9]: " + TIMERS)):
+        folder = tmp_path / "none_a" / "attempt_0" / str(local)
+        folder.mkdir(parents=True)
+        (folder / "stdout.log").write_bytes(text + b"\n")
+    assert set(logs.read([tmp_path]).events["rank"].to_pylist()) == {0, 1, 9}
+
+
+def test_folders_of_torchrun_on_several_hosts_name_no_rank(tmp_path: Path) -> None:
+    for host in ("a", "b"):
+        folder = tmp_path / host / "attempt_0" / "0"
+        folder.mkdir(parents=True)
+        (folder / "stdout.log").write_bytes(TIMERS + b"\n")
+    assert {source.local for source in sources_of([tmp_path])} == {None}
+    assert {source.local for source in sources_of([tmp_path / "a"])} == {0}
+
+
 def test_a_folder_is_searched_through_and_other_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "deep" / "er").mkdir(parents=True)
     for name in ("a.log", "deep/b.txt", "deep/er/c.out.gz", "model.bin", ".hidden.log"):
