@@ -102,6 +102,13 @@ _BATCH: Final = re.compile(
 )
 _VARIABLE: Final = re.compile(r"environment variable ([A-Z][A-Z0-9_]{1,60}) to (\S{1,60})")
 
+_INDEX: Final = Advice(
+    "token ids, positions, labels",
+    "",
+    "below the size of the table they point into",
+    "an id of the data has no row: a tokenizer larger than the embedding, or a longer sequence",
+)
+
 #: What is in an exception's text -> what helps.
 _BY_TEXT: Final = {
     "Check batch related parameters": Advice(
@@ -174,6 +181,8 @@ _BY_TEXT: Final = {
     "PytorchStreamWriter failed": Advice(
         "storage", "", "space", "a full disk or quota while a checkpoint was written"
     ),
+    "srcIndex < srcSelectDimSize": _INDEX,
+    "index out of bounds": _INDEX,
     "device-side assert": Advice(
         "CUDA_LAUNCH_BLOCKING", "", "1, for one run", "the traceback then ends where it failed"
     ),

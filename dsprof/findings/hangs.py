@@ -28,6 +28,10 @@ from dsprof.run.config import config
 from dsprof.run.problems import reached
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
+_RUNNING: Final = re.compile(
+    r"Rank (\d{1,6}) is running collective: "
+    r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,19}, )?OpType=(\w{1,40})"
+)
 
 
 #: How HCCL, the collectives of Ascend, says that one timed out.
@@ -37,6 +41,12 @@ _OF_HCCL: Final = Advice(
     "",
     "longer, only where a rank may be that late",
     "first look for a rank that failed, or said nothing, before",
+)
+_ALIKE: Final = Advice(
+    "branches that depend on data or rank",
+    "",
+    "the same collectives on every rank",
+    "a rank that skips one leaves the others waiting",
 )
 _OF_NCCL: Final = Advice(
     "TORCH_NCCL_TRACE_BUFFER_SIZE",
@@ -51,6 +61,8 @@ def hang(facts: Facts) -> list[Finding] | str:
     row = first_failure(facts.run)
     if row is None or row["kind"] not in HANG:
         return []
+    if row["kind"] == "desync":
+        return [_mismatch(row)]
     rows = last_launch(facts.run)
     rows = rows[rows["kind"].isin(HANG)]
     stuck = (rows["kind"] == "stuck").all()
@@ -95,14 +107,28 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         evidence=tuple(row_evidence(r, quoted(r["text"], 200)) for _, r in rows.head(4).iterrows()),
         advice=(
             _OF_HCCL if rows["text"].astype("str").str.contains(_HCCL).all() else _OF_NCCL,
-            Advice(
-                "branches that depend on data or rank",
-                "",
-                "the same collectives on every rank",
-                "a rank that skips one leaves the others waiting",
-            ),
+            _ALIKE,
         ),
         confidence="high" if sure else "medium",
+    )
+
+
+def _mismatch(row: pd.Series[Any]) -> Finding:
+    """PyTorch compared what ranks called, and ended them before they waited for each other."""
+    told = dict(_RUNNING.findall(str(row["text"])))
+    calls = ", ".join(f"rank {rank} called {operation}" for rank, operation in told.items())
+    same = len(set(told.values())) == 1
+    return Finding(
+        rule="hang",
+        severity=Severity.CRITICAL,
+        title=f"Ranks called collectives that do not match{when(row)}",
+        summary=(f"As the message says, {calls}. " if calls else "")
+        + ("Their tensors, or their turns, differ." * same)
+        + ("One left a collective out, or called one more." * (not same)),
+        steps=step_span(row),
+        evidence=(row_evidence(row, quoted(row["text"], 300)),),
+        advice=(_ALIKE,),
+        confidence="high" if calls else "medium",
     )
 
 

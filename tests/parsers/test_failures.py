@@ -21,6 +21,26 @@ def problems(*lines: str) -> pd.DataFrame:
     return run_of_text(*(f"{line}\n" for line in lines)).problems
 
 
+FRAME = '  File "/data/train.py", line 4, in evaluate'
+
+
+@pytest.mark.parametrize(("before", "is_read"), [(0, True), (2000, False)])
+def test_a_traceback_without_its_head_is_one_where_a_source_begins(
+    before: int, is_read: bool
+) -> None:
+    """Elsewhere frames of a stack are many, and mean nothing."""
+    rest = ["a line of 40 characters that means nothing"] * before
+    assert causes(*rest, FRAME, "ValueError: no") == [("exception", "ValueError: no")] * is_read
+
+
+@pytest.mark.parametrize("before", [0, 2000])
+def test_an_exception_in_an_evaluation_is_known_as_one_anywhere(before: int) -> None:
+    rest = ["a line of 40 characters that means nothing\n"] * before
+    head = "Traceback (most recent call last):\n"
+    told = run_of_text(*rest, head, f"{FRAME}\n", "ValueError: no\n").told
+    assert (told["name"] == "raised_in_evaluation").sum() == 1
+
+
 def test_a_traceback_in_a_box_of_rich_ends_with_the_exception_below_the_box() -> None:
     assert causes(
         "╭────── Traceback (most recent call last) ──────╮",
@@ -256,3 +276,23 @@ def test_a_box_of_rich_is_read_behind_whatever_stands_in_front_of_its_lines(pref
         "ValueError: no",
     )
     assert causes(*(prefix + line for line in lines)) == [("exception", "ValueError: no")]
+
+
+def test_collectives_that_do_not_match_are_no_timeout() -> None:
+    words = said(
+        "[rank0]: RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running "
+        "collective: CollectiveFingerPrint(SequenceNumber=7, OpType=ALLREDUCE), but Rank 1 is "
+        "running collective: CollectiveFingerPrint(SequenceNumber=7, OpType=BROADCAST)."
+    )
+    assert words.startswith("Ranks called collectives that do not match")
+    assert "rank 0 called ALLREDUCE, rank 1 called BROADCAST" in words
+    assert "timed out" not in words
+
+
+def test_what_a_kernel_found_wrong_comes_before_that_something_was() -> None:
+    found = causes(
+        "Indexing.cu:1146: indexSelectLargeIndex: block: [35,0,0], thread: [64,0,0] Assertion "
+        "`srcIndex < srcSelectDimSize` failed.",
+        "RuntimeError: CUDA error: device-side assert triggered",
+    )
+    assert found == [("exception", "Assertion `srcIndex < srcSelectDimSize` failed")]
