@@ -21,7 +21,10 @@ from typing import Final, TypeVar
 
 # A literal first byte lets the search run at the speed of memchr; what never gives back need
 # not be remembered.
-_ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-9;?]{0,16}+[A-Za-z]|[()][AB0])")
+# Colours; titles of windows and marks of Buildkite end with a bell.
+_ESCAPE: Final = re.compile(
+    rb"\x1b(?:\[[0-9;?]{0,16}+[A-Za-z]|[()][AB0]|[]_][^\x07\x1b\n]{0,256}+(?:\x07|\x1b\\))"
+)
 _CARET: Final = re.compile(rb"\^\[(?:\[[0-9;?]{0,16}[A-Za-z]|c)")  # a terminal's echo of the same
 
 _DATE = rb"\d{4}-\d\d-\d\d"

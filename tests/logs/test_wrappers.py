@@ -193,7 +193,16 @@ def test_on_several_hosts_a_local_rank_says_nothing_about_the_global_one() -> No
     assert [row["rank"] for row in rows(text, name="skipped")] == [None, None]
 
 
-@pytest.mark.parametrize("shape", ["\x1b[32m%s\x1b[0m", "\x1b[93m [WARNING] \x1b[0m%s", "^[[1m%s"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "\x1b[32m%s\x1b[0m",
+        "\x1b[93m [WARNING] \x1b[0m%s",
+        "^[[1m%s",
+        "\x1b_bk;t=1700000000000\x07%s",
+        "\x1b]0;user@node-1: ~\x07%s",
+    ],
+)
 def test_colours_hide_nothing(shape: str) -> None:
     text = (shape % (PFX + RECORD).decode()).encode() + b"\n"
     assert told(text) == {"at": LOGGED, "host": None, "rank": 0}
