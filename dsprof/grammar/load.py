@@ -76,7 +76,8 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         raise GrammarError("a [[pattern]] has no name", str(file))
     where = f"{file}: pattern {name!r}"
     needle = table.pop("needle", [])
-    needles = tuple(n.encode() for n in ([needle] if isinstance(needle, str) else needle))
+    early = tuple(one.encode() for one in table.pop("early", ()))
+    needles = tuple(n.encode() for n in ([needle] if isinstance(needle, str) else needle)) + early
     if not needles or not all(needles):
         raise GrammarError("has no needle", where, "a literal that only such lines hold")
     severity = table.pop("severity", "")
@@ -92,6 +93,7 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
         id=f"{file.stem}.{name}",
         about=table.pop("about", ""),
         needles=needles,
+        early=frozenset(early),
         lead=_regex(f"(?:{lead})\\Z", where) if lead else None,
         regex=regex,
         place=place,

@@ -90,6 +90,7 @@ class Pattern:
     id: str
     about: str
     needles: tuple[bytes, ...]
+    early: frozenset[bytes]  # those of them that count at the beginning of a source alone
     lead: re.Pattern[bytes] | None  # what may stand right before the needle
     regex: re.Pattern[bytes] | None  # None: the needle is all there is to match
     place: str

@@ -50,7 +50,8 @@ class Scanner:
         self._bars = Bars(grammar)
         self._pieces = Lines()
         self._mask = Mask()
-        self._offset = 0  # of the next piece in the source
+        self.begin = 0  # of what is fed, in the source
+        self._offset = 0  # of the next piece, in what is fed
         self._begin()
         self._unended = False  # what is read now is a last line without its end
         self._returns = 0  # up to the first line's end
@@ -103,7 +104,7 @@ class Scanner:
         text = wrappers.without_colours(before)
         self._offset = -len(text)
         piece = Piece(text, self._offset, self.lines)
-        self._read_hits(piece, self._search.find(text), self._mask.of(_NEWLINE, text))
+        self._read_hits(piece, self._found(text), self._mask.of(_NEWLINE, text))
         self._bars.remember(text)
         self._offset = 0
         self.records = Records(self._grammar, None)
@@ -117,7 +118,7 @@ class Scanner:
         """
         other = Scanner(self._grammar, first_line=self.lines)
         other.records.senders = self.records.senders.apart()
-        other._offset = self._offset
+        other.begin, other._offset = self.begin, self._offset
         other._begin(self._blocks)
         for lines in behind:
             if not self._blocks.of(self.records):
@@ -141,7 +142,7 @@ class Scanner:
 
     def _cut_between_records(self, piece: bytes) -> bytes:
         """The part of an endless line that holds whole records; the rest is held back."""
-        needles, starts, stops = self._search.find(piece).tolist()
+        needles, starts, stops = self._found(piece).tolist()
         cut = max(len(piece) - self._search.longest, 0)
         for i in range(len(starts) - 1, 0, -1):
             if starts[i] < len(piece) // 2:
@@ -163,7 +164,7 @@ class Scanner:
         piece = Piece(text, self._offset, self.lines, self._unended)
         newline = self._mask.of(_NEWLINE, text)
         lines = int(np.count_nonzero(newline))
-        self._read_hits(piece, self._search.find(text), newline)
+        self._read_hits(piece, self._found(text), newline)
         if self._blocks:
             self._blocks.feed(text, self._offset, self.lines, piece.taken, unended=self._unended)
         if self.unread.wants(text):
@@ -175,6 +176,9 @@ class Scanner:
         self._offset += len(text)
         self._bars.remember(text)
         self.records.flush_if_full()
+
+    def _found(self, text: bytes) -> np.ndarray:
+        return self._search.find(text, self.begin + self._offset)
 
     def _read_hits(self, piece: Piece, found: np.ndarray, newline: np.ndarray) -> None:
         """Reads the records of a piece whose line ends `newline` masks."""

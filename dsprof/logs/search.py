@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import numpy as np
+
 from dsprof.grammar import Grammar, Pattern
 from dsprof.logs.find import finder, shortest
 from dsprof.logs.records import shape_of_record
+
+#: Bytes of a source that are its beginning: a paste or a tail may begin in the middle of a record.
+_EARLY: Final = 64 << 10
 
 #: Number of a pattern and the regex that tells whether it begins at a needle.
 Candidate = tuple[int, re.Pattern[bytes]]
@@ -17,7 +22,6 @@ class Search:
     """Made once for a grammar. Lists are parallel to the needles or to the patterns.
 
     Attributes:
-        find: all hits of all needles.
         longest: bytes of the longest needle.
         of_needle: candidates, those with the longest own needle first.
         sure: the regex that matches wherever the needle stands.
@@ -32,7 +36,9 @@ class Search:
     def __init__(self, grammar: Grammar) -> None:
         needles = shortest(grammar.needles)
         patterns = grammar.patterns
-        self.find = finder(needles)
+        self._find = finder(needles)
+        anywhere = {needle for p in patterns for needle in p.needles if needle not in p.early}
+        self._early = np.array([needle not in anywhere for needle in needles], bool)
         self.longest = max(map(len, needles), default=0)
         self.of_needle = [_candidates(patterns, needle) for needle in needles]
         self.sure = [re.compile(re.escape(needle)) for needle in needles]
@@ -45,6 +51,17 @@ class Search:
         self.more = [p.lead is not None or p.pairs is not None for p in patterns]
         self.around = [p.block is not None or _looks_back(p) for p in patterns]
         self.blanks = [b" |\t" + p.pairs.separator if p.pairs else b"" for p in patterns]
+
+    def find(self, text: bytes, offset: int) -> np.ndarray:
+        """All hits of all needles: three rows, the number of each, where it begins and ends.
+
+        `offset` is that of the text in its source.
+        """
+        found = self._find(text)
+        if offset + len(text) <= _EARLY:
+            return found
+        dropped = (found[1] >= _EARLY - offset) & self._early[found[0]]
+        return found[:, ~dropped] if dropped.any() else found
 
     def begins_record(self, needle: int, text: bytes, start: int, high: int) -> bool:
         """Whether a record stands at a needle: a needle alone may be part of a key."""

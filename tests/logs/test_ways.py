@@ -142,5 +142,5 @@ def test_without_the_vectorised_searcher_the_events_are_the_same(
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     monkeypatch.setattr(search, "_MADE", {})
-    assert "_search_each" in search.search_of(grammar.builtin()).find.__qualname__
+    assert "_search_each" in search.search_of(grammar.builtin())._find.__qualname__
     assert difference(WHOLE.events, read(TEXT).events) == ""
