@@ -115,6 +115,7 @@ class Blocks:
     def __init__(self) -> None:
         self._open: list[OpenBlock] = []  # in the order they were opened in
         self._rivals: list[OpenBlock] = []  # those of them that no other opening ended
+        self._had: set[tuple[int, int]] = set()  # patterns of all so far, and their senders
 
     def __len__(self) -> int:
         return len(self._open)
@@ -123,9 +124,14 @@ class Blocks:
         """Whether some of them are to go to these records."""
         return any(block.records is records for block in self._open)
 
+    def had(self, pattern: int, sender: Sender) -> bool:
+        """Whether this sender opened such a block before."""
+        return (pattern, sender[0]) in self._had
+
     def open(self, block: OpenBlock, low: int) -> None:
         """Whoever opens a block again, on the line at `low`, has ended the one before."""
         who = (block.pattern, block.sender[0])
+        self._had.add(who)
         same = [b for b in self._rivals if (b.pattern, b.sender[0]) == who]
         for ended in same or self._rivals[:-_MOST_OPEN]:
             ended.until = low

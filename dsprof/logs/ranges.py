@@ -15,12 +15,10 @@ from typing import BinaryIO, Final
 from dsprof.grammar import Grammar
 from dsprof.logs.bars import LOOK_BACK
 from dsprof.logs.scan import Scanner
-from dsprof.logs.wrappers import without_colours
 
 _SIZE: Final = 8 << 20  # of a range: much more than its overhead, much less than a file
 _MOST: Final = 256  # ranges of a file
 _PORTION: Final = 1 << 18
-_HEAD: Final = 1 << 20  # of a file that may hold the beginning of what is read of it
 _FOLLOWED: Final = 4 << 20  # behind a range, for the sake of blocks that it opened
 
 
@@ -49,7 +47,7 @@ def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
             file.seek(part.start - 1)
             for _ in _line_in_parts(file):  # the rest of a line that began before
                 pass
-            scanner.begin = _begin(file, file.tell())
+            scanner.begins = False
             scanner.look_at(_before(file, file.tell()))
             scanner.unread.skip(part.start, part.start // _PORTION)
         position = file.tell()
@@ -69,15 +67,6 @@ def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
             return scanner
     scanner.finish()
     return scanner
-
-
-def _begin(file: BinaryIO, start: int) -> int:
-    """Where a range begins that is read from `start` on, as one who reads the whole source counts:
-    without colours. Only its beginning matters, and is looked at; the file stands at `start`."""
-    file.seek(0)
-    head = file.read(min(start, _HEAD))
-    file.seek(start)
-    return start - len(head) + len(without_colours(head))
 
 
 def _before(file: BinaryIO, start: int) -> bytes:

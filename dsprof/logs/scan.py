@@ -38,6 +38,7 @@ class Scanner:
         records: what was found so far.
         lines: line ends seen.
         unread: lines that look like metrics and that no pattern read.
+        begins: what is fed begins where its source does.
     """
 
     def __init__(self, grammar: Grammar, *, first_line: int = 0, year: int | None = 0) -> None:
@@ -45,13 +46,13 @@ class Scanner:
         self.records = Records(grammar, year)
         self.lines = first_line
         self.unread = Unread()
+        self.begins = True
         self._grammar = grammar
         self._search = search_of(grammar)
         self._bars = Bars(grammar)
         self._pieces = Lines()
         self._mask = Mask()
-        self.begin = 0  # of what is fed, in the source
-        self._offset = 0  # of the next piece, in what is fed
+        self._offset = 0  # of the next piece in the source, or in its range
         self._begin()
         self._unended = False  # what is read now is a last line without its end
         self._returns = 0  # up to the first line's end
@@ -118,7 +119,7 @@ class Scanner:
         """
         other = Scanner(self._grammar, first_line=self.lines)
         other.records.senders = self.records.senders.apart()
-        other.begin, other._offset = self.begin, self._offset
+        other.begins, other._offset = False, self._offset
         other._begin(self._blocks)
         for lines in behind:
             if not self._blocks.of(self.records):
@@ -178,7 +179,7 @@ class Scanner:
         self.records.flush_if_full()
 
     def _found(self, text: bytes) -> np.ndarray:
-        return self._search.find(text, self.begin + self._offset)
+        return self._search.find(text, self._offset if self.begins else None)
 
     def _read_hits(self, piece: Piece, found: np.ndarray, newline: np.ndarray) -> None:
         """Reads the records of a piece whose line ends `newline` masks."""

@@ -22,6 +22,7 @@ class Search:
     """Made once for a grammar. Lists are parallel to the needles or to the patterns.
 
     Attributes:
+        early: the needle opens a block of a sender that had none before.
         longest: bytes of the longest needle.
         of_needle: candidates, those with the longest own needle first.
         sure: the regex that matches wherever the needle stands.
@@ -38,7 +39,7 @@ class Search:
         patterns = grammar.patterns
         self._find = finder(needles)
         anywhere = {needle for p in patterns for needle in p.needles if needle not in p.early}
-        self._early = np.array([needle not in anywhere for needle in needles], bool)
+        self.early = np.array([needle not in anywhere for needle in needles], bool)
         self.longest = max(map(len, needles), default=0)
         self.of_needle = [_candidates(patterns, needle) for needle in needles]
         self.sure = [re.compile(re.escape(needle)) for needle in needles]
@@ -52,15 +53,16 @@ class Search:
         self.around = [p.block is not None or _looks_back(p) for p in patterns]
         self.blanks = [b" |\t" + p.pairs.separator if p.pairs else b"" for p in patterns]
 
-    def find(self, text: bytes, offset: int) -> np.ndarray:
+    def find(self, text: bytes, offset: int | None) -> np.ndarray:
         """All hits of all needles: three rows, the number of each, where it begins and ends.
 
-        `offset` is that of the text in its source.
+        `offset` is that of the text in its source, None if that begins elsewhere.
         """
         found = self._find(text)
-        if offset + len(text) <= _EARLY:
+        room = 0 if offset is None else _EARLY - offset
+        if len(text) <= room:
             return found
-        dropped = (found[1] >= _EARLY - offset) & self._early[found[0]]
+        dropped = (found[1] >= room) & self.early[found[0]]
         return found[:, ~dropped] if dropped.any() else found
 
     def begins_record(self, needle: int, text: bytes, start: int, high: int) -> bool:

@@ -92,7 +92,11 @@ class Singly:
             before = before if before is not None else senders.who_began(text, line, {})
             sender = senders.read(text[behind:begin], before)
         if self._search.around[p]:
-            sender = self._look_around(p, piece, sender, (low, begin, end, high), number)
+            if isinstance(sender, bytes):
+                sender = self._records.senders.read(sender)
+            if self._search.early[needle] and self._blocks.had(p, sender):
+                return None
+            self._look_around(p, piece, sender, (low, begin, end, high), number)
         offset = piece.offset + begin
         self._records.new[self._search.shapes[p]].add(offset, number, sender, groups, body)
         if torn:
@@ -135,17 +139,15 @@ class Singly:
         self,
         p: int,
         piece: Piece,
-        sender: Sender | bytes,
+        sender: Sender,
         bounds: tuple[int, int, int, int],
         number: int,
-    ) -> Sender:
+    ) -> None:
         """Notes that a progress bar numbers a record, and opens its block.
 
         Args:
             bounds: where its line begins, itself begins and ends, and where its line ends.
         """
-        if isinstance(sender, bytes):
-            sender = self._records.senders.read(sender)
         low, begin, end, high = bounds
         if self._search.looks_back[p]:
             piece.numbered.append((begin, number, sender[0]))
@@ -156,7 +158,6 @@ class Singly:
             self._blocks.open(
                 OpenBlock(p, block, high, wrapping, sender, opening, self._records), low
             )
-        return sender
 
     def _next_record(self, found: Found, first: int, text: bytes, begin: int, high: int) -> int:
         """Where, behind `begin`, the next record on the line starts: a needle alone may be
