@@ -86,14 +86,10 @@ class Singly:
                     return None
                 body, end, cut = told
                 body, torn = body.strip(self._search.blanks[p]), torn or cut
-        sender: Sender | bytes = text[behind:begin]
-        if before is not None or behind_bar:
-            senders = self._records.senders
-            before = before if before is not None else senders.who_began(text, line, {})
-            sender = senders.read(text[behind:begin], before)
-        if self._search.around[p]:
-            if isinstance(sender, bytes):
-                sender = self._records.senders.read(sender)
+        if before is None and behind_bar:
+            before = self._records.senders.who_began(text, line, {})
+        sender = self._sender(text[behind:begin], before, at_once=self._search.around[p])
+        if isinstance(sender, tuple) and self._search.around[p]:
             if self._search.early[needle] and self._blocks.had(p, sender):
                 return None
             self._look_around(p, piece, sender, (low, begin, end, high), number)
@@ -102,6 +98,14 @@ class Singly:
         if torn:
             self._records.torn.add(offset)
         return sender, max(stop, end)
+
+    def _sender(
+        self, prefix: bytes, before: Sender | bytes | None, *, at_once: bool
+    ) -> Sender | bytes:
+        """Who printed a record: bytes to be read later, where that is soon enough."""
+        if before is None and not at_once:
+            return prefix
+        return self._records.senders.read(prefix, before)
 
     def _match(
         self, needle: int, piece: Piece, start: int, high: int

@@ -168,9 +168,10 @@ def _stamps(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_one_clock(rows: pd.DataFrame) -> pd.DataFrame:
-    """Without a wrapper's whole seconds, where the logger that it carries tells finer ones."""
-    fine = rows[rows["at"].dt.microsecond.ne(0)]
-    return fine if len(fine) < MOST * len(rows) and fine["step"].nunique() > 2 else rows
+    """Without kinds of lines that a wrapper stamps with whole seconds, where others are finer."""
+    fine = rows["at"].dt.microsecond.ne(0)
+    told = rows[fine.groupby(rows["pattern"], observed=True, dropna=False).transform("any")]
+    return told if told["step"].nunique() > 2 else rows
 
 
 def _so_far(rows: pd.DataFrame, last: pd.DataFrame) -> npt.NDArray[np.intp]:
