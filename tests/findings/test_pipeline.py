@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dsprof.events import Severity
@@ -156,7 +158,7 @@ def test_the_last_stage_waits_for_the_first_one_where_gradients_are_reduced() ->
     last = {"forward": 0.3, "backward_inner": 0.5, "pipe_recv_input": 0.3, "reduce_grads": 0.52}
     rows = steps(3, first, 1.62)
     rows += [row | {"rank": 1} for row in steps(3, last, None)]
-    shape = {"pipeline_parallel_size": 2, "gradient_accumulation_steps": 1}
+    shape: dict[str, Any] = {"pipeline_parallel_size": 2, "gradient_accumulation_steps": 1}
     run = run_of(rows, world_size=2, **shape)
     found = one(run, "pipeline-bubble")
     assert found.seconds_per_step == pytest.approx(0.8)

@@ -242,6 +242,7 @@ def test_a_row_of_marks_is_there_where_communication_holds_a_step_back(bound: st
 
 def test_in_80_columns_neither_the_verdict_nor_why_a_table_is_empty_is_cut() -> None:
     base = picture()
+    assert base.now is not None
     title = "72 % of a step is communication, " + "of which most is of a kind that is named, " * 5
     now = replace(base.now, title=f"{title}and the end")
     app = app_of(replace(base, now=now, since=now, comm=replace(base.comm, rows=())))
