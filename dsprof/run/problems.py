@@ -63,7 +63,8 @@ _OF_A_PEER: Final = (
     r"|Step \d{1,3} exited with non-zero status|ACL stream synchronize failed"
     r"|reason=\[(?:task|stream sync) timeout\]|Stream synchronize timeout"
     r"|PapermillExecutionError|ProcessRaisedException|ProcessExitedException"
-    r"|gloo/transport[^\]]{0,120}\] Timed out waiting |^RuntimeError: Rank \d+ .{0,60}monitoredB"
+    r"|gloo/transport[^\]]{0,120}\] Timed out waiting "
+    r"|^RuntimeError: Rank \d+ .{0,60}monitoredBarrier"
 )
 _SIGTERM: Final = (15, -15, 143)
 _SIGNALS: Final = 128  # exit codes above it stand for signals
