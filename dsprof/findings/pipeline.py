@@ -10,7 +10,7 @@ from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.cost import bubble_seconds, bubble_share
 from dsprof.events import Class, Severity
 from dsprof.findings.evidence import phase_evidence
-from dsprof.findings.facts import NO_TIMERS, Facts, first_of, promise
+from dsprof.findings.facts import NO_TIMERS, Facts, first_of, once, promise
 from dsprof.findings.finding import Advice, Confidence, Finding
 from dsprof.findings.stages import by_rank, in_collectives, slowest_stage
 from dsprof.findings.thresholds import (
@@ -29,6 +29,7 @@ from dsprof.units import format_seconds, format_share
 NO_PIPELINE = "no pipeline timers in this run"
 
 
+@once
 def pipeline_bubble(facts: Facts) -> list[Finding] | str:
     """A stage waits for its neighbours, for the bubble as far as its size is known.
 

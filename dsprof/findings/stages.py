@@ -6,7 +6,7 @@ import numpy as np
 
 from dsprof.analysis.breakdown import main_phases
 from dsprof.events import Class
-from dsprof.findings.facts import Facts
+from dsprof.findings.facts import Facts, once
 from dsprof.run.table import Numbers
 
 
@@ -26,13 +26,16 @@ def slowest_stage(facts: Facts) -> tuple[int, tuple[int, ...], float] | None:
 
 def by_rank(facts: Facts, class_: Class) -> Numbers | None:
     """Seconds per step of a class, of each rank in order; None unless every rank is recorded."""
+    if not facts.layout.world_size:
+        return None
     phases = main_phases(facts.steps, facts.run.phases)
     own = phases[phases["class"] == class_].groupby("rank")["self_seconds"].sum()
-    if not facts.layout.world_size or len(own) != facts.layout.world_size:
+    if len(own) != facts.layout.world_size:
         return None
     return own.sort_index().to_numpy(float) / max(1, phases["step"].nunique())
 
 
+@once
 def in_collectives(facts: Facts) -> float:
     """Seconds per step that stages wait for each other in collectives: the mean of what they are
     held up there beyond the one that is held up least.

@@ -71,15 +71,11 @@ def no_timers(facts: Facts) -> Finding:
 def only_calls(facts: Facts) -> Finding:
     """A note, as that of no timers: what nobody asked to time costs nothing."""
     rest = facts.share(facts.seconds_of("other")) or 0.0
-    said, advice = _for_timers(facts)
-    return Finding(
-        rule="unaccounted-time",
-        severity=Severity.INFO,
-        title=f"{format_share(rest)} of a step is beside the logged calls: this log has no timers",
-        summary="Communication calls alone are timed; what else a step does, computation above "
-        f"all, is not told apart ({facts.windows}).{said}",
-        evidence=average_proof(facts),
-        advice=(*advice, *record(facts, EVERY_PHASE)),
+    return _one_kind_alone(
+        facts,
+        f"{format_share(rest)} of a step is beside the logged calls: this log has no timers",
+        "Communication calls alone are timed; what else a step does, computation above all, is "
+        "not told apart",
     )
 
 
@@ -87,13 +83,22 @@ def only_data(facts: Facts) -> Finding:
     """Of a loop that times waiting for its loader alone: the same."""
     waiting = facts.share(facts.seconds_of("data")) or 0.0
     said_of_data = "Hardly any" if waiting < _HARDLY_ANY else format_share(waiting)
+    return _one_kind_alone(
+        facts,
+        f"{said_of_data} of a step is waiting for data; nothing else is timed",
+        "Nothing in this log divides the rest: forward, backward, optimizer and communication are "
+        "all in it",
+    )
+
+
+def _one_kind_alone(facts: Facts, title: str, summary: str) -> Finding:
+    """Of a log that times one kind of doing, and nothing beside."""
     said, advice = _for_timers(facts)
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
-        title=f"{said_of_data} of a step is waiting for data; nothing else is timed",
-        summary="Nothing in this log divides the rest: forward, backward, optimizer and "
-        f"communication are all in it ({facts.windows}).{said}",
+        title=title,
+        summary=f"{summary} ({facts.windows}).{said}",
         evidence=average_proof(facts),
         advice=(*advice, *record(facts, EVERY_PHASE)),
     )

@@ -40,8 +40,10 @@ _STAMP: Final = re.compile(
 )
 _UNITS: Final = (1, 10**3, 10**6, 10**9)  # of a second, in which times since 1970 are told
 _OUR_DAYS: Final = (10**9, 10**10)  # seconds since then
+_DIGITS: Final = re.compile(r"[0-9]{1,20}")
 _MARK: Final = b"\xef\xbb\xbf"  # of UTF-8
-_STRING: Final = rb'"((?:[^"\\]|\\.)*+)"'
+#: No opening quote is escaped: else each of many in one that never ends would be tried for one.
+_STRING: Final = rb'(?<!\\)"((?:[^"\\]|\\.)*+)"'
 _ONE_STRING: Final = re.compile(
     rb'\s*(?:"[\w/]{1,40}": ?)?\[?\s*' + _STRING + rb"\s*\]?,?\s*", re.DOTALL
 )
@@ -126,9 +128,11 @@ def _name(entry: Any, path: Sequence[str]) -> str:
 
 def _stamp(value: object) -> str:
     """A time as containers write it; "" if it is none, or counts from the job's start."""
-    if isinstance(value, int | float) or (isinstance(value, str) and value.isdigit()):
-        seconds = [float(value) / unit for unit in _UNITS]
-        told = [one for one in seconds if _OUR_DAYS[0] <= one < _OUR_DAYS[1]]
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    if isinstance(value, int | float):
+        units = _UNITS if 0 < value < _OUR_DAYS[1] * _UNITS[-1] else ()
+        told = [value / unit for unit in units if _OUR_DAYS[0] <= value / unit < _OUR_DAYS[1]]
         return f"{datetime.fromtimestamp(told[0], UTC):%Y-%m-%dT%H:%M:%S.%fZ}" if told else ""
     read = _STAMP.match(value) if isinstance(value, str) else None
     if read is None:

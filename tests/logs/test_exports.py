@@ -175,6 +175,18 @@ def test_a_line_that_is_no_collectors_record_stays_as_it_is(line: bytes) -> None
     assert record_of(line) is None
 
 
+@pytest.mark.parametrize("time", ["9" * 400, '"\u00b2"', "NaN", "Infinity", "-1", "true", '"9e9"'])
+def test_a_record_whose_time_is_none_has_none(time: str) -> None:
+    line = f'{{"message": "step", "ts": {time}}}'.encode()
+    assert record_of(line) == (b"", b"stdout", b"step", True)
+
+
+@pytest.mark.timeout(20)
+def test_a_string_of_escaped_quotes_that_never_ends_costs_no_more_than_its_length() -> None:
+    line = b'"' + b'\\"' * 300_000
+    assert notebook_line(line) == line
+
+
 @pytest.mark.parametrize(
     "head",
     [
