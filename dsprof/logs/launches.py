@@ -120,9 +120,11 @@ def _few(steps: np.ndarray) -> bool:
 
 
 def engines_of(source: Source, kinds: Kinds, own: np.ndarray, segment: np.ndarray) -> np.ndarray:
-    """0, or the turn of an engine where several print the same step numbers one after another."""
+    """0, or the turn of an engine where several print the same step numbers one after another.
+
+    A trainer's own line that is there several times is printed by several ranks."""
     engine = np.zeros(len(own), np.int8)
-    told = kinds.own & (source.step > 0)
+    told = kinds.leads & (source.step > 0)
     for pattern in np.unique(source.pattern[told]):
         marks = np.flatnonzero((source.pattern == pattern) & told)
         if len(marks) < 4:

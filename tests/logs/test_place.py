@@ -255,6 +255,14 @@ def test_two_engines_that_take_turns_are_told_apart() -> None:
     assert set(segments(text)) == {0}
 
 
+def test_a_trainers_line_that_stands_there_several_times_is_of_ranks_and_no_engines() -> None:
+    """torchtitan prints on every rank, without its number, unless told otherwise."""
+    line = b"step: %2d  loss: 7.5000  memory: 9.25GiB(11.56%%)  tps: 85%d  mfu: 2.25%%\n"
+    found = rows(b"".join(line % (n, rank) for n in range(1, 6) for rank in range(4)), name="loss")
+    assert [(row["engine"], row["step"]) for row in found[::4]] == [(0, n) for n in range(1, 6)]
+    assert {row["engine"] for row in found} == {0}
+
+
 def test_bare_marks_are_numbered_by_their_own_count() -> None:
     text = b"{'loss': 1.0, 'epoch': 0.1}\n{'loss': 2.0, 'epoch': 0.2}\n"
     assert steps(text, "loss") == [1, 2]
