@@ -16,6 +16,8 @@ from dsprof.findings.thresholds import EARLY_STEP, LOST_RECORDS
 from dsprof.run.table import of_kind
 from dsprof.units import format_count
 
+_GRADIENT: Final = "gradient norm"
+
 
 class End(NamedTuple):
     """How a source goes on behind the first of its last values that are not finite."""
@@ -129,7 +131,7 @@ def _end(losses: pd.DataFrame, bad: pd.DataFrame) -> End:
     return End(
         records=max(0, records - 1),
         from_start=bool(len(bad)) and not (well < bad.index.min()).any(),
-        infinite=bool(np.isinf(last["value"]).all()),
+        infinite=len(last) > 0 and bool(np.isinf(last["value"]).all()),
     )
 
 
@@ -138,14 +140,16 @@ def _not_a_number(
 ) -> Finding:
     steps = pd.concat([rows["step"], problems["step"]]).dropna()
     first = whole(steps.min()) if len(steps) else None
-    said = sorted({str(name).replace("grad_norm", "gradient norm") for name in bad["name"]})
+    words = problems["text"].astype("str") if rows.empty else bad["name"].astype("str")
+    said = sorted({_GRADIENT if "grad" in word else "loss" for word in words})
     names = " and ".join(said) or "loss"
+    where = _since(first, end) if len(rows) or first is None else f" after step {first:,}"
     recovered = first is not None and _finite_after(facts, int(steps.max()))
     unsure = not recovered and not end.is_lost
     return Finding(
         rule="nan-loss",
         severity=Severity.WARNING if recovered else Severity.CRITICAL,
-        title=f"The {names} {'are' if len(said) > 1 else 'is'} not finite{_since(first, end)}",
+        title=f"The {names} {'are' if len(said) > 1 else 'is'} not finite{where}",
         summary=(
             f"That holds for {format_count(steps.nunique())} of the printed steps; later ones are "
             "finite again."
@@ -169,7 +173,7 @@ def _not_a_number(
 
 def _before_it(facts: Facts, names: list[str]) -> tuple[Advice, ...]:
     """Clipping, but not by a norm that is no number itself: that multiplies by it."""
-    if "gradient norm" not in names:
+    if _GRADIENT not in names:
         return clipping(facts, "tames outliers")
     why = "names the operation that makes the first nan; clipping by such a norm cannot help"
     return (Advice("torch.autograd.set_detect_anomaly()", "", "True, for one run", why),)

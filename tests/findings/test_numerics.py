@@ -9,7 +9,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.findings.skips import told_skips
-from tests.findings.plants import WELL, Row, metric, one, run_of, silent, steps, why
+from tests.findings.plants import WELL, Row, metric, one, problem, run_of, silent, steps, why
 from tests.loaded import run_of_text
 
 
@@ -67,6 +67,13 @@ def test_a_loss_that_stays_nan_is_critical() -> None:
     assert found.severity is Severity.CRITICAL
     assert found.title == "The loss is not finite at step 20"
     assert found.steps == (20, 40)
+
+
+def test_a_check_of_gradients_that_fails_says_nothing_of_the_loss() -> None:
+    said = problem("nan", "found NaN in local grad norm for bucket #0 in backward pass", step=40)
+    found = one(run_of([*steps(40, WELL), said]), "nan-loss")
+    assert found.title == "The gradient norm is not finite after step 40"
+    assert "infinite" not in found.summary
 
 
 def test_a_loss_that_recovers_is_a_warning() -> None:
