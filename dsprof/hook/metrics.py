@@ -86,10 +86,15 @@ class Metrics:
 
 
 def loss_in(result: Any) -> Any:
-    """What a model returned, or the loss in it: an attribute, a key, or what comes first."""
+    """What a model returned, or the loss in it: an attribute, a key, of several the only
+    number that can be learned from, or what comes first."""
     if isinstance(result, dict):  # ModelOutput of transformers is one
         return result.get("loss")
     if isinstance(result, tuple):
+        learned = [one for one in result if getattr(one, "requires_grad", False)]
+        numbers = [one for one in learned if one.numel() == 1]
+        if len(numbers) == 1:
+            return numbers[0]
         return result[0] if result else None
     return getattr(result, "loss", result)
 
