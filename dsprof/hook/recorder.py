@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dsprof.events import Class
+from dsprof.hook import saving
 from dsprof.hook.collectives import Collectives
 from dsprof.hook.gpu import Gpu, came_late
 from dsprof.hook.guard import Guard
 from dsprof.hook.memory import Host, Memory
-from dsprof.hook.patches import Patches
+from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import Ended, Frame, Timeline, Track
 from dsprof.recording import RowKind, Unit, Writer
 
@@ -66,6 +67,7 @@ class Recorder:
         if self.gpu:
             self.gpu.start(self.patches, self.guard)
         self._patch_data_loader()
+        saving.patch(self.patches, self._between("checkpoint", Class.CHECKPOINT))
         _RECORDERS.add(self)
         atexit.register(self.close)
 
@@ -116,23 +118,26 @@ class Recorder:
             self.writer.close()
 
     def _patch_data_loader(self) -> None:
-        """Waiting for the next batch: the time between steps that a data loader takes."""
-        from torch.utils.data.dataloader import _BaseDataLoaderIter
+        """Waiting for the next batch, and for the workers that each epoch starts anew: the time
+        between steps that a data loader takes."""
+        from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter
 
+        around = self._between("data", Class.DATA)
+        self.patches.of_class(_BaseDataLoaderIter, "__next__", around)
+        self.patches.of_class(DataLoader, "__iter__", around)
+
+    def _between(self, path: str, class_: Class) -> Callable[[Call], Call]:
+        """What makes a phase of calls between those of a model; inside one they are that one's."""
         timeline = self.timeline
-        phase = timeline.phase("data", Class.DATA)
+        phase = timeline.phase(path, class_)
 
         def begin(*_: Any) -> Frame | None:
             track = timeline.current
             if track is None or timeline.stack or timeline.is_elsewhere():
-                return None  # inside another phase it is that phase's
+                return None
             return timeline.enter(track, phase)
 
-        self.patches.of_class(
-            _BaseDataLoaderIter,
-            "__next__",
-            lambda raw: self.guard.around(raw, begin, timeline.leave),
-        )
+        return lambda raw: self.guard.around(raw, begin, timeline.leave)
 
     def _account(self, ended: Ended) -> None:
         """Write what the step's recording cost; over budget, record fewer steps in detail."""

@@ -119,6 +119,17 @@ def test_batches_that_a_thread_loads_ahead_keep_no_step_waiting(rows: Rows) -> N
     assert [count(rows, path) for path in ("forward", "backward", "step")] == [21, 21, 21]
 
 
+@pytest.mark.parametrize("name", ["epochs"])
+def test_what_a_loop_saves_by_itself_and_a_loader_that_begins_anew_are_phases_of_a_step(
+    rows: Rows,
+) -> None:
+    """Of the step that follows. What is before the first step is of none."""
+    told = {path: [row.step for row in rows.spans if row.path == path] for path in rows.classes}
+    assert told["checkpoint"] == [3, 3, 5, 5]
+    assert told["data"] == [2, 3, 3, 3, 4, 5]  # an epoch: its beginning, its batches, its end
+    assert rows.classes["checkpoint"] == "checkpoint"
+
+
 @pytest.mark.parametrize("name", ["answering"])
 def test_what_a_thread_asks_of_the_model_that_another_one_trains_is_in_no_step(rows: Rows) -> None:
     assert steps(rows) == list(range(1, 22))

@@ -196,6 +196,19 @@ def loading_ahead() -> None:
     handle.detach()
 
 
+def epochs() -> None:
+    """Each begins with an iterator of its own and ends with a save, of a file in two parts."""
+    net, optimizer, handle = attached("epochs")
+    torch.save({}, io.BytesIO())
+    for epoch in range(2):
+        for _ in DataLoader(TensorDataset(batch(epoch)), batch_size=4):
+            train(net, optimizer, 1)
+        for what in (net.state_dict(), optimizer.state_dict()):
+            torch.save(what, io.BytesIO())
+    train(net, optimizer, 1)
+    handle.detach()
+
+
 def answering() -> None:
     """A thread that asks the model while another one trains it."""
     net, optimizer, handle = attached("answering")
@@ -364,6 +377,7 @@ def experiments() -> dict[str, Any]:
     in_the_place_of_another()
     elsewhere()
     loading_ahead()
+    epochs()
     answering()
     compiled_replicas()
     asked_again()
