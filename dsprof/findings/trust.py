@@ -220,6 +220,7 @@ _SILENCES = (
     "zero-stage-unknown",
     "pipeline-untimed-reduction",
     "micro-batches-alone",
+    "last-micro-batch-alone",
 )
 
 

@@ -131,6 +131,7 @@ _DEFECTS: Final = {
     "cut-head": "the log begins within the only step whose timers it shows",
     "cut-short": "its timer lines lost their end",
     "last-interval-only": "its timers keep only the last interval",
+    "last-micro-batch-alone": "it times the last micro-batch of a step alone",
 }
 
 

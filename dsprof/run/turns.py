@@ -9,6 +9,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.table import among, where
+from dsprof.units import format_seconds
 
 HYBRID: Final = "deepspeed_chat.hybrid"
 VERL: Final = "verl.step"
@@ -20,6 +21,7 @@ BATCHES: Final = tuple(
         *("metric_logger", "swin", "imagenet", "funasr"),
     )
 )
+LITGPT: Final = ("litgpt.step", "litgpt.micro_batch")
 _ASIDE: Final = ("validation", "save_checkpoint")
 _ROUNDED: Final = 1.001
 _TURN: Final = ["segment", "engine", "step"]
@@ -108,3 +110,24 @@ def of_micro_batches(events: pd.DataFrame, source: Source) -> Outcome:
     return events.assign(step=step, steps=steps, seconds=seconds, value=value), met(
         "turns-of-micro-batches", "repair", text, rows
     )
+
+
+def last_batch_alone(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: ARG001  # a Defect
+    """LitGPT times micro-batches. Where it pretrains it prints the one alone that ends a step: how
+    long a step of several takes is unknown then.
+    """
+    timed = where(events, among(events["pattern"], LITGPT) & events["seconds"].notna().to_numpy())
+    ends = among(events["pattern"], LITGPT[:1]) & among(events["name"], ["micro_step"])
+    counted = where(events, ends)
+    if timed.empty or counted.empty:
+        return events, None
+    many = round((counted["value"] / counted["step"]).median())
+    if timed.groupby(_TURN)["record"].nunique().median() >= many:
+        return events, None
+    seconds = events["seconds"].copy()
+    seconds.loc[timed.index] = float("nan")
+    text = (
+        f"only the last of a step's {many} micro-batches is printed, which takes "
+        f"{format_seconds(float(timed['seconds'].mean()))}: how long a step takes is unknown"
+    )
+    return events.assign(seconds=seconds), met("last-micro-batch-alone", "doubt", text, timed)

@@ -61,3 +61,17 @@ def test_a_loop_s_turn_is_a_micro_batch_of_which_an_optimizer_step_takes_several
     assert run.steps["data"].to_list() == [0.25 * accumulation] * 4
     assert run.steps["samples_per_second"].to_list() == [64 / (1.5 * accumulation)] * 4
     assert run.repairs["name"].to_list() == ["turns-of-micro-batches"] * (accumulation > 1)
+
+
+def test_a_step_of_which_litgpt_prints_the_last_micro_batch_alone_has_no_time() -> None:
+    """It accumulates over 16, and prints when a step ends."""
+    line = "Epoch 1 | iter {} step {} | loss train: 2.500, val: n/a | iter time: 400.25 ms (step)\n"
+    run = run_of_text(*(line.format(16 * step, step) for step in range(1, 7)))
+    assert run.steps["step"].to_list() == list(range(1, 7))
+    assert run.steps["seconds"].isna().all()
+    assert run.repairs["name"].to_list() == ["last-micro-batch-alone"]
+    assert run.findings[0].title == (
+        "Where the time of a step goes is unknown: it times the last micro-batch of a step alone"
+    )
+    every = run_of_text(*(line.format(step, step) for step in range(1, 7)))
+    assert every.steps["seconds"].to_list() == [0.40025] * 6
