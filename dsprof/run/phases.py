@@ -170,9 +170,17 @@ def phases(
 
 
 def of_finished_steps(
-    rows: pd.DataFrame, events: pd.DataFrame, flavours: Mapping[str, Flavour]
+    rows: pd.DataFrame,
+    events: pd.DataFrame,
+    flavours: Mapping[str, Flavour],
+    *,
+    all_told: bool = False,
 ) -> pd.DataFrame:
-    """Without the timers of a step that the end of the log cut off."""
+    """Without the timers of a step that the end of the log cut off.
+
+    `all_told`: each engine's steps say that they end. One that ends none while others do makes
+    none: a model that is only asked.
+    """
     closing = [name for name, flavour in flavours.items() if flavour.place == "end"]
     ends = among(events["timers"], closing) | among(events["name"], CLOSING)
     ends &= events["step"].notna().to_numpy()
@@ -181,6 +189,8 @@ def of_finished_steps(
     table = told.groupby(["segment", "engine"])["step"].max().reset_index()
     place = positions(table, rows, "segment", "engine")
     until = np.append(numbers(table["step"]), np.nan)[place]
+    if all_told:
+        until[np.isnan(until) & rows["segment"].isin(table["segment"]).to_numpy(bool)] = 0
     return where(rows, ~(numbers(rows["step"]) > until))
 
 

@@ -261,10 +261,14 @@ class Recorded:
         return found | self._places(process, columns), kept & (word >= 0)
 
     def _finished(self, process: Process, columns: Columns) -> Array:
-        """Rows of steps that the end of the recording did not cut off."""
+        """Rows of steps that the end of the recording did not cut off.
+
+        An engine that ends no step while others do makes none: a model that is only asked.
+        """
         kept = np.ones(len(columns["step"]), bool)
+        others = 0 if any(segment == process.segment for segment, _ in self._until) else None
         for engine in distinct(columns["engine"]):
-            until = self._until.get((process.segment, int(engine)))
+            until = self._until.get((process.segment, int(engine)), others)
             if until is not None and columns["step"].max() > until:
                 kept &= (columns["step"] <= until) | (columns["engine"] != engine)
         return kept

@@ -44,7 +44,7 @@ def phases(events: pd.DataFrame) -> pd.DataFrame:
     Where the exposed time of some collectives is unknown, none is taken out: the phases
     that hold them become `other`, being compute and communication unseparated.
     """
-    rows = of_finished_steps(_rows(events), events, {})
+    rows = of_finished_steps(_rows(events), events, {}, all_told=True)
     spans = rows["kind"] == Kind.PHASE
     blind = _blind(rows[~spans])
     paths = [str(path) for path in rows["raw"].cat.categories]

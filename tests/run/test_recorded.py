@@ -69,6 +69,16 @@ def unknown_exposure(folder: Path) -> None:
         writer.close()
 
 
+def an_engine_without_steps(folder: Path) -> None:
+    """A reference model that another engine's training asks, in all that are its first step."""
+    for rank in (0, 1):
+        writer = job(folder, rank, 5)
+        asked = writer.name("evaluation", 0, "other")
+        for step in range(1, 6):
+            writer.span(asked, step * 100 * MS + 60 * MS, step * 100 * MS + 90 * MS, 1, engine=1)
+        writer.close()
+
+
 def a_step_under_way(folder: Path) -> None:
     writer = job(folder, 0, 5)
     writer.span(writer.name("forward", 0, "compute"), 0, 9 * MS, 6)
@@ -158,7 +168,7 @@ def a_loss_that_only_another_rank_tells(folder: Path) -> None:
 CASES = (
     several_ranks, one_rank_ends_early, two_launches, unknown_exposure, a_step_under_way,
     odd_values, problems, forgotten_spans, two_engines, a_gap_in_what_the_lowest_rank_tells,
-    a_loss_that_only_another_rank_tells,
+    a_loss_that_only_another_rank_tells, an_engine_without_steps,
 )  # fmt: skip
 
 
@@ -196,6 +206,13 @@ def test_findings_are_those_of_all_events(write: Callable[[Path], None], tmp_pat
     assert [(f.rule, f.title, f.summary, f.evidence) for f in run.findings] == [
         (f.rule, f.title, f.summary, f.evidence) for f in whole.findings
     ]
+
+
+def test_a_model_that_is_only_asked_makes_no_steps(tmp_path: Path) -> None:
+    an_engine_without_steps(tmp_path)
+    run = load(tmp_path)
+    assert set(run.steps["engine"]) == set(run.phases["engine"]) == {0}
+    assert list(run.steps["step"]) == [1, 2, 3, 4, 5]
 
 
 def test_a_step_stands_on_a_line_of_its_lowest_rank(tmp_path: Path) -> None:
