@@ -97,8 +97,11 @@ class Kinds:
         sums[per_flavour(lambda t: t.sums == "window")] = 2
         end = per_flavour(lambda t: t.place == "end" and t.sums != "once")
         behind = per_flavour(lambda t: t.place == "after" and t.sums != "once")
+        parts = np.zeros(len(flavour), bool)
         if not own.any() and not end.any():  # timers alone: a line of means stands for a step each
-            end = behind & per_flavour(lambda t: t.sums == "mean")
+            means = behind & per_flavour(lambda t: t.sums == "mean")
+            parts = _parts_of_blocks(means & per_pattern(lambda p: p.block is not None), source)
+            end = means & ~parts
         after = per_pattern(lambda p: p.place == "after") & ~turn
         ahead = per_flavour(lambda t: t.place == "before" and t.sums != "once")
         starts = per_pattern(lambda p: p.starts)
@@ -111,8 +114,12 @@ class Kinds:
         return cls(
             own=own,
             bare=own & ~per_pattern(lambda p: bool(p.regex and "step" in p.regex.groupindex)),
-            after=(after & ~part) | (behind & ~end & free),
-            before=per_pattern(lambda p: p.place == "before") | (ahead & free) | unknown | part,
+            after=(after & ~part) | (behind & ~end & free & ~parts),
+            before=per_pattern(lambda p: p.place == "before")
+            | (ahead & free)
+            | unknown
+            | part
+            | parts,
             end=end & free,
             turn=turn,
             part=part,
@@ -124,6 +131,22 @@ class Kinds:
             over=per_pattern(is_summary),
             sums=sums,
         )
+
+
+def _parts_of_blocks(lines: np.ndarray, source: Source) -> np.ndarray:
+    """Lines of blocks, all but the last of each: a block has a timer of a rank once."""
+    parts = lines.copy()
+    told: set[tuple[int, int]] = set()
+    last = NONE
+    for at in np.flatnonzero(lines).tolist():
+        timer = int(source.signature[at]), int(source.rank[at])
+        if timer in told:
+            parts[last] = False
+            told.clear()
+        told.add(timer)
+        last = at
+    parts[last:] = False
+    return parts
 
 
 def _launch_of(turn: np.ndarray, starts: np.ndarray) -> np.ndarray:

@@ -263,6 +263,18 @@ def test_a_trainers_line_that_stands_there_several_times_is_of_ranks_and_no_engi
     assert {row["engine"] for row in found} == {0}
 
 
+def test_a_block_of_timers_alone_is_of_one_step() -> None:
+    """Pasted without the line of its iteration: a timer that is there again is of the next one."""
+    block = (
+        b"    (min, max) time across ranks (ms):\n"
+        b"    forward-compute ....................: (402.25, 410.50)\n"
+        b"    backward-compute ...................: (601.00, 618.75)\n"
+        b"    optimizer ..........................: (20.25, 20.50)\n"
+    )
+    told = [row["step"] for row in rows(2 * block, kind="phase")]
+    assert told == [1, 1, 1, 2, 2, 2]
+
+
 def test_bare_marks_are_numbered_by_their_own_count() -> None:
     text = b"{'loss': 1.0, 'epoch': 0.1}\n{'loss': 2.0, 'epoch': 0.2}\n"
     assert steps(text, "loss") == [1, 2]
