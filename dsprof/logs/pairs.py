@@ -49,6 +49,9 @@ def pairs_of(bodies: Sequence[bytes], pairs: Pairs) -> Found:
     if b"np.float" in text:
         bodies = [_NUMPY.sub(rb"\1", body) for body in bodies]
         text = b"\n".join([*bodies, b""])
+    if b"**" in text:  # what somebody made bold before asking about it
+        bodies = [body.replace(b"**", b"") for body in bodies]
+        text = b"\n".join([*bodies, b""])
     if len(bodies) >= _FEW and len(pairs.separator) == 1 and len(pairs.assign) == 1:
         return _bulk(text, bodies, pairs)
     return _strict(range(len(bodies)), bodies, pairs)

@@ -53,6 +53,16 @@ def test_a_number_as_numpy_prints_it_is_that_number(records: int) -> None:
     assert len(found) == 3 * records
 
 
+@pytest.mark.parametrize("records", [1, 100])
+def test_a_pair_that_is_marked_bold_is_read_as_any_other(records: int) -> None:
+    found = triples(pairs_of([b"lr: 0.1 | **fwd (ms): 2.5** | bwd: 1.0"] * records, TIMERS))
+    assert found[-3:] == [
+        (records - 1, b"lr", b"0.1"),
+        (records - 1, b"fwd (ms)", b"2.5"),
+        (records - 1, b"bwd", b"1.0"),
+    ]
+
+
 def test_one_odd_record_does_not_slow_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     strict = module._strict
