@@ -214,12 +214,17 @@ class Timeline:
         return stack[-1] if stack else None, track, track.micro if track else -1
 
     def block(self, length: int, class_: int) -> Where:
-        """Charge `length` ns of waiting to where we are; -1 makes the step's split unknown."""
+        """Charge `length` ns of waiting to where we are; -1 makes the step's split unknown.
+
+        Outside of any phase it is that engine's turn until then.
+        """
         frame, track, _ = where = self.where()
         if track and length < 0:
             track.blind = True
         elif track:
             track.classes[class_] += length
+            if frame is None:
+                track.left = now()
         if frame and length > 0:
             frame.blocked += length
         return where

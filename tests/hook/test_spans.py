@@ -165,6 +165,30 @@ def test_engines_in_turns_share_the_time_and_count_none_of_it_twice(
     assert [round(row.classes[OTHER] * 1e9) for row in steps] == [0, 2, 5, 2, 2, 8]
 
 
+def test_what_is_waited_for_outside_of_phases_is_of_one_engines_turn_as_its_time_is(
+    timeline: Timeline, clock: Clock
+) -> None:
+    """A critic's layers are called by themselves and gathered, before it has a phase."""
+    actor, critic = timeline.track(1), timeline.track(1)
+    forward = timeline.phase("forward", Class.COMPUTE)
+    for track in (actor, critic):
+        frame = timeline.enter(track, forward)
+        clock.passes(10)
+        timeline.leave(frame)
+    timeline.leave(timeline.enter(actor, forward))
+    clock.passes(7)
+    timeline.block(7, COMMUNICATION)
+    clock.passes(2)
+    for track in (critic, actor):
+        timeline.leave(timeline.enter(track, forward))
+    for track in (actor, critic):
+        timeline.close_step(track, 1)
+    first, second = rows(timeline).steps
+    assert (first.length, second.length) == (17, 12)
+    assert round(first.classes[COMMUNICATION] * 1e9) == 7
+    assert round(sum(first.classes) * 1e9) == 17
+
+
 def test_an_engine_inside_the_phase_of_another_takes_no_turn_from_it(
     timeline: Timeline, clock: Clock
 ) -> None:
