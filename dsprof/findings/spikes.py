@@ -79,7 +79,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             evidence=tuple(step_proof(facts, row) for row in worst),
             advice=less_memory(facts)
             if flushed
-            else (*_lengths(facts.series, rows, distance), _LOOK),
+            else (*_workers(facts, rows), *_lengths(facts.series, rows, distance), _LOOK),
             gain=(0.0, price.seconds) if price else None,
         )
     ]
@@ -179,13 +179,26 @@ def _lengths(
     """What to look at first where steps only compute longer, at no interval."""
     if distance is not None or len(rows) < REPEATS:
         return ()
-    out = np.isin(np.arange(len(steps)), rows)
-    timed = steps[["compute", "seconds"]].astype(float)
-    more = timed[out].mean() - timed[~out].mean()
-    if not more["compute"] >= WAITING_EXPLAINS * more["seconds"]:
+    if not _is_of(steps, rows, "compute"):
         return ()
     why = "a longer batch computes longer, and nothing else of these steps grew as much"
     return (Advice("lengths of the batches", "", "alike: packed, or grouped by length", why),)
+
+
+def _workers(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
+    """Of a recording, whose time of data is that of PyTorch's loader."""
+    if not facts.run.is_recording or not _is_of(facts.series, rows, "data"):
+        return ()
+    why = "where these are the first steps of epochs: their workers need not start anew"
+    return (Advice("DataLoader(persistent_workers=...)", "", "True", why),)
+
+
+def _is_of(steps: pd.DataFrame, rows: npt.NDArray[np.intp], name: str) -> bool:
+    """Whether what is longer in these steps is of that class."""
+    out = np.isin(np.arange(len(steps)), rows)
+    timed = steps[[name, "seconds"]].astype(float)
+    more = timed[out].mean() - timed[~out].mean()
+    return bool(more[name] >= WAITING_EXPLAINS * more["seconds"])
 
 
 def without_spikes(facts: Facts) -> Facts:

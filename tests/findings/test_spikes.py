@@ -53,6 +53,21 @@ def test_steps_that_only_compute_longer_at_no_interval_may_be_longer_batches(gro
     assert advice[-1].setting == "what happens at these steps"
 
 
+@pytest.mark.parametrize("grows", ["data", "step"])
+def test_where_recorded_steps_wait_for_a_loader_its_workers_may_be_started_anew(grows: str) -> None:
+    rows: list[Row] = []
+    for number in range(1, 61):
+        took = {"data": 0.1, "step": 0.5}
+        took[grows] += 20.0 * (number in {21, 41})
+        rows += [phase(name, number, value) for name, value in took.items()]
+        rows.append(metric("step_seconds", number, sum(took.values())))
+    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows], world_size=1)
+    setting = one(run, "step-spikes").advice[0].setting
+    assert ("persistent_workers" in setting) == (grows == "data")
+    printed = one(run_of(rows, world_size=1), "step-spikes").advice[0].setting
+    assert "persistent_workers" not in printed
+
+
 def test_a_clock_that_runs_on_during_saves_makes_no_spikes_of_them() -> None:
     run = run_of(saving_by_the_clock(every=10, took=10.0))
     assert run.steps["seconds"].max() == pytest.approx(11.0)
