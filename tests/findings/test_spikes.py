@@ -61,10 +61,10 @@ def test_where_recorded_steps_wait_for_a_loader_its_workers_may_be_started_anew(
         took[grows] += 20.0 * (number in {21, 41})
         rows += [phase(name, number, value) for name, value in took.items()]
         rows.append(metric("step_seconds", number, sum(took.values())))
-    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows], world_size=1)
+    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
     setting = one(run, "step-spikes").advice[0].setting
     assert ("persistent_workers" in setting) == (grows == "data")
-    printed = one(run_of(rows, world_size=1), "step-spikes").advice[0].setting
+    printed = one(run_of(rows), "step-spikes").advice[0].setting
     assert "persistent_workers" not in printed
 
 
