@@ -109,6 +109,13 @@ _INDEX: Final = Advice(
     "an id of the data has no row: a tokenizer larger than the embedding, or a longer sequence",
 )
 
+_SAME_CALLS: Final = Advice(
+    "branches that depend on data or rank",
+    "",
+    "the same collectives on every rank",
+    "ranks called others, or with tensors of other sizes",
+)
+
 #: What is in an exception's text -> what helps.
 _BY_TEXT: Final = {
     "Check batch related parameters": Advice(
@@ -220,6 +227,23 @@ _BY_TEXT: Final = {
         "look for the actor's own last words",
         "Ray only says that its process is gone: killed, most often for memory, or crashed",
     ),
+    "Bootstrap Root": Advice(
+        "RANK, WORLD_SIZE, MASTER_PORT",
+        "",
+        "each rank once, the same number of ranks for all, one job a port",
+        "processes met that do not belong together",
+    ),
+    "Mismatched collective": _SAME_CALLS,
+    "ollective mismatch": _SAME_CALLS,
+    "RendezvousClosedError": Advice(
+        "logs of the other nodes",
+        "",
+        "look for the first failure there",
+        "a launcher that ends closes the rendezvous for all",
+    ),
+    "no kernel image is available": Advice(
+        "torch, TORCH_CUDA_ARCH_LIST", "", "built for that GPU", "it was compiled for others"
+    ),
     "NCCL error": Advice("NCCL_DEBUG", "", "INFO", "says which call failed, and between whom"),
 }
 
@@ -243,6 +267,21 @@ _BY_KIND_AND_TEXT: Final = {
         "",
         "an interface by which all hosts reach each other",
         "NCCL chose an address that others cannot reach",
+    ),
+    ("network-error", "(?:Connection refused|Connection timed out)"): Advice(
+        "NCCL_SOCKET_IFNAME",
+        "",
+        "an interface by which all hosts reach each other",
+        "NCCL chose an address that others cannot reach, or the peer had ended already",
+    ),
+    ("ssh-refused", "Could not resolve hostname"): Advice(
+        "hostfile, DNS", "", "names that each host resolves", "ssh found no address for that one"
+    ),
+    ("rendezvous", "RendezvousConnectionError"): Advice(
+        "log of the node that hosts the rendezvous",
+        "",
+        "look whether its launcher ended first; MASTER_ADDR, MASTER_PORT reachable",
+        "the store by which all nodes meet lives there",
     ),
     ("signal", "got signal 1"): Advice(
         "nohup, tmux or setsid",

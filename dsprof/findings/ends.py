@@ -38,6 +38,12 @@ ENDED: Final = {
     "network-error": "lost its network link",
 }
 
+#: The same where the message says it more closely.
+_CLOSER: Final = {
+    ("network-error", "onnect to "): "could not connect to a peer",
+    ("rendezvous", "RendezvousConnectionError"): "did not reach the launcher's store, or lost it",
+}
+
 #: Signals of a crash or a kill, that exit codes may stand for.
 _MEANT: Final = {one.value: one.name for one in map(signal.Signals, (4, 6, 7, 8, 9, 11))}
 
@@ -104,7 +110,7 @@ def said_untold(launches: int) -> str:
 
 def said_of(row: pd.Series[Any]) -> str:
     """A failure as a sentence: `Rank 1 on w0 ran out of GPU memory after step 7`."""
-    kind = str(row["kind"])
+    kind, text = str(row["kind"]), str(row["text"])
     if of_ssh(row):
         return f"Most likely the connection to {row['host']} was lost{when(row)}"
     if kind in OOM:
@@ -115,8 +121,10 @@ def said_of(row: pd.Series[Any]) -> str:
         said = "waited for a collective until it timed out"
     else:
         killed = signal_of(row)
-        stopped = str(row["text"]).startswith("KeyboardInterrupt")
-        said = f"was killed by {killed}" if killed else _STOPPED if stopped else ENDED[kind]
+        stopped = text.startswith("KeyboardInterrupt")
+        closer = [how for (of, word), how in _CLOSER.items() if of == kind and word in text]
+        ended = closer[0] if closer else ENDED[kind]
+        said = f"was killed by {killed}" if killed else _STOPPED if stopped else ended
     return f"{_who(row)} {said}{when(row)}"
 
 

@@ -28,9 +28,10 @@ from dsprof.run.config import config
 from dsprof.run.problems import reached
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
+_WHOLE: Final = r"Timeout\(ms\)=\d"  #: what ends it
 _RUNNING: Final = re.compile(
     r"Rank (\d{1,6}) is running collective: "
-    r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,19}, )?OpType=(\w{1,40})"
+    r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,19}(?:, )?)?OpType=(\w{1,40})"
 )
 
 
@@ -221,7 +222,8 @@ def _behind(facts: Facts, rows: pd.DataFrame) -> int | None:
 def _apart(facts: Facts, rows: pd.DataFrame) -> str:
     """That the ranks do not wait in the same collective, where their lines show it."""
     calls = _calls(facts, rows)
-    calls = calls[calls["count"].notna() & calls["rank"].notna()]
+    whole_line = calls["text"].astype("str").str.contains(_WHOLE)
+    calls = calls[calls["count"].notna() & calls["rank"].notna() & whole_line]
     if calls["text"].nunique() < 2:
         return ""
     return " They wait in different ones: of several process groups, or out of step."

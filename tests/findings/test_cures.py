@@ -98,6 +98,28 @@ def test_a_job_that_the_scheduler_ended_is_advised_on_its_reason(reason: str, se
     [
         ("rendezvous", "EI0006: Getting socket times out.", "HCCL_CONNECT_TIMEOUT"),
         ("network-error", "Connect to 10.0.0.7<1> failed : No route to host", "NCCL_SOCKET_IFNAME"),
+        (
+            "network-error",
+            "Connect to 10.0.0.7<1> failed : Connection refused",
+            "NCCL_SOCKET_IFNAME",
+        ),
+        ("ssh-refused", "ssh: Could not resolve hostname w1: Name unknown", "hostfile, DNS"),
+        ("exception", "torch.x.RendezvousClosedError", "logs of the other nodes"),
+        (
+            "exception",
+            "NCCL: Bootstrap Root : rank 1 of 8 ranks has already checked in",
+            "RANK, WORLD_SIZE, MASTER_PORT",
+        ),
+        (
+            "exception",
+            "NCCL: Mismatched collective detected",
+            "branches that depend on data or rank",
+        ),
+        (
+            "exception",
+            "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+            "torch, TORCH_CUDA_ARCH_LIST",
+        ),
         ("signal", "got signal 1", "nohup, tmux or setsid"),
         ("signal", "got signal 15", "sacct, kubectl get events, the scheduler's own log"),
     ],

@@ -25,6 +25,7 @@ from tests.findings.plants import (
     steps,
     why,
 )
+from tests.loaded import run_of_text
 
 SLOW = {"forward": 0.3, "backward_inner": 0.2, "backward_allreduce": 0.5}
 FAILED = "deepspeed.checkpoint_failed"  # a pattern that calls it critical
@@ -193,7 +194,8 @@ def test_numbers_of_two_process_groups_say_nothing_of_who_is_behind(tmp_path: Pa
 
 
 def test_ranks_that_wait_in_different_collectives_blame_nobody() -> None:
-    big, small = (f"OpType=ALLREDUCE, NumelIn={n}, NumelOut={n}" for n in (25427968, 1))
+    text = "OpType=ALLREDUCE, NumelIn={0}, NumelOut={0}, Timeout(ms)=600000"
+    big, small = text.format(25427968), text.format(1)
     rows = [
         problem("watchdog", big, rank=0, count=1516),
         metric("last_enqueued_work", None, 1516),
@@ -683,3 +685,45 @@ def test_memory_that_evaluation_asks_for_is_no_matter_of_the_batch_of_training(
         "per_device_eval_batch_size",
         "eval_accumulation_steps, prediction_loss_only",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (
+            "network-error",
+            "Connect to 10.0.0.7<36123> failed : Connection refused",
+            "could not connect to a peer",
+        ),
+        (
+            "rendezvous",
+            "RendezvousConnectionError: The connection to the C10d store has failed.",
+            "did not reach the launcher's store, or lost it",
+        ),
+    ],
+)
+def test_an_address_nobody_answers_at_is_no_link_that_was_lost(
+    kind: str, text: str, said: str
+) -> None:
+    run = run_of([problem(kind, text, rank=0), problem("exit", "", value=1.0)])
+    assert one(run, "rank-died").title == f"Rank 0 {said}: {text}"
+
+
+def test_a_timeout_whose_line_is_cut_names_no_other_collective() -> None:
+    told = "[rank%d]:[E816 00:34:01.%d ProcessGroupNCCL.cpp:629] [Rank %d] Watchdog caught "
+    told += "collective operation timeout: WorkNCCL(SeqNum=37, OpType=_ALLGATHER_BA%s\n"
+    whole = "SE, NumelIn=8, NumelOut=16, Timeout(ms)=600000) ran for 600004 milliseconds."
+    lines = (told % (2, 1, 2, "[45/1919]"), told % (0, 2, 0, whole))
+    found = one(run_of_text(*lines), "hang")
+    assert found.title == "A collective timed out in _ALLGATHER_BASE, call 37"
+    assert "different" not in found.summary
+
+
+def test_calls_that_do_not_match_are_named_where_the_message_lacks_a_comma() -> None:
+    text = (
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank 4 is running "
+        "collective: CollectiveFingerPrint(SequenceNumber=101, OpType=ALLGATHER), but Rank 7 is "
+        "running collective: CollectiveFingerPrint(SequenceNumber=0OpType=REDUCE)."
+    )
+    found = one(run_of([problem("desync", text, rank=4)]), "hang")
+    assert "rank 4 called ALLGATHER, rank 7 called REDUCE. One left" in found.summary

@@ -60,6 +60,22 @@ def test_an_exception_about_a_peer_is_a_victim() -> None:
     ) == [1]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "NCCL error: unhandled system error",
+        "Exception: ",
+        "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+    ],
+)
+def test_an_exception_that_only_hands_on_the_end_of_another_is_no_cause(said: str) -> None:
+    assert causes(
+        problem("exception", said),
+        problem("network-error", "NET/IB : Got completion from peer with error 12"),
+        problem("exit", "exits with return code = -6", value=-6),
+    ) == [1]
+
+
 def test_the_rank_that_the_launcher_names_is_believed() -> None:
     assert causes(
         problem("exception", "ValueError: a", rank=0),
