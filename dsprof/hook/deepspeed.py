@@ -37,8 +37,8 @@ def parts_of(engine: Any, recorder: Recorder, patches: Patches) -> Parts:
 
 
 def checkpoints(engine: Any, parts: Parts) -> None:
-    parts.span(engine, "save_checkpoint", "checkpoint", Class.CHECKPOINT)
     timeline, reference = parts.timeline, weakref.ref(engine)
+    save = partial(timeline.enter_once, parts.track, timeline.phase("checkpoint", Class.CHECKPOINT))
     enter = partial(
         timeline.enter, parts.track, timeline.phase("load_checkpoint", Class.CHECKPOINT)
     )
@@ -51,6 +51,7 @@ def checkpoints(engine: Any, parts: Parts) -> None:
         parts.falls_back(_next(reference()))
 
     around = parts.guard.around
+    parts.patches.method(engine, "save_checkpoint", lambda raw: around(raw, save, timeline.leave))
     parts.patches.method(
         engine, "load_checkpoint", lambda raw: around(raw, enter, loaded, falls_back)
     )

@@ -66,7 +66,7 @@ class Parts:
                 self.forward_begins()
             if is_grad_enabled() or self.checkpointing:
                 return timeline.enter_forward(track, training)
-            return timeline.enter(track, evaluating)
+            return timeline.enter_once(track, evaluating)
 
         def finished(result: Any) -> None:
             if not metrics.given:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dsprof.events import Class
-from dsprof.hook import saving
+from dsprof.hook import between
 from dsprof.hook.collectives import Collectives
 from dsprof.hook.gpu import Gpu, came_late
 from dsprof.hook.guard import Guard
@@ -67,7 +67,7 @@ class Recorder:
         if self.gpu:
             self.gpu.start(self.patches, self.guard)
         self._patch_data_loader()
-        saving.patch(self.patches, self._between("checkpoint", Class.CHECKPOINT))
+        between.patch(self.patches, self._between)
         _RECORDERS.add(self)
         atexit.register(self.close)
 

@@ -169,6 +169,10 @@ class Timeline:
             track.micro = min(track.micro + 1, MOST_MICROS)
         return self.enter(track, phase)
 
+    def enter_once(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
+        """As `enter`; not inside the same phase, of which a trainer's own call is all."""
+        return None if self.stack and self.is_open(phase) else self.enter(track, phase)
+
     def leave(self, frame: Frame | None) -> None:
         end = now()
         stack = self.stack

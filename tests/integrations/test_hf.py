@@ -50,6 +50,16 @@ def test_the_loss_is_the_one_that_the_trainer_logs(trained: Trained) -> None:
         assert sum(told) / len(told) == pytest.approx(logged[step - 1], rel=1e-3)
 
 
+def test_what_the_trainer_evaluates_and_saves_is_one_phase_each_of_the_step_that_follows(
+    trained: Trained,
+) -> None:
+    """It asks what DDP holds, whose forward is not seen, and an engine saves inside of its save."""
+    for rank in trained.ranks:
+        for path in ("evaluation", "checkpoint"):
+            steps = [row.step for row in rank.spans if row.path == path]
+            assert [step for step in steps if step <= STEPS] == [SAVED + 1]
+
+
 def test_communication_is_seen_where_there_is_any(trained: Trained) -> None:
     for rank in trained.ranks:
         seen = any("backward" in row.path for row in rank.collectives)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 from transformers import Trainer, TrainingArguments
 
 from dsprof.integrations.hf import DsprofCallback
@@ -47,15 +47,16 @@ def arguments(kind: str) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(job.out() / "trainer"), max_steps=STEPS, per_device_train_batch_size=8,
         gradient_accumulation_steps=2, use_cpu=True, report_to=[], save_steps=SAVED,
-        logging_steps=1, disable_tqdm=True, **more,
+        eval_strategy="steps", eval_steps=SAVED, logging_steps=1, disable_tqdm=True, **more,
     )  # fmt: skip
 
 
 def train(kind: str, *callbacks: Any, resumed: str | None = None) -> tuple[list[str], list[float]]:
     """The weights, and the loss that the trainer logs of each step."""
     trainer = Trainer(
-        model=Model(), args=arguments(kind), train_dataset=Rows(), callbacks=list(callbacks)
-    )
+        model=Model(), args=arguments(kind), train_dataset=Rows(), callbacks=list(callbacks),
+        eval_dataset=Subset(Rows(), range(16)),
+    )  # fmt: skip
     trainer.train(resume_from_checkpoint=resumed)
     weights = [parameter.detach().sum().item().hex() for parameter in trainer.model.parameters()]
     return weights, [line["loss"] for line in trainer.state.log_history if "loss" in line]

@@ -1,0 +1,43 @@
+"""What training does between its steps without an engine: it saves, and trainers evaluate.
+
+Libraries write a model, an optimizer and more in several ways: one save is all of that. A trainer
+may evaluate what its wrapper holds, whose forward nobody sees, and gathers what it gave.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from dsprof.events import Class
+from dsprof.hook.patches import Call, Patches
+
+_TRANSFORMERS: Final = ("transformers.trainer", "Trainer")
+#: Functions of modules, where they are loaded; all are saves.
+_FUNCTIONS: Final = (
+    ("torch", "save"),
+    ("torch.distributed.checkpoint", "save"),
+    ("torch.distributed.checkpoint", "async_save"),
+)
+#: Methods of classes.
+_SAVE: Final = (
+    ("accelerate.accelerator", "Accelerator", "save_state"),
+    (*_TRANSFORMERS, "_save_checkpoint"),
+    ("lightning.pytorch.trainer.trainer", "Trainer", "save_checkpoint"),
+    ("pytorch_lightning.trainer.trainer", "Trainer", "save_checkpoint"),
+)
+_EVALUATE: Final = ((*_TRANSFORMERS, "evaluate"), (*_TRANSFORMERS, "predict"))
+
+
+def patch(patches: Patches, around: Callable[[str, Class], Callable[[Call], Call]]) -> None:
+    """Make phases of all that, in the libraries that are loaded by now; `around` makes one."""
+    saving = around("checkpoint", Class.CHECKPOINT)
+    for module, name in _FUNCTIONS:
+        if hasattr(sys.modules.get(module), name):
+            patches.method(sys.modules[module], name, saving)
+    for ways, phase in ((_SAVE, saving), (_EVALUATE, around("evaluation", Class.OTHER))):
+        for module, kind, name in ways:
+            owner: Any = getattr(sys.modules.get(module), kind, object)
+            if name in vars(owner):
+                patches.of_class(owner, name, phase)
