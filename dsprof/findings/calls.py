@@ -304,7 +304,8 @@ def _gather_finding(
     facts: Facts, stall: float | None, exact: bool, severity: Severity, broken: pd.DataFrame
 ) -> Finding:
     share = facts.share(stall)
-    title, said = "ZeRO-3's parameter prefetch is broken", ""
+    times = f"{len(broken):,} times" if len(broken) > 1 else "once"
+    title, said = f"ZeRO-3 lost its trace of modules {times}: it then prefetches no parameters", ""
     if stall is not None and share is not None:
         title = f"{format_share(share)} of a step is spent gathering ZeRO-3 parameters"
         said = f"Gathering takes {format_seconds(stall)} per step. "
@@ -315,8 +316,8 @@ def _gather_finding(
             )
     if len(broken):
         said += (
-            f"The trace of parameter uses was invalidated {len(broken):,} times: modules run in "
-            "another order than before, and each such step fetches late. "
+            f"The trace of parameter uses was invalidated {times}: other modules ran than before, "
+            "or in another order. Until it is recorded anew, parameters are fetched late. "
             + ("Medium confidence: what that costs is not in the log." if stall is None else "")
         )
     return Finding(

@@ -140,7 +140,8 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
     for facts in each:
         last = doubted(bounded(last, facts), facts)
     _file("healthy", last, found, silent)
-    said = [unnumbered(one) for one in found] if run.counted else found
+    quoted = set(run.problems["text"]) if run.counted else ()
+    said = [unnumbered(one, quoted) for one in found] if run.counted else found
     said = [for_megatron(one) for one in said] if judged.is_megatron_alone else said
     said = [for_others(one) for one in said] if judged.is_torch_alone else said
     return sorted(said, key=_cost), silent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -13,10 +14,17 @@ _SPAN: Final = re.compile(r"(printed steps?), \d[\d,]*(?: to \d[\d,]*)?")
 _NOTE: Final = " Records are counted as they were printed: which steps they are of is unknown."
 
 
-def unnumbered(found: Finding) -> Finding:
-    """The same with records in the place of steps, wherever it gives a number."""
+def unnumbered(found: Finding, quoted: Collection[str]) -> Finding:
+    """The same with records in the place of steps, wherever it gives a number.
+
+    Args:
+        quoted: what lines of the log say, which is left as it stands where it is the proof.
+    """
     title, summary = _records(found.title), _records(_SPAN.sub(r"\1", found.summary))
-    proofs = tuple(proof._replace(text=_records(proof.text)) for proof in found.evidence)
+    proofs = tuple(
+        proof if proof.text in quoted else proof._replace(text=_records(proof.text))
+        for proof in found.evidence
+    )
     if title != found.title or proofs != found.evidence:
         summary += _NOTE
     return replace(found, title=title, summary=summary, evidence=proofs, steps=None)

@@ -12,6 +12,7 @@ from dsprof.recording import Writer
 from dsprof.run import load
 from dsprof.text.words import what_if
 from tests.findings.plants import WELL, call, one, phase, problem, run_of, silent, steps, why
+from tests.loaded import run_of_text
 from tests.recording.recorded import CLASSES, MS, header
 
 LINK = {"link_bytes_per_second": 10e9}
@@ -117,7 +118,15 @@ def test_a_broken_prefetch_is_found_without_a_price() -> None:
     rows = [problem("prefetch-broken", "Invalidate trace cache @ step 7", step=3)]
     found = one(run_of(steps(10, WELL) + rows, zero_stage=3), "zero3-gather-stall")
     assert found.seconds_per_step is None
+    assert found.title == "ZeRO-3 lost its trace of modules once: it then prefetches no parameters"
     assert found.evidence[0].text == "Invalidate trace cache @ step 7"
+
+
+def test_the_module_that_a_trace_broke_at_is_no_step_that_was_counted() -> None:
+    losses = "".join(f"{{'loss': {n}.5, 'learning_rate': 1e-05, 'epoch': 0.0}}\n" for n in (3, 2))
+    line = "Invalidate trace cache @ step 391: expected module 25, but got module 5"
+    found = one(run_of_text(losses, line), "zero3-gather-stall")
+    assert found.evidence[0].text == line
 
 
 def test_a_trace_that_breaks_now_and_then_is_no_finding() -> None:
