@@ -124,6 +124,12 @@ class Facts:
         unseen = NO_COMMUNICATION if several else RANKS_UNTOLD
         if self.run.mixed and self.seconds_of("communication") is None:
             return unseen if self.run.mixed == UNSEEN else self.run.mixed
+        if len(counted := self._counted):
+            issued, seen = counted.loc[(counted["issued"] - counted["seen"]).idxmax()]
+            if issued - seen > seen:  # those of tensor parallelism: PyTorch's C++ issues them
+                return unseen
+            if issued - seen < len(self.run.steps):  # at the beginning or the end, see `unseen`
+                return None
         moving = self.seconds_of("communication", "wait")
         if moving is None or moving < COMMUNICATION_SEEN * self.breakdown.seconds:
             return unseen
@@ -133,13 +139,18 @@ class Facts:
     def calls_unseen(self) -> int:
         """Collectives that a rank issued and its recording did not see, of the rank that has
         most of them, by PyTorch's own count; 0 where nothing counted them."""
-        told = self.run.told
-        issued, seen = (
-            told[told["name"] == f"collectives_{name}"].groupby("rank")["value"].sum()
-            for name in ("issued", "seen")
-        )
-        unseen = (issued - seen).dropna()
+        unseen = self._counted["issued"] - self._counted["seen"]
         return int(unseen.max()) if len(unseen) else 0
+
+    @cached_property
+    def _counted(self) -> pd.DataFrame:
+        """Collectives of each rank, by PyTorch's own count and by ours, where both are told."""
+        told = self.run.told
+        counts = {
+            name: told[told["name"] == f"collectives_{name}"].groupby("rank")["value"].sum()
+            for name in ("issued", "seen")
+        }
+        return pd.DataFrame(counts).dropna()
 
     @cached_property
     def least_communication(self) -> float | None:

@@ -7,7 +7,9 @@ import pytest
 from dsprof.events import Severity
 from dsprof.findings import RULES, findings_of
 from dsprof.run import Run
-from tests.findings.plants import WELL, call, config, memory, one, rules, run_of, silent, steps, why
+from tests.findings.plants import (
+    WELL, call, config, memory, metric, one, phase, rules, run_of, silent, steps, why,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -163,6 +165,32 @@ def test_good_news_comes_before_details() -> None:
     busy = WELL | {"forward": 0.45, "backward_allreduce": 0.03, "optimizer_allgather": 0.0}
     run = run_of(steps(40, busy, 1.08), world_size=2, zero_stage=1)
     assert rules(run) == ["healthy", "compute-bound"]
+
+
+@pytest.mark.parametrize(("seen", "is_healthy"), [(90, True), (50, True), (3, False)])
+def test_a_recording_that_saw_few_of_its_collectives_tells_nothing_of_waiting(
+    seen: int, is_healthy: bool
+) -> None:
+    """PyTorch counts 90, of tensor parallelism. What little is seen of them is in the table."""
+    told = [config("collectives_issued", 90) | {"rank": 0}]
+    told.append(config("collectives_seen", seen) | {"rank": 0})
+    rows = steps(20, {"forward": 0.97, "reduce_grads": 0.02}, 1.0)
+    run = run_of([*told, *rows], world_size=2, zero_stage=1)
+    assert ("healthy" in rules(run)) == is_healthy
+    assert any("no timer shows the communication" in f.title for f in run.findings) != is_healthy
+
+
+def test_where_all_collectives_are_seen_none_hide_in_steps_that_have_none() -> None:
+    """Ranks that meet at each tenth step alone, which sticks out for that."""
+    rows = steps(41, {"forward": 0.97}, None)
+    for step in range(1, 42):
+        meets = 9.0 * (step % 10 == 0)
+        rows += [phase("reduce_grads", step, meets)] if meets else []
+        rows.append(metric("step_seconds", step, 1.0 + meets))
+    counts = [config(f"collectives_{name}", 4) | {"rank": 0} for name in ("issued", "seen")]
+    for told, hides in (([], True), (counts, False)):
+        found = findings_of(run_of([*told, *rows], world_size=2))
+        assert any("no timer shows the communication" in one.title for one in found) == hides
 
 
 def test_a_run_with_a_warning_is_not_healthy() -> None:
