@@ -141,3 +141,14 @@ def test_scalars_of_mmengine_are_read_and_what_an_evaluation_adds_to_them_is_no_
     assert run.steps["step"].to_list() == [150, 300]
     assert run.steps["lr"].to_list() == [0.001, 0.001]
     assert run.steps["data"].to_list() == [0.25, 0.25]
+
+
+def test_batches_of_the_examples_of_aws_are_timed_by_their_stamps() -> None:
+    line = (
+        "2024-03-04 10:{0:02d}:00 I [train.py:103] Batch {0} Loss: 2.50000, "
+        "Speed: 1.25 samples/sec, lr: 0.000125\n"
+    )
+    run = run_of_text(*(line.format(batch) for batch in range(10, 16)))
+    assert run.steps["step"].to_list() == list(range(10, 16))
+    assert run.steps["seconds"].dropna().to_list() == [60.0] * 5
+    assert run.steps["samples_per_second"].to_list() == [1.25] * 6
