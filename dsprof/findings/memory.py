@@ -101,7 +101,8 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
         return []
     steps, flushing = len(facts.run.steps), len(flushes["step"].dropna().unique())
     share = min(1.0, flushing / steps) if steps else 0.0
-    where = f"in {format_share(share)} of the printed steps" if share else f"{len(flushes):,} times"
+    times = f"{len(flushes):,} times" if len(flushes) > 1 else "once"
+    where = f"in {format_share(share)} of the printed steps" if share else times
     worst = largest(flushes, "count")
     price = price_of_flushes(facts)
     free = price is not None and price.is_none
