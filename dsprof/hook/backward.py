@@ -322,7 +322,7 @@ def _kept(loss: Loss) -> Loss:
     """As it is now, until it is known whose it is. What a device holds is not read."""
     value = loss.value
     is_read = getattr(value, "is_cpu", False) and value.numel() == 1
-    return Loss(value.detach().clone() if is_read else None, loss.is_part)
+    return loss._replace(value=value.detach().clone() if is_read else None)
 
 
 def _nothing(gradient: Any) -> None:

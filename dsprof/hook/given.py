@@ -2,11 +2,13 @@
 
 Over accumulated micro-batches, accelerate divides what `Accelerator.backward` is given by their
 number, and a gradient scaler multiplies it, there or in a loop of one's own; transformers'
-`Trainer` gives parts of a step's loss, which together are the loss that it logs.
+`Trainer` gives parts of a step's loss, which together are the loss that it logs. A loop of one's
+own may divide it, too: what autograd knows of the division tells by what.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from collections.abc import Callable
@@ -23,10 +25,11 @@ class Loss(NamedTuple):
 
     value: Any  # a tensor, or nothing
     is_part: bool | None  # of a step's; None: no library was given it
+    divisor: float | None = None  # by what the loop divided it
 
     def tell(self, metrics: Metrics) -> None:
         if self.is_part is None:
-            metrics.backward_of(self.value)
+            metrics.backward_of(self.value, self.divisor)
         else:
             metrics.give(self.value, part=self.is_part)
 
@@ -41,6 +44,7 @@ class Given:
         self.is_part = False
         self._scaled: Callable[[], Any] = _nothing  # a reference to what a scaler made last
         self._unscaled: Any = None  # of what
+        self._divisor: float | None = None  # of that
         patches, guard = recorder.patches, recorder.guard
         patches.of_class(GradScaler, "scale", lambda raw: guard.behind(raw, self._scales, None))
 
@@ -59,13 +63,15 @@ class Given:
         unscaled, self._unscaled = self._unscaled, None
         if self.loss is not None:
             return Loss(self.loss, self.is_part)
-        is_scaled = start is not None and self._scaled() is start
-        return Loss(unscaled if is_scaled else start, None)
+        if start is not None and self._scaled() is start:
+            return Loss(unscaled, None, self._divisor)
+        return Loss(start, None, _divisor_of(start))
 
     def _scales(self, _: Any, __: Any, args: Any, kwargs: Any, scaled: Any, *___: Any) -> None:
         given = args[0] if args else kwargs["outputs"]
         if getattr(given, "is_cpu", False):  # one tensor, whose number can be read
             self._scaled, self._unscaled = weakref.ref(scaled), given.detach()
+            self._divisor = _divisor_of(given)
 
     def _accelerates(self, args: Any, kwargs: Any) -> None:
         self.loss = args[1] if len(args) > 1 else kwargs.get("loss")
@@ -78,6 +84,19 @@ class Given:
 
     def _trained(self, _: Any) -> None:
         self.is_part = False
+
+
+def _divisor_of(loss: Any) -> float | None:
+    """The number by which a loss in host memory was divided last."""
+    made_by: Any = getattr(loss, "grad_fn", None)
+    if type(made_by).__name__ != "DivBackward0" or not loss.is_cpu:
+        return None
+    with contextlib.suppress(RuntimeError):  # a graph that is freed: backward will say so
+        saved = made_by._raw_saved_other  # noqa: SLF001 - as it is: no hook unpacks it
+        divisor = getattr(saved, "data", None)
+        if divisor is not None and divisor.is_cpu and divisor.numel() == 1:
+            return float(divisor.item())
+    return None
 
 
 def _nothing() -> None:

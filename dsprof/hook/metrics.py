@@ -29,6 +29,7 @@ class Metrics:
         self.given = False  # backward passes through us, so outputs need no look
         self.returned = False  # the model returns its loss
         self.parts = False  # the losses are parts of the step's, divided by its micro-batches
+        self._divisors: list[float] = []  # by what the loop divided each, if it did so last
         writer = timeline.writer
         self._values = writer.values
         self._loss, self._lr, self._grad_norm, self._loss_scale, self._skipped = map(
@@ -43,11 +44,13 @@ class Metrics:
             self.add(loss)
             self.returned = self.returned or len(self.losses) > before
 
-    def backward_of(self, start: Any) -> None:
+    def backward_of(self, start: Any, divisor: float | None) -> None:
         """What `backward` begins at is the loss, unless the model returned one: it may be
         divided by the micro-batches by then."""
         if self.given or not self.returned:
             self.add(start)
+            if divisor is not None:
+                self._divisors.append(divisor)
 
     def give(self, loss: Any, *, part: bool) -> None:
         """Backward passes through us: what the model returned until here is not asked any more."""
@@ -70,8 +73,10 @@ class Metrics:
         begin = now()
         losses = self.losses
         if losses:
-            self._put(self._loss, sum(losses) / (1 if self.parts else len(losses)), step, begin)
+            are_parts = self.parts or self._divisors == [len(losses)] * len(losses)
+            self._put(self._loss, sum(losses) / (1 if are_parts else len(losses)), step, begin)
             losses.clear()
+        self._divisors.clear()
         self._put(self._lr, learning_rate(optimizer), step, begin)
         if grad_norm is not None:
             self._put(self._grad_norm, grad_norm, step, begin)

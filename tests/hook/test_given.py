@@ -31,3 +31,11 @@ def test_the_loss_is_what_a_gradient_scaler_was_given_and_not_what_it_made_of_it
     (rank,) = folder(tmp_path / "one" / "run")
     losses = map(float.fromhex, result["watched"])
     assert rank.metric("loss") == dict(enumerate(losses, start=1))
+
+
+def test_a_loss_that_the_loop_divided_by_its_micro_batches_is_told_whole(tmp_path: Path) -> None:
+    (result,) = run_each("scaled", tmp_path, {"divided": 1}, "torch")["divided"]
+    (rank,) = folder(tmp_path / "divided" / "run")
+    losses = [float.fromhex(one) for one in result["watched"]]
+    means = [sum(losses[:2]) / 2, sum(losses[2:]) / 2]
+    assert list(rank.metric("loss").values()) == pytest.approx(means)
