@@ -125,10 +125,10 @@ class Facts:
         if self.run.mixed and self.seconds_of("communication") is None:
             return unseen if self.run.mixed == UNSEEN else self.run.mixed
         if len(counted := self._counted):
-            issued, seen = counted.loc[(counted["issued"] - counted["seen"]).idxmax()]
-            if issued - seen > seen:  # those of tensor parallelism: PyTorch's C++ issues them
-                return unseen
-            if issued - seen < len(self.run.steps):  # at the beginning or the end, see `unseen`
+            missed = (counted["issued"] - counted["seen"]).to_numpy()
+            if missed.max() > counted["seen"].to_numpy()[missed.argmax()]:
+                return unseen  # as those of tensor parallelism, which PyTorch's C++ issues
+            if missed.max() < len(self.run.steps):  # outside of steps, see `findings.unseen`
                 return None
         moving = self.seconds_of("communication", "wait")
         if moving is None or moving < COMMUNICATION_SEEN * self.breakdown.seconds:

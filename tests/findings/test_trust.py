@@ -8,8 +8,19 @@ from dsprof.events import Severity
 from dsprof.findings import RULES, findings_of
 from dsprof.run import Run
 from tests.findings.plants import (
-    WELL, call, config, memory, metric, one, phase, rules, run_of, silent, steps, why,
-)  # fmt: skip
+    WELL,
+    call,
+    config,
+    memory,
+    metric,
+    one,
+    phase,
+    rules,
+    run_of,
+    silent,
+    steps,
+    why,
+)
 
 
 @pytest.mark.parametrize(
