@@ -85,6 +85,12 @@ _BY_REASON: Final = {
         "longer, or resume from a checkpoint",
         "the scheduler ended the job, no rank of it did",
     ),
+    r"MEMLIMIT|\bmem ": Advice(
+        "memory that the job asks for",
+        "",
+        "more; or fewer workers of data loaders, less on the host",
+        "the scheduler ended the job, which took more than that",
+    ),
     r"PREEMPTION|REQUEUE": Advice(
         "checkpoints",
         "",
@@ -240,6 +246,12 @@ _BY_TEXT: Final = {
         "",
         "look for the first failure there",
         "a launcher that ends closes the rendezvous for all",
+    ),
+    "in loading state_dict for": Advice(
+        "the model's settings",
+        "",
+        "those that the checkpoint was written with",
+        "names or shapes of its tensors are others: the lines below the message list them",
     ),
     "no kernel image is available": Advice(
         "torch, TORCH_CUDA_ARCH_LIST", "", "built for that GPU", "it was compiled for others"

@@ -260,7 +260,8 @@ def _alone(facts: Facts) -> Facts:
 
 def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
     if row["kind"] == "host-oom":
-        return _host_memory(facts)
+        dmesg, *others = _host_memory(facts)
+        return (_OF_RAY if _BY_RAY.search(str(row["text"])) else dmesg, *others)
     if _full_before(facts, row):
         return _other_process()
     if _inside(facts.run, row, "raised_in_evaluation"):
@@ -270,6 +271,14 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
         return (_FRAGMENTS, *(advice for advice in cures if advice != _FRAGMENTS))
     return cures
 
+
+_BY_RAY: Final = re.compile(r"^ray\.exceptions\.|due to memory pressure \(OOM\)")
+_OF_RAY: Final = Advice(
+    "ray logs raylet.out on that host",
+    "",
+    "see who held how much",
+    "Ray itself ended the worker, before the kernel had to",
+)
 
 _IN_STEP: Final = (
     "Its traceback passes through step(): the optimizer's states and its update asked for it, not "

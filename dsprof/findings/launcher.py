@@ -88,7 +88,8 @@ def _about(failure: pd.Series[Any], below: pd.DataFrame) -> pd.Series[bool]:
     failed = below["value"].between(1, _CODES)
     if failure["kind"] == "shm-full":
         failed |= below["value"].isin(_BUS_ERRORS)
-    first = (below["kind"] == "root-cause") & failed & below["rank"].notna()
+    no_code = below["value"].isna()  # of MPI_ABORT
+    first = (below["kind"] == "root-cause") & (failed | no_code) & below["rank"].notna()
     task = (below["kind"] == "exit") & failed & text.str.match(_EXITED)
     return first if first.any() else task
 

@@ -112,6 +112,11 @@ def test_a_job_that_the_scheduler_ended_is_advised_on_its_reason(reason: str, se
         ),
         (
             "exception",
+            "RuntimeError: Error(s) in loading state_dict for GPT2Model:",
+            "the model's settings",
+        ),
+        (
+            "exception",
             "NCCL: Mismatched collective detected",
             "branches that depend on data or rank",
         ),

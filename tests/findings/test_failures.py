@@ -85,6 +85,11 @@ def test_a_card_that_is_full_for_nccl_before_any_step_is_held_by_another_process
     assert "zero_optimization.stage" in [advice.setting for advice in later]
 
 
+def test_a_worker_that_ray_ended_is_not_looked_for_in_the_kernel_s_log() -> None:
+    said = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."
+    assert one(run_of([problem("host-oom", said)]), "oom").advice[0].setting.startswith("ray logs")
+
+
 def test_a_full_host_is_told_from_a_full_card() -> None:
     run = run_of([problem("host-oom", "DefaultCPUAllocator: can't allocate memory", rank=0)])
     assert "ran out of host memory" in one(run, "oom").title
@@ -727,3 +732,18 @@ def test_calls_that_do_not_match_are_named_where_the_message_lacks_a_comma() -> 
     )
     found = one(run_of([problem("desync", text, rank=4)]), "hang")
     assert "rank 4 called ALLGATHER, rank 7 called REDUCE. One left" in found.summary
+
+
+def test_an_exception_of_the_thread_that_feeds_a_queue_ends_no_process() -> None:
+    found = one(
+        run_of_text(
+            "Traceback (most recent call last):\n",
+            '  File "/usr/lib/python3.11/multiprocessing/queues.py", line 239, in _feed\n',
+            "    obj = _ForkingPickler.dumps(obj)\n",
+            "OSError: handle is closed\n",
+            "[2026-02-06 16:38:58,013] [ERROR] [launch.py:324:sigkill_handler] "
+            "['python', 'train.py'] exits with return code = -9\n",
+        ),
+        "rank-died",
+    )
+    assert found.title.startswith("A process was killed by SIGKILL")

@@ -107,6 +107,12 @@ def test_a_failure_without_a_name_is_that_of_the_rank_the_launcher_names(
     assert [proof.line for proof in found.evidence] == [3, 9]
 
 
+def test_a_failure_without_a_name_is_that_of_the_rank_that_aborts_the_job(tmp_path: Path) -> None:
+    aborts = "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD\nwith errorcode 1.\n"
+    found = verdict(tmp_path, _TRACEBACK.format("KeyError: 'labels'") + aborts)
+    assert found.title == "Rank 3 ended with an exception: KeyError: 'labels'"
+
+
 @pytest.mark.parametrize("code", [-7, 135])
 def test_a_rank_that_a_bus_error_ended_is_the_one_that_found_dev_shm_full(
     tmp_path: Path, code: int
