@@ -62,6 +62,29 @@ def calls_of_saves(phases: pd.DataFrame) -> pd.DataFrame:
     return where(phases, _in_saves(phases))
 
 
+def waits_for_saves(phases: pd.DataFrame) -> pd.Series[float]:
+    """Seconds that ranks wait, in the mean of all, for one that saves while they do not, by
+    segment, engine and step.
+
+    In a loop of one's own rank 0 saves alone, and the others meet it in their next collective:
+    at most what that held them up.
+    """
+    step = ["segment", "engine", "step"]
+    saving = phases[phases["class"] == Class.CHECKPOINT]
+    rows = within(saving.drop_duplicates(step), phases, *step)
+    rows = rows[rows["rank"].notna()].astype(dict.fromkeys([*step, "rank"], "int64"))
+    own, held_up = (
+        rows[(rows["class"] == name) & ~_in_saves(rows)]
+        .groupby([*step, "rank"])["self_seconds"]
+        .sum()
+        for name in (Class.CHECKPOINT, Class.COMMUNICATION)
+    )
+    each = pd.DataFrame({"own": own, "held_up": held_up}).fillna(0.0)
+    behind = each["own"].groupby(step).transform("max") - each["own"]
+    waited = behind.clip(upper=each["held_up"]).groupby(step).sum()
+    return waited / rows.groupby(step)["rank"].nunique().reindex(waited.index)
+
+
 def apart_from_saves(phases: pd.DataFrame) -> pd.DataFrame:
     """Phases of training alone: a rank that writes for the others is not late."""
     return where(phases, ~_in_saves(phases) & (phases["class"] != Class.CHECKPOINT).to_numpy(bool))

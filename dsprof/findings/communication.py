@@ -31,6 +31,7 @@ from dsprof.findings.finding import Evidence, Finding
 from dsprof.findings.network import network_fallback
 from dsprof.findings.pipeline import bubble_in_collectives
 from dsprof.findings.ranks import late_seconds
+from dsprof.findings.saves import waiting_in_mean
 from dsprof.findings.thresholds import (
     COMMUNICATION_CRITICAL,
     COMMUNICATION_WARNING,
@@ -195,9 +196,11 @@ def _named_elsewhere(facts: Facts) -> dict[str, float]:
 
 
 def _in_saves(facts: Facts) -> float:
-    """Seconds per step of collectives inside a save: they are of `checkpoint-stall`."""
+    """Seconds per step of collectives inside a save, or that wait for the rank that saves: they
+    are of `checkpoint-stall`."""
     table = facts.phases_of("communication")
-    return float(table["seconds"][table.index.str.endswith(IN_SAVES)].sum())
+    inside = float(table["seconds"][table.index.str.endswith(IN_SAVES)].sum())
+    return inside + waiting_in_mean(facts)
 
 
 def no_overlap(facts: Facts) -> list[Finding] | str:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import weights_of
-from dsprof.analysis.checkpoints import held, saves
+from dsprof.analysis.checkpoints import held, saves, waits_for_saves
 from dsprof.analysis.trends import Floats
 from dsprof.findings.facts import Facts, once
 
@@ -42,7 +42,29 @@ def saving_in_mean(facts: Facts) -> float:
     return float(np.average(inside, weights=weights_of(facts.steps))) if len(inside) else 0.0
 
 
+def waiting(facts: Facts, steps: pd.DataFrame) -> Floats:
+    """What ranks of a recording wait, in each step, for one that saves alone."""
+    if not facts.run.is_recording or facts.seconds_of("checkpoint") is None:
+        return np.zeros(len(steps))
+    found = _waits(facts)
+    at = pd.MultiIndex.from_frame(steps[found.index.names].astype("int64"))
+    return np.asarray(found.reindex(at).fillna(0.0), np.float64)
+
+
+@once
+def _waits(facts: Facts) -> pd.Series[float]:
+    return waits_for_saves(facts.run.phases)
+
+
+def waiting_in_mean(facts: Facts) -> float:
+    """The same of the mean step."""
+    steps = facts.steps
+    return (
+        float(np.average(waiting(facts, steps), weights=weights_of(steps))) if len(steps) else 0.0
+    )
+
+
 def without_saving(facts: Facts) -> float:
     """Seconds of the mean step beside its saving: a recording counts that, and a clock runs on."""
-    recorded = facts.seconds_of("checkpoint") or 0.0
+    recorded = (facts.seconds_of("checkpoint") or 0.0) + waiting_in_mean(facts)
     return (facts.step_seconds or 0.0) - recorded - saving_in_mean(facts)

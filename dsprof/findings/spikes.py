@@ -19,7 +19,7 @@ from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
 from dsprof.findings.proofs import averages, step_proof, window
-from dsprof.findings.saves import saving_inside
+from dsprof.findings.saves import saving_inside, waiting
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
     SPIKE_RATIO,
@@ -234,7 +234,7 @@ def _saving(facts: Facts, steps: pd.DataFrame) -> Floats:
     calls = calls_of_saves(facts.run.phases)
     of_step = calls.groupby("step")["self_seconds"].sum() / max(1, calls["rank"].nunique())
     inside: Floats = steps["step"].map(of_step).fillna(0.0).to_numpy(dtype=float)
-    return saving + inside + saving_inside(facts, steps)
+    return saving + inside + waiting(facts, steps) + saving_inside(facts, steps)
 
 
 def _late(facts: Facts, rows: npt.NDArray[np.intp], over: float) -> Straggler | None:

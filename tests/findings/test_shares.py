@@ -9,7 +9,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.run import load
-from tests.findings.plants import WELL, Row, metric, one, phase, run_of, silent, steps, why
+from tests.findings.plants import WELL, Row, metric, one, phase, rules, run_of, silent, steps, why
 from tests.loaded import run_of_text
 
 
@@ -237,3 +237,20 @@ def test_a_job_without_a_gpu_is_not_advised_on_copies_to_one() -> None:
     assert pinned in [advice.setting for advice in on_gpu.advice]
     assert pinned not in [advice.setting for advice in on_cpu.advice]
     assert "GPU" not in on_cpu.summary
+
+
+def test_what_the_others_wait_for_a_rank_that_saves_alone_is_of_its_saving() -> None:
+    """A loop of one's own, recorded: rank 0 writes every tenth step, rank 1 waits to reduce."""
+    rows = []
+    for step in range(1, 42):
+        saves = 2.0 * (step % 10 == 0)
+        for rank in (0, 1):
+            rows += [phase("forward", step, 0.9, rank)]
+            rows += [phase("reduce_grads", step, 0.05 + saves * rank, rank)]
+        rows += [phase("save_checkpoint", step, saves, 0)] if saves else []
+        rows.append(metric("step_seconds", step, 1.0 + saves))
+    run = run_of([row | {"source": "rank-00000.1.dsprof"} for row in rows])
+    assert rules(run) == ["checkpoint-stall"]
+    found = one(run, "checkpoint-stall")
+    assert found.seconds_per_step == pytest.approx(8 / 40, rel=0.03)
+    assert found.share == pytest.approx(8 / 48, rel=0.03)
