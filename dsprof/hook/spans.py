@@ -54,6 +54,7 @@ class Track:
 
     __slots__ = (
         "away", "backward_done", "begin", "blind", "classes", "left", "micro", "number", "step",
+        "trains",
     )  # fmt: skip
 
     def __init__(self, number: int, step: int) -> None:
@@ -61,6 +62,7 @@ class Track:
         self.step = step  # the one under way, counted from 1
         self.begin = 0  # ns; 0 until the first phase opens
         self.left = 0  # ns; when its last phase ended
+        self.trains = False  # it has ended a step
         self.reset()
 
     def reset(self) -> None:
@@ -170,8 +172,17 @@ class Timeline:
         return self.enter(track, phase)
 
     def enter_once(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
-        """As `enter`; not inside the same phase, of which a trainer's own call is all."""
-        return None if self.stack and self.is_open(phase) else self.enter(track, phase)
+        """As `enter`; not inside the same phase, of which a trainer's own call is all.
+
+        What another engine's training asks, as a reference model that ends no steps, takes no
+        turn: it is a phase of that one's step, which waits for it.
+        """
+        if self.stack and self.is_open(phase):
+            return None
+        asking = self.current
+        if asking is not None and asking.trains and not track.trains:
+            track = asking
+        return self.enter(track, phase)
 
     def leave(self, frame: Frame | None) -> None:
         end = now()
@@ -243,7 +254,7 @@ class Timeline:
         begin = track.begin + track.away
         self._write_step(track, finished, begin, end)
         track.reset()
-        track.step = finished + 1
+        track.trains, track.step = True, finished + 1
         track.begin = track.left = end
         ended = Ended(track.number, finished, begin, end, own)
         for action in self.closing:

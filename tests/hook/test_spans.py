@@ -189,6 +189,30 @@ def test_what_is_waited_for_outside_of_phases_is_of_one_engines_turn_as_its_time
     assert round(sum(first.classes) * 1e9) == 17
 
 
+def test_what_a_reference_model_that_ends_no_steps_computes_is_of_the_steps_that_ask_it(
+    timeline: Timeline, clock: Clock
+) -> None:
+    """Before the first step ends nobody knows which of the two trains."""
+    policy, reference = timeline.track(1), timeline.track(1)
+    forward = timeline.phase("forward", Class.COMPUTE)
+    evaluation = timeline.phase("evaluation", Class.OTHER)
+    for step in (1, 2, 3):
+        for enter, track, phase in (
+            (timeline.enter, policy, forward),
+            (timeline.enter_once, reference, evaluation),
+            (timeline.enter, policy, forward),
+        ):
+            frame = enter(track, phase)
+            clock.passes(10)
+            timeline.leave(frame)
+        timeline.close_step(policy, step)
+    steps = rows(timeline).steps
+    assert [row.length for row in steps] == [20, 30, 30]
+    assert [round(row.classes[OTHER] * 1e9) for row in steps] == [0, 10, 10]
+    asked = [row for row in rows(timeline).spans if row.path == "evaluation"]
+    assert [(row.engine, row.step) for row in asked] == [(1, 1), (0, 2), (0, 3)]
+
+
 def test_an_engine_inside_the_phase_of_another_takes_no_turn_from_it(
     timeline: Timeline, clock: Clock
 ) -> None:
