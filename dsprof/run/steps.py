@@ -159,9 +159,21 @@ def _index(marks: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
     wanted = [*STEP, "source", "line"]
     lines = pd.concat([_firsts(rows[wanted]) for rows in (marks, *more)], ignore_index=True)
     table = lines.drop_duplicates(list(STEP)).sort_values(list(STEP), ignore_index=True)
-    latest = marks["at"].groupby(positions(table, marks, *STEP)).max()
+    place = positions(table, marks, *STEP)
+    latest = marks["at"].where(_stamps_all(marks, place)).groupby(place).max()
     table["at"] = latest.reindex(table.index)
     return table
+
+
+def _stamps_all(marks: pd.DataFrame, place: Codes) -> np.ndarray:
+    """Marks of the lines that stamp every step that any does, if there are such: time from a line
+    of one kind to one of another is no step's. DeepSpeed tells a rate from the third step on."""
+    stamped: np.ndarray = marks["at"].notna().to_numpy()
+    pattern, _ = pd.factorize(marks["pattern"], use_na_sentinel=False)
+    told = pd.DataFrame({"pattern": pattern[stamped], "place": place[stamped]})
+    covers = told.groupby("pattern")["place"].nunique()
+    whole = covers.index[covers == told["place"].nunique()]
+    return stamped & np.isin(pattern, whole) if len(whole) else stamped
 
 
 def _firsts(rows: pd.DataFrame) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from dsprof.run import Run, from_events
 from dsprof.run.bound import bound_of
 from dsprof.run.steps import CLASSES, whole_steps
 from dsprof.text.overview import overview
+from tests.loaded import run_of_text
 from tests.run.run_rows import config, events, grammar_with, metric, timers
 
 ENGINE: dict[str, Any] = {
@@ -110,6 +111,19 @@ def test_the_clock_speaks_where_a_run_says_nothing_else() -> None:
     assert steps["seconds"].tolist()[1:] == [0.5, 0.3]
     assert np.isnan(steps["seconds"][0])
     assert list(steps["seconds_from"][1:]) == ["clock", "clock"]
+
+
+def test_lines_that_only_some_steps_have_stamp_none_where_others_stamp_all() -> None:
+    """DeepSpeed tells a rate from the third step on, some time behind the step's own line."""
+    text = ""
+    for step in range(1, 6):
+        at = f"[2024-03-15 13:21:{10 + 5 * step},%d] [INFO] "
+        text += at % 100 + f"[logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.001]"
+        text += ", mom=[[0.9, 0.98]]\n"
+        if step > 2:
+            text += at % 900 + f"[timer.py:199:stop] epoch=0/micro_step={step}/global_step={step}, "
+            text += "RunningAvgSamplesPerSec=2.5, CurrSamplesPerSec=2.5\n"
+    assert run_of_text(text).steps["seconds"].dropna().to_list() == [5.0] * 4
 
 
 def test_classes_that_no_timer_measures_are_unknown() -> None:
