@@ -34,6 +34,8 @@ from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_
 
 #: Timers of the reduction of gradients.
 REDUCTION: Final = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
+#: What DDP sends in forward, in a recording.
+BUFFERS: Final = "broadcast_in_forward"
 #: Collectives that move a whole tensor, or two times that, but for one rank's part.
 _WHOLE: Final = ("all_reduce", "reduce_scatter", "all_gather")
 #: What makes groups of fewer ranks: of a job, and of ZeRO (hpZ, MiCS).
@@ -65,10 +67,20 @@ def cause_of(facts: Facts, seconds: float) -> Cause:
     return Cause(
         f"Bandwidth, {_copies(facts)}many small messages and waiting for a slower peer "
         f"cannot be told apart: {_missing(facts)}, hence medium confidence about the cure.",
-        advice=_larger_buckets(facts) + _less_traffic(facts)
+        advice=_without_buffers(facts)
+        or _larger_buckets(facts) + _less_traffic(facts)
         or record(facts, "tells waiting from transfer"),
         known=False,
     )
+
+
+def _without_buffers(facts: Facts) -> tuple[Advice, ...]:
+    """Where most of it is what DDP sends in each forward, whatever a step accumulates."""
+    table = facts.phases_of("communication")["seconds"]
+    if table.get(BUFFERS, 0.0) < WAITING_EXPLAINS * float(table.sum()):
+        return ()
+    why = "else each forward waits for rank 0's buffers, such as the statistics of a BatchNorm"
+    return (Advice("DistributedDataParallel(broadcast_buffers=...)", "", "False", why),)
 
 
 def _copies(facts: Facts) -> str:

@@ -121,7 +121,7 @@ def _within(facts: Facts) -> list[Finding] | str:
         + (", and not for the first time" if again else ""),
         summary=f"{format_seconds(before.median)} per step became "
         f"{format_seconds(after.median)}{' little by little' if climbs else ''}, {lasting} "
-        f"({stop - after.start:,} of {len(steps):,} printed steps)."
+        f"({stop - after.start:,} of {len(steps):,} {_told(facts)} steps)."
         + grown(
             facts,
             steps.iloc[before.start : before.stop],
@@ -137,7 +137,9 @@ def _within(facts: Facts) -> list[Finding] | str:
         evidence=tuple(
             step_proof(facts, steps.iloc[row]) for row in (after.start - 1, after.start)
         ),
-        advice=less_memory(facts) if flushed else _look(comes_and_goes=climbs or bool(again)),
+        advice=less_memory(facts)
+        if flushed
+        else _look(facts, comes_and_goes=climbs or bool(again)),
         gain=(0.0, cost),
         confidence="high" if _clear(before, stop - after.start) else "medium",
     )
@@ -146,16 +148,21 @@ def _within(facts: Facts) -> list[Finding] | str:
     ]
 
 
-def _look(*, comes_and_goes: bool) -> tuple[Advice, ...]:
+def _look(facts: Facts, *, comes_and_goes: bool) -> tuple[Advice, ...]:
     how = "come and go" if comes_and_goes else "start at one step and stay"
+    whose, shows = ("CPU", "top") if facts.on_cpu else ("GPU", "nvidia-smi -q -d PERFORMANCE")
     return (
         Advice(
-            "GPU clocks and neighbours at that time",
+            f"{whose} clocks and neighbours at that time",
             "",
-            "nvidia-smi -q -d PERFORMANCE",
+            shows,
             f"thermal throttling, or a shared node or network, {how}",
         ),
     )
+
+
+def _told(facts: Facts) -> str:
+    return "recorded" if facts.run.is_recording else "printed"
 
 
 _SHORT = " One of the two levels is short, hence medium confidence."

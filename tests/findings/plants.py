@@ -30,6 +30,7 @@ CLASSES = {
     "pipe_recv_input": "wait",
     "save_checkpoint": "checkpoint",
     "barrier_in_checkpoint": "communication",
+    "broadcast_in_forward": "communication",
     "synchronize": "other",
 }
 

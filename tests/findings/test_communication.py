@@ -432,3 +432,14 @@ def test_overlap_is_not_advised_where_most_is_the_gathering_of_parameters() -> N
         said = [advice.setting for advice in one(run, "communication-bound").advice]
         assert ("zero_optimization.overlap_comm" in said) is advised
         assert one(run, "no-overlap").phase == "backward_allreduce"
+
+
+@pytest.mark.parametrize(("buffers", "cured"), [(0.4, True), (0.1, False)])
+def test_what_ddp_sends_in_each_forward_no_accumulation_takes_away(
+    buffers: float, *, cured: bool
+) -> None:
+    parts = {"forward": 0.5, "broadcast_in_forward": buffers, "reduce_grads": 0.5 - buffers}
+    advice = one(run_of(steps(20, parts), world_size=2), "communication-bound").advice
+    settings = [one.setting for one in advice]
+    assert (settings == ["DistributedDataParallel(broadcast_buffers=...)"]) == cured
+    assert ("gradient_accumulation_steps" in settings) != cured

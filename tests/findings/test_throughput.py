@@ -273,3 +273,12 @@ def test_what_climbs_little_by_little_is_not_said_to_start_at_one_step() -> None
     assert "start at one step" not in found.advice[0].why
     jumped = one(run_with(np.concatenate([np.ones(40), np.full(40, 1.5)])), "slowdown")
     assert "start at one step and stay" in jumped.advice[0].why
+
+
+@pytest.mark.parametrize(("accelerator", "whose"), [("cpu", "CPU"), ("cuda", "GPU")])
+def test_the_clocks_to_look_at_are_those_of_what_computes(accelerator: str, whose: str) -> None:
+    seconds = noisy(200, seed=4, spread=0.02)
+    seconds[100:] *= 2
+    rows = [metric("step_seconds", number, float(took)) for number, took in enumerate(seconds, 1)]
+    found = one(run_of(rows, accelerator=accelerator), "slowdown")
+    assert found.advice[0].setting.startswith(f"{whose} clocks")
