@@ -36,6 +36,7 @@ ENDED: Final = {
     "checkpoint-failed": "could not write a checkpoint",
     "build-failed": "could not build an extension",
     "network-error": "lost its network link",
+    "nan": "stopped because its loss is not a number",
 }
 
 #: The same where the message says it more closely.
@@ -52,7 +53,7 @@ _SSH: Final = 255  #: what ssh exits with when it fails itself; else the command
 _STOPPED: Final = "was stopped by SIGINT, as Ctrl-C sends it"
 
 #: Ends of a run; other problems are warnings of other rules.
-_FATAL: Final = (*OOM, *HANG, *(ENDED.keys() - {"checkpoint-failed", "network-error"}))
+_FATAL: Final = (*OOM, *HANG, *(ENDED.keys() - {"checkpoint-failed", "network-error", "nan"}))
 
 
 def last_launch(run: Run) -> pd.DataFrame:

@@ -4,8 +4,9 @@ When one rank of a job dies the others die of it, loudly and at once: the last l
 log are victims. The cause is looked for among the rows of one failure (a segment, split
 where the launcher restarts its workers) in this order:
 
-1. what only a fault by itself prints (out of memory, an exception, a full disk, a port in
-   use, the scheduler), the earliest first; a rank the launcher names as root cause wins;
+1. what only a fault by itself prints (out of memory, an exception, a full disk, a port in use, a
+   loss that is none and stops its script, the scheduler), the earliest first; a rank that the
+   launcher names as root cause wins;
 2. a process that went without a word: a signal or exit code that is not the launcher's
    own SIGTERM, or the launcher's root cause alone. An abort or an error code behind what is of
    3 or 4, by a rank that may be the same, is how that process ended, and no cause;
@@ -254,6 +255,8 @@ def _suspicion(rows: pd.DataFrame) -> Numbers:
     found = np.select([kind.isin(names) for names in groups], [1.0, 2.0, 3.0, 4.0], np.nan)
     victim = (kind == "exception") & text.str.contains(_OF_A_PEER).fillna(False).astype(bool)
     found[victim.to_numpy()] = 4.0
+    stops = (kind == "nan") & text.str.contains("stopping training")
+    found[stops.to_numpy(dtype=bool)] = 1.0
     ended = rows["value"].isin(_SIGTERM) | (rows["value"] == 0)
     found[(kind.isin(_SILENT) & ended).to_numpy()] = np.nan
     unsaved = (kind == "checkpoint-failed") & (rows["severity"] != Severity.CRITICAL)

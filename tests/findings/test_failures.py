@@ -747,3 +747,14 @@ def test_an_exception_of_the_thread_that_feeds_a_queue_ends_no_process() -> None
         "rank-died",
     )
     assert found.title.startswith("A process was killed by SIGKILL")
+
+
+def test_a_script_that_stops_at_a_loss_that_is_none_ended_of_that() -> None:
+    stops = problem("nan", "Loss is nan, stopping training", step=40)
+    ended = problem("exit", "exitcode 1", value=1.0, step=40)
+    found = one(run_of([*steps(40, WELL), stops, ended]), "rank-died")
+    assert found.title.startswith("A process stopped because its loss is not a number after step")
+    skipped = problem("nan", "loss is NaN", step=40)
+    found = one(run_of([*steps(40, WELL), skipped, ended]), "rank-died")
+    assert found.title.startswith("A process exited with an error")
+    assert silent(run_of([*steps(40, WELL), skipped]), "rank-died")
