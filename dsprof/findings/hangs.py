@@ -224,6 +224,13 @@ def _apart(facts: Facts, rows: pd.DataFrame) -> str:
     calls = _calls(facts, rows)
     whole_line = calls["text"].astype("str").str.contains(_WHOLE)
     calls = calls[calls["count"].notna() & calls["rank"].notna() & whole_line]
-    if calls["text"].nunique() < 2:
+    ranks = calls.groupby("text", observed=True)["rank"].unique()
+    if len(ranks) < 2:
         return ""
-    return " They wait in different ones: of several process groups, or out of step."
+    said = " They wait in different ones: of several process groups, or out of step."
+    fewest, most = ranks.str.len().min(), ranks.str.len().max()
+    if len(ranks) > 2 or fewest > 1 or most == 1:
+        return said
+    odd = ranks[ranks.str.len() == 1]
+    what = str(odd.index[0]).split(", Timeout")[0]
+    return f"{said} Rank {int(odd.iloc[0][0])} alone waits in {what}."

@@ -758,3 +758,14 @@ def test_a_script_that_stops_at_a_loss_that_is_none_ended_of_that() -> None:
     found = one(run_of([*steps(40, WELL), skipped, ended]), "rank-died")
     assert found.title.startswith("A process exited with an error")
     assert silent(run_of([*steps(40, WELL), skipped]), "rank-died")
+
+
+def test_the_one_rank_that_waits_in_another_collective_is_told_by_its_number() -> None:
+    text = "OpType=_ALLGATHER_BASE, NumelIn={}, NumelOut={}, Timeout(ms)=600000"
+    rows = [
+        problem("watchdog", text.format(size, 8 * size), rank=rank, count=150)
+        for rank, size in ((2, 4096), (1, 4096), (3, 128))
+    ]
+    said = " Rank 3 alone waits in OpType=_ALLGATHER_BASE, NumelIn=128, NumelOut=1024."
+    assert said in one(run_of(rows), "hang").summary
+    assert "alone waits in" not in one(run_of(rows[1:]), "hang").summary
