@@ -79,7 +79,10 @@ def _without_buffers(facts: Facts) -> tuple[Advice, ...]:
     table = facts.phases_of("communication")["seconds"]
     if table.get(BUFFERS, 0.0) < WAITING_EXPLAINS * float(table.sum()):
         return ()
-    why = "else each forward waits for rank 0's buffers, such as the statistics of a BatchNorm"
+    why = (
+        "else each forward waits for rank 0's buffers, such as the statistics of a BatchNorm; "
+        "newer PyTorch calls it forward_sync_buffers"
+    )
     return (Advice("DistributedDataParallel(broadcast_buffers=...)", "", "False", why),)
 
 
