@@ -34,6 +34,8 @@ _LATE, _FASTEST = "comm_straggler", "comm_fastest_rank"
 
 _RECEIVE = re.compile(r"recv|send", re.ASCII)
 _GATHER = re.compile(r"all_?gather", re.ASCII)
+#: What gathers into a list of tensors, as trainers do what they log: no sharded parameters.
+INTO_LISTS = "all_gather"
 
 
 def trusted(comm: pd.DataFrame) -> pd.DataFrame:
@@ -157,10 +159,16 @@ def waiting(events: pd.DataFrame) -> Waiting | None:
 
 
 def gathers(comm: pd.DataFrame) -> pd.DataFrame:
-    """The all-gather calls of a `Run.comm` table, whatever the backend calls them."""
-    return where(comm, operations(comm, _GATHER))
+    """The calls of a `Run.comm` table that gather parameters, whatever the backend calls them."""
+    return where(comm, _of_parameters(comm))
 
 
 def apart_from_gathers(comm: pd.DataFrame) -> pd.DataFrame:
     """All other calls."""
-    return where(comm, ~operations(comm, _GATHER))
+    return where(comm, ~_of_parameters(comm))
+
+
+def _of_parameters(comm: pd.DataFrame) -> np.ndarray:
+    """A recording tells by what PyTorch's method the call was made; a log's words may differ."""
+    listed = (comm["op"] == INTO_LISTS) & comm["exposed_seconds"].notna()
+    return operations(comm, _GATHER) & ~listed.to_numpy(bool)

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from dsprof.analysis.collectives import (
+    INTO_LISTS,
     LARGE,
     SMALL,
     apart_from_gathers,
@@ -218,7 +219,12 @@ def _small_evidence(comm: pd.DataFrame, operation: str) -> tuple[Evidence, ...]:
 
 
 def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
-    """Larger buckets for `operation`, where they govern it and are below DeepSpeed's own."""
+    """Larger buckets for `operation`, where they govern it and are below DeepSpeed's own.
+
+    None holds what a recorded job gathers into lists.
+    """
+    if facts.exposure_is_known and operation == INTO_LISTS:
+        return ()
     if facts.is_torch_alone:
         return _of_torch(operation)
     keys = {"reduce_bucket_size": ("5e8", "fewer and larger messages")}

@@ -219,6 +219,17 @@ def test_small_gathers_of_zero_3_are_a_gather_stall_and_nothing_else() -> None:
     assert silent(run, "small-messages")
 
 
+@pytest.mark.parametrize("stage", [1, 3])
+def test_what_a_trainer_gathers_into_lists_is_no_parameter_and_in_no_bucket(stage: int) -> None:
+    """transformers' Trainer and TRL gather a few bytes of every metric that they log."""
+    timed = WELL | {"forward": 0.7, "backward_inner": 0.2}
+    rows = [recorded("all_gather", step, 8, 0.03) for step in range(1, 11) for _ in range(20)]
+    run = run_of(steps(10, timed) + rows, world_size=2, zero_stage=stage)
+    found = one(run, "small-messages")
+    assert (found.seconds_per_step, found.gain, found.advice) == (pytest.approx(0.6), None, ())
+    assert why(run, "zero3-gather-stall")
+
+
 def test_waiting_for_a_pipelines_neighbour_is_no_small_message() -> None:
     timed = WELL | {"forward": 0.1, "pipe_recv_grad": 0.6}
     rows = [recorded("recv", step, 4096, 0.03) for step in range(1, 11) for _ in range(20)]
