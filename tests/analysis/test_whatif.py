@@ -62,6 +62,15 @@ def test_batches_that_are_ready_save_what_all_ranks_wait_for_them() -> None:
     assert (gain.low, gain.high) == pytest.approx((0.019, 0.021))  # 5 % to each side
 
 
+def test_where_one_wait_is_nearly_all_of_the_time_the_work_is_left() -> None:
+    """Of an epoch that starts its loader's workers anew: the mean wait is known to twice itself."""
+    found = phases(0.0, load=0.001)
+    rare = (found["step"] == 20) & (found["class"] == "data")
+    told = parts(found.assign(self_seconds=found["self_seconds"].mask(rare, 40.0)))
+    assert told is not None
+    assert data_ready(told[0]).high == pytest.approx(1.0 + 0.001 * 39 / 40 + 0.01)
+
+
 def test_steps_that_a_rank_does_not_tell_are_left_out() -> None:
     rows = phases(0.03)
     assert len(table(0.03)) == 40
