@@ -27,7 +27,14 @@ _SAVE: Final = (
     ("lightning.pytorch.trainer.trainer", "Trainer", "save_checkpoint"),
     ("pytorch_lightning.trainer.trainer", "Trainer", "save_checkpoint"),
 )
-_EVALUATE: Final = ((*_TRANSFORMERS, "evaluate"), (*_TRANSFORMERS, "predict"))
+#: Lightning's by the batch: it saves inside of the whole.
+_EVALUATE: Final = (
+    (*_TRANSFORMERS, "evaluate"),
+    (*_TRANSFORMERS, "predict"),
+    ("lightning.pytorch.loops.evaluation_loop", "_EvaluationLoop", "_evaluation_step"),
+    ("pytorch_lightning.loops.evaluation_loop", "_EvaluationLoop", "_evaluation_step"),
+    ("composer.trainer.trainer", "Trainer", "_eval_loop"),
+)
 
 
 def patch(patches: Patches, around: Callable[[str, Class], Callable[[Call], Call]]) -> None:

@@ -12,7 +12,7 @@ from tests.hook.jobs_of import launch
 from tests.integrations.conftest import Trained
 
 JOB, LIBRARY = "lightning_fit", "lightning"
-STEPS, ACCUMULATION = 6, 2
+STEPS, ACCUMULATION, EVALUATED = 6, 2, 4
 KINDS = {"auto": 1, "ddp": 2}
 
 
@@ -45,6 +45,13 @@ def test_the_optimizers_phase_holds_no_forward_though_lightning_calls_it_inside(
         for row in rank.spans:
             if row.path in {"forward", "backward"}:
                 assert all(row.begin >= end or row.begin < begin for begin, end in optimizer)
+
+
+def test_each_batch_that_lightning_evaluates_is_an_evaluation(trained: Trained) -> None:
+    """Also on one process, where it calls no forward."""
+    for rank in trained.ranks:
+        asked = [row.step for row in rank.spans if row.path == "evaluation"]
+        assert asked == [EVALUATED + 1] * (6 // KINDS[trained.kind])
 
 
 def test_communication_is_seen_where_there_is_any(trained: Trained) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import lightning
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from dsprof.integrations.lightning import DsprofCallback
 from tests.hook.jobs import job
 
 STEPS = 6
+EVALUATED = 4  # the step behind which the trainer evaluates
 
 
 class Module(lightning.LightningModule):  # type: ignore[misc]  # where it is not installed
@@ -23,6 +24,9 @@ class Module(lightning.LightningModule):  # type: ignore[misc]  # where it is no
     def training_step(self, batch: Any, _: int) -> torch.Tensor:
         loss: torch.Tensor = self.inner(batch[0]).square().mean()
         return loss
+
+    def validation_step(self, batch: Any, _: int) -> None:
+        self.inner(batch[0])
 
     def configure_optimizers(self) -> Any:
         return torch.optim.SGD(self.parameters(), lr=1e-2)
@@ -36,9 +40,10 @@ def train(strategy: str, *callbacks: Any) -> list[str]:
         accelerator="cpu", strategy=strategy, devices=1 if strategy == "auto" else 2,
         max_steps=STEPS, accumulate_grad_batches=2, callbacks=list(callbacks), logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        default_root_dir=str(job.out()),
+        default_root_dir=str(job.out()), val_check_interval=EVALUATED * 2,
     )  # fmt: skip
-    trainer.fit(module, DataLoader(data, batch_size=8))
+    asked = DataLoader(Subset(data, range(48)), batch_size=8)
+    trainer.fit(module, DataLoader(data, batch_size=8), asked)
     return [parameter.detach().sum().item().hex() for parameter in module.parameters()]
 
 
