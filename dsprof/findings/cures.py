@@ -164,7 +164,7 @@ _BY_TEXT: Final = {
         "fewer",
         "the kernel kills a worker where the host's memory is full: dmesg there says so",
     ),
-    "DataLoader worker": Advice(
+    "DataLoader worker (pid": Advice(
         "DataLoader(num_workers=...)",
         "",
         "fewer, or a larger /dev/shm (docker --shm-size)",
@@ -246,6 +246,12 @@ _BY_TEXT: Final = {
         "",
         "look for the first failure there",
         "a launcher that ends closes the rendezvous for all",
+    ),
+    "== num_file_bytes": Advice(
+        "nvme_path",
+        "",
+        "room for all of its swap files",
+        "a file there is shorter than what was written: a full disk leaves such",
     ),
     "in loading state_dict for": Advice(
         "the model's settings",

@@ -769,3 +769,21 @@ def test_the_one_rank_that_waits_in_another_collective_is_told_by_its_number() -
     said = " Rank 3 alone waits in OpType=_ALLGATHER_BASE, NumelIn=128, NumelOut=1024."
     assert said in one(run_of(rows), "hang").summary
     assert "alone waits in" not in one(run_of(rows[1:]), "hang").summary
+
+
+def test_what_a_worker_of_a_data_loader_raised_is_told_as_it_said() -> None:
+    found = one(
+        run_of_text(
+            "[rank1]: Traceback (most recent call last):\n",
+            '[rank1]:   File "/opt/torch/_utils.py", line 428, in reraise\n',
+            "[rank1]:     raise self.exc_type(msg)\n",
+            "[rank1]: IndexError: Caught IndexError in DataLoader worker process 2.\n",
+            "[rank1]: Original Traceback (most recent call last):\n",
+            '[rank1]:   File "/data/train/pages.py", line 122, in __getitem__\n',
+            "[rank1]:     box = boxes[i]\n",
+            "[rank1]: IndexError: list index out of range\n",
+        ),
+        "rank-died",
+    )
+    assert found.title == "Rank 1 ended with an exception: IndexError: list index out of range"
+    assert found.advice == ()

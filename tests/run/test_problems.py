@@ -66,6 +66,7 @@ def test_an_exception_about_a_peer_is_a_victim() -> None:
         "NCCL error: unhandled system error",
         "Exception: ",
         "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+        "OSError: Caught OSError in DataLoader worker process 3.",
     ],
 )
 def test_an_exception_that_only_hands_on_the_end_of_another_is_no_cause(said: str) -> None:
