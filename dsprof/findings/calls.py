@@ -226,7 +226,7 @@ def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
     if facts.exposure_is_known and operation == INTO_LISTS:
         return ()
     if facts.is_torch_alone:
-        return _of_torch(operation)
+        return _of_torch(facts, operation)
     keys = {"reduce_bucket_size": ("5e8", "fewer and larger messages")}
     if "gather" in operation and facts.layout.zero_stage == 3:
         keys = {
@@ -240,14 +240,22 @@ def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
     return tuple(one for key, (to, why) in keys.items() for one in _zero(facts, key, to, why))
 
 
-def _of_torch(operation: str) -> tuple[Advice, ...]:
-    """What FSDP2 and DDP have instead: one gathers and scatters, the other sums."""
+def _of_torch(facts: Facts, operation: str) -> tuple[Advice, ...]:
+    """What FSDP2 and DDP have instead: one gathers and scatters, the other sums in backward."""
     if "gather" in operation or "scatter" in operation:
         return (Advice("fully_shard", "", "on larger modules", "fewer and larger messages"),)
-    if operation == "all_reduce":
+    if operation == "all_reduce" and _is_of_backward(facts, operation):
         why = "fewer and larger messages, where DDP sends them"
         return (Advice("DistributedDataParallel(bucket_cap_mb=...)", "", "larger", why),)
     return ()
+
+
+def _is_of_backward(facts: Facts, operation: str) -> bool:
+    """Whether most of what small calls of it hold up is backward, and no trainer's own sums."""
+    calls = facts.held_up
+    calls = calls[(calls["op"] == operation) & (calls["bytes"] < SMALL)]
+    inside = calls["phase"].astype(str).str.startswith("backward")
+    return 2 * float(calls["seconds"][inside].sum()) > float(calls["seconds"].sum())
 
 
 def _zero(facts: Facts, key: str, to: str, why: str) -> tuple[Advice, ...]:

@@ -170,18 +170,19 @@ def test_a_recording_tells_of_small_messages_by_what_they_hold_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "setting"),
+    ("op", "inside", "settings"),
     [
-        ("all_gather_into_tensor", "fully_shard"),
-        ("all_reduce", "DistributedDataParallel(bucket_cap_mb=...)"),
+        ("all_gather_into_tensor", "backward", ["fully_shard"]),
+        ("all_reduce", "backward", ["DistributedDataParallel(bucket_cap_mb=...)"]),
+        ("all_reduce", "forward", []),  # a trainer's own numbers, in no bucket
     ],
 )
 def test_a_recorded_job_without_deepspeed_is_not_advised_on_its_settings(
-    op: str, setting: str, tmp_path: Path
+    op: str, inside: str, settings: list[str], tmp_path: Path
 ) -> None:
     writer = Writer.create(tmp_path, header())
     forward, backward = (writer.name(name, 0, "compute") for name in ("forward", "backward"))
-    small = writer.name(op, backward)
+    small = writer.name(op, {"forward": forward, "backward": backward}[inside])
     for step in range(1, 31):
         at = step * 100 * MS
         writer.span(forward, at, at + 20 * MS, step)
@@ -191,7 +192,7 @@ def test_a_recorded_job_without_deepspeed_is_not_advised_on_its_settings(
         writer.step(step, at, at + 100 * MS, CLASSES)
     writer.close()
     run = load(tmp_path)
-    assert [one.setting for one in one(run, "small-messages").advice] == [setting]
+    assert [one.setting for one in one(run, "small-messages").advice] == settings
     said = [advice.setting for found in run.findings for advice in found.advice]
     assert not [setting for setting in said if "zero_optimization" in setting]
 
