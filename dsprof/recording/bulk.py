@@ -23,7 +23,7 @@ from dsprof.recording.layout import CLASSES, NAME_BITS, ROW, RowKind
 from dsprof.recording.read import Recording, Recordings, numbered
 from dsprof.recording.stream import Portion
 from dsprof.recording.table import DTYPES, SCHEMA, Array
-from dsprof.recording.told import Columns, Kept, Said, around_problems, told
+from dsprof.recording.told import Columns, Kept, Said, around_problems, last_step, told
 
 #: Ids from here on are classes: phases of steps whose spans are forgotten.
 FORGOTTEN: Final = 1 << NAME_BITS
@@ -77,7 +77,7 @@ class Bulk:
     `told` has each event that is no row of a step (settings, problems, memory, GPUs), of step
     times and each metric those of the lowest rank that tells them of a step, whatever cannot be
     (values that are not finite, times no clock reads), the steps around each problem, and each
-    process's first and last event. `rows` is how many events there are in all.
+    process's first and last event, and its last step. `rows` is how many events there are in all.
     """
 
     processes: list[Process]
@@ -106,6 +106,7 @@ class _Reader:
             self.kept.append(self._last)
         self.process = self._process()
         self.kept += around_problems(self.kept, self.files, self.process.steps)
+        self.kept += last_step(self.files, self.process.steps)
 
     def _process(self) -> Process:
         spans, calls, steps = (_together(self._columns.pop(kind), kind) for kind in _FIELDS)

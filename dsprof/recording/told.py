@@ -124,6 +124,12 @@ def around_problems(kept: Sequence[Kept], files: Sequence[str], steps: Columns) 
     return found
 
 
+def last_step(files: Sequence[str], steps: Columns) -> list[Kept]:
+    """The last one that a process ended: how far it came, where others end later."""
+    end = len(steps["step"])
+    return [_of_steps(files[steps["file"][-1]], steps, np.array([end - 1]))] if end else []
+
+
 def _of_steps(path: str, steps: Columns, where: Array) -> Kept:
     """STEP rows, without their classes."""
     rows = np.zeros(len(where), DTYPES[RowKind.STEP])

@@ -54,7 +54,7 @@ _STUCK: Final = ("absent", "watchdog", "stuck", "desync", "network-error", "rend
 _BROKEN: Final = ("connection",)
 
 #: What an exception says when a peer died first, or when it does not say what happened.
-_OF_A_PEER: Final = (
+OF_A_PEER: Final = (
     r"Connection (?:closed|reset|refused)|Broken pipe|peer (?:exited|closed)|remote process exited"
     r"|ncclRemoteError|ncclSystemError|DistBackendError|NCCL communicator was aborted"
     r"|Socket Timeout|recvBytes|sendBytes|SignalException|ChildFailedError|CalledProcessError"
@@ -254,7 +254,7 @@ def _suspicion(rows: pd.DataFrame) -> Numbers:
     kind, text = rows["kind"], rows["text"].astype("str")
     groups = (_OWN_FAULT, _SILENT, _STUCK, _BROKEN)
     found = np.select([kind.isin(names) for names in groups], [1.0, 2.0, 3.0, 4.0], np.nan)
-    victim = (kind == "exception") & text.str.contains(_OF_A_PEER).fillna(False).astype(bool)
+    victim = (kind == "exception") & text.str.contains(OF_A_PEER).fillna(False).astype(bool)
     found[victim.to_numpy()] = 4.0
     stops = (kind == "nan") & text.str.contains("stopping training")
     found[stops.to_numpy(dtype=bool)] = 1.0

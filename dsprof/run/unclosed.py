@@ -2,7 +2,9 @@
 
 A process that ends, by an exception too, closes its recording. One that is killed does not, nor
 one that never comes out of what it is in; nor one that skips Python's own end, which is no fault
-where it was seen to end with status 0. It is not over with a launch because a recording is
+where it was seen to end with status 0. Nor did one end well that closed its recording, if it was
+seen to exit with an error, of which it wrote nothing, or if others then lost their connection to
+it: a script may call `sys.exit` anywhere. It is not over with a launch because a recording is
 open: training may go on. It is once another process has closed its own, or a later launch has
 begun, or `dsprof attach` saw its command end, or nobody has written for `IDLE`. Where it saw a
 process end, that one is named, and how it ended.
@@ -19,7 +21,8 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.table import tidy
+from dsprof.run.problems import OF_A_PEER
+from dsprof.run.table import of_kind, tidy
 
 #: Seconds without a row after which a launch is over, or stuck.
 IDLE: Final = 60.0
@@ -30,6 +33,9 @@ WAITED: Final = 5.0
 AT_ONCE: Final = 0.1
 #: Signals that nobody sends to end a job in good order; a rank that timed out aborts itself.
 FAULTS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+
+#: What a script exits with that was asked to end and says so.
+_ASKED: Final = 128 + signal.SIGTERM
 
 Process = Mapping[str, Any]
 
@@ -77,6 +83,9 @@ def _missing(
     first = _killed_first(launch)
     if first:
         return [(first, "killed")]
+    left = _left(launch, events)
+    if left:
+        return left
     still = [process for process in launch if not process["ended"]]
     ends = [process["ended_at"] for process in launch if process["ended"]]
     if ends:
@@ -126,6 +135,39 @@ def _killed_first(launch: list[Process]) -> Process | None:
     return None if first["killed"].at > min(others, default=math.inf) else first
 
 
+def _left(launch: list[Process], events: pd.DataFrame) -> list[tuple[Process, str]]:
+    """The first that closed its recording and then failed, or left the others alone.
+
+    None where somebody else was gone before; of those that failed at once one stands for all.
+    """
+    told = of_kind(events, Kind.PROBLEM)
+    told = told[told["source"].isin([one["source"] for one in launch])]
+    silent = [one for one in launch if one["ended"] and not (told["source"] == one["source"]).any()]
+    failed = [one for one in silent if _code(one) not in (None, 0, _ASKED)]
+    if failed:
+        first, *others = sorted(failed, key=_end)
+        gone = [one["killed"].at for one in launch if not one["ended"] and one.get("killed")]
+        at_once = bool(others) and _end(others[0]) - _end(first) < AT_ONCE * 1e9
+        before = min(gone, default=math.inf) < _end(first)
+        return [] if before else [(first, "all left" if at_once else "left")]
+    lost = told["text"].astype("str").str.contains(OF_A_PEER)
+    well = [one for one in silent if _code(one) == 0]
+    if not well or told.empty or not lost.all() or told["at"].isna().any():
+        return []
+    first = min(well, key=_end)
+    return [(first, "left alone")] if told["at"].min().value > _end(first) else []
+
+
+def _code(process: Process) -> int | None:
+    """What it was seen to exit with."""
+    gone = process.get("killed")
+    return gone.code if gone and not gone.signal else None
+
+
+def _end(process: Process) -> int:
+    return int(process["ended_at"])
+
+
 def _gone_first(still: list[Process]) -> Process | None:
     """The process that was gone, by no signal, before the launcher asked all others to end.
 
@@ -161,6 +203,8 @@ def _rows_of(events: pd.DataFrame, process: Process) -> pd.DataFrame:
 def _seen(process: Process, way: str) -> tuple[str, float]:
     """The name of the problem and its value: the signal or code, where somebody saw it end."""
     gone = process.get("killed")
+    if way == "left alone":
+        return "gone", math.nan
     if way == "absent":
         return way, math.nan
     if not gone or not (gone.signal or gone.code) or (way == "ended" and gone.signal in FAULTS):
@@ -176,14 +220,24 @@ def _problem(events: pd.DataFrame, process: Process, way: str) -> dict[str, Any]
         "gone": f"process {process['pid']} went without closing its recording",
         "killed": f"process {process['pid']} was killed while its launch went on",
         "absent": f"process {process['pid']} did not come to the collective the others waited in",
+        "left": f"process {process['pid']} ended without an exception",
+        "all left": "several processes ended at once, without an exception",
+        "left alone": f"process {process['pid']} ended in good order, with exit code 0, and others "
+        "lost their connection to it",
     }[way]
     name, value = _seen(process, way)
-    code = f", with exit code {value}" if name == "exit" and way == "gone" else ""
+    code = f", with exit code {value}" if name == "exit" and way != "ended" else ""
     return {
         "segment": process["segment"], "engine": 0,
-        "rank": pd.NA if way == "ended" else process["rank"],
+        "rank": pd.NA if way in ("ended", "all left") else process["rank"],
         "host": process["host"], "kind": str(Kind.PROBLEM), "name": name, "raw": name,
         "text": text + code, "source": process["source"], "value": value,
         "line": last.get("line", 0) + 1,  # where its next row would be
-        "at": last.get("at", pd.NaT), "step": rows["step"].max() if len(rows) else pd.NA,
+        "at": _moment(process, way, last.get("at", pd.NaT)),
+        "step": rows["step"].max() if len(rows) else pd.NA,
     }  # fmt: skip
+
+
+def _moment(process: Process, way: str, last: pd.Timestamp) -> pd.Timestamp:
+    """When it went, as far as it says so itself."""
+    return pd.Timestamp(process["ended_at"]).floor("us") if "left" in way else last

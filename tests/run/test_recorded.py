@@ -233,6 +233,15 @@ def test_of_what_every_rank_tells_only_the_first_is_told(tmp_path: Path) -> None
     assert len(run.told) < len(run.events) / 5
 
 
+def test_how_far_a_rank_came_is_told_where_its_last_rows_are_of_no_step(tmp_path: Path) -> None:
+    for rank, steps in enumerate((30, 7)):
+        writer = job(tmp_path, rank, steps)
+        writer.config("collectives_seen", 14)
+        writer.close()
+    told = load(tmp_path).told
+    assert told.groupby("rank")["step"].max().to_dict() == {0: 30, 1: 7}
+
+
 def test_a_report_reads_no_table_of_all_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,52 @@ def test_processes_that_ended_with_status_0_are_no_failures() -> None:
     assert problems(run_of(ended(0), killed(1, 10.2, 0, 0))) == []
 
 
+def left(rank: int, seconds: float, code: int, signal: int = 0) -> dict[str, Any]:
+    """It closed its recording, and was seen to be gone a moment later."""
+    gone = int((START + pd.Timedelta(seconds=seconds + 0.05)).value)
+    return ended(rank, seconds, killed=Gone(gone, signal, code), over_at=LATER)
+
+
+def lost(run: Run, rank: int, seconds: float, text: str = "") -> Run:
+    """The run whose rank ended with an exception: the words of one that lost its peer."""
+    said = text or "RuntimeError: [gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:8117"
+    at = START + pd.Timedelta(seconds=seconds)
+    row = {"kind": "problem", "name": "exception", "rank": rank, "segment": 0, "engine": 0,
+           "line": 11, "record": 11, "source": f"rank-{rank}", "at": at, "text": said}  # fmt: skip
+    return from_events(pd.concat([run.events, pd.DataFrame([row])]), meta=run.meta)
+
+
+def test_who_closed_its_recording_and_exited_with_an_error_is_the_one_that_failed() -> None:
+    """As `sys.exit(3)` does; the others lose their connection, or the launcher ends them."""
+    for run in (
+        run_of(left(1, 10.1, 3), killed(0, 10.3, 15)),
+        run_of(left(1, 10.1, 3), left(0, 10.3, 1)),
+        lost(run_of(left(1, 10.1, 3), ended(0, 10.2)), 0, 10.2),
+    ):
+        first = run.findings[0]
+        assert (first.rule, first.ranks, first.steps) == ("rank-died", (1,), (10, 10))
+        assert first.title.startswith("Rank 1 on w0 exited with an error after step 10")
+        assert first.title.endswith("with exit code 3")
+    assert problems(run_of(left(1, 10.3, 3), killed(0, 10.1, 15))) == [("signal", 0, 10)]
+    assert problems(run_of(left(0, 10.1, 0), left(1, 10.2, 143))) == []
+    together = run_of(left(0, 10.1, 3), left(1, 10.15, 3)).problems
+    assert together["kind"].tolist() == ["exit"]
+    assert together["rank"].isna().all()
+
+
+def test_who_ended_in_good_order_while_others_went_on_is_why_they_lost_their_connection() -> None:
+    run = lost(run_of(left(1, 10.1, 0), ended(0, 10.2)), 0, 10.2)
+    first = run.findings[0]
+    assert (first.ranks, first.confidence) == ((1,), "medium")
+    assert "with exit code 0, and others lost their connection to it" in first.title
+    assert "not known" not in first.summary
+    for other in (
+        lost(run_of(left(1, 10.3, 0), ended(0, 10.2)), 0, 10.2),
+        lost(run_of(left(1, 10.1, 0), ended(0, 10.2)), 0, 10.2, "ValueError: no such file"),
+    ):
+        assert problems(other) == [("exception", 0, 10)]
+
+
 def test_whom_one_that_ended_with_status_0_outlived_has_died() -> None:
     run = run_of(killed(0, 10.4, 0, 0), killed(1, 10.1, 0, 3))
     assert problems(run) == [("exit", 1, 10)]
