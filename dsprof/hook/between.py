@@ -1,4 +1,5 @@
-"""What training does between its steps without an engine: it saves, and trainers evaluate.
+"""What training does between its steps without an engine: it saves, and trainers evaluate or let
+the model generate.
 
 Libraries write a model, an optimizer and more in several ways: one save is all of that. A trainer
 may evaluate what its wrapper holds, whose forward nobody sees, and gathers what it gave.
@@ -35,6 +36,8 @@ _EVALUATE: Final = (
     ("pytorch_lightning.loops.evaluation_loop", "_EvaluationLoop", "_evaluation_step"),
     ("composer.trainer.trainer", "Trainer", "_eval_loop"),
 )
+_GENERATE: Final = (("transformers.generation.utils", "GenerationMixin", "generate"),)
+GENERATE: Final = ("generate", Class.COMPUTE)
 
 
 def patch(patches: Patches, around: Callable[[str, Class], Callable[[Call], Call]]) -> None:
@@ -43,7 +46,8 @@ def patch(patches: Patches, around: Callable[[str, Class], Callable[[Call], Call
     for module, name in _FUNCTIONS:
         if hasattr(sys.modules.get(module), name):
             patches.method(sys.modules[module], name, saving)
-    for ways, phase in ((_SAVE, saving), (_EVALUATE, around("evaluation", Class.OTHER))):
+    evaluating = around("evaluation", Class.OTHER)
+    for ways, phase in ((_SAVE, saving), (_EVALUATE, evaluating), (_GENERATE, around(*GENERATE))):
         for module, kind, name in ways:
             owner: Any = getattr(sys.modules.get(module), kind, object)
             if name in vars(owner):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from dsprof.events import Class
+from dsprof.hook.between import GENERATE
 from dsprof.hook.metrics import Metrics
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
@@ -53,15 +54,15 @@ class Parts:
         from torch import is_grad_enabled
 
         timeline, track, metrics = self.timeline, self.track, self.metrics
-        backward = self.backward
+        backward, generating = self.backward, timeline.phase(*GENERATE)
         training = timeline.phase("forward", Class.COMPUTE)
         evaluating = timeline.phase("evaluation", Class.OTHER)
 
         def begin(*_: Any) -> Frame | None:
             if track.begin and timeline.is_elsewhere():
                 return None
-            if timeline.stack and timeline.is_open(backward):
-                return None  # activation checkpointing computes it again there
+            if timeline.stack and (timeline.is_open(backward) or timeline.is_open(generating)):
+                return None  # activation checkpointing computes it again there, or it is a token's
             if self.forward_begins is not None:
                 self.forward_begins()
             if is_grad_enabled() or self.checkpointing:
