@@ -46,8 +46,9 @@ class Metrics:
 
     def backward_of(self, start: Any, divisor: float | None) -> None:
         """What `backward` begins at is the loss, unless the model returned one: it may be
-        divided by the micro-batches by then."""
-        if self.given or not self.returned:
+        divided by the micro-batches by then. Beside a library that gives its own it is part of
+        how that is computed, as where a contrastive loss caches its gradients."""
+        if not (self.given or self.returned):
             self.add(start)
             if divisor is not None:
                 self._divisors.append(divisor)

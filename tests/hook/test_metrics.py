@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from dsprof.hook.metrics import loss_in
+import pytest
+
+from dsprof.hook.metrics import Metrics, loss_in
+from dsprof.hook.spans import Timeline
+from dsprof.recording import Writer
 
 
 @dataclass(frozen=True)
@@ -31,3 +36,16 @@ def test_of_several_numbers_what_comes_first_is_looked_at() -> None:
     assert loss_in((first, LOSS)) is first
     assert loss_in((LOGITS, first, LOSS)) is LOGITS
     assert loss_in(()) is None
+
+
+def test_a_backward_inside_of_what_a_library_trains_is_no_loss_beside_the_one_it_gives(
+    tmp_path: Path,
+) -> None:
+    torch = pytest.importorskip("torch")
+    timeline = Timeline(Writer.create(tmp_path, {"rank": 0}))
+    metrics = Metrics(timeline, timeline.track(1), scaled=False)
+    for cached, given in ((5.0, 2.0), (6.0, 3.0)):
+        metrics.backward_of(torch.tensor(cached), None)
+        metrics.give(torch.tensor(given), part=True)
+    timeline.writer.close()
+    assert metrics.losses == [2.0, 3.0]
