@@ -30,7 +30,13 @@ from dsprof.run.step_timers import (
     last_step_divided,
     zero_global_timers,
 )
-from dsprof.run.turns import done_aside, last_batch_alone, of_micro_batches, several_batches
+from dsprof.run.turns import (
+    behind_evaluations,
+    done_aside,
+    last_batch_alone,
+    of_micro_batches,
+    several_batches,
+)
 from dsprof.run.unplaced import unplaced_timers
 from dsprof.run.unread import cut_head, cut_short
 from dsprof.run.windows import lone_print
@@ -48,6 +54,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     done_aside,
     of_micro_batches,
     last_batch_alone,
+    behind_evaluations,
     zero_global_timers,
     all_zero_timers,
     maxima_of_parts,

@@ -22,6 +22,7 @@ BATCHES: Final = tuple(
     )
 )
 LITGPT: Final = ("litgpt.step", "litgpt.micro_batch")
+NANOGPT: Final = ("loops.nanogpt", "loops.nanogpt_evaluation")
 _ASIDE: Final = ("validation", "save_checkpoint")
 _ROUNDED: Final = 1.001
 _TURN: Final = ["segment", "engine", "step"]
@@ -131,3 +132,30 @@ def last_batch_alone(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: 
         f"{format_seconds(float(timed['seconds'].mean()))}: how long a step takes is unknown"
     )
     return events.assign(seconds=seconds), met("last-micro-batch-alone", "doubt", text, timed)
+
+
+def behind_evaluations(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: ARG001  # a Defect
+    """nanoGPT times one iteration alone, however rarely it prints, from the end of the one before:
+    what it evaluates and saves in front of one is in its time, which is left out then.
+
+    It evaluates before the iteration of the same number, forks behind that and before the next.
+    """
+    told = among(events["pattern"], NANOGPT)
+    rows = where(events, told & among(events["name"], ["step_seconds", "eval_step"]))
+    timed = rows["name"].eq("step_seconds")
+    if not timed.any():
+        return events, None
+    rows = rows.assign(done=rows["value"].where(~timed)).sort_values(["source", "line"])
+    before = rows.groupby(["source", "segment"], observed=True)["done"].shift()
+    late = (rows["step"] - before).between(0, 1).fillna(value=False).astype(bool)
+    late &= rows["name"].eq("step_seconds")
+    steps, seconds = events["steps"].copy(), events["seconds"].copy()
+    steps.loc[timed.index[timed]] = 1
+    seconds.loc[late.index[late]] = float("nan")
+    text = (
+        "the time of an iteration runs from the end of the one before, and holds what was "
+        "evaluated and saved between the two: times behind an evaluation were left out"
+    )
+    return events.assign(steps=steps, seconds=seconds), met(
+        "turns-behind-evaluations", "repair", text, rows[late]
+    )

@@ -75,3 +75,28 @@ def test_a_step_of_which_litgpt_prints_the_last_micro_batch_alone_has_no_time() 
     )
     every = run_of_text(*(line.format(step, step) for step in range(1, 7)))
     assert every.steps["seconds"].to_list() == [0.40025] * 6
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_an_iteration_of_nanogpt_that_holds_an_evaluation_has_no_time(forked: bool) -> None:
+    """It evaluates before every fourth iteration, or behind it in a fork; 130 holds none of it."""
+    told = [
+        "step 0: train loss 9.5, val loss 9.6\niter 0: loss 9.5, time 26000.50ms, mfu -100.00%\n"
+    ]
+    for at in range(1, 17):
+        held = at > 1 and at % 4 == forked
+        line = f"iter {at}: loss 3.5, time {9000.5 if held else 250.5}ms, mfu 28.25%\n"
+        done = f"step {at}: train loss 3.25, val loss 3.75\nsaving checkpoint to out\n"
+        told += [line] if at % 4 else [line, done] if forked else [done, line]
+    late = "step 124: train loss 3.25, val loss 3.75\niter 130: loss 3.5, time 251.00ms\n"
+    run = run_of_text(*told, late)
+    assert run.steps["step"].to_list() == [*range(1, 17), 130]
+    assert run.steps["seconds"].dropna().unique().tolist() == [0.2505, 0.251]
+    assert run.steps["seconds"].isna().sum() == (3 if forked else 4)
+    assert run.repairs["name"].to_list() == ["turns-behind-evaluations"]
+
+
+def test_the_time_that_nanogpt_prints_is_of_one_iteration_however_rarely_it_prints() -> None:
+    run = run_of_text(*(f"iter {at}: loss 3.5, time 250.50ms\n" for at in range(10, 60, 10)))
+    assert run.steps["covers"].eq(1).all()
+    assert run.repairs.empty
