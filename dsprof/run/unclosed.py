@@ -21,6 +21,7 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.recording.launches import Gone
 from dsprof.run.problems import OF_A_PEER
 from dsprof.run.table import of_kind, tidy
 
@@ -142,8 +143,9 @@ def _left(launch: list[Process], events: pd.DataFrame) -> list[tuple[Process, st
     """
     told = of_kind(events, Kind.PROBLEM)
     told = told[told["source"].isin([one["source"] for one in launch])]
-    silent = [one for one in launch if one["ended"] and not (told["source"] == one["source"]).any()]
-    failed = [one for one in silent if _code(one) not in (None, 0, _ASKED)]
+    seen = [one for one in launch if one["ended"] and one.get("killed")]
+    silent = [one for one in seen if not (told["source"] == one["source"]).any()]
+    failed = [one for one in silent if _failed(one["killed"])]
     if failed:
         first, *others = sorted(failed, key=_end)
         gone = [one["killed"].at for one in launch if not one["ended"] and one.get("killed")]
@@ -151,17 +153,22 @@ def _left(launch: list[Process], events: pd.DataFrame) -> list[tuple[Process, st
         before = min(gone, default=math.inf) < _end(first)
         return [] if before else [(first, "all left" if at_once else "left")]
     lost = told["text"].astype("str").str.contains(OF_A_PEER)
-    well = [one for one in silent if _code(one) == 0]
+    well = [one for one in silent if one["killed"].code == 0 or _interrupted(one)]
     if not well or told.empty or not lost.all() or told["at"].isna().any():
         return []
     first = min(well, key=_end)
     return [(first, "left alone")] if told["at"].min().value > _end(first) else []
 
 
-def _code(process: Process) -> int | None:
-    """What it was seen to exit with."""
+def _failed(gone: Gone) -> bool:
+    """Whether a process that closed its recording says so; a crash on its way out is no fault."""
+    return gone.code not in (None, 0, _ASKED)
+
+
+def _interrupted(process: Process) -> bool:
+    """By Ctrl-C, which is no fault, or somebody's `kill -INT`."""
     gone = process.get("killed")
-    return gone.code if gone and not gone.signal else None
+    return bool(gone and gone.signal == signal.SIGINT)
 
 
 def _end(process: Process) -> int:
@@ -203,7 +210,7 @@ def _rows_of(events: pd.DataFrame, process: Process) -> pd.DataFrame:
 def _seen(process: Process, way: str) -> tuple[str, float]:
     """The name of the problem and its value: the signal or code, where somebody saw it end."""
     gone = process.get("killed")
-    if way == "left alone":
+    if way == "left alone" and not _interrupted(process):
         return "gone", math.nan
     if way == "absent":
         return way, math.nan
@@ -222,8 +229,8 @@ def _problem(events: pd.DataFrame, process: Process, way: str) -> dict[str, Any]
         "absent": f"process {process['pid']} did not come to the collective the others waited in",
         "left": f"process {process['pid']} ended without an exception",
         "all left": "several processes ended at once, without an exception",
-        "left alone": f"process {process['pid']} ended in good order, with exit code 0, and others "
-        "lost their connection to it",
+        "left alone": f"process {process['pid']} ended {_in_order(process)}, and others lost their "
+        "connection to it",
     }[way]
     name, value = _seen(process, way)
     code = f", with exit code {value}" if name == "exit" and way != "ended" else ""
@@ -236,6 +243,10 @@ def _problem(events: pd.DataFrame, process: Process, way: str) -> dict[str, Any]
         "at": _moment(process, way, last.get("at", pd.NaT)),
         "step": rows["step"].max() if len(rows) else pd.NA,
     }  # fmt: skip
+
+
+def _in_order(process: Process) -> str:
+    return "by an interrupt" if _interrupted(process) else "in good order, with exit code 0"
 
 
 def _moment(process: Process, way: str, last: pd.Timestamp) -> pd.Timestamp:

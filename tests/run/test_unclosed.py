@@ -145,7 +145,8 @@ def test_processes_that_ended_with_status_0_are_no_failures() -> None:
 def left(rank: int, seconds: float, code: int, signal: int = 0) -> dict[str, Any]:
     """It closed its recording, and was seen to be gone a moment later."""
     gone = int((START + pd.Timedelta(seconds=seconds + 0.05)).value)
-    return ended(rank, seconds, killed=Gone(gone, signal, code), over_at=LATER)
+    seen = Gone(gone, signal, None if signal else code)
+    return ended(rank, seconds, killed=seen, over_at=LATER)
 
 
 def lost(run: Run, rank: int, seconds: float, text: str = "") -> Run:
@@ -170,6 +171,8 @@ def test_who_closed_its_recording_and_exited_with_an_error_is_the_one_that_faile
         assert first.title.endswith("with exit code 3")
     assert problems(run_of(left(1, 10.3, 3), killed(0, 10.1, 15))) == [("signal", 0, 10)]
     assert problems(run_of(left(0, 10.1, 0), left(1, 10.2, 143))) == []
+    for signal in (2, 9, 15):  # Ctrl-C is no fault; a launcher may end who lingers
+        assert problems(run_of(left(0, 10.1, 0), left(1, 10.2, 0, signal))) == []
     together = run_of(left(0, 10.1, 3), left(1, 10.15, 3)).problems
     assert together["kind"].tolist() == ["exit"]
     assert together["rank"].isna().all()
@@ -181,6 +184,8 @@ def test_who_ended_in_good_order_while_others_went_on_is_why_they_lost_their_con
     assert (first.ranks, first.confidence) == ((1,), "medium")
     assert "with exit code 0, and others lost their connection to it" in first.title
     assert "not known" not in first.summary
+    run = lost(run_of(left(1, 10.1, 0, 2), ended(0, 10.2)), 0, 10.2)
+    assert run.findings[0].title.startswith("Rank 1 on w0 was killed by SIGINT after step 10")
     for other in (
         lost(run_of(left(1, 10.3, 0), ended(0, 10.2)), 0, 10.2),
         lost(run_of(left(1, 10.1, 0), ended(0, 10.2)), 0, 10.2, "ValueError: no such file"),
