@@ -115,17 +115,22 @@ def test_gathers_of_the_communication_logger_are_an_upper_bound() -> None:
 
 
 def test_a_broken_prefetch_is_found_without_a_price() -> None:
-    rows = [problem("prefetch-broken", "Invalidate trace cache @ step 7", step=3)]
+    rows = [
+        problem("prefetch-broken", f"Invalidate trace cache @ step {7 + n}", step=3 + n)
+        for n in range(5)
+    ]
     found = one(run_of(steps(10, WELL) + rows, zero_stage=3), "zero3-gather-stall")
     assert found.seconds_per_step is None
-    assert found.title == "ZeRO-3 lost its trace of modules once: it then prefetches no parameters"
+    assert found.title == (
+        "ZeRO-3 lost its trace of modules 5 times: it then prefetches no parameters"
+    )
     assert found.evidence[0].text == "Invalidate trace cache @ step 7"
 
 
 def test_the_module_that_a_trace_broke_at_is_no_step_that_was_counted() -> None:
     losses = "".join(f"{{'loss': {n}.5, 'learning_rate': 1e-05, 'epoch': 0.0}}\n" for n in (3, 2))
     line = "Invalidate trace cache @ step 391: expected module 25, but got module 5"
-    found = one(run_of_text(losses, line), "zero3-gather-stall")
+    found = one(run_of_text(losses, *[f"{line}\n"] * 5), "zero3-gather-stall")
     assert found.evidence[0].text == line
 
 
@@ -135,6 +140,16 @@ def test_a_trace_that_breaks_now_and_then_is_no_finding() -> None:
     assert "no line times them" in (why(few, "zero3-gather-stall") or "")
     often = run_of(steps(50, {}) + rows, zero_stage=3, world_size=2)
     assert "invalidated 10 times" in one(often, "zero3-gather-stall").summary
+
+
+def test_a_trace_that_broke_once_does_not_hide_that_memory_is_full() -> None:
+    flush = (
+        "[2024-03-04 10:11:12,345] [WARNING] [stage3.py:1826:step] 2 pytorch allocator cache "
+        "flushes since last step. this happens when there is high memory pressure\n"
+    )
+    run = run_of_text(flush, "Invalidate trace cache @ step 9: expected module 1, but got module 5")
+    assert run.findings[0].title == "The allocator flushed its cache 2 times: GPU memory is full"
+    assert why(run, "zero3-gather-stall")
 
 
 def test_one_rank_gathers_from_nobody() -> None:
@@ -227,7 +242,9 @@ def test_what_a_trainer_gathers_into_lists_is_no_parameter_and_in_no_bucket(stag
     rows = [recorded("all_gather", step, 8, 0.03) for step in range(1, 11) for _ in range(20)]
     run = run_of(steps(10, timed) + rows, world_size=2, zero_stage=stage)
     found = one(run, "small-messages")
-    assert (found.seconds_per_step, found.gain, found.advice) == (pytest.approx(0.6), None, ())
+    assert found.seconds_per_step == pytest.approx(0.6)
+    assert not found.gain
+    assert not found.advice
     assert why(run, "zero3-gather-stall")
 
 
