@@ -65,7 +65,9 @@ def _watch(folder: Path, launch: str, over: int) -> None:
             if not isinstance(pid, int) or not _is_ours(meta, launch):
                 continue
             descriptor = _process(pid, path)
-            if descriptor is not None:
+            if descriptor is None and pid not in {one for _, one in alive.values()}:
+                launches.not_found(path, time.time_ns())
+            elif descriptor is not None:
                 alive[descriptor] = path, pid
                 poll.register(descriptor, select.POLLIN)
         told = [descriptor for descriptor, _ in poll.poll(1000 * TURN)]

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from dsprof.recording.layout import stem_of
 
 FOLDER: Final = ".attach"  # of the run folder
+NOT_FOUND: Final = -1  #: in the place of a signal: no process here had the recording open, then
 _SIGNAL: Final = 0x7F  # of a status, as wait(2) gives it
 _NAME: Final = re.compile(r"[\w.-]{1,100}")  # what a header says is no path
 
@@ -24,7 +25,7 @@ class Gone(NamedTuple):
     """How a process ended, as seen from outside."""
 
     at: int  # ns since 1970
-    signal: int  # that ended it; 0 for none, or where nobody saw how it ended
+    signal: int  # that ended it; 0 for none, or where nobody saw how it ended; see `NOT_FOUND`
     code: int | None = None  # it exited with; None where a signal ended it, or nobody saw
 
 
@@ -50,6 +51,15 @@ def killed(recording: Path, at: int, status: int | None) -> None:
     told = f"{at} {signal}" if status is None or signal else f"{at} 0 {code}"
     with suppress(OSError):
         _beside(recording).write_text(told, encoding="ascii")
+
+
+def not_found(recording: Path, at: int) -> None:
+    """The process of `recording` was gone at ns since 1970, or does not run here.
+
+    What is told of it already stays: a process may begin a part and end at once.
+    """
+    with suppress(OSError), _beside(recording).open("x", encoding="ascii") as file:
+        file.write(f"{at} {NOT_FOUND}")
 
 
 def killed_at(recording: Path) -> Gone | None:

@@ -21,7 +21,7 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.recording.launches import Gone
+from dsprof.recording.launches import NOT_FOUND, Gone
 from dsprof.run.problems import OF_A_PEER
 from dsprof.run.table import of_kind, tidy
 
@@ -32,6 +32,8 @@ IDLE: Final = 60.0
 WAITED: Final = 5.0
 #: What was seen to die within so many seconds may have died in any order.
 AT_ONCE: Final = 0.1
+#: `dsprof attach` looks for new processes within so many seconds: they may be gone by then.
+LOOKING: Final = 1.0
 #: Signals that nobody sends to end a job in good order; a rank that timed out aborts itself.
 FAULTS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
@@ -48,13 +50,24 @@ def with_unclosed(events: pd.DataFrame, processes: Sequence[Process]) -> pd.Data
         events: tidy events, among them the last one of each process.
         processes: `Recording.facts` of each.
     """
-    processes = [_ended_well(process) for process in processes]
+    processes = [_ended_well(_as_found(process)) for process in processes]
     found = [
         _problem(events, process, way)
         for segment, launch in _launches(processes)
         for process, way in _missing(list(launch), events, _follows(processes, segment))
     ]
     return tidy(pd.concat([events, pd.DataFrame(found)], ignore_index=True)) if found else events
+
+
+def _as_found(process: Process) -> Process:
+    """The process; of one that was gone when it was looked for, only since when is known: `lost`.
+
+    Not that it died before: it may run in a container, with a number that means another here.
+    """
+    gone = process.get("killed")
+    if not gone or gone.signal != NOT_FOUND:
+        return process
+    return {**process, "killed": None, "lost": gone.at}
 
 
 def _ended_well(process: Process) -> Process:
@@ -130,6 +143,9 @@ def _killed_first(launch: list[Process]) -> Process | None:
         return None
     others = [one["killed"].at + AT_ONCE * 1e9 for one in gone if one is not first]
     others += [one["ended_at"] + WAITED * 1e9 for one in launch if one["ended"]]
+    others += [
+        one["lost"] - LOOKING * 1e9 for one in launch if one.get("lost") and not one["ended"]
+    ]
     since = (first["in_flight"] or {}).get("at")
     if since and any(not one["ended"] and not one.get("killed") for one in launch):
         others.append(since + WAITED * 1e9)  # it waited, maybe for who is on another host

@@ -146,8 +146,17 @@ def test_another_process_that_has_the_number_here_is_not_the_recorded_one(tmp_pa
         other.kill()
         time.sleep(2 * deaths.TURN)
         other.wait()
-    assert launches.killed_at(writer.path) is None
+    found = launches.killed_at(writer.path)
+    assert found is not None
+    assert found.signal == launches.NOT_FOUND
     writer.close()
+
+
+def test_what_was_seen_of_a_process_stays_when_a_part_of_it_is_found_later(tmp_path: Path) -> None:
+    (tmp_path / launches.FOLDER).mkdir()
+    launches.killed(tmp_path / "rank-00000.77.dsprof", 5, signal.SIGKILL)
+    launches.not_found(tmp_path / "rank-00000.77.1.dsprof", 6)
+    assert launches.killed_at(tmp_path / "rank-00000.77.dsprof") == (5, signal.SIGKILL, None)
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells of processes, others do not")

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dsprof.recording.launches import Gone
+from dsprof.recording.launches import NOT_FOUND, Gone
 from dsprof.run import Run, from_events
 
 START = pd.Timestamp("2026-01-01 12:00:00")
@@ -103,6 +103,13 @@ def test_who_was_seen_to_be_killed_first_has_died_and_not_whom_the_launcher_ende
     first = run.findings[0]
     assert (first.rule, first.ranks) == ("rank-died", (1,))
     assert first.title.startswith("Rank 1 on w0 was killed by SIGKILL after step 10")
+
+
+def test_nobody_is_named_as_the_first_where_another_was_gone_when_it_was_looked_for() -> None:
+    run = run_of(killed(0, 10.1, 9), killed(1, 10.05, NOT_FOUND))
+    assert run.problems["kind"].tolist() == ["gone"]
+    assert run.problems["rank"].isna().all()
+    assert problems(run_of(killed(0, 10.1, 9), killed(1, 15.0, NOT_FOUND))) == [("signal", 0, 10)]
 
 
 def test_who_was_gone_before_the_launcher_ended_the_others_has_died_though_nobody_saw_how() -> None:
