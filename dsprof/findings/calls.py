@@ -30,6 +30,7 @@ from dsprof.findings.thresholds import (
     GATHER_STALL_WARNING,
     LINK_CALLS,
     PREFETCH_BROKEN,
+    PREFETCH_BROKEN_LEAST,
     SLOW_LINK_CRITICAL,
     SLOW_LINK_WARNING,
     SMALL_MESSAGES_CALLS,
@@ -291,11 +292,12 @@ def zero3_gather_stall(facts: Facts) -> list[Finding] | str:
 def _often(facts: Facts, times: int) -> bool:
     """Whether the order of modules changes in a part of the steps that is worth a finding.
 
-    A few invalidations are normal: the first steps, an evaluation, an odd batch.
+    A few invalidations are normal, however few steps are told beside them: the first steps, an
+    evaluation, an odd batch.
     """
     known = facts.run.steps["step"]
     steps = int(known.max() - known.min()) + 1 if len(known) else 1
-    return times >= max(1.0, PREFETCH_BROKEN * steps)
+    return times >= max(PREFETCH_BROKEN_LEAST, PREFETCH_BROKEN * steps)
 
 
 def _gather_seconds(facts: Facts) -> tuple[float | None, bool]:

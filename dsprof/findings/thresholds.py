@@ -46,8 +46,9 @@ SMALL_MESSAGES_CALLS: Final = 10
 
 GATHER_STALL_WARNING: Final = 0.05
 GATHER_STALL_CRITICAL: Final = 0.30
-#: Invalidated traces of ZeRO-3 over steps.
+#: Invalidated traces of ZeRO-3 over steps, and how many at least.
 PREFETCH_BROKEN: Final = 0.10
+PREFETCH_BROKEN_LEAST: Final = 5
 
 PIPELINE_WARNING: Final = 0.15
 PIPELINE_CRITICAL: Final = 0.30
