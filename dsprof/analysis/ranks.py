@@ -176,7 +176,8 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
     behind, delay = last.steps, last.delay
     more = seconds[:, last.rank, :] - _median(seconds)
     loss = (more[:, :own] * way.before[:, :own])[behind].sum(axis=0) / len(steps)
-    waits = -more[:, own:][behind].sum(axis=0)
+    others = _median(np.delete(seconds, last.rank, axis=1))  # of two it waits least itself
+    waits = (others - seconds[:, last.rank, :])[:, own:][behind].sum(axis=0)
     worst = int(loss.argmax()) if own else 0
     timed = bool(own) and loss[worst] * 2 > delay
     return Straggler(

@@ -43,6 +43,13 @@ def test_of_two_ranks_the_one_that_waits_is_not_blamed() -> None:
     assert found.phase_delay == pytest.approx(0.4)
 
 
+def test_two_ranks_meet_where_the_other_one_waits_longer_and_not_where_both_communicate() -> None:
+    sent = table(*((step, rank, "broadcast", "wait", 0.2) for step in (0, 1) for rank in (0, 1)))
+    found = straggler(pd.concat([sent, two_ranks(2)], ignore_index=True))
+    assert found is not None
+    assert (found.rank, found.meeting) == (1, "allreduce")
+
+
 def test_a_rank_that_is_late_where_nothing_is_timed_is_known_by_waiting_least() -> None:
     """It sleeps between its phases: all that shows is how long the other one waits."""
     found = straggler(
