@@ -71,7 +71,7 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
         raise DsprofError(f"cannot be run: {reason}", command[0], "check its name") from error
     with _passing_on(process), deaths.told(Path(out), launch):
         code = _code_of(process)
-    launches.end(out, launch)
+    launches.end(out, launch, code)
     if _recordings(out) <= before:
         why = _UNSEEN if (Path(out) / FOLDER).exists() else "it was removed meanwhile"
         tell(f"dsprof: {out}: nothing was recorded ({why})")

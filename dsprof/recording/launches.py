@@ -29,20 +29,29 @@ class Gone(NamedTuple):
     code: int | None = None  # it exited with; None where a signal ended it, or nobody saw
 
 
-def end(folder: str | os.PathLike[str], launch: str) -> None:
-    """The command of `launch`, which recorded to `folder`, has ended just now."""
+def end(folder: str | os.PathLike[str], launch: str, code: int) -> None:
+    """The command of `launch`, which recorded to `folder`, has ended just now, with this code."""
     with suppress(OSError):  # readers go by what the ranks wrote, then
-        _file(folder, launch).write_text(str(time.time_ns()), encoding="ascii")
+        _file(folder, launch).write_text(f"{time.time_ns()} {code}", encoding="ascii")
 
 
 def ended_at(folder: str | os.PathLike[str], launch: object) -> int | None:
     """ns since 1970; None where it goes on, was not started by `dsprof attach`, or is unknown."""
+    return next(iter(_end_of(folder, launch)), None)
+
+
+def ended_with(folder: str | os.PathLike[str], launch: object) -> int | None:
+    """The code its command exited with, if that is known; -9 where signal 9 ended it."""
+    return next(iter(_end_of(folder, launch)[1:]), None)
+
+
+def _end_of(folder: str | os.PathLike[str], launch: object) -> list[int]:
     if not isinstance(launch, str) or not _NAME.fullmatch(launch):
-        return None
+        return []
     try:
-        return int(_file(folder, launch).read_bytes()[:30])
+        return [int(word) for word in _file(folder, launch).read_bytes()[:40].split()]
     except (OSError, ValueError):
-        return None
+        return []
 
 
 def killed(recording: Path, at: int, status: int | None) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dsprof.errors import DsprofError
-from dsprof.recording.launches import ended_at, killed_at
+from dsprof.recording.launches import ended_at, ended_with, killed_at
 from dsprof.recording.layout import JSON, MAGIC, ROW, SUFFIX, RowKind, header_size, stem_of
 from dsprof.recording.stream import Portion, Stream
 from dsprof.recording.table import SCHEMA, Array, Clock, Names, Origin, events_of
@@ -109,6 +109,7 @@ class Recording:
             "ended": self.ended,
             "ended_at": self.clock.last if self.ended else None,
             "over_at": ended_at(Path(self.path).parent, self.header.get("launch")),
+            "over_with": ended_with(Path(self.path).parent, self.header.get("launch")),
             "killed": killed_at(Path(self.path)),
             "idle": time.time() - self._stream.written,
             "in_flight": self.in_flight(),

@@ -94,6 +94,8 @@ def _missing(
     launch: list[Process], events: pd.DataFrame, followed: bool
 ) -> list[tuple[Process, str]]:
     """The processes of a launch that went without a word ("gone"), or that others waited for."""
+    if not followed and _meant(launch, events):
+        return []
     first = _killed_first(launch)
     if first:
         return [(first, "killed")]
@@ -108,6 +110,22 @@ def _missing(
     if first:
         return [(first, "gone")]
     return _of_none_closed(still, events, followed)
+
+
+def _meant(launch: list[Process], events: pd.DataFrame) -> bool:
+    """Whether all exited with one code and without a word, and the command reports success.
+
+    So Ray ends its workers when they have done their work: with code 1.
+    """
+    codes = {one["killed"].code if one.get("killed") else None for one in launch}
+    well = all(one.get("over_with") == 0 for one in launch)
+    return well and len(codes) == 1 and None not in codes and _told(launch, events).empty
+
+
+def _told(launch: list[Process], events: pd.DataFrame) -> pd.DataFrame:
+    """The problems that its processes tell of themselves."""
+    told = of_kind(events, Kind.PROBLEM)
+    return told[told["source"].isin([one["source"] for one in launch])]
 
 
 def _of_none_closed(
@@ -157,8 +175,7 @@ def _left(launch: list[Process], events: pd.DataFrame) -> list[tuple[Process, st
 
     None where somebody else was gone before; of those that failed at once one stands for all.
     """
-    told = of_kind(events, Kind.PROBLEM)
-    told = told[told["source"].isin([one["source"] for one in launch])]
+    told = _told(launch, events)
     seen = [one for one in launch if one["ended"] and one.get("killed")]
     silent = [one for one in seen if not (told["source"] == one["source"]).any()]
     failed = [one for one in silent if _failed(one["killed"])]

@@ -17,12 +17,14 @@ def test_the_end_of_a_launch_is_known_to_the_recordings_of_that_launch_alone(
     for rank, launch in enumerate(("ours", "another")):
         Writer.create(tmp_path, {"rank": rank, "launch": launch}).close()
     before = time.time_ns()
-    launches.end(tmp_path, "ours")
+    launches.end(tmp_path, "ours", 3)
     recordings = Recordings([tmp_path])
     recordings.follow()
-    over = [facts["over_at"] for facts in recordings.facts()["recordings"]]
+    facts = recordings.facts()["recordings"]
+    over = [one["over_at"] for one in facts]
     recordings.close()
     assert over[1] is None
+    assert [one["over_with"] for one in facts] == [3, None]
     assert before <= over[0] <= time.time_ns()
 
 
@@ -40,7 +42,7 @@ def test_an_end_that_is_no_number_is_unknown(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_ends_no_training(tmp_path: Path) -> None:
-    launches.end(tmp_path / "gone", "ours")
+    launches.end(tmp_path / "gone", "ours", 0)
     assert launches.ended_at(tmp_path / "gone", "ours") is None
 
 

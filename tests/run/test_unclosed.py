@@ -200,6 +200,18 @@ def test_who_ended_in_good_order_while_others_went_on_is_why_they_lost_their_con
         assert problems(other) == [("exception", 0, 10)]
 
 
+def test_workers_that_all_exit_with_one_code_when_their_command_succeeds_did_not_fail() -> None:
+    """As Ray's do, with code 1. What a command hides in a pipe it also reports as success."""
+    well = {"over_with": 0}
+    assert problems(run_of(killed(0, 10.1, 0, 1, **well), killed(1, 12.2, 0, 1, **well))) == []
+    for failed in (
+        run_of(killed(0, 12.1, 0, 1), killed(1, 10.2, 0, 1, over_with=1)),
+        run_of(killed(0, 12.1, 15, **well), killed(1, 10.2, 0, 1, **well)),
+        lost(run_of(killed(0, 12.1, 0, 1, **well), killed(1, 10.2, 0, 1, **well)), 0, 12.0),
+    ):
+        assert failed.findings[0].ranks == (1,)
+
+
 def test_whom_one_that_ended_with_status_0_outlived_has_died() -> None:
     run = run_of(killed(0, 10.4, 0, 0), killed(1, 10.1, 0, 3))
     assert problems(run) == [("exit", 1, 10)]
