@@ -82,8 +82,13 @@ class Metrics:
         if grad_norm is not None:
             self._put(self._grad_norm, grad_norm, step, begin)
         if self.scaled:
-            self._put(self._loss_scale, getattr(optimizer, "cur_scale", None), step, begin)
-            self._put(self._skipped, skipped, step, begin)
+            self.scaling(step, getattr(optimizer, "cur_scale", None), skipped)
+
+    def scaling(self, step: int, scale: Any, skipped: Any) -> None:
+        """By what the loss was multiplied, and how many steps were skipped so far."""
+        at = now()
+        self._put(self._loss_scale, scale, step, at)
+        self._put(self._skipped, skipped, step, at)
 
     def _put(self, name: int, value: Any, step: int, at: int) -> None:
         read = value if type(value) is float else number(value)

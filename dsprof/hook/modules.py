@@ -31,7 +31,13 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
         parts.forward(model, _entry(model))
     parts.model = weakref.ref(model)
     backward.add(parts)
-    parts.steps = Steps(parts, optimizer)
+    parts.steps = Steps(parts, _stepping(optimizer))
+
+
+def _stepping(optimizer: Any) -> Any:
+    """What steps, of what holds it and is one by its class alone, as accelerate's is."""
+    is_one = hasattr(optimizer, "_optimizer_step_pre_hooks")
+    return optimizer if is_one else getattr(optimizer, "optimizer", optimizer)
 
 
 def _entry(model: Any) -> str:

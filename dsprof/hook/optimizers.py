@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import weakref
+from time import perf_counter_ns as now
 from typing import Any
 
 from dsprof.hook.finding import most_trained
-from dsprof.hook.parts import Parts
+from dsprof.hook.metrics import number
+from dsprof.hook.parts import Parts, nothing, unless_compiling
 from dsprof.hook.recorder import Recorder
 
 
@@ -16,7 +18,8 @@ class Steps:
 
     Of several optimizers the one ends a step that ended the one before. If it does not come this
     time, the step ends where the next forward begins. Optimizers that step inside backward, each
-    for a part of the model, end it with backward.
+    for a part of the model, end it with backward. What a gradient scaler leaves out, because
+    gradients overflowed, ends one as well: of a step in which no optimizer stepped, all were.
     """
 
     def __init__(self, parts: Parts, optimizer: Any) -> None:
@@ -25,15 +28,29 @@ class Steps:
         self._last = id(optimizer)  # whose step ends ours
         self._pending = 0  # who stepped since, and may be the last one
         self._begun = False  # a forward has been since the last end
+        self._learned = False  # an optimizer has stepped since then
+        self._skipped: int | None = None  # steps in which none did, where a scaler leaves any out
+        self._scale: Any = None  # by which a scaler multiplied this step's loss
         parts.forward_begins = self._forward
         self.add(optimizer)
 
     def add(self, optimizer: Any) -> None:
         """One that trains the model."""
-        self.backward.optimizers.known.add(optimizer)
+        self.backward.optimizers.known[optimizer] = self
         self.parts.optimizer(optimizer, "step", self._stepped)
 
     def _stepped(self, optimizer: Any) -> None:
+        self._learned, self.backward.optimizers.stepped = True, now()
+        self.made(optimizer)
+
+    def scales(self, scale: Any, *, tells: bool) -> None:
+        """A scaler steps one of our optimizers; `tells`: it does not where gradients overflowed."""
+        self._scale = scale
+        if tells and self._skipped is None:
+            self._skipped = 0
+
+    def made(self, optimizer: Any) -> None:
+        """That one has stepped, or a scaler left it out."""
         if self.parts.timeline.is_open(self.parts.backward):
             if self.close not in self.backward.ending:
                 self.backward.ending.append(self.close)
@@ -46,7 +63,7 @@ class Steps:
             self._pending = one
             self.parts.forward_begins = self._forward
         else:  # behind an end: the next one is its
-            self._last = one
+            self._last, self._learned = one, False
 
     def _forward(self) -> None:
         """The first forward of a step, or behind what may have been its last optimizer."""
@@ -60,31 +77,79 @@ class Steps:
         parts = self.parts
         self.backward.tell(parts)
         parts.metrics.write(parts.track.step, self._told())
+        if self._skipped is not None and not self._learned:
+            self._skipped += 1
+        parts.metrics.scaling(parts.track.step, self._scale, self._skipped)
         parts.timeline.close_step(parts.track, parts.track.step)
         self._pending, self._begun = 0, False
+        self._learned, self._scale = False, None
         parts.forward_begins = self._forward
 
 
 class Optimizers:
-    """Those that nobody named, and that train a model which is recorded."""
+    """Those that nobody named, and that train a model which is recorded; and those that a
+    gradient scaler steps, or leaves out.
+
+    Whether it did nobody tells: what it looked at may lie on a device. The optimizer's hooks do,
+    which run where it steps.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
+        from torch.amp import GradScaler
+
         self.models = recorder.models
-        self.known: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.known: weakref.WeakKeyDictionary[Any, Steps | None] = weakref.WeakKeyDictionary()
+        self.stepped = 0  # when one did
         hooks = importlib.import_module("torch.optim.optimizer")  # torch.optim hides its name
-        known, look = self.known, recorder.guard(self._look)
+        known, guard = self.known, recorder.guard
+        look = guard(self._look)
 
         def stepping(optimizer: Any, *_: Any) -> None:
             if optimizer not in known:
                 look(optimizer)
 
-        hook = hooks.register_optimizer_step_pre_hook(stepping)
+        hook = hooks.register_optimizer_step_pre_hook(unless_compiling(nothing, stepping))
         recorder.patches.undo_with(hook.remove)
+        self._scaled: tuple[Steps, Any, int] | None = None  # whose optimizer a scaler steps, when
+        around = (self._scales, _nothing, self._has_scaled)
+        recorder.patches.of_class(GradScaler, "step", lambda raw: guard.around(raw, *around))
 
     def _look(self, optimizer: Any) -> None:
         """Before the hooks of its own, which it may have from here on."""
-        self.known.add(optimizer)
+        self.known[optimizer] = None
         models = {parts.model(): parts for parts in self.models.values()}
         model = most_trained(optimizer, models.keys() - {None})
         if model is not None:
             models[model].steps.add(optimizer)
+
+    def _scales(self, args: Any, kwargs: Any) -> None:
+        self._scaled = None
+        scaler, optimizer = args[0], args[1] if len(args) > 1 else kwargs.get("optimizer")
+        if not (_tells(optimizer) and scaler.is_enabled()):
+            return
+        if optimizer not in self.known:
+            self._look(optimizer)
+        steps = self.known[optimizer]
+        if steps is not None and steps.parts.track in self.models:
+            may_skip = not getattr(optimizer, "_step_supports_amp_scaling", False)
+            scale = number(scaler._get_scale_async())  # noqa: SLF001 - `get_scale` would wait
+            steps.scales(scale, tells=may_skip)
+            if may_skip:
+                self._scaled = steps, optimizer, now()
+
+    def _has_scaled(self, _: Any) -> None:
+        """Its optimizer did not step meanwhile, nor any inside it: the scaler left it out."""
+        if self._scaled is not None:
+            (steps, optimizer, since), self._scaled = self._scaled, None
+            if self.stepped < since:
+                steps.made(optimizer)
+
+
+def _tells(optimizer: Any) -> bool:
+    """Whether its hooks run where it steps: they may be no part of what `step` is compiled to."""
+    is_compiled = hasattr(getattr(optimizer, "step", None), "_torchdynamo_orig_callable")
+    return not is_compiled and hasattr(getattr(type(optimizer), "step", None), "hooked")
+
+
+def _nothing(_: Any) -> None:
+    """A scaler's step has ended, or failed."""

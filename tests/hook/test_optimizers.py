@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dsprof.events import Class
 from dsprof.hook.spans import CLASSES
-from tests.hook.rows import Rows
+from tests.hook.jobs_of import run_each
+from tests.hook.rows import Rows, folder
 
 JOB = ("stepping",)
 STEPS, SLEEP, SELDOM = 6, 0.01, 3
@@ -92,3 +94,27 @@ def test_an_optimizer_that_failed_once_ends_the_steps_behind_it(
     """Of the hooks of a call that raises, only the first ones run: no end is of that call."""
     for rank in rows:
         assert [row.step for row in rank.steps] == list(range(1, STEPS)), kind
+
+
+def test_a_step_ends_and_is_skipped_where_a_scaler_leaves_out_all_of_its_optimizers(
+    tmp_path: Path,
+) -> None:
+    """By then the second optimizer is known to be the last. One that overflows alone skips none."""
+    rank = overflowing("overflows", tmp_path)
+    assert [(row.step, row.micros) for row in rank.steps] == [(step, 1) for step in range(1, 6)]
+    assert list(rank.metric("skipped").values()) == [0, 1, 1, 1, 1]
+    assert list(rank.metric("loss_scale").values()) == [1024, 1024, 512, 512, 256]
+    assert not rank.problems
+
+
+def test_what_holds_the_optimizer_and_is_one_by_its_class_alone_may_be_named(
+    tmp_path: Path,
+) -> None:
+    assert [row.step for row in overflowing("held", tmp_path).steps] == list(range(1, 6))
+
+
+def overflowing(kind: str, out: Path) -> Rows:
+    (result,) = run_each("scaled", out, {kind: 1}, "torch")[kind]
+    assert result["watched"] == result["plain"]
+    (rank,) = folder(out / kind / "run")
+    return rank

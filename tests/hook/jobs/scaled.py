@@ -1,5 +1,6 @@
 """A loop of one's own in mixed precision, whose scaler multiplies the loss. Told to accumulate, it
-divides the loss by its micro-batches before."""
+divides the loss by its micro-batches before. Told to overflow, it has two optimizers, whose step
+the scaler leaves out, and where told so names what holds one of them."""
 
 from __future__ import annotations
 
@@ -12,6 +13,11 @@ import dsprof.hook
 from tests.hook.jobs import job
 
 STEPS = 4  # batches
+OVERFLOWS = {1: (0, 1), 3: (1,)}  # whose gradients do, of the optimizers in that step from 0
+
+
+def batch(step: int) -> torch.Tensor:
+    return torch.randn(8, job.WIDTH, generator=torch.Generator().manual_seed(step))
 
 
 def train(*, watched: bool) -> list[str]:
@@ -24,8 +30,7 @@ def train(*, watched: bool) -> list[str]:
             handle = dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / "run")
             stack.enter_context(handle)
         for step in range(STEPS):
-            batch = torch.randn(8, job.WIDTH, generator=torch.Generator().manual_seed(step))
-            loss = net(batch).square().mean()
+            loss = net(batch(step)).square().mean()
             losses.append(loss.item().hex())
             scaler.scale(loss / micros if micros > 1 else loss).backward()
             if (step + 1) % micros == 0:
@@ -35,5 +40,36 @@ def train(*, watched: bool) -> list[str]:
     return losses
 
 
+class Holder(torch.optim.Optimizer):  # type: ignore[misc]  # where torch is not installed
+    """An optimizer by its class alone, as accelerate's is."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+
+def overflow(*, watched: bool) -> list[str]:
+    net, losses = job.model(), []
+    parameters = list(net.parameters())
+    both = [torch.optim.SGD(parameters[place::2], lr=1e-2) for place in (0, 1)]
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with contextlib.ExitStack() as stack:
+        if watched:
+            named = Holder(both[0]) if sys.argv[2] == "held" else both[0]
+            handle = dsprof.hook.attach(net, optimizer=named, out=job.out() / "run")
+            stack.enter_context(handle)
+        for step in range(STEPS + 1):
+            loss = net(batch(step)).square().mean()
+            losses.append(loss.item().hex())
+            scaler.scale(loss).backward()
+            for place, optimizer in enumerate(both):
+                if place in OVERFLOWS.get(step, ()):
+                    parameters[place].grad.fill_(float("inf"))
+                scaler.step(optimizer)
+            scaler.update()
+            net.zero_grad()
+    return losses
+
+
 def main() -> None:
-    job.finish({"plain": train(watched=False), "watched": train(watched=True)})
+    way = overflow if sys.argv[2] in {"overflows", "held"} else train
+    job.finish({"plain": way(watched=False), "watched": way(watched=True)})
