@@ -2,7 +2,7 @@
 
 `torch.distributed`, `deepspeed.comm`, FSDP2 and references taken before us all end in the
 methods of `ProcessGroup` and in `Work.wait`, or that of its future. What C++ issues by itself
-(DDP's reducer, functional collectives) does not pass here: see `modules` and `coverage`.
+(DDP's reducer, functional collectives) does not pass here: see `backward` and `functional`.
 """
 
 from __future__ import annotations
@@ -215,6 +215,9 @@ class Collectives:
 
     def wait_begins(self) -> None:
         """Called where a wait begins that no Work stands for; a device lays its mark here."""
+
+    def is_under_way(self, work: object) -> bool:
+        return id(work) in self._under_way
 
     def count(self, group: Any) -> int:
         """Calls on `group` that passed here."""

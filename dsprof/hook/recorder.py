@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from dsprof.events import Class
 from dsprof.hook import between
 from dsprof.hook.collectives import Collectives
+from dsprof.hook.functional import Functional
 from dsprof.hook.gpu import Gpu, came_late
 from dsprof.hook.guard import Guard
 from dsprof.hook.memory import Host, Memory
@@ -64,6 +65,7 @@ class Recorder:
         """Patch what concerns the process, not an engine."""
         self._flown = flight_recorder()
         self.collectives.patch(self.patches, self.guard)
+        Functional(self.collectives).patch(self.patches, self.guard)
         if self.gpu:
             self.gpu.start(self.patches, self.guard)
         self._patch_data_loader()

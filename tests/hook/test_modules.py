@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from dsprof.hook.spans import COMMUNICATION
 from tests.hook.rows import Rows, folder
 
 JOB = ("modules",)
 STEPS = 5
-KINDS = ("ddp", "ddp of an object", "ddp with buffers", "fsdp2", "plain")
+KINDS = ("ddp", "ddp of an object", "ddp with buffers", "fsdp2", "tensor parallel", "plain")
 
 #: Our names of operations, and what gloo makes of them.
 FLIGHT = {
@@ -102,6 +103,35 @@ def test_fsdp2_gathers_in_forward_and_backward(rows: list[Rows], kind: str) -> N
         assert ("forward", "all_gather_into_tensor") in found, kind
         assert ("backward", "all_gather_into_tensor") in found
         assert any(op == "reduce_scatter_tensor" for _, op in found)
+
+
+@pytest.mark.parametrize("kind", ["tensor parallel"])
+def test_what_tensor_parallel_layers_sum_is_waited_for_in_forward_and_backward(
+    rows: list[Rows], kind: str
+) -> None:
+    """Three pairs of layers sum what they gave, and all but one the gradient of their input."""
+    for rank in rows:
+        sums = Counter((row.path, row.step) for row in rank.collectives)
+        for step in range(1, STEPS + 1):
+            assert sums.pop(("forward", step)) == 3, kind
+            assert sums.pop(("backward", step)) == 2
+        assert not sums
+        assert {row.size for row in rank.collectives} == {8 * 1024 * 4}
+        assert all(row.blocked > 0 for row in rank.collectives)
+        for told in rank.steps:
+            blocked = sum(row.blocked for row in rank.collectives if row.step == told.step)
+            assert told.classes[COMMUNICATION] == pytest.approx(blocked * 1e-9, rel=1e-3)
+
+
+def test_what_a_function_that_communicates_compiles_to_is_the_same_with_the_hook(
+    results: list[dict[str, Any]], out: Path
+) -> None:
+    for result, rank in zip(results, folder(out / "traced"), strict=True):
+        plain, watched = result["traced"]
+        assert watched == plain
+        assert len(plain["graphs"]) == 3
+        assert rank.config["collectives_issued"] == 3.0  # the compiled one twice; one was faked
+        assert rank.config["collectives_seen"] == 2.0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import _functional_collectives as functional
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.parallel import DistributedDataParallel
 
 import dsprof.hook
@@ -17,7 +21,7 @@ from tests.hook.jobs import job
 
 STEPS = 5
 WIDE = 1024
-KINDS = ("ddp", "ddp of an object", "ddp with buffers", "fsdp2", "plain")
+KINDS = ("ddp", "ddp of an object", "ddp with buffers", "fsdp2", "tensor parallel", "plain")
 BY_FUNCTION = ("ddp of an object", "plain")  # backward is `torch.autograd.backward` of a list
 
 
@@ -53,6 +57,10 @@ def wide(kind: str) -> nn.Module:
             if isinstance(layer, nn.Linear):
                 fully_shard(layer)
         return fully_shard(net)
+    if kind == "tensor parallel":
+        ways = [ColwiseParallel(), RowwiseParallel()] * 3
+        plan = {str(2 * number): way for number, way in enumerate(ways)}
+        return parallelize_module(net, init_device_mesh("cpu", (2,)), plan)
     return net
 
 
@@ -147,11 +155,38 @@ def graphs(order: str) -> int:
     return len(made)
 
 
+def traced(*, watched: bool) -> dict[str, Any]:
+    """What a function that communicates is traced and compiled to."""
+    torch.compiler.reset()
+    made: list[str] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        made.append(graph.code)
+        return graph.forward
+
+    def sum_up(batch: torch.Tensor) -> torch.Tensor:
+        return functional.all_reduce(batch * 2, "sum", dist.group.WORLD) + 1
+
+    net: Any = job.model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    batch = torch.ones(4)
+    place = job.out() / "traced"
+    handle = dsprof.hook.attach(net, optimizer=optimizer, out=place) if watched else None
+    for _ in range(2):
+        torch.compile(sum_up, fullgraph=True, backend=backend)(batch)
+    made.append(make_fx(sum_up)(batch).code)
+    made.append(make_fx(sum_up, tracing_mode="fake")(batch).code)
+    if handle:
+        handle.detach()
+    return {"graphs": made, "sum": sum_up(batch).tolist()}
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     result: dict[str, Any] = {kind: both_ways(kind) for kind in KINDS}
     result["oracle"] = oracle()
     result["reducer"] = reducers_own()
+    result["traced"] = [traced(watched=watched) for watched in (False, True)]
     orders = ("not at all", "attached first", "compiled first")
     result["graphs"] = {order: graphs(order) for order in orders}
     job.finish(result)

@@ -1,0 +1,129 @@
+"""Functional collectives: DTensor, tensor parallel, gradients clipped under FSDP2.
+
+Whoever issues or awaits one in eager mode, autograd too, calls a packet of
+`torch.ops._c10d_functional`, whose C++ passes no method of `ProcessGroup`. A packet is one object
+for all: it gets a class that times its calls, and stays what it is for whoever compiles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter_ns as now
+from typing import Any, Final
+
+from dsprof.hook.collectives import Collectives, Operation
+from dsprof.hook.guard import Guard
+from dsprof.hook.patches import Call, Patches
+from dsprof.hook.spans import Ended
+
+_OPERATIONS: Final = (
+    "all_reduce", "all_reduce_coalesced", "all_gather_into_tensor",
+    "all_gather_into_tensor_coalesced", "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced", "all_to_all_single", "broadcast",
+)  # fmt: skip
+_WAIT: Final = "wait_tensor"
+_ASYNCHRONOUS: Final = "AsyncCollectiveTensor"  # its module may not be imported yet
+
+
+class Functional:
+    """What they issue stands for a Work until the storage that they gave is waited for."""
+
+    def __init__(self, collectives: Collectives) -> None:
+        import torch
+
+        self._tensor, self._storage = torch.Tensor, torch._C._storage_id  # noqa: SLF001
+        self._tensors = (torch.Tensor, torch.nn.Parameter)
+        self._is_eager = _eager()
+        self.collectives = collectives
+        self._works: dict[int, object] = {}  # by the number of a storage, which is not held
+        self._waited = 0  # when the last wait was over
+        collectives.timeline.closing.append(self._forget)
+
+    def patch(self, patches: Patches, guard: Guard) -> None:
+        """Time the packets that this torch has."""
+        import torch
+
+        for name in (*_OPERATIONS, _WAIT):
+            packet = getattr(torch.ops._c10d_functional, name, None)  # noqa: SLF001
+            if packet is not None:
+                raw = type(packet).__call__
+                timed = self._waiting(raw, guard) if name == _WAIT else self._issuing(raw, guard)
+                _give_class(packet, timed, patches)
+
+    def _issuing(self, raw: Call, guard: Guard) -> Call:
+        operations = {name: Operation(name, 0) for name in _OPERATIONS}
+        issuing = guard.behind(raw, self._issued, operations)
+        is_eager, begins = self._is_eager, guard(self.collectives.wait_begins)
+
+        def call(packet: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if kwargs or not is_eager():
+                return raw(packet, *args, **kwargs)
+            begins()
+            return issuing(packet, *args, **kwargs)
+
+        return call
+
+    def _waiting(self, raw: Call, guard: Guard) -> Call:
+        waiting = guard.around(raw, self._before, self._after)
+        is_eager, kind = self._is_eager, self._tensor
+
+        def call(packet: Any, /, *args: Any, **kwargs: Any) -> Any:
+            known = is_eager() and len(args) == 1 and type(args[0]) is kind
+            return (waiting if known else raw)(packet, *args, **kwargs)
+
+        return call
+
+    def _issued(self, operations: dict[str, Operation], packet: Any, args: Any, *call: Any) -> None:
+        from torch.distributed.distributed_c10d import _resolve_process_group
+
+        _, gave, begin = call
+        given = args[0] if isinstance(args[0], list | tuple) else args[:1]
+        first = gave[0] if isinstance(gave, list) and gave else gave
+        if type(first) is not self._tensor or not all(map(self._is_plain, given)):
+            return
+        group = _resolve_process_group(args[-1]) if isinstance(args[-1], str) else args[-1]
+        work = self._works[self._storage(first)] = object()
+        begin = max(begin, self._waited)  # what it was given may have been waited for before
+        self.collectives.issued(operations[packet.__name__], group, args, {}, work, begin)
+
+    def _is_plain(self, tensor: Any) -> bool:
+        kind = type(tensor)
+        return kind in self._tensors or kind.__name__ == _ASYNCHRONOUS
+
+    def _before(self, args: Any, _: Any) -> Any:
+        return self.collectives.before_wait((self._works.pop(self._storage(args[1]), None),))
+
+    def _after(self, held: Any) -> None:
+        self.collectives.after_wait(held)
+        self._waited = now()
+
+    def _forget(self, _: Ended) -> None:
+        """What nobody waits for any more."""
+        known = self.collectives.is_under_way
+        self._works = {storage: work for storage, work in self._works.items() if known(work)}
+
+
+def _eager() -> Callable[[], bool]:
+    """Tells whether tensors are real ones: nothing compiles, traces, or takes calls for others."""
+    import torch
+
+    modes, tracing = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state  # noqa: SLF001
+    transforms = torch._C._functorch.peek_interpreter_stack  # noqa: SLF001
+
+    def is_eager() -> bool:
+        return not modes() and transforms() is None and tracing() is None
+
+    return is_eager
+
+
+def _give_class(packet: Any, timed: Call, patches: Patches) -> None:
+    before = type(packet)
+    ours = type(before.__name__, (before,), {"__call__": timed, "__module__": before.__module__})
+    packet.__class__ = ours
+    patches.undo_with(partial(_take_back, packet, ours, before))
+
+
+def _take_back(packet: Any, ours: type, before: type) -> None:
+    if type(packet) is ours:
+        packet.__class__ = before
