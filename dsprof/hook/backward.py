@@ -111,6 +111,8 @@ class Backward:
         timeline = self.timeline
         if not self.models or timeline.is_elsewhere() or timeline.is_open(self._phase):
             return False
+        for one in list(self.models.values()):
+            one.look_at_compiled()
         parts = self.models.get(timeline.current)
         if self.reducing:  # an exception ended that backward
             self.forget()

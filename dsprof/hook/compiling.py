@@ -1,16 +1,23 @@
-"""What `torch.compile` makes of a model after us, and of functions that call us."""
+"""What `torch.compile` makes of a model after us, of functions that call us, and of those that
+step optimizers: their hooks are left out of it."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial, update_wrapper
 from types import CodeType
-from typing import Any
+from typing import Any, Final
 
+from dsprof.events import Class
 from dsprof.hook.parts import unless_compiling
 from dsprof.hook.patches import Call
 from dsprof.hook.recorder import Recorder
+from dsprof.hook.spans import Frame, Phase
+
+_LISTENING: Final[list[Compiling]] = []  # the recording's, while there is one
+_WATCHED: Final = "_steps_for_dsprof"  # on what looks already
 
 
 class Compiling:
@@ -19,10 +26,16 @@ class Compiling:
     def __init__(self, recorder: Recorder) -> None:
         import torch
 
-        self.models = recorder.models
-        self._compiled = recorder.guard(self._made)
+        self.models, self.timeline, guard = recorder.models, recorder.timeline, recorder.guard
+        self._compiled = guard(self._made)
+        step = self.timeline.phase("step", Class.OPTIMIZER)
+        begin = partial(self._begin, step)
+        self.timed: Call = lambda made: guard.around(made, begin, self._end)
+        self.seen: Call = lambda made: guard.around(made, self._begin_first, self._end)
         _hide()
         recorder.patches.method(torch, "compile", self._around)
+        _LISTENING.append(self)
+        recorder.patches.undo_with(lambda: _LISTENING.remove(self))
 
     def _around(self, raw: Call) -> Call:
         def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -35,7 +48,53 @@ class Compiling:
     def _made(self, given: Any, made: Any) -> Any:
         for parts in self.models.values():
             made = parts.compiled(given, made)
+        return stepping(given, made)
+
+    def _begin(self, step: Phase, args: Any, kwargs: Any) -> Frame | None:
+        """Of what does nothing but step optimizers, unless a closure is passed that trains."""
+        timeline = self.timeline
+        parts = self.models.get(timeline.current)
+        if args or kwargs or parts is None or timeline.stack or timeline.is_elsewhere():
+            return None
+        return timeline.enter(parts.track, step)
+
+    def _begin_first(self, *_: Any) -> None:
+        """A forward that is compiled with the step cannot begin the first one."""
+        if self.timeline.current is None and len(self.models) == 1:
+            for parts in self.models.values():
+                self.timeline.begin(parts.track)
+
+    def _end(self, frame: Frame | None) -> None:
+        self.timeline.leave(frame)
+        for parts in list(self.models.values()):
+            parts.look_at_compiled(is_timed=frame is not None)
+
+
+def stepping(given: Any, made: Any, also: Callable[[], Any] | None = None) -> Any:
+    """What `torch.compile` made of a function, with a look behind each call at the optimizers that
+    stepped in it, if it may step any; then `also` looks.
+
+    One that steps and has no backward is a phase, with whatever else it does.
+    """
+    optimizer, code = getattr(given, "__self__", None), getattr(given, "__code__", None)
+    is_step = hasattr(optimizer, "register_step_pre_hook") and given.__name__ == "step"
+    names = code.co_names if isinstance(code, CodeType) else ()
+    if not (is_step or "step" in names) or made == given or hasattr(made, _WATCHED):
         return made
+    only = is_step or "backward" not in names
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        run = made
+        for one in _LISTENING:
+            run = one.timed(made) if only else one.seen(made)
+        result = run(*args, **kwargs)
+        if also is not None:
+            also()
+        return result
+
+    call = update_wrapper(unless_compiling(made, watched), made)
+    setattr(call, _WATCHED, True)
+    return call
 
 
 def _hide() -> None:
@@ -52,7 +111,7 @@ def _hide() -> None:
 
 def _ours() -> Iterator[CodeType]:
     """The code of all functions of this package, and of those inside them."""
-    package = __package__ or ""
+    package = (__package__ or "").partition(".")[0]
     for name, module in list(sys.modules.items()):
         if name.startswith(package):
             held = list(vars(module).values())

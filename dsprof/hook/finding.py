@@ -28,6 +28,7 @@ class Search:
         self.guard = Guard()
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers we have looked at
+        self._compiled_step: Any = None  # the optimizer that stepped last in a compiled function
 
     def start(self, patches: Patches) -> None:
         """Look at what is imported, and wait for what is not. `patches` takes it all back."""
@@ -72,20 +73,26 @@ class Search:
 
     def _torch(self, torch: ModuleType) -> None:
         """Models under DDP; and each optimizer's first step, to find the model it trains."""
-        compiled = self.guard(self._compiled)
+        from dsprof.hook.compiling import stepping
+        from dsprof.hook.parts import unless_compiling
+
+        compiled, stepped = self.guard(self._compiled), self.guard(self._stepped)
+        made_to_step, look = self.guard(stepping), self.guard(self._look)
 
         def compiling(raw: Call) -> Call:
             def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
                 faster = raw(model, *args, **kwargs)
                 compiled(model, faster)
-                return faster
+                return made_to_step(model, faster, look) or faster
 
             return compile_
 
         self._wrapper(torch.nn.parallel.DistributedDataParallel)
         self.patches.method(torch, "compile", compiling)
         optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides its name
-        hook = optimizers.register_optimizer_step_post_hook(self.guard(self._stepped))
+        hook = optimizers.register_optimizer_step_post_hook(
+            unless_compiling(self._steps_compiled, stepped)
+        )
         self.patches.undo_with(hook.remove)
 
     def _fsdp(self, fsdp: ModuleType) -> None:
@@ -111,6 +118,15 @@ class Search:
         if hasattr(faster, "_orig_mod") and model in self._models:
             self._models.discard(model)
             self._models.add(faster)
+
+    def _steps_compiled(self, optimizer: Any, *_: Any) -> None:
+        """Compiled with its step, and run with it: what looks at it then is not compiled."""
+        self._compiled_step = optimizer
+
+    def _look(self) -> None:
+        optimizer, self._compiled_step = self._compiled_step, None
+        if optimizer is not None:
+            self._stepped(optimizer)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         """The model that holds most of what this optimizer trains is recorded from here on.

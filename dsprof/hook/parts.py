@@ -32,6 +32,7 @@ class Parts:
         self.forward_begins: Callable[[], None] | None = None  # of the first forward of a step
         self.model: Callable[[], Any] = _nobody  # a reference, of one without an engine
         self.steps: Any = None  # what ends its steps
+        self._stepping: list[_Stepping] = []
 
     def span(
         self, owner: Any, method: str, path: str, class_: Class, then: Call | None = None
@@ -63,6 +64,7 @@ class Parts:
                 return None
             if timeline.stack and (timeline.is_open(backward) or timeline.is_open(generating)):
                 return None  # activation checkpointing computes it again there, or it is a token's
+            self.look_at_compiled()
             if self.forward_begins is not None:
                 self.forward_begins()
             if is_grad_enabled() or self.checkpointing:
@@ -104,10 +106,26 @@ class Parts:
             if hasattr(optimizer, "step"):
                 self.span(optimizer, "step", path, Class.OPTIMIZER)
             return
-        steps = _Stepping(self, path, then)
-        pre = optimizer.register_step_pre_hook(self.guard(steps.begin))
-        post = optimizer.register_step_post_hook(self.guard(steps.end))
+        steps = _Stepping(self, path, then, weakref.ref(optimizer))
+        begin, end = self.guard(steps.begin), self.guard(steps.end)
+        pre = optimizer.register_step_pre_hook(unless_compiling(nothing, begin))
+        post = optimizer.register_step_post_hook(unless_compiling(steps.ends_compiled, end))
+        self._stepping.append(steps)
         self.patches.undo_with(pre.remove, post.remove)
+
+    def look_at_compiled(self, *, is_timed: bool = False) -> None:
+        """End what optimizers stepped in compiled functions since; how long they took nobody saw,
+        unless it `is_timed` from outside."""
+        for steps in self._stepping:
+            if steps.compiled:
+                steps.compiled = False
+                if not self.track.begin:  # nobody saw the first step
+                    self.timeline.begin(self.track)
+                    self.track.step += 1
+                    return
+                self.track.blind = self.track.blind or not is_timed
+                if steps.then is not None:
+                    steps.then(steps.optimizer())
 
     def closing(self, owner: Any, closed: Callable[[Any, Parts], None]) -> Call:
         """`closed(owner, parts)`, to be called after what may end a step of `owner`."""
@@ -134,10 +152,14 @@ class _Stepping:
     """One optimizer's `step`, of whose hooks only the outermost pair counts.
 
     PyTorch runs them for each class with a `step` of its own: twice, nested, where a class that
-    calls `super().step()` and its base are both in use.
+    calls `super().step()` and its base are both in use. A compiled one runs no hooks: it sets
+    `compiled`.
     """
 
-    def __init__(self, parts: Parts, path: str, then: Call | None) -> None:
+    def __init__(
+        self, parts: Parts, path: str, then: Call | None, optimizer: Callable[[], Any]
+    ) -> None:
+        self.optimizer, self.compiled = optimizer, False
         self.timeline, self.track, self.guard = parts.timeline, parts.track, parts.guard
         self.phase, self.backward = self.timeline.phase(path, Class.OPTIMIZER), parts.backward
         self.inside = self.timeline.phase("backward/optimizer_step", Class.OPTIMIZER)
@@ -154,6 +176,11 @@ class _Stepping:
         self.depth = 1
         self.frame = timeline.enter(self.track, self.inside if within else self.phase)
         return around_closure(self._paused, args, kwargs)
+
+    def ends_compiled(self, *_: Any) -> None:
+        """Compiled with the optimizer's step: set whenever that runs, behind its graph, and never
+        read there, so that no graph is made anew for it."""
+        self.compiled = True
 
     def _goes_on(self) -> bool:
         """No phase has ended since: else an exception ended that step, and training survived."""
@@ -182,6 +209,10 @@ class _Stepping:
 
 def _nobody() -> None:
     """What an engine refers to."""
+
+
+def nothing(*_: Any) -> None:
+    """Where an optimizer's compiled step begins."""
 
 
 def unless_compiling(raw: Call, timed: Call) -> Call:

@@ -147,6 +147,11 @@ class Timeline:
             self.thread = get_ident()
         return frame
 
+    def begin(self, track: Track) -> None:
+        """Its first step begins, in what is no phase."""
+        self.enter(track, Phase(0, 0))
+        self.stack.pop()
+
     def _turn(self, track: Track) -> None:
         """From the end of the last engine's last phase on it is this engine's turn.
 
