@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from dsprof.analysis.breakdown import known_by, mean_of
-from dsprof.findings.facts import Facts
+from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Confidence, Finding
-from dsprof.findings.thresholds import FEW_STEPS
+from dsprof.findings.thresholds import FEW_STEPS, UNACCOUNTED_WARNING
+from dsprof.run.bars import since_start
+from dsprof.run.table import within
 from dsprof.units import format_seconds, format_share
 
 #: Sums and means of floats may differ by this.
@@ -81,6 +84,7 @@ def modest(one: Finding, facts: Facts) -> Finding:
     """A finding about the average step, no surer than the steps it is the mean of."""
     if not _is_of_the_mean(one):
         return one
+    one = _of_what_is_timed(one, facts)
     steps = len(facts.steps)
     if steps < FEW_STEPS:
         return _at_most(one, "low", "one step only" if steps == 1 else f"{steps} steps only")
@@ -95,6 +99,28 @@ def modest(one: Finding, facts: Facts) -> Finding:
 def _sums_alone(facts: Facts) -> bool:
     """Whether no line of a log says how long steps took beside their timers."""
     return not facts.run.is_recording and known_by(facts.steps) == "timers"
+
+
+def _of_what_is_timed(one: Finding, facts: Facts) -> Finding:
+    """The same, where a bar shows that timers leave much out, and not how much of this step."""
+    by_bar, step = _by_the_bar(facts), _average_step(facts)
+    if by_bar is None or step is None or step > (1 - UNACCOUNTED_WARNING) * by_bar:
+        return one
+    said = (
+        f" The progress bar counts {format_seconds(by_bar)} a turn since it began, "
+        f"{format_seconds(step)} of a step are timed: what the rest is, and whether every step "
+        "has it, nothing says."
+    )
+    title = re.sub(r"(?<=%) of a step\b", " of what is timed of a step", one.title)
+    return replace(one, title=title, summary=one.summary + said)
+
+
+@once
+def _by_the_bar(facts: Facts) -> float | None:
+    """Seconds of a step by the training's bar, where timers alone tell of steps."""
+    if facts.run.counted or not _sums_alone(facts):
+        return None
+    return since_start(within(facts.steps.head(1), facts.run.told, "segment", "engine"))
 
 
 def _is_of_the_mean(one: Finding) -> bool:

@@ -71,10 +71,7 @@ def pauses(events: pd.DataFrame) -> pd.DataFrame:
 def evaluated(events: pd.DataFrame) -> pd.DataFrame:
     """The steps that bars time, with how many each `covers`, the seconds that `passed` meanwhile,
     what evaluations took of these, and how long a pause among them `lasted`."""
-    bars = _bars(of_kind(events, Kind.METRIC, *_BAR))
-    beside = where(events, among(events["kind"], [Kind.METRIC]) & among(events["pattern"], _BESIDE))
-    bars = _training(_at_records(bars, beside), beside, steps_meant(events))
-    bars = bars.assign(paused=_evaluated_before(bars, events))
+    bars = _of_training(events)
     found = [_between(one) for _, one in bars.groupby(["segment", "source"])]
     table = (
         pd.concat(found) if found else bars.assign(seconds=np.nan, **dict.fromkeys(_WINDOW, 0.0))
@@ -83,6 +80,22 @@ def evaluated(events: pd.DataFrame) -> pd.DataFrame:
     usual = table.groupby(["segment", "engine"])["seconds"].transform("median")
     paused = lasting(table["seconds"], usual, table["covers"])
     return table.assign(seconds=table["seconds"].mask(paused.notna()), lasted=paused)
+
+
+def since_start(events: pd.DataFrame) -> float | None:
+    """Mean seconds of the steps that the last bar of the training counts, the first ones among
+    them, without evaluations; too few where those of another launch are among them."""
+    last = _of_training(events).tail(1)
+    count, seconds = last["step"].sum(), (last["elapsed"] - last["paused"]).sum()
+    return float(seconds / count) if count > 0 and seconds >= LEAST else None
+
+
+def _of_training(events: pd.DataFrame) -> pd.DataFrame:
+    """The bars that count optimizer steps, with what evaluations took so far."""
+    bars = _bars(of_kind(events, Kind.METRIC, *_BAR))
+    beside = where(events, among(events["kind"], [Kind.METRIC]) & among(events["pattern"], _BESIDE))
+    bars = _training(_at_records(bars, beside), beside, steps_meant(events))
+    return bars.assign(paused=_evaluated_before(bars, events))
 
 
 def _evaluated_before(bars: pd.DataFrame, events: pd.DataFrame) -> pd.Series[float]:

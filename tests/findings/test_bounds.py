@@ -15,6 +15,7 @@ from dsprof.findings.bounds import bounded
 from dsprof.findings.facts import Facts
 from dsprof.run import Run, from_events
 from tests.findings.test_throughput import run_with
+from tests.loaded import run_of_text
 from tests.run.run_rows import events, grammar_with, metric, timers
 
 FACTS = Facts(run_with(np.array([1.0, 1.0, 1.0, 1.0])))
@@ -195,3 +196,21 @@ def test_one_line_that_shows_what_timers_leave_out_is_believed_more_than_their_s
     assert timed(12, 3.0).findings[0].title == "70 % of a step is explained by no timer"
     assert timed(12, 3.0).findings[0].confidence == "low"
     assert len(main_steps(timed(12, 0.92).steps)) == 11
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "of"), [("00:30", "what is timed of a step"), ("00:15", "a step")]
+)
+def test_a_part_of_what_is_timed_is_none_of_a_step_that_a_bar_shows_to_be_longer(
+    elapsed: str, of: str
+) -> None:
+    """Timers of one step sum to 5 s; its bar counts 10 s a turn, or just these 5."""
+    timed = (
+        "[2024-03-04 10:11:12,345] [INFO] [logging.py:107:log_dist] [Rank 0] time (ms) | "
+        "fwd: 2000.00 | bwd: 2990.00 | bwd_inner: 2980.00 | bwd_allreduce: 10.00 | step: 10.00\n"
+    )
+    bar = f"  0%|          | 3/900 [{elapsed}<2:29:00, 10.00s/it]\n"
+    record = "{'loss': 2.5, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.01}\n"
+    first = run_of_text(timed, bar, record).findings[0]
+    assert first.title.startswith(f"100 % of {of} is computation and")
+    assert ("bar counts 10.0 s a turn" in first.summary) == (elapsed == "00:30")
