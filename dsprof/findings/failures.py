@@ -67,7 +67,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             title=said_of(row) + _message(row, text),
             summary=_first_of(facts, row)
             + _of_signal(row)
-            + (_UNSEEN if row["kind"] == "gone" and "exit code" not in text else "")
+            + (_UNSEEN if row["kind"] == "gone" and "lost their" not in text else "")
             + _OF_SSH * of_ssh(row)
             + code_meant(text)
             + _who_was_named(who)

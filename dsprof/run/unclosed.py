@@ -187,6 +187,7 @@ def _left(launch: list[Process], events: pd.DataFrame) -> list[tuple[Process, st
         return [] if before else [(first, "all left" if at_once else "left")]
     lost = told["text"].astype("str").str.contains(OF_A_PEER)
     well = [one for one in silent if one["killed"].code == 0 or _interrupted(one)]
+    well += [one for one in launch if _stopped(one)]
     if not well or told.empty or not lost.all() or told["at"].isna().any():
         return []
     first = min(well, key=_end)
@@ -204,8 +205,14 @@ def _interrupted(process: Process) -> bool:
     return bool(gone and gone.signal == signal.SIGINT)
 
 
+def _stopped(process: Process) -> bool:
+    """By SIGTERM, which a launcher sends to the others: whoever was first had it from elsewhere."""
+    gone = process.get("killed")
+    return bool(not process["ended"] and gone and gone.signal == signal.SIGTERM)
+
+
 def _end(process: Process) -> int:
-    return int(process["ended_at"])
+    return int(process["ended_at"] if process["ended"] else process["killed"].at)
 
 
 def _gone_first(still: list[Process]) -> Process | None:
@@ -279,9 +286,11 @@ def _problem(events: pd.DataFrame, process: Process, way: str) -> dict[str, Any]
 
 
 def _in_order(process: Process) -> str:
+    if _stopped(process):
+        return "by SIGTERM"
     return "by an interrupt" if _interrupted(process) else "in good order, with exit code 0"
 
 
 def _moment(process: Process, way: str, last: pd.Timestamp) -> pd.Timestamp:
     """When it went, as far as it says so itself."""
-    return pd.Timestamp(process["ended_at"]).floor("us") if "left" in way else last
+    return pd.Timestamp(_end(process)).floor("us") if "left" in way else last
