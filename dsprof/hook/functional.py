@@ -31,7 +31,9 @@ class Functional:
 
     def __init__(self, collectives: Collectives) -> None:
         import torch
+        from torch.distributed.distributed_c10d import _resolve_process_group
 
+        self._group = _resolve_process_group
         self._tensor, self._storage = torch.Tensor, torch._C._storage_id  # noqa: SLF001
         self._tensors = (torch.Tensor, torch.nn.Parameter)
         self._is_eager = _eager()
@@ -75,14 +77,12 @@ class Functional:
         return call
 
     def _issued(self, operations: dict[str, Operation], packet: Any, args: Any, *call: Any) -> None:
-        from torch.distributed.distributed_c10d import _resolve_process_group
-
         _, gave, begin = call
         given = args[0] if isinstance(args[0], list | tuple) else args[:1]
         first = gave[0] if isinstance(gave, list) and gave else gave
         if type(first) is not self._tensor or not all(map(self._is_plain, given)):
             return
-        group = _resolve_process_group(args[-1]) if isinstance(args[-1], str) else args[-1]
+        group = self._group(args[-1]) if isinstance(args[-1], str) else args[-1]
         work = self._works[self._storage(first)] = object()
         begin = max(begin, self._waited)  # what it was given may have been waited for before
         self.collectives.issued(operations[packet.__name__], group, args, {}, work, begin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import socket
 import sys
@@ -65,7 +66,8 @@ class Recorder:
         """Patch what concerns the process, not an engine."""
         self._flown = flight_recorder()
         self.collectives.patch(self.patches, self.guard)
-        Functional(self.collectives).patch(self.patches, self.guard)
+        with contextlib.suppress(AttributeError, ImportError):  # of a PyTorch without what it needs
+            Functional(self.collectives).patch(self.patches, self.guard)
         if self.gpu:
             self.gpu.start(self.patches, self.guard)
         self._patch_data_loader()
