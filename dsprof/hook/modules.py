@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from dsprof.hook import sizes
 from dsprof.hook.backward import Backward, Reducer
 from dsprof.hook.buffers import Buffers
 from dsprof.hook.compiling import Compiling
@@ -29,6 +30,7 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
         parts.forward(model.trainer.strategy, "training_step")
     else:
         parts.forward(model, _entry(model))
+    sizes.tell(inner, parts)
     parts.model = weakref.ref(model)
     backward.add(parts)
     parts.steps = Steps(parts, _stepping(optimizer))

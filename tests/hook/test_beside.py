@@ -29,6 +29,15 @@ def test_losses_are_the_same_to_the_last_bit(results: list[dict[str, Any]], kind
         assert result[kind]["watched"] == result[kind]["plain"]
 
 
+@pytest.mark.parametrize("kind", ["adversaries"])
+def test_of_several_models_none_has_the_job_s_number_of_parameters(
+    rows: list[Rows], kind: str
+) -> None:
+    for rank in rows:
+        assert math.isnan(float(rank.config["parameters"])), kind
+        assert rank.config["data_parallel_size"] == 2
+
+
 @pytest.mark.parametrize("kind", TWO_LOSSES)
 def test_each_model_has_the_losses_that_it_learns_from(
     results: list[dict[str, Any]], rows: list[Rows], kind: str

@@ -39,6 +39,15 @@ def test_steps_are_counted_once_however_many_optimizers_make_them(
         assert losses == [row.step for row in rank.steps]
 
 
+@pytest.mark.parametrize("kind", ["one", "found"])
+def test_ddp_and_fsdp2_tell_once_how_large_the_model_is_and_on_how_many_ranks(
+    rows: list[Rows], kind: str
+) -> None:
+    for rank in rows:
+        assert rank.config["parameters"] == 3 * 64 * 65 + 65, kind
+        assert rank.config["data_parallel_size"] == 2
+
+
 @pytest.mark.parametrize(("kind", "each"), [("one", 1), ("two", 2)])
 def test_a_step_holds_all_of_its_optimizers(rows: list[Rows], kind: str, each: int) -> None:
     """Once it is known: nobody named the second optimizer, which the first step ended without."""
