@@ -83,7 +83,8 @@ class Search:
             def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
                 faster = raw(model, *args, **kwargs)
                 compiled(model, faster)
-                return made_to_step(model, faster, look) or faster
+                made = made_to_step(model, faster, look)
+                return faster if made is None else made
 
             return compile_
 

@@ -1,15 +1,58 @@
-"""A compiled function that trains: the hook makes no graph of its own, and breaks none."""
+"""Compiled functions that train: the hook makes no graph of its own, and breaks none."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.hook.jobs_of import launch
+from tests.hook.rows import folder
+
+STEPS = 4
+TIMED = ("method", "lambda", "found")
+UNTIMED = ("all", "before")
 
 
-def test_a_compiled_step_has_as_many_graphs_with_the_hook_as_without(tmp_path: Path) -> None:
-    assert launch("compiled", (1, tmp_path))
-    result = json.loads((tmp_path / "result-0.json").read_text(encoding="utf-8"))
-    assert result["plain"]["graphs"] > 1
-    assert result["watched"] == result["plain"]
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the job has left its results and recordings."""
+    out = tmp_path_factory.mktemp("compiled")
+    assert launch("compiled", (1, out))
+    return out
+
+
+@pytest.mark.parametrize("kind", [*TIMED, *UNTIMED])
+def test_a_compiled_step_has_as_many_graphs_with_the_hook_as_without(
+    compiled: Path, kind: str
+) -> None:
+    """And no warning is of the hook's functions."""
+    results: dict[str, Any] = json.loads((compiled / "result-0.json").read_text(encoding="utf-8"))
+    assert results[kind]["plain"]["graphs"] == 2 + (kind == "all")
+    assert results[kind]["watched"] == results[kind]["plain"]
+
+
+@pytest.mark.parametrize("kind", TIMED)
+def test_a_compiled_optimizer_ends_a_step_and_is_its_phase(compiled: Path, kind: str) -> None:
+    """A model that is found by itself is recorded from its second step on."""
+    (rows,) = folder(compiled / kind)
+    steps = list(range(1 + (kind == "found"), STEPS + 1))
+    assert [row.step for row in rows.steps] == steps
+    for path in ("forward", "backward", "step"):
+        assert [row.step for row in rows.spans if row.path == path] == steps, path
+    assert not any(math.isnan(seconds) for row in rows.steps for seconds in row.classes)
+
+
+@pytest.mark.parametrize("kind", UNTIMED)
+def test_where_nobody_sees_how_long_a_compiled_optimizer_took_a_step_has_no_classes(
+    compiled: Path, kind: str
+) -> None:
+    """It ends behind the function that held it, or, of one compiled before recording began, where
+    the next forward begins: the last one does not end then."""
+    (rows,) = folder(compiled / kind)
+    assert [row.step for row in rows.steps] == list(range(1, STEPS + (kind == "all")))
+    assert all(math.isnan(seconds) for row in rows.steps for seconds in row.classes)
+    assert not [row for row in rows.spans if row.path == "step"]

@@ -1,43 +1,77 @@
-"""A whole step in one compiled function: how many graphs it makes, and its losses."""
+"""Optimizer steps that are compiled, alone or with what is around them: how many graphs and breaks
+that makes, what PyTorch warns of, and the losses."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch._dynamo.utils import counters
+from torch.nn.parallel import DistributedDataParallel
 
 import dsprof.hook
 from tests.hook.jobs import job
 
 STEPS = 4
+KINDS = ("all", "method", "lambda", "found", "before")
 
 
-def train(*, watched: bool) -> dict[str, Any]:
+def train(kind: str, *, watched: bool) -> dict[str, Any]:
     torch.compiler.reset()
+    counters.clear()
     made: list[Any] = []
 
     def backend(graph: Any, _: Any) -> Any:
         made.append(graph)
         return graph.forward
 
-    net = job.model()
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
-    handle = dsprof.hook.attach(net, optimizer=optimizer, out=job.out()) if watched else None
+    def attach(*target: Any) -> None:
+        named = {"target": target[0], "optimizer": target[1]} if target else {}
+        if watched:
+            handles.append(dsprof.hook.attach(**named, out=job.out() / kind))
 
-    @torch.compile(backend=backend)  # type: ignore[untyped-decorator]
-    def step(batch: torch.Tensor) -> torch.Tensor:
-        loss = net(batch).square().mean()
+    handles: list[Any] = []
+    if kind == "found":
+        attach()
+    net = DistributedDataParallel(job.model()) if kind == "found" else job.model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
+    if kind not in {"found", "before"}:
+        attach(net, optimizer)
+    ways = {"method": optimizer.step, "all": None}
+    made_step = ways.get(kind, lambda: optimizer.step())  # noqa: PLW0108 - as jobs compile it
+    step = torch.compile(made_step, backend=backend) if made_step else optimizer.step
+    if kind == "before":
+        attach(net, optimizer)
+
+    def one(batch: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = net(batch).square().mean()
         loss.backward()
-        optimizer.step()
+        optimizer.step() if kind == "all" else step()
         optimizer.zero_grad()
         return loss
 
-    generator = torch.Generator().manual_seed(0)
-    losses = [step(torch.randn(8, job.WIDTH, generator=generator)) for _ in range(STEPS)]
-    if handle:
+    if kind == "all":
+        one = torch.compile(one, backend=backend)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        generator = torch.Generator().manual_seed(0)
+        losses = [one(torch.randn(8, job.WIDTH, generator=generator)) for _ in range(STEPS)]
+    for handle in handles:
         handle.detach()
-    return {"graphs": len(made), "losses": [loss.item().hex() for loss in losses]}
+    return {
+        "graphs": len(made),
+        "broken by": sorted(reason.partition("\n")[0] for reason in counters["graph_break"]),
+        "warned": [str(one.message) for one in warned if "ynamo" in str(one.message)],
+        "losses": [loss.item().hex() for loss in losses],
+    }
 
 
 def main() -> None:
-    job.finish({"plain": train(watched=False), "watched": train(watched=True)})
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    results = {
+        kind: {"plain": train(kind, watched=False), "watched": train(kind, watched=True)}
+        for kind in KINDS
+    }
+    job.finish(results)
