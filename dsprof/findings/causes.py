@@ -36,6 +36,8 @@ from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_
 REDUCTION: Final = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
 #: What DDP sends in forward, in a recording.
 BUFFERS: Final = "broadcast_in_forward"
+#: What layers that share a tensor sum there, in each micro-batch, and as much again in backward.
+_OF_LAYERS: Final = ("all_reduce_in_forward", "reduce_scatter_tensor_in_forward")
 #: Collectives that move a whole tensor, or two times that, but for one rank's part.
 _WHOLE: Final = ("all_reduce", "reduce_scatter", "all_gather")
 #: What makes groups of fewer ranks: of a job, and of ZeRO (hpZ, MiCS).
@@ -315,7 +317,8 @@ def _less_traffic(facts: Facts) -> tuple[Advice, ...]:
     advice: list[Advice] = []
     if facts.layout.data_parallel == 1:
         return ()
-    if facts.layout.zero_stage in (None, 0, 1):
+    of_layers = facts.phases_of("communication").index.isin(_OF_LAYERS).any()
+    if facts.layout.zero_stage in (None, 0, 1) and not of_layers:
         advice.append(
             more_micro_batches(
                 facts,

@@ -31,6 +31,8 @@ CLASSES = {
     "save_checkpoint": "checkpoint",
     "barrier_in_checkpoint": "communication",
     "broadcast_in_forward": "communication",
+    "all_reduce_in_forward": "communication",
+    "reduce_scatter_tensor_in_forward": "communication",
     "synchronize": "other",
 }
 

@@ -443,3 +443,11 @@ def test_what_ddp_sends_in_each_forward_no_accumulation_takes_away(
     settings = [one.setting for one in advice]
     assert (settings == ["DistributedDataParallel(broadcast_buffers=...)"]) == cured
     assert ("gradient_accumulation_steps" in settings) != cured
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter_tensor", "broadcast"])
+def test_what_layers_sum_in_each_forward_no_accumulation_takes_away(op: str) -> None:
+    parts = {"forward": 0.5, f"{op}_in_forward": 0.1, "reduce_grads": 0.4}
+    advice = one(run_of(steps(20, parts), world_size=2), "communication-bound").advice
+    settings = [one.setting for one in advice]
+    assert ("gradient_accumulation_steps" in settings) == (op == "broadcast")
