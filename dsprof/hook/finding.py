@@ -59,17 +59,23 @@ class Search:
         self.patches.method(deepspeed, "initialize", around)
 
     def _wrapper(self, kind: type) -> None:
-        """Models that are wrapped in an object of that class."""
+        """Models that are wrapped in an object of that class.
+
+        DDP's is seen as a base of it is initialised: between DDP and who makes it a frame of ours
+        would be what its warnings name.
+        """
         made = self.guard(self._models.add)
+        base = next((one for one in kind.__mro__ if one.__name__ == "Joinable"), kind)
 
         def around(raw: Call) -> Call:
             def initialise(model: Any, *args: Any, **kwargs: Any) -> None:
                 raw(model, *args, **kwargs)
-                made(model)
+                if isinstance(model, kind):
+                    made(model)
 
             return initialise
 
-        self.patches.of_class(kind, "__init__", around)
+        self.patches.of_class(base, "__init__", around)
 
     def _torch(self, torch: ModuleType) -> None:
         """Models under DDP; and each optimizer's first step, to find the model it trains."""

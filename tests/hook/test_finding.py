@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from dsprof.hook.finding import _Finder
+from dsprof.hook.finding import Search, _Finder
 from dsprof.hook.guard import Guard
+from dsprof.hook.patches import Patches
 
 NAME = "dsprof_tests_of_finding"
 
@@ -70,3 +72,29 @@ def test_an_action_that_fails_leaves_the_import_alone(
     assert importlib.import_module(NAME).word == "there"
     assert capsys.readouterr().err.count("planted") == 1
     assert seen == []
+
+
+class Joinable:
+    """A base of DDP, as it is of others."""
+
+    def __init__(self) -> None:
+        self.joins = False
+
+
+class Ddp(Joinable):
+    def __init__(self) -> None:
+        super().__init__()
+        warnings.warn("old", FutureWarning, stacklevel=2)
+
+
+def test_a_warning_of_ddp_names_the_line_that_makes_it() -> None:
+    search, before = Search(lambda *_: None, lambda: None), Joinable.__init__
+    search.patches = Patches()
+    search._wrapper(Ddp)
+    with pytest.warns(FutureWarning) as warned:
+        model, other = Ddp(), Joinable()
+    assert warned[0].filename == __file__
+    assert model in search._models
+    assert other not in search._models
+    search.patches.undo()
+    assert Joinable.__init__ is before
