@@ -77,7 +77,9 @@ def stepping(given: Any, made: Any, also: Callable[[], Any] | None = None) -> An
     One that steps and has no backward is a phase, with whatever else it does.
     """
     optimizer, code = getattr(given, "__self__", None), getattr(given, "__code__", None)
-    is_step = hasattr(optimizer, "register_step_pre_hook") and given.__name__ == "step"
+    is_step = (
+        hasattr(optimizer, "register_step_pre_hook") and getattr(given, "__name__", "") == "step"
+    )
     names = code.co_names if isinstance(code, CodeType) else ()
     if not (is_step or "step" in names) or made == given or hasattr(made, _WATCHED):
         return made
