@@ -127,7 +127,7 @@ def test_of_a_slow_link_nccl_has_said_its_paths() -> None:
 
 @pytest.mark.parametrize("rule", ["rank-died", "network-fallback"])
 def test_of_a_broken_link_nccl_is_asked_only_where_it_is_silent(rule: str) -> None:
-    text = "Connect to 10.0.0.7<50123> failed : Connection timed out"
+    text = "NET/IB : Got completion from peer 10.0.0.7<50123> with error 12"
     broken = problem("network-error", text, pattern="nccl.warn_network")
     on = [metric("step_seconds", step, 1.0) for step in range(1, 6)]
     ended = [] if rule == "network-fallback" else [problem("exit", "1", value=1)]
