@@ -100,8 +100,9 @@ class Functional:
 
     def _forget(self, _: Ended) -> None:
         """What nobody waits for any more."""
-        known = self.collectives.is_under_way
-        self._works = {storage: work for storage, work in self._works.items() if known(work)}
+        if self._works:
+            known = self.collectives.is_under_way
+            self._works = {storage: work for storage, work in self._works.items() if known(work)}
 
 
 def _eager() -> Callable[[], bool]:
