@@ -40,7 +40,7 @@ class Functional:
         self.collectives = collectives
         self._works: dict[int, object] = {}  # by the number of a storage, which is not held
         self._waited = 0  # when the last wait was over
-        collectives.timeline.closing.append(self._forget)
+        self._closing = collectives.timeline.closing
 
     def patch(self, patches: Patches, guard: Guard) -> None:
         """Time the packets that this torch has."""
@@ -83,6 +83,8 @@ class Functional:
         if type(first) is not self._tensor or not all(map(self._is_plain, given)):
             return
         group = self._group(args[-1]) if isinstance(args[-1], str) else args[-1]
+        if self._forget not in self._closing:  # few jobs have any: the others' steps end sooner
+            self._closing.append(self._forget)
         work = self._works[self._storage(first)] = object()
         begin = max(begin, self._waited)  # what it was given may have been waited for before
         self.collectives.issued(operations[packet.__name__], group, args, {}, work, begin)
@@ -100,9 +102,8 @@ class Functional:
 
     def _forget(self, _: Ended) -> None:
         """What nobody waits for any more."""
-        if self._works:
-            known = self.collectives.is_under_way
-            self._works = {storage: work for storage, work in self._works.items() if known(work)}
+        known = self.collectives.is_under_way
+        self._works = {storage: work for storage, work in self._works.items() if known(work)}
 
 
 def _eager() -> Callable[[], bool]:
