@@ -39,7 +39,9 @@ RANKS_UNTOLD = "no timer shows communication, and how many ranks there are is no
 #: The doubt that memory_breakdown's lines raise.
 COLLECTING = "memory-breakdown-inflates-backward"
 #: Frameworks that train with PyTorch's own means, or Megatron's.
-_WITHOUT_DEEPSPEED = frozenset({"verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq"})
+_WITHOUT_DEEPSPEED = frozenset(
+    {"verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt"}
+)
 NO_COMM = "no line tells of single communication calls (comms_logger, or a recording)"
 
 

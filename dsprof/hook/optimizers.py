@@ -111,7 +111,7 @@ class Optimizers:
         hook = hooks.register_optimizer_step_pre_hook(unless_compiling(nothing, stepping))
         recorder.patches.undo_with(hook.remove)
         self._scaled: tuple[Steps, Any, int] | None = None  # whose optimizer a scaler steps, when
-        around = (self._scales, _nothing, self._has_scaled)
+        around = (self._scales, nothing, self._has_scaled)
         recorder.patches.of_class(GradScaler, "step", lambda raw: guard.around(raw, *around))
 
     def _look(self, optimizer: Any) -> None:
@@ -149,7 +149,3 @@ def _tells(optimizer: Any) -> bool:
     """Whether its hooks run where it steps: they may be no part of what `step` is compiled to."""
     is_compiled = hasattr(getattr(optimizer, "step", None), "_torchdynamo_orig_callable")
     return not is_compiled and hasattr(getattr(type(optimizer), "step", None), "hooked")
-
-
-def _nothing(_: Any) -> None:
-    """A scaler's step has ended, or failed."""

@@ -212,7 +212,7 @@ def _nobody() -> None:
 
 
 def nothing(*_: Any) -> None:
-    """Where an optimizer's compiled step begins."""
+    """Where an optimizer's compiled step begins, and where a scaler's has ended or failed."""
 
 
 def unless_compiling(raw: Call, timed: Call) -> Call:

@@ -41,9 +41,14 @@ _DIALECTS: Final = {
     "fairseq": "fairseq",
     "composer": "composer",
     "torchtune": "torchtune",
+    "nanogpt": "nanogpt",
 }
 #: Of a dialect of many: what one framework alone prints.
-_OWN: Final = {"huggingface.bar_torchtune": "torchtune"}
+_OWN: Final = {
+    "huggingface.bar_torchtune": "torchtune",
+    "loops.nanogpt": "nanogpt",
+    "loops.nanogpt_evaluation": "nanogpt",
+}
 
 
 def meta(
