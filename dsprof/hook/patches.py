@@ -7,6 +7,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 Call = Callable[..., Any]
@@ -32,6 +33,8 @@ class Patches:
         bound = getattr(owner, name)
         wrapper = around(_unbound(owner, name, bound))
         _look_like(wrapper, bound)
+        if isinstance(owner, ModuleType):  # where `pickle` finds it, as for another process
+            wrapper.__module__, wrapper.__qualname__ = owner.__name__, name
         setattr(wrapper, _BEFORE, vars(owner).get(name, _ABSENT))
         object.__setattr__(owner, name, wrapper)
         me, ours = weakref.ref(owner), weakref.ref(wrapper)

@@ -7,6 +7,7 @@ import gc
 import inspect
 import pickle
 import types
+import unittest
 import weakref
 from typing import Any
 
@@ -30,6 +31,19 @@ def counted(calls: list[str]) -> Any:
         return call
 
     return around
+
+
+def test_a_wrapped_function_of_a_module_goes_to_another_process_by_its_name() -> None:
+    """As `Process(target=torch.save)` does, which is defined in a module below."""
+    patches, raw = Patches(), unittest.skip
+    assert raw.__module__ != "unittest"
+    patches.method(unittest, "skip", counted([]))
+    try:
+        assert unittest.skip is not raw
+        assert pickle.loads(pickle.dumps(unittest.skip)) is unittest.skip
+    finally:
+        patches.undo()
+    assert pickle.loads(pickle.dumps(unittest.skip)) is raw
 
 
 def test_a_wrapped_method_does_and_looks_as_before() -> None:
