@@ -79,6 +79,8 @@ def read(path: Path) -> Rows:
     pieces: dict[int, bytes] = {}
     for row in _rows(data[header.rows :]):
         kind = row[0]
+        if not kind:  # what follows is being stored, or nothing
+            break
         if kind == RowKind.TEXT:
             _, used, class_, number, parent, _, _, piece = layout.TEXT.unpack(row)
             pieces[number] = pieces.get(number, b"") + piece[:used]
