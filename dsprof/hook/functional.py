@@ -22,7 +22,7 @@ _OPERATIONS: Final = (
     "all_gather_into_tensor_coalesced", "reduce_scatter_tensor",
     "reduce_scatter_tensor_coalesced", "all_to_all_single", "broadcast",
 )  # fmt: skip
-_WAIT: Final = "wait_tensor"
+_WAITS: Final = ("wait_tensor", "wait_tensors")  # the second, of what one call gave, since 2.15
 _ASYNCHRONOUS: Final = "AsyncCollectiveTensor"  # its module may not be imported yet
 
 
@@ -46,11 +46,11 @@ class Functional:
         """Time the packets that this torch has."""
         import torch
 
-        for name in (*_OPERATIONS, _WAIT):
+        for name in (*_OPERATIONS, *_WAITS):
             packet = getattr(torch.ops._c10d_functional, name, None)  # noqa: SLF001
             if packet is not None:
                 raw = type(packet).__call__
-                timed = self._waiting(raw, guard) if name == _WAIT else self._issuing(raw, guard)
+                timed = self._waiting(raw, guard) if name in _WAITS else self._issuing(raw, guard)
                 _give_class(packet, timed, patches)
 
     def _issuing(self, raw: Call, guard: Guard) -> Call:
@@ -71,7 +71,7 @@ class Functional:
         is_eager, kind = self._is_eager, self._tensor
 
         def call(packet: Any, /, *args: Any, **kwargs: Any) -> Any:
-            known = is_eager() and len(args) == 1 and type(args[0]) is kind
+            known = is_eager() and len(args) == 1 and type(_first(args[0])) is kind
             return (waiting if known else raw)(packet, *args, **kwargs)
 
         return call
@@ -79,7 +79,7 @@ class Functional:
     def _issued(self, operations: dict[str, Operation], packet: Any, args: Any, *call: Any) -> None:
         _, gave, begin = call
         given = args[0] if isinstance(args[0], list | tuple) else args[:1]
-        first = gave[0] if isinstance(gave, list) and gave else gave
+        first = _first(gave)
         if type(first) is not self._tensor or not all(map(self._is_plain, given)):
             return
         group = self._group(args[-1]) if isinstance(args[-1], str) else args[-1]
@@ -94,7 +94,8 @@ class Functional:
         return kind in self._tensors or kind.__name__ == _ASYNCHRONOUS
 
     def _before(self, args: Any, _: Any) -> Any:
-        return self.collectives.before_wait((self._works.pop(self._storage(args[1]), None),))
+        first = self._storage(_first(args[1]))
+        return self.collectives.before_wait((self._works.pop(first, None),))
 
     def _after(self, held: Any) -> None:
         self.collectives.after_wait(held)
@@ -104,6 +105,11 @@ class Functional:
         """What nobody waits for any more."""
         known = self.collectives.is_under_way
         self._works = {storage: work for storage, work in self._works.items() if known(work)}
+
+
+def _first(gave: Any) -> Any:
+    """Of what one call gave, which stands for all of it."""
+    return gave[0] if isinstance(gave, list) and gave else gave
 
 
 def _eager() -> Callable[[], bool]:

@@ -13,7 +13,7 @@ from dsprof.hook.spans import COMMUNICATION
 from tests.hook.rows import Rows, folder
 
 JOB = ("modules",)
-STEPS = 5
+STEPS, LATE = 5, 0.03
 KINDS = ("ddp", "ddp of an object", "ddp with buffers", "fsdp2", "tensor parallel", "plain")
 
 #: Our names of operations, and what gloo makes of them.
@@ -132,6 +132,15 @@ def test_what_a_function_that_communicates_compiles_to_is_the_same_with_the_hook
         assert len(plain["graphs"]) == 3
         assert rank.config["collectives_issued"] == 3.0  # the compiled one twice; one was faked
         assert rank.config["collectives_seen"] == 2.0
+
+
+@pytest.mark.usefixtures("results")
+def test_what_is_waited_for_together_is_the_wait_of_the_call_that_gave_it(out: Path) -> None:
+    for number, rank in enumerate(folder(out / "together")):
+        assert [row.step for row in rank.collectives] == list(range(1, STEPS + 1))
+        assert all(row.blocked > 0 for row in rank.collectives)
+        waited = sum(row.blocked for row in rank.collectives) * 1e-9
+        assert waited > 0.6 * LATE * STEPS or number
 
 
 @pytest.mark.parametrize("kind", KINDS)

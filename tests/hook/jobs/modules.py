@@ -21,6 +21,7 @@ from tests.hook.jobs import job
 
 STEPS = 5
 WIDE = 1024
+LATE = 0.03  # seconds
 KINDS = ("ddp", "ddp of an object", "ddp with buffers", "fsdp2", "tensor parallel", "plain")
 BY_FUNCTION = ("ddp of an object", "plain")  # backward is `torch.autograd.backward` of a list
 
@@ -181,11 +182,39 @@ def traced(*, watched: bool) -> dict[str, Any]:
     return {"graphs": made, "sum": sum_up(batch).tolist()}
 
 
+def can_wait_for_several() -> torch.library.Library | None:
+    """`wait_tensors`, which PyTorch 2.15 has for what one call gave; made here for older ones."""
+    if hasattr(torch.ops._c10d_functional, "wait_tensors"):
+        return None
+    one = torch.ops._c10d_functional.wait_tensor.default
+    made = torch.library.Library("_c10d_functional", "FRAGMENT")
+    made.define("wait_tensors(Tensor[] tensors) -> Tensor[]")
+    made.impl("wait_tensors", lambda all_: [one(each) for each in all_], "CPU")
+    return made
+
+
+def together() -> None:
+    """Steps that wait at once for all that one call gave, on the first rank for the second."""
+    library = can_wait_for_several()
+    net: Any = job.model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    several, group = torch.ops._c10d_functional, dist.group.WORLD.group_name
+    with dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / "together"):
+        for step in range(STEPS):
+            net(job.batch(step)).square().mean().backward()
+            time.sleep(LATE * dist.get_rank())
+            gradients = [parameter.grad for parameter in net.parameters()]
+            several.wait_tensors(several.all_reduce_coalesced(gradients, "sum", group))
+            optimizer.step()
+    del library
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     result: dict[str, Any] = {kind: both_ways(kind) for kind in KINDS}
     result["oracle"] = oracle()
     result["reducer"] = reducers_own()
+    together()
     result["traced"] = [traced(watched=watched) for watched in (False, True)]
     orders = ("not at all", "attached first", "compiled first")
     result["graphs"] = {order: graphs(order) for order in orders}
