@@ -58,10 +58,16 @@ class Backward:
     def patch(self, recorder: Recorder) -> None:
         """Around whatever else is put there: backward has begun when that runs."""
         from torch import Tensor, autograd
+        from torch.nn.parallel import DistributedDataParallel
 
         around, patches = recorder.guard.around, recorder.patches
         patches.of_class(Tensor, "backward", lambda raw: around(raw, self._of_loss, self._end))
         patches.method(autograd, "backward", lambda raw: around(raw, self._of_losses, self._end))
+        if hasattr(DistributedDataParallel, "finalize_backward"):
+            patches.of_class(
+                DistributedDataParallel, "finalize_backward",
+                lambda raw: around(raw, self._finalizes, self._finalized),
+            )  # fmt: skip
 
     @property
     def several(self) -> bool:
@@ -204,6 +210,17 @@ class Backward:
             self._losses.clear()
             self._losses.extend(left)
 
+    def _finalizes(self, args: Any, _: Any) -> Reducer | None:
+        mine = (reducer for reducer in self.reducing if reducer.model() is args[0])
+        reducer = next(mine, None)
+        if reducer is not None:
+            reducer.finalizes()
+        return reducer
+
+    def _finalized(self, reducer: Reducer | None) -> None:
+        if reducer is not None:
+            reducer.tell()
+
     def forget(self) -> None:
         for reducer in self.reducing:
             reducer.queued = False
@@ -264,6 +281,9 @@ class Reducer:
         self.queue(self.computed)
 
     def _computed(self) -> None:
+        if self._is_finalized_by_hand():
+            self.count_buckets()
+            return
         for other in self.backward.reducing.copy():
             if other is not self and other.since:
                 other.tell()
@@ -274,6 +294,16 @@ class Reducer:
     def _reduced(self) -> None:
         if self.queued:
             self.tell()
+
+    def _is_finalized_by_hand(self) -> bool:
+        """Whether the loop waits by itself: `finalize_backward`, which PyTorch 2.15 has."""
+        return getattr(self.model(), "require_manual_backward_finalization", False)
+
+    def finalizes(self) -> None:
+        """The loop begins to wait, in backward or behind it."""
+        self.count_buckets()
+        self.since, self.held = now(), self._held()
+        self.parts.recorder.collectives.wait_begins()
 
     def count_buckets(self) -> None:
         if self.buckets < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ LEAVES = ("a leaf", "leaves of two")
 REDUCED = ("attacked", "synchronized late", "synchronized early", "halved")
 AGAIN = ("checkpointed", "whole", "checkpointed two")
 FUTURES = ("a future", "what follows", "the work")
+BY_HAND = ("waited for behind", "waited for inside")
 KINDS = LEAVES + REDUCED + AGAIN + FUTURES
 LATE, STEPS = 0.03, 4
 
@@ -70,4 +72,23 @@ def test_a_collective_is_waited_for_through_its_future_or_one_that_follows_too(
         waited = sum(row.blocked for row in rows.collectives) * 1e-9
         assert waited > 0.6 * LATE * STEPS or rank
         charged = sum(step.classes[1] for step in rows.steps)
+        assert charged == pytest.approx(waited, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", BY_HAND)
+def test_gradients_that_the_loop_itself_waits_for_are_waited_for_there(
+    results: list[dict[str, Any]], out: Path, kind: str
+) -> None:
+    """Behind backward, where that of the first step always is, or inside it."""
+    if kind not in results[0]:
+        pytest.skip("this PyTorch's DDP always waits by itself (2.15's can leave it to the loop)")
+    for number, (result, rank) in enumerate(zip(results, folder(out / kind), strict=True)):
+        assert result[kind]["watched"]["losses"] == result[kind]["plain"]["losses"]
+        issued = result[kind]["watched"]["issued"]["all_reduce"]
+        assert sum(row.calls for row in rank.collectives) == issued == STEPS
+        inside = kind.endswith("inside")
+        assert Counter(row.path for row in rank.collectives)["backward"] == inside * (STEPS - 1)
+        waited = sum(row.blocked for row in rank.collectives) * 1e-9
+        assert waited > 0.6 * LATE * STEPS or number
+        charged = sum(step.classes[1] for step in rank.steps)
         assert charged == pytest.approx(waited, rel=1e-3)

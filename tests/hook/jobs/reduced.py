@@ -26,8 +26,10 @@ FUTURES: dict[str, Callable[[Any], Any]] = {
     "what follows": lambda work: work.get_future().then(_gradient).wait(),
     "the work": lambda work: (work.get_future().then(_gradient), work.wait()),
 }
+BY_HAND = ("waited for behind", "waited for inside")  # of backward; PyTorch 2.15 can
 KINDS = (
     *LEAVES, "attacked", "synchronized late", "synchronized early", "halved", *AGAIN, *FUTURES,
+    *(BY_HAND if hasattr(DistributedDataParallel, "finalize_backward") else ()),
 )  # fmt: skip
 LATE = 0.03  # seconds by which the second rank's backward begins late where it is computed again
 
@@ -66,6 +68,7 @@ def made(kind: str) -> Any:
     net = DistributedDataParallel(Tempered() if kind in LEAVES else job.model())
     if kind == "halved":
         net.register_comm_hook(None, fp16_compress_hook)
+    net.require_manual_backward_finalization = kind in BY_HAND
     return net
 
 
@@ -87,10 +90,16 @@ def step_of(kind: str, net: Any, batch: torch.Tensor) -> float:
     alone = getattr(net, "no_sync", whole)
     with alone() if kind == "synchronized late" else whole():
         loss = loss_of(kind, net, batch)
-    if kind in AGAIN:
+    if kind in AGAIN or kind in BY_HAND:
         time.sleep(LATE * dist.get_rank())
+    inside = kind == BY_HAND[1] and not net.should_finalize_after_backward
+    if inside:
+        engine = torch.autograd.Variable._execution_engine
+        loss.register_hook(lambda _: engine.queue_callback(net.finalize_backward))
     with alone() if kind == "synchronized early" else whole():
         loss.backward()
+    if kind in BY_HAND and not inside:
+        net.finalize_backward()
     if kind in FUTURES:
         time.sleep(LATE * dist.get_rank())
         for parameter in net.parameters():
@@ -105,12 +114,12 @@ def _gradient(future: Any) -> Any:
 def train(kind: str, *, watched: bool) -> dict[str, Any]:
     nets = [made(kind) for _ in range(2 if kind.endswith("two") else 1)]
     optimizers = [torch.optim.SGD(net.parameters(), lr=1e-2) for net in nets]
+    before, losses = job.issued(), []
     handles = [
         dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / kind)
         for net, optimizer in zip(nets, optimizers, strict=True)
         if watched
     ]
-    before, losses = job.issued(), []
     for step in range(STEPS):
         for net, optimizer in zip(nets, optimizers, strict=True):
             losses.append(step_of(kind, net, job.batch(step)).hex())
