@@ -6,8 +6,17 @@ Seconds and bytes always; a missing value means that the source did not say.
 
 from __future__ import annotations
 
-from enum import StrEnum
+import sys
+from enum import Enum
 from typing import Final
+
+if sys.version_info >= (3, 11):
+    from enum import StrEnum
+else:  # training's Python, see `hook`
+
+    class StrEnum(str, Enum):
+        __str__ = str.__str__
+
 
 COLUMNS: Final = (
     "segment",  # which launch: a restart or an appended run opens the next one

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Optional
 
 from dsprof.errors import DsprofError
 
-Values = dict[str, float | None]
+Values = dict[str, Optional[float]]
 Reading = Callable[[Any, Any], Values]
 
 #: Reasons for a lower clock, by who asks for it; bits as `nvml.h` numbers them.
@@ -127,7 +127,7 @@ class Board:
         while ways:
             try:
                 return ways[0](self._nvml, self._handle)
-            except self._nvml.NVMLError as error:
+            except self._nvml.NVMLError as error:  # noqa: PERF203
                 if error.value == self._nvml.NVML_ERROR_GPU_IS_LOST:
                     raise Lost(self.uuid) from error
                 if error.value not in self._never:

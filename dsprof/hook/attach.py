@@ -12,12 +12,15 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dsprof.errors import DsprofError
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
 from dsprof.recording.layout import stem_of
+
+if TYPE_CHECKING:
+    from typing import Self  # since 3.11
 
 _MOST_SAID: Final = 1000  # characters of an exception
 _FIRST: Final = 1 << 20  # before multiprocessing ends the workers of this process
@@ -276,7 +279,7 @@ def _last_words(error: BaseException | None = None) -> None:
 
 def _tell(recorder: Any, error: Exception) -> None:
     """Behind the steps that ended before, which may wait to be written."""
-    said = "".join(traceback.format_exception_only(error)).strip()
+    said = "".join(traceback.format_exception_only(type(error), error)).strip()
     recorder.timeline.flush()
     recorder.writer.problem(_KINDS.get(type(error).__name__, "exception"), said[:_MOST_SAID])
 

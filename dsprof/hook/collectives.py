@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns as now
-from typing import Any, Final
+from typing import Any, Final, Optional
 
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
@@ -85,7 +85,7 @@ class Group:
 #: A collective under way: operation, group, bytes, issued at, step, sequence number, whether the
 #: host can see how long it waits, and how long handing it over kept the host, in which phase. A
 #: bare tuple, for it is made at every call.
-Issued = tuple[Operation, Group, int, int, int, int, bool, int, Frame | None]
+Issued = tuple[Operation, Group, int, int, int, int, bool, int, Optional[Frame]]
 
 
 class Collectives:

@@ -106,8 +106,7 @@ def _hide() -> None:
     if hasattr(frames, "set_code_exec_strategy"):
         action = frames._FrameAction  # noqa: SLF001
         skip = frames._FrameExecStrategy(action.SKIP, action.DEFAULT)  # noqa: SLF001
-        listens = unless_compiling.__name__  # what leads to a model's own forward
-        for code in (code for code in _ours() if not code.co_qualname.startswith(listens)):
+        for code in _ours():
             frames.set_code_exec_strategy(code, skip)
 
 
@@ -125,6 +124,8 @@ def _ours() -> Iterator[CodeType]:
 
 
 def _inside(code: CodeType) -> Iterator[CodeType]:
+    if code.co_name == unless_compiling.__name__:  # what leads to a model's own forward: it listens
+        return
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

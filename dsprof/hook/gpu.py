@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from dsprof.hook.cuda import Device, Marks, device
 from dsprof.hook.device import DeviceCollectives, DeviceTimeline
@@ -13,6 +13,9 @@ from dsprof.hook.patches import Patches
 from dsprof.hook.sampler import Sampler
 from dsprof.hook.streams import Streams
 from dsprof.recording import Writer
+
+if TYPE_CHECKING:
+    from typing import Self  # since 3.11
 
 
 class Gpu:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from time import perf_counter_ns as now
 from types import FrameType
 from typing import Any, TypeVar
@@ -168,7 +170,17 @@ def _is_of_another_thread(error: Exception) -> bool:
     frames = traceback.walk_tb(error.__traceback__)
     ran = {_package(frame.f_globals.get("__name__")) for frame, _ in frames}
     of = _package(type(error).__module__)
-    return of not in ran | {"torch", "numpy"} | sys.stdlib_module_names
+    return of not in ran | {"torch", "numpy"} and not _is_pythons_own(of)
+
+
+def _is_pythons_own(package: str) -> bool:
+    names = getattr(sys, "stdlib_module_names", None)  # since 3.10
+    if names is not None:
+        return package in names
+    file = getattr(sys.modules.get(package), "__file__", None)
+    if file is None:
+        return package in sys.builtin_module_names
+    return Path(os.__file__).parent in Path(file).parents and "site-packages" not in file
 
 
 def _package(module: Any) -> str:

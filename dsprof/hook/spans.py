@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns as now
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Optional
 
 from dsprof.errors import DsprofError
 from dsprof.events import Class
@@ -74,7 +74,7 @@ class Track:
 
 
 #: The innermost open phase, the engine and its micro-batch, -1 without one.
-Where = tuple[Frame | None, Track | None, int]
+Where = tuple[Optional[Frame], Optional[Track], int]
 
 
 class Ended(NamedTuple):

@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dsprof.errors import DsprofError
 from dsprof.events import Class
@@ -130,8 +129,7 @@ def pack_header(meta: dict[str, Any]) -> bytes:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """`rows` is where rows begin, `meta` the JSON."""
 
     rows: int

@@ -99,7 +99,7 @@ class Writer:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(place, error) from error
-        meta = {"pid": os.getpid(), **header, "clock": dict(zip(CLOCKS, clocks(), strict=True))}
+        meta = {"pid": os.getpid(), **header, "clock": dict(zip(CLOCKS, clocks()))}
         stem = f"rank-{int(header.get('rank') or 0):05}.{os.getpid()}"
         for attempt in range(1, 1000):  # containers reuse process ids
             name = stem if attempt == 1 else f"{stem}-{attempt}"

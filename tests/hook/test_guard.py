@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import binascii
 import ctypes
+import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -211,6 +214,22 @@ def test_what_another_thread_raises_in_ours_is_no_failure_of_ours() -> None:
     with pytest.raises(FromOutside):
         guard(raised_from_outside)()
     assert not guard.off
+
+
+@pytest.mark.parametrize("kind", [queue.Empty, binascii.Error, TypeError])
+def test_what_python_raises_in_ours_is_our_failure_also_where_it_cannot_name_its_modules(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 3.10."""
+
+    def fails() -> None:
+        raise kind
+
+    monkeypatch.delattr(sys, "stdlib_module_names")
+    test_what_another_thread_raises_in_ours_is_no_failure_of_ours()
+    guard = Guard()
+    guard(fails)()
+    assert guard.off
 
 
 def test_what_fails_in_code_of_training_that_we_look_at_does_not_reach_it() -> None:
