@@ -81,4 +81,8 @@ def both_ways(kind: str) -> dict[str, Any]:
 
 def main() -> None:
     job.start_deepspeed()
-    job.finish({kind: both_ways(kind) for kind in sys.argv[2:]})
+    for_cpus = (
+        hasattr(torch, "accelerator") and torch.version.cuda is None
+    )  # else it may be for GPUs
+    result = {kind: both_ways(kind) for kind in sys.argv[2:]}
+    job.finish(result | {"accelerator": "cpu" if for_cpus else None})
