@@ -41,6 +41,8 @@ OPERATIONS: Final = {
     "broadcast": ("broadcast", 0),
     "reduce": ("reduce", 0),
     "gather": ("gather", 1),
+    "gather_single": ("gather", 1),  # in PyTorch 2.15, on NCCL
+    "gather_into_tensor": ("gather", 1),
     "scatter": ("scatter", 0),
     "barrier": ("barrier", None),
     "monitored_barrier": ("monitored_barrier", None),
@@ -331,7 +333,7 @@ class Collectives:
         import torch.distributed as dist
 
         ranks = _ranges(sorted(dist.get_process_group_ranks(group)))
-        name = self.timeline.writer.name(f"{group.group_name} ranks {ranks}")
+        name = self.timeline.writer.name(f"{_name_of(group)} ranks {ranks}")
         groups, number = self._groups, id(group)
         known = Group(
             group, name, lambda _: groups.pop(number, None),
@@ -339,6 +341,14 @@ class Collectives:
         )  # fmt: skip
         groups[number] = known
         return known
+
+
+def _name_of(group: Any) -> str:
+    """As PyTorch numbers groups; they know it themselves since 2.2."""
+    from torch.distributed.distributed_c10d import _world
+
+    known = hasattr(group, "group_name")
+    return str(group.group_name if known else _world.pg_names.get(group, ""))
 
 
 def size_of(tensors: Any) -> int:

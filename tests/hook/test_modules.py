@@ -134,6 +134,14 @@ def test_what_a_function_that_communicates_compiles_to_is_the_same_with_the_hook
         assert rank.config["collectives_seen"] == 2.0
 
 
+def test_every_collective_that_a_process_group_has_is_looked_at(
+    results: list[dict[str, Any]],
+) -> None:
+    """Not the end of several that were issued one by one, nor a change of the group itself."""
+    for result in results:
+        assert set(result["unseen"]) <= {"_end_coalescing", "reconfigure"}
+
+
 @pytest.mark.usefixtures("results")
 def test_what_is_waited_for_together_is_the_wait_of_the_call_that_gave_it(out: Path) -> None:
     for number, rank in enumerate(folder(out / "together")):

@@ -209,12 +209,23 @@ def together() -> None:
     del library
 
 
+def unseen() -> list[str]:
+    """Methods of ProcessGroup that give a Work and are left alone."""
+    before = dict(vars(dist.ProcessGroup))
+    net: Any = job.model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    with dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / "unseen"):
+        same = {name for name, method in vars(dist.ProcessGroup).items() if method is before[name]}
+    return sorted(name for name in same if "-> c10d::Work" in (before[name].__doc__ or ""))
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     result: dict[str, Any] = {kind: both_ways(kind) for kind in KINDS}
     result["oracle"] = oracle()
     result["reducer"] = reducers_own()
     together()
+    result["unseen"] = unseen()
     result["traced"] = [traced(watched=watched) for watched in (False, True)]
     orders = ("not at all", "attached first", "compiled first")
     result["graphs"] = {order: graphs(order) for order in orders}
