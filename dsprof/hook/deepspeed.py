@@ -19,7 +19,8 @@ def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
     """Record `engine` (ZeRO 0 to 3, without pipeline).
 
     New versions (0.18.3 and later) run `_backward_prologue` and `_backward_epilogue` also
-    for `loss.backward()`; in old ones `engine.backward` is the only way, and calls both.
+    for `loss.backward()`; in old ones `engine.backward` is the only way, and calls both. Before
+    0.16 there are none, and what the epilogue does is `allreduce_gradients`.
     """
     parts = parts_of(engine, recorder, patches)
     parts.forward(engine, is_engine=True)
@@ -72,17 +73,23 @@ def _backward(engine: Any, parts: Parts) -> None:
         metrics.give(loss, part=_is_divided(args, kwargs))
         return timeline.enter(track, phase)
 
-    def reduced(frame: Frame) -> None:
+    def ended(frame: Frame) -> None:
         timeline.leave(frame)
         track.backward_done = True
+
+    def reduced(frame: Frame) -> None:
+        ended(frame)
         if direct.frame:
             direct.end()
 
     guard, patches = parts.guard, parts.patches
     enter = partial(timeline.enter, track, reduce)
-    patches.method(engine, "backward", lambda raw: guard.around(raw, begin, timeline.leave))
-    patches.method(engine, "_backward_prologue", lambda raw: guard.ahead(raw, direct.begin))
-    patches.method(engine, "_backward_epilogue", lambda raw: guard.around(raw, enter, reduced))
+    patches.method(engine, "backward", lambda raw: guard.around(raw, begin, ended))
+    epilogue = "allreduce_gradients"
+    if hasattr(engine, "_backward_epilogue"):
+        patches.method(engine, "_backward_prologue", lambda raw: guard.ahead(raw, direct.begin))
+        epilogue = "_backward_epilogue"
+    patches.method(engine, epilogue, lambda raw: guard.around(raw, enter, reduced))
 
 
 def _is_divided(args: Any, kwargs: Any) -> bool:
