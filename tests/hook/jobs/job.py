@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import nn
 
 WIDTH = 64
+#: Names of a profile. The Flight Recorder, too, leaves gloo's sends and receives out.
+COLLECTIVE = ("gloo:all", "gloo:b", "gloo:reduce", "gloo:gather", "gloo:scatter")
 
 
 def out() -> Path:
@@ -36,10 +38,19 @@ def batch(step: int, width: int = WIDTH) -> torch.Tensor:
     return torch.randn(8, width, generator=generator)
 
 
-def issued() -> list[str]:
+def flown() -> list[str]:
     """Operations that the Flight Recorder has seen, in order."""
+    if not hasattr(c10d, "_dump_fr_trace_json"):
+        return []
     entries = json.loads(c10d._dump_fr_trace_json(True)).get("entries") or []
     return [entry["profiling_name"].removeprefix("gloo:") for entry in entries]
+
+
+def issued() -> list[str] | torch.autograd.profiler.profile:
+    """What `since` is to be told; where the Flight Recorder knows nothing of gloo (it does since
+    PyTorch 2.8), a profile counts instead."""
+    dist.barrier()
+    return flown() or torch.autograd.profiler.profile().__enter__()
 
 
 @contextmanager
@@ -57,13 +68,20 @@ def attached(nets: Any, optimizers: Any, kind: str, *, watched: bool) -> Iterato
         handle.detach()
 
 
-def since(before: list[str]) -> dict[str, int]:
-    return dict(Counter(issued()[len(before) :]))
+def since(before: list[str] | torch.autograd.profiler.profile) -> dict[str, int]:
+    """How often each collective was issued, by PyTorch's own account."""
+    if isinstance(before, list):
+        return dict(Counter(flown()[len(before) :]))
+    before.__exit__(None, None, None)
+    names = (event.name for event in before.function_events or ())
+    return dict(Counter(name[5:] for name in names if name.startswith(COLLECTIVE)))
 
 
 def start_deepspeed() -> None:
     import deepspeed
 
+    # Else old versions ask `numactl`, which is not everywhere, how many there may be.
+    os.environ.setdefault("LOCAL_SIZE", os.environ["WORLD_SIZE"])
     # Else DeepSpeed compiles a shared-memory collective: half a minute of g++ at the first run.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     # It refuses fp16 on CPUs without an instruction for it, where PyTorch computes it all the same.
