@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,11 +63,16 @@ class Gpu:
 
 
 def _is_built_for_cpus() -> bool:
-    """This PyTorch knows no device but CPUs. Asking for devices would be the first use of one."""
+    """This PyTorch knows no device but CPUs. Asking for devices would be the first use of one.
+
+    2.6 has the question, but asks for devices and fails where there is none; since 2.7, which
+    can be told to `check_available`, that is left out.
+    """
     import torch
 
-    accelerator = getattr(torch, "accelerator", None)  # since 2.6
-    return accelerator is not None and accelerator.current_accelerator() is None
+    current = getattr(getattr(torch, "accelerator", None), "current_accelerator", None)
+    tells = current is not None and "check_available" in signature(current).parameters
+    return tells and current() is None
 
 
 def came_late(writer: Writer) -> bool:

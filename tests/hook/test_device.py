@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -587,6 +588,19 @@ def test_a_process_that_uses_a_gpu_only_later_is_told_by_its_recording(
     monkeypatch.setattr(gpu, "device", lambda: Device(0, "GPU-ab", 5, stream.cuda))
     assert gpu.came_late(timeline.writer)
     assert rows(timeline).config == {"gpu": "GPU-ab", "gpu_memory_bytes": 5}
+
+
+def test_a_pytorch_that_would_ask_for_devices_is_not_asked_for_what_it_is_built(
+    timeline: DeviceTimeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+
+    def of_2_6() -> None:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    monkeypatch.setattr(torch, "accelerator", SimpleNamespace(current_accelerator=of_2_6))
+    assert gpu.Gpu.found(timeline.writer, tmp_path) is None
+    assert rows(timeline).config == {"phases_on": "host"}
 
 
 @pytest.mark.parametrize("stage", ["1", "3"])
