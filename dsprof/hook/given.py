@@ -38,15 +38,13 @@ class Given:
     """What a library was given whose own backward is under way."""
 
     def __init__(self, recorder: Recorder) -> None:
-        from torch.amp import GradScaler
-
         self.loss: Any = None
         self.is_part = False
         self._scaled: Callable[[], Any] = _nothing  # a reference to what a scaler made last
         self._unscaled: Any = None  # of what
         self._divisor: float | None = None  # of that
         patches, guard = recorder.patches, recorder.guard
-        patches.of_class(GradScaler, "scale", lambda raw: guard.behind(raw, self._scales, None))
+        patches.of_class(scaler(), "scale", lambda raw: guard.behind(raw, self._scales, None))
 
         def around(module: str, owner: str, method: str, before: _Call, after: _Call) -> None:
             loaded = sys.modules.get(module)
@@ -84,6 +82,13 @@ class Given:
 
     def _trained(self, _: Any) -> None:
         self.is_part = False
+
+
+def scaler() -> Any:
+    """The class of all gradient scalers. Before PyTorch 2.3 CUDA's is the only one."""
+    import torch
+
+    return getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
 
 
 def _divisor_of(loss: Any) -> float | None:

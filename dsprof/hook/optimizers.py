@@ -8,6 +8,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from dsprof.hook.finding import most_trained
+from dsprof.hook.given import scaler
 from dsprof.hook.metrics import number
 from dsprof.hook.parts import Parts, nothing, unless_compiling
 from dsprof.hook.recorder import Recorder
@@ -95,8 +96,6 @@ class Optimizers:
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        from torch.amp import GradScaler
-
         self.models = recorder.models
         self.known: weakref.WeakKeyDictionary[Any, Steps | None] = weakref.WeakKeyDictionary()
         self.stepped = 0  # when one did
@@ -112,7 +111,7 @@ class Optimizers:
         recorder.patches.undo_with(hook.remove)
         self._scaled: tuple[Steps, Any, int] | None = None  # whose optimizer a scaler steps, when
         around = (self._scales, nothing, self._has_scaled)
-        recorder.patches.of_class(GradScaler, "step", lambda raw: guard.around(raw, *around))
+        recorder.patches.of_class(scaler(), "step", lambda raw: guard.around(raw, *around))
 
     def _look(self, optimizer: Any) -> None:
         """Before the hooks of its own, which it may have from here on."""

@@ -217,8 +217,12 @@ def nothing(*_: Any) -> None:
 
 def unless_compiling(raw: Call, timed: Call) -> Call:
     """What is compiled or traced after us has `raw`: its graph stays whole."""
-    from torch.compiler import is_compiling
+    import torch
     from torch.jit import is_tracing
+
+    # Since PyTorch 2.3. The one before is a constant for whoever compiles, as this one is.
+    is_compiling = getattr(torch.compiler, "is_compiling", None)
+    is_compiling = is_compiling or torch._utils.is_compiling  # noqa: SLF001
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return (raw if is_compiling() or is_tracing() else timed)(*args, **kwargs)

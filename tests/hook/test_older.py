@@ -1,0 +1,36 @@
+"""What an older PyTorch lacks is found where that one has it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dsprof.hook import collectives, given, parts
+
+torch = pytest.importorskip("torch")
+
+
+def test_before_pytorch_2_3_scalers_are_those_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert given.scaler() is torch.amp.GradScaler
+    monkeypatch.delattr(torch.amp, "GradScaler")
+    assert given.scaler() is torch.cuda.amp.GradScaler
+
+
+@pytest.mark.parametrize(("compiles", "ran"), [(True, "raw"), (False, "timed")])
+def test_before_pytorch_2_3_another_function_tells_whether_something_is_compiled(
+    compiles: bool, ran: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(torch.compiler, "is_compiling")
+    monkeypatch.setattr(torch._utils, "is_compiling", lambda: compiles, raising=False)
+    says: Callable[[str], Callable[[], str]] = lambda name: lambda: name  # noqa: E731
+    assert parts.unless_compiling(says("raw"), says("timed"))() == ran
+
+
+def test_before_pytorch_2_2_groups_are_named_by_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed: Any = importlib.import_module("torch.distributed.distributed_c10d")
+    group, unknown = object(), object()
+    monkeypatch.setitem(distributed._world.pg_names, group, "7")
+    assert [collectives._name_of(one) for one in (group, unknown)] == ["7", ""]
