@@ -70,9 +70,10 @@ def _is_built_for_cpus() -> bool:
     """
     import torch
 
-    current = getattr(getattr(torch, "accelerator", None), "current_accelerator", None)
-    tells = current is not None and "check_available" in signature(current).parameters
-    return tells and current() is None
+    if not hasattr(torch, "accelerator"):
+        return False
+    current = torch.accelerator.current_accelerator
+    return "check_available" in signature(current).parameters and current() is None
 
 
 def came_late(writer: Writer) -> bool:
