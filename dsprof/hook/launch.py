@@ -2,8 +2,9 @@
 
 The run folder gets a small `sitecustomize.py`, and PYTHONPATH names it: every Python process
 the command starts, on whichever host, runs it first. Settings stand in that file, because
-DeepSpeed's multi-node launcher forwards PYTHONPATH but no variables of ours. What it does is
-wait for `deepspeed` and `torch` to be imported; see `startup` and `finding`.
+DeepSpeed's multi-node launcher forwards PYTHONPATH but no variables of ours. It brings this very
+dsprof into the process, whose environment need not have one, and of what is installed beside it
+nothing. Then it waits for `deepspeed` and `torch` to be imported; see `finding`.
 """
 
 from __future__ import annotations
@@ -26,22 +27,69 @@ from dsprof.recording import launches
 from dsprof.recording.launches import FOLDER
 from dsprof.recording.layout import SUFFIX
 
+#: Any Python may come upon it: what it says is understood by all of them, from 2.7 on.
 _SITECUSTOMIZE: Final = '''\
 """Written by dsprof attach: records this process's training. Safe to delete afterwards."""
 
 import os
 import sys
 
-here = {here!r}
-os.environ.setdefault("DSPROF_OUT", {out!r})
-os.environ.setdefault("DSPROF_LAUNCH", {launch!r})
-sys.path[:] = [path for path in sys.path if path != here] + {more!r}
+here, home = {here!a}, {home!a}
+sys.path[:] = [path for path in sys.path if path != here]
+
+
+def begin():
+    """With this dsprof, wherever it is installed, and with nothing else that is there."""
+    if sys.version_info < (3, 9):
+        raise ImportError("Python 3.9 or later is needed, this is " + sys.version.split()[0])
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    os.environ.setdefault("DSPROF_OUT", {out!a})
+    os.environ.setdefault("DSPROF_LAUNCH", {launch!a})
+    init = os.path.join(home, "__init__.py")
+    if "dsprof" not in sys.modules and os.path.isfile(init):
+        spec = spec_from_file_location("dsprof", init, submodule_search_locations=[home])
+        sys.modules["dsprof"] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["dsprof"])
+    from dsprof.hook.attach import attach
+
+    attach()
+
+
+class Unrecorded(object):
+    """Says why as training begins: of other programs nobody wants to hear."""
+
+    def __init__(self, why):
+        self.why = why
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch" and self.why:
+            why, self.why = self.why, ""
+            try:
+                sys.stderr.write("dsprof: nothing is recorded: " + why + "\\n")
+            except Exception:
+                pass
+
+    find_module = find_spec
+
+
 try:
-    from dsprof.hook.startup import start
+    begin()
+except Exception as error:
+    why = " ".join(str(error).split())
+    if not os.path.isdir(home):
+        why += " (dsprof attach ran from " + home + ", which is not on this host)"
+    sys.meta_path.insert(0, Unrecorded(why))
+
+# The one that Python would have run without us. It may fail, as it would have.
+own = sys.modules.pop("sitecustomize")
+try:
+    import sitecustomize
 except ImportError as error:
-    print(f"dsprof: nothing is recorded: {{error}}", file=sys.stderr)
-else:
-    start()
+    if getattr(error, "name", "sitecustomize") != "sitecustomize":
+        raise
+finally:
+    sys.modules.setdefault("sitecustomize", own)
 '''
 
 _UNSEEN: Final = (
@@ -90,11 +138,12 @@ def prepare(
     if ".." in folder.parts:  # Python takes it out of PYTHONPATH: the place would be two places
         folder = folder.resolve()
     here = _place(folder)
-    text = _SITECUSTOMIZE.format(here=str(here), out=str(folder), launch=launch, more=_our_path())
+    home = str(Path(dsprof.__file__).absolute().parent)
+    text = _SITECUSTOMIZE.format(here=str(here), home=home, out=str(folder), launch=launch)
     try:
         for place in (folder / FOLDER, here):
             place.mkdir(parents=True, exist_ok=True)
-        (here / "sitecustomize.py").write_text(text, encoding="utf-8")
+        (here / "sitecustomize.py").write_text(text, encoding="ascii")
     except OSError as error:
         reason = error.strerror or str(error)
         raise DsprofError(
@@ -120,12 +169,6 @@ def _place(folder: Path) -> Path:
 
 def _recordings(out: str | os.PathLike[str]) -> set[Path]:
     return set(Path(out).rglob(f"*{SUFFIX}"))
-
-
-def _our_path() -> list[str]:
-    """Where dsprof is imported from, if it is not installed: at the end, it hides nothing."""
-    parent = Path(dsprof.__file__).absolute().parents[1]
-    return [] if parent.name in {"site-packages", "dist-packages"} else [str(parent)]
 
 
 @contextmanager
