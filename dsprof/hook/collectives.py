@@ -15,7 +15,7 @@ from typing import Any, Final, Optional
 
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
-from dsprof.hook.spans import COMMUNICATION, WAIT, Ended, Frame, Timeline, Where
+from dsprof.hook.spans import COMMUNICATION, WAIT, Ended, Frame, Timeline, Track, Where
 from dsprof.recording import ASYNC, THINNED, RowKind
 from dsprof.recording.layout import NAME_BITS
 
@@ -108,6 +108,7 @@ class Collectives:
         self._record = self._calls.append
         self._ring = timeline.writer.ring
         timeline.closing.append(self._settle)
+        timeline.renumbering.append(self._renumber)
 
     def patch(self, patches: Patches, guard: Guard) -> None:
         """Wrap the methods of ProcessGroup, Work and Future that this torch has."""
@@ -265,6 +266,14 @@ class Collectives:
                 self._forget(self._under_way.pop(key, None))
         if self._sums:
             self._write_sums()
+
+    def _renumber(self, track: Track, step: int) -> None:
+        """What that engine issued in the step under way, and nobody has waited for yet."""
+        self._write_sums()
+        for key, issued in self._under_way.items():
+            frame = issued[8]
+            if issued[4] == track.step and (frame is None or frame.track is track):
+                self._under_way[key] = (*issued[:4], step, *issued[5:])
 
     def _write(self, issued: Issued, wait: int, blocked: int, flags: int, where: Where) -> None:
         operation, group, size, begin, step, sequence, *_ = issued

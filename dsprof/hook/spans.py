@@ -98,6 +98,7 @@ class Timeline:
         self.current: Track | None = None  # whose phase was open last
         self.guard = Guard()  # whose account of time is the recording's
         self.closing: list[Callable[[Ended], None]] = []  # before a step is written
+        self.renumbering: list[Callable[[Track, int], None]] = []  # before its rows are
         self.thread = get_ident()  # the one that trains
         self._others: dict[int, bool] = {}
         self._due = now() + PATIENCE  # when what waits must be written
@@ -268,6 +269,8 @@ class Timeline:
 
     def renumber(self, track: Track, step: int) -> None:
         """The step under way has that number, and what waits to be written of it, too."""
+        for action in self.renumbering:
+            action(track, step)
         before, track.step = track.step, step
         for rows in (self.writer.spans, self.writer.collectives):
             rows[:] = [renumbered(row, track.number, before, step) for row in rows]

@@ -322,6 +322,36 @@ def test_a_collective_nobody_waited_for_is_recorded_as_hidden(
     assert [(row.op, row.blocked) for row in rows(timeline).collectives] == [("broadcast", 0)] * 2
 
 
+def test_what_is_under_way_takes_the_number_that_its_step_gets(
+    timeline: Timeline, clock: Clock
+) -> None:
+    """A checkpoint that is loaded sets it, and gathers what is waited for later, or never."""
+    group, gather = Group(), Operation("all_gather_into_tensor", 1)
+    calls, engine, other = calls_on(timeline, group), timeline.track(1), timeline.track(1)
+    works = [object(), object(), object()]
+    for track, work in zip((engine, engine, other), works, strict=True):
+        frame = timeline.enter(track, timeline.phase("load_checkpoint", Class.CHECKPOINT))
+        calls.issued(gather, group, (None, Tensor(4)), {}, work, clock.time)
+        timeline.leave(frame)
+    timeline.renumber(engine, 4)
+    calls.after_wait(calls.before_wait((works[0],)))
+    calls.finish()
+    assert sorted(row.step for row in rows(timeline).collectives) == [1, 4, 4]
+
+
+def test_what_is_thinned_out_takes_the_number_that_its_step_gets(
+    timeline: Timeline, clock: Clock
+) -> None:
+    group = Group()
+    calls, track = calls_on(timeline, group), timeline.track(1)
+    calls.every = 2
+    timeline.enter(track, timeline.phase("load_checkpoint", Class.CHECKPOINT))
+    calls.issued(Operation("broadcast", 0), group, (Tensor(4),), {}, None, clock.time)
+    timeline.renumber(track, 5)
+    calls.finish()
+    assert [row.step for row in rows(timeline).collectives] == [5]
+
+
 def test_thinned_out_calls_keep_their_number_bytes_and_time(
     timeline: Timeline, clock: Clock
 ) -> None:
