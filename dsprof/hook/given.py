@@ -9,6 +9,7 @@ own may divide it, too: what autograd knows of the division tells by what.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import weakref
 from collections.abc import Callable
@@ -92,13 +93,15 @@ def scaler() -> Any:
 
 
 def _divisor_of(loss: Any) -> float | None:
-    """The number by which a loss in host memory was divided last."""
+    """The number by which a loss in host memory was divided last, NaN where nobody tells."""
     made_by: Any = getattr(loss, "grad_fn", None)
     if type(made_by).__name__ != "DivBackward0" or not loss.is_cpu:
         return None
     with contextlib.suppress(RuntimeError):  # a graph that is freed: backward will say so
         saved = made_by._raw_saved_other  # noqa: SLF001 - as it is: no hook unpacks it
-        divisor = getattr(saved, "data", None)
+        if not hasattr(saved, "data"):  # as in PyTorch 2.8: to unpack it may run code
+            return math.nan
+        divisor = saved.data
         if divisor is not None and divisor.is_cpu and divisor.numel() == 1:
             return float(divisor.item())
     return None

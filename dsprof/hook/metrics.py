@@ -6,6 +6,7 @@ would make the host wait.
 
 from __future__ import annotations
 
+import math
 from time import perf_counter_ns as now
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ class Metrics:
         self.given = False  # backward passes through us, so outputs need no look
         self.returned = False  # the model returns its loss
         self.parts = False  # the losses are parts of the step's, divided by its micro-batches
-        self._divisors: list[float] = []  # by what the loop divided each, if it did so last
+        self._divisors: list[float] = []  # by what the loop divided each last; NaN unknown
         writer = timeline.writer
         self._values = writer.values
         self._loss, self._lr, self._grad_norm, self._loss_scale, self._skipped = map(
@@ -73,10 +74,11 @@ class Metrics:
         """A step closed: write what is known of it, and forget its losses."""
         begin = now()
         losses = self.losses
-        if losses:
-            are_parts = self.parts or self._divisors == [len(losses)] * len(losses)
+        are_parts = self.parts or self._divisors == [len(losses)] * len(losses)
+        nobody_knows = len(losses) > 1 and any(map(math.isnan, self._divisors))
+        if losses and not nobody_knows:
             self._put(self._loss, sum(losses) / (1 if are_parts else len(losses)), step, begin)
-            losses.clear()
+        losses.clear()
         self._divisors.clear()
         self._put(self._lr, learning_rate(optimizer), step, begin)
         if grad_norm is not None:

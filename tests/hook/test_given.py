@@ -38,4 +38,5 @@ def test_a_loss_that_the_loop_divided_by_its_micro_batches_is_told_whole(tmp_pat
     (rank,) = folder(tmp_path / "divided" / "run")
     losses = [float.fromhex(one) for one in result["watched"]]
     means = [sum(losses[:2]) / 2, sum(losses[2:]) / 2]
-    assert list(rank.metric("loss").values()) == pytest.approx(means)
+    told = list(rank.metric("loss").values())
+    assert told == (pytest.approx(means) if result["tells"] else [])

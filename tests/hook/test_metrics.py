@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from dsprof.hook.given import Loss, _divisor_of
 from dsprof.hook.metrics import Metrics, loss_in
 from dsprof.hook.spans import Timeline
 from dsprof.recording import Writer
+from tests.hook.rows import folder
 
 
 @dataclass(frozen=True)
@@ -49,3 +51,27 @@ def test_a_backward_inside_of_what_a_library_trains_is_no_loss_beside_the_one_it
         metrics.give(torch.tensor(given), part=True)
     timeline.writer.close()
     assert metrics.losses == [2.0, 3.0]
+
+
+@pytest.mark.parametrize(("micros", "told"), [(1, [0.5]), (2, [])])
+def test_losses_of_a_step_that_were_divided_by_nobody_knows_what_are_unknown(
+    tmp_path: Path, micros: int, told: list[float]
+) -> None:
+    """As of a PyTorch whose saved tensors do not show what they hold."""
+    torch = pytest.importorskip("torch")
+
+    class DivBackward0:
+        _raw_saved_other = object()
+
+    class Divided:
+        grad_fn, is_cpu = DivBackward0(), True
+
+    timeline = Timeline(Writer.create(tmp_path, {"rank": 0}))
+    metrics = Metrics(timeline, timeline.track(1), scaled=False)
+    for _ in range(micros):
+        Loss(torch.tensor(0.5), None, _divisor_of(Divided())).tell(metrics)
+    metrics.write(1, None)
+    timeline.writer.close()
+    (rank,) = folder(tmp_path)
+    assert list(rank.metric("loss").values()) == told
+    assert not metrics.losses

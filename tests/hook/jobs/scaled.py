@@ -72,4 +72,6 @@ def overflow(*, watched: bool) -> list[str]:
 
 def main() -> None:
     way = overflow if sys.argv[2] in {"overflows", "held"} else train
-    job.finish({"plain": way(watched=False), "watched": way(watched=True)})
+    result = {"plain": way(watched=False), "watched": way(watched=True)}
+    tells = hasattr(torch._C._autograd.SavedTensor, "data")  # by what a loss was divided
+    job.finish(result | {"tells": tells})
