@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import NamedTuple
 
 import dsprof
@@ -29,10 +30,17 @@ def checks() -> list[Check]:
         _package("isal", "unpacks .gz quickly", ".gz is unpacked by zlib, slower"),
         _package("zstandard", "unpacks .zst", ".zst cannot be read"),
         _package("fsspec", "reads URLs", "URLs cannot be read: pip install 'dsprof[remote]'"),
-        _package("torch", "only needed inside training", "only needed inside training"),
+        _recording(),
         _gpus(),
         Check("cores", True, f"{os.cpu_count() or 1} to read large files with"),
     ]
+
+
+def _recording() -> Check:
+    """Training has an environment of its own; what it must have of ours is to be found there."""
+    home = Path(dsprof.__file__).absolute().parent
+    told = f"of Python 3.9 or later in any environment, on hosts that have {home}"
+    return Check("recording", True, told)
 
 
 def _gpus() -> Check:
@@ -42,7 +50,8 @@ def _gpus() -> Check:
     except DsprofError as error:
         return Check("GPUs", True, f"no counters in recordings: {error}")
     names = ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
-    return Check("GPUs", True, f"{names or 'none'}, counters in recordings")
+    counters = ", counters in recordings where training has nvidia-ml-py, too"
+    return Check("GPUs", True, f"{names}{counters}" if names else "none")
 
 
 def _dialects() -> Check:
