@@ -99,11 +99,12 @@ class Recorder:
     def _write_coverage(self) -> None:
         """How many collectives there were, by PyTorch's own count, and how many we saw.
 
-        The Flight Recorder counts point-to-point calls on NCCL, not on gloo.
+        The Flight Recorder counts point-to-point calls on NCCL, not on gloo. Where it has none of
+        what we saw it is off, or does not know that backend: before PyTorch 2.8 it has NCCL alone.
         """
         seen = self.collectives.seen
         now, before = flight_recorder(), self._flown
-        if now is not None and before is not None:
+        if now is not None and before is not None and (now.total or not seen):
             self.writer.config("collectives_issued", now.total - before.total)
             seen += self.collectives.sent if now.point_to_point else 0
         self.writer.config("collectives_seen", seen)
@@ -184,14 +185,16 @@ class Flown(NamedTuple):
 
 
 def flight_recorder() -> Flown | None:
-    """None where this torch has none."""
+    """None where this torch has none, or one that says nothing in JSON (before 2.6)."""
     import torch._C._distributed_c10d as c10d
 
-    if not hasattr(c10d, "_dump_fr_trace_json"):
+    names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # 2.6 has the second alone
+    dumping = next((getattr(c10d, name) for name in names if hasattr(c10d, name)), None)
+    if dumping is None:
         return None
     import json
 
-    dump = json.loads(c10d._dump_fr_trace_json(includeCollectives=True))  # noqa: SLF001
+    dump = json.loads(dumping(includeCollectives=True))
     entries = dump.get("entries") or []
     total = int(entries[-1]["record_id"]) + 1 if entries else 0
     return Flown(total, any(entry.get("is_p2p") for entry in entries))

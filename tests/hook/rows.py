@@ -66,6 +66,15 @@ class Rows:
     classes: dict[str, str] = field(default_factory=dict)  # of each path
     ended: bool = False
 
+    @property
+    def unseen(self) -> float:
+        """Collectives that PyTorch counts and the hook did not see; before 2.8 it counts none of
+        gloo's, and nothing is said of them."""
+        version = self.header["versions"]["torch"].split(".")
+        if "collectives_issued" not in self.config and tuple(map(int, version[:2])) < (2, 8):
+            return 0.0
+        return float(self.config["collectives_issued"]) - float(self.config["collectives_seen"])
+
     def metric(self, name: str) -> dict[int, float]:
         return {row.step: row.value for row in self.metrics if row.name == name}
 

@@ -1,0 +1,51 @@
+"""The process's recording, as far as no job is needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hook.rows import Rows, folder
+
+pytest.importorskip("torch")
+
+from torch._C import _distributed_c10d as c10d
+
+from dsprof.hook.guard import Guard
+from dsprof.hook.recorder import Recorder
+
+NEW, OLD = "_dump_fr_trace_json", "_dump_nccl_trace_json"
+
+
+def recorded(out: Path, monkeypatch: pytest.MonkeyPatch, name: str, *entries: Any) -> Rows:
+    """What is said of three collectives that were seen, when the Flight Recorder has these."""
+    told: list[Any] = []
+    monkeypatch.delattr(c10d, NEW, raising=False)
+    monkeypatch.delattr(c10d, OLD, raising=False)
+    monkeypatch.setattr(c10d, name, lambda **_: json.dumps({"entries": told}), raising=False)
+    recorder = Recorder(out, {}, Guard())
+    recorder.start()
+    recorder.collectives.seen = 3
+    told += entries
+    recorder.close()
+    return folder(out)[0]
+
+
+@pytest.mark.parametrize("name", [NEW, OLD])
+def test_collectives_are_counted_by_the_flight_recorder_as_each_pytorch_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    entries = [{"record_id": number} for number in (3, 4)]  # older ones were overwritten
+    assert recorded(tmp_path, monkeypatch, name, *entries).unseen == 2
+
+
+@pytest.mark.parametrize("name", [NEW, "_dump_nccl_trace"])
+def test_a_flight_recorder_that_is_off_or_missing_counts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    config = recorded(tmp_path, monkeypatch, name).config
+    assert config["collectives_seen"] == 3
+    assert "collectives_issued" not in config
