@@ -3,7 +3,6 @@ step optimizers: their hooks are left out of it."""
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial, update_wrapper
@@ -102,12 +101,20 @@ def stepping(given: Any, made: Any, also: Callable[[], Any] | None = None) -> An
 def _hide() -> None:
     """A compiled function runs what it cannot hold as it is, with the compiler listening: of our
     functions it would make graphs of their own."""
-    frames = importlib.import_module("torch._C._dynamo.eval_frame")
-    if hasattr(frames, "set_code_exec_strategy"):
-        action = frames._FrameAction  # noqa: SLF001
-        skip = frames._FrameExecStrategy(action.SKIP, action.DEFAULT)  # noqa: SLF001
-        for code in _ours():
-            frames.set_code_exec_strategy(code, skip)
+    skip = _skipping()
+    for code in _ours() if skip else ():
+        skip(code)
+
+
+def _skipping() -> Callable[[CodeType], object] | None:
+    """What has the compiler leave code out, and still listen to what that calls."""
+    from torch._C._dynamo import eval_frame  # before PyTorch 2.6 no module that can be imported
+
+    if hasattr(eval_frame, "set_code_exec_strategy"):  # since 2.7
+        action = eval_frame._FrameAction  # noqa: SLF001
+        strategy = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)  # noqa: SLF001
+        return lambda code: eval_frame.set_code_exec_strategy(code, strategy)
+    return getattr(eval_frame, "skip_code", None)
 
 
 def _ours() -> Iterator[CodeType]:
