@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.hook.jobs import job
@@ -45,8 +45,9 @@ def models(kind: str) -> None:
         net[0] = FullyShardedDataParallel(net[0], device_id=torch.device("cpu"))
         net = FullyShardedDataParallel(net, device_id=torch.device("cpu"))
     else:
-        fully_shard(net[0])
-        fully_shard(net)
+        if job.fully_shard:
+            job.fully_shard(net[0])
+        net = job.sharded(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     for step in range(STEPS):
         net(job.batch(step)).square().mean().backward()

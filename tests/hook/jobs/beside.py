@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.hook.jobs import job
@@ -85,7 +84,7 @@ def train(kind: str, *, watched: bool) -> list[list[str]]:
     elif kind == "adversaries":
         nets = [DistributedDataParallel(layer()) for _ in range(2)]
     else:
-        nets = [fully_shard(layer()), DistributedDataParallel(layer())]
+        nets = [job.fully_shard(layer()), DistributedDataParallel(layer())]
     optimizers = [torch.optim.SGD(net.parameters(), lr=1e-2) for net in nets]
     said = []
     with job.attached(nets, optimizers, kind, watched=watched):
@@ -98,4 +97,5 @@ def train(kind: str, *, watched: bool) -> list[list[str]]:
 def main() -> None:
     job.start_deepspeed()
     ways = {"plain": False, "watched": True}
-    job.finish({kind: {way: train(kind, watched=on) for way, on in ways.items()} for kind in KINDS})
+    both_ways = lambda kind: {way: train(kind, watched=on) for way, on in ways.items()}  # noqa: E731
+    job.finish(job.each_kind(KINDS, both_ways))

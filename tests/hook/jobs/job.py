@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,14 @@ import torch
 import torch._C._distributed_c10d as c10d
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:
+    fully_shard = None
+
+NO_FSDP2 = "" if fully_shard else "before PyTorch 2.6 FSDP2, where there is one, needs a GPU"
 WIDTH = 64
 #: Names of a profile. The Flight Recorder, too, leaves gloo's sends and receives out.
 COLLECTIVE = ("gloo:all", "gloo:b", "gloo:reduce", "gloo:gather", "gloo:scatter")
@@ -31,6 +38,11 @@ def model(depth: int = 3, width: int = WIDTH) -> nn.Sequential:
     for _ in range(depth):
         layers += [nn.Linear(width, width), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(width, 1))
+
+
+def sharded(net: nn.Module) -> Any:
+    """Under FSDP2, or under DDP where there is no other."""
+    return (fully_shard or DistributedDataParallel)(net)
 
 
 def batch(step: int, width: int = WIDTH) -> torch.Tensor:
@@ -66,6 +78,11 @@ def attached(nets: Any, optimizers: Any, kind: str, *, watched: bool) -> Iterato
     yield
     for handle in handles:
         handle.detach()
+
+
+def each_kind(kinds: Iterable[str], train: Callable[[str], Any]) -> dict[str, Any]:
+    """What each kind of training gives, or a sentence why this PyTorch cannot."""
+    return {kind: NO_FSDP2 if NO_FSDP2 and "fsdp2" in kind else train(kind) for kind in kinds}
 
 
 def since(before: list[str] | torch.autograd.profiler.profile) -> dict[str, int]:

@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.parallel import DistributedDataParallel
@@ -56,8 +55,8 @@ def wide(kind: str) -> nn.Module:
     if kind == "fsdp2":
         for layer in net:
             if isinstance(layer, nn.Linear):
-                fully_shard(layer)
-        return fully_shard(net)
+                job.fully_shard(layer)
+        return job.fully_shard(net)
     if kind == "tensor parallel":
         ways = [ColwiseParallel(), RowwiseParallel()] * 3
         plan = {str(2 * number): way for number, way in enumerate(ways)}
@@ -221,7 +220,7 @@ def unseen() -> list[str]:
 
 def main() -> None:
     dist.init_process_group("gloo")
-    result: dict[str, Any] = {kind: both_ways(kind) for kind in KINDS}
+    result: dict[str, Any] = job.each_kind(KINDS, both_ways)
     result["oracle"] = oracle()
     result["reducer"] = reducers_own()
     together()

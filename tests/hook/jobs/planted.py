@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -96,7 +95,7 @@ def module(kind: str) -> tuple[Any, Any, Callable[[int], float]]:
     if kind == "ddp":
         net = DistributedDataParallel(net)
     if kind == "fsdp2":
-        net = fully_shard(net)
+        net = job.sharded(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
 
     def step(number: int) -> float:

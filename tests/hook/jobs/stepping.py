@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import dsprof.hook
@@ -69,7 +68,7 @@ def _fail() -> None:
 
 def train(kind: str, *, watched: bool) -> list[str]:
     net: Any = job.model()
-    net = fully_shard(net) if kind == "found" else DistributedDataParallel(net)
+    net = job.sharded(net) if kind == "found" else DistributedDataParallel(net)
     if kind == "derived":  # from here on of the processes' later kinds, too
         torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     if kind == "inside backward":  # before gradients are exchanged
