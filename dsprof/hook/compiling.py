@@ -102,11 +102,11 @@ def _hide() -> None:
     """A compiled function runs what it cannot hold as it is, with the compiler listening: of our
     functions it would make graphs of their own."""
     skip = _skipping()
-    for code in _ours() if skip else ():
+    for code in _ours():
         skip(code)
 
 
-def _skipping() -> Callable[[CodeType], object] | None:
+def _skipping() -> Callable[[CodeType], object]:
     """What has the compiler leave code out, and still listen to what that calls."""
     from torch._C._dynamo import eval_frame  # before PyTorch 2.6 no module that can be imported
 
@@ -114,7 +114,7 @@ def _skipping() -> Callable[[CodeType], object] | None:
         action = eval_frame._FrameAction  # noqa: SLF001
         strategy = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)  # noqa: SLF001
         return lambda code: eval_frame.set_code_exec_strategy(code, strategy)
-    return getattr(eval_frame, "skip_code", None)
+    return eval_frame.skip_code  # type: ignore[no-any-return]
 
 
 def _ours() -> Iterator[CodeType]:
