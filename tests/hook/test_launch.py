@@ -43,7 +43,7 @@ def start(
     out: Path, kind: str, launcher: tuple[str, ...], more: dict[str, str]
 ) -> subprocess.Popen[str]:
     python = interpreter()
-    command = [python, "-m", "dsprof.hook.launch", out / "run", python, *launcher,
+    command = [sys.executable, "-m", "dsprof.hook.launch", out / "run", python, *launcher,
                JOBS / "bare.py", out, kind]  # fmt: skip
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
@@ -211,7 +211,7 @@ def test_a_rank_that_sleeps_between_its_phases_is_the_one_the_others_wait_for(
     """As `make attach` shows it: nothing is timed where the rank loses its time."""
     python = interpreter()
     done = subprocess.run(
-        [python, "-m", "dsprof.hook.launch", tmp_path / "run", python, *TORCHRUN,
+        [sys.executable, "-m", "dsprof.hook.launch", tmp_path / "run", python, *TORCHRUN,
          ROOT / "examples" / "train_zero.py", "--slow-rank", "1", "--steps", "30"],
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=180, check=False,
