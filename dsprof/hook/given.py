@@ -2,8 +2,8 @@
 
 Over accumulated micro-batches, accelerate divides what `Accelerator.backward` is given by their
 number, and a gradient scaler multiplies it, there or in a loop of one's own; transformers'
-`Trainer` gives parts of a step's loss, which together are the loss that it logs. A loop of one's
-own may divide it, too: what autograd knows of the division tells by what.
+`Trainer` gives parts of a step's loss, since 4.46, which together are the loss that it logs. A loop
+of one's own may divide it, too: what autograd knows of the division tells by what.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Given:
 
         accelerates, trains = (self._accelerates, self._is_over), (self._trains, self._trained)
         around("accelerate.accelerator", "Accelerator", "backward", *accelerates)
-        around("transformers.trainer", "Trainer", "training_step", *trains)
+        trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+        if hasattr(trainer, "get_batch_samples"):  # before 4.46 accelerate alone divides
+            around("transformers.trainer", "Trainer", "training_step", *trains)
 
     def loss_of(self, start: Any) -> Loss:
         """What the loop gave where backward begins at `start`."""
