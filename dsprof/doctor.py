@@ -50,8 +50,7 @@ def _gpus() -> Check:
     except DsprofError as error:
         return Check("GPUs", True, f"no counters in recordings: {error}")
     names = ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
-    counters = ", counters in recordings where training has nvidia-ml-py, too"
-    return Check("GPUs", True, f"{names}{counters}" if names else "none")
+    return Check("GPUs", True, f"{names}, counters in recordings" if names else "none")
 
 
 def _dialects() -> Check:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Optional
 
 from dsprof.errors import DsprofError
@@ -55,16 +58,31 @@ def boards() -> list[Board]:
     Raises:
         DsprofError: `pynvml`, the driver's library or the driver is not there.
     """
-    try:
-        import pynvml
-    except ImportError as error:
-        raise DsprofError("pynvml is not installed", "NVML", "pip install nvidia-ml-py") from error
+    pynvml = _pynvml()
     try:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
         raise DsprofError(str(error), "NVML", "is the NVIDIA driver loaded?") from error
     return [board for index in range(count) for board in _boards_at(pynvml, index)]
+
+
+def _pynvml() -> Any:
+    """That of the environment, or else the one that is installed beside dsprof, by a name of ours:
+    the rest of the process has none still."""
+    try:
+        import pynvml
+    except ImportError as error:
+        name, place = f"{__name__}.pynvml", Path(__file__).parents[2] / "pynvml.py"
+        if name not in sys.modules:
+            if not place.is_file():
+                what, todo = "pynvml is not installed", "pip install nvidia-ml-py"
+                raise DsprofError(what, "NVML", todo) from error
+            spec: Any = spec_from_file_location(name, place)
+            sys.modules[name] = module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[name])
+        return sys.modules[name]
+    return pynvml
 
 
 def _boards_at(nvml: Any, index: int) -> Iterator[Board]:

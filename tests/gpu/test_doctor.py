@@ -18,7 +18,7 @@ def told() -> str:
 def test_gpus_are_named_by_model() -> None:
     node = Fake(3)
     node.model(1, "Tesla T4")
-    assert told().startswith("2 x NVIDIA H200, 1 x Tesla T4, counters in recordings where")
+    assert told() == "2 x NVIDIA H200, 1 x Tesla T4, counters in recordings"
 
 
 def test_without_a_driver_it_says_what_a_recording_lacks() -> None:

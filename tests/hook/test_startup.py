@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pynvml
 import pytest
 
 import dsprof
@@ -69,6 +70,31 @@ print(type(dsprof.attach()) is Handle)
         [str(installed / "__init__.py"), "None", "True"],
         "",
     )
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_counters_of_gpus_are_read_by_what_is_installed_beside_dsprof_which_training_does_not_see(
+    there: bool, installed: Path, tmp_path: Path
+) -> None:
+    """There is no driver here: that is what NVML's own module says."""
+    if there:
+        shutil.copy(pynvml.__file__, installed.parent)
+    code = """
+from dsprof.gpu import boards
+for turn in range(2):
+    try:
+        print(len(boards()))
+    except Exception as error:
+        print(error)
+import pynvml
+"""
+    none = modules(tmp_path / "theirs", pynvml="raise ImportError('none here')")
+    done = run(python("3.9"), code, tmp_path, none)
+    lacking = "NVML: pynvml is not installed (pip install nvidia-ml-py)"
+    said = done.stdout.splitlines()
+    assert len(said) == 2
+    assert (said == [lacking] * 2) is not there
+    assert done.stderr.endswith("ImportError: none here\n")
 
 
 _SPAWNING = """
