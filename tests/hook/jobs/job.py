@@ -22,7 +22,9 @@ try:
 except ImportError:
     fully_shard = None
 
-NO_FSDP2 = "" if fully_shard else "before PyTorch 2.6 FSDP2, where there is one, needs a GPU"
+if not hasattr(torch.cpu.Stream, "record_event"):  # FSDP2 asks a CPU for it, too
+    fully_shard = None
+NO_FSDP2 = "" if fully_shard else "before PyTorch 2.7 FSDP2, where there is one, needs a GPU"
 WIDTH = 64
 #: Names of a profile. The Flight Recorder, too, leaves gloo's sends and receives out.
 COLLECTIVE = ("gloo:all", "gloo:b", "gloo:reduce", "gloo:gather", "gloo:scatter")
