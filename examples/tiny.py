@@ -1,5 +1,7 @@
 """What the example scripts share: a small task, and a start that needs no compiler."""
 
+from __future__ import annotations
+
 import argparse
 from typing import Any
 
