@@ -31,7 +31,7 @@ class Model(nn.Module):  # type: ignore[misc]
         self.inner = job.model()
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"loss": self.inner(x).square().mean()}
+        return {"loss": 1e3 * self.inner(x).square().mean()}  # transformers 4 logs four decimals
 
 
 def arguments(kind: str) -> TrainingArguments:
@@ -40,6 +40,7 @@ def arguments(kind: str) -> TrainingArguments:
         more["deepspeed"] = {
             "train_micro_batch_size_per_gpu": "auto",
             "gradient_accumulation_steps": "auto",
+            "fp16": {"enabled": "auto"},  # unsaid it is on, for transformers 4
             "zero_optimization": {"stage": 1},
             "optimizer": {"type": "Adam", "params": {"lr": "auto", "torch_adam": True}},
             "zero_allow_untested_optimizer": True,
@@ -62,7 +63,13 @@ def train(kind: str, *callbacks: Any, resumed: str | None = None) -> tuple[list[
     return weights, [line["loss"] for line in trainer.state.log_history if "loss" in line]
 
 
+def _to_cpu(storage: Any, place: str) -> Any:
+    return storage if place.startswith("cpu:") else None
+
+
 def main() -> None:
+    # transformers 4 loads an optimizer to accelerate's "cpu:0", of which PyTorch knows nothing.
+    torch.serialization.register_package(0, lambda _: None, _to_cpu)
     kind = sys.argv[2]
     if kind == "deepspeed":
         job.start_deepspeed()
