@@ -180,14 +180,15 @@ def mean_of(steps: pd.DataFrame, column: str) -> float:
     the step a rate is of leave the rate to say how long that is: steps of one batch take so much
     longer as they are slower.
     """
-    known = where(steps, steps[column].notna())
-    if not len(known):
+    values = numbers(steps[column])
+    known = ~np.isnan(values)
+    if not known.any():
         return np.nan
-    weights = weights_of(known)
+    values, weights = values[known], weights_of(steps)[known]
     if column in _RATES:
-        of_the_step = known["seconds_from"].isin(["logged", "throughput", "bar"]).all()
-        weights = weights * numbers(known["seconds"] if of_the_step else 1 / known[column])
-    return float(np.average(numbers(known[column]), weights=weights))
+        of_the_step = steps["seconds_from"].isin(["logged", "throughput", "bar"])[known].all()
+        weights = weights * (numbers(steps["seconds"])[known] if of_the_step else 1 / values)
+    return float(np.average(values, weights=weights))
 
 
 def weights_of(steps: pd.DataFrame) -> np.ndarray:

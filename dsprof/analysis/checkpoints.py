@@ -32,7 +32,7 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
     several ranks that time the same save the slowest counts.
     """
     columns = ["segment", "step", "seconds", "source", "line", "inferred"]
-    timed = events[(events["kind"] == Kind.PHASE) & events["name"].isin(_TIMED)]
+    timed = of_kind(events, Kind.PHASE, *_TIMED)
     recorded = phases[phases["class"] == Class.CHECKPOINT]
     found = timed if len(timed) else recorded if len(recorded) else _between(events)
     found = found.assign(inferred=False) if len(found) else _by_the_clock(events, steps)
@@ -101,8 +101,10 @@ def _between(events: pd.DataFrame) -> pd.DataFrame:
     Rank 0 alone says that one begins, and every rank, without a word of which it is, that it is
     over: the job waits for all of them.
     """
-    marks = events[(events["kind"] == Kind.METRIC) & events["name"].isin([_BEGIN, *_END])]
-    marks = marks[marks["at"].notna()]
+    marks = of_kind(events, Kind.METRIC, _BEGIN, *_END)
+    marks = where(marks, marks["at"].notna())
+    if marks.empty:
+        return marks
     what = [marks["source"].astype(str), marks["segment"], marks["text"].fillna("")]
     begins = marks["name"] == _BEGIN
     save = begins.groupby(what).cumsum()

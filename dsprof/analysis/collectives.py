@@ -146,7 +146,9 @@ class Waiting:
 
 def waiting(events: pd.DataFrame) -> Waiting | None:
     """The last straggler table of a log: this rank's wait against the fastest rank's calls."""
-    rows = events[events["name"].isin([_LATE, _FASTEST])]
+    rows = where(events, among(events["name"], [_LATE, _FASTEST]))
+    if rows.empty:
+        return None
     rows = rows[rows["step"].fillna(-1) == rows["step"].fillna(-1).max()]
     late, fastest = rows[rows["name"] == _LATE], rows[rows["name"] == _FASTEST]
     if late.empty:

@@ -41,6 +41,7 @@ def _mixes_ranks(facts: Facts) -> bool:
     return bool(2 * steps > len(facts.run.steps))
 
 
+@once
 def _average_step(facts: Facts) -> float | None:
     seconds = [] if facts.steps.empty else [mean_of(facts.steps, "seconds")]
     if facts.breakdown is not None:

@@ -82,6 +82,8 @@ class Spreads(NamedTuple):
 def spreads(facts: Facts) -> Spreads | None:
     """None where no line tells least and greatest times of the average step's timers."""
     rows = _both(facts)
+    if rows.empty:
+        return None
     outer = rows[rows["parent"].isna() & ~rows["class"].isin(_NOT_OWN)]
     own = _own(outer)
     if own is None:
@@ -126,6 +128,8 @@ def _both(facts: Facts) -> pd.DataFrame:
             "least": least["seconds"],
         }
     )
+    if least.empty:
+        return least
     phases = main_phases(facts.steps, facts.run.phases).astype({"name": "str"})
     return phases.merge(least.drop_duplicates([*_STEP, "name"]), on=[*_STEP, "name"])
 

@@ -27,7 +27,7 @@ from dsprof.analysis.ranks import Straggler, compared_steps, straggler
 from dsprof.analysis.whatif import Ranks, Seconds, parts
 from dsprof.events import Class, Kind
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, FEW_STEPS, GAIN_LOW, UNACCOUNTED_WARNING
-from dsprof.run.table import where, within
+from dsprof.run.table import among, where, within
 from dsprof.run.zero import UNSEEN
 
 if TYPE_CHECKING:
@@ -149,7 +149,9 @@ class Facts:
         """Collectives of each rank, by PyTorch's own count and by ours, where both are told."""
         told = self.run.told
         counts = {
-            name: told[told["name"] == f"collectives_{name}"].groupby("rank")["value"].sum()
+            name: where(told, among(told["name"], [f"collectives_{name}"]))
+            .groupby("rank")["value"]
+            .sum()
             for name in ("issued", "seen")
         }
         return pd.DataFrame(counts).dropna()

@@ -6,7 +6,7 @@ from typing import Final
 
 import pandas as pd
 
-from dsprof.events import Severity
+from dsprof.events import Kind, Severity
 from dsprof.findings.advice import not_yet_debugged, variable
 from dsprof.findings.cures import code_meant, cures
 from dsprof.findings.ends import first_failure
@@ -14,6 +14,7 @@ from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence, Finding
 from dsprof.findings.quotes import quoted
+from dsprof.run.table import of_kind
 
 _NETWORK: Final = ("network-fallback", "network-error")
 
@@ -85,7 +86,9 @@ def _evidence(rows: pd.DataFrame) -> tuple[Evidence, ...]:
 def _told(facts: Facts, name: str, what: str = "") -> pd.DataFrame:
     """Lines of the last launch that names NCCL's networks, or channels between nodes, of `what`."""
     events = facts.run.told
-    rows = events[(events["kind"] == "config") & (events["name"] == name)]
+    rows = of_kind(events, Kind.CONFIG, name)
+    if rows.empty:
+        return rows
     rows = rows[rows["segment"] == rows["segment"].max()]
     found: pd.DataFrame = rows[rows["text"].astype("str").str.contains(what, case=False)]
     return found

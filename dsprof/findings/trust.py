@@ -20,6 +20,7 @@ from dsprof.findings.thresholds import (
     UNACCOUNTED_WARNING,
     grade,
 )
+from dsprof.run.table import among, where
 from dsprof.units import format_bytes, format_seconds, format_share
 
 
@@ -336,7 +337,7 @@ def _printed(facts: Facts) -> dict[str, Evidence]:
     """Settings that the source's own lines give away."""
     found = {}
     comm = facts.run.told
-    comm = comm[(comm["kind"] == Kind.COMM) & comm["pattern"].notna()]
+    comm = where(comm, among(comm["kind"], [Kind.COMM]) & comm["pattern"].notna())
     if len(comm):
         first = comm.iloc[0]
         size = "" if pd.isna(first["bytes"]) else f" of {format_bytes(float(first['bytes']))}"

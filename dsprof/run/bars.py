@@ -72,11 +72,10 @@ def evaluated(events: pd.DataFrame) -> pd.DataFrame:
     """The steps that bars time, with how many each `covers`, the seconds that `passed` meanwhile,
     what evaluations took of these, and how long a pause among them `lasted`."""
     bars = _of_training(events)
+    if bars.empty:
+        return bars.assign(seconds=np.nan, **dict.fromkeys(_WINDOW, 0.0), lasted=np.nan)
     found = [_between(one) for _, one in bars.groupby(["segment", "source"])]
-    table = (
-        pd.concat(found) if found else bars.assign(seconds=np.nan, **dict.fromkeys(_WINDOW, 0.0))
-    )
-    table = table.drop_duplicates(["segment", "engine", "step"], ignore_index=True)
+    table = pd.concat(found).drop_duplicates(["segment", "engine", "step"], ignore_index=True)
     usual = table.groupby(["segment", "engine"])["seconds"].transform("median")
     paused = lasting(table["seconds"], usual, table["covers"])
     return table.assign(seconds=table["seconds"].mask(paused.notna()), lasted=paused)
@@ -93,6 +92,8 @@ def since_start(events: pd.DataFrame) -> float | None:
 def _of_training(events: pd.DataFrame) -> pd.DataFrame:
     """The bars that count optimizer steps, with what evaluations took so far."""
     bars = _bars(of_kind(events, Kind.METRIC, *_BAR))
+    if bars.empty:
+        return bars.assign(paused=0.0)
     beside = where(events, among(events["kind"], [Kind.METRIC]) & among(events["pattern"], _BESIDE))
     bars = _training(_at_records(bars, beside), beside, steps_meant(events))
     return bars.assign(paused=_evaluated_before(bars, events))
@@ -127,6 +128,8 @@ def _bars(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(source=rows["source"].astype("str"), said=said, own=rows["step"])
     one = ["source", "record"]
     found = rows.drop_duplicates(one)[[*one, "segment", "engine", "at", "line", "own"]]
+    if rows.empty:
+        return found.assign(**dict.fromkeys(_BAR.values(), np.nan))
     for name, column in _BAR.items():
         told = rows.loc[rows["name"] == name, [*one, "said"]].drop_duplicates(one)
         found = found.merge(told.rename(columns={"said": column}), on=one)

@@ -60,6 +60,9 @@ def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     Engines that take turns are left aside: what lies between two steps of one is work of the
     other.
     """
+    found = pd.DataFrame({"seconds": np.nan, "smoothed": False}, table.index)
+    if events["at"].isna().all() and table["at"].isna().all():
+        return found
     single = table["whole_from"].eq("throughput").fillna(False)
     so_far = table[[*_PART, "known"]].groupby(_PART)["known"]
     stamps = _stamps(events, table).assign(
@@ -70,7 +73,6 @@ def by_the_clock(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     )
     stretches = _stretches(_in_order(stamps[table["known"].notna()]))
     several = table.groupby("segment")["engine"].transform("nunique") > 1
-    found = pd.DataFrame({"seconds": np.nan, "smoothed": False}, table.index)
     for _, part in stretches[~several[stretches.index]].groupby(_PART):
         sure = _without_the_odd_one(part[part["usable"]])
         beyond, elapsed = sure["beyond"].sum(), sure["elapsed"].sum()
@@ -101,6 +103,8 @@ def wider_timers(table: pd.DataFrame, timed: pd.Series[float]) -> pd.Series[bool
     parts = [table[name] for name in _PART]
     rated = table["seconds_from"].eq("throughput") & table["whole_from"].eq("clock")
     both = rated.fillna(False) & timed.notna()
+    if not both.any():
+        return both
     told = table[["seconds", "whole_seconds"]].assign(timed=timed).where(both)
     sums = told.assign(both=both, rows=table["seconds"].notna()).groupby(parts).transform("sum")
     exceed = sums["timed"] > TOLERATED * sums["seconds"]

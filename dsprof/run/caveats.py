@@ -111,8 +111,10 @@ def pipeline_reduction(events: pd.DataFrame, source: Source) -> Outcome:
 
 def host_time_on_gpu(events: pd.DataFrame, _: Source) -> Outcome:
     """Recordings that began before their process used its GPU have the host's time alone."""
-    told = known_rank(of_kind(events, Kind.CONFIG))
+    told = known_rank(of_kind(events, Kind.CONFIG, "phases_on", "gpu"))
     host = told[(told["name"] == "phases_on") & (told["text"] == "host")]
+    if host.empty:
+        return events, None
     users = told.loc[told["name"] == "gpu", ["segment", "rank"]].drop_duplicates()
     late = host[
         host.set_index(["segment", "rank"]).index.isin(users.to_records(index=False).tolist())

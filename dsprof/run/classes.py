@@ -124,6 +124,9 @@ def _sum(place: Codes, seconds: Numbers | None, ranks: Numbers) -> Numbers:
 
 def _moved(table: pd.DataFrame, comm: pd.DataFrame) -> pd.DataFrame:
     """Seconds of one step that trustworthy single calls spent moving data or waiting."""
+    if comm.empty:
+        words = (str(Class.COMMUNICATION), str(Class.WAIT), str(GATHERS))
+        return pd.DataFrame(np.nan, table.index, words)
     single = ~comm["total"] & comm["suspect"].isna() & comm["seconds"].notna()
     calls = comm[single & comm["step"].notna()]
     place = positions(table, calls, *STEP)

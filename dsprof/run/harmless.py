@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dsprof.run.table import among, where
+
 _NOT_WELL: Final = ("exit", "signal", "gone", "root-cause", "killed-by-launcher")
 
 Flags = npt.NDArray[np.bool_]
@@ -42,14 +44,16 @@ def _only_printed(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _places(events: pd.DataFrame, name: str) -> set[tuple[Any, ...]]:
-    marks = events[(events["name"] == name) & events["line"].notna()]
+    marks = where(events[["source", "line"]], among(events["name"], [name])).dropna(subset="line")
     return set(zip(marks["source"], marks["line"], strict=True))
 
 
 def _behind_success(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
     """What a source prints behind the good ends of all processes of its launch: it ended none."""
     found = pd.Series(data=False, index=rows.index)
-    ends = events[(events["name"] == "exited_well") & events["line"].notna()]
+    ends = where(events, among(events["name"], ["exited_well"]) & events["line"].notna())
+    if ends.empty:
+        return found
     sizes = events[events["name"] == "world_size"].groupby("segment")["value"].max()
     failed = rows["kind"].isin(_NOT_WELL) & rows["value"].ne(0)
     for segment, here in ends.groupby("segment"):

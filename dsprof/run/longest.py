@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from dsprof.run.table import where
+from dsprof.run.table import keys, where
 
 
 def longest_part(steps: pd.DataFrame) -> pd.DataFrame:
@@ -13,6 +13,6 @@ def longest_part(steps: pd.DataFrame) -> pd.DataFrame:
     timed = where(steps, steps["seconds"].notna())
     if timed.empty:
         return timed
-    number = timed.groupby(["segment", "engine"], observed=True).ngroup().to_numpy()
+    number = keys(timed, "segment", "engine")
     longest = np.bincount(number, timed["seconds"].to_numpy()).argmax()
     return where(timed, number == longest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 #: Seconds beyond what steps take that are no step: DeepSpeed's time-out of a collective, and many
@@ -16,6 +17,8 @@ _PART: Final = ("segment", "engine")
 
 def paces(table: pd.DataFrame) -> pd.Series[float]:
     """Seconds of one step by the clock, from the row before."""
+    if table["at"].isna().all():
+        return pd.Series(np.nan, table.index)
     elapsed: pd.Series[float] = table.groupby(list(_PART))["at"].diff().dt.total_seconds()
     return elapsed.where(elapsed > 0) / _passed(table)
 
@@ -30,6 +33,8 @@ def lasted(
 ) -> pd.Series[float]:
     """Seconds of the pause before each step, missing where none is: longer than a collective may
     wait, and far beyond what such steps take by this run's usual pace, or as they are `told`."""
+    if by_clock.isna().all():
+        return by_clock
     usual = by_clock.groupby([table[name] for name in _PART]).transform("median")
     each = usual if told is None else usual.where(~(told > usual), told)
     return lasting(by_clock, each, _passed(table))
@@ -53,6 +58,8 @@ def behind_pauses(steps: pd.DataFrame, told: pd.Series[float]) -> pd.DataFrame:
         told: how long all of each step took.
     """
     steps = steps[steps["at"].notna()]
+    if steps.empty:
+        return steps.assign(lasted=np.nan)
     found = lasted(steps, paces(steps), told[steps.index].astype("float64"))
     alone = steps.groupby("segment")["engine"].transform("nunique") == 1
     clocked = steps["seconds_from"].eq("clock").fillna(False)

@@ -36,7 +36,7 @@ import pandas as pd
 
 from dsprof.events import Kind, Severity
 from dsprof.run.harmless import harmless
-from dsprof.run.table import Numbers, keys, of_kind
+from dsprof.run.table import Numbers, among, keys, of_kind, where
 
 Flags = npt.NDArray[np.bool_]
 
@@ -104,6 +104,10 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
     """
     rows = of_kind(events, Kind.PROBLEM)
     rows = rows.assign(kind=rows["name"].astype("str"))
+    if rows.empty:
+        severity = rows["kind"].astype("category")
+        none = rows.assign(severity=severity, root_cause=False, survived=False)
+        return none[list(COLUMNS)].reset_index(drop=True)
     rows = rows[~_said_again(rows)].reset_index(drop=True)
     kind = rows["kind"]
     usual = pd.Series(np.where(kind.isin(_SEVERE), Severity.CRITICAL, Severity.WARNING), rows.index)
@@ -115,14 +119,14 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
     survived = _survived(found, failure, suspicion, behind)
     survived |= _ended_well(events, found) & ~np.isnan(suspicion)
     copying = (kind == "ssh-refused") & ~np.isnan(step)  # of files, once training runs
-    noise = harmless(events, found) | copying.to_numpy(bool)
+    noise = harmless(events, found) | copying.to_numpy(bool) | _quoted(found)
     found = found.assign(
         step=pd.Series(step, found.index).astype("Int64"),
         survived=survived,
         severity=_severity(found, survived, noise).astype("category"),
     )
-    suspicion[survived | noise | _quoted(found)] = np.nan
-    suspicion[_follows(found, suspicion)] = np.nan
+    suspicion[survived | noise] = np.nan
+    suspicion[_follows(found, suspicion, failure)] = np.nan
     for number in np.unique(failure):
         cause = _cause(found[failure == number], suspicion[failure == number])
         if cause is not None:
@@ -132,16 +136,18 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
 
 def _said_again(rows: pd.DataFrame) -> Flags:
     """Timeouts that the watchdog of the same rank has told before, of the same failure."""
+    told = (rows["kind"] == "watchdog") & rows["rank"].notna()
+    if told.sum() < 2:
+        return np.zeros(len(rows), bool)
     each = rows.assign(failure=_failures(rows))
     again = each.duplicated(["failure", "rank", "kind", "text", "count"])
-    told = (rows["kind"] == "watchdog") & rows["rank"].notna()
     return (again & told).to_numpy(dtype=bool)
 
 
 def _severity(rows: pd.DataFrame, survived: Flags, noise: Flags) -> pd.Series[Any]:
-    """What was survived is no more than a warning; a mere quotation, or noise, is a note."""
+    """What was survived is no more than a warning; noise, as a mere quotation is, is a note."""
     tamed = rows["severity"].mask(survived & (rows["severity"] == Severity.CRITICAL), "warning")
-    return tamed.mask(noise | _quoted(rows), str(Severity.INFO))
+    return tamed.mask(noise, str(Severity.INFO))
 
 
 def _quoted(rows: pd.DataFrame) -> Flags:
@@ -195,7 +201,8 @@ def reached(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[Any]:
         events: tidy events.
         rows: problems among them, each with the `count` of its event.
     """
-    told = events.loc[events["name"] == "last_enqueued_work", ["segment", "text", "rank", "value"]]
+    enqueued = among(events["name"], ["last_enqueued_work"])
+    told = where(events[["segment", "text", "rank", "value"]], enqueued)
     told = told.dropna(subset=["rank", "value"]).fillna({"text": ""})
     last = told.groupby(["segment", "text", "rank"], observed=True)["value"].max()
     ranks = last.groupby(["segment", "text"], observed=True).size()
@@ -227,7 +234,7 @@ def _survived(rows: pd.DataFrame, failure: Numbers, suspicion: Numbers, behind: 
 
 def _ended_well(events: pd.DataFrame, rows: pd.DataFrame) -> Flags:
     """Rows behind which the launcher of their source reports nothing but success."""
-    ends = events[(events["name"] == "exited_well") & events["line"].notna()]
+    ends = where(events, among(events["name"], ["exited_well"]) & events["line"].notna())
     well = np.zeros(len(rows), bool)
     if ends.empty:
         return well
@@ -265,10 +272,9 @@ def _suspicion(rows: pd.DataFrame) -> Numbers:
     return found
 
 
-def _follows(rows: pd.DataFrame, suspicion: Numbers) -> Flags:
+def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     """Ends that a row of the same failure in front of them brought about."""
     kind, code, text = rows["kind"], rows["value"], rows["text"].astype("str")
-    failure = _failures(rows)
     silent = kind.isin(_SILENT)
     tasks = silent & ~code.isin(_SIGTERM) & (code != 0)
     reasonless = (kind == "cancelled") & ~text.str.contains(_REASON)

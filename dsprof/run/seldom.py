@@ -40,6 +40,8 @@ def odd_ones(steps: pd.DataFrame, rated: pd.Series[bool]) -> pd.Series[bool]:
 
     A first step, which warms up, says nothing of either.
     """
+    if not rated.any():
+        return rated
     parts = [steps[name] for name in _PART]
     timers = _timers(steps).where(steps.duplicated(_PART))
     few, mean = timers.where(rated).groupby(parts), timers.groupby(parts).transform("mean")

@@ -29,8 +29,10 @@ from dsprof.run.table import (
     Codes,
     Numbers,
     among,
+    categories,
     numbers,
     of_kind,
+    of_part,
     plain,
     positions,
     runs,
@@ -253,11 +255,13 @@ def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
     times that a framework states may leave out what lies between its steps, too."""
     stated = table["whole_seconds"].where(table["whole_from"] != "bar")  # that runs with the clock
     parts = [table["segment"], table["engine"]]
-    told = stated.notna().groupby(parts).transform("sum")
+    told = of_part(table, stated.notna())
     by_timers = table["seconds"].where(table["seconds_from"].eq("timers").fillna(False))
     known = stated.where(told >= ENOUGH, by_timers)
     clock = by_the_clock(events, table.assign(known=known))
     mine = clock["seconds"].notna()
+    if not mine.any():
+        return
     longer = mine.groupby(parts).transform("any")
     table["whole_seconds"] = table["whole_seconds"].mask(longer, clock["seconds"])
     way = table["whole_from"].astype("str").mask(longer, None).mask(mine, "clock")
@@ -269,6 +273,8 @@ def _by_wider_timers(table: pd.DataFrame, classes: pd.DataFrame) -> None:
     """A step is what its timers sum to, where they time what its rate leaves out, too."""
     timed = classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1)
     wider = wider_timers(table, timed)
+    if not wider.any():
+        return
     table["seconds"] = table["seconds"].mask(wider, timed)
     way = table["seconds_from"].astype("str").mask(wider, "timers")
     table["seconds_from"] = way.where(table["seconds"].notna()).astype("category")
@@ -291,20 +297,20 @@ def _in_one_way(
     table: pd.DataFrame, candidates: Mapping[str, pd.Series[float]]
 ) -> tuple[pd.Series[float], pd.Series[Any]]:
     """The first candidate that knows half as many steps of a run as any does, and its name."""
-    counts = {name: _known_anywhere(table, [one]) for name, one in candidates.items()}
-    most = pd.DataFrame(counts).max(axis=1)
-    seconds = pd.Series(np.nan, table.index)
-    way = pd.Series(pd.NA, table.index, dtype="str")
-    for name, known in candidates.items():
-        mine = way.isna() & (counts[name] > 0) & (2 * counts[name] >= most)
-        seconds, way = seconds.mask(mine, known), way.mask(mine, name)
-    return seconds, way.where(seconds.notna()).astype("category")
+    counts = [_known_anywhere(table, [one]) for one in candidates.values()]
+    most = np.max(counts, axis=0)
+    seconds, way = np.full(len(table), np.nan), np.full(len(table), -1)
+    for number, known in enumerate(candidates.values()):
+        mine = (way < 0) & (counts[number] > 0) & (2 * counts[number] >= most)
+        seconds[mine], way[mine] = numbers(known)[mine], number
+    way[np.isnan(seconds)] = -1
+    ways = categories(way, list(candidates))
+    return pd.Series(seconds, table.index), pd.Series(ways, table.index)
 
 
-def _known_anywhere(table: pd.DataFrame, columns: list[pd.Series[float]]) -> pd.Series[int]:
+def _known_anywhere(table: pd.DataFrame, columns: list[pd.Series[float]]) -> Numbers:
     """Of how many steps of the row's segment and engine one of `columns` is known."""
-    known = pd.concat(columns, axis=1).notna().any(axis=1)
-    return known.groupby([table["segment"], table["engine"]]).transform("sum")
+    return of_part(table, np.any([one.notna() for one in columns], axis=0))
 
 
 def _clock(table: pd.DataFrame) -> pd.Series[float]:
@@ -337,13 +343,12 @@ def all_seconds(steps_: pd.DataFrame) -> pd.Series[float]:
 
     Unknown where the whole of enough other steps is told and timers leave something out of it.
     """
-    told = steps_["whole_seconds"].notna()
-    parts = [steps_["segment"], steps_["engine"]]
-    sums = steps_[["whole_seconds", "seconds"]].where(told).groupby(parts).transform("sum")
-    enough = told.groupby(parts).transform("sum") >= ENOUGH
-    short = enough & (sums["whole_seconds"] > TOLERATED * sums["seconds"])
-    whole = steps_["seconds"].where(told | ~short)
-    return whole.mask(told & (steps_["whole_seconds"] > whole), steps_["whole_seconds"])
+    seconds, whole = numbers(steps_["seconds"]), numbers(steps_["whole_seconds"])
+    told = ~np.isnan(whole)
+    sums = [of_part(steps_, np.where(told, one, np.nan)) for one in (whole, seconds)]
+    short = (of_part(steps_, told) >= ENOUGH) & (sums[0] > TOLERATED * sums[1])
+    known = np.where(told | ~short, seconds, np.nan)
+    return pd.Series(np.where(told & (whole > known), whole, known), steps_.index)
 
 
 def whole_steps(steps_: pd.DataFrame) -> pd.DataFrame:
@@ -389,6 +394,10 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
     """
     run = [table["segment"], table["engine"]]
     window = table["skipped_window"]
+    if overflows.empty and table["skipped"].isna().all() and window.isna().all():
+        table["skipped"] = pd.Series(pd.NA, table.index, dtype="Int64")
+        table["overflow"] = pd.Series(pd.NA, table.index, dtype="boolean")
+        return
     counts = table["skipped"].notna().groupby(run).transform("any")
     skipped = table["skipped"].where(counts, window.groupby(run).cumsum())
     skipped = skipped.where(skipped.between(0, COUNTABLE)).round()

@@ -93,6 +93,8 @@ def keys(frame: pd.DataFrame, *columns: str) -> Codes:
     heads = runs(*arrays)
     code = np.zeros(len(heads), np.int64)
     for array in arrays:
+        if _is_one(array):
+            continue
         dense, seen = pd.factorize(array[heads], sort=True)
         code = code * max(len(seen), 1) + dense
     return np.repeat(code, np.diff(heads, append=len(frame)))
@@ -145,6 +147,14 @@ def stretches(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> tuple[C
     there, sought = _codes([whole(table[name]) for name in columns], [a[heads] for a in arrays])
     at = np.minimum(np.searchsorted(there, sought), len(there) - 1)
     return heads, np.where(there[at] == sought, at, -1)
+
+
+def of_part(rows: pd.DataFrame, values: npt.ArrayLike) -> Numbers:
+    """Of each row the sum of `values` over all rows of its segment and engine; NaN adds nothing."""
+    _, part = np.unique(keys(rows, "segment", "engine"), return_inverse=True)
+    known = np.asarray(values, np.float64)
+    sums = np.bincount(part, np.where(np.isnan(known), 0.0, known)).astype(np.float64)
+    return np.asarray(sums[part])
 
 
 def within(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
@@ -224,11 +234,14 @@ _FEW: Final = 8  #: words that are sooner compared one by one than looked up for
 
 def among(column: pd.Series[Any], words: Iterable[str]) -> npt.NDArray[np.bool_]:
     """Which rows of a column of categories hold one of `words`."""
-    wanted, codes = column.cat.categories.isin(list(words)), column.cat.codes.to_numpy()
-    if np.count_nonzero(wanted) > _FEW:
-        return np.asarray(np.append(wanted, False)[codes])  # -1: no word
+    known, codes = column.array.categories, column.array.codes
+    wanted = [known.get_loc(word) for word in dict.fromkeys(words) if word in known]
+    if len(wanted) > _FEW:
+        held = np.zeros(len(known) + 1, bool)
+        held[wanted] = True
+        return np.asarray(held[codes])  # -1: no word, the last one
     found = np.zeros(len(codes), bool)
-    for code in np.flatnonzero(wanted).tolist():
+    for code in wanted:
         found |= codes == code
     return found
 

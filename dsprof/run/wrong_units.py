@@ -10,7 +10,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.recording.table import FLAVOUR
 from dsprof.run.repairs import Outcome, Source, met
-from dsprof.run.table import among, numbers, of_kind, where
+from dsprof.run.table import among, numbers, where
 
 STEP: Final = ["segment", "engine", "step"]
 
@@ -123,7 +123,9 @@ def _in_milliseconds(what: str, times: float) -> bool:
 
 def _step_by_clock(events: pd.DataFrame) -> pd.Series[float]:
     """Segment → seconds of one step: the median of what lies between two stamped marks."""
-    marks = of_kind(events, Kind.METRIC)[[*STEP, "at"]].dropna()
+    marks = where(events[[*STEP, "at"]], among(events["kind"], [Kind.METRIC])).dropna()
+    if marks.empty:
+        return pd.Series(dtype="float64")
     ends = marks.groupby(STEP)["at"].max().reset_index()
     by = ends.groupby(STEP[:2])
     passed, elapsed = by["step"].diff().astype("float64"), by["at"].diff().dt.total_seconds()

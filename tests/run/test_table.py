@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dsprof.events import COLUMNS
-from dsprof.run.table import among, frame_of, keys, of_kind, positions, tidy, within
+from dsprof.run.table import among, frame_of, keys, of_kind, of_part, positions, tidy, within
 
 
 def test_columns_that_are_not_there_are_missing() -> None:
@@ -49,6 +49,13 @@ def test_rows_that_agree_share_a_key_and_missing_agrees_with_missing() -> None:
     frame = tidy(pd.DataFrame({"step": [5, None, 5, None], "rank": [0, 1, 0, 1]}))
     code = keys(frame, "step", "rank")
     assert code[0] == code[2] != code[1] == code[3]
+
+
+def test_a_sum_over_a_part_is_that_of_its_segment_and_engine_without_what_is_missing() -> None:
+    rows = pd.DataFrame({"segment": [0, 1, 0, 0], "engine": [0, 0, 2, 0]})
+    assert of_part(rows, [1.0, 4.0, np.nan, 2.0]).tolist() == [3.0, 4.0, 0.0, 3.0]
+    assert of_part(rows, np.array([True, False, True, True])).tolist() == [2, 0, 1, 2]
+    assert of_part(rows[:0], []).tolist() == []
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 8, 9, 40])
