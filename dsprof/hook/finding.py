@@ -37,6 +37,7 @@ class Search:
             "deepspeed": self._engines,
             "torch": self._torch,
             "torch.distributed.fsdp": self._fsdp,
+            "torch.distributed._composable.fsdp": self._fsdp,  # `fully_shard` before 2.6
         }
         for name in actions.keys() & sys.modules.keys():
             self.guard(actions.pop(name))(sys.modules[name])

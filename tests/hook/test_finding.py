@@ -98,3 +98,24 @@ def test_a_warning_of_ddp_names_the_line_that_makes_it() -> None:
     assert other not in search._models
     search.patches.undo()
     assert Joinable.__init__ is before
+
+
+def test_a_model_that_is_sharded_by_what_pytorch_before_2_6_has_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """FSDP2 had its place elsewhere then."""
+    torch = pytest.importorskip("torch")
+    place = ModuleType("torch.distributed._composable.fsdp")
+    vars(place)["fully_shard"] = lambda model: model
+    monkeypatch.setitem(sys.modules, place.__name__, place)
+    found: list[tuple[object, object]] = []
+    patches = Patches()
+    Search(lambda *pair: found.append(pair), lambda: None).start(patches)
+    try:
+        net = vars(place)["fully_shard"](torch.nn.Linear(2, 1))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        net(torch.ones(2)).backward()
+        optimizer.step()
+    finally:
+        patches.undo()
+    assert found == [(net, optimizer)]
