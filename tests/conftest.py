@@ -22,8 +22,23 @@ Dsprof = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes more than a minute comes first, or one worker alone would be at it in the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """What takes more than a minute comes first, or one worker alone would be at it in the end.
+
+    Tests of one log stand together, of whichever module: one worker has them, and reads and judges
+    it once (see `tests.loaded`).
+    """
+    first: dict[Path, int] = {}
+    place = {
+        item: at if (log := log_of(item)) is None else first.setdefault(log, at)
+        for at, item in enumerate(items)
+    }
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is None, place[item]))
+
+
+def log_of(item: pytest.Item) -> Path | None:
+    """The log that a test is asked for, where that is a parameter of it."""
+    told = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return next((one for one in told if isinstance(one, Path)), None)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 from benchmarks.corpus.__main__ import FOLDERS, judged, logs
 from benchmarks.corpus.disputes import DISPUTES, dispute
 from benchmarks.corpus.reading import Check, same
+from tests.loaded import loaded
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
@@ -34,7 +35,7 @@ STRANGERS = {"51_ds4785_elastic_job_prefix_2023.log"}
 @needs_corpus
 @pytest.mark.parametrize("log", [p for p in LOGS if p.name not in STRANGERS], ids=lambda p: p.stem)
 def test_a_real_log_says_what_its_truth_and_a_plain_search_say(log: Path) -> None:
-    _, truths, searches = judged(log)
+    _, truths, searches = judged(log, loaded(log))
     wrong = [check for check in truths + searches if not check.ok and not dispute(log.name, check)]
     assert wrong == []
 
@@ -46,7 +47,7 @@ def test_each_dispute_is_still_one() -> None:
         (log.name.partition("_")[0], check.kind, check.what)
         for log in LOGS
         if log.name.partition("_")[0] in disputed
-        for check in judged(log)[1]
+        for check in judged(log, loaded(log))[1]
         if not check.ok
     }
     assert set(DISPUTES) <= found

@@ -28,9 +28,9 @@ def logs(folder: Path) -> list[Path]:
     return [path for name in FOLDERS for path in sorted((folder / name).glob("*.log"))]
 
 
-def judged(log: Path) -> tuple[Reading, list[Check], list[Check]]:
+def judged(log: Path, run: dsprof.Run) -> tuple[Reading, list[Check], list[Check]]:
     """A log's reading, the checks of its truth file (none if it has none), and of searches."""
-    reading = Reading(dsprof.load(log, processes=1))
+    reading = Reading(run)
     path = log.with_name(log.name.removesuffix(".log") + ".truth.json")
     truth = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return reading, list(checks(truth, reading)), list(searched(log.read_bytes(), reading))
@@ -40,7 +40,7 @@ def table(log: Path) -> Iterator[Line]:
     """The lines of one log."""
     begun = time.perf_counter()
     try:
-        reading, truths, searches = judged(log)
+        reading, truths, searches = judged(log, dsprof.load(log, processes=1))
     except DsprofError as error:
         yield f"{log.name}\n    {error.args[0]}", None
         return

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pandas as pd
 
-from dsprof.findings import Abstention, Finding, abstentions_of, findings_of
+from dsprof.findings import RULES, Abstention, Finding, abstentions_of, findings_of
 from dsprof.grammar import builtin
 from dsprof.run import Run, from_events
 
@@ -136,8 +135,8 @@ def run_of(
 
 def one(run: Run, rule: str) -> Finding:
     """The only finding of a rule."""
-    found = [finding for finding in _judged(run)[0] if finding.rule == rule]
-    assert len(found) == 1, (rule, [finding.title for finding in _judged(run)[0]])
+    found = [finding for finding in findings_of(run) if finding.rule == rule]
+    assert len(found) == 1, (rule, [finding.title for finding in findings_of(run)])
     return found[0]
 
 
@@ -146,16 +145,16 @@ def silent(run: Run, rule: str) -> bool:
     return rule not in rules(run) and why(run, rule) is None
 
 
+def quiet(run: Run, rule: str) -> bool:
+    """`silent`, where only that rule is asked: of many runs that are alike, each all over again."""
+    return all(RULES[rule](facts) == [] for facts in run.judged)
+
+
 def why(run: Run, rule: str) -> str | None:
     """Why a rule abstained; None if it did not."""
-    reasons: list[Abstention] = [a for a in _judged(run)[1] if a.rule == rule]
+    reasons: list[Abstention] = [a for a in abstentions_of(run) if a.rule == rule]
     return reasons[0].why if reasons else None
 
 
 def rules(run: Run) -> list[str]:
-    return [finding.rule for finding in _judged(run)[0]]
-
-
-@cache
-def _judged(run: Run) -> tuple[list[Finding], list[Abstention]]:
-    return findings_of(run), abstentions_of(run)
+    return [finding.rule for finding in findings_of(run)]

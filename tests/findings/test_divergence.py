@@ -7,7 +7,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.run import Run
-from tests.findings.plants import metric, one, run_of, silent, why
+from tests.findings.plants import metric, one, quiet, run_of, silent, why
 
 RULE = "loss-diverged"
 
@@ -65,7 +65,7 @@ def test_a_spike_that_comes_back_is_none() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_diverges_never(seed: int) -> None:
     random = np.random.default_rng(seed)
-    assert silent(printed(random.lognormal(0.0, 1.0, 400)), RULE)
+    assert quiet(printed(random.lognormal(0.0, 1.0, 400)), RULE)
 
 
 def test_what_has_no_scale_is_not_judged() -> None:

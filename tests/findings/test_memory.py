@@ -14,6 +14,7 @@ from tests.findings.plants import (
     metric,
     one,
     problem,
+    quiet,
     run_of,
     silent,
     steps,
@@ -140,7 +141,7 @@ def test_memory_that_wavers_by_chance_is_no_growth() -> None:
         rows = [
             memory("allocated", s, bytes=(10 + 5 * chance.random()) * GIB) for s in range(1, 21)
         ]
-        assert silent(run_of(steps(20, WELL) + rows), "memory-growth")
+        assert quiet(run_of(steps(20, WELL) + rows), "memory-growth")
 
 
 #: Steps without a time, so that nothing tells what a flush costs.
