@@ -256,7 +256,8 @@ def _record(out: Any, config: Mapping[str, Any], target: Any, first: int) -> Any
 def _child_ends() -> None:
     """The end of a process of `multiprocessing`: it catches what ends it, and a fork skips atexit.
 
-    PyTorch's own processes hand the exception on to their parent and then exit.
+    PyTorch's own processes hand the exception on to their parent and then exit. From Python 3.13 on
+    it is gone by then, and what ended the process unknown.
     """
     error = sys.exc_info()[1]
     if isinstance(error, SystemExit) and error.code:

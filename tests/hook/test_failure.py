@@ -142,11 +142,14 @@ def test_an_exception_that_ends_the_process_is_the_last_word_of_its_recording(
 def test_a_process_of_multiprocessing_ends_its_recording_with_what_ended_it(
     tmp_path: Path, method: str, end: str, problems: list[tuple[str, str]]
 ) -> None:
-    """Its forks skip what Python does at exit, and PyTorch catches what ends its own."""
+    """Its forks skip what Python does at exit, and PyTorch catches what ends its own. Python 3.13
+    has forgotten the exception by then: nothing is said of the end."""
     run = ended(tmp_path, method, end)
-    assert list(run.steps["step"]) == [1, 2, 3]
-    assert list(run.problems[["kind", "text"]].itertuples(index=False, name=None)) == problems
     (rank,) = folder(tmp_path / "run")
+    forgets = tuple(map(int, rank.header["versions"]["python"].split("."))) >= (3, 13)
+    assert list(run.steps["step"]) == [1, 2, 3]
+    said = list(run.problems[["kind", "text"]].itertuples(index=False, name=None))
+    assert said == ([] if forgets else problems)
     assert rank.ended
     assert rank.config["collectives_seen"] == 0  # closed in good order
 
