@@ -35,7 +35,8 @@ def job(request: pytest.FixtureRequest, results: list[dict[str, Any]], out: Path
 
 def test_losses_are_the_same_to_the_last_bit(job: list[Case]) -> None:
     for case in job:
-        if case.stage == 3 and case.rows.header["versions"]["deepspeed"].startswith("0.16"):
+        version = case.rows.header["versions"]["deepspeed"]
+        if case.stage == 3 and version.startswith(("0.12", "0.16")):
             pytest.skip("this DeepSpeed's stage 3 does not repeat itself, with no hook near it")
         assert case.result["watched"] == case.result["plain"]
 

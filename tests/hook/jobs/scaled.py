@@ -71,7 +71,9 @@ def overflow(*, watched: bool) -> list[str]:
 
 
 def main() -> None:
+    if not hasattr(torch.amp, "GradScaler"):
+        return job.finish({"cannot": "before PyTorch 2.3 gradient scalers need a GPU"})
     way = overflow if sys.argv[2] in {"overflows", "held"} else train
     result = {"plain": way(watched=False), "watched": way(watched=True)}
     tells = hasattr(torch._C._autograd.SavedTensor, "data")  # by what a loss was divided
-    job.finish(result | {"tells": tells})
+    return job.finish(result | {"tells": tells})
