@@ -36,7 +36,7 @@ def job(request: pytest.FixtureRequest, results: list[dict[str, Any]], out: Path
 def test_losses_are_the_same_to_the_last_bit(job: list[Case]) -> None:
     for case in job:
         version = case.rows.header["versions"]["deepspeed"]
-        if case.stage == 3 and version.startswith(("0.12", "0.16", "0.18.2")):
+        if case.stage == 3 and version.startswith(("0.12", "0.14.5", "0.16", "0.18.2")):
             pytest.skip("this DeepSpeed's stage 3 does not repeat itself, with no hook near it")
         assert case.result["watched"] == case.result["plain"]
 
