@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dsprof.events import Class
 from dsprof.hook.parts import unless_compiling
-from dsprof.hook.patches import Call
+from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Phase
 
@@ -26,7 +26,7 @@ class Compiling:
         import torch
 
         self.models, self.timeline, guard = recorder.models, recorder.timeline, recorder.guard
-        self._compiled = guard(self._made)
+        self._compiled, self._begins = guard(self._made), guard(self._holds)
         step = self.timeline.phase("step", Class.OPTIMIZER)
         begin = partial(self._begin, step)
         self.timed: Call = lambda made: guard.around(made, begin, self._end)
@@ -38,11 +38,18 @@ class Compiling:
 
     def _around(self, raw: Call) -> Call:
         def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+            self._begins()
             made = raw(model, *args, **kwargs)
             found = self._compiled(model, made)
             return made if found is None else found
 
         return compile_
+
+    def _holds(self) -> None:
+        """See `held_if_compiled`: now something is."""
+        if not _knows_strategies():
+            for parts in self.models.values():
+                parts.patches.hold()
 
     def _made(self, given: Any, made: Any) -> Any:
         for parts in self.models.values():
@@ -67,6 +74,13 @@ class Compiling:
         self.timeline.leave(frame)
         for parts in list(self.models.values()):
             parts.look_at_compiled(is_timed=frame is not None)
+
+
+def held_if_compiled(patches: Patches) -> None:
+    """Let methods hold their model if something was compiled that may call it: before PyTorch 2.6
+    the compiler follows no weak reference."""
+    if _has_compiled() and not _knows_strategies():
+        patches.hold()
 
 
 def stepping(given: Any, made: Any, also: Callable[[], Any] | None = None) -> Any:
@@ -110,11 +124,25 @@ def _skipping() -> Callable[[CodeType], object]:
     """What has the compiler leave code out, and still listen to what that calls."""
     from torch._C._dynamo import eval_frame  # before PyTorch 2.6 no module that can be imported
 
-    if hasattr(eval_frame, "set_code_exec_strategy"):  # since 2.7
+    if _knows_strategies():
         action = eval_frame._FrameAction  # noqa: SLF001
         strategy = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)  # noqa: SLF001
         return lambda code: eval_frame.set_code_exec_strategy(code, strategy)
     return eval_frame.skip_code  # type: ignore[no-any-return]
+
+
+def _knows_strategies() -> bool:
+    """Whether the compiler is that of PyTorch 2.7 or later."""
+    from torch._C._dynamo import eval_frame
+
+    return hasattr(eval_frame, "set_code_exec_strategy")
+
+
+def _has_compiled() -> bool:
+    """Whether something was compiled before us, in which what is attached may be called."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    backends = (getattr(frames, name, None) for name in ("cached_backends", "most_recent_backend"))
+    return any(backends)  # the second before PyTorch 2.2
 
 
 def _ours() -> Iterator[CodeType]:

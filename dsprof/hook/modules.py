@@ -8,7 +8,7 @@ from typing import Any
 from dsprof.hook import sizes
 from dsprof.hook.backward import Backward, Reducer
 from dsprof.hook.buffers import Buffers
-from dsprof.hook.compiling import Compiling
+from dsprof.hook.compiling import Compiling, held_if_compiled
 from dsprof.hook.optimizers import Steps
 from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Patches
@@ -20,6 +20,7 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
     """Record `model`, trained by `optimizer`, whose next step has the number `step`."""
     parts = Parts(recorder, patches, step, scaled=False)
     backward = _backward_of(recorder)
+    held_if_compiled(patches)
     inner = getattr(model, "_orig_mod", model)  # of one that is compiled
     names = {kind.__name__ for kind in type(inner).__mro__}
     if "DistributedDataParallel" in names:

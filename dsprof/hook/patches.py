@@ -22,16 +22,23 @@ _SCRIPTED = "__prepare_scriptable__"  # what `torch.jit.script` asks for what it
 class Patches:
     """What was changed; `undo` restores all of it, newest first, also behind one that fails.
 
-    Instances are held weakly: attaching keeps no engine alive, and makes no cycle of one.
+    Instances are held weakly: attaching keeps no engine alive, and makes no cycle of one, unless
+    a compiler must find them.
     """
 
     def __init__(self) -> None:
         self._undo = contextlib.ExitStack()
+        self._holding: list[_Reference] | None = []  # what makes methods hold owners; None they do
 
     def method(self, owner: Any, name: str, around: Callable[[Call], Call]) -> None:
         """Replace `owner.name` by `around` of it, on this instance alone."""
         bound = getattr(owner, name)
-        wrapper = around(_unbound(owner, name, bound))
+        unbound, hold = _unbound(owner, name, bound)
+        if self._holding is None:
+            hold()
+        else:
+            self._holding.append(weakref.ref(hold))
+        wrapper = around(unbound)
         _look_like(wrapper, bound)
         if isinstance(owner, ModuleType):  # where `pickle` finds it, as for another process
             wrapper.__module__, wrapper.__qualname__ = owner.__name__, name
@@ -69,6 +76,12 @@ class Patches:
         setattr(owner, name, wrapper)
         self._undo.callback(_restore_class, owner, name, wrapper, raw)
 
+    def hold(self) -> None:
+        """Methods hold their owners from here on: a cycle, which ends with what it holds."""
+        holding, self._holding = self._holding or [], None
+        for hold in filter(None, (reference() for reference in holding)):
+            hold()
+
     def undo_with(self, *actions: Callable[[], None]) -> None:
         """Something was changed by other means; these take it back."""
         for action in actions:
@@ -79,14 +92,15 @@ class Patches:
         self._undo.close()
 
 
-def _unbound(owner: Any, name: str, bound: Call) -> Call:
-    """`bound` without a reference to its owner, which must outlive nothing because of us.
+def _unbound(owner: Any, name: str, bound: Call) -> tuple[Call, Callable[[], None]]:
+    """`bound` without a reference to its owner, which must outlive nothing because of us; and what
+    gives it one, as long as somebody has it.
 
     Yet who took the method from its owner may let the owner go, as of any method. What the owner
     was made of is held for that, until it goes with nobody having taken the method.
     """
     if getattr(bound, "__self__", None) is not owner:
-        return bound
+        return bound, _hold_nothing
     function, kind, held = bound.__func__, type(owner), vars(owner)  # type: ignore[attr-defined]
 
     def gone(_: Any) -> None:
@@ -102,11 +116,22 @@ def _unbound(owner: Any, name: str, bound: Call) -> Call:
             object.__setattr__(again, "__dict__", held)
         return again
 
+    mine: Any = None
+
     def call(*args: Any, **kwargs: Any) -> Any:
-        self = me()
+        self = me() if mine is None else mine
         return function(made_again() if self is None else self, *args, **kwargs)
 
-    return call
+    def hold() -> None:
+        nonlocal mine
+        mine = me()
+
+    call.hold = hold  # type: ignore[attr-defined] # it lives as long as what it changes
+    return call, hold
+
+
+def _hold_nothing() -> None:
+    """Who called `method` knows no owner of its own."""
 
 
 def _look_like(wrapper: Call, original: Call) -> None:

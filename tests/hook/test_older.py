@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dsprof.hook import collectives, given, parts
+import dsprof
+from dsprof.hook import collectives, compiling, given, parts
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
 
@@ -31,6 +34,25 @@ def test_before_pytorch_2_3_another_function_tells_whether_something_is_compiled
     monkeypatch.setattr(torch._utils, "is_compiling", lambda: compiles, raising=False)
     says: Callable[[str], Callable[[], str]] = lambda name: lambda: name  # noqa: E731
     assert parts.unless_compiling(says("raw"), says("timed"))() == ran
+
+
+@pytest.mark.parametrize("compiled_first", [True, False])
+@pytest.mark.parametrize("is_old", [True, False])
+def test_before_pytorch_2_6_the_compiler_finds_a_model_by_what_its_methods_hold(
+    is_old: bool, compiled_first: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(compiling, "_has_compiled", lambda: compiled_first)
+    monkeypatch.setattr(compiling, "_knows_strategies", lambda: not is_old)
+    monkeypatch.setattr(compiling, "_hide", lambda: None)
+    monkeypatch.setattr(torch, "compile", lambda given: given)
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with dsprof.attach(model, optimizer=optimizer, out=tmp_path):
+        if not compiled_first:
+            torch.compile(lambda: None)
+        reference = weakref.ref(model)
+        del model, optimizer
+        assert (reference() is not None) == is_old
 
 
 def test_before_pytorch_2_2_groups_are_named_by_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,27 @@ def test_a_wrapped_object_is_freed_as_soon_as_before() -> None:
     patches.undo()  # of what is no more
 
 
+@pytest.mark.parametrize("asked_first", [True, False])
+def test_methods_hold_their_owner_where_they_are_asked_to_in_a_cycle_that_ends_with_it(
+    *, asked_first: bool
+) -> None:
+    patches, engine = Patches(), Engine()
+    if asked_first:
+        patches.hold()
+    patches.method(engine, "step", counted([]))
+    if not asked_first:
+        patches.hold()
+    reference = weakref.ref(engine)
+    gc.disable()
+    try:
+        del engine
+        assert reference() is not None
+    finally:
+        gc.enable()
+    gc.collect()
+    assert reference() is None
+
+
 @pytest.mark.parametrize("undone", [False, True])
 def test_a_method_that_somebody_took_keeps_what_its_owner_was_made_of(*, undone: bool) -> None:
     """As any method would, and not a moment longer."""

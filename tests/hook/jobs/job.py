@@ -15,13 +15,10 @@ import torch
 import torch._C._distributed_c10d as c10d
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import fsdp
 from torch.nn.parallel import DistributedDataParallel
 
-try:
-    from torch.distributed.fsdp import fully_shard
-except ImportError:
-    fully_shard = None
-
+fully_shard: Any = getattr(fsdp, "fully_shard", None)
 if not hasattr(torch.cpu.Stream, "record_event"):  # FSDP2 asks a CPU for it, too
     fully_shard = None
 NO_FSDP2 = "" if fully_shard else "before PyTorch 2.7 FSDP2, where there is one, needs a GPU"
