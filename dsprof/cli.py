@@ -186,7 +186,13 @@ def attach(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Run folder, a recording for each rank.")
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            envvar="DSPROF_OUT",
+            help="Run folder, a recording for each rank.",
+        ),
     ] = Path("dsprof-run"),
 ) -> None:
     """Run a training command, every rank recorded: for dsprof report."""

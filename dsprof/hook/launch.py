@@ -150,7 +150,7 @@ def prepare(
             f"cannot be written: {reason}", str(folder), "name another --out"
         ) from error
     paths = [str(here), *filter(None, [environment.get("PYTHONPATH")])]
-    return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
+    return {**environment, "DSPROF_OUT": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _place(folder: Path) -> Path:

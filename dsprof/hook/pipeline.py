@@ -68,6 +68,7 @@ def _closed(engine: Any, parts: Parts) -> None:
     step = engine.global_steps
     parts.falls_back(step + 1)
     if step >= parts.track.step:
+        parts.track.micro = engine.micro_batches - 1  # stages run several forwards in a row
         parts.metrics.add(getattr(engine, "agg_train_loss", None))
         parts.metrics.write(
             step, engine.optimizer, engine.get_global_grad_norm(), engine.skipped_steps

@@ -256,6 +256,18 @@ def test_a_folder_above_this_one_is_named_as_python_will_name_it(tmp_path: Path)
     assert (done.stdout.strip(), done.stderr) == (str(tmp_path / "run"), "")
 
 
+def test_the_folder_that_is_asked_for_counts_and_not_the_one_of_the_environment(
+    tmp_path: Path,
+) -> None:
+    out, other = str(tmp_path / "asked"), str(tmp_path / "other")
+    done = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.environ['DSPROF_OUT'])"],
+        env=prepare(out, os.environ | {"DSPROF_OUT": other}, "one"),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == out
+
+
 def test_a_folder_that_has_a_colon_in_its_name_is_recorded_to(tmp_path: Path) -> None:
     """As times of day have it: PYTHONPATH cannot name such a folder."""
     out = tmp_path / "run-18:30" / "12:00"

@@ -176,7 +176,7 @@ def test_without_gradient_exchange_backward_is_shorter_by_at_least_what_blocked(
     """At least: gloo's threads also take the cores that the overlapped part computes on."""
     for result, rank in zip(results, folder(out / "oracle"), strict=True):
         exchanging = median(result["oracle"]["exchanging"])
-        alone = median(result["oracle"]["alone"])
+        alone = min(result["oracle"]["alone"])  # where nobody else had the cores
         blocked = median(row.blocked * 1e-9 for row in rank.collectives)
         assert len(rank.collectives) == len(result["oracle"]["exchanging"])  # none under no_sync
         assert 0.2 * exchanging < blocked < exchanging - alone + 0.1 * exchanging

@@ -38,6 +38,7 @@ def test_every_instruction_of_a_stage_is_a_phase(rows: list[Rows]) -> None:
 def test_a_train_batch_is_a_step(rows: list[Rows], results: list[dict[str, Any]]) -> None:
     for rank, result in zip(rows, results, strict=True):
         assert [row.step for row in rank.steps] == list(range(1, STEPS + 1))
+        assert {row.micros for row in rank.steps} == {MICROS}
         losses = [float.fromhex(word) for word in result["watched"]]
         assert list(rank.metric("loss").values()) == pytest.approx(losses, rel=1e-6)
 
