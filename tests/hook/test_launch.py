@@ -48,6 +48,7 @@ def start(
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
+        "TORCH_FR_BUFFER_SIZE": "2000",  # else PyTorch 2.8's Flight Recorder is off
         "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
         **more,
     }
