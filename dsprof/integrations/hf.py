@@ -31,6 +31,8 @@ class DsprofCallback(TrainerCallback):  # type: ignore[misc]  # types are the li
         self._search.step = state.global_step + 1
         if args.world_size == 1 and not is_attached():
             optimizer = objects["optimizer"]
+            if optimizer is None:  # transformers 4.49 tells callbacks of it by their state
+                optimizer = getattr(state, "optimizer", None)
             inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper has no hooks
             step = state.global_step + 1
             self._model = attach(objects["model"], optimizer=inner, step=step, out=self.out)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from tests.hook.rows import folder
@@ -83,3 +88,24 @@ def test_a_trainer_that_resumes_has_the_steps_behind_its_checkpoint_and_no_other
         assert sum(told) / len(told) == pytest.approx(logged[step - 1], rel=1e-3)
     for result in trained.results:
         assert result["resumed"] == result["plain"]
+
+
+def test_an_optimizer_that_only_the_state_tells_of_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in transformers 4.49, whose callbacks are given None."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(TrainerCallback=object))
+    monkeypatch.delitem(sys.modules, "dsprof.integrations.hf", raising=False)
+    callback = importlib.import_module("dsprof.integrations.hf").DsprofCallback(out=tmp_path)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    state = SimpleNamespace(global_step=0, optimizer=optimizer)
+    callback.on_train_begin(SimpleNamespace(world_size=1), state, model=model, optimizer=None)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    callback.on_train_end()
+    callback._search.detach()
+    monkeypatch.delitem(sys.modules, "dsprof.integrations.hf")
+    (rank,) = folder(tmp_path)
+    assert [step.step for step in rank.steps] == [1]
