@@ -139,10 +139,12 @@ def _knows_strategies() -> bool:
 
 
 def _has_compiled() -> bool:
-    """Whether something was compiled before us, in which what is attached may be called."""
+    """Whether something may have been compiled before us that calls what is attached."""
     frames = sys.modules.get("torch._dynamo.eval_frame")
-    backends = (getattr(frames, name, None) for name in ("cached_backends", "most_recent_backend"))
-    return any(backends)  # the second before PyTorch 2.2
+    backends = getattr(frames, "cached_backends", None)
+    if backends is None:  # before PyTorch 2.2 nobody knows, once the compiler is there
+        return frames is not None
+    return any(one is not None for one in backends.values())  # None: what is not to be compiled
 
 
 def _ours() -> Iterator[CodeType]:

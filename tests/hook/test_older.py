@@ -55,6 +55,22 @@ def test_before_pytorch_2_6_the_compiler_finds_a_model_by_what_its_methods_hold(
         assert (reference() is not None) == is_old
 
 
+@pytest.mark.parametrize(
+    ("frames", "may"),
+    [
+        ({"cached_backends": {}}, False),
+        ({"cached_backends": {1: None}}, False),  # an optimizer's step, which is not to be
+        ({"cached_backends": {1: None, 2: print}}, True),
+        ({}, True),  # before PyTorch 2.2, which does not tell
+    ],
+)
+def test_something_may_have_been_compiled_if_the_compiler_has_had_a_backend_or_does_not_tell(
+    frames: dict[str, object], may: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch._dynamo.eval_frame", SimpleNamespace(**frames))
+    assert compiling._has_compiled() == may
+
+
 def test_before_pytorch_2_2_groups_are_named_by_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     distributed: Any = importlib.import_module("torch.distributed.distributed_c10d")
     group, unknown = object(), object()
