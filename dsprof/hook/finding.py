@@ -105,13 +105,12 @@ class Search:
 
     def _fsdp(self, fsdp: ModuleType) -> None:
         """Models that `fully_shard` was called on or FSDP 1 wraps, parts of models among them."""
-        made = self.guard(self._models.add)
+        made = self.guard(self._sharded)
 
         def around(raw: Call) -> Call:
-            def fully_shard(model: Any, *args: Any, **kwargs: Any) -> Any:
-                sharded = raw(model, *args, **kwargs)
-                if not isinstance(model, list):
-                    made(model)
+            def fully_shard(*args: Any, **kwargs: Any) -> Any:
+                sharded = raw(*args, **kwargs)
+                made(args[0] if args else kwargs.get("module"))
                 return sharded
 
             return fully_shard
@@ -120,6 +119,11 @@ class Search:
             self._wrapper(fsdp.FullyShardedDataParallel)
         if hasattr(fsdp, "fully_shard"):
             self.patches.method(fsdp, "fully_shard", around)
+
+    def _sharded(self, given: Any) -> None:
+        """A model; of a list of models none is a whole one."""
+        if hasattr(given, "parameters"):
+            self._models.add(given)
 
     def _compiled(self, model: Any, faster: Any) -> None:
         """What a model is compiled to runs in its place."""
@@ -166,7 +170,8 @@ def most_trained(optimizer: Any, models: Iterable[Any]) -> Any:
 class _Finder:
     """Lets the other finders find, and runs an action when the module is there.
 
-    Finding is not importing: libraries ask whether a module could be found long before.
+    Finding is not importing: libraries ask whether a module could be found long before. Finders of
+    an old kind, which cannot be asked so, Python asks itself.
     """
 
     def __init__(self, actions: dict[str, Action], guard: Guard) -> None:
@@ -175,7 +180,7 @@ class _Finder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name not in self.actions:
             return None
-        others = [finder for finder in sys.meta_path if finder is not self]
+        others = [one for one in sys.meta_path if one is not self and hasattr(one, "find_spec")]
         found = (finder.find_spec(name, path, target) for finder in others)
         spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,25 @@ def test_a_module_that_is_not_there_is_not_found(monkeypatch: pytest.MonkeyPatch
         importlib.import_module(f"{NAME}_missing")
 
 
+class OldFinder:
+    """As `six` before 1.16 has one: Python before 3.12 still asks it, later ones pass over it."""
+
+    def find_module(self, name: str, path: object = None) -> None:
+        """It is not here."""
+
+
+@pytest.mark.filterwarnings("ignore:.*find_spec:ImportWarning")
+def test_a_finder_of_an_old_kind_hides_no_module_and_breaks_no_question(
+    seen: list[ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, *others = sys.meta_path
+    actions = vars(ours)["actions"]
+    actions[f"{NAME}_missing"] = actions[NAME]
+    monkeypatch.setattr(sys, "meta_path", [OldFinder(), ours, *others, OldFinder()])
+    assert importlib.util.find_spec(f"{NAME}_missing") is None
+    assert importlib.import_module(NAME) in seen
+
+
 def test_an_action_that_fails_leaves_the_import_alone(
     seen: list[ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,19 +120,27 @@ def test_a_warning_of_ddp_names_the_line_that_makes_it() -> None:
     assert Joinable.__init__ is before
 
 
+@pytest.mark.parametrize(
+    "sharded",
+    [
+        lambda fully_shard, model: fully_shard(model),
+        lambda fully_shard, model: fully_shard(model, mesh=None),
+        lambda fully_shard, model: fully_shard(mesh=None, module=model),
+    ],
+)
 def test_a_model_that_is_sharded_by_what_pytorch_before_2_6_has_is_found(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, sharded: Callable[[Any, Any], Any]
 ) -> None:
     """FSDP2 had its place elsewhere then."""
     torch = pytest.importorskip("torch")
     place = ModuleType("torch.distributed._composable.fsdp")
-    vars(place)["fully_shard"] = lambda model: model
+    vars(place)["fully_shard"] = lambda module, *, mesh=None: module  # noqa: ARG005
     monkeypatch.setitem(sys.modules, place.__name__, place)
     found: list[tuple[object, object]] = []
     patches = Patches()
     Search(lambda *pair: found.append(pair), lambda: None).start(patches)
     try:
-        net = vars(place)["fully_shard"](torch.nn.Linear(2, 1))
+        net = sharded(vars(place)["fully_shard"], torch.nn.Linear(2, 1))
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         net(torch.ones(2)).backward()
         optimizer.step()
