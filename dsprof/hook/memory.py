@@ -39,19 +39,15 @@ class Memory:
         self, writer: Writer, allocator: Callable[[], Mapping[str, Any]] | None, host: Host | None
     ) -> None:
         self._writer, self._allocator, self._host = writer, allocator, host
-        self._resident = Resident()
         self.due = self._next_host = 0  # when to look again
         self._begun: int | None = None
         self._retries: int | None = None
-
-    def close(self) -> None:
-        self._resident.close()
 
     def sample(self, step: int, at: int) -> None:
         if self._begun is None:
             self._begun = at
         self.due = at + min(max((at - self._begun) // LOOKS, EARLY), EVERY)
-        self._write("host_process", self._resident.bytes(), step)
+        self._write("host_process", resident(), step)
         if self._allocator:
             self._sample_allocator(self._allocator(), step)
         if self._host and at >= self._next_host:
@@ -81,25 +77,16 @@ def _at(told: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
     return None if value is None else float(value)
 
 
-class Resident:
-    """The process's resident memory, from a file that stays open."""
+def resident() -> int | None:
+    """Bytes of this process in memory; None where the system does not tell.
 
-    def __init__(self) -> None:
-        self._page = os.sysconf("SC_PAGE_SIZE")
-        try:
-            self._file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # not Linux: unknown
-            self._file = -1
-
-    def bytes(self) -> int | None:
-        if self._file < 0:
-            return None
-        return int(os.pread(self._file, 64, 0).split()[1]) * self._page
-
-    def close(self) -> None:
-        file, self._file = self._file, -1
-        if file >= 0:
-            os.close(file)
+    No file stays open for it: training may close all descriptors, and open others by their numbers.
+    """
+    try:
+        told = Path("/proc/self/statm").read_text(encoding="ascii")
+    except OSError:
+        return None
+    return int(told.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Host:

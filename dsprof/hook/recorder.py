@@ -92,7 +92,6 @@ class Recorder:
             self.gpu.stop()
         self.collectives.finish()
         self.timeline.finish()
-        self._memory.close()
         self._write_coverage()
         self.writer.close()
 
@@ -112,7 +111,6 @@ class Recorder:
     def _failed(self, text: str) -> None:
         if self.gpu:
             self.gpu.stop()
-        self._memory.close()
         try:
             if self.writer.ring.failed:
                 self.writer.last_words("recording-stopped", text)

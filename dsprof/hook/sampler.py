@@ -49,25 +49,34 @@ class Turn:
         Raises:
             OSError: the lock's file cannot be made.
         """
-        if self._fd >= 0:
+        if self._holds(self._fd):
             return True
+        self._fd = -1
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.stat(self._path).st_ino == os.fstat(fd).st_ino:  # noqa: PTH116
-                self._fd, fd = fd, -1
-        except (BlockingIOError, PermissionError, FileNotFoundError):
-            pass  # another's, or let go of at this moment
+            if self._holds(fd):
+                self._fd = fd
+        except (BlockingIOError, PermissionError):
+            pass  # another's
         finally:
-            if fd >= 0:
+            if self._fd < 0:
                 os.close(fd)
         return self._fd >= 0
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if self._holds(fd):
             self._path.unlink(missing_ok=True)
             os.close(fd)
+
+    def _holds(self, fd: int) -> bool:
+        """Whether that is the lock's file: another rank may have removed it meanwhile, or training
+        closed all descriptors, and with them the lock, and opened another file by this number."""
+        try:
+            return fd >= 0 and os.path.samestat(os.stat(self._path), os.fstat(fd))  # noqa: PTH116
+        except OSError:
+            return False
 
 
 class Sampler:

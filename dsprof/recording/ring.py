@@ -32,6 +32,9 @@ SPARE: Final = bytes(16 * ROW)
 IN_PLACE: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"})
 #: A map needs no descriptor of its own, which training might close.
 _MAPPED: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+#: Maps of an older Python whose descriptors training has closed, and may have opened others by
+#: their numbers since: whoever let go of these maps would close those.
+_ABANDONED: Final[list[tuple[memoryview, End | None]]] = []
 
 
 class Ring:
@@ -85,6 +88,7 @@ class Ring:
 
     def turn(self, definitions: bytes) -> None:
         """Go on in a new part, which begins with `definitions`; forget the oldest one."""
+        self._look()
         self._lasting.append(MARK.pack(RowKind.KEPT, self._part))
         self._keep()
         new = self._folder / file_name(self._stem, self._part + 1)
@@ -151,11 +155,16 @@ class Ring:
             self._fd = self._opened_again()
 
     def _opened_again(self) -> int:
+        self._abandon_maps()
         fd = _open(self.path, os.O_RDWR)
         if _identity(fd) != self._file:
             os.close(fd)
             raise DsprofError("was replaced while it was written", str(self.path))
         return fd
+
+    def _abandon_maps(self) -> None:
+        if not _MAPPED:
+            _ABANDONED.append((self.cell, self._mapped))
 
     def _keep(self) -> None:
         """Copy lasting rows to the `kept` file."""
@@ -191,9 +200,12 @@ class Ring:
         Raises:
             DsprofError: the file is not there any more, or its last rows could not be written.
         """
-        self.cell, self._mapped = _blank_cell(), None
         fd, self._fd = self._fd, -1
-        if fd >= 0 and _identity(fd) == self._file:
+        is_ours = _identity(fd) == self._file
+        if fd >= 0 and not is_ours:
+            self._abandon_maps()
+        self.cell, self._mapped = _blank_cell(), None
+        if is_ours:
             if self._pid == os.getpid():  # a fork's parent may write on
                 if self.failed:
                     self._end(fd)

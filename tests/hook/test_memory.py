@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dsprof.hook import memory
 from dsprof.hook.memory import EARLY, EVERY, HOST_EVERY, LOOKS, Host, Memory
 from dsprof.recording import Writer
 from tests.hook.rows import Value, read
@@ -137,12 +138,20 @@ def test_a_line_of_the_kernels_that_is_not_understood_hides_no_other(tmp_path: P
     assert Host(tmp_path).used() == (40 * 1024, 40)
 
 
-def test_a_recording_that_ended_holds_no_file_open(writer: Writer) -> None:
-    """A process may attach and detach as often as it likes."""
-    open_before = len(list(Path("/proc/self/fd").iterdir()))
-    memory = Memory(writer, None, None)
-    memory.close()
-    memory.close()
-    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
-    memory.sample(1, 0)
-    assert [row.name for row in written(writer)] == []
+def test_no_file_stays_open_for_what_training_may_close_and_open_another_by_its_number(
+    writer: Writer,
+) -> None:
+    before = set(Path("/proc/self/fd").iterdir())
+    looks = Memory(writer, None, None)
+    looks.sample(1, 0)
+    assert set(Path("/proc/self/fd").iterdir()) == before
+    assert [row.name for row in written(writer)] == ["host_process"]
+
+
+def test_where_the_system_tells_of_no_process_its_memory_is_unknown(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As beyond Linux, or where a process may open no more files."""
+    monkeypatch.setattr(memory, "Path", lambda path: Path(f"{path}-missing"))
+    Memory(writer, None, None).sample(1, 0)
+    assert written(writer) == []

@@ -161,6 +161,25 @@ def test_a_turn_goes_back_when_it_is_released_and_leaves_no_file(run: Path) -> N
     again.release()
 
 
+@pytest.mark.usefixtures("run")
+def test_a_turn_is_lost_with_its_descriptor_and_what_has_the_number_then_stays_open(
+    run: Path,
+) -> None:
+    """Training may close all descriptors, which lets go of the lock."""
+    turn = Turn(run)
+    number = os.dup(0)  # the one that it will have
+    os.close(number)
+    assert turn.taken()
+    os.close(number)
+    with (run.parent / "checkpoint").open("wb") as theirs:
+        assert theirs.fileno() == number
+        turn.release()
+        assert turn.taken()
+        turn.release()
+        theirs.write(b"weights")
+    assert (run.parent / "checkpoint").read_bytes() == b"weights"
+
+
 class Ranks:
     """Processes that sample one node's GPUs."""
 

@@ -15,7 +15,7 @@ import pytest
 
 from dsprof.errors import DsprofError
 from dsprof.recording import Recordings, Writer, ring
-from dsprof.recording.layout import ROW
+from dsprof.recording.layout import ROW, part_of
 from tests.recording.recorded import events, follow, header, step_numbers, write_steps
 
 
@@ -81,6 +81,49 @@ def test_closing_leaves_alone_what_got_the_number_of_our_descriptor(tmp_path: Pa
             writer.close()
         theirs.write(b"weights")
     assert (tmp_path / "checkpoint").read_bytes() == b"weights"
+
+
+def all_closed(writer: Writer) -> list[int]:
+    """Every descriptor of its file, those of maps too."""
+    held = Path("/proc/self/fd").iterdir()
+    ours = [int(fd.name) for fd in held if fd.is_symlink() and fd.readlink() == writer.path]
+    for number in ours:
+        os.close(number)
+    return ours
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_nothing_that_got_the_number_of_a_descriptor_is_closed(tmp_path: Path, steps: int) -> None:
+    """Before Python 3.13 each map has one of its own. Steps may follow before the end."""
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 2)
+    numbers = all_closed(writer)
+    theirs = [os.open(tmp_path / f"{number}", os.O_RDWR | os.O_CREAT) for number in numbers]
+    assert sorted(theirs) == sorted(numbers)
+    write_steps(writer, 3, 2 + steps)
+    writer.close()
+    del writer
+    for number in theirs:
+        os.close(number)  # raises if it is closed already
+    assert step_numbers(events(tmp_path)) == list(range(1, 3 + steps))
+
+
+def test_a_ring_that_turns_cuts_no_file_that_got_the_number_of_its_descriptor(
+    tmp_path: Path,
+) -> None:
+    writer = Writer.create(tmp_path / "run", header(), keep_bytes=8 * 4096)
+    write_steps(writer, 1, 2)
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.write_bytes(bytes(1 << 20))
+    numbers = all_closed(writer)
+    theirs = [os.open(checkpoint, os.O_RDWR) for _ in numbers]
+    write_steps(writer, 3, 200)
+    assert part_of(writer.path.name) > 0
+    writer.close()
+    for number in theirs:
+        os.close(number)
+    assert checkpoint.stat().st_size == 1 << 20
+    assert step_numbers(events(tmp_path / "run")) == list(range(1, 201))
 
 
 @pytest.fixture
