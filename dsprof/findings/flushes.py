@@ -47,7 +47,7 @@ def price_of_flushes(facts: Facts) -> Price | None:
     flushes cost nothing only single steps show: in the mean of several one hardly counts.
     """
     steps = facts.series
-    out, seconds = _flushing(facts, steps), steps["seconds"].to_numpy(dtype=float)
+    out, seconds = flushing_rows(facts, steps), steps["seconds"].to_numpy(dtype=float)
     many = int(out.sum())
     if not many or out.all():
         return None
@@ -66,7 +66,7 @@ def _each_is_timed(facts: Facts, steps: pd.DataFrame, many: int) -> bool:
     return bool(single) and many > flush_lines(facts)["step"].nunique() / 2
 
 
-def _flushing(facts: Facts, steps: pd.DataFrame) -> Rows:
+def flushing_rows(facts: Facts, steps: pd.DataFrame) -> Rows:
     """Which of `steps` report a flush."""
     place = positions(steps, flush_lines(facts), "segment", "engine", "step")
     return np.isin(np.arange(len(steps)), place)
@@ -75,7 +75,7 @@ def _flushing(facts: Facts, steps: pd.DataFrame) -> Rows:
 def flushed_in(facts: Facts, steps: pd.DataFrame, longer: Rows) -> str:
     """That the allocator flushed its cache in the `longer` ones of `steps` and hardly elsewhere;
     "" if it did not."""
-    out = _flushing(facts, steps)
+    out = flushing_rows(facts, steps)
     inside, beside = out[longer], out[~longer]
     if not len(inside) or inside.mean() < WAITING_EXPLAINS:
         return ""

@@ -121,16 +121,29 @@ def _without_labels(zeros: pd.DataFrame, masked: pd.DataFrame) -> list[Finding]:
 
 
 def _end(losses: pd.DataFrame, bad: pd.DataFrame) -> End:
-    """Of the values that are not always finite: the records after the last one that is, in the
-    source that shows one first; others (of other ranks) show the same steps."""
-    bad = bad[bad["source"] == bad["source"].iloc[0]] if len(bad) else bad
-    told = losses[losses["name"].isin(bad["name"]) & losses["source"].isin(bad["source"])]
-    well = told.index[np.isfinite(told["value"])]
-    last = bad[bad.index > well.max()] if len(well) else bad
-    records = len(last.drop_duplicates(["source", "record"]))
+    """Of values that are not always finite: the records after the last one that is, in the source
+    that shows one first; others (of other ranks) show the same steps. Each engine has its own, and
+    of loss and gradient norm the one counts that is not finite for longer."""
+    bad = bad[bad["source"].isin(bad["source"].head(1))]
+    well = losses[np.isfinite(losses["value"]) & losses["source"].isin(bad["source"])]
+    of_series = [well["engine"], well["name"].astype("str")]
+    ends = [
+        _end_of(rows, well.index[(of_series[0] == engine) & (of_series[1] == name)])
+        for (engine, name), rows in bad.groupby(["engine", bad["name"].astype("str")])
+    ]
     return End(
-        records=max(0, records - 1),
-        from_start=bool(len(bad)) and not (well < bad.index.min()).any(),
+        records=max((end.records for end in ends), default=0),
+        from_start=bool(ends) and all(end.from_start for end in ends),
+        infinite=bool(ends) and all(end.infinite for end in ends),
+    )
+
+
+def _end_of(bad: pd.DataFrame, well: pd.Index[int]) -> End:
+    """The same of one name of one engine: rows that are not finite, and where finite ones are."""
+    last = bad[bad.index > well.max()] if len(well) else bad
+    return End(
+        records=max(0, last["record"].nunique() - 1),
+        from_start=not (well < bad.index.min()).any(),
         infinite=len(last) > 0 and bool(np.isinf(last["value"]).all()),
     )
 
@@ -144,7 +157,7 @@ def _not_a_number(
     said = sorted({_GRADIENT if "grad" in word else "loss" for word in words})
     names = " and ".join(said) or "loss"
     where = _since(first, end) if len(rows) or first is None else f" after step {first:,}"
-    recovered = first is not None and _finite_after(facts, int(steps.max()))
+    recovered = _finite_after(facts, pd.concat([rows, problems]))
     unsure = not recovered and not end.is_lost
     return Finding(
         rule="nan-loss",
@@ -224,9 +237,18 @@ def _at_step(row: pd.Series[Any]) -> str:
     return f" at step {int(row['step']):,}" if pd.notna(row["step"]) else ""
 
 
-def _finite_after(facts: Facts, step: int) -> bool:
-    later = facts.run.steps[facts.run.steps["step"] > step]
-    return bool(np.isfinite(later["loss"]).any())
+def _finite_after(facts: Facts, rows: pd.DataFrame) -> bool:
+    """Whether each engine has a finite loss behind the last of `rows` that is at a step: in a
+    later launch, too, which may begin at an earlier one."""
+    steps, told = facts.run.steps, rows[rows["step"].notna()]
+    well = steps[np.isfinite(steps["loss"])]
+    for engine, own in told.groupby("engine", dropna=False):
+        losses = well if pd.isna(engine) else well[well["engine"] == engine]
+        last = own.sort_values(["segment", "step"]).iloc[-1]
+        here = losses["step"][losses["segment"] == last["segment"]]
+        if not ((losses["segment"] > last["segment"]).any() or (here > last["step"]).any()):
+            return False
+    return len(told) > 0
 
 
 def _skipped_there(facts: Facts, rows: pd.DataFrame) -> np.ndarray:

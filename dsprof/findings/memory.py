@@ -10,7 +10,13 @@ from dsprof.findings.advice import higher_stage, offload_less
 from dsprof.findings.evidence import largest, row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
-from dsprof.findings.flushes import Price, flush_lines, less_memory, price_of_flushes
+from dsprof.findings.flushes import (
+    Price,
+    flush_lines,
+    flushing_rows,
+    less_memory,
+    price_of_flushes,
+)
 from dsprof.findings.thresholds import (
     GROWTH_BYTES,
     GROWTH_LATE,
@@ -99,8 +105,9 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
     flushes = flush_lines(facts)
     if len(flushes) < THRASH_WARNING:
         return []
-    steps, flushing = len(facts.run.steps), len(flushes["step"].dropna().unique())
-    share = min(1.0, flushing / steps) if steps else 0.0
+    steps = facts.run.steps
+    flushing = int(flushing_rows(facts, steps).sum())
+    share = flushing / len(steps) if len(steps) else 0.0
     times = f"{len(flushes):,} times" if len(flushes) > 1 else "once"
     where = f"in {format_share(share)} of the printed steps" if share else times
     worst = largest(flushes, "count")

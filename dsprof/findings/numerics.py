@@ -186,18 +186,21 @@ def _skips(facts: Facts) -> Skips | None:
         launch = known[known["segment"] == known["segment"].iloc[-1]]
         of_engines = [_counted(facts, part) for _, part in launch.groupby("engine", sort=True)]
         return max(of_engines, key=lambda skips: skips.total / skips.of)
-    flags = steps[steps["overflow"].notna()]
-    over = flags[flags["overflow"].astype(bool)]
+    engines = steps["engine"][steps["overflow"].notna()].unique()
+    flags = steps[steps["engine"].isin(engines)]
+    flags = flags.assign(overflow=flags["overflow"].fillna(False).astype(bool))
+    over = flags[flags["overflow"]]
     if over.empty or overflows(facts.run)["step"].isna().any():
         return None  # some of its lines are of steps that nothing numbers
     recent = flags.tail(max(1, len(flags) // 2))  # as by the counter
+    recent = recent[recent["segment"] == flags["segment"].iloc[-1]]
     last = int(over["step"].iloc[-1])
     return Skips(
         total=len(over),
         of=len(steps),
         recent=int(recent["overflow"].sum()),
         recent_of=len(recent),
-        last=last if last < int(flags["step"].iloc[-1]) else None,
+        last=last if over.index[-1] < flags.index[-1] else None,
         streak=_streak(flags),
         at_start=last <= len(over),  # each from the first step on
         evidence=_overflow_lines(facts, over.head(3)),

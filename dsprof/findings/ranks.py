@@ -149,13 +149,19 @@ def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:
 
 
 def late_seconds(facts: Facts, operation: str = "") -> float:
-    """Seconds per step that `straggler-rank` accounts for, if the others wait in `operation`."""
-    late = straggler_rank(facts)
-    if isinstance(late, str) or (facts.straggler and operation not in facts.straggler.meeting):
+    """Seconds per step of waiting that `straggler-rank` accounts for, if it is in `operation`.
+
+    The mean of the ranks that are timed, as a step's communication is: where they are compared,
+    all of them wait but the late one.
+    """
+    found, late = straggler_rank(facts), facts.straggler
+    if isinstance(found, str) or not found or (late and operation not in late.meeting):
         return 0.0
-    if facts.straggler is None and spreads(facts) is not None:
-        return waited_in_collectives(facts) if late else 0.0
-    return sum(found.seconds_per_step or 0.0 for found in late)
+    if late is not None:
+        return late.delay * (late.ranks - 1) / late.ranks
+    if spreads(facts) is not None:
+        return waited_in_collectives(facts)
+    return sum(one.seconds_per_step or 0.0 for one in found)
 
 
 def late_outside(facts: Facts) -> float:

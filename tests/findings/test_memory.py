@@ -162,6 +162,19 @@ def test_flushes_in_every_tenth_step_are_critical() -> None:
     assert found.severity is Severity.CRITICAL
 
 
+def test_flushes_of_two_launches_are_of_the_steps_of_both() -> None:
+    launch = [*UNTIMED, *(memory("cache_flushes", s, count=1) for s in range(1, 21))]
+    run = run_of([*launch, *(row | {"segment": 1} for row in launch)])
+    assert "in 50 % of the printed steps" in one(run, "allocator-thrash").summary
+
+
+def test_flushes_between_printed_steps_are_in_none_of_these() -> None:
+    rows = [metric("step_seconds", step, 1.0, steps=10) for step in range(10, 201, 10)]
+    flushes = [memory("cache_flushes", s, count=1) for s in range(1, 21)]
+    found = one(run_of([*rows, *flushes]), "allocator-thrash")
+    assert "in 10 % of the printed steps" in found.summary
+
+
 def test_one_flush_is_a_warning_however_few_steps_are_printed() -> None:
     found = one(run_of([*UNTIMED[:5], memory("cache_flushes", 1, count=1)]), "allocator-thrash")
     assert found.severity is Severity.WARNING

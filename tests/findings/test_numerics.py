@@ -330,6 +330,42 @@ def test_finite_values_in_between_are_not_counted_as_lost() -> None:
     assert "The source ends with it" in one(run_of(rows), "nan-loss").summary
 
 
+@pytest.mark.parametrize("last", [55, 80])
+def test_a_launch_that_begins_anew_before_a_nan_and_has_losses_is_no_end(last: int) -> None:
+    rows = [metric("loss", s, 2.0 if s < 41 else math.nan) for s in range(1, 61)]
+    again = [metric("loss", s, 1.9, segment=1) for s in range(31, last + 1)]
+    found = one(run_of(rows + again), "nan-loss")
+    assert found.severity is Severity.WARNING
+    assert "later ones are finite again" in found.summary
+
+
+def test_losses_of_another_engine_do_not_make_one_finite_again() -> None:
+    rows = [
+        metric("loss", s, 2.0 if s < 20 or engine else math.nan, engine=engine)
+        for s in range(1, 41)
+        for engine in (0, 1)
+    ]
+    rows += [metric("loss", s, 2.0, engine=1) for s in range(41, 51)]
+    found = one(run_of(rows), "nan-loss")
+    assert found.severity is Severity.CRITICAL
+    assert "Not one of the 20 records that follow is finite" in found.summary
+
+
+def test_a_finite_gradient_norm_beside_it_makes_no_loss_finite() -> None:
+    rows = [metric("loss", s, 2.0 if s < 20 else math.nan) for s in range(1, 41)]
+    rows += [metric("grad_norm", s, math.nan if s == 20 else 1.0) for s in range(1, 41)]
+    assert one(run_of(rows), "nan-loss").confidence == "high"
+
+
+def test_overflows_of_an_earlier_launch_do_not_go_on_in_one_without() -> None:
+    rows = [metric("step_seconds", s, 1.0) for s in range(1, 61)]
+    rows += [overflow_at("1024", s) for s in (40, 45, 50, 55, 58)]
+    again = [metric("step_seconds", s, 1.0, segment=1) for s in range(1, 31)]
+    found = one(run_of(rows + again), "overflow-streak")
+    assert "No more since step 58" in found.summary
+    assert found.seconds_per_step is None
+
+
 def test_an_infinite_loss_at_the_end_may_be_a_skipped_step() -> None:
     rows = [metric("loss", s, 2.0 if s < 3184 else math.inf) for s in range(3180, 3186)]
     found = one(run_of(rows), "nan-loss")
