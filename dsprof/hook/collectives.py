@@ -54,6 +54,7 @@ POINT_TO_POINT: Final = ("send", "recv")
 UNCOUNTED: Final = (*POINT_TO_POINT, "monitored_barrier")  # by PyTorch's own count of collectives
 MOST: Final = 10_000  # calls that wait for the end of a step to be written
 MOST_CALLS: Final = (1 << 16) - 1  # as many as a row can count
+NUMBERS: Final = (1 << 32) - 1  # of a group's calls in rows: behind the last one they begin anew
 _SEQUENCE: Final = (list, tuple)
 _COLLECTIVE: Final = int(RowKind.COLLECTIVE)
 
@@ -194,14 +195,20 @@ class Collectives:
         while issued is None and work in self._promises:
             work = self._promises.pop(work)
             issued = self._under_way.pop(work, None)
-        begin = now()
-        if issued:
-            operation = issued[0]
-            name = operation.ids.get(0) or self._id(operation, 0)
-            cell = self._ring.cell
-            cell[1] = begin
-            cell[0] = issued[5] << NAME_BITS | name
+        if issued is None:
+            return None, now()
+        operation = issued[0]
+        name = operation.ids.get(0) or self._named(operation)
+        begin, cell = now(), self._ring.cell
+        cell[1] = begin
+        cell[0] = issued[5] << NAME_BITS | name
         return issued, begin
+
+    def _named(self, operation: Operation) -> int:
+        """Its name is in the file from here on: of this wait, the first, nobody may come back."""
+        name = self._id(operation, 0)
+        self.timeline.flush()
+        return name
 
     def after_wait(self, held: tuple[Issued | None, int]) -> None:
         end = now()
@@ -238,7 +245,7 @@ class Collectives:
         self._record(
             (_COLLECTIVE, ASYNC | THINNED, track.number if track else 0,
              self._id(operation, stack[-1].phase.id if stack else 0),
-             track.step if track else -1, known.sequence, begin, begin, blocked, -1,
+             track.step if track else -1, known.sequence & NUMBERS, begin, begin, blocked, -1,
              size // count, known.id, count, track.micro if track else -1)
         )  # fmt: skip
 
@@ -289,7 +296,7 @@ class Collectives:
             self._add((name, group.id, engine), size, begin, wait, blocked, step)
             return
         self._record(
-            (_COLLECTIVE, flags, engine, name, step, sequence, begin, wait, blocked, -1,
+            (_COLLECTIVE, flags, engine, name, step, sequence & NUMBERS, begin, wait, blocked, -1,
              size, group.id, 1, micro)
         )  # fmt: skip
         if len(self._calls) >= MOST:
@@ -339,17 +346,25 @@ class Collectives:
         return self._groups.get(id(group)) or self._new_group(group)
 
     def _new_group(self, group: Any) -> Group:
-        import torch.distributed as dist
-
-        ranks = _ranges(sorted(dist.get_process_group_ranks(group)))
-        name = self.timeline.writer.name(f"{_name_of(group)} ranks {ranks}")
+        name, backend = _told_of(group)
         groups, number = self._groups, id(group)
         known = Group(
-            group, name, lambda _: groups.pop(number, None),
-            blocks_host=dist.get_backend(group) == "gloo",
+            group, self.timeline.writer.name(name), lambda _: groups.pop(number, None),
+            blocks_host=backend == "gloo",
         )  # fmt: skip
         groups[number] = known
         return known
+
+
+def _told_of(group: Any) -> tuple[str, str]:
+    """Name and backend. Of a group that a library made for itself PyTorch knows no ranks."""
+    import torch.distributed as dist
+
+    try:
+        ranks = _ranges(sorted(dist.get_process_group_ranks(group)))
+        return f"{_name_of(group)} ranks {ranks}", dist.get_backend(group)
+    except (KeyError, ValueError):
+        return f"{_name_of(group)} of {group.size()} ranks".lstrip(), group.name()
 
 
 def _name_of(group: Any) -> str:
