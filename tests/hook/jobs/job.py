@@ -23,8 +23,19 @@ if not hasattr(torch.cpu.Stream, "record_event"):  # FSDP2 asks a CPU for it, to
     fully_shard = None
 NO_FSDP2 = "" if fully_shard else "before PyTorch 2.7 FSDP2, where there is one, needs a GPU"
 WIDTH = 64
-#: Names of a profile. The Flight Recorder, too, leaves gloo's sends and receives out.
-COLLECTIVE = ("gloo:all", "gloo:b", "gloo:reduce", "gloo:gather", "gloo:scatter")
+#: PyTorch's operators that issue a collective, by the words that they begin with, and how the
+#: Flight Recorder names it on gloo. That, too, leaves gloo's sends and receives out.
+ISSUING = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reduce_scatter": "all_reduce",  # as which gloo carries it out
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+}
 
 
 def out() -> Path:
@@ -85,12 +96,22 @@ def each_kind(kinds: Iterable[str], train: Callable[[str], Any]) -> dict[str, An
 
 
 def since(before: list[str] | torch.autograd.profiler.profile) -> dict[str, int]:
-    """How often each collective was issued, by PyTorch's own account."""
+    """How often each collective was issued, by PyTorch's own account.
+
+    A profile is asked for the operators of who issued them. Gloo's own spans (`gloo:...`) end in
+    its threads, after who waits may go on: a profile that ends then lacks the last of them.
+    """
     if isinstance(before, list):
         return dict(Counter(flown()[len(before) :]))
     before.__exit__(None, None, None)
     names = (event.name for event in before.function_events or ())
-    return dict(Counter(name[5:] for name in names if name.startswith(COLLECTIVE)))
+    operators = (name[6:].lstrip("_") for name in names if name.startswith("c10d::"))
+    return dict(Counter(filter(None, map(_carried_out, operators))))
+
+
+def _carried_out(operator: str) -> str | None:
+    """None: no collective."""
+    return next((name for word, name in ISSUING.items() if operator.startswith(word)), None)
 
 
 def start_deepspeed() -> None:
