@@ -255,7 +255,9 @@ class DeviceCollectives(Collectives):
         return marked
 
     def wait_begins(self) -> None:
-        self._mark = self._marks.mark()
+        """What another of Python's threads waits for holds up nothing that trains."""
+        if not self.timeline.is_elsewhere():
+            self._mark = self._marks.mark()
 
     def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
         held = super().before_wait(args)
@@ -265,7 +267,7 @@ class DeviceCollectives(Collectives):
     def after_wait(self, held: tuple[Issued | None, int]) -> None:
         """A wait for what nobody saw issued has no row, but its time counts."""
         track = self.timeline.current
-        if held[0] is None and track:
+        if held[0] is None and track and not self.timeline.is_elsewhere():
             self._ended(COMMUNICATION)
             interval, self._interval = self._interval, None
             self.timeline.hold(track.number, cast("Interval", interval), ())
@@ -273,7 +275,7 @@ class DeviceCollectives(Collectives):
 
     def issued(self, *call: Any) -> None:
         """As ever, and which streams communicate."""
-        if self._mark == ASIDE:
+        if self._mark == ASIDE and not self.timeline.is_elsewhere():
             self.aside = True
             self.streams.add(self._marks.here)
         super().issued(*call)

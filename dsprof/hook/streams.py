@@ -76,6 +76,8 @@ class Streams:
 
     def idles(self) -> Frame | None:
         """The host waits for all streams: for collectives, if some went to others since."""
+        if self.timeline.is_elsewhere():
+            return None
         if self.collectives.aside:
             self.collectives.aside = False
             return self._enter(STREAM_WAIT, Class.COMMUNICATION)

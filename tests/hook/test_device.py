@@ -25,7 +25,7 @@ from dsprof.hook.patches import Patches
 from dsprof.hook.streams import Streams
 from dsprof.recording import Writer
 from tests.hook.rows import Rows, folder, read
-from tests.hook.test_spans import Clock, Group, Tensor
+from tests.hook.test_spans import Clock, Group, Tensor, in_a_thread
 
 JOB = ("device",)
 COMPUTING, ANOTHER = 1, 2
@@ -562,6 +562,42 @@ def test_a_wait_for_what_nobody_saw_issued_still_counts(
     timeline.drain()
     assert rows(timeline).collectives == []
     assert milliseconds(rows(timeline).steps[0].classes)[:2] == [0, 8]
+
+
+def test_what_a_thread_of_its_own_does_keeps_no_step_waiting(
+    timeline: DeviceTimeline,
+    calls: DeviceCollectives,
+    stream: FakeStream,
+    group: Group,
+    torch_cuda: Torch,
+) -> None:
+    """A checkpoint that is written in the background, with collectives of its own, while one of
+    training's is handed over."""
+    track = timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("backward", Class.COMPUTE))
+
+    def aside() -> None:
+        work = Group()
+        calls.wait_begins()
+        calls.issued(Operation("gather", 1), group, (), {}, work, 0)
+        wait_for(calls, stream, 40, work)
+        torch_cuda.synchronize()
+
+    issue_aside(calls, stream, group)
+    in_a_thread(aside)
+    assert calls.aside
+    calls.wait_begins()
+    stream.works(3)
+    in_a_thread(aside)
+    calls.by_others("all_reduce", group, 0, -1, 1, 8)
+    timeline.leave(frame)
+    timeline.close_step(track, 1)
+    calls.finish()
+    stream.comes_after()
+    timeline.finish()
+    found = rows(timeline)
+    assert milliseconds(found.steps[0].classes)[:2] == [40 + 2, 3 + 40 + 2]
+    assert [row.path for row in found.spans] == ["backward"]
 
 
 @pytest.mark.parametrize(
