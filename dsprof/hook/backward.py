@@ -120,6 +120,8 @@ class Backward:
         for one in list(self.models.values()):
             one.look_at_compiled()
         parts = self.models.get(timeline.current)
+        if parts is not None:
+            parts.steps.backward_begins()
         if self.reducing:  # an exception ended that backward
             self.forget()
         loss = self._given.loss_of(start)

@@ -28,7 +28,7 @@ class Steps:
         self._told = weakref.ref(optimizer)  # whose learning rate is told
         self._last = id(optimizer)  # whose step ends ours
         self._pending = 0  # who stepped since, and may be the last one
-        self._begun = False  # a forward has been since the last end
+        self._begun = False  # a forward or backward has been since the last end
         self._learned = False  # an optimizer has stepped since then
         self._skipped: int | None = None  # steps in which none did, where a scaler leaves any out
         self._scale: Any = None  # by which a scaler multiplied this step's loss
@@ -74,17 +74,25 @@ class Steps:
         self.backward.forget_told()
         self._begun, self.parts.forward_begins = True, None
 
+    def backward_begins(self) -> None:
+        """What is seen first of a step of a model that is not called as a whole."""
+        self._begun = self._begun or not self._pending
+
     def close(self) -> None:
-        parts = self.parts
-        self.backward.tell(parts)
-        parts.metrics.write(parts.track.step, self._told())
         if self._skipped is not None and not self._learned:
             self._skipped += 1
-        parts.metrics.scaling(parts.track.step, self._scale, self._skipped)
-        parts.timeline.close_step(parts.track, parts.track.step)
+        if not self.parts.first_went_unseen():
+            self._tell()
         self._pending, self._begun = 0, False
         self._learned, self._scale = False, None
-        parts.forward_begins = self._forward
+        self.parts.forward_begins = self._forward
+
+    def _tell(self) -> None:
+        parts, step = self.parts, self.parts.track.step
+        self.backward.tell(parts)
+        parts.metrics.write(step, self._told())
+        parts.metrics.scaling(step, self._scale, self._skipped)
+        parts.timeline.close_step(parts.track, step)
 
 
 class Optimizers:

@@ -119,13 +119,20 @@ class Parts:
         for steps in self._stepping:
             if steps.compiled:
                 steps.compiled = False
-                if not self.track.begin:  # nobody saw the first step
-                    self.timeline.begin(self.track)
-                    self.track.step += 1
+                if self.first_went_unseen():
                     return
                 self.track.blind = self.track.blind or not is_timed
                 if steps.then is not None:
                     steps.then(steps.optimizer())
+
+    def first_went_unseen(self) -> bool:
+        """Whether a first step ends of which there was no phase: the second begins at this moment,
+        and of the first nothing can be told."""
+        unseen = not self.track.begin
+        if unseen:
+            self.timeline.begin(self.track)
+            self.track.step += 1
+        return unseen
 
     def closing(self, owner: Any, closed: Callable[[Any, Parts], None]) -> Call:
         """`closed(owner, parts)`, to be called after what may end a step of `owner`."""

@@ -116,6 +116,17 @@ def test_a_step_ends_and_is_skipped_where_a_scaler_leaves_out_all_of_its_optimiz
     assert not rank.problems
 
 
+def test_a_first_step_that_is_left_out_before_any_phase_was_seen_is_not_told(
+    tmp_path: Path,
+) -> None:
+    """A scaler's first ones often are, and the loop may never call the model as a whole: nobody saw
+    when that step began."""
+    rank = overflowing("by layers", tmp_path)
+    assert [row.step for row in rank.steps] == list(range(2, 6))
+    assert all(0 < row.length < 60e9 for row in rank.steps)
+    assert list(rank.metric("skipped").items()) == [(step, 1) for step in range(2, 6)]
+
+
 def test_what_holds_the_optimizer_and_is_one_by_its_class_alone_may_be_named(
     tmp_path: Path,
 ) -> None:

@@ -1,11 +1,14 @@
 """A loop of one's own in mixed precision, whose scaler multiplies the loss. Told to accumulate, it
 divides the loss by its micro-batches before. Told to overflow, it has two optimizers, whose step
-the scaler leaves out, and where told so names what holds one of them."""
+the scaler leaves out, and where told so names what holds one of them, or never calls the model as a
+whole, whose first step is left out then."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -14,6 +17,7 @@ from tests.hook.jobs import job
 
 STEPS = 4  # batches
 OVERFLOWS = {1: (0, 1), 3: (1,)}  # whose gradients do, of the optimizers in that step from 0
+AT_FIRST = {0: (0, 1)}
 
 
 def batch(step: int) -> torch.Tensor:
@@ -47,22 +51,31 @@ class Holder(torch.optim.Optimizer):  # type: ignore[misc]  # where torch is not
         self.optimizer = optimizer
 
 
+def by_layers(net: Iterable[Any], given: torch.Tensor) -> torch.Tensor:
+    for layer in net:
+        given = layer(given)
+    return given
+
+
 def overflow(*, watched: bool) -> list[str]:
     net, losses = job.model(), []
     parameters = list(net.parameters())
     both = [torch.optim.SGD(parameters[place::2], lr=1e-2) for place in (0, 1)]
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    is_whole = sys.argv[2] != "by layers"
+    overflows = OVERFLOWS if is_whole else AT_FIRST
     with contextlib.ExitStack() as stack:
         if watched:
             named = Holder(both[0]) if sys.argv[2] == "held" else both[0]
             handle = dsprof.hook.attach(net, optimizer=named, out=job.out() / "run")
             stack.enter_context(handle)
         for step in range(STEPS + 1):
-            loss = net(batch(step)).square().mean()
+            given = net(batch(step)) if is_whole else by_layers(net, batch(step))
+            loss = given.square().mean()
             losses.append(loss.item().hex())
             scaler.scale(loss).backward()
             for place, optimizer in enumerate(both):
-                if place in OVERFLOWS.get(step, ()):
+                if place in overflows.get(step, ()):
                     parameters[place].grad.fill_(float("inf"))
                 scaler.step(optimizer)
             scaler.update()
@@ -73,7 +86,7 @@ def overflow(*, watched: bool) -> list[str]:
 def main() -> None:
     if not hasattr(torch.amp, "GradScaler"):
         return job.finish({"cannot": "before PyTorch 2.3 gradient scalers need a GPU"})
-    way = overflow if sys.argv[2] in {"overflows", "held"} else train
+    way = overflow if sys.argv[2] in {"overflows", "held", "by layers"} else train
     result = {"plain": way(watched=False), "watched": way(watched=True)}
     tells = hasattr(torch._C._autograd.SavedTensor, "data")  # by what a loss was divided
     return job.finish(result | {"tells": tells})
