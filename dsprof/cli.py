@@ -180,7 +180,7 @@ def attach(
     command: Annotated[
         list[str],
         typer.Argument(
-            metavar="-- COMMAND...",
+            metavar="-- COMMAND",
             help="What starts the training: deepspeed, torchrun, accelerate, srun, python.",
             show_default=False,
         ),

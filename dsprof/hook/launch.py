@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,23 +35,30 @@ _SITECUSTOMIZE: Final = '''\
 import os
 import sys
 
-here, home = {here!a}, {home!a}
+# Names of files are bytes: another locale than that of dsprof attach has other letters for them.
+text = getattr(os, "fsdecode", str)
+here, home = os.path.dirname(__file__), text({home!a})
 sys.path[:] = [path for path in sys.path if path != here]
 
 
+class Home(object):
+    """Finds this dsprof, wherever it is installed, and nothing else that is there."""
+
+    def find_spec(self, name, path=None, target=None):
+        init = os.path.join(home, "__init__.py")
+        if name == "dsprof" and os.path.isfile(init):
+            from importlib.util import spec_from_file_location
+
+            return spec_from_file_location(name, init, submodule_search_locations=[home])
+
+
 def begin():
-    """With this dsprof, wherever it is installed, and with nothing else that is there."""
     if sys.version_info < (3, 9):
         raise ImportError("Python 3.9 or later is needed, this is " + sys.version.split()[0])
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    os.environ.setdefault("DSPROF_OUT", {out!a})
+    os.environ.setdefault("DSPROF_OUT", text({out!a}))
     os.environ.setdefault("DSPROF_LAUNCH", {launch!a})
-    init = os.path.join(home, "__init__.py")
-    if "dsprof" not in sys.modules and os.path.isfile(init):
-        spec = spec_from_file_location("dsprof", init, submodule_search_locations=[home])
-        sys.modules["dsprof"] = module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["dsprof"])
+    if "dsprof" not in sys.modules:
+        sys.meta_path.insert(0, Home())
     from dsprof.hook.attach import attach
 
     attach()
@@ -78,7 +86,7 @@ try:
 except Exception as error:
     why = " ".join(str(error).split())
     if not os.path.isdir(home):
-        why += " (dsprof attach ran from " + home + ", which is not on this host)"
+        why += " (dsprof attach ran from " + home + ", which cannot be read here)"
     sys.meta_path.insert(0, Unrecorded(why))
 
 # The one that Python would have run without us. It may fail, as it would have.
@@ -95,7 +103,8 @@ finally:
 _UNSEEN: Final = (
     "no DeepSpeed engine, DDP or FSDP model trained: "
     "dsprof.attach(model, optimizer=optimizer) in the script records any other; "
-    "or no Python looked: `python -E`, `-I` and `-S` do not, nor one whose PYTHONPATH was set anew"
+    "or no Python looked: `python -E`, `-I` and `-S` do not, nor one whose PYTHONPATH was set anew "
+    "or names what its user may not read"
 )
 
 #: What is sent to us and meant for the command. Of a terminal's own keys it has heard by itself.
@@ -111,17 +120,18 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
     """
     launch = os.environ.get("DSPROF_LAUNCH") or uuid.uuid4().hex
     environment = prepare(out, os.environ, launch)
-    before = _recordings(out)
+    folder = Path(out)
+    before, since = _recordings(folder), time.time()
     try:
         process = subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own
     except OSError as error:
         reason = error.strerror or str(error)
         raise DsprofError(f"cannot be run: {reason}", command[0], "check its name") from error
-    with _passing_on(process), deaths.told(Path(out), launch):
+    with _passing_on(process), deaths.told(folder, launch):
         code = _code_of(process)
     launches.end(out, launch, code)
-    if _recordings(out) <= before:
-        why = _UNSEEN if (Path(out) / FOLDER).exists() else "it was removed meanwhile"
+    if not _is_recorded(folder, before, since):
+        why = _UNSEEN if (folder / FOLDER).exists() else "it was removed meanwhile"
         tell(f"dsprof: {out}: nothing was recorded ({why})")
     return 128 - code if code < 0 else code
 
@@ -139,18 +149,30 @@ def prepare(
         folder = folder.resolve()
     here = _place(folder)
     home = str(Path(dsprof.__file__).absolute().parent)
-    text = _SITECUSTOMIZE.format(here=str(here), home=home, out=str(folder), launch=launch)
+    text = _SITECUSTOMIZE.format(home=os.fsencode(home), out=os.fsencode(folder), launch=launch)
     try:
         for place in (folder / FOLDER, here):
             place.mkdir(parents=True, exist_ok=True)
-        (here / "sitecustomize.py").write_text(text, encoding="ascii")
+        _replace(here / "sitecustomize.py", text)
     except OSError as error:
         reason = error.strerror or str(error)
         raise DsprofError(
             f"cannot be written: {reason}", str(folder), "name another --out"
         ) from error
     paths = [str(here), *filter(None, [environment.get("PYTHONPATH")])]
-    return {**environment, "DSPROF_OUT": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+    told = {"DSPROF_OUT": str(folder), "DSPROF_LAUNCH": launch}
+    return {**environment, **told, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _replace(file: Path, text: str) -> None:
+    """At once: ranks of another node, or of another job, may be reading it."""
+    new = file.with_name(f"{uuid.uuid4().hex}.new")
+    try:
+        new.write_text(text, encoding="ascii")
+        new.replace(file)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def _place(folder: Path) -> Path:
@@ -167,8 +189,18 @@ def _place(folder: Path) -> Path:
     return above / f"{FOLDER}-{name}"
 
 
-def _recordings(out: str | os.PathLike[str]) -> set[Path]:
-    return set(Path(out).rglob(f"*{SUFFIX}"))
+def _recordings(folder: Path) -> set[Path]:
+    return set(folder.glob(f"*{SUFFIX}"))
+
+
+def _is_recorded(folder: Path, before: set[Path], since: float) -> bool:
+    """Whether more is there than before. A script may name a folder in this one: that we look for
+    in the end alone, for what lies below may be data, and long to walk through."""
+    if _recordings(folder) - before:
+        return True
+    with suppress(OSError):  # it goes as we look
+        return any(file.stat().st_mtime >= since for file in folder.rglob(f"*{SUFFIX}"))
+    return False
 
 
 @contextmanager

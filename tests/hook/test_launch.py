@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -283,6 +284,47 @@ def test_a_folder_that_has_a_colon_in_its_name_is_recorded_to(tmp_path: Path) ->
     assert launches.ended_at(out, "one")
 
 
+@pytest.mark.parametrize("coded", ["utf-8", "latin-1"])
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_folders_are_found_whatever_letters_the_locale_has(
+    coded: str, locale: str, tmp_path: Path
+) -> None:
+    out = tmp_path / os.fsdecode("señal".encode(coded))
+    home = tmp_path / os.fsdecode("año".encode(coded)) / "dsprof"
+    shutil.copytree(ROOT / "dsprof", home, ignore=shutil.ignore_patterns("__pycache__"))
+    foreign = {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dsprof, "__file__", str(home / "__init__.py"))
+        environment = prepare(out, os.environ, "one")
+    code = """
+import os, dsprof
+for name in (os.environ["DSPROF_OUT"], os.path.dirname(dsprof.__file__)):
+    print(os.fsencode(name).hex())
+"""
+    told = environment | foreign
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=told, capture_output=True, text=True, check=True
+    )
+    names = [os.fsencode(name).hex() for name in (out, home)]
+    assert (done.stdout.split(), done.stderr) == (names, "")
+
+
+def test_jobs_that_begin_at_once_in_one_folder_keep_apart(tmp_path: Path) -> None:
+    """The second one writes the startup file that the first one's ranks may be reading."""
+    first = prepare(tmp_path, os.environ, "one")
+    file = tmp_path / FOLDER / "sitecustomize.py"
+    with file.open(encoding="ascii") as read:
+        text = file.read_text(encoding="ascii")
+        prepare(tmp_path, os.environ, "two")
+        assert read.read() == text != file.read_text(encoding="ascii")
+    assert list(file.parent.iterdir()) == [file]
+    done = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.environ['DSPROF_LAUNCH'])"],
+        env=first, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "one\n"
+
+
 _SIGNALLED = """
 import os, signal, sys, time
 for number in map(int, sys.argv[1:]):
@@ -341,6 +383,28 @@ def test_a_command_that_trains_nothing_is_told_so(
     said = capfd.readouterr()
     assert said.out == "no training\n"
     assert said.err.startswith(f"dsprof: {tmp_path}: nothing was recorded (")
+
+
+def test_what_a_script_records_in_a_folder_below_is_recorded(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make = "import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.parent.mkdir(); p.touch()"
+    file = tmp_path / "actor" / "rank-00000.1.dsprof"
+    assert launch([sys.executable, "-c", make, str(file)], tmp_path) == 0
+    assert capfd.readouterr().err == ""
+    assert launch([sys.executable, "-c", "pass"], tmp_path) == 0
+    assert "nothing was recorded" in capfd.readouterr().err
+
+
+def test_what_lies_below_the_folder_is_not_walked_through_before_a_command_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With `--out .` all of a project's data may."""
+    monkeypatch.setattr(Path, "rglob", lambda *_: pytest.fail("walked"))
+    make = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch()"
+    file = tmp_path / "rank-00000.1.dsprof"
+    assert launch([sys.executable, "-c", make, str(file)], tmp_path) == 0
+    assert capfd.readouterr().err == ""
 
 
 def test_a_folder_that_is_removed_meanwhile_is_told_so(

@@ -72,6 +72,21 @@ print(type(dsprof.attach()) is Handle)
     )
 
 
+def test_dsprof_can_be_loaded_anew(installed: Path, tmp_path: Path) -> None:
+    """As notebooks and whoever empties `sys.modules` do."""
+    code = """
+import importlib, sys
+import dsprof
+print(importlib.reload(dsprof).__file__)
+for name in [name for name in sys.modules if name.partition(".")[0] == "dsprof"]:
+    del sys.modules[name]
+import dsprof
+print(dsprof.__file__)
+"""
+    done = run(sys.executable, code, tmp_path)
+    assert (done.stdout.split(), done.stderr) == ([str(installed / "__init__.py")] * 2, "")
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_counters_of_gpus_are_read_by_what_is_installed_beside_dsprof_which_training_does_not_see(
     there: bool, installed: Path, tmp_path: Path
@@ -151,7 +166,7 @@ def test_a_host_that_does_not_have_this_dsprof_says_so_where_it_trains_and_goes_
     assert (done.returncode, done.stdout) == (0, "trained\n")
     assert done.stderr == (
         "dsprof: nothing is recorded: No module named 'dsprof' "
-        f"(dsprof attach ran from {installed}, which is not on this host)\n"
+        f"(dsprof attach ran from {installed}, which cannot be read here)\n"
     )
     done = run(sys.executable, "print('no training')", tmp_path, there)
     assert (done.stdout, done.stderr) == ("no training\n", "")
