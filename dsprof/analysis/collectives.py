@@ -149,6 +149,7 @@ def waiting(events: pd.DataFrame) -> Waiting | None:
     rows = where(events, among(events["name"], [_LATE, _FASTEST]))
     if rows.empty:
         return None
+    rows = rows[rows["segment"] == rows["segment"].max()]  # each launch counts from its own start
     rows = rows[rows["step"].fillna(-1) == rows["step"].fillna(-1).max()]
     late, fastest = rows[rows["name"] == _LATE], rows[rows["name"] == _FASTEST]
     if late.empty:

@@ -29,6 +29,9 @@ from dsprof.units import format_seconds, format_share
 NO_PIPELINE = "no pipeline timers in this run"
 
 
+_ONCE: Final = "more than the bubble, for what is done once a step is shared by more samples, too"
+
+
 @once
 def pipeline_bubble(facts: Facts) -> list[Finding] | str:
     """A stage waits for its neighbours, for the bubble as far as its size is known.
@@ -46,6 +49,7 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
     if severity is None:
         return []
     cheap = _transfer_is_cheap(waiting)
+    gain = _gain(facts, seconds, ideal, max(0.0, seconds - alone))
     return [
         Finding(
             rule="pipeline-bubble",
@@ -57,7 +61,8 @@ def pipeline_bubble(facts: Facts) -> list[Finding] | str:
             phase=str(waiting.index[0]),
             evidence=phase_evidence(pd.concat([waiting, facts.phases_of("communication")]), 4),
             advice=_advice(facts),
-            gain=_gain(facts, seconds, ideal, max(0.0, seconds - alone)),
+            gain=gain,
+            gain_why=_ONCE if gain[1] > seconds else "",
             confidence="high" if ideal is not None else _sure(cheap),
         )
     ]
@@ -268,7 +273,7 @@ def _sentences(
         f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
         f"({facts.windows})."
     )
-    found = [longest, _collectives(facts, late)]
+    found = [longest, _collectives(facts, waiting, late)]
     if cheap:
         found.append(
             "Sending the activations, which are as large as the gradients that come back, takes "
@@ -281,7 +286,7 @@ def _sentences(
     return found
 
 
-def _collectives(facts: Facts, late: float) -> str:
+def _collectives(facts: Facts, waiting: pd.DataFrame, late: float) -> str:
     table = facts.phases_of("communication")
     if table.empty and facts.layout.data_parallel == 1:
         return "With one replica there are no gradients to reduce."
@@ -293,8 +298,9 @@ def _collectives(facts: Facts, late: float) -> str:
             f"Collectives take {format_seconds(all_of_it)}, of which "
             f"{format_seconds(late)} is waiting for the stage that comes last."
         )
+    only = "only " if 2 * all_of_it < float(waiting["seconds"].sum()) else ""
     return (
-        "Collectives (gradient reduction, parameter gathering) take only "
+        f"Collectives (gradient reduction, parameter gathering) take {only}"
         f"{format_seconds(all_of_it)}."
     )
 

@@ -101,6 +101,14 @@ def _why_not(facts: Facts, late: Straggler) -> str | None:
         return f"rank {COLLECTS} is late by its own logging: {facts.doubts[COLLECTING]}"
     if late.steps < STRAGGLER_STEPS:
         return f"{late.steps} steps are timed by every rank, {STRAGGLER_STEPS} needed"
+    return may_wait(facts, late)
+
+
+def may_wait(facts: Facts, late: Straggler) -> str | None:
+    """Why the rank that seems to come last may be one that waits; None if it is known to be late.
+
+    Summary and page ask as well, before they name it.
+    """
     unseen = facts.hidden_communication in {NO_COMMUNICATION, RANKS_UNTOLD}
     if unseen and "backward" in late.phase:  # which holds the reduction, and so the waiting
         return (

@@ -24,11 +24,20 @@ def saving(facts: Facts) -> float:
 
 
 def steps_made(facts: Facts) -> int:
-    """Steps up to the last one: the first that is told stands for as many as any."""
-    told = np.unique(facts.run.steps["step"].dropna().to_numpy(dtype=np.int64))
+    """Steps up to the last one: the first that is told stands for as many as any, and so does the
+    first of a launch that begins far behind all that were before."""
+    steps = facts.run.steps.dropna(subset="step")
+    told = np.unique(steps["step"].to_numpy(dtype=np.int64))
     if len(told) < 2:
         return len(told)
-    return int(told[-1] - told[0] + np.median(np.diff(told)))
+    apart = np.diff(told)
+    usual = np.median(apart)
+    far = np.flatnonzero(apart > usual)
+    launches = steps.groupby("segment")["step"].agg(["min", "max"]).to_numpy(dtype=np.int64)
+    begun, over = launches[:, [0]], launches[:, [1]]
+    within = ((begun <= told[far]) & (told[far + 1] <= over)).any(axis=0)
+    apart[far[~within]] = usual
+    return int(apart.sum() + usual)
 
 
 def saving_inside(facts: Facts, steps: pd.DataFrame) -> Floats:

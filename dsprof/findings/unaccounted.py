@@ -222,7 +222,7 @@ def _mixed(facts: Facts, reason: str) -> Finding | None:
         title=f"{format_share(facts.share(seconds) or 0.0)} of a step {_together(reason)}"
         f"{_mostly_in(facts, table)}: this {source_word(facts)} cannot tell how much of each"
         + _at_least(facts),
-        summary=f"{', '.join(table.index[:3])} {take} {format_seconds(seconds)} per step "
+        summary=f"{_named(list(table.index))} {take} {format_seconds(seconds)} per step "
         f"({facts.windows}). {reason[:1].upper()}{reason[1:]}: "
         "whether the run is bound by compute or communication is unknown."
         + ("" if facts.run.is_recording else _would_tell(facts, table)),

@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import pipeline_phases
-from dsprof.analysis.ranks import Straggler
 from dsprof.charts import beyond_median, has_words, rank_map, rank_phases
-from dsprof.findings.ranks import stands_out
+from dsprof.findings.ranks import may_wait, stands_out
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
+    from dsprof.findings.facts import Facts
     from dsprof.run import Run
 
 COMPARED = 64  #: phases in the table; a lesser one tells nothing of a rank
@@ -37,7 +37,7 @@ def rank_section(run: Run) -> Section:
         _rank_rows(table, told),
         scale=_scale(table),
     )
-    lead = _stages() if _is_pipeline(told) else _waiting(run.judged[0].straggler)
+    lead = _stages() if _is_pipeline(told) else _waiting(run.judged[0])
     return Section("ranks", title, lead=f"{lead} {_compared(told)}", charts=[chart])
 
 
@@ -71,10 +71,13 @@ def _stages() -> str:
     return "The stages of a pipeline do different work: no rank is late by being slower."
 
 
-def _waiting(slow: Straggler | None) -> str:
+def _waiting(facts: Facts) -> str:
     """Who the others wait for, in words."""
+    slow = facts.straggler
     if slow is None:
         return "No rank stands out as the one that the others wait for."
+    if why := may_wait(facts, slow):
+        return f"Which rank is late is not known: {why}."
     if not stands_out(slow):
         return (
             f"No rank stands out: the one that comes last most often, rank {slow.rank:,}, "

@@ -13,6 +13,7 @@ from rich.text import Text
 from dsprof.analysis.breakdown import breakdown_of, engines, main_steps, mean_of
 from dsprof.analysis.layout import offloads_optimizer
 from dsprof.events import Class
+from dsprof.findings.ranks import may_wait
 from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.text import words
 from dsprof.text.calls import call_section
@@ -183,9 +184,11 @@ def _layout(run: Run) -> str:
 
 
 def _ranks(run: Run) -> str:
-    """Who the others wait for; "" where ranks cannot be compared, or nobody is behind."""
-    late = run.judged[0].straggler
-    if late is None or late.delay <= 0:
+    """Who the others wait for; "" where ranks cannot be compared, nobody is behind, or who seems
+    to be may be the one that waits."""
+    facts = run.judged[0]
+    late = facts.straggler
+    if late is None or late.delay <= 0 or may_wait(facts, late):
         return ""
     return (
         f"rank {late.rank:,} is last in {format_share(late.held)} of "

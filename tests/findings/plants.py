@@ -17,6 +17,8 @@ CLASSES = {
     "forward": "compute",
     "backward": "other",  # what its parts leave of it
     "backward_inner": "compute",
+    "generate": "compute",
+    "recompute": "compute",
     "backward_allreduce": "communication",
     "optimizer_allgather": "communication",
     "reduce_grads": "communication",

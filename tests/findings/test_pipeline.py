@@ -45,6 +45,24 @@ def test_more_micro_batches_are_advised_with_what_they_save() -> None:
     assert found.gain == pytest.approx((0.6, 0.75))
 
 
+def test_a_gain_beyond_the_bubble_says_what_else_is_saved() -> None:
+    much = STAGE_0 | {"pipe_recv_grad": 0.5, "reduce_grads": 0.5}
+    run = run_of(steps(3, much, 2.3), pipeline_parallel_size=3, gradient_accumulation_steps=4)
+    found = one(run, "pipeline-bubble")
+    assert found.gain is not None
+    assert found.gain[1] > (found.seconds_per_step or 0.0)
+    assert "done once a step" in found.gain_why
+    usual = run_of(steps(3, STAGE_0, 2.0), pipeline_parallel_size=5, gradient_accumulation_steps=5)
+    assert one(usual, "pipeline-bubble").gain_why == ""
+
+
+def test_collectives_that_take_as_long_as_the_waiting_are_not_belittled() -> None:
+    for reduction, said in ((0.1, "take only 100 ms"), (0.5, "take 500 ms")):
+        much = STAGE_0 | {"pipe_recv_grad": 0.5, "reduce_grads": reduction}
+        run = run_of(steps(3, much, 2.3), pipeline_parallel_size=3, gradient_accumulation_steps=4)
+        assert said in one(run, "pipeline-bubble").summary
+
+
 def test_what_the_bubble_does_not_explain_is_an_imbalance_of_its_own() -> None:
     run = run_of(
         steps(3, STAGE_0, 2.0), pipeline_parallel_size=2, gradient_accumulation_steps=10

@@ -188,6 +188,17 @@ def test_the_straggler_table_of_deepspeed_tells_waiting_from_moving() -> None:
     assert findings_of(_table(5))[0].rule == "straggler-rank"
 
 
+def test_the_straggler_table_of_the_last_launch_counts_from_its_start() -> None:
+    table = [
+        call("all_reduce", 3, 1e6, seconds, name=name, kind="metric", text="all_reduce", segment=of)
+        for of in (0, 1)
+        for name, seconds in (("comm_straggler", 0.9), ("comm_fastest_rank", 0.1))
+    ]
+    told = [row | {"segment": of} for of in (0, 1) for row in steps(3, {"backward_allreduce": 0.4})]
+    found = one(run_of([*told, *table], world_size=5), "straggler-rank")
+    assert "says so of 900 ms of rank 0's calls so far" in found.summary
+
+
 @pytest.mark.parametrize(
     ("version", "least"), [("", True), ("0.17.2", True), ("0.19.8", False), ("0.20.0", False)]
 )

@@ -173,6 +173,17 @@ def test_short_saves_are_no_finding() -> None:
     assert silent(run_of(steps(20, WELL) + marks, world_size=2), "checkpoint-stall")
 
 
+@pytest.mark.parametrize("begins", [41, 5001])
+def test_steps_that_no_launch_shows_are_not_counted_against_its_saves(begins: int) -> None:
+    rows: list[Row] = []
+    for launch, first in enumerate((1, begins)):
+        whose = {"segment": launch}
+        rows += [metric("step_seconds", s, 1.0, **whose) for s in range(first, first + 40)]
+        rows.append(phase("save_checkpoint", first + 20, 10.0) | whose)
+    found = one(run_of(rows, world_size=2), "checkpoint-stall")
+    assert "2 saves took 20.0 s in 80 steps" in found.summary
+
+
 def test_a_timer_of_saving_is_believed_before_time_stamps() -> None:
     rows = [*steps(20, WELL), phase("save_checkpoint", 20, 10.0)]
     assert one(run_of(rows, world_size=2), "checkpoint-stall").seconds_per_step == (

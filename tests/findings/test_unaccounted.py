@@ -38,6 +38,15 @@ def test_seconds_outside_all_timers_are_a_finding_of_their_own() -> None:
     assert found.share == pytest.approx(0.2)
 
 
+def test_timers_of_which_a_sentence_gives_the_sum_are_all_in_it() -> None:
+    four = {"forward": 0.2, "backward_inner": 0.4, "generate": 0.3, "recompute": 0.1}
+    found = one(run_of(steps(3, four), world_size=2), UNTIMED)
+    assert "backward_inner, generate and 2 more timers take 1.00 s per step" in found.summary
+    first = {name: four[name] for name in ("forward", "backward_inner", "generate")}
+    found = one(run_of(steps(3, first, 0.9), world_size=2), UNTIMED)
+    assert "backward_inner, generate and forward take 900 ms per step" in found.summary
+
+
 def test_a_third_of_a_step_unexplained_is_critical() -> None:
     found = one(run_of(steps(3, WELL, 1.5), world_size=2, zero_stage=1), "unaccounted-time")
     assert found.severity is Severity.CRITICAL

@@ -16,7 +16,7 @@ from dsprof.recording import Writer
 from dsprof.run import load
 from dsprof.text.document import document
 from dsprof.text.overview import overview
-from tests.findings.plants import WELL, phase, run_of, steps
+from tests.findings.plants import WELL, metric, phase, run_of, steps
 from tests.findings.test_ranks import ranks
 from tests.recording.recorded import header, write_steps
 from tests.text.said import (
@@ -281,6 +281,18 @@ def test_summary_page_and_findings_say_the_same_of_the_late_rank() -> None:
     assert "Rank 2 comes last in 100 % of 29 steps" in "".join(map(str, rank_section(run).said))
     assert run.judged[0].straggler is not None
     assert run.judged[0].straggler.delay == late.seconds_per_step
+
+
+def test_a_rank_that_may_be_the_one_that_waits_is_called_late_nowhere() -> None:
+    """Rank 1 loads for longer; nothing times the all-reduce in which rank 0 waits for it."""
+    rows = [metric("step_seconds", step, 1.0) for step in range(1, 31)]
+    for step in range(1, 31):
+        rows += [phase("backward", step, 0.8, 0), phase("backward", step, 0.3, 1)]
+    run = run_of(rows, world_size=2)
+    assert not [one for one in run.findings if one.rule == "straggler-rank"]
+    assert "is last in" not in shown(run)
+    said = "".join(map(str, rank_section(run).said))
+    assert "Which rank is late is not known: rank 0 is longest in backward" in said
 
 
 def test_a_mean_of_the_few_steps_whose_whole_time_is_told_says_so() -> None:
