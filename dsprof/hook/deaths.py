@@ -19,17 +19,24 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dsprof.errors import DsprofError
 from dsprof.recording import launches
-from dsprof.recording.layout import PAGE, SUFFIX, parse_header
+from dsprof.recording.layout import SUFFIX, stem_of
+from dsprof.recording.stream import read_meta
 
 TURN: Final = 0.2  # seconds between two looks for new recordings
-_HEADER: Final = 16 * PAGE  # bytes that a header may take
 _INFO: Final = struct.Struct("<Q52xi")  # of include/uapi/linux/pidfd.h: mask, ..., exit code
 _GET_INFO: Final = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
 _EXIT: Final = 1 << 3  # in the mask
+
+
+class Alive(NamedTuple):
+    """A process that is watched, by one descriptor however many files it writes."""
+
+    pid: int
+    recordings: dict[str | None, Path]  # a file of each, by the stem of their names
 
 
 @contextmanager
@@ -51,38 +58,50 @@ def told(folder: Path, launch: str) -> Iterator[None]:
 def _watch(folder: Path, launch: str, over: int) -> None:
     """Until the other end of the pipe `over` is closed."""
     seen: set[Path] = set()
-    alive: dict[int, tuple[Path, int]] = {}
+    alive: dict[int, Alive] = {}  # by its descriptor
     poll = select.poll()
     poll.register(over, select.POLLIN)
     last = False
     while not last:
-        for path in set(folder.glob(f"*{SUFFIX}")) - seen:
-            meta = _header(path)
-            if meta is None:
-                continue  # it is being made at this moment
-            seen.add(path)
-            pid = meta.get("pid")
-            if not isinstance(pid, int) or not _is_ours(meta, launch):
-                continue
-            descriptor = _process(pid, path)
-            if descriptor is None and pid not in {one for _, one in alive.values()}:
-                launches.not_found(path, time.time_ns())
-            elif descriptor is not None:
-                alive[descriptor] = path, pid
-                poll.register(descriptor, select.POLLIN)
+        for descriptor in _met(folder, launch, seen, alive):
+            poll.register(descriptor, select.POLLIN)
         told = [descriptor for descriptor, _ in poll.poll(1000 * TURN)]
         last = over in told
         for descriptor in told:
             if descriptor == over:
                 continue
-            path, pid = alive.pop(descriptor)
+            pid, recordings = alive.pop(descriptor)
             how = _status(pid)  # at once: its parent is about to ask
             how = _status_later(descriptor) if how is None else how
-            launches.killed(path, time.time_ns(), how)
+            for path in recordings.values():
+                launches.killed(path, time.time_ns(), how)
             poll.unregister(descriptor)
             os.close(descriptor)
     for descriptor in (over, *alive):
         os.close(descriptor)
+
+
+def _met(folder: Path, launch: str, seen: set[Path], alive: dict[int, Alive]) -> Iterator[int]:
+    """Descriptors of processes that are new; what is new of the others is noted in `alive`."""
+    for path in set(folder.glob(f"*{SUFFIX}")) - seen:
+        meta = _header(path)
+        if meta is None:
+            continue  # it is being made at this moment
+        seen.add(path)
+        pid = meta.get("pid")
+        if not isinstance(pid, int) or not _is_ours(meta, launch):
+            continue
+        known = next((one for one in alive.values() if one.pid == pid), None)
+        if known is not None:
+            if _has_open(pid, path):
+                known.recordings[stem_of(path.name)] = path
+            continue
+        descriptor = _process(pid, path)
+        if descriptor is None:
+            launches.not_found(path, time.time_ns())
+        else:
+            alive[descriptor] = Alive(pid, {stem_of(path.name): path})
+            yield descriptor
 
 
 def _process(pid: int, recording: Path) -> int | None:
@@ -118,9 +137,8 @@ def _is_link_to(link: Path, file: Path) -> bool:
 
 def _header(path: Path) -> dict[str, Any] | None:
     try:
-        with path.open("rb") as file:
-            return parse_header(file.read(_HEADER), str(path)).meta
-    except (OSError, DsprofError):
+        return read_meta(path)
+    except DsprofError:
         return None
 
 

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,60 @@ def test_another_process_that_has_the_number_here_is_not_the_recorded_one(tmp_pa
     assert found is not None
     assert found.signal == launches.NOT_FOUND
     writer.close()
+
+
+PARTS = """
+import os, sys
+from dsprof.recording import Writer
+folder, launch, host = sys.argv[1:]
+header = {"rank": 0, "launch": launch, "host": host, "config": {"long": "x" * 100_000}}
+for detached in (True, False):
+    writer = Writer.create(folder, header, keep_bytes=8 * 4096)
+    for line in sys.stdin:
+        for step in range(100):
+            writer.span(writer.name("forward"), 0, 1, step)
+            writer.step(step, 0, 1)
+            writer.flush()
+        print(writer.path, flush=True)
+        if line.strip() == "over":
+            break
+    if detached:
+        writer.close()
+os._exit(7)
+"""
+
+
+def links() -> Iterator[str]:
+    """What the descriptors of this process are of."""
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            yield str(descriptor.readlink())
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells of processes, others do not")
+def test_a_process_that_writes_many_files_is_watched_by_one_descriptor(tmp_path: Path) -> None:
+    """Parts of a long recording, and one that goes on from another. How it ended is told of each,
+    however long its header."""
+    (tmp_path / launches.FOLDER).mkdir()
+    command = [sys.executable, "-c", PARTS, str(tmp_path), "ours", socket.gethostname()]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    written, held = [], []
+    with deaths.told(tmp_path, "ours"):
+        for word in ("on", "on", "over", "on", "over"):
+            process.stdin.write(f"{word}\n")
+            process.stdin.flush()
+            written.append(Path(process.stdout.readline().strip()))
+            time.sleep(3 * deaths.TURN)
+            held.append(sum("pidfd" in link for link in links()))
+        process.communicate()
+        time.sleep(2 * deaths.TURN)
+    assert len(set(written)) == len(written)
+    assert len({path.name.split(".")[1] for path in written}) == 2
+    assert max(held) == 1
+    for path in (written[0], written[-1]):
+        assert launches.killed_at(path) is not None
 
 
 def test_what_was_seen_of_a_process_stays_when_a_part_of_it_is_found_later(tmp_path: Path) -> None:
