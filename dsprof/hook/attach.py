@@ -205,10 +205,11 @@ def _begin_anew(out: Path) -> None:
         handle.patches.undo()
     recorder.close()
     _active.recorder, _active.handles, _active.before = None, [], None
+    guard = Guard("attaching again")
     for handle in handles:
         target = handle.target()
         if target is not None:
-            _attach(handle, target, handle.optimizer(), steps.get(id(target), 1), out)
+            guard(_attach)(handle, target, handle.optimizer(), steps.get(id(target), 1), out)
 
 
 def _search(handle: Handle) -> None:

@@ -39,6 +39,7 @@ class Recorder:
     ) -> None:
         """`before`: the recording that this one goes on from."""
         self.folder, self.guard = folder, guard
+        self.budget = float(os.environ.get("DSPROF_BUDGET", str(BUDGET)))
         header = _header() | {"config": dict(config)}
         if before:
             header["continues"] = before
@@ -48,7 +49,6 @@ class Recorder:
         self.gpu = Gpu.found(self.writer, folder)
         self.timeline = self.gpu.timeline if self.gpu else Timeline(self.writer)
         self.collectives = self.gpu.collectives if self.gpu else Collectives(self.timeline)
-        self.budget = float(os.environ.get("DSPROF_BUDGET", str(BUDGET)))
         host = None if header["local_rank"] else Host()
         self._memory = Memory(self.writer, self.gpu.allocator if self.gpu else None, host)
         self._values, self._overhead = self.writer.values, self.writer.name("overhead")
