@@ -29,9 +29,10 @@ class Metrics:
         self.losses: list[float] = []
         self.given = False  # backward passes through us, so outputs need no look
         self.returned = False  # the model returns its loss
+        self.samples: int | None = None  # of one step, all ranks, as the configuration says
         self.parts = False  # the losses are parts of the step's, divided by its micro-batches
         self._divisors: list[float] = []  # by what the loop divided each last; NaN unknown
-        writer = timeline.writer
+        self._writer = writer = timeline.writer
         self._values = writer.values
         self._loss, self._lr, self._grad_norm, self._loss_scale, self._skipped = map(
             writer.name, ("loss", "lr", "grad_norm", "loss_scale", "skipped")
@@ -67,8 +68,11 @@ class Metrics:
             self.losses.append(float(loss.item()))
 
     def _is_a_number(self, loss: Any) -> bool:
-        """Not what stands for many, as under `vmap`, or for none, as where shapes are traced."""
-        return not (self._is_of_a_transform(loss) or isinstance(loss, self._fake))
+        """Not what stands for many, as under `vmap`, or for none, as where shapes are traced; nor
+        this rank's share of what several have, for whose whole all would have to be asked."""
+        if self._is_of_a_transform(loss) or isinstance(loss, self._fake):
+            return False
+        return all(place.is_replicate() for place in getattr(loss, "placements", ()))
 
     def write(self, step: int, optimizer: Any, grad_norm: Any = None, skipped: Any = None) -> None:
         """A step closed: write what is known of it, and forget its losses."""
@@ -84,7 +88,13 @@ class Metrics:
         if grad_norm is not None:
             self._put(self._grad_norm, grad_norm, step, begin)
         if self.scaled:
-            self.scaling(step, getattr(optimizer, "cur_scale", None), skipped)
+            self.scaling(step, loss_scale(optimizer), skipped)
+
+    def tell_samples(self, step: int, samples: int | None) -> None:
+        """Samples of that step, all ranks, where it has others than configured."""
+        if samples != self.samples and samples is not None:
+            name = self._writer.name("global_batch_size")
+            self._put(name, float(samples), step, now())
 
     def scaling(self, step: int, scale: Any, skipped: Any) -> None:
         """By what the loss was multiplied, and how many steps were skipped so far."""
@@ -122,3 +132,8 @@ def number(value: Any) -> float | None:
 def learning_rate(optimizer: Any) -> Any:
     groups = getattr(optimizer, "param_groups", None)
     return groups[0].get("lr") if groups else None
+
+
+def loss_scale(optimizer: Any) -> Any:
+    """Of a DeepSpeed optimizer for fp16. Without ZeRO newer ones keep it with their settings."""
+    return getattr(getattr(optimizer, "loss_scale_config", optimizer), "cur_scale", None)

@@ -75,3 +75,27 @@ def test_losses_of_a_step_that_were_divided_by_nobody_knows_what_are_unknown(
     (rank,) = folder(tmp_path)
     assert list(rank.metric("loss").values()) == told
     assert not metrics.losses
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a `DTensor` lies on ranks: all of it on each, or a part or a summand."""
+
+    whole: bool
+
+    def is_replicate(self) -> bool:
+        return self.whole
+
+
+@pytest.mark.parametrize(("whole", "told"), [(True, [5.0]), (False, [])])
+def test_a_rank_s_own_share_of_a_loss_is_not_the_loss(
+    tmp_path: Path, *, whole: bool, told: list[float]
+) -> None:
+    torch = pytest.importorskip("torch")
+    timeline = Timeline(Writer.create(tmp_path, {"rank": 0}))
+    metrics = Metrics(timeline, timeline.track(1), scaled=False)
+    loss = torch.tensor(5.0)
+    loss.placements = (Placement(whole=True), Placement(whole))
+    metrics.add(loss)
+    timeline.writer.close()
+    assert metrics.losses == told
