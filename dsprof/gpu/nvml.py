@@ -106,7 +106,8 @@ def _instances(nvml: Any, handle: Any, model: str) -> Iterator[Board]:
 
 
 class Board:
-    """A GPU, or a MIG instance of one. A reading that it does not support is asked for once."""
+    """A GPU, or a MIG instance of one. A reading that it, or this pynvml, does not support is asked
+    for once."""
 
     def __init__(
         self,
@@ -145,7 +146,9 @@ class Board:
         while ways:
             try:
                 return ways[0](self._nvml, self._handle)
-            except self._nvml.NVMLError as error:  # noqa: PERF203
+            except AttributeError:  # a pynvml that is older than what it is asked for
+                del ways[0]
+            except self._nvml.NVMLError as error:
                 if error.value == self._nvml.NVML_ERROR_GPU_IS_LOST:
                     raise Lost(self.uuid) from error
                 if error.value not in self._never:
@@ -167,7 +170,7 @@ class Board:
         """Memory by process; ids are the host's, which a container may not know."""
         try:
             running = self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(self._handle)
-        except self._nvml.NVMLError:
+        except (AttributeError, self._nvml.NVMLError):
             return []
         return [
             Sample(self.uuid, "memory_process", float(process.usedGpuMemory), process.pid)

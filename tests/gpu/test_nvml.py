@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pynvml
 import pytest
 
 from dsprof import gpu
 from dsprof.errors import DsprofError
 from dsprof.events import GPU
+from dsprof.gpu.nvml import COUNTERS
 from tests.gpu.fake import WHOLE, Fake, Key
 
 SECOND = 1_000_000_000
@@ -103,6 +105,27 @@ def test_throttle_reasons_are_told_apart_by_new_and_old_drivers(
     found = values(board)
     assert len(found) == 3
     assert {name for name, value in found.items() if value} == names
+
+
+@pytest.mark.parametrize(
+    ("function", "lost"),
+    [
+        ("nvmlMemory_v2", set()),
+        ("nvmlDeviceGetCurrentClocksEventReasons", set()),
+        ("nvmlDeviceGetFieldValues", {*COUNTERS, "ecc_corrected", "ecc_uncorrected",
+                                      "temperature_memory"}),
+        ("nvmlDeviceGetComputeRunningProcesses_v3", {"memory_process"}),
+    ],
+)  # fmt: skip
+def test_an_older_pynvml_costs_what_it_lacks_alone(
+    monkeypatch: pytest.MonkeyPatch, function: str, lost: set[str]
+) -> None:
+    """That of training's environment, as `pynvml` 11.4 is one."""
+    Fake().plant(0, WHOLE | {Key.OLD_REASONS: 0})
+    monkeypatch.delattr(pynvml, function)
+    (board,) = gpu.boards()
+    board.sample(SECOND)
+    assert set(GPU) - set(values(board, 2 * SECOND)) == lost
 
 
 def test_a_counter_that_began_anew_has_no_rate() -> None:
