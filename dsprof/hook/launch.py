@@ -10,6 +10,7 @@ nothing. Then it waits for `deepspeed` and `torch` to be imported; see `finding`
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def begin():
         sys.meta_path.insert(0, Home())
     from dsprof.hook.attach import attach
 
-    attach()
+    attach(out=os.environ["DSPROF_OUT"])
 
 
 class Unrecorded(object):
@@ -107,6 +108,9 @@ _UNSEEN: Final = (
     "or names what its user may not read"
 )
 
+#: Letters that a shell, srun (a comma), pdsh (%) or PYTHONPATH itself (a colon) may read otherwise.
+_ODD: Final = re.compile(r"[^\w@+=./-]")
+
 #: What is sent to us and meant for the command. Of a terminal's own keys it has heard by itself.
 _KEYS: Final = (signal.SIGINT, signal.SIGQUIT)
 _MEANT: Final = (*_KEYS, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -147,13 +151,11 @@ def prepare(
     folder = Path(out).absolute()
     if ".." in folder.parts:  # Python takes it out of PYTHONPATH: the place would be two places
         folder = folder.resolve()
-    here = _place(folder)
-    home = str(Path(dsprof.__file__).absolute().parent)
-    text = _SITECUSTOMIZE.format(home=os.fsencode(home), out=os.fsencode(folder), launch=launch)
+    home = os.fsencode(Path(dsprof.__file__).absolute().parent)
+    text = _SITECUSTOMIZE.format(home=home, out=os.fsencode(folder), launch=launch)
     try:
-        for place in (folder / FOLDER, here):
-            place.mkdir(parents=True, exist_ok=True)
-        _replace(here / "sitecustomize.py", text)
+        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+        here = _written(_places(folder), text)
     except OSError as error:
         reason = error.strerror or str(error)
         raise DsprofError(
@@ -162,6 +164,39 @@ def prepare(
     paths = [str(here), *filter(None, [environment.get("PYTHONPATH")])]
     told = {"DSPROF_OUT": str(folder), "DSPROF_LAUNCH": launch}
     return {**environment, **told, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _places(folder: Path) -> list[Path]:
+    """Where the startup file of a run folder may lie, the best first: in it, if its name is plain.
+
+    Else beside the highest folder whose name is not: DeepSpeed's launcher puts PYTHONPATH into
+    lines of a shell, arguments of mpirun, lists of srun, where other letters end the name or the
+    job. A colon PYTHONPATH cannot have at all.
+    """
+    above = folder
+    while _ODD.search(str(above)):
+        above = above.parent
+    if above == folder:
+        return [folder / FOLDER]
+    name = _ODD.sub("-", "-".join(folder.relative_to(above).parts))
+    beside = above / f"{FOLDER}-{name}"
+    return [beside] if os.pathsep in str(folder) else [beside, folder / FOLDER]
+
+
+def _written(places: Sequence[Path], text: str) -> Path:
+    """The first of these places that takes the startup file.
+
+    Raises:
+        OSError: none does.
+    """
+    try:
+        places[0].mkdir(exist_ok=True)
+        _replace(places[0] / "sitecustomize.py", text)
+    except OSError:
+        if not places[1:]:
+            raise
+        return _written(places[1:], text)
+    return places[0]
 
 
 def _replace(file: Path, text: str) -> None:
@@ -173,20 +208,6 @@ def _replace(file: Path, text: str) -> None:
     except OSError:
         new.unlink(missing_ok=True)
         raise
-
-
-def _place(folder: Path) -> Path:
-    """Where the startup file of a run folder lies: in it, if PYTHONPATH can name that.
-
-    A colon, as in times of day, cannot stand there: then beside the highest folder that has one.
-    """
-    above = folder
-    while os.pathsep in str(above):
-        above = above.parent
-    if above == folder:
-        return folder / FOLDER
-    name = "-".join(folder.relative_to(above).parts).replace(os.pathsep, "-")
-    return above / f"{FOLDER}-{name}"
 
 
 def _recordings(folder: Path) -> set[Path]:

@@ -284,6 +284,35 @@ def test_a_folder_that_has_a_colon_in_its_name_is_recorded_to(tmp_path: Path) ->
     assert launches.ended_at(out, "one")
 
 
+@pytest.mark.parametrize("name", ["my run", "it's", 'a "b', "a,b", "a%n", "$(true)", "a\nb", "é"])
+def test_launchers_hand_on_where_the_startup_file_is_whatever_the_folder_is_called(
+    name: str, tmp_path: Path
+) -> None:
+    """DeepSpeed's does so in lines of a shell, before 0.15.1 without quotes."""
+    out = tmp_path / name / "a"
+    place, *others = prepare(out, {"PYTHONPATH": ""}, "one")["PYTHONPATH"].split(os.pathsep)
+    assert others == []
+    assert not set(place) & set(" \n'\",%$();")
+    line = f"export PYTHONPATH={place}; exec {sys.executable} -c "
+    code = "'import os; print(ascii(os.environ[\"DSPROF_OUT\"]))'"
+    done = subprocess.run(
+        ["bash", "-c", line + code], env={}, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout.strip(), done.stderr) == (ascii(str(out)), "")
+
+
+def test_the_startup_file_is_in_the_folder_where_nothing_can_be_written_beside_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / f"{FOLDER}-my-run").touch()
+    environment = prepare(tmp_path / "my run", {}, "one")
+    assert environment["PYTHONPATH"] == str(tmp_path / "my run" / FOLDER)
+    assert (tmp_path / "my run" / FOLDER / "sitecustomize.py").is_file()
+    (tmp_path / f"{FOLDER}-12-00").touch()
+    with pytest.raises(DsprofError, match="12:00: cannot be written"):
+        prepare(tmp_path / "12:00", {}, "one")
+
+
 @pytest.mark.parametrize("coded", ["utf-8", "latin-1"])
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
 def test_folders_are_found_whatever_letters_the_locale_has(

@@ -135,6 +135,19 @@ def test_processes_that_one_starts_have_it_too(installed: Path, tmp_path: Path) 
     )
 
 
+def test_a_process_that_empties_its_environment_is_recorded_in_the_same_folder(
+    tmp_path: Path,
+) -> None:
+    code = """
+import os
+os.environ.clear()
+import dsprof
+print(dsprof.attach().out)
+"""
+    done = run(sys.executable, code, tmp_path)
+    assert (done.stdout, done.stderr) == (f"{tmp_path / 'run'}\n", "")
+
+
 @pytest.mark.parametrize("version", OLD)
 def test_a_python_that_is_too_old_says_so_where_it_trains_and_goes_on(
     version: str, tmp_path: Path
