@@ -96,6 +96,9 @@ EVALUATION_CRITICAL: Final = 0.25
 UNACCOUNTED_WARNING: Final = 0.10
 UNACCOUNTED_CRITICAL: Final = 0.30
 
+#: Steps whose timers do not fit them, of fewer of which a doubt is a note.
+DOUBTED_STEPS: Final = 0.10
+
 #: Part of a step that the device idles while the host waits for it.
 SYNC_WARNING: Final = 0.03
 SYNC_CRITICAL: Final = 0.15

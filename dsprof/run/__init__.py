@@ -170,7 +170,7 @@ class Run:
     def repairs(self) -> pd.DataFrame:
         """What was corrected, or cannot be trusted, and why."""
         over = steps.overrun(self.steps, self._steps[1])
-        late = phases_exceed_step(self.told, over)
+        late = phases_exceed_step(self.told, over, int(steps.stated(self.steps).sum()))
         barred = (self.steps["seconds_from"] == "bar").any()
         found = [steps.pauses(self.steps), *([bars.pauses(self.told)] if barred else [])]
         paused = long_pauses(pd.concat(found).drop_duplicates(list(steps.STEP)))

@@ -20,8 +20,9 @@ MAXIMA: Final = "megatron.timers_minmax"
 NAMED: Final = 3
 
 
-def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
-    """`steps`: those whose timers and logged calls sum to clearly more than the step.
+def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame, timed: int) -> Repair | None:
+    """`steps`: those of the `timed` ones whose timers and logged calls sum to clearly more than
+    the step.
 
     Maxima over the ranks, as Megatron prints them, may do so and be right.
     """
@@ -32,9 +33,10 @@ def phases_exceed_step(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | No
             "seconds per class, scaled down to it, are no rank's"
         )
         return met("maxima-exceed-step", "doubt", text, steps)
+    which = "these steps" if len(steps) == timed else f"{len(steps):,} of {timed:,} steps"
     text = (
-        "the timers and logged calls of these steps sum to more than the step: one of the two is "
-        "wrong, and the seconds per class were scaled down to the step"
+        f"the timers and logged calls of {which} sum to more than the step: the two do not measure "
+        "the same, or one is wrong, and the seconds per class were scaled down to the step"
     )
     return met("phases-exceed-step", "doubt", text, steps)
 

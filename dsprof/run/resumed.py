@@ -12,6 +12,7 @@ from dsprof.run.table import of_kind
 
 _RATES: Final = ("samples_per_second_mean", "train_steps_per_second", "tokens_per_second_mean")
 _BAR: Final = ["bar_position", "bar_total", "bar_elapsed"]
+_CUT: Final = 1.0  #: seconds by which a bar may show less than has passed
 _QUICKER: Final = 3  #: times the later steps: no training is that before its first record
 _MANY: Final = 0.1  #: of all steps: fewer hardly change a rate
 
@@ -54,11 +55,14 @@ def _bars(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def _begins_later(bars: pd.DataFrame) -> bool:
-    """Whether the first bar counts steps that were of another launch."""
+    """Whether the first bar counts steps that were of another launch.
+
+    Bars cut their time to whole seconds: of a quick training the first may stand at 0:00.
+    """
     first, last = bars.iloc[0], bars.iloc[-1]
     steps, passed = (last[name] - first[name] for name in ("bar_position", "bar_elapsed"))
-    if not (steps > 0 and passed > 0):
+    if not (steps > 0 and passed > _CUT):
         return False
-    own = steps / passed * first["bar_elapsed"]
+    own = steps / (passed - _CUT) * (first["bar_elapsed"] + _CUT)
     before = first["bar_position"] - own
     return bool(first["bar_position"] > _QUICKER * own and before > _MANY * last["bar_total"])

@@ -415,4 +415,9 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
 
 def overrun(steps_: pd.DataFrame, timed: pd.Series[float]) -> pd.DataFrame:
     """Steps whose timers sum to more than `TOLERATED` of the step itself."""
-    return steps_[(timed > TOLERATED * steps_["seconds"]) & (steps_["seconds_from"] != "timers")]
+    return steps_[(timed > TOLERATED * steps_["seconds"]) & stated(steps_)]
+
+
+def stated(steps_: pd.DataFrame) -> pd.Series[bool]:
+    """Steps of which something beside their timers tells how long they took."""
+    return steps_["seconds"].notna() & (steps_["seconds_from"] != "timers").fillna(True)

@@ -138,6 +138,17 @@ def test_timers_that_sum_to_more_than_the_step_are_not_trusted() -> None:
     assert found.evidence
 
 
+def test_one_step_of_many_that_its_timers_exceed_is_a_note_and_no_verdict() -> None:
+    rows = steps(40, WELL)
+    odd = next(row for row in rows if row["name"] == "step_seconds" and row["step"] == 20)
+    odd["seconds"] *= 0.9
+    run = run_of(rows, world_size=2, zero_stage=1)
+    found = one(run, "untrustworthy-timers")
+    assert found.severity is Severity.INFO
+    assert "of 1 of 40 steps sum to more" in found.title
+    assert findings_of(run)[0].rule == "healthy"
+
+
 def test_sound_timers_are_no_finding() -> None:
     assert silent(run_of(steps(40, WELL), world_size=2, zero_stage=1), "untrustworthy-timers")
 

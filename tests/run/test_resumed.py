@@ -45,3 +45,15 @@ def test_rates_that_divide_steps_of_earlier_launches_by_the_time_of_the_last_are
     assert (said.steps_per_second is None) is dropped
     assert (said.samples_per_second is None) is dropped
     assert ("rates-of-all-steps" in set(run.repairs["name"])) is dropped
+
+
+def test_a_training_of_a_few_seconds_whose_first_bar_stands_at_none_was_not_resumed() -> None:
+    text = "".join(
+        f"{5 * i * 100 // 40}%|##   | {5 * i}/40 [00:{i // 2:02d}<00:03, 10.00it/s]\n"
+        f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {i / 8}}}\n"
+        for i in range(1, 9)
+    )
+    text += "{'train_runtime': 4.0, 'train_steps_per_second': 10.0, 'epoch': 1.0}\n"
+    told = training(run_of_text(text))
+    assert told is not None
+    assert told.steps_per_second == 10.0
