@@ -146,7 +146,7 @@ class Board:
         while ways:
             try:
                 return ways[0](self._nvml, self._handle)
-            except AttributeError:  # a pynvml that is older than what it is asked for
+            except AttributeError:  # noqa: PERF203 - a pynvml older than what it is asked for
                 del ways[0]
             except self._nvml.NVMLError as error:
                 if error.value == self._nvml.NVML_ERROR_GPU_IS_LOST:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from dsprof.recording.clocks import apart
-from dsprof.recording.layout import CLASSES, NAME_BITS, ROW, RowKind
+from dsprof.recording.layout import CLASSES, NAME_BITS, ROW, RowKind, rank_of
 from dsprof.recording.read import Recording, Recordings, numbered
 from dsprof.recording.stream import Portion
 from dsprof.recording.table import DTYPES, SCHEMA, Array
@@ -62,8 +62,7 @@ class Process:
 
     @property
     def rank(self) -> int | None:
-        rank = self.recording.header.get("rank")
-        return rank if isinstance(rank, int) else None
+        return rank_of(self.recording.header)
 
     @property
     def segment(self) -> int:
@@ -204,7 +203,7 @@ def read_bulk(paths: Iterable[str | os.PathLike[str]]) -> Bulk:
     """
     recordings = Recordings([Path(path) for path in paths])
     recordings.discover()
-    order = sorted(recordings.recordings, key=lambda one: (one.segment, _rank(one)))
+    order = sorted(recordings.recordings, key=lambda one: (one.segment, rank_of(one.header) or 0))
     lowest = {one.segment: one for one in reversed(order)}
     said, processes, tables, events = Said(), {}, {}, 0
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
@@ -221,8 +220,3 @@ def read_bulk(paths: Iterable[str | os.PathLike[str]]) -> Bulk:
     table = pa.concat_tables([SCHEMA.empty_table(), *(tables[id(one)] for one in order)])
     table = numbered(table.unify_dictionaries())
     return Bulk(each, table, facts, events)
-
-
-def _rank(recording: Recording) -> int:
-    rank = recording.header.get("rank")
-    return rank if isinstance(rank, int) else 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -158,6 +159,18 @@ def header_size(head: bytes, where: str) -> int:
     return int(rows)
 
 
+def _whole(digits: str) -> float:
+    """A whole number, where 64 bits hold it."""
+    number = float(digits)
+    return int(digits) if abs(number) < 2.0**63 else number
+
+
+def rank_of(meta: Mapping[str, Any]) -> int | None:
+    """The rank that a header tells; None if it tells none, or what is no number of a rank."""
+    rank = meta.get("rank")
+    return rank if isinstance(rank, int) and 0 <= rank < 1 << 31 else None
+
+
 def parse_header(data: bytes, where: str) -> Header:
     """The header at the beginning of `data`.
 
@@ -169,7 +182,9 @@ def parse_header(data: bytes, where: str) -> Header:
     if len(data) < rows:
         raise DsprofError("is cut inside its header: nothing was recorded", where)
     try:
-        meta = json.loads(data[JSON : JSON + size])
+        meta = json.loads(data[JSON : JSON + size], parse_int=_whole)
+        clean = json.dumps(meta, ensure_ascii=False).encode("utf-8", "replace")
+        meta = json.loads(clean)  # without halves of characters, which no table holds
     except (ValueError, RecursionError):
         meta = None
     if not isinstance(meta, dict) or JSON + size > rows:

@@ -23,6 +23,9 @@ from dsprof.recording.table import SCHEMA, Array, Clock, Names, Origin, events_o
 _CONFIG: Final = {"world": "world_size", "framework": "framework"}
 
 
+_LATE: Final = 1 << 62  # ns: of no clock; sums of two still fit into 64 bits
+
+
 class Recording:
     """One process's recording; each `follow` gives the events that came since the last one.
 
@@ -146,7 +149,7 @@ def _anchor(header: Mapping[str, Any]) -> tuple[int, int]:
     clock = header.get("clock")
     clock = clock if isinstance(clock, dict) else {}
     perf, wall = (clock.get(name) for name in ("perf_ns", "wall_ns"))
-    if not isinstance(perf, int) or not isinstance(wall, int):
+    if not (isinstance(perf, int) and isinstance(wall, int) and max(abs(perf), abs(wall)) < _LATE):
         raise DsprofError("has a header without clocks", "", "it was not written by dsprof")
     return perf, wall
 

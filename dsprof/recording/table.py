@@ -12,7 +12,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dsprof.events import Kind
-from dsprof.recording.layout import CLASSES, CLOCK, NAME_BITS, ROW, ROWS, TEXT, RowKind, Unit
+from dsprof.recording.layout import (
+    CLASSES,
+    CLOCK,
+    NAME_BITS,
+    ROW,
+    ROWS,
+    TEXT,
+    RowKind,
+    Unit,
+    rank_of,
+)
 from dsprof.recording.stream import Portion
 
 Array = npt.NDArray[Any]
@@ -288,9 +298,9 @@ class Origin:
     """What is the same for all rows of a process."""
 
     def __init__(self, meta: Mapping[str, Any], segment: int = 0) -> None:
-        rank, host = meta.get("rank"), meta.get("host")
+        host = meta.get("host")
         self.segment = segment
-        self.rank = rank if isinstance(rank, int) else None
+        self.rank = rank_of(meta)
         self.host = host if isinstance(host, str) else None
 
     def ranks(self, size: int, others: Array | None) -> pa.Array:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from dsprof.errors import DsprofError
-from dsprof.recording import Recordings, Writer
+from dsprof.recording import Recordings, RowKind, Writer, read_folder, read_rows
+from dsprof.recording.bulk import read_bulk
+from dsprof.recording.layout import pack_header, parse_header
 from dsprof.recording.read import segments
 from tests.recording.recorded import events, follow, header, record, step_numbers, write_steps
 
@@ -162,3 +164,37 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     path.chmod(0)
     with pytest.raises(DsprofError, match="Permission denied"):
         events(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("rank", 10**400),
+        ("rank", 2**31),
+        ("rank", -1),
+        ("world", 10**400),
+        ("host", "\ud800"),
+        ("config", {"long": 10**400, "half": "\ud800"}),
+    ],
+)
+def test_a_header_that_says_what_no_table_holds_is_read_without_it(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 2)
+    writer.close()
+    written = writer.path.read_bytes()
+    told = parse_header(written, "")
+    writer.path.write_bytes(pack_header(told.meta | {key: value}) + written[told.rows :])
+    assert set(read_folder(tmp_path)["rank"].to_pylist()) == {None if key == "rank" else 0}
+    assert [one.rank for one in read_bulk([tmp_path]).processes] == [None if key == "rank" else 0]
+    assert len(read_rows(RowKind.STEP, tmp_path)) == 2
+
+
+@pytest.mark.parametrize("moment", [10**400, 2**63, 2**62, -(2**70)])
+@pytest.mark.parametrize("clock", ["perf_ns", "wall_ns"])
+def test_a_clock_that_shows_no_time_is_none(tmp_path: Path, clock: str, moment: int) -> None:
+    meta = {"rank": 0, "clock": {"perf_ns": 1, "wall_ns": 2} | {clock: moment}}
+    (tmp_path / "rank-00000.5.dsprof").write_bytes(pack_header(meta))
+    with pytest.raises(DsprofError, match="without clocks"):
+        read_folder(tmp_path)
