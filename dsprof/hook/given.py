@@ -2,7 +2,7 @@
 
 Over accumulated micro-batches, accelerate divides what `Accelerator.backward` is given by their
 number, and a gradient scaler multiplies it, there or in a loop of one's own; transformers'
-`Trainer` gives parts of a step's loss, since 4.46, which together are the loss that it logs. A loop
+`Trainer` gives parts of a step's loss, since 4.48, which together are the loss that it logs. A loop
 of one's own may divide it, too: what autograd knows of the division tells by what.
 """
 
@@ -80,11 +80,24 @@ class Given:
     def _is_over(self, _: Any) -> None:
         self.loss = None
 
-    def _trains(self, *_: Any) -> None:
-        self.is_part = True
+    def _trains(self, args: Any, kwargs: Any) -> None:
+        items = args[3] if len(args) > 3 else kwargs.get("num_items_in_batch")
+        version = getattr(sys.modules.get("transformers"), "__version__", "")
+        self.is_part = gives_parts(version, of_all_items=items is not None)
 
     def _trained(self, _: Any) -> None:
         self.is_part = False
+
+
+def gives_parts(version: str, *, of_all_items: bool) -> bool:
+    """Whether the losses that a `Trainer` of 4.46 or later gives accelerate are a step's together.
+
+    4.46.0 and 4.46.1 multiply each by the number of micro-batches first, whatever it is; up to 4.47
+    only what is logged is divided, unless each was by the items of all micro-batches.
+    """
+    if version in {"4.46.0", "4.46.1"}:
+        return False
+    return of_all_items or not version.startswith(("4.46.", "4.47."))
 
 
 def scaler() -> Any:

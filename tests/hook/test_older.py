@@ -78,6 +78,17 @@ def test_before_pytorch_2_2_groups_are_named_by_a_table(monkeypatch: pytest.Monk
     assert [collectives._name_of(one) for one in (group, unknown)] == ["7", ""]
 
 
+def beside(
+    accelerator: type, trainer: type, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, given.Given]:
+    """A recorder, and what it is given, where these are the libraries' own classes."""
+    libraries = {"accelerate.accelerator": accelerator, "transformers.trainer": trainer}
+    for module, kind in libraries.items():
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{kind.__name__: kind}))
+    recorder: Any = SimpleNamespace(patches=Patches(), guard=Guard())
+    return recorder, given.Given(recorder)
+
+
 @pytest.mark.parametrize("gives_parts", [True, False])
 def test_before_transformers_4_46_what_a_trainer_gives_is_the_loss_of_a_micro_batch(
     gives_parts: bool, monkeypatch: pytest.MonkeyPatch
@@ -92,11 +103,45 @@ def test_before_transformers_4_46_what_a_trainer_gives_is_the_loss_of_a_micro_ba
 
     if gives_parts:
         Trainer.get_batch_samples = None  # type: ignore[attr-defined]
-    libraries = (("accelerate.accelerator", Accelerator), ("transformers.trainer", Trainer))
-    for module, kind in libraries:
-        monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{kind.__name__: kind}))
-    recorder: Any = SimpleNamespace(patches=Patches(), guard=Guard())
-    known = given.Given(recorder)
+    recorder, known = beside(Accelerator, Trainer, monkeypatch)
     loss = object()
     assert Trainer().training_step(loss) == (loss, gives_parts, None)
+    recorder.patches.undo()
+
+
+@pytest.mark.parametrize(
+    ("version", "of_all_items", "parts"),
+    [
+        ("4.46.1", False, False),
+        ("4.46.1", True, False),  # each is given times the number of micro-batches
+        ("4.46.3", False, False),
+        ("4.46.3", True, True),
+        ("4.47.1", False, False),
+        ("4.47.1", True, True),
+        ("4.48.0", False, True),
+        ("5.0.0", True, True),
+    ],
+)
+def test_transformers_4_46_and_4_47_give_a_part_of_a_steps_loss_only_where_it_is_of_all_its_items(
+    version: str, of_all_items: bool, parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Accelerator:
+        def backward(self, loss: object) -> given.Loss:
+            return known.loss_of(loss)
+
+    class Trainer:
+        def get_batch_samples(self) -> None: ...
+
+        def training_step(self, _: object, loss: object, *__: object, **___: object) -> given.Loss:
+            return Accelerator().backward(loss)
+
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__=version))
+    recorder, known = beside(Accelerator, Trainer, monkeypatch)
+    items = 12 if of_all_items else None
+    loss = object()
+    for told in (
+        Trainer().training_step(None, loss, items),
+        Trainer().training_step(None, loss, num_items_in_batch=items),
+    ):
+        assert told == (loss, parts, None)
     recorder.patches.undo()
