@@ -33,6 +33,7 @@ class Parts:
         self.model: Callable[[], Any] = _nobody  # a reference, of one without an engine
         self.steps: Any = None  # what ends its steps
         self._stepping: list[_Stepping] = []
+        patches.undo_with(self._take_hooks_off)
 
     def span(
         self, owner: Any, method: str, path: str, class_: Class, then: Call | None = None
@@ -110,8 +111,15 @@ class Parts:
         begin, end = self.guard(steps.begin), self.guard(steps.end)
         pre = optimizer.register_step_pre_hook(unless_compiling(nothing, begin))
         post = optimizer.register_step_post_hook(unless_compiling(steps.ends_compiled, end))
+        steps.hooks = pre, post
+        # Some loops make an optimizer a step: of those that are gone nothing is kept.
+        self._stepping = [one for one in self._stepping if one.optimizer() is not None]
         self._stepping.append(steps)
-        self.patches.undo_with(pre.remove, post.remove)
+
+    def _take_hooks_off(self) -> None:
+        for steps in self._stepping:
+            for hook in steps.hooks:
+                hook.remove()
 
     def look_at_compiled(self, *, is_timed: bool = False) -> None:
         """End what optimizers stepped in compiled functions since; how long they took nobody saw,
@@ -171,6 +179,7 @@ class _Stepping:
         self.phase, self.backward = self.timeline.phase(path, Class.OPTIMIZER), parts.backward
         self.inside = self.timeline.phase("backward/optimizer_step", Class.OPTIMIZER)
         self.then = then
+        self.hooks: tuple[Any, ...] = ()  # what takes them off
         self.frame: Frame | None = None
         self.depth = 0
 
