@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +22,6 @@ from dsprof.findings.thresholds import (
     OVERFLOW_STEPS,
     OVERFLOW_STREAK,
     OVERFLOW_WARNING,
-    grade,
 )
 from dsprof.units import format_seconds, format_share
 
@@ -40,6 +39,31 @@ class Skips:
     at_start: bool | None  # they came before any update that went well, and are over
     evidence: tuple[Evidence, ...]
     engine: int | None = None  # None: not told apart
+    sought: float | None = None  # the loss scale, where the scaler still looks for one
+
+    @property
+    def share(self) -> float:
+        return self.total / self.of
+
+    @property
+    def endless(self) -> bool:
+        """No scale is found any more."""
+        return self.streak >= OVERFLOW_STREAK and self.sought is None
+
+    @property
+    def many(self) -> bool:
+        return self.total >= OVERFLOW_STEPS and self.share >= OVERFLOW_WARNING
+
+    @property
+    def often(self) -> bool:
+        """They go on, and often."""
+        part = self.recent / max(1, self.recent_of)
+        return self.endless or (part >= OVERFLOW_CRITICAL and self.sought is None)
+
+    @property
+    def lasts(self) -> bool:
+        """They go on: what is over, or may be, is no part of a step."""
+        return self.endless or (self.recent > 0 and self.sought is None)
 
 
 def overflow_streak(facts: Facts) -> list[Finding] | str:
@@ -50,41 +74,36 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
     skips = _skips(facts)
     if skips is None:
         return _without_steps(facts)
-    share = skips.total / skips.of
-    scale = _sought(facts, skips)
-    endless = skips.streak >= OVERFLOW_STREAK and scale is None
-    many = skips.total >= OVERFLOW_STEPS and grade(share, OVERFLOW_WARNING, math.inf) is not None
-    if not (many or endless):
+    skips = replace(skips, sought=_sought(facts, skips))
+    if not (skips.many or skips.endless):
         return []
-    going_on = endless or skips.recent / max(1, skips.recent_of) >= OVERFLOW_CRITICAL
-    going_on &= scale is None
     apart = skips.engine is not None and len(facts.run.steps["engine"].unique()) > 1
-    step = Facts(facts.run, skips.engine if apart else None).step_seconds
-    # What is over, or may be, is no part of a step.
-    lasts = scale is None and (endless or skips.recent > 0)
-    seconds = share * step if step and lasts else None
-    whose = f" of engine {skips.engine}" if apart else ""
-    last = f", the last {skips.streak:,} all" if 0 < skips.streak < skips.total and endless else ""
-    floor = _at_floor(facts, skips.engine if apart else None)
+    engine = skips.engine if apart else None
+    step, floor = Facts(facts.run, engine).step_seconds, _at_floor(facts, engine)
+    seconds = skips.share * step if step and skips.lasts else None
+    whose = f" of engine {engine}" if apart else ""
+    last = f", the last {skips.streak:,} all" * (skips.endless and skips.streak < skips.total)
     return [
         Finding(
             rule="overflow-streak",
-            severity=Severity.CRITICAL if going_on else Severity.WARNING,
+            severity=Severity.CRITICAL if skips.often else Severity.WARNING,
             title=f"{skips.total:,} of {skips.of:,} steps{whose} were skipped{last}: "
-            f"gradients overflowed{_EVEN if floor else ''}",
-            summary=f"{format_share(share)} of the steps{whose} so far taught the model nothing"
-            + (f", {format_seconds(seconds)} of each step's time on average. " if seconds else ". ")
-            + _since_then(skips, scale)
-            + (_NO_SCALE if floor else ""),
-            share=share if seconds else None,
+            f"gradients overflowed{_EVEN * floor}",
+            summary=f"{format_share(skips.share)} of the steps{whose} so far taught the model "
+            f"nothing{_of_each_step(seconds)}. {_since_then(skips)}{_NO_SCALE * floor}",
+            share=skips.share if seconds else None,
             seconds_per_step=seconds,
-            engine=skips.engine if apart else None,
+            engine=engine,
             evidence=skips.evidence,
             advice=_broken(facts) if floor else _scale_advice(facts, skips.at_start, skips.total),
-            gain=(0.0, seconds) if seconds and going_on and not floor else None,
-            confidence="high" if lasts or skips.last is not None else "medium",
+            gain=(0.0, seconds) if seconds and skips.often and not floor else None,
+            confidence="high" if skips.lasts or skips.last is not None else "medium",
         )
     ]
+
+
+def _of_each_step(seconds: float | None) -> str:
+    return f", {format_seconds(seconds)} of each step's time on average" if seconds else ""
 
 
 def _sought(facts: Facts, skips: Skips) -> float | None:
@@ -96,14 +115,14 @@ def _sought(facts: Facts, skips: Skips) -> float | None:
     return float(told.iloc[-1])
 
 
-def _since_then(skips: Skips, scale: float | None) -> str:
+def _since_then(skips: Skips) -> str:
     """Whether it goes on, as far as the printed steps tell."""
-    if scale is not None:
+    if skips.sought is not None:
         return (
             "None went well yet: the loss scaler begins high, halves its scale with each skip, and "
-            f"was still at {scale:,.0f} at the end. Whether it goes on is unknown."
+            f"was still at {skips.sought:,.0f} at the end. Whether it goes on is unknown."
         )
-    if skips.streak >= OVERFLOW_STREAK:
+    if skips.endless:
         return f"The last {skips.streak:,} steps were all skipped: the model learns no more."
     if skips.recent == skips.recent_of == 1:
         return "The last of them was skipped, too: it goes on."

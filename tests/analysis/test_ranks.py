@@ -71,6 +71,17 @@ def test_a_rank_that_is_late_where_nothing_is_timed_is_known_by_waiting_least() 
     assert found.delay == pytest.approx(0.4)
 
 
+def test_a_phase_that_holds_the_lesser_part_of_a_delay_is_not_where_it_is_lost() -> None:
+    """Rank 1 comes 0.4 s late, 0.1 s of that in forward and the rest where nothing is timed."""
+    less = two_ranks(3)
+    mine = (less["name"] == "forward") & (less["rank"] == 1)
+    found = straggler(less.assign(self_seconds=less["self_seconds"].mask(mine, 1.1)))
+    assert found is not None
+    assert (found.rank, found.phase, found.place) == (1, "", "outside of what is timed")
+    assert found.delay == pytest.approx(0.4)
+    assert found.phase_delay == pytest.approx(0.3)
+
+
 def test_of_ranks_that_wait_alike_the_one_that_works_longer_is_late() -> None:
     found = straggler(
         table(

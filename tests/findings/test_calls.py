@@ -11,7 +11,18 @@ from dsprof.events import Severity
 from dsprof.recording import Writer
 from dsprof.run import load
 from dsprof.text.words import what_if
-from tests.findings.plants import WELL, call, one, phase, problem, run_of, silent, steps, why
+from tests.findings.plants import (
+    WELL,
+    call,
+    metric,
+    one,
+    phase,
+    problem,
+    run_of,
+    silent,
+    steps,
+    why,
+)
 from tests.loaded import run_of_text
 from tests.recording.recorded import CLASSES, MS, header
 
@@ -252,3 +263,21 @@ def test_waiting_for_a_pipelines_neighbour_is_no_small_message() -> None:
     timed = WELL | {"forward": 0.1, "pipe_recv_grad": 0.6}
     rows = [recorded("recv", step, 4096, 0.03) for step in range(1, 11) for _ in range(20)]
     assert why(run_of(steps(10, timed) + rows, world_size=2), "small-messages")
+
+
+@pytest.mark.parametrize(
+    ("meeting", "stall"), [("backward_allreduce", 0.3), ("optimizer_allgather", 0.2)]
+)
+def test_waiting_for_a_late_rank_is_taken_off_the_gathers_only_where_it_is_in_them(
+    meeting: str, stall: float
+) -> None:
+    rows = [metric("step_seconds", step, 1.0) for step in range(1, 31)]
+    for step in range(1, 31):
+        for rank, late in ((0, 0.0), (1, 0.2)):
+            rows += [
+                phase("forward", step, 0.3 + late, rank),
+                phase(meeting, step, 0.7 - late, rank),
+                call("all_gather_into_tensor", step, 1e8, 0.3, rank, value=0.3),
+            ]
+    found = one(run_of(rows, world_size=2, zero_stage=3), "zero3-gather-stall")
+    assert found.seconds_per_step == pytest.approx(stall)

@@ -413,6 +413,22 @@ def reducing(folder: Path, forward_group: str) -> Run:
     return load(folder)
 
 
+def test_a_reduction_that_hardly_any_compute_could_hide_is_not_said_to_lack_overlap() -> None:
+    for compute, warned in ((0.04, False), (0.06, True)):
+        phases = {"forward": compute, "backward_allreduce": 0.4, "data": 0.6 - compute}
+        run = run_of(steps(3, phases), world_size=2, zero_stage=0)
+        assert ("no-overlap" in rules(run)) is warned
+
+
+@pytest.mark.parametrize(("took", "warned"), [(0.25, True), (0.6, False)])
+def test_communication_of_which_most_is_hidden_overlaps(took: float, *, warned: bool) -> None:
+    """0.2 s of each step are exposed, of so much in all."""
+    well = WELL | {"backward_allreduce": 0.2, "optimizer_allgather": 0.02}
+    rows = [call("all_reduce", step, 1 << 24, took, value=0.2) for step in range(1, 41)]
+    run = run_of(steps(40, well, 1.14) + rows, world_size=2)
+    assert ("no-overlap" in rules(run)) is warned
+
+
 def test_sums_of_activations_are_no_reduction_that_a_switch_hides(tmp_path: Path) -> None:
     apart = reducing(tmp_path / "apart", "tp ranks 0-1")
     assert one(apart, "no-overlap").seconds_per_step == pytest.approx(0.015)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from dsprof.analysis.ranks import straggler
 from dsprof.events import Severity
 from dsprof.findings import findings_of
+from dsprof.findings.ranks import stands_out
 from dsprof.recording.writer import Writer
 from dsprof.run import Run, load
 from tests.findings.plants import (
@@ -152,6 +154,26 @@ def test_a_rank_that_chance_makes_last_a_little_more_often_is_none() -> None:
     assert silent(run_of(rows), "straggler-rank")
 
 
+@pytest.mark.parametrize(
+    ("last", "count", "named"), [(14, 18, False), (15, 18, True), (27, 39, False), (28, 39, True)]
+)
+def test_of_two_ranks_one_is_named_where_chance_hardly_makes_it_last_so_often(
+    last: int, count: int, named: bool
+) -> None:
+    rows = [metric("step_seconds", step, 1.0) for step in range(1, count + 1)]
+    for step in range(1, count + 1):
+        for rank in (0, 1):
+            late = 0.4 if rank == int(step <= last) else 0.0
+            rows += [
+                phase("forward", step, 0.3 + late, rank),
+                phase("backward_allreduce", step, 0.7 - late, rank),
+            ]
+    found = straggler(run_of(rows, world_size=2).phases)
+    assert found is not None
+    assert (found.rank, found.held) == (1, last / count)
+    assert stands_out(found) is named
+
+
 def test_too_few_steps_are_not_judged() -> None:
     assert "10 needed" in (why(run_of(ranks(10, 2, 0.3)), "straggler-rank") or "")
 
@@ -186,6 +208,15 @@ def test_the_straggler_table_of_deepspeed_tells_waiting_from_moving() -> None:
     assert found.gain == pytest.approx((0.18, 0.36))
     assert (found.ranks, found.confidence) == ((), "medium")
     assert findings_of(_table(5))[0].rule == "straggler-rank"
+
+
+def test_a_straggler_table_of_which_less_than_half_is_waiting_names_none() -> None:
+    rows = steps(3, {"forward": 0.6, "backward_allreduce": 0.4})
+    for name, seconds in (("comm_straggler", 0.4), ("comm_fastest_rank", 0.6)):
+        rows.append(
+            call("all_reduce", 3, 1e6, seconds, name=name, kind="metric", text="all_reduce")
+        )
+    assert silent(run_of(rows, world_size=5), "straggler-rank")
 
 
 def test_the_straggler_table_of_the_last_launch_counts_from_its_start() -> None:
