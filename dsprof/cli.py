@@ -175,7 +175,7 @@ def report(
         raise typer.Exit(_gate(run, fail_on))
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command(context_settings={"allow_interspersed_args": False})
 def attach(
     command: Annotated[
         list[str],

@@ -629,6 +629,19 @@ def test_attach_runs_the_command_and_ends_as_it_does(cli: Dsprof, tmp_path: Path
     assert (out / ".attach" / "sitecustomize.py").is_file()
 
 
+def test_an_option_that_attach_lacks_is_wrong_usage_and_one_of_the_command_is_the_commands(
+    cli: Dsprof, tmp_path: Path
+) -> None:
+    done = cli("attach", "--output", str(tmp_path / "run"), "--", sys.executable, "-c", "pass")
+    assert done.returncode == 2
+    assert "No such option: --output" in done.stderr
+    script = "import sys; print(sys.argv[1:])"
+    told = ("--out", "theirs", "--version", "-x")
+    done = cli("attach", "--out", str(tmp_path / "run"), sys.executable, "-c", script, *told)
+    assert done.returncode == 0
+    assert done.stdout == f"{list(told)}\n"
+
+
 def test_a_command_that_is_not_there_is_named(cli: Dsprof, tmp_path: Path) -> None:
     done = cli("attach", "--out", str(tmp_path), "--", "no-such-launcher", "train.py")
     told_off(done, "no-such-launcher")
