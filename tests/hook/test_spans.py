@@ -213,6 +213,22 @@ def test_what_a_reference_model_that_ends_no_steps_computes_is_of_the_steps_that
     assert [(row.engine, row.step) for row in asked] == [(1, 1), (0, 2), (0, 3)]
 
 
+def test_what_an_engine_that_ends_steps_evaluates_is_its_own_whoever_s_turn_it_was(
+    timeline: Timeline, clock: Clock
+) -> None:
+    """A critic that is asked behind the actor's forward, and trained as the actor is."""
+    actor, critic = timeline.track(1), timeline.track(1)
+    forward = timeline.phase("forward", Class.COMPUTE)
+    for track in (critic, actor):
+        timeline.leave(timeline.enter(track, forward))
+        clock.passes(10)
+        timeline.close_step(track, 1)
+    timeline.leave(timeline.enter(actor, forward))
+    timeline.leave(timeline.enter_once(critic, timeline.phase("evaluation", Class.OTHER)))
+    asked = [row for row in rows(timeline).spans if row.path == "evaluation"]
+    assert [(row.engine, row.step) for row in asked] == [(critic.number, 2)]
+
+
 def test_an_engine_inside_the_phase_of_another_takes_no_turn_from_it(
     timeline: Timeline, clock: Clock
 ) -> None:
