@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 _DIFFERS: Final = 0.1  #: of the stated rate: more than scatter
 
 
-def batch_of(run: Run) -> Any:
-    """Samples of a step as the job was told; None where its lines state others of some steps."""
-    batch = run.config.get("train_batch_size")
-    told = of_kind(run.told, Kind.METRIC, "global_batch_size")["value"].dropna()
+def batch_of(run: Run, steps: pd.DataFrame) -> Any:
+    """Samples of each of `steps` as the job was told; None where its lines state others of some.
+
+    Engine 0 speaks for the run, but for the steps of another one that says its own.
+    """
+    engines = steps["engine"].unique()
+    rows = run.told[run.told["engine"].isin(engines)]
+    told = of_kind(rows, Kind.METRIC, "global_batch_size")["value"].dropna()
+    own = of_kind(rows, Kind.CONFIG, "train_batch_size")["value"].dropna().unique()
+    batch = own[0] if len(engines) == len(own) == 1 else run.config.get("train_batch_size")
     return batch if (told == batch).all() else None
 
 

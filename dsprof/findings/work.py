@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,7 +48,10 @@ def _told(facts: Facts, steps: pd.DataFrame) -> pd.DataFrame:
     own = (
         steps[list(STEP)].astype("int64").merge(table, "left", left_on=list(STEP), right_index=True)
     )
-    return own.reindex(columns=list(_POWER)).astype(float)
+    own = own.reindex(columns=list(_POWER)).astype(float)
+    if own[_BATCH].notna().any():  # a recording tells of those that differ from what is configured
+        own[_BATCH] = own[_BATCH].fillna(facts.run.config.get("train_batch_size", math.nan))
+    return own
 
 
 def _said(usual: pd.Series[float], last: pd.Series[float], more: list[str]) -> str:

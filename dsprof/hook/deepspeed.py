@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from dsprof.events import Class
+from dsprof.hook.layout import samples, sizes
 from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
@@ -32,9 +33,20 @@ def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
 
 def parts_of(engine: Any, recorder: Recorder, patches: Patches) -> Parts:
     parts = Parts(recorder, patches, _next(engine), scaled=bool(engine.fp16_enabled()))
+    parts.metrics.samples = samples(engine)
     if recorder.backward is not None:
         recorder.backward.ask()
     return parts
+
+
+def tell_step(engine: Any, parts: Parts, step: int, micros: int) -> None:
+    """Loss and the like of a step that ends, of `micros` micro-batches."""
+    track, writer = parts.track, parts.recorder.writer
+    if track.number and not track.trains:  # one that only evaluates says nothing of the job
+        for name, value in _settings(engine).items():  # those of the first one are in the header
+            writer.config(name, value, track.number)
+    parts.metrics.tell_samples(step, samples(engine, micros))
+    parts.metrics.write(step, engine.optimizer, engine.get_global_grad_norm(), engine.skipped_steps)
 
 
 def checkpoints(engine: Any, parts: Parts) -> None:
@@ -52,7 +64,8 @@ def checkpoints(engine: Any, parts: Parts) -> None:
         parts.falls_back(_next(reference()))
 
     around = parts.guard.around
-    parts.patches.method(engine, "save_checkpoint", lambda raw: around(raw, save, timeline.leave))
+    for method in ("save_checkpoint", "save_16bit_model"):
+        parts.patches.method(engine, method, lambda raw: around(raw, save, timeline.leave))
     parts.patches.method(
         engine, "load_checkpoint", lambda raw: around(raw, enter, loaded, falls_back)
     )
@@ -70,7 +83,7 @@ def _backward(engine: Any, parts: Parts) -> None:
 
     def begin(args: Any, kwargs: Any) -> Frame | None:
         loss = args[0] if args else kwargs.get("loss")
-        metrics.give(loss, part=_is_divided(args, kwargs))
+        metrics.give(loss, part=_is_divided(args, kwargs), again=track.backward_done)
         return timeline.enter(track, phase)
 
     def ended(frame: Frame) -> None:
@@ -103,10 +116,10 @@ def _closed(engine: Any, parts: Parts) -> None:
     step = engine.global_steps
     parts.falls_back(step + 1)
     if step >= parts.track.step:
-        parts.metrics.write(
-            step, engine.optimizer, engine.get_global_grad_norm(), engine.skipped_steps
-        )
+        tell_step(engine, parts, step, parts.track.micro + 1)
         parts.timeline.close_step(parts.track, step)
+    else:  # a micro-batch, whose backward an old version may not have told
+        parts.backward_done()
 
 
 class _Direct:
@@ -130,13 +143,8 @@ class _Direct:
 
 def config(engine: Any) -> dict[str, Any]:
     """What a report needs to know of the engine, by the canonical names of `events.CONFIG`."""
-    found: dict[str, Any] = {"framework": "deepspeed"}
-    for name, method in _SETTINGS.items():
-        value = getattr(engine, method, None)
-        if callable(value):
-            found[name] = value()
+    found: dict[str, Any] = {"framework": "deepspeed"} | _settings(engine)
     found["dtype"] = _dtype(engine)
-    found["pipeline_parallel_size"] = getattr(engine, "num_stages", None)
     found |= costly_defaults(engine, _comms_logger(), waits=_device_waits())
     raw = getattr(engine.config, "_param_dict", None) or getattr(engine, "config", None)
     if isinstance(raw, Mapping):
@@ -148,9 +156,16 @@ _SETTINGS: Final = {
     "zero_stage": "zero_optimization_stage",
     "micro_batch_size": "train_micro_batch_size_per_gpu",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "train_batch_size": "train_batch_size",
     "steps_per_print": "steps_per_print",
 }
+
+
+def _settings(engine: Any) -> dict[str, Any]:
+    """What each engine of a process may have differently."""
+    asked = {name: getattr(engine, method, None) for name, method in _SETTINGS.items()}
+    told = {name: method() for name, method in asked.items() if callable(method)}
+    told |= sizes(engine)
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _dtype(engine: Any) -> str:

@@ -55,12 +55,18 @@ class Metrics:
             if divisor is not None:
                 self._divisors.append(divisor)
 
-    def give(self, loss: Any, *, part: bool) -> None:
-        """Backward passes through us: what the model returned until here is not asked any more."""
+    def give(self, loss: Any, *, part: bool, again: bool = False) -> None:
+        """Backward passes through us: what the model returned until here is not asked any more.
+
+        `again`: it is one more of a micro-batch's losses, which learns from their sum.
+        """
         if not self.given:
             self.losses.clear()
         self.given, self.parts = True, part
+        before = len(self.losses)
         self.add(loss)
+        if again and 0 < before < len(self.losses):
+            self.losses[-2:] = [sum(self.losses[-2:])]
 
     def add(self, loss: Any) -> None:
         """One micro-batch's loss, where it lies in host memory."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from functools import partial
 from typing import Any, Final
 
 from dsprof.events import Class
-from dsprof.hook.deepspeed import checkpoints, parts_of
+from dsprof.hook.deepspeed import checkpoints, parts_of, tell_step
 from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
+from dsprof.hook.spans import Frame, Phase
 
 #: Instruction: the phase, by the name of DeepSpeed's own timer where it has one, and class.
 INSTRUCTIONS: Final = {
@@ -31,22 +31,29 @@ def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
     """Record `engine`: its map of instructions is replaced by one of timed functions."""
     parts = parts_of(engine, recorder, patches)
     timed_map = {}
+    evaluation = parts.timeline.phase("evaluation", Class.OTHER)
     for instruction, function in engine._INSTRUCTION_MAP.items():  # noqa: SLF001
-        timed_map[instruction] = _instruction(instruction.__name__, function, parts)
+        timed_map[instruction] = _instruction(instruction.__name__, function, parts, evaluation)
     patches.value(engine, "_INSTRUCTION_MAP", timed_map)
+    parts.span(engine, "eval_batch", "evaluation", Class.OTHER)
     parts.optimizer(engine.optimizer, "step/optimizer_step")
     _close_after(engine, parts)
     checkpoints(engine, parts)
 
 
-def _instruction(name: str, function: Any, parts: Parts) -> Any:
-    """A plain function, for the engine binds it to itself at each use."""
+def _instruction(name: str, function: Any, parts: Parts, evaluation: Phase) -> Any:
+    """A plain function, for the engine binds it to itself at each use. What an evaluation runs is
+    part of that."""
     path, class_ = INSTRUCTIONS.get(name, (name, Class.OTHER))
     phase = parts.timeline.phase(path, class_)
     timeline = parts.timeline
-    enter = timeline.enter_forward if path == "forward" else timeline.enter
+    opens = timeline.enter_forward if path == "forward" else timeline.enter
     done = parts.backward_done if path == "backward" else None
-    wrapper = parts.guard.around(function, partial(enter, parts.track, phase), timeline.leave, done)
+
+    def enter(*_: Any) -> Frame | None:
+        return None if timeline.is_open(evaluation) else opens(parts.track, phase)
+
+    wrapper = parts.guard.around(function, enter, timeline.leave, done)
     return functools.wraps(function)(wrapper)
 
 
@@ -70,7 +77,5 @@ def _closed(engine: Any, parts: Parts) -> None:
     if step >= parts.track.step:
         parts.track.micro = engine.micro_batches - 1  # stages run several forwards in a row
         parts.metrics.add(getattr(engine, "agg_train_loss", None))
-        parts.metrics.write(
-            step, engine.optimizer, engine.get_global_grad_norm(), engine.skipped_steps
-        )
+        tell_step(engine, parts, step, engine.micro_batches)
         parts.timeline.close_step(parts.track, step)

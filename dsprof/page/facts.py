@@ -191,7 +191,7 @@ def _throughput(run: Run) -> Cell | None:
     main = averaged_steps(steps)
     if main["samples_per_second"].notna().any():
         mean = mean_of(main, "samples_per_second")
-        less = rate_of_steps(main, mean_of(main, "seconds"), batch_of(run))
+        less = rate_of_steps(main, mean_of(main, "seconds"), batch_of(run, main))
         said = f"{format_count(mean)} samples/s, mean"
         if less:
             said = (

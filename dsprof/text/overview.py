@@ -68,7 +68,7 @@ class Overview:
 def overview(run: Run) -> Overview:
     steps = run.steps
     main = told_alike(main_steps(steps))
-    rates, batch = _rated(steps, main), batch_of(run)
+    rates = _rated(steps, main)
     mean = run.judged[0].mean
     seconds = timed_singly(main)
     length = number(mean.seconds) if mean else None
@@ -98,7 +98,7 @@ def overview(run: Run) -> Overview:
         tflops=number(mean_of(rates, "tflops")),
         skipped=_skipped(run),
         samples_per_second_mean=_so_far(run),
-        samples_per_second_of_steps=rate_of_steps(rates, length, batch),
+        samples_per_second_of_steps=rate_of_steps(rates, length, batch_of(run, rates)),
         training=training(run),
         bar=bar(run),
         aside=left_aside(steps),

@@ -42,4 +42,15 @@ def test_a_batch_that_grows_in_training_is_none_that_rates_can_be_held_against(
     sizes: tuple[int, ...], told: int | None
 ) -> None:
     rows = [metric("global_batch_size", step, size) for step, size in enumerate(sizes, 1)]
-    assert batch_of(run_of([*rows, metric("loss", 1, 2.0)], train_batch_size=32)) == told
+    run = run_of([*rows, metric("loss", 1, 2.0)], train_batch_size=32)
+    assert batch_of(run, run.steps) == told
+
+
+def test_the_batch_of_an_engine_that_says_its_own_is_not_the_first_one_s() -> None:
+    rows = [metric("loss", 1, 2.0) | {"engine": engine} for engine in (0, 1)]
+    rows += [
+        {"kind": "config", "name": "train_batch_size", "value": value, "engine": engine}
+        for engine, value in enumerate((32.0, 64.0))
+    ]
+    run = run_of(rows)
+    assert [batch_of(run, run.steps[run.steps["engine"] == one]) for one in (0, 1)] == [32, 64]

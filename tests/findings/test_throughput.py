@@ -185,6 +185,15 @@ def test_of_a_step_with_a_larger_batch_only_what_exceeds_that_is_a_slowdown() ->
     assert found.seconds_per_step == pytest.approx(1.0 * 30 / 59)
 
 
+def test_a_batch_that_is_told_only_where_it_is_not_the_configured_one_grew_from_that() -> None:
+    """As recordings tell it, which have 64 bytes for it in a step."""
+    rows = growing({"global_batch_size": 16}, 32, 2.0)
+    told = [row for row in rows if row["name"] != "global_batch_size" or row["step"] > 30]
+    found = one(run_of(told, train_batch_size=16), "slowdown")
+    assert found.severity is Severity.INFO
+    assert "A sample took 62.5 ms, now 62.5 ms" in found.summary
+
+
 def growing(size: dict[str, int], grown: int, seconds: float) -> list[Row]:
     """60 steps of 1 s; from 31 on the last size is `grown`, and a step takes so many `seconds`."""
     rows = []

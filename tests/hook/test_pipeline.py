@@ -35,6 +35,18 @@ def test_every_instruction_of_a_stage_is_a_phase(rows: list[Rows]) -> None:
     assert last.items() >= (both | {"pipe_recv_input": every, "pipe_send_grad": every}).items()
 
 
+@pytest.mark.usefixtures("results")
+def test_an_evaluation_is_a_phase_as_a_whole_and_trains_nothing(out: Path) -> None:
+    for rank in folder(out / "evaluated"):
+        paths = Counter(row.path for row in rank.spans)
+        assert paths["evaluation"] == 1
+        assert paths["forward"] == paths["backward"] == 2 * MICROS
+        (evaluation,) = (row for row in rank.spans if row.path == "evaluation")
+        inside = [row for row in rank.collectives if row.path == "evaluation"]
+        assert {row.op for row in inside} & {"send", "recv"}
+        assert all(0 <= row.begin - evaluation.begin < evaluation.length for row in inside)
+
+
 def test_a_train_batch_is_a_step(rows: list[Rows], results: list[dict[str, Any]]) -> None:
     for rank, result in zip(rows, results, strict=True):
         assert [row.step for row in rank.steps] == list(range(1, STEPS + 1))

@@ -61,5 +61,9 @@ def main() -> None:
         again.train_batch()
         again.load_checkpoint(checkpoint)
         again.train_batch()
+    with dsprof.hook.attach(again, out=job.out() / "evaluated"):
+        again.train_batch()
+        again.eval_batch(iter(torch.utils.data.DataLoader(data(), BATCH)))
+        again.train_batch()
     left = {"_INSTRUCTION_MAP", "train_batch", "save_checkpoint"} & (set(vars(pipe)) - held)
     job.finish({"plain": plain, "watched": watched, "issued": issued, "left": sorted(left)})

@@ -1,0 +1,42 @@
+"""How ranks share the work of a DeepSpeed engine, and how many samples a step of it has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def sizes(engine: Any) -> dict[str, int]:
+    """By the names of `events.CONFIG`; what the engine does not say is absent."""
+    stages = getattr(engine, "num_stages", None)  # of a pipeline alone
+    model = getattr(engine, "mp_world_size", None)  # ranks that share one copy: stages, too
+    found = {
+        "data_parallel_size": _replicas(engine),
+        "tensor_parallel_size": model // (stages or 1) if model else None,
+        "pipeline_parallel_size": stages,
+        "sequence_parallel_size": getattr(engine, "sequence_parallel_size", None),
+        "train_batch_size": samples(engine),
+    }
+    return {name: int(size) for name, size in found.items() if size}
+
+
+def samples(engine: Any, micros: int = 0) -> int | None:
+    """Samples of one optimizer step, all ranks: of as many micro-batches as are configured, or of
+    `micros` where more ran, as under `no_sync` or where the loop says by itself when to step.
+
+    DeepSpeed's own number counts the samples of a tensor parallel group once for each of its
+    ranks, where it made that group by itself (AutoTP).
+    """
+    replicas = _replicas(engine)
+    if replicas is None:
+        return engine.train_batch_size()  # type: ignore[no-any-return]
+    accumulated = max(engine.gradient_accumulation_steps(), micros)
+    return int(engine.train_micro_batch_size_per_gpu() * accumulated * replicas)
+
+
+def _replicas(engine: Any) -> int | None:
+    """Copies of the model with samples of their own. The engine may not know of ranks that share
+    a sequence, its configuration not of those that share tensors: the smaller number holds."""
+    settings = getattr(engine, "_config", None)
+    told = (getattr(engine, "dp_world_size", None), getattr(settings, "world_size", None))
+    known = [int(one) for one in told if one]
+    return min(known) if known else None

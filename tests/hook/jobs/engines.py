@@ -1,0 +1,116 @@
+"""What a loop may do with its engines: other batches, more micro-batches, a second one, saves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dsprof.hook
+from tests.hook.jobs import job
+
+STEPS = 4
+
+
+def micro_batches(engine: Any, first: int, count: int) -> list[float]:
+    losses = []
+    for micro in range(first, first + count):
+        loss = engine(job.batch(micro)).square().mean()
+        engine.backward(loss)
+        losses.append(loss.item())
+    return losses
+
+
+def stepping(engine: Any) -> None:
+    for step in range(STEPS):
+        micro_batches(engine, step, 1)
+        engine.step()
+
+
+def no_sync() -> Any:
+    """Three micro-batches a step, of which the engine's configuration knows one."""
+    engine = job.engine(1, 1)
+    with recorded("no_sync", engine):
+        for step in range(STEPS):
+            with engine.no_sync():
+                micro_batches(engine, 3 * step, 2)
+            micro_batches(engine, 3 * step + 2, 1)
+            engine.step()
+
+
+def batch() -> None:
+    """From half-way on a step has twice the samples."""
+    engine = job.engine(1, 1)
+    with recorded("batch", engine):
+        for step in range(STEPS):
+            if step == STEPS // 2:
+                engine.set_train_batch_size(2 * engine.train_batch_size())
+            for micro in range(engine.gradient_accumulation_steps()):
+                micro_batches(engine, 2 * step + micro, 1)
+                engine.step()
+
+
+def two() -> None:
+    """Of different stages and batches."""
+    engines = [job.engine(1, 1), job.engine(3, 2)]
+    with recorded("two", *engines):
+        for step in range(STEPS):
+            for micros, engine in enumerate(engines, 1):
+                for micro in range(micros):
+                    micro_batches(engine, 2 * step + micro, 1)
+                    engine.step()
+
+
+def saves() -> None:
+    """The whole model, which stage 3 gathers first."""
+    settings = {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}
+    persistent = {"stage3_param_persistence_threshold": 0}
+    engine = job.engine(3, 1, zero_optimization=settings | persistent)
+    with recorded("saves", engine):
+        stepping(engine)
+        engine.save_16bit_model(str(job.out() / "saved"))
+        stepping(engine)
+
+
+def scaled() -> list[float]:
+    """fp16 without ZeRO, from a scale that overflows: the scale behind each step."""
+    settings = {"enabled": True, "initial_scale_power": 24, "hysteresis": 1}
+    engine = job.engine(0, 1, fp16=settings)
+    scales = []
+    with recorded("scaled", engine):
+        for step in range(STEPS):
+            loss = engine(job.batch(step).half()).float().square().mean()
+            engine.backward(loss)
+            engine.step()
+            kept = getattr(engine.optimizer, "loss_scale_config", engine.optimizer)
+            scales.append(float(kept.cur_scale))
+    return scales
+
+
+def losses() -> list[float]:
+    """Two losses of one forward, which the engine gets one after the other: their sums."""
+    engine = job.engine(1, 1)
+    sums = []
+    with recorded("losses", engine):
+        for step in range(STEPS):
+            given = engine(job.batch(step))
+            parts = given.square().mean(), given.abs().mean()
+            engine.backward(parts[0], retain_graph=True)
+            engine.backward(parts[1])
+            engine.step()
+            sums.append(sum(part.item() for part in parts))
+    return sums
+
+
+def recorded(name: str, *engines: Any) -> Any:
+    from contextlib import ExitStack
+
+    handles = ExitStack()
+    for engine in engines:
+        handles.callback(dsprof.hook.attach(engine, out=job.out() / name).detach)
+    return handles
+
+
+def main() -> None:
+    job.start_deepspeed()
+    for way in (no_sync, batch, two, saves):
+        way()
+    job.finish({"scales": scaled(), "losses": losses()})

@@ -1,0 +1,63 @@
+"""What loops do with their engines on two real ranks, as it is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dsprof
+from tests.hook.rows import folder
+
+JOB = ("engines",)
+pytestmark = pytest.mark.usefixtures("results")
+STEPS = 4
+CONFIGURED = 2 * 8  # samples of a micro-batch, of both ranks
+
+
+def test_a_step_has_the_samples_of_all_its_micro_batches(out: Path) -> None:
+    for rows in folder(out / "no_sync"):
+        assert {step.micros for step in rows.steps} == {3}
+        told = rows.metric("global_batch_size")
+        assert told == dict.fromkeys(range(1, STEPS + 1), 3.0 * CONFIGURED)
+    steps = dsprof.load(out / "no_sync").steps
+    samples = steps["samples_per_second"] * steps["seconds"]
+    assert samples.tolist() == pytest.approx([3 * CONFIGURED] * STEPS)
+
+
+def test_a_batch_that_is_set_on_the_way_is_that_of_the_steps_behind_it(out: Path) -> None:
+    steps = dsprof.load(out / "batch").steps
+    told = steps["samples_per_second"] * steps["seconds"]
+    assert told.tolist() == pytest.approx([CONFIGURED] * 2 + [2 * CONFIGURED] * 2)
+    for rows in folder(out / "batch"):  # of the others the configuration says it
+        assert rows.metric("global_batch_size") == {3: 2 * CONFIGURED, 4: 2 * CONFIGURED}
+
+
+def test_engines_of_one_process_have_their_own_batches_and_stages(out: Path) -> None:
+    run = dsprof.load(out / "two")
+    told = run.steps["samples_per_second"] * run.steps["seconds"]
+    by_engine = told.groupby(run.steps["engine"]).mean()
+    assert by_engine.tolist() == pytest.approx([CONFIGURED, 2 * CONFIGURED])
+    said = run.told[run.told["name"].astype("str") == "zero_stage"]
+    assert said.groupby("engine")["value"].unique().map(list).to_dict() == {0: [1], 1: [3]}
+
+
+def test_what_stage_3_gathers_to_save_a_model_is_part_of_the_save(out: Path) -> None:
+    for rows in folder(out / "saves"):
+        (save,) = (span for span in rows.spans if span.path == "checkpoint")
+        inside = [row for row in rows.collectives if 0 <= row.begin - save.begin < save.length]
+        assert inside
+        assert {row.path for row in inside} == {"checkpoint"}
+
+
+def test_the_loss_scale_is_told_without_zero(out: Path, results: list[dict[str, Any]]) -> None:
+    for rows, result in zip(folder(out / "scaled"), results, strict=True):
+        assert list(rows.metric("loss_scale").values()) == result["scales"]
+
+
+def test_losses_of_one_micro_batch_are_parts_of_what_it_learns_from(
+    out: Path, results: list[dict[str, Any]]
+) -> None:
+    for rows, result in zip(folder(out / "losses"), results, strict=True):
+        assert list(rows.metric("loss").values()) == pytest.approx(result["losses"])
