@@ -74,3 +74,45 @@ def test_a_group_that_a_library_made_for_itself_has_its_size_for_its_ranks(
     (call,) = read(timeline.writer.path).collectives
     assert (call.group, call.size) == ("of 1 ranks", 8)
     assert calls._groups[id(group)].blocks_host
+
+
+def test_a_call_whose_work_is_gone_was_hidden_and_the_one_that_has_its_number_is_waited_for(
+    timeline: Timeline,
+) -> None:
+    group = Group()
+    calls, work, reduce = calls_on(timeline, group), Group(), Operation("all_reduce", 0)
+    track = timeline.track(1)
+    for size in (8, 16):
+        calls.issued(reduce, group, ([Tensor(size)],), {}, work, 0)
+    calls.after_wait(calls.before_wait((work,)))
+    timeline.close_step(track, 1)
+    found = read(timeline.writer.path).collectives
+    assert [call.size for call in found] == [8, 16]
+    assert found[0].blocked == 0
+    assert found[1].blocked > 0
+
+
+def test_of_thinned_calls_of_which_one_s_wait_is_unknown_all_are(timeline: Timeline) -> None:
+    group = Group()
+    calls, reduce = calls_on(timeline, group, blocks_host=False), Operation("all_reduce", 0)
+    track, calls.every = timeline.track(1), 2
+    timeline.leave(timeline.enter(track, timeline.phase("forward", Class.COMPUTE)))
+    for is_cpu in (True, False, True):
+        calls.issued(reduce, group, ([Tensor(8, is_cpu=is_cpu)],), {}, None, 0)
+    timeline.close_step(track, 1)
+    (call,) = read(timeline.writer.path).collectives
+    assert (call.calls, call.blocked) == (3, -1)
+
+
+def test_what_one_step_issues_the_next_one_may_wait_for(timeline: Timeline) -> None:
+    """As parameters are gathered ahead."""
+    group = Group()
+    calls, work, track = calls_on(timeline, group), Group(), timeline.track(1)
+    timeline.leave(timeline.enter(track, timeline.phase("step", Class.OPTIMIZER)))
+    calls.issued(Operation("all_gather", 0), group, ([Tensor(8)],), {}, work, 0)
+    timeline.close_step(track, 1)
+    assert calls.is_under_way(work)
+    calls.after_wait(calls.before_wait((work,)))
+    timeline.close_step(track, 2)
+    (call,) = read(timeline.writer.path).collectives
+    assert call.blocked > 0

@@ -213,6 +213,16 @@ def test_what_a_reference_model_that_ends_no_steps_computes_is_of_the_steps_that
     assert [(row.engine, row.step) for row in asked] == [(1, 1), (0, 2), (0, 3)]
 
 
+def test_what_recording_cost_is_told_of_each_step_by_itself(timeline: Timeline) -> None:
+    told: list[int] = []
+    timeline.closing.append(lambda ended: told.append(ended.own))
+    track = timeline.track(1)
+    for step, own in enumerate((5, 0, 7), 1):
+        timeline.guard.own += own
+        timeline.close_step(track, step)
+    assert told == [5, 0, 7]
+
+
 def test_what_an_engine_that_ends_steps_evaluates_is_its_own_whoever_s_turn_it_was(
     timeline: Timeline, clock: Clock
 ) -> None:
