@@ -79,6 +79,8 @@ _LOCAL: Final = r"local rank (\d{1,4})"  # on one node, that is the rank
 #: A scheduler's words of why it ended a job.
 _REASON: Final = r"DUE TO|exceeded|TERM_"
 
+#: What a traceback passes through is told of the step that it ended.
+_TRACEBACK: Final = "failures.traceback"
 #: So many steps printed behind an error say that it was caught.
 _WENT_ON: Final = 2
 
@@ -171,6 +173,7 @@ def _progress(events: pd.DataFrame, rows: pd.DataFrame) -> tuple[Numbers, Number
         events["step"].notna()
         & events["line"].notna()
         & events["kind"].isin((Kind.METRIC, Kind.PHASE))
+        & ~among(events["pattern"], [_TRACEBACK])
         & events["segment"].isin(places["segment"].unique()),
         ["segment", "source", "step", "line"],
     ].drop_duplicates(["segment", "source", "step"], keep="last")

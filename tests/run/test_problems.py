@@ -53,6 +53,23 @@ def test_an_exception_of_waiting_is_of_the_rank_that_did_not_come(said: str) -> 
     assert causes(problem("exception", said, rank=0), problem("absent", "it hangs", rank=1)) == [1]
 
 
+def test_a_step_that_a_traceback_passes_through_was_not_complete() -> None:
+    passes = {"kind": "metric", "name": "raised_in_step", "step": 33, "value": 1.0}
+    rows = [
+        {"kind": "metric", "name": "loss", "step": 32, "value": 2.5},
+        *(
+            row
+            for rank in range(2)
+            for row in (
+                passes | {"rank": rank, "pattern": "failures.traceback"},
+                problem("exception", "ValueError: no", rank=rank, step=33),
+            )
+        ),
+    ]
+    found = from_events(events(rows), grammar=grammar_with()).problems
+    assert found["step"].tolist() == [32, 32]
+
+
 def test_an_exception_about_a_peer_is_a_victim() -> None:
     assert causes(
         problem("exception", "RuntimeError: [pair.cc:553] Connection closed by peer", rank=0),
