@@ -49,7 +49,11 @@ class Handle:
         return str(recorder.folder) if recorder else None
 
     def metric(self, name: str, value: float, step: int) -> None:
-        """Record a number that training knows and the hook cannot see, `name` of `events`."""
+        """Record a number that training knows and the hook cannot see, `name` of `events`.
+
+        Another one than a finite or infinite number, at a step that is none, is left out; one line
+        says so.
+        """
         recorder = _active.recorder
         if recorder:
             recorder.guard(recorder.metric)(name, value, step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import socket
 import sys
@@ -28,6 +29,7 @@ FOLDER: Final = "dsprof-run"
 BUDGET: Final = 0.003  # of a step's time that recording may cost
 SETTLED: Final = 10  # steps before the budget is judged: the first ones fill caches
 MANY: Final = 16  # collectives a step
+MOST_STEPS: Final = (1 << 31) - 1  # as many as a row can number
 _METRIC, _SECONDS = int(RowKind.METRIC), int(Unit.SECONDS)
 
 
@@ -56,6 +58,7 @@ class Recorder:
         self.models: dict[Track | None, Any] = {}  # the `Parts` of those without an engine
         self.backward: Any = None  # theirs
         self.begin_anew: Callable[[], None] = _nobody_attached
+        self._refused: set[str] = set()  # metrics
         self._steps = 0
         self._cost = self._time = self._seen = 0
         self.timeline.guard = guard
@@ -84,8 +87,18 @@ class Recorder:
             self.guard(self._finish)()
             self.guard.off = True
 
-    def metric(self, name: str, value: float, step: int) -> None:
-        self.writer.metric(self.writer.name(name), float(value), int(step))
+    def metric(self, name: str, value: Any, step: Any) -> None:
+        """What is no number, or at no step, is left out, and said once of each name."""
+        try:
+            number, at = float(value), int(step)
+        except (TypeError, ValueError, OverflowError, RuntimeError):  # that of a large tensor
+            number, at = math.nan, MOST_STEPS + 1
+        if -1 <= at <= MOST_STEPS:
+            self.writer.metric(self.writer.name(name), number, at)
+        elif name not in self._refused:
+            self._refused.add(name)
+            what = f"metric {name!r} is left out: {value!r} is no number, or {step!r} no step"
+            print(f"{self.guard.who}: {what}", file=sys.stderr)
 
     def _finish(self) -> None:
         if self.gpu:

@@ -12,6 +12,7 @@ from tests.hook.rows import Rows, folder
 
 pytest.importorskip("torch")
 
+import torch
 from torch._C import _distributed_c10d as c10d
 
 from dsprof.hook.guard import Guard
@@ -49,3 +50,22 @@ def test_a_flight_recorder_that_is_off_or_missing_counts_nothing(
     config = recorded(tmp_path, monkeypatch, name).config
     assert config["collectives_seen"] == 3
     assert "collectives_issued" not in config
+
+
+def test_a_metric_that_is_no_number_at_a_step_is_left_out_and_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder = Recorder(tmp_path, {}, Guard())
+    recorder.start()
+    for step in (1, 2):
+        recorder.metric("score", "much", step)
+        recorder.metric("reward", 1.0, 2**31)
+        recorder.metric("norm", torch.zeros(2), step)
+        recorder.metric("loss", step / 2, step)
+    recorder.close()
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split("'")[1] for line in said] == ["score", "reward", "norm"]
+    assert all(line.startswith("dsprof: rank 0: metric") for line in said)
+    (rank,) = folder(tmp_path)
+    assert rank.metric("loss") == {1: 0.5, 2: 1.0}
+    assert not any(rank.metric(name) for name in ("score", "reward", "norm"))
