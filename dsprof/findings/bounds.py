@@ -85,7 +85,8 @@ def modest(one: Finding, facts: Facts) -> Finding:
     """A finding about the average step, no surer than the steps it is the mean of."""
     if not _is_of_the_mean(one):
         return one
-    one = _of_what_is_timed(one, facts)
+    if _sums_alone(facts):
+        one = _of_what_is_timed(one, facts)
     steps = len(facts.steps)
     if steps < FEW_STEPS:
         return _at_most(one, "low", "one step only" if steps == 1 else f"{steps} steps only")
@@ -103,23 +104,28 @@ def _sums_alone(facts: Facts) -> bool:
 
 
 def _of_what_is_timed(one: Finding, facts: Facts) -> Finding:
-    """The same, where a bar shows that timers leave much out, and not how much of this step."""
+    """The same of a step that is the sum of its timers: no part is of what none of them times.
+
+    A bar may show that they leave little out, or much, and not how much of this step.
+    """
     by_bar, step = _by_the_bar(facts), _average_step(facts)
-    if by_bar is None or step is None or step > (1 - UNACCOUNTED_WARNING) * by_bar:
+    if by_bar and step and step > (1 - UNACCOUNTED_WARNING) * by_bar:
         return one
+    title = re.sub(r"(?<=%) of a step\b", " of what is timed of a step", one.title)
+    if by_bar is None or step is None:
+        return replace(one, title=title)
     said = (
         f" The progress bar counts {format_seconds(by_bar)} a turn since it began, "
         f"{format_seconds(step)} of a step are timed: what the rest is, and whether every step "
         "has it, nothing says."
     )
-    title = re.sub(r"(?<=%) of a step\b", " of what is timed of a step", one.title)
     return replace(one, title=title, summary=one.summary + said)
 
 
 @once
 def _by_the_bar(facts: Facts) -> float | None:
     """Seconds of a step by the training's bar, where timers alone tell of steps."""
-    if facts.run.counted or not _sums_alone(facts):
+    if facts.run.counted:
         return None
     return since_start(within(facts.steps.head(1), facts.run.told, "segment", "engine"))
 

@@ -198,6 +198,16 @@ def test_one_line_that_shows_what_timers_leave_out_is_believed_more_than_their_s
     assert len(main_steps(timed(12, 0.92).steps)) == 11
 
 
+def test_a_part_of_steps_that_only_their_timers_tell_is_of_what_is_timed_of_them() -> None:
+    line = (
+        "[Rank 0] time (ms) | fwd: 200.00 | bwd: 299.00 | bwd_inner: 100.00 | "
+        "bwd_allreduce: 199.00 | step: 10.00\n"
+    )
+    found = run_of_text(line * 12).findings[0]
+    assert found.rule == "communication-bound"
+    assert found.title.startswith("At least 39 % of what is timed of a step is communication")
+
+
 @pytest.mark.parametrize(
     ("elapsed", "of"), [("00:30", "what is timed of a step"), ("00:15", "a step")]
 )
