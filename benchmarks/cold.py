@@ -67,7 +67,8 @@ class DeepSpeedEngine:
 
     def __init__(self) -> None:
         self.optimizer, self.inner = Optimizer(), dict[str, Callable[[], Any]]()
-        self.global_steps = self.skipped_steps = 0
+        self.global_steps = self.skipped_steps = self.micro_steps = 0
+        self.dp_world_size = 2
         self.norm = torch.tensor(1.5)
         self.config: dict[str, Any] = {}
 
@@ -78,6 +79,15 @@ class DeepSpeedEngine:
         return False
 
     bfloat16_enabled = fp16_enabled
+
+    def train_batch_size(self) -> int:
+        return 32
+
+    def train_micro_batch_size_per_gpu(self) -> int:
+        return 16
+
+    def gradient_accumulation_steps(self) -> int:
+        return 1
 
     def save_checkpoint(self) -> None: ...
 
@@ -123,6 +133,7 @@ class Job:
         self.call(self.engine.optimizer, "step")
         self.reduce("_allgather_base", torch.zeros(8), torch.zeros(4))
         self.engine.global_steps += 1
+        self.engine.micro_steps += 1
 
     def step(self) -> None:
         self.call(self.engine, "forward")

@@ -64,7 +64,8 @@ def checkpoints(engine: Any, parts: Parts) -> None:
         parts.falls_back(_next(reference()))
 
     around = parts.guard.around
-    for method in ("save_checkpoint", "save_16bit_model"):
+    saving = ("save_checkpoint", "save_16bit_model")
+    for method in (name for name in saving if hasattr(engine, name)):
         parts.patches.method(engine, method, lambda raw: around(raw, save, timeline.leave))
     parts.patches.method(
         engine, "load_checkpoint", lambda raw: around(raw, enter, loaded, falls_back)
@@ -80,10 +81,16 @@ def _backward(engine: Any, parts: Parts) -> None:
     phase = parts.backward
     reduce = timeline.phase("backward/reduce", Class.COMPUTE)
     direct = _Direct(timeline, track, phase)
+    reference: Any = weakref.ref(engine)
+    micro = -1  # of the backward before
 
     def begin(args: Any, kwargs: Any) -> Frame | None:
+        nonlocal micro
+        # Neither a forward nor `step` since: the former not all loops have the engine do.
+        before, micro = micro, reference().micro_steps
+        again = track.backward_done and micro == before
         loss = args[0] if args else kwargs.get("loss")
-        metrics.give(loss, part=_is_divided(args, kwargs), again=track.backward_done)
+        metrics.give(loss, part=_is_divided(args, kwargs), again=again)
         return timeline.enter(track, phase)
 
     def ended(frame: Frame) -> None:

@@ -61,3 +61,10 @@ def test_losses_of_one_micro_batch_are_parts_of_what_it_learns_from(
 ) -> None:
     for rows, result in zip(folder(out / "losses"), results, strict=True):
         assert list(rows.metric("loss").values()) == pytest.approx(result["losses"])
+
+
+def test_losses_of_micro_batches_that_no_forward_of_the_engine_parts_are_not_summed(
+    out: Path, results: list[dict[str, Any]]
+) -> None:
+    for rows, result in zip(folder(out / "module"), results, strict=True):
+        assert list(rows.metric("loss").values()) == pytest.approx(result["means"])
