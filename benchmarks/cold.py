@@ -67,7 +67,7 @@ class DeepSpeedEngine:
 
     def __init__(self) -> None:
         self.optimizer, self.inner = Optimizer(), dict[str, Callable[[], Any]]()
-        self.global_steps = self.skipped_steps = self.micro_steps = 0
+        self.global_steps = self.skipped_steps = 0
         self.dp_world_size = 2
         self.norm = torch.tensor(1.5)
         self.config: dict[str, Any] = {}
@@ -133,7 +133,6 @@ class Job:
         self.call(self.engine.optimizer, "step")
         self.reduce("_allgather_base", torch.zeros(8), torch.zeros(4))
         self.engine.global_steps += 1
-        self.engine.micro_steps += 1
 
     def step(self) -> None:
         self.call(self.engine, "forward")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from dsprof.events import Class
-from dsprof.hook.layout import samples, sizes
+from dsprof.hook.layout import Batch, sizes
 from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
@@ -33,7 +33,7 @@ def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
 
 def parts_of(engine: Any, recorder: Recorder, patches: Patches) -> Parts:
     parts = Parts(recorder, patches, _next(engine), scaled=bool(engine.fp16_enabled()))
-    parts.metrics.samples = samples(engine)
+    parts.batch = Batch(engine)
     if recorder.backward is not None:
         recorder.backward.ask()
     return parts
@@ -45,7 +45,9 @@ def tell_step(engine: Any, parts: Parts, step: int, micros: int) -> None:
     if track.number and not track.trains:  # one that only evaluates says nothing of the job
         for name, value in _settings(engine).items():  # those of the first one are in the header
             writer.config(name, value, track.number)
-    parts.metrics.tell_samples(step, samples(engine, micros))
+    samples = parts.batch.other(engine, micros)
+    if samples is not None:
+        parts.metrics.tell_samples(step, samples)
     parts.metrics.write(step, engine.optimizer, engine.get_global_grad_norm(), engine.skipped_steps)
 
 
@@ -81,16 +83,10 @@ def _backward(engine: Any, parts: Parts) -> None:
     phase = parts.backward
     reduce = timeline.phase("backward/reduce", Class.COMPUTE)
     direct = _Direct(timeline, track, phase)
-    reference: Any = weakref.ref(engine)
-    micro = -1  # of the backward before
 
     def begin(args: Any, kwargs: Any) -> Frame | None:
-        nonlocal micro
-        # Neither a forward nor `step` since: the former not all loops have the engine do.
-        before, micro = micro, reference().micro_steps
-        again = track.backward_done and micro == before
         loss = args[0] if args else kwargs.get("loss")
-        metrics.give(loss, part=_is_divided(args, kwargs), again=again)
+        metrics.give(loss, part=_is_divided(args, kwargs), again=track.backward_done)
         return timeline.enter(track, phase)
 
     def ended(frame: Frame) -> None:
@@ -127,6 +123,7 @@ def _closed(engine: Any, parts: Parts) -> None:
         parts.timeline.close_step(parts.track, step)
     else:  # a micro-batch, whose backward an old version may not have told
         parts.backward_done()
+        parts.metrics.micro_batch_ends()
 
 
 class _Direct:

@@ -19,6 +19,25 @@ def sizes(engine: Any) -> dict[str, int]:
     return {name: int(size) for name, size in found.items() if size}
 
 
+class Batch:
+    """Samples of an engine's steps, all ranks: most have as many as it is configured for."""
+
+    def __init__(self, engine: Any) -> None:
+        self._configured = samples(engine)
+        self._settings = self._told(engine, engine.gradient_accumulation_steps())
+
+    def other(self, engine: Any, micros: int) -> int | None:
+        """Samples of a step of `micros` micro-batches, where it has others than configured."""
+        if self._told(engine, micros) == self._settings:  # as ever: asked at each step's end
+            return None
+        found = samples(engine, micros)
+        return None if found == self._configured else found
+
+    @staticmethod
+    def _told(engine: Any, micros: int) -> tuple[int, int]:
+        return engine.train_batch_size(), micros
+
+
 def samples(engine: Any, micros: int = 0) -> int | None:
     """Samples of one optimizer step, all ranks: of as many micro-batches as are configured, or of
     `micros` where more ran, as under `no_sync` or where the loop says by itself when to step.

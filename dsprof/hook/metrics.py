@@ -20,16 +20,18 @@ class Metrics:
     """Collects over the micro-batches of a step, written when it closes."""
 
     def __init__(self, timeline: Timeline, track: Track, *, scaled: bool) -> None:
+        from torch import Tensor
         from torch._C._functorch import is_functorch_wrapped_tensor
         from torch._subclasses import FakeTensor
 
         self._is_of_a_transform, self._fake = is_functorch_wrapped_tensor, FakeTensor
+        self._plain = Tensor
         self.track = track
         self.scaled = scaled  # fp16: the loss is scaled, and steps can be skipped
         self.losses: list[float] = []
+        self._over = 0  # of them, those of micro-batches that are over
         self.given = False  # backward passes through us, so outputs need no look
         self.returned = False  # the model returns its loss
-        self.samples: int | None = None  # of one step, all ranks, as the configuration says
         self.parts = False  # the losses are parts of the step's, divided by its micro-batches
         self._divisors: list[float] = []  # by what the loop divided each last; NaN unknown
         self._writer = writer = timeline.writer
@@ -65,8 +67,12 @@ class Metrics:
         self.given, self.parts = True, part
         before = len(self.losses)
         self.add(loss)
-        if again and 0 < before < len(self.losses):
+        if again and self._over < before < len(self.losses):
             self.losses[-2:] = [sum(self.losses[-2:])]
+
+    def micro_batch_ends(self) -> None:
+        """What is given from here on is another one's."""
+        self._over = len(self.losses)
 
     def add(self, loss: Any) -> None:
         """One micro-batch's loss, where it lies in host memory."""
@@ -78,6 +84,8 @@ class Metrics:
         this rank's share of what several have, for whose whole all would have to be asked."""
         if self._is_of_a_transform(loss) or isinstance(loss, self._fake):
             return False
+        if type(loss) is self._plain:  # the question below takes long
+            return True
         return all(place.is_replicate() for place in getattr(loss, "placements", ()))
 
     def write(self, step: int, optimizer: Any, grad_norm: Any = None, skipped: Any = None) -> None:
@@ -89,6 +97,7 @@ class Metrics:
         if losses and not nobody_knows:
             self._put(self._loss, sum(losses) / (1 if are_parts else len(losses)), step, begin)
         losses.clear()
+        self._over = 0
         self._divisors.clear()
         self._put(self._lr, learning_rate(optimizer), step, begin)
         if grad_norm is not None:
@@ -96,11 +105,9 @@ class Metrics:
         if self.scaled:
             self.scaling(step, loss_scale(optimizer), skipped)
 
-    def tell_samples(self, step: int, samples: int | None) -> None:
-        """Samples of that step, all ranks, where it has others than configured."""
-        if samples != self.samples and samples is not None:
-            name = self._writer.name("global_batch_size")
-            self._put(name, float(samples), step, now())
+    def tell_samples(self, step: int, samples: int) -> None:
+        """Samples of that step, all ranks, which has others than configured."""
+        self._put(self._writer.name("global_batch_size"), float(samples), step, now())
 
     def scaling(self, step: int, scale: Any, skipped: Any) -> None:
         """By what the loss was multiplied, and how many steps were skipped so far."""

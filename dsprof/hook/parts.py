@@ -32,6 +32,7 @@ class Parts:
         self.forward_begins: Callable[[], None] | None = None  # of the first forward of a step
         self.model: Callable[[], Any] = _nobody  # a reference, of one without an engine
         self.steps: Any = None  # what ends its steps
+        self.batch: Any = None  # of an engine: how many samples its steps have
         self._stepping: list[_Stepping] = []
         patches.undo_with(self._take_hooks_off)
 

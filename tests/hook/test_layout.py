@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dsprof.hook.layout import samples, sizes
+from dsprof.hook.layout import Batch, samples, sizes
 
 
 def engine(data: int | None, *, told: float = 4, micro: int = 2, **more: Any) -> SimpleNamespace:
@@ -58,3 +58,12 @@ def test_a_step_has_the_samples_of_all_micro_batches_that_ran() -> None:
 
 def test_of_an_engine_that_knows_no_ranks_the_batch_is_what_it_says() -> None:
     assert samples(SimpleNamespace(train_batch_size=lambda: 7), 5) == 7
+
+
+def test_a_step_of_another_batch_is_told_whether_the_loop_or_the_settings_made_it() -> None:
+    one = engine(4)
+    batch = Batch(one)
+    assert batch.other(one, 3) is None
+    assert batch.other(one, 5) == 40
+    one.train_micro_batch_size_per_gpu, one.train_batch_size = (lambda: 4), (lambda: 48)
+    assert batch.other(one, 3) == 48
