@@ -8,6 +8,7 @@ from typing import Final
 
 import pandas as pd
 
+from dsprof.analysis.rates import configured_batch
 from dsprof.analysis.trends import Floats, Level
 from dsprof.events import Kind
 from dsprof.findings.facts import Facts
@@ -50,7 +51,7 @@ def _told(facts: Facts, steps: pd.DataFrame) -> pd.DataFrame:
     )
     own = own.reindex(columns=list(_POWER)).astype(float)
     if own[_BATCH].notna().any():  # a recording tells of those that differ from what is configured
-        own[_BATCH] = own[_BATCH].fillna(facts.run.config.get("train_batch_size", math.nan))
+        own[_BATCH] = own[_BATCH].fillna(configured_batch(facts.run, steps) or math.nan)
     return own
 
 

@@ -51,8 +51,7 @@ class Handle:
     def metric(self, name: str, value: float, step: int) -> None:
         """Record a number that training knows and the hook cannot see, `name` of `events`.
 
-        Another one than a finite or infinite number, at a step that is none, is left out; one line
-        says so.
+        What is no number, or at no step, is left out, and one line says so.
         """
         recorder = _active.recorder
         if recorder:

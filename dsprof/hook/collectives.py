@@ -7,12 +7,12 @@ methods of `ProcessGroup` and in `Work.wait`, or that of its future. What C++ is
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns as now
 from typing import Any, Final, Optional
 
+from dsprof.hook.groups import Group, told_of
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import COMMUNICATION, WAIT, Ended, Frame, Timeline, Track, Where
@@ -69,20 +69,6 @@ class Operation:
         self.class_ = WAIT if name in POINT_TO_POINT else COMMUNICATION
         self.counts = name not in UNCOUNTED
         self.ids: dict[int, int] = {}
-
-
-class Group:
-    """A process group as the recording knows it."""
-
-    __slots__ = ("blocks_host", "id", "ref", "sequence")
-
-    def __init__(
-        self, group: Any, id_: int, gone: Callable[[Any], object], *, blocks_host: bool
-    ) -> None:
-        self.ref = weakref.ref(group, gone)  # holding a group would change how training ends
-        self.id = id_
-        self.blocks_host = blocks_host  # gloo: a wait is over when the data is there
-        self.sequence = 0
 
 
 #: A collective under way: operation, group, bytes, issued at, step, sequence number, whether the
@@ -198,13 +184,13 @@ class Collectives:
         if issued is None:
             return None, now()
         operation = issued[0]
-        name = operation.ids.get(0) or self._named(operation)
+        name = operation.ids.get(0) or self._first_name(operation)
         begin, cell = now(), self._ring.cell
         cell[1] = begin
         cell[0] = issued[5] << NAME_BITS | name
         return issued, begin
 
-    def _named(self, operation: Operation) -> int:
+    def _first_name(self, operation: Operation) -> int:
         """Its name is in the file from here on: of this wait, the first, nobody may come back."""
         name = self._id(operation, 0)
         self.timeline.flush()
@@ -346,7 +332,7 @@ class Collectives:
         return self._groups.get(id(group)) or self._new_group(group)
 
     def _new_group(self, group: Any) -> Group:
-        name, backend = _told_of(group)
+        name, backend = told_of(group)
         groups, number = self._groups, id(group)
         known = Group(
             group, self.timeline.writer.name(name), lambda _: groups.pop(number, None),
@@ -354,25 +340,6 @@ class Collectives:
         )  # fmt: skip
         groups[number] = known
         return known
-
-
-def _told_of(group: Any) -> tuple[str, str]:
-    """Name and backend. Of a group that a library made for itself PyTorch knows no ranks."""
-    import torch.distributed as dist
-
-    try:
-        ranks = _ranges(sorted(dist.get_process_group_ranks(group)))
-        return f"{_name_of(group)} ranks {ranks}", dist.get_backend(group)
-    except (KeyError, ValueError):
-        return f"{_name_of(group)} of {group.size()} ranks".lstrip(), group.name()
-
-
-def _name_of(group: Any) -> str:
-    """As PyTorch numbers groups; they know it themselves since 2.2."""
-    from torch.distributed.distributed_c10d import _world
-
-    known = hasattr(group, "group_name")
-    return str(group.group_name if known else _world.pg_names.get(group, ""))
 
 
 def size_of(tensors: Any) -> int:
@@ -398,14 +365,3 @@ def _on_gpu(tensors: Any) -> bool:
             return False
         tensors = tensors[0]
     return tensors is not None and not tensors.is_cpu
-
-
-def _ranges(ranks: list[int]) -> str:
-    """[0, 1, 2, 5] as "0-2,5"."""
-    parts: list[list[int]] = []
-    for rank in ranks:
-        if parts and rank == parts[-1][1] + 1:
-            parts[-1][1] = rank
-        else:
-            parts.append([rank, rank])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

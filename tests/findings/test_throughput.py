@@ -194,6 +194,14 @@ def test_a_batch_that_is_told_only_where_it_is_not_the_configured_one_grew_from_
     assert "A sample took 62.5 ms, now 62.5 ms" in found.summary
 
 
+def test_a_configured_batch_that_is_a_word_is_no_number_to_measure_growth_from() -> None:
+    """A wrapper's log may show `"train_batch_size": "auto"`, beside lines that state batches."""
+    rows = growing({"global_batch_size": 16}, 32, 2.0)
+    told = [row for row in rows if row["name"] != "global_batch_size" or row["step"] > 30]
+    found = one(run_of(told, train_batch_size="auto"), "slowdown")
+    assert "A sample took" not in found.summary
+
+
 def growing(size: dict[str, int], grown: int, seconds: float) -> list[Row]:
     """60 steps of 1 s; from 31 on the last size is `grown`, and a step takes so many `seconds`."""
     rows = []

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dsprof.events import Class
-from dsprof.hook import collectives, cuda, device, gpu, spans
+from dsprof.hook import collectives, cuda, device, gpu, groups, spans
 from dsprof.hook.collectives import Operation
 from dsprof.hook.cuda import ASIDE, NONE, Cuda, Device, Marks
 from dsprof.hook.device import DeviceCollectives, DeviceTimeline
@@ -185,7 +185,7 @@ def wait_for(calls: DeviceCollectives, stream: FakeStream, stall: int, work: obj
 def group(calls: DeviceCollectives, timeline: DeviceTimeline) -> Group:
     group = Group()
     name = timeline.writer.name("0 ranks 0-1")
-    known = collectives.Group(group, name, lambda _: None, blocks_host=False)
+    known = groups.Group(group, name, lambda _: None, blocks_host=False)
     calls._groups[id(group)] = known
     return group
 

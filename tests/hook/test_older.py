@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import dsprof
-from dsprof.hook import collectives, compiling, given, parts
+from dsprof.hook import compiling, given, groups, parts
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Patches
 
@@ -75,7 +75,7 @@ def test_before_pytorch_2_2_groups_are_named_by_a_table(monkeypatch: pytest.Monk
     distributed: Any = importlib.import_module("torch.distributed.distributed_c10d")
     group, unknown = object(), object()
     monkeypatch.setitem(distributed._world.pg_names, group, "7")
-    assert [collectives._name_of(one) for one in (group, unknown)] == ["7", ""]
+    assert [groups._name_of(one) for one in (group, unknown)] == ["7", ""]
 
 
 def beside(

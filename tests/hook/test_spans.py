@@ -11,7 +11,7 @@ import pytest
 
 from dsprof.errors import DsprofError
 from dsprof.events import Class
-from dsprof.hook import collectives, spans
+from dsprof.hook import collectives, groups, spans
 from dsprof.hook.collectives import Collectives, Operation
 from dsprof.hook.spans import PATIENCE, Frame, Timeline, Track
 from dsprof.recording import Writer
@@ -59,7 +59,7 @@ def timeline(tmp_path: Path, clock: Clock) -> Iterator[Timeline]:
 def calls_on(timeline: Timeline, group: Group, *, blocks_host: bool = True) -> Collectives:
     found = Collectives(timeline)
     name = timeline.writer.name("0 ranks 0-1")
-    known = collectives.Group(group, name, lambda _: None, blocks_host=blocks_host)
+    known = groups.Group(group, name, lambda _: None, blocks_host=blocks_host)
     found._groups[id(group)] = known
     return found
 
