@@ -17,7 +17,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.spikes import step_spikes
 from dsprof.findings.throughput import slowdown
 from dsprof.run import Run, from_events
-from tests.findings.plants import Row, metric, one, run_of, silent, steps, why
+from tests.findings.plants import Row, config, metric, one, run_of, silent, steps, why
 
 
 def run_with(seconds: np.ndarray) -> Run:
@@ -194,12 +194,15 @@ def test_a_batch_that_is_told_only_where_it_is_not_the_configured_one_grew_from_
     assert "A sample took 62.5 ms, now 62.5 ms" in found.summary
 
 
-def test_a_configured_batch_that_is_a_word_is_no_number_to_measure_growth_from() -> None:
-    """A wrapper's log may show `"train_batch_size": "auto"`, beside lines that state batches."""
+def test_of_a_second_engine_its_own_configured_batch_is_what_grew() -> None:
     rows = growing({"global_batch_size": 16}, 32, 2.0)
     told = [row for row in rows if row["name"] != "global_batch_size" or row["step"] > 30]
-    found = one(run_of(told, train_batch_size="auto"), "slowdown")
-    assert "A sample took" not in found.summary
+    actor = [metric("step_seconds", step, 0.1) for step in range(1, 61)]
+    own = config("train_batch_size", 16.0)
+    run = run_of([*actor, *(row | {"engine": 1} for row in [own, *told])], train_batch_size=4.0)
+    found = one(run, "slowdown")
+    assert found.severity is Severity.INFO
+    assert "A sample took 62.5 ms, now 62.5 ms" in found.summary
 
 
 def growing(size: dict[str, int], grown: int, seconds: float) -> list[Row]:
