@@ -9,9 +9,10 @@ Nothing heavy is imported until it is used: training scripts import this too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as in typing, which takes time that every recorded Python would wait
 if TYPE_CHECKING:
+    from typing import Any
+
     from dsprof.hook.attach import attach
     from dsprof.run import Run, load
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 #: Lowest first. A module imports from its own package and from lower floors only.
 FLOORS = (
-    ("errors", "units", "events", "colours"),
+    ("errors", "units", "events", "colours", "imports"),
     ("recording", "grammar", "output", "heap"),
     ("gpu", "logs"),
     ("hook", "run"),

@@ -1,23 +1,19 @@
 """Find engines, models and optimizers by themselves, in a process that knows nothing of us.
 
-A finder on `sys.meta_path` acts when `deepspeed` and `torch` have been imported, so nothing
-is imported that the process would not import itself.
+It looks into `torch` and `deepspeed` as they have been imported, and imports neither.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
 import weakref
 from collections.abc import Callable, Iterable
-from functools import partial
 from types import ModuleType
 from typing import Any
 
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
-
-Action = Callable[[ModuleType], None]
+from dsprof.imports import when_imported
 
 
 class Search:
@@ -33,17 +29,14 @@ class Search:
     def start(self, patches: Patches) -> None:
         """Look at what is imported, and wait for what is not. `patches` takes it all back."""
         self.patches = patches
-        actions: dict[str, Action] = {
-            "deepspeed": self._engines,
-            "torch": self._torch,
-            "torch.distributed.fsdp": self._fsdp,
-            "torch.distributed._composable.fsdp": self._fsdp,  # `fully_shard` before 2.6
-        }
-        for name in actions.keys() & sys.modules.keys():
-            self.guard(actions.pop(name))(sys.modules[name])
-        finder = _Finder(actions, self.guard)
-        sys.meta_path.insert(0, finder)
-        patches.undo_with(partial(sys.meta_path.remove, finder), self.lost)
+        for name, action in (
+            ("deepspeed", self._engines),
+            ("torch", self._torch),
+            ("torch.distributed.fsdp", self._fsdp),
+            ("torch.distributed._composable.fsdp", self._fsdp),  # `fully_shard` before 2.6
+        ):
+            patches.undo_with(when_imported(name, self.guard(action)))
+        patches.undo_with(self.lost)
 
     def _engines(self, deepspeed: ModuleType) -> None:
         """Every engine that `deepspeed.initialize` returns."""
@@ -165,46 +158,3 @@ def most_trained(optimizer: Any, models: Iterable[Any]) -> Any:
         if trained & (held := {id(parameter) for parameter in model.parameters()})
     }
     return max(sizes, key=sizes.__getitem__) if sizes else None
-
-
-class _Finder:
-    """Lets the other finders find, and runs an action when the module is there.
-
-    Finding is not importing: libraries ask whether a module could be found long before. Finders of
-    an old kind, which cannot be asked so, Python asks itself.
-    """
-
-    def __init__(self, actions: dict[str, Action], guard: Guard) -> None:
-        self.actions, self.guard = actions, guard
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in self.actions:
-            return None
-        others = [one for one in sys.meta_path if one is not self and hasattr(one, "find_spec")]
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is not None and spec.loader:
-            spec.loader = _Loader(spec.loader, self)  # type: ignore[assignment]
-        return spec
-
-    def imported(self, module: ModuleType) -> None:
-        action = self.actions.pop(module.__name__, None)
-        if action:
-            self.guard(action)(module)
-
-
-class _Loader:
-    """A module's own loader, and what follows it."""
-
-    _loader: Any = None  # while a copy is made
-
-    def __init__(self, loader: Any, finder: _Finder) -> None:
-        self._loader, self._finder = loader, finder
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__.loader = module.__loader__ = self._loader  # type: ignore[union-attr]
-        self._loader.exec_module(module)
-        self._finder.imported(module)

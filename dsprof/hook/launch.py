@@ -4,7 +4,7 @@ The run folder gets a small `sitecustomize.py`, and PYTHONPATH names it: every P
 the command starts, on whichever host, runs it first. Settings stand in that file, because
 DeepSpeed's multi-node launcher forwards PYTHONPATH but no variables of ours. It brings this very
 dsprof into the process, whose environment need not have one, and of what is installed beside it
-nothing. Then it waits for `deepspeed` and `torch` to be imported; see `finding`.
+nothing. Then it waits until `torch` has been imported: only then the hook is loaded (`finding`).
 """
 
 from __future__ import annotations
@@ -48,21 +48,41 @@ class Home(object):
     def find_spec(self, name, path=None, target=None):
         init = os.path.join(home, "__init__.py")
         if name == "dsprof" and os.path.isfile(init):
-            from importlib.util import spec_from_file_location
+            from importlib.machinery import PathFinder  # importlib.util would take 5 ms
 
-            return spec_from_file_location(name, init, submodule_search_locations=[home])
+            return PathFinder.find_spec(name, [os.path.dirname(home)])
 
 
-def begin():
+def wait():
+    """Until torch has been imported: other programs run as ever."""
     if sys.version_info < (3, 9):
         raise ImportError("Python 3.9 or later is needed, this is " + sys.version.split()[0])
-    os.environ.setdefault("DSPROF_OUT", text({out!a}))
+    out = os.environ.setdefault("DSPROF_OUT", text({out!a}))
     os.environ.setdefault("DSPROF_LAUNCH", {launch!a})
     if "dsprof" not in sys.modules:
         sys.meta_path.insert(0, Home())
-    from dsprof.hook.attach import attach
+    from dsprof.imports import when_imported
 
-    attach(out=os.environ["DSPROF_OUT"])
+    def begin(torch):
+        try:
+            from dsprof.hook.attach import attach
+
+            attach(out=out)
+        except Exception as error:
+            tell(str(error))
+
+    when_imported("torch", begin)
+    when_imported("deepspeed", lambda _: None)  # imports torch: its own end is asked for in there
+
+
+def tell(why):
+    why = " ".join(why.split())
+    if not os.path.isdir(home):
+        why += " (dsprof attach ran from " + home + ", which cannot be read here)"
+    try:
+        sys.stderr.write("dsprof: nothing is recorded: " + why + "\\n")
+    except Exception:
+        pass
 
 
 class Unrecorded(object):
@@ -74,21 +94,15 @@ class Unrecorded(object):
     def find_spec(self, name, path=None, target=None):
         if name == "torch" and self.why:
             why, self.why = self.why, ""
-            try:
-                sys.stderr.write("dsprof: nothing is recorded: " + why + "\\n")
-            except Exception:
-                pass
+            tell(why)
 
     find_module = find_spec
 
 
 try:
-    begin()
+    wait()
 except Exception as error:
-    why = " ".join(str(error).split())
-    if not os.path.isdir(home):
-        why += " (dsprof attach ran from " + home + ", which cannot be read here)"
-    sys.meta_path.insert(0, Unrecorded(why))
+    sys.meta_path.insert(0, Unrecorded(str(error)))
 
 # The one that Python would have run without us. It may fail, as it would have.
 own = sys.modules.pop("sitecustomize")

@@ -1,97 +1,28 @@
-"""Modules that are not imported yet: acted on when they are, and found as ever until then."""
+"""Engines, models and optimizers that a process makes are found by themselves."""
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from dsprof.hook.finding import Search, _Finder
-from dsprof.hook.guard import Guard
+from dsprof.hook.finding import Search
 from dsprof.hook.patches import Patches
 
-NAME = "dsprof_tests_of_finding"
 
-
-@pytest.fixture
-def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ModuleType]]:
-    """Where a finder notes the imports of the module `NAME`."""
-    (tmp_path / f"{NAME}.py").write_text("word = 'there'\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    seen: list[ModuleType] = []
-    finder = _Finder({NAME: seen.append}, Guard())
-    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
-    yield seen
-    sys.modules.pop(NAME, None)
-
-
-def test_a_module_is_acted_on_once_when_it_has_run(seen: list[ModuleType]) -> None:
-    module = importlib.import_module(NAME)
-    assert seen == [module]
-    assert module.word == "there"
-    assert type(module.__loader__).__module__.startswith(("importlib", "_frozen"))
-    del sys.modules[NAME]
-    importlib.import_module(NAME)
-    assert seen == [module]
-
-
-def test_asking_whether_a_module_is_there_does_not_use_up_its_action(
-    seen: list[ModuleType],
+def test_a_library_that_cannot_be_looked_into_is_imported_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As transformers and accelerate ask for torch and deepspeed before anybody imports them."""
-    for _ in range(2):
-        spec = importlib.util.find_spec(NAME)
-        assert spec is not None
-        assert spec.loader is not None
-        assert spec.loader.get_source(NAME) == "word = 'there'\n"  # type: ignore[attr-defined]
-    assert seen == []
-    module = importlib.import_module(NAME)
-    assert seen == [module]
-
-
-def test_a_module_that_is_not_there_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    finder = _Finder({f"{NAME}_missing": lambda _: None}, Guard())
-    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
-    assert importlib.util.find_spec(f"{NAME}_missing") is None
-    with pytest.raises(ModuleNotFoundError, match=f"{NAME}_missing"):
-        importlib.import_module(f"{NAME}_missing")
-
-
-class OldFinder:
-    """As `six` before 1.16 has one: Python before 3.12 still asks it, later ones pass over it."""
-
-    def find_module(self, name: str, path: object = None) -> None:
-        """It is not here."""
-
-
-@pytest.mark.filterwarnings("ignore:.*find_spec:ImportWarning")
-def test_a_finder_of_an_old_kind_hides_no_module_and_breaks_no_question(
-    seen: list[ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours, *others = sys.meta_path
-    actions = vars(ours)["actions"]
-    actions[f"{NAME}_missing"] = actions[NAME]
-    monkeypatch.setattr(sys, "meta_path", [OldFinder(), ours, *others, OldFinder()])
-    assert importlib.util.find_spec(f"{NAME}_missing") is None
-    assert importlib.import_module(NAME) in seen
-
-
-def test_an_action_that_fails_leaves_the_import_alone(
-    seen: list[ModuleType], capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(_: ModuleType) -> None:
-        raise ZeroDivisionError("planted")
-
-    sys.meta_path[0] = _Finder({NAME: fail}, Guard())
-    assert importlib.import_module(NAME).word == "there"
-    assert capsys.readouterr().err.count("planted") == 1
-    assert seen == []
+    """A `deepspeed` without `initialize`."""
+    monkeypatch.setitem(sys.modules, "deepspeed", ModuleType("deepspeed"))
+    patches = Patches()
+    Search(lambda *_: None, lambda: None).start(patches)
+    patches.undo()
+    assert "initialize" in capsys.readouterr().err
 
 
 class Joinable:

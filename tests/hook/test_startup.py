@@ -13,6 +13,7 @@ import pytest
 
 import dsprof
 from dsprof.hook.launch import prepare
+from tests.hook.jobs_of import interpreter
 from tests.hook.pythons import python
 from tests.test_walls import ROOT
 
@@ -116,7 +117,7 @@ _SPAWNING = """
 import multiprocessing, sys
 def told():
     import dsprof
-    print(dsprof.__file__, "dsprof.hook.finding" in sys.modules, flush=True)
+    print(dsprof.__file__, "dsprof.imports" in sys.modules, flush=True)
 if __name__ == "__main__":
     for way in ("spawn", "fork", "forkserver"):
         process = multiprocessing.get_context(way).Process(target=told)
@@ -141,10 +142,11 @@ def test_a_process_that_empties_its_environment_is_recorded_in_the_same_folder(
     code = """
 import os
 os.environ.clear()
+import torch
 import dsprof
 print(dsprof.attach().out)
 """
-    done = run(sys.executable, code, tmp_path)
+    done = run(interpreter("torch"), code, tmp_path)
     assert (done.stdout, done.stderr) == (f"{tmp_path / 'run'}\n", "")
 
 
@@ -205,7 +207,7 @@ def test_the_users_own_startup_file_runs_as_ever(version: str, tmp_path: Path) -
 @pytest.mark.parametrize("broken", ["raise ValueError('theirs')", "import no_such_module"])
 def test_the_users_own_startup_file_fails_as_ever(broken: str, tmp_path: Path) -> None:
     there = modules(tmp_path / "theirs", sitecustomize=broken)
-    code = "import sys; print('dsprof.hook.finding' in sys.modules)"
+    code = "import sys; print('dsprof.imports' in sys.modules)"
     done = run(sys.executable, code, tmp_path, there)
     bare = subprocess.run(
         [sys.executable, "-c", "print(False)"], env={"PYTHONPATH": str(there)},
