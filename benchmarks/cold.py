@@ -4,7 +4,8 @@ An engine that does nothing stands in for DeepSpeed's, and collectives that do n
 gloo's, so that only the hook takes time; a small network is trained between any two of its
 calls, for in a real step caches are cold there. One number is the time from a call until the
 hook has handed it on, and back. Paths of other checkouts are measured in turns with this one.
-Needs torch. Wall clock: of many calls, other processes disturb the lower quartile little.
+Needs torch. Wall clock: of many calls, other processes disturb the lower quartile little. The
+checkout it is started from may look up to 30 us a step slower: compare in both orders.
 """
 
 from __future__ import annotations
