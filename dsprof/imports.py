@@ -6,6 +6,7 @@ Every Python that a recorded command starts runs this: it imports next to nothin
 from __future__ import annotations
 
 import sys
+from _thread import get_ident  # as threading has it, which takes longer to import
 
 TYPE_CHECKING = False  # as in typing, which takes longer to import than all of this
 if TYPE_CHECKING:
@@ -53,21 +54,38 @@ class _Finder:
 
     Finding is not importing: libraries ask whether a module could be found long before, and
     Python holds a lock of all imports meanwhile. Finders of an old kind, which cannot be asked
-    so, Python asks itself.
+    so, Python asks itself. One that asks all others, as we do, finds nothing here.
     """
 
     def __init__(self) -> None:
         self.actions: dict[str, list[Action]] = {}
+        self._asking: set[tuple[str, int]] = set()  # the others, for which name in which thread
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if not self.actions.get(name):
+        question = name, get_ident()
+        if not self.actions.get(name) or question in self._asking:
             return None
+        self._asking.add(question)
+        try:
+            return self._found(name, path, target)
+        finally:
+            self._asking.discard(question)
+
+    def _found(self, name: str, path: Any, target: Any) -> Any:
         others = [one for one in sys.meta_path if one is not self and hasattr(one, "find_spec")]
         found = (finder.find_spec(name, path, target) for finder in others)
         spec = next((spec for spec in found if spec is not None), None)
-        if spec is not None and spec.loader:
-            spec.loader = _Loader(spec.loader, self)  # type: ignore[assignment]
+        if spec is not None:
+            self._follow(spec)
         return spec
+
+    def _follow(self, spec: Any) -> None:
+        """One that loads when the module is first used is followed then. A loader of an old kind
+        says by what it lacks how it is to be called: it stays as it is, and nobody sees its end."""
+        lazy = getattr(sys.modules.get("importlib.util"), "LazyLoader", ())
+        owner = spec.loader if isinstance(spec.loader, lazy) else spec
+        if hasattr(owner.loader, "exec_module"):
+            owner.loader = _Loader(owner.loader, self)
 
     def imported(self, module: ModuleType) -> None:
         """An action may ask for others of the same module: its import is not over yet."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from dsprof import imports
 from dsprof.imports import when_imported
 
 NAME = "dsprof_tests_of_imports"
@@ -128,3 +131,77 @@ def test_a_finder_of_an_old_kind_hides_no_module_and_breaks_no_question(
     assert importlib.import_module(NAME) in seen
     monkeypatch.undo()
     take_back()
+
+
+class AskingFinder:
+    """As other libraries have one that acts on imports: it asks all finders but itself."""
+
+    def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> object:
+        finders: list[Any] = sys.meta_path
+        others = [one for one in finders if one is not self and hasattr(one, "find_spec")]
+        found = (finder.find_spec(name, path, target) for finder in others)
+        return next((spec for spec in found if spec is not None), None)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_finders_that_ask_all_others_do_not_ask_each_other_for_ever(
+    seen: list[ModuleType], place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours is such a one, too: whoever loads dsprof anew has two of it."""
+    ours = imports._Finder()
+    ours.actions[NAME] = [seen.append]
+    finders: list[Any] = [AskingFinder(), ours]
+    monkeypatch.setattr(sys, "meta_path", [*finders[:place], *sys.meta_path, *finders[place:]])
+    module = importlib.import_module(NAME)
+    assert module in seen
+    assert module.word == "there"
+    monkeypatch.undo()
+
+
+class PuttingFinder:
+    """Finds `NAME` with a loader of its own."""
+
+    def __init__(self, loader: Callable[[Any], Any]) -> None:
+        self.loader = loader
+
+    def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> object:  # noqa: ARG002
+        spec = PathFinder.find_spec(name) if name == NAME else None
+        if spec is not None:
+            spec.loader = self.loader(spec.loader)
+        return spec
+
+
+class OldLoader:
+    """As those of Python 3.3 and before."""
+
+    def __init__(self, _: object) -> None:
+        """It makes what it likes."""
+
+    def load_module(self, name: str) -> ModuleType:
+        module = sys.modules.setdefault(name, ModuleType(name))
+        vars(module)["word"] = "old"
+        return module
+
+
+def test_a_module_that_is_loaded_when_it_is_first_used_is_acted_on_then(
+    seen: list[ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finders = [*sys.meta_path[:1], PuttingFinder(importlib.util.LazyLoader), *sys.meta_path[1:]]
+    monkeypatch.setattr(sys, "meta_path", finders)
+    module = importlib.import_module(NAME)
+    assert seen == []
+    assert module.word == "there"
+    assert seen == [module]
+    monkeypatch.undo()
+
+
+@pytest.mark.filterwarnings("ignore:.*load_module:ImportWarning")
+@pytest.mark.skipif(sys.version_info >= (3, 15), reason="such loaders are not asked any more")
+def test_a_loader_of_an_old_kind_is_called_as_ever(
+    seen: list[ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finders = [*sys.meta_path[:1], PuttingFinder(OldLoader), *sys.meta_path[1:]]
+    monkeypatch.setattr(sys, "meta_path", finders)
+    assert importlib.import_module(NAME).word == "old"
+    assert seen == []
+    monkeypatch.undo()
