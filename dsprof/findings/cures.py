@@ -75,6 +75,14 @@ _BY_KIND: Final = {
             "extensions are compiled there, by that toolkit",
         ),
     ),
+    "wrong-arguments": (
+        Advice(
+            "command line of the script",
+            "",
+            "what its --help lists",
+            "a launcher passes on what stands behind the script's name, and may add --local_rank",
+        ),
+    ),
 }
 
 #: What a scheduler gives as its reason -> what helps.

@@ -35,6 +35,7 @@ ENDED: Final = {
     "overflow-limit": "ended because the loss scale cannot shrink any further",
     "checkpoint-failed": "could not write a checkpoint",
     "build-failed": "could not build an extension",
+    "wrong-arguments": "does not take its command line",
     "network-error": "lost its network link",
     "nan": "stopped because its loss is not a number",
 }

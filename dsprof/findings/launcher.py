@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from dsprof.run import Run
 
 #: Failures of one process, by its own fault.
-_OWN: Final = ("oom", "host-oom", "shm-full", "exception", "build-failed", "checkpoint-failed")
+_OWN: Final = (
+    "oom", "host-oom", "shm-full", "exception", "build-failed", "checkpoint-failed",
+    "wrong-arguments",
+)  # fmt: skip
 _OF_THE_KERNEL: Final = r"oom[-_]kill event"  # slurmstepd's words for what srun then names
 _OF_CANN: Final = re.compile(r"E[A-Z]\d{4}: ")
 _OUT_OF_MEMORY: Final = r"^task (\d{1,6}): Out Of Memory"

@@ -80,6 +80,7 @@ PROBLEM = {
     "checkpoint-failed": "checkpoint not written",
     "gpu-lost": "GPU does not answer any more",
     "build-failed": "extension not built",
+    "wrong-arguments": "command line not taken",
     "optimizer-fallback": "fused optimizer not built, PyTorch's taken",
 }
 #: Sections by a shorter name, where all of them stand below each other.

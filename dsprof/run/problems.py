@@ -47,7 +47,7 @@ COLUMNS: Final = (
 
 _OWN_FAULT: Final = (
     "oom", "host-oom", "exception", "overflow-limit", "port-in-use", "cancelled", "ssh-refused",
-    "checkpoint-failed", "build-failed", "shm-full",
+    "checkpoint-failed", "build-failed", "shm-full", "wrong-arguments",
 )  # fmt: skip
 _SILENT: Final = ("exit", "signal", "gone", "root-cause")
 _STUCK: Final = ("absent", "watchdog", "stuck", "desync", "network-error", "rendezvous")

@@ -787,3 +787,16 @@ def test_what_a_worker_of_a_data_loader_raised_is_told_as_it_said() -> None:
     )
     assert found.title == "Rank 1 ended with an exception: IndexError: list index out of range"
     assert found.advice == ()
+
+
+def test_a_command_line_that_is_not_taken_is_told_and_not_the_code_that_follows() -> None:
+    header = "[2026-11-23 22:41:55,673] [ERROR] [launch.py:325:sigkill_handler] "
+    usage = "usage: train.py [-h] [--steps STEPS]\n"
+    error = "train.py: error: unrecognized arguments: --setps 10\n"
+    ended = "['python3', '-u', 'train.py', '--local_rank=1'] exits with return code = 2\n"
+    found = one(run_of_text(2 * (usage + error) + header + ended), "rank-died")
+    assert found.title == (
+        "A process does not take its command line: error: unrecognized arguments: --setps 10"
+    )
+    assert found.evidence[0].line == 2
+    assert found.advice[0].setting == "command line of the script"

@@ -296,3 +296,27 @@ def test_what_a_kernel_found_wrong_comes_before_that_something_was() -> None:
         "RuntimeError: CUDA error: device-side assert triggered",
     )
     assert found == [("exception", "Assertion `srcIndex < srcSelectDimSize` failed")]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("train.py: error: unrecognized arguments: --x", "error: unrecognized arguments: --x"),
+        ("Error: Missing option '--steps'.", "Missing option '--steps'."),
+        ("Could not override 'a.b'. No match in config.", "Could not override 'a.b'."),
+    ],
+)
+def test_a_command_line_that_is_not_taken_ends_a_script(line: str, text: str) -> None:
+    assert causes(line) == [("wrong-arguments", text)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ops.cu(12): error: argument of type int is incompatible with parameter of type float",
+        "gcc: error: unrecognized command-line option '-fx'",
+        "retrying with --safe, since 'No such option: safe' was answered",
+    ],
+)
+def test_what_compilers_say_of_arguments_ends_no_script(line: str) -> None:
+    assert causes(line) == []
