@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsprof.recording import Recording, Recordings, RowKind, Writer, read_rows
-from dsprof.recording.layout import PAGE, ROW, part_of
+from dsprof.recording.layout import PAGE, ROW, parse_header, part_of
 from dsprof.recording.ring import PARTS
 from tests.recording.recorded import (
     CLASSES,
@@ -96,6 +96,23 @@ def test_each_part_stands_alone(long_run: Path, tmp_path: Path) -> None:
         found = events(alone)
         assert found["name"].notna().all()
         assert len(found) > 0
+
+
+def test_a_header_says_which_part_its_file_is(long_run: Path) -> None:
+    """The `kept` file is part -1."""
+    for path in long_run.iterdir():
+        told = parse_header(path.read_bytes(), path.name).meta["part"]
+        assert told == (-1 if ".kept." in path.name else part_of(path.name))
+
+
+def test_a_ring_that_turns_holds_no_file_that_it_is_done_with(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header(), keep_bytes=8 * PAGE)
+    write_steps(writer, 1, 20)
+    part, before = part_of(writer.path.name), len(list(Path("/proc/self/fd").iterdir()))
+    write_steps(writer, 21, 200)
+    assert part_of(writer.path.name) > (part or 0) + PARTS
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    writer.close()
 
 
 def test_a_follower_sees_every_span_although_the_ring_turns(tmp_path: Path) -> None:
