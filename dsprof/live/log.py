@@ -163,7 +163,7 @@ class LogFollower:
         line = begin + overlap.count(b"\n", 0, len(overlap) // 2)
         self.settled.append(self._numbered(table.filter(pc.less_equal(table["line"], line))))
         number, rest = self._number, self._rest
-        scanner = Scanner(self._grammar, first_line=begin, year=old.scanner.year)
+        scanner = Scanner(self._grammar, first_line=begin, month=old.scanner.month)
         self._begin(scanner)
         self._number, self._rest = number, rest
         self._reader.feed(overlap)

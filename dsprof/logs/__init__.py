@@ -147,7 +147,7 @@ class Reader:
 
     def _with(self, held: bytes) -> Reader:
         """Another one that has read what this one holds back until it knows what it is."""
-        scanner = Scanner(self.grammar, first_line=self.scanner.lines, year=self.scanner.year)
+        scanner = Scanner(self.grammar, first_line=self.scanner.lines, month=self.scanner.month)
         containers = Containers()
         containers.feed(held)
         scanner.feed(containers.finish())

@@ -176,6 +176,21 @@ def in_year(times: np.ndarray, year: int | np.ndarray) -> np.ndarray:
     return times
 
 
+def behind(times: np.ndarray, month: int) -> np.ndarray:
+    """Microseconds as given, but those of the year 0 in the year that puts them less than eleven
+    months behind `month`, in which a source was begun, or in the month in front of it: over New
+    Year the next year begins, and a line may be printed late.
+
+    Args:
+        month: as `12 * year + month - 1`.
+    """
+    if not ((times != UNKNOWN) & (times < _YEAR_1)).any():
+        return times
+    told = times.astype("datetime64[us]").astype("datetime64[M]").astype(np.int64) % 12
+    first = month - 1
+    return in_year(times, (first + (told - first) % 12) // 12)
+
+
 def seconds_of_clocks(texts: Sequence[bytes | None]) -> np.ndarray:
     """float64 array of `seconds_of_clock`; NaN where there is no text or it is no clock."""
     told = [text or b"" for text in texts]

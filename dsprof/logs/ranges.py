@@ -41,7 +41,7 @@ def ranges_of(name: str) -> list[Range]:
 
 def scan_range(part: Range, grammar: Grammar, *, last: bool) -> Scanner:
     """What one range holds, read to the end of its last line and of the blocks it opened."""
-    scanner = Scanner(grammar, year=None if part.start else 0)
+    scanner = Scanner(grammar, month=None if part.start else 0)
     with Path(part.name).open("rb") as file:
         if part.start:
             file.seek(part.start - 1)

@@ -119,9 +119,9 @@ class Records:
         count: records in finished batches.
     """
 
-    def __init__(self, grammar: Grammar, year: int | None = 0) -> None:
+    def __init__(self, grammar: Grammar, month: int | None = 0) -> None:
         self.reader = RowReader(grammar)
-        self.senders = Senders(year)
+        self.senders = Senders(month)
         self.columns = {name: Column(kind) for name, kind in _COLUMNS.items()}
         self.rows: list[Rows] = []
         self.per_pattern = np.zeros(len(grammar.patterns), np.int64)

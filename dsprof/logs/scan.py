@@ -41,9 +41,9 @@ class Scanner:
         begins: what is fed begins where its source does.
     """
 
-    def __init__(self, grammar: Grammar, *, first_line: int = 0, year: int | None = 0) -> None:
-        """`year` is None where it may be told in front of what is fed, and read elsewhere."""
-        self.records = Records(grammar, year)
+    def __init__(self, grammar: Grammar, *, first_line: int = 0, month: int | None = 0) -> None:
+        """`month` is None where it may be told in front of what is fed, and read elsewhere."""
+        self.records = Records(grammar, month)
         self.lines = first_line
         self.unread = Unread()
         self.begins = True
@@ -64,9 +64,9 @@ class Scanner:
         return (self.lines or self._returns) + self._is_open
 
     @property
-    def year(self) -> int:
-        """The year of the first full date, 0 if there was none: clocks without one take it."""
-        return self.records.senders.year
+    def month(self) -> int:
+        """That of the first full date, 0 if there was none (see `Senders`)."""
+        return self.records.senders.month
 
     @property
     def headers(self) -> Counter[bytes]:

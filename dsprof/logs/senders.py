@@ -36,16 +36,17 @@ class Senders:
     Attributes:
         hosts: names of hosts.
         headers: how often each `file:line` of a logger header was seen.
-        year: of the first full date, 0 before; clocks without a year take it.
+        month: of the first full date, as `12 * year + month - 1`, 0 before: it tells the year of
+            clocks without one.
     """
 
-    def __init__(self, year: int | None = 0) -> None:
-        """`year` is None where what lies in front, and is read elsewhere, may tell it."""
+    def __init__(self, month: int | None = 0) -> None:
+        """`month` is None where what lies in front, and is read elsewhere, may tell it."""
         self.hosts: Codes[str] = Codes()
         self.headers: Counter[bytes] = Counter()
-        self.year = year or 0
-        self._waits = year is None
-        self._told_at = -1  # place in the source where the year is told
+        self.month = month or 0
+        self._waits = month is None
+        self._told_at = -1  # place in the source where the month is told
         self._whos: Codes[Who] = Codes()
         self._whos((-1, -1, -1))
         self._prefixes = Prefixes()
@@ -53,13 +54,13 @@ class Senders:
 
     def __getstate__(self) -> dict[str, object]:
         """What another process needs: what was found, not the means of finding."""
-        return {name: getattr(self, name) for name in ("hosts", "headers", "year", "_told_at")}
+        return {name: getattr(self, name) for name in ("hosts", "headers", "month", "_told_at")}
 
     def joined(self, later: Senders, at: np.ndarray, offset: np.ndarray, size: int) -> np.ndarray:
         """Takes over what a range told that begins behind `size` bytes; gives its times `at`."""
         self.headers += later.headers
-        if not self.year:
-            self.year, self._told_at = later.year, later._told_at + size
+        if not self.month:
+            self.month, self._told_at = later.month, later._told_at + size
         return self._dated(at, offset)
 
     def apart(self) -> Senders:
@@ -195,16 +196,17 @@ class Senders:
     ) -> np.ndarray:
         """Microseconds of each record, whose stamp is `stamps[which]`.
 
-        Clocks get the year that was told before them, by a stamp or by a logger behind one
-        (`owns`); without one they are none, or wait for it in the year 0.
+        Clocks get their year by the date that was told before them, by a stamp or by a logger
+        behind one (`owns`); without one they are none, or wait for it in the year 0.
         """
-        if not self.year:
+        if not self.month:
             full = [own or stamp or b"" for own, stamp in zip(owns, stamps, strict=True)]
-            dated = np.array([stamp[4:5] == b"-" for stamp in full])
+            dated = np.array([stamp[4:5] == b"-" and stamp[5:7].isdigit() for stamp in full])
             records = np.flatnonzero(dated[which])
             if len(records):
                 first = records[np.argmin(offset[records])]
-                self.year = int(full[which[first]][:4])
+                date = full[which[first]]
+                self.month = 12 * int(date[:4]) + int(date[5:7]) - 1
                 self._told_at = int(offset[first])
         middles = set(map(itemgetter(slice(3, 5)), filter(None, stamps)))
         if not any(b" " in middle for middle in middles):
@@ -215,9 +217,9 @@ class Senders:
         return at if self._waits else self._dated(at, offset)
 
     def _dated(self, at: np.ndarray, offset: np.ndarray) -> np.ndarray:
-        """Times in the year that was told before them, `UNKNOWN` where they wait for one."""
-        behind = offset > (self._told_at if self.year else np.inf)
-        return np.where(behind, clocks.in_year(at, self.year), clocks.in_year(at, 0))
+        """Times in the year that was told in front of them, `UNKNOWN` where they wait for one."""
+        behind = offset > (self._told_at if self.month else np.inf)
+        return np.where(behind, clocks.behind(at, self.month), clocks.in_year(at, 0))
 
 
 def _at(*spans: Span) -> Callable[[bytes], Any]:

@@ -158,6 +158,35 @@ def test_a_clock_without_a_year_takes_that_of_the_first_full_date() -> None:
     assert row["at"] == datetime(2024, 11, 21, 5, 58, 21, 685000)
 
 
+@pytest.mark.parametrize(
+    ("date", "clock", "at"),
+    [
+        (
+            b"2025-12-31 23:59:58,100",
+            b"0101 00:00:04.500000",
+            datetime(2026, 1, 1, 0, 0, 4, 500000),
+        ),
+        (
+            b"2026-01-01 00:00:01,100",
+            b"1231 23:59:59.500000",
+            datetime(2025, 12, 31, 23, 59, 59, 500000),
+        ),
+        (
+            b"2025-03-15 13:21:52,800",
+            b"1031 05:58:21.500000",
+            datetime(2025, 10, 31, 5, 58, 21, 500000),
+        ),
+    ],
+)
+def test_a_clock_without_a_year_goes_on_over_new_year(
+    date: bytes, clock: bytes, at: datetime
+) -> None:
+    dated = b"[" + date + b"] [INFO] [logging.py:96:log_dist] "
+    glog = b"W" + clock + b" 3181 torch/elastic/api.py:1028] " + RECORD + b"\n"
+    (row,) = rows(dated + TIMERS + b"\n" + glog, name="skipped")
+    assert row["at"] == at
+
+
 def test_syslog_takes_the_year_of_the_loggers_that_it_carries() -> None:
     syslog = b"Mar 15 13:21:%02d node-1 train[9]: "
     text = syslog % 52 + PFX + TIMERS + b"\n" + syslog % 54 + RECORD + b"\n"
