@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +79,12 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             evidence=tuple(step_proof(facts, row) for row in worst),
             advice=less_memory(facts)
             if flushed
-            else (*_workers(facts, rows), *_lengths(facts.series, rows, distance), _LOOK),
+            else (
+                *_workers(facts, rows),
+                *_evaluations(facts, rows),
+                *_lengths(facts, rows, distance),
+                _LOOK,
+            ),
             gain=(0.0, price.seconds) if price else None,
         )
     ]
@@ -173,16 +178,65 @@ _LOOK: Final = Advice(
 )
 
 
-def _lengths(
-    steps: pd.DataFrame, rows: npt.NDArray[np.intp], distance: int | None
-) -> tuple[Advice, ...]:
+def _lengths(facts: Facts, rows: npt.NDArray[np.intp], distance: int | None) -> tuple[Advice, ...]:
     """What to look at first where steps only compute longer, at no interval."""
-    if distance is not None or len(rows) < REPEATS:
+    if distance is not None or len(rows) < REPEATS or _is_only_forward(facts, rows):
         return ()
-    if not _is_of(steps, rows, "compute"):
+    if not _is_of(facts.series, rows, "compute"):
         return ()
     why = "a longer batch computes longer, and nothing else of these steps grew as much"
     return (Advice("lengths of the batches", "", "alike: packed, or grouped by length", why),)
+
+
+def _evaluations(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
+    """Of a log, whose timers know no evaluation."""
+    if facts.run.is_recording or not _is_only_forward(facts, rows):
+        return ()
+    why = (
+        "forward alone is longer, not backward: the timer of an engine's forward, as DeepSpeed's, "
+        "counts forwards of an evaluation, too, to the step behind it"
+    )
+    return (Advice("evaluation before these steps", "", "if there is one: less often", why),)
+
+
+def _is_only_forward(facts: Facts, rows: npt.NDArray[np.intp]) -> bool:
+    """Whether forward is most of what is longer in these steps, and grew far more than backward
+    did: of a longer batch both take longer."""
+    steps = facts.series
+    phases = main_phases(steps, facts.run.phases)
+    forward, inner, backward = (
+        _grown_by(phases[phases["name"] == name], steps, rows)
+        for name in ("forward", "backward_inner", "backward")
+    )
+    behind = inner or backward
+    if forward is None or behind is None:
+        return False
+    out = np.isin(np.arange(len(steps)), rows)
+    added = steps["seconds"][out].mean() - steps["seconds"][~out].mean()
+    alone = behind.ratio - 1 < _AS_MUCH * (forward.ratio - 1)
+    return bool(alone and forward.seconds >= WAITING_EXPLAINS * added)
+
+
+class _Growth(NamedTuple):
+    """By how much a phase is longer in the steps that stick out than in the others."""
+
+    seconds: float
+    ratio: float
+
+
+#: Part of forward's growth from which on backward has grown with it.
+_AS_MUCH: Final = 0.5
+
+
+def _grown_by(
+    phase: pd.DataFrame, steps: pd.DataFrame, rows: npt.NDArray[np.intp]
+) -> _Growth | None:
+    """None where it is not timed in both kinds of steps."""
+    mean = phase.groupby("step")["seconds"].mean().astype("float64")
+    took = steps["step"].map(mean.to_dict()).astype("Float64").astype("float64")
+    out = np.isin(np.arange(len(steps)), rows)
+    longer, usual = float(took[out].mean()), float(took[~out].median())
+    return _Growth(longer - usual, longer / usual) if usual > 0 and longer > 0 else None
 
 
 def _workers(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:

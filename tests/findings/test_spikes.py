@@ -252,3 +252,18 @@ def test_saves_between_the_timers_of_a_barred_job_are_not_called_unexplained_as_
     assert "The mean step here holds 359 ms of saving." in found.summary
     assert run.judged[0].outside_timers > 0.35
     assert not any("no timer" in other.title for other in run.findings)
+
+
+@pytest.mark.parametrize(("backward", "evaluates"), [(0.0, True), (2.0, False)])
+def test_steps_of_which_forward_alone_is_longer_may_hold_an_evaluation_and_no_longer_batch(
+    backward: float, evaluates: bool
+) -> None:
+    rows: list[Row] = []
+    for number in range(1, 61):
+        out = number in {7, 19, 24, 41, 55}
+        took = {"forward": 0.3 + 2.0 * out, "backward_inner": 0.6 + backward * out, "step": 0.1}
+        rows += [phase(name, number, value) for name, value in took.items()]
+        rows.append(metric("step_seconds", number, sum(took.values())))
+    advice = [said.setting for said in one(run_of(rows, world_size=1), "step-spikes").advice]
+    assert ("evaluation before these steps" in advice) == evaluates
+    assert ("lengths of the batches" in advice) != evaluates
