@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
+from dsprof.hook.byid import ById
 from dsprof.hook.guard import Guard
 from dsprof.hook.patches import Call, Patches
 from dsprof.imports import when_imported
@@ -23,7 +24,7 @@ class Search:
         self.found, self.lost = found, lost
         self.guard = Guard()
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._known: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers we have looked at
+        self._known = ById()  # optimizers we have looked at
         self._compiled_step: Any = None  # the optimizer that stepped last in a compiled function
 
     def start(self, patches: Patches) -> None:
@@ -140,7 +141,7 @@ class Search:
         """
         if optimizer in self._known:
             return
-        self._known.add(optimizer)
+        self._known[optimizer] = True
         model = most_trained(optimizer, list(self._models))
         if model is not None:
             self.found(model, optimizer)

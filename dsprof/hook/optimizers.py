@@ -7,6 +7,7 @@ import weakref
 from time import perf_counter_ns as now
 from typing import Any
 
+from dsprof.hook.byid import ById
 from dsprof.hook.finding import most_trained
 from dsprof.hook.given import scaler
 from dsprof.hook.metrics import number
@@ -105,7 +106,7 @@ class Optimizers:
 
     def __init__(self, recorder: Recorder) -> None:
         self.models = recorder.models
-        self.known: weakref.WeakKeyDictionary[Any, Steps | None] = weakref.WeakKeyDictionary()
+        self.known = ById()  # the `Steps` of an optimizer; None of one that trains no model of ours
         self.stepped = 0  # when one did
         hooks = importlib.import_module("torch.optim.optimizer")  # torch.optim hides its name
         known, guard = self.known, recorder.guard
@@ -136,7 +137,7 @@ class Optimizers:
             return
         if optimizer not in self.known:
             self._look(optimizer)
-        steps = self.known[optimizer]
+        steps: Steps | None = self.known[optimizer]
         if steps is not None and steps.parts.track in self.models:
             may_skip = not getattr(optimizer, "_step_supports_amp_scaling", False)
             scale = number(scaler._get_scale_async())  # noqa: SLF001 - `get_scale` would wait
