@@ -100,7 +100,7 @@ class Timeline:
         self.closing: list[Callable[[Ended], None]] = []  # before a step is written
         self.renumbering: list[Callable[[Track, int], None]] = []  # before its rows are
         self.thread = get_ident()  # the one that trains
-        self._others: dict[int, bool] = {}
+        self._mine = threading.local()  # of a thread: whether it is elsewhere. Ids come again
         self._due = now() + PATIENCE  # when what waits must be written
 
     def phase(self, path: str, class_: Class) -> Phase:
@@ -217,11 +217,11 @@ class Timeline:
         thread = get_ident()
         if thread == self.thread:
             return False
-        found = self._others.get(thread)
+        found: bool | None = getattr(self._mine, "elsewhere", None)
         if found is None:
             names = {one.ident: type(one).__name__ for one in threading.enumerate()}
             found = names.get(thread, "_DummyThread") != "_DummyThread"
-            self._others[thread] = found
+            self._mine.elsewhere = found
         return found
 
     def is_open(self, phase: Phase) -> bool:

@@ -514,6 +514,31 @@ def test_what_a_thread_of_its_own_waits_for_keeps_no_step_waiting(
     assert calls.seen == 1
 
 
+def test_a_thread_that_has_the_number_of_one_that_ended_is_not_taken_for_that(
+    timeline: Timeline,
+) -> None:
+    """Autograd's, say, behind one that saved a checkpoint."""
+    said: list[tuple[int, bool]] = []
+
+    def ask() -> None:
+        said.append((_thread.get_ident(), timeline.is_elsewhere()))
+        asked.set()
+
+    asked = threading.Event()
+    in_a_thread(ask)
+    for turn in range(2, 50):
+        asked.clear()
+        _thread.start_new_thread(ask, ())
+        assert asked.wait(10)
+        assert len(said) == turn
+        if said[-1][0] == said[0][0]:
+            break
+    else:
+        pytest.skip("no number came again")
+    assert said[0][1]
+    assert not any(elsewhere for _, elsewhere in said[1:])
+
+
 def test_a_phase_of_another_thread_is_no_part_of_the_step(timeline: Timeline, clock: Clock) -> None:
     """A model that answers requests while it trains: its forward is not that of training."""
     track = timeline.track(1)
