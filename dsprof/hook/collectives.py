@@ -72,9 +72,11 @@ class Operation:
 
 
 #: A collective under way: operation, group, bytes, issued at, step, sequence number, whether the
-#: host can see how long it waits, and how long handing it over kept the host, in which phase. A
-#: bare tuple, for it is made at every call.
-Issued = tuple[Operation, Group, int, int, int, int, bool, int, Optional[Frame]]
+#: host can see how long it waits, how long handing it over kept the host, in which phase, and whose
+#: step that is. A bare tuple, for it is made at every call.
+Issued = tuple[
+    Operation, Group, int, int, int, int, bool, int, Optional[Frame], Optional[Track]
+]  # fmt: skip
 
 
 class Collectives:
@@ -139,7 +141,7 @@ class Collectives:
         issued = (
             operation, known, size_of(tensors), begin, track.step if track else -1,
             known.sequence, known.blocks_host or not _on_gpu(tensors),
-            end - begin, stack[-1] if stack else None,
+            end - begin, stack[-1] if stack else None, track,
         )  # fmt: skip
         known.sequence += 1
         if work is None:
@@ -252,10 +254,15 @@ class Collectives:
         self._write(issued, wait, blocked, flags, where)
 
     def _settle(self, ended: Ended) -> None:
-        """A step is over: what was issued in those before it hardly will be waited for any more."""
+        """A step is over: what was issued in those before it hardly will be waited for any more.
+
+        Engines count steps of their own; one that ends none goes by those of others.
+        """
         self._promises.clear()
         for key, issued in list(self._under_way.items()):
-            if issued[4] < ended.step:
+            track = issued[9]
+            over = track.step - 1 if track is not None and track.trains else ended.step
+            if issued[4] < over:
                 self._forget(self._under_way.pop(key, None))
         if self._sums:
             self._write_sums()

@@ -514,6 +514,30 @@ def test_what_a_thread_of_its_own_waits_for_keeps_no_step_waiting(
     assert calls.seen == 1
 
 
+def test_what_one_engine_waits_for_is_not_given_up_as_another_ends_a_later_step(
+    timeline: Timeline, clock: Clock
+) -> None:
+    """Engines that were resumed from elsewhere count from elsewhere."""
+    group, work = Group(), object()
+    calls, phase = calls_on(timeline, group), timeline.phase("forward", Class.COMPUTE)
+    late, early = timeline.track(1000), timeline.track(1)
+    for track in (early, late):
+        timeline.leave(timeline.enter(track, phase))
+        timeline.close_step(track, track.step)
+    frame = timeline.enter(early, phase)
+    calls.issued(Operation("all_reduce", None), group, (), {}, work, clock.time)
+    timeline.leave(frame)
+    timeline.leave(timeline.enter(late, phase))
+    timeline.close_step(late, late.step)
+    frame = timeline.enter(early, phase)
+    held = calls.before_wait((work,))
+    clock.passes(7)
+    calls.after_wait(held)
+    timeline.leave(frame)
+    timeline.close_step(early, early.step)
+    assert [(row.step, row.blocked) for row in rows(timeline).collectives] == [(2, 7)]
+
+
 def test_a_thread_that_has_the_number_of_one_that_ended_is_not_taken_for_that(
     timeline: Timeline,
 ) -> None:
