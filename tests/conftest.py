@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -33,6 +34,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for at, item in enumerate(items)
     }
     items.sort(key=lambda item: (item.get_closest_marker("slow") is None, place[item]))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays to the end: no collection need look through it again.
+
+    Tests make many small tables and few cycles, so that collections may be seldom.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 def log_of(item: pytest.Item) -> Path | None:
