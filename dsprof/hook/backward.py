@@ -75,6 +75,8 @@ class Backward:
 
     def add(self, parts: Parts) -> None:
         """One more model."""
+        for other in self.models.values():
+            other.metrics.doubt()
         self.models[parts.track] = parts
         parts.patches.undo_with(lambda: self.models.pop(parts.track))
         self.ask()
@@ -126,7 +128,8 @@ class Backward:
             self.forget()
         loss = self._given.loss_of(start)
         if self.several:
-            self._told = Told(_kept(loss), set(), [])
+            if parts is None or not parts.metrics.aside:
+                self._told = Told(_kept(loss), set(), [])
             self._is_anybodys = True
         elif parts is not None:
             loss.tell(parts.metrics)

@@ -31,7 +31,9 @@ class Metrics:
         self.losses: list[float] = []
         self._over = 0  # of them, those of micro-batches that are over
         self.given = False  # backward passes through us, so outputs need no look
-        self.returned = False  # the model returns its loss
+        self.returned = False  # in this step the model returned its loss
+        self.aside = False  # an optimizer tries its closure again: no loss of the step's
+        self._doubted = False  # of this step's losses some may be another model's
         self.parts = False  # the losses are parts of the step's, divided by its micro-batches
         self._divisors: list[float] = []  # by what the loop divided each last; NaN unknown
         self._writer = writer = timeline.writer
@@ -41,9 +43,13 @@ class Metrics:
         )
 
     def output(self, result: Any) -> None:
-        """A model that returns its loss; used where backward does not pass through us."""
+        """A model that returns its loss; used where backward does not pass through us.
+
+        One number in dimensions is what it gives for a batch of one sample, unless it is named.
+        """
         loss = loss_in(result)
-        if getattr(loss, "requires_grad", False):  # else it is evaluation
+        is_named = loss is not result and not isinstance(result, tuple)
+        if getattr(loss, "requires_grad", False) and (is_named or not loss.dim()):
             before = len(self.losses)
             self.add(loss)
             self.returned = self.returned or len(self.losses) > before
@@ -52,7 +58,7 @@ class Metrics:
         """What `backward` begins at is the loss, unless the model returned one: it may be
         divided by the micro-batches by then. Beside a library that gives its own it is part of
         how that is computed, as where a contrastive loss caches its gradients."""
-        if not (self.given or self.returned):
+        if not (self.given or self.returned or self.aside):
             self.add(start)
             if divisor is not None:
                 self._divisors.append(divisor)
@@ -70,12 +76,18 @@ class Metrics:
         if again and self._over < before < len(self.losses):
             self.losses[-2:] = [sum(self.losses[-2:])]
 
+    def doubt(self) -> None:
+        """A second model was found: what backward began at until here may have been its loss."""
+        self._doubted = bool(self.losses) and not self.returned
+
     def micro_batch_ends(self) -> None:
         """What is given from here on is another one's."""
         self._over = len(self.losses)
 
     def add(self, loss: Any) -> None:
         """One micro-batch's loss, where it lies in host memory."""
+        if self.aside:
+            return
         if getattr(loss, "is_cpu", False) and loss.numel() == 1 and self._is_a_number(loss):
             self.losses.append(float(loss.item()))
 
@@ -94,9 +106,11 @@ class Metrics:
         losses = self.losses
         are_parts = self.parts or self._divisors == [len(losses)] * len(losses)
         nobody_knows = len(losses) > 1 and any(map(math.isnan, self._divisors))
+        nobody_knows = nobody_knows or self._doubted
         if losses and not nobody_knows:
             self._put(self._loss, sum(losses) / (1 if are_parts else len(losses)), step, begin)
         losses.clear()
+        self.returned = self._doubted = False
         self._over = 0
         self._divisors.clear()
         self._put(self._lr, learning_rate(optimizer), step, begin)

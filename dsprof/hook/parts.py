@@ -179,7 +179,8 @@ class _Stepping:
         self.timeline, self.track, self.guard = parts.timeline, parts.track, parts.guard
         self.phase, self.backward = self.timeline.phase(path, Class.OPTIMIZER), parts.backward
         self.inside = self.timeline.phase("backward/optimizer_step", Class.OPTIMIZER)
-        self.then = then
+        self.then, self.metrics = then, parts.metrics
+        self.evaluated = False  # the closure has run in this step
         self.hooks: tuple[Any, ...] = ()  # what takes them off
         self.frame: Frame | None = None
         self.depth = 0
@@ -190,7 +191,7 @@ class _Stepping:
             self.depth += 1
             return None
         within = timeline.stack and timeline.is_open(self.backward)
-        self.depth = 1
+        self.depth, self.evaluated = 1, False
         self.frame = timeline.enter(self.track, self.inside if within else self.phase)
         return around_closure(self._paused, args, kwargs)
 
@@ -213,14 +214,25 @@ class _Stepping:
                     self.then(optimizer)
 
     def _paused(self, closure: Call) -> Call:
-        """Forward and backward inside the optimizer's step are no part of its phase."""
-        return self.guard.around(closure, self._pause, self._resume)
+        """Forward and backward inside the optimizer's step are no part of its phase.
+
+        The loss is that of the first time, which `step` returns: L-BFGS goes on to try others.
+        """
+        return self.guard.around(closure, self._evaluates, self._evaluated)
+
+    def _evaluates(self, *_: Any) -> None:
+        self.metrics.aside = self.evaluated
+        self._pause()
+
+    def _evaluated(self, _: Any) -> None:
+        self.metrics.aside, self.evaluated = False, True
+        self._resume()
 
     def _pause(self, *_: Any) -> None:
         frame, self.frame = self.frame, None
         self.timeline.leave(frame)
 
-    def _resume(self, _: Any) -> None:
+    def _resume(self) -> None:
         self.frame = self.timeline.enter(self.track, self.phase)
 
 

@@ -12,7 +12,8 @@ from tests.hook.rows import Rows
 JOB = ("beside",)
 STEPS = 5
 LONG, SHORT = 0.06, 0.02  # seconds that a backward sleeps
-KINDS = ("adversaries", "beside an engine", "through an engine", "fsdp2 and ddp")
+FOUND = "adversaries that are found"
+KINDS = ("adversaries", "beside an engine", "through an engine", "fsdp2 and ddp", FOUND)
 TWO_LOSSES = KINDS[:2]
 
 
@@ -46,6 +47,20 @@ def test_each_model_has_the_losses_that_it_learns_from(
         for engine in range(2):
             told = [row.value for row in rank.metrics if (row.name, row.engine) == ("loss", engine)]
             assert told == [float.fromhex(losses[engine]) for losses in result[kind]["watched"]]
+
+
+@pytest.mark.parametrize("kind", [FOUND])
+def test_a_loss_that_came_before_its_model_was_found_is_no_other_model_s(
+    results: list[dict[str, Any]], rows: list[Rows], kind: str
+) -> None:
+    """The discriminator is found first: of its second step, which began with the generator's loss
+    through it, none is told."""
+    for result, rank in zip(results, rows, strict=True):
+        for engine, (at, first) in enumerate(((1, 3), (0, 2))):
+            told = [row for row in rank.metrics if (row.name, row.engine) == ("loss", engine)]
+            assert [row.step for row in told] == list(range(first, STEPS + 1)), kind
+            for row in told:
+                assert row.value == float.fromhex(result[kind]["watched"][row.step - 1][at])
 
 
 @pytest.mark.parametrize("kind", TWO_LOSSES)

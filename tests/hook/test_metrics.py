@@ -99,3 +99,35 @@ def test_a_rank_s_own_share_of_a_loss_is_not_the_loss(
     metrics.add(loss)
     timeline.writer.close()
     assert metrics.losses == told
+
+
+@pytest.mark.parametrize(
+    ("shape", "wrapped", "told"), [((), tuple, 5.0), ((1, 1), tuple, 2.0), ((1,), dict, 5.0)]
+)
+def test_the_only_number_of_a_batch_of_one_sample_is_no_loss_unless_it_is_named(
+    tmp_path: Path, shape: tuple[int, ...], wrapped: type, told: float
+) -> None:
+    torch = pytest.importorskip("torch")
+    timeline = Timeline(Writer.create(tmp_path, {"rank": 0}))
+    metrics = Metrics(timeline, timeline.track(1), scaled=False)
+    given = torch.full(shape, 5.0, requires_grad=True)
+    metrics.output({"loss": given} if wrapped is dict else given)
+    metrics.backward_of(torch.tensor(2.0), None)
+    timeline.writer.close()
+    assert metrics.losses == [told]
+
+
+def test_a_model_that_returned_a_loss_once_is_not_waited_for_in_later_steps(tmp_path: Path) -> None:
+    """A sum of what it gave for one sample, as in an evaluation that keeps gradients."""
+    torch = pytest.importorskip("torch")
+    timeline = Timeline(Writer.create(tmp_path, {"rank": 0}))
+    metrics = Metrics(timeline, timeline.track(1), scaled=False)
+    metrics.output(torch.tensor(5.0, requires_grad=True))
+    metrics.write(1, None)
+    metrics.output(torch.ones(4, requires_grad=True))
+    metrics.backward_of(torch.tensor(2.0), None)
+    metrics.write(2, None)
+    timeline.flush()
+    timeline.writer.close()
+    (rank,) = folder(tmp_path)
+    assert rank.metric("loss") == {1: 5.0, 2: 2.0}

@@ -15,7 +15,7 @@ from tests.hook.rows import Rows, folder
 JOB = ("stepping",)
 STEPS, SLEEP, SELDOM = 6, 0.01, 3
 DERIVED = ("derived", "derived found")
-KINDS = ("one", "two", "seldom", "inside backward", "found", *DERIVED)
+KINDS = ("one", "two", "seldom", "inside backward", "found", *DERIVED, "tries")
 INSIDE = ("inside backward", "found")
 PARAMETERS = 8
 OPTIMIZER = CLASSES.index(Class.OPTIMIZER)
@@ -37,6 +37,15 @@ def test_steps_are_counted_once_however_many_optimizers_make_them(
         assert [row.step for row in rank.steps] == list(range(1 + ("found" in kind), STEPS + 1))
         losses = [row.step for row in rank.metrics if row.name == "loss"]
         assert losses == [row.step for row in rank.steps]
+
+
+@pytest.mark.parametrize("kind", ["one", "tries"])
+def test_the_loss_of_an_optimizer_that_tries_its_closure_again_is_that_of_the_first_time(
+    results: list[dict[str, Any]], rows: list[Rows], kind: str
+) -> None:
+    for result, rank in zip(results, rows, strict=True):
+        losses = [float.fromhex(loss) for loss in result[kind]["watched"][:STEPS]]
+        assert [row.value for row in rank.metrics if row.name == "loss"] == losses
 
 
 @pytest.mark.parametrize("kind", ["one", "found"])

@@ -14,7 +14,8 @@ from tests.hook.jobs import job
 from tests.hook.jobs.chained import LONG, SHORT, Slow
 
 STEPS = 5
-KINDS = ("adversaries", "beside an engine", "through an engine", "fsdp2 and ddp")
+FOUND = "adversaries that are found"
+KINDS = ("adversaries", "beside an engine", "through an engine", "fsdp2 and ddp", FOUND)
 
 
 def layer() -> nn.Module:
@@ -74,23 +75,28 @@ def both(batch: torch.Tensor, nets: Any, optimizers: Any) -> list[torch.Tensor]:
     return [loss]
 
 
-WAYS = dict(zip(KINDS, (adversaries, beside, through, both), strict=True))
+WAYS = dict(zip(KINDS, (adversaries, beside, through, both, adversaries), strict=True))
 
 
 def train(kind: str, *, watched: bool) -> list[list[str]]:
+    import dsprof.hook
+
     torch.manual_seed(0)
+    found = dsprof.hook.attach(out=job.out() / kind) if watched and kind == FOUND else None
     if "engine" in kind:
         nets: list[Any] = [job.engine(1, 1), DistributedDataParallel(layer())]
-    elif kind == "adversaries":
+    elif "adversaries" in kind:
         nets = [DistributedDataParallel(layer()) for _ in range(2)]
     else:
         nets = [job.fully_shard(layer()), DistributedDataParallel(layer())]
     optimizers = [torch.optim.SGD(net.parameters(), lr=1e-2) for net in nets]
     said = []
-    with job.attached(nets, optimizers, kind, watched=watched):
+    with job.attached(nets, optimizers, kind, watched=watched and found is None):
         for step in range(STEPS):
             losses = WAYS[kind](job.batch(step), nets, optimizers)
             said.append([loss.item().hex() for loss in losses])
+    if found is not None:
+        found.detach()
     return said
 
 

@@ -18,7 +18,11 @@ from tests.hook.jobs import job
 STEPS = 6
 SLEEP = 0.01  # seconds of each step of a slow optimizer
 SELDOM = 3  # steps of which the second optimizer takes part in one
-KINDS = ("one", "two", "seldom", "inside backward", "found", "derived", "derived found", "fails")
+KINDS = (
+    "one", "two", "seldom", "inside backward", "found", "derived", "derived found", "fails",
+    "tries",
+)  # fmt: skip
+TRIES = 3  # of its closure, in a step
 FAILS = 3  # the step in which the optimizer does, once its base class's `step` has begun
 
 
@@ -44,6 +48,8 @@ def trained(kind: str, net: Any) -> tuple[list[Any], Callable[[int], None]]:
         for one in parameters:
             one.register_post_accumulate_grad_hook(accumulated)
         return list(own.values()), lambda _: None
+    if kind == "tries":
+        return [torch.optim.LBFGS(parameters, lr=1e-2, max_iter=TRIES)], lambda _: None
     if kind in {"one", "derived", "derived found", "fails"}:
         optimizers = [Slow(parameters, lr=1e-2)]
     else:
@@ -66,6 +72,13 @@ def _fail() -> None:
     raise RuntimeError("planted")
 
 
+def _loss(net: Any, number: int) -> torch.Tensor:
+    net.zero_grad()
+    loss: torch.Tensor = net(job.batch(number)).square().mean()
+    loss.backward()
+    return loss
+
+
 def train(kind: str, *, watched: bool) -> list[str]:
     net: Any = job.model()
     net = job.sharded(net) if kind == "found" else DistributedDataParallel(net)
@@ -78,8 +91,11 @@ def train(kind: str, *, watched: bool) -> list[str]:
     handle = dsprof.hook.attach(**target, out=job.out() / kind) if watched else None
     losses = []
     for number in range(1, STEPS + 1):
-        loss = net(job.batch(number)).square().mean()
-        loss.backward()
+        if kind == "tries":
+            loss = optimizers[0].step(lambda number=number: _loss(net, number))
+        else:
+            loss = net(job.batch(number)).square().mean()
+            loss.backward()
         ends(number)
         losses.append(loss.item().hex())
     if handle:
