@@ -193,6 +193,7 @@ PROBLEMS: Final = {
     "wrong-arguments": "a script does not take its command line",
     "optimizer-fallback": "a fused optimizer failed to build: PyTorch's takes its place",
     "gpu-lost": "a GPU fell off the bus; text is its UUID",
+    "recording-stopped": "dsprof ended its recording of a rank, not the training; text says why",
 }
 
 #: Canonical configuration names (kind "config"; numbers in value, words in text).

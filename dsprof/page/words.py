@@ -79,6 +79,7 @@ PROBLEM = {
     "prefetch-broken": "ZeRO-3 fetches parameters late",
     "checkpoint-failed": "checkpoint not written",
     "gpu-lost": "GPU does not answer any more",
+    "recording-stopped": "recording ended, not training",
     "build-failed": "extension not built",
     "wrong-arguments": "command line not taken",
     "optimizer-fallback": "fused optimizer not built, PyTorch's taken",

@@ -16,7 +16,7 @@ from dsprof.recording import Writer
 from dsprof.run import load
 from dsprof.text.document import document
 from dsprof.text.overview import overview
-from tests.findings.plants import WELL, metric, phase, run_of, steps
+from tests.findings.plants import WELL, metric, phase, problem, run_of, steps
 from tests.findings.test_ranks import ranks
 from tests.recording.recorded import header, write_steps
 from tests.text.said import (
@@ -408,3 +408,9 @@ def test_of_several_launches_it_says_which_one_the_means_are_of(
     text = " ".join(shown(load(tmp_path)).split())
     assert " of launch 1 of 2" in text
     assert f"Loss {loss}" in text
+
+
+def test_a_recording_that_ended_itself_is_told_in_words() -> None:
+    text = shown(run_of([*steps(4, WELL), problem("recording-stopped", "the disk is full")]))
+    assert "dsprof ended its recording of a rank, not the training" in " ".join(text.split())
+    assert "recording-stopped" not in text
