@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import dsprof
@@ -20,6 +21,10 @@ ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_logs"
 
 Dsprof = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# Properties hold however busy the machine is: how long an example takes is no part of them.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dsprof.logs import arrow
@@ -16,19 +16,16 @@ from dsprof.logs import arrow
 LOGS = Path(__file__).parents[2] / "sample_logs"
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=5)))
 def test_bytes_and_gaps_are_those_of_the_list(texts: list[bytes | None]) -> None:
     assert arrow.binaries(texts).equals(pa.array(texts, pa.binary()))
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(max_size=5)))
 def test_words_are_those_of_the_list(texts: list[str]) -> None:
     assert arrow.strings(texts).equals(pa.array(texts, pa.string()))
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.integers(-9, 9)), st.integers(0, 20))
 def test_numbers_come_back_from_any_slice(values: list[int | None], begin: int) -> None:
     missing = np.array([value is None for value in values], bool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dsprof.logs import coverage
@@ -28,7 +28,6 @@ SNIPPETS = [
 ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(SNIPPETS)).map("".join))
 def test_every_metric_begins_at_a_sign_and_a_sign_before_decimals_is_one(
     text: str,

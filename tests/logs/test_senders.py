@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dsprof.logs import clocks
@@ -31,7 +31,6 @@ STAMP = st.none() | st.just(b"2024-03-15 13:21:52,800")
 KNOWN = st.tuples(st.just(0), STAMP, STAMP)
 
 
-@settings(deadline=None)
 @given(st.lists(PREFIXES | KNOWN, min_size=1, max_size=60))
 def test_senders_read_together_are_those_read_one_by_one(senders: list[Sender | bytes]) -> None:
     together, singly = Senders(), Senders()

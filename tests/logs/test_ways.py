@@ -102,7 +102,7 @@ def test_many_files_shared_by_two_processes_give_the_events_of_one(
     assert len(both.meta["faults"]) == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.one_of(st.integers(0, 20), st.integers(0, 3000)), max_size=40))
 def test_a_growing_log_gives_the_events_of_the_whole(portions: list[int]) -> None:
     assert difference(WHOLE.events, read(TEXT, portions).events) == ""

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from dsprof.charts import phase_table
@@ -49,14 +48,12 @@ def unpacked(packed: str, index: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     return found
 
 
-@hypothesis_settings(deadline=None)
 @given(st.lists(st.integers(-(2**30), 2**30 - 1), min_size=1))
 def test_whole_numbers_come_back_as_they_were(values: list[int]) -> None:
     back = unpacked(*pack_columns({"step": np.array(values)}, SHORT))
     assert list(back["step"]) == values
 
 
-@hypothesis_settings(deadline=None)
 @given(st.lists(st.floats(1e-6, 1e6) | st.just(float("nan")), min_size=1))
 def test_short_numbers_keep_four_digits(values: list[float]) -> None:
     back = unpacked(*pack_columns({"seconds": np.array(values)}, SHORT))

@@ -133,7 +133,7 @@ def pieces() -> st.SearchStrategy[bytes]:
     return st.one_of(st.binary(max_size=40), st.sampled_from(NEEDLES), cut, marks)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(pieces(), max_size=25), st.integers(1, 4000))
 def test_no_bytes_make_the_reader_fail(parts: list[bytes], portion: int) -> None:
     text = b"".join(parts)

@@ -67,7 +67,7 @@ def write(writer: Writer, thing: tuple[Any, ...]) -> dict[str, Any]:
     return said | {"kind": "metric", "name": "step_seconds", "seconds": measure * 1e-9}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(THINGS, max_size=4))
 def test_whatever_is_written_is_read_back(flushes: list[list[tuple[Any, ...]]]) -> None:
     order = {"span": 0, "call": 1, "metric": 2, "memory": 2, "step": 3}

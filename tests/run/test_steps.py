@@ -441,7 +441,7 @@ def test_a_rank_that_works_longer_makes_it_a_stragglers_step() -> None:
 _PARTS = st.tuples(*[st.floats(0, 10)] * 5)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(_PARTS, st.floats(0.001, 20)), min_size=1, max_size=12))
 def test_classes_always_add_up_to_the_step(told: list[tuple[tuple[float, ...], float]]) -> None:
     """Of one step, and of steps among others."""
