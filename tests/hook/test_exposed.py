@@ -22,6 +22,7 @@ from tests.hook.rows import folder
 
 JOB = ("exposed",)
 BLOCK, TURNS = 4, 6
+ENOUGH = 1 / 3  # of a core; two ranks beside two busy processes have half of one, on two cores
 
 
 def settled(steps: Sequence[Any]) -> list[Any]:
@@ -32,8 +33,15 @@ def settled(steps: Sequence[Any]) -> list[Any]:
 def test_the_share_of_communication_under_ddp_is_what_no_sync_saves(
     results: list[dict[str, Any]], out: Path
 ) -> None:
-    """Medians of steps: one that another process held up says nothing of either."""
+    """Medians of steps: one that another process held up says nothing of either.
+
+    Nor do steps that shared their core all along: whoever waits in between gets more of a core than
+    who computes alone, and what waiting costs cannot be told from that.
+    """
     turns = [result["turns"] for result in results]
+    ran = sum(sum(turn["ran"]) for turn in turns) / sum(sum(turn["alone"]) for turn in turns)
+    if ran < ENOUGH:
+        pytest.skip(f"too busy a machine: steps that wait for nobody had {ran:.0%} of a core")
     exchanging = median(chain.from_iterable(settled(turn["exchanging"]) for turn in turns))
     alone = median(chain.from_iterable(settled(turn["alone"]) for turn in turns))
     shares: list[float] = []

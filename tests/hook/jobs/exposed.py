@@ -50,16 +50,21 @@ def engine(stage: int) -> tuple[Any, None, Callable[[int], None]]:
 
 
 def in_turns() -> dict[str, list[float]]:
-    """Seconds of each step, exchanging gradients and not. The hook records both kinds."""
+    """Seconds of each step, exchanging gradients and not, and of the latter those on a core.
+
+    The hook records both kinds.
+    """
     net, optimizer, step = replicated(bucket=1000)
-    found: dict[str, list[float]] = {"exchanging": [], "alone": []}
+    found: dict[str, list[float]] = {"exchanging": [], "alone": [], "ran": []}
     with dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / "turns"):
         for number in range(2 * TURNS * BLOCK):
             alone = number // BLOCK % 2 == 1
             with net.no_sync() if alone else contextlib.nullcontext():
-                begin = time.perf_counter()
+                begin, before = time.perf_counter(), time.thread_time()
                 step(number)
                 found["alone" if alone else "exchanging"].append(time.perf_counter() - begin)
+                if alone:
+                    found["ran"].append(time.thread_time() - before)
     return found
 
 
