@@ -69,12 +69,11 @@ corpus: .venv/installed
 	@touch $@
 
 # DeepSpeed asks the torch that is there how it was built. Where either cannot be had, the tests
-# that need them skip and say so.
+# that need them skip and say so; the next `make` asks again.
 .venv/installed-jobs: .venv/installed-test
-	$(PIP) $(TORCH) setuptools wheel && $(PIP) --no-build-isolation $(JOBS) || \
+	$(PIP) $(TORCH) setuptools wheel && $(PIP) --no-build-isolation $(JOBS) && touch $@ || \
 		echo 'no torch, DeepSpeed or trainer for this Python: tests of real jobs will skip'
 	@$(COMPILE)
-	@touch $@
 
 .venv/installed-%: pyproject.toml | .venv/bin/python
 	$(PIP) --editable '.[test,$*]'
