@@ -22,7 +22,6 @@ from dsprof.hook.patches import Call
 from dsprof.hook.spans import (
     CLASSES,
     COMMUNICATION,
-    UNKNOWN,
     Frame,
     Phase,
     Timeline,
@@ -30,7 +29,7 @@ from dsprof.hook.spans import (
     renumbered,
 )
 from dsprof.recording import THINNED, RowKind, Writer
-from dsprof.recording.layout import ROWS
+from dsprof.recording.layout import ROWS, UNKNOWN
 
 MOST: Final = 2 * RING  # rows of a step; more have no marks any more
 AHEAD: Final = 64  # steps that the host may be ahead before they are written without a split

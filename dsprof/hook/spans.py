@@ -16,11 +16,11 @@ from dsprof.errors import DsprofError
 from dsprof.events import Class
 from dsprof.hook.guard import Guard
 from dsprof.recording import RowKind, Writer
+from dsprof.recording.layout import UNKNOWN
 
 CLASSES: Final = tuple(Class)
 COMMUNICATION: Final = CLASSES.index(Class.COMMUNICATION)
 WAIT: Final = CLASSES.index(Class.WAIT)
-UNKNOWN: Final = (float("nan"),) * len(CLASSES)
 PATIENCE: Final = 1_000_000_000  # ns after which rows of a step that does not end are written
 MOST_MICROS: Final = (1 << 15) - 1  # as many as a row can say
 MOST_TRACKS: Final = 256

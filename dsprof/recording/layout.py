@@ -8,6 +8,7 @@ rows carry no checksum. A row of zeros (a disk that lost power) is no row: kinds
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
 from collections.abc import Mapping
@@ -57,6 +58,7 @@ ASYNC: Final = 1  # issued first, waited for later
 THINNED: Final = 2  # a step's calls of one kind together, instead of one by one
 
 CLASSES: Final = tuple(str(word) for word in Class)
+UNKNOWN: Final = (math.nan,) * len(CLASSES)  # seconds of each, where nobody knows them
 
 # Whatever rows have in common lies at the same place in all of them: kind 0, flags or unit 1,
 # engine 2, name 4, step 8, when 16. Times are nanoseconds of `perf_counter_ns`.

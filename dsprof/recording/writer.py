@@ -30,6 +30,7 @@ from dsprof.recording.layout import (
     SPAN,
     STEP,
     TEXT,
+    UNKNOWN,
     VALUE,
     RowKind,
     Unit,
@@ -37,7 +38,6 @@ from dsprof.recording.layout import (
 from dsprof.recording.ring import Ring, unwritable
 
 CLOCK_EVERY: Final = 60_000_000_000  # ns between two readings of both clocks
-UNKNOWN: Final = (math.nan,) * 8
 _MOST_SAID: Final = 10 * PIECE  # bytes: with its name, itself and the end they fit in `SPARE`
 
 _T = TypeVar("_T")
