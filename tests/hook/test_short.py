@@ -43,6 +43,7 @@ def test_a_rank_that_is_late_by_a_third_in_each_of_20_steps_is_named(
     late = found["late"]["straggler-rank"]
     assert late.ranks == (1,)
     assert late.phase == "forward"
+    assert late.seconds_per_step is not None
     assert 0.7 * LATE < late.seconds_per_step < max(rank["beyond"] for rank in told["late"])
 
 
