@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dsprof.analysis.breakdown import known_by, mean_of
 from dsprof.findings.facts import Facts, once
-from dsprof.findings.finding import Confidence, Finding
+from dsprof.findings.finding import OF_TIMED, Confidence, Finding
 from dsprof.findings.thresholds import FEW_STEPS, UNACCOUNTED_WARNING
 from dsprof.run.bars import since_start
 from dsprof.run.table import within
@@ -111,7 +111,7 @@ def _of_what_is_timed(one: Finding, facts: Facts) -> Finding:
     by_bar, step = _by_the_bar(facts), _average_step(facts)
     if by_bar and step and step > (1 - UNACCOUNTED_WARNING) * by_bar:
         return one
-    title = re.sub(r"(?<=%) of a step\b", " of what is timed of a step", one.title)
+    title = re.sub(r"(?<=% )of a step\b", OF_TIMED, one.title)
     if by_bar is None or step is None:
         return replace(one, title=title)
     said = (

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from dsprof.events import Severity
 
 Confidence = Literal["high", "medium", "low"]
+
+#: What a share in a title is of, where steps are the sums of their timers.
+OF_TIMED: Final = "of what is timed of a step"
 
 
 class Evidence(NamedTuple):

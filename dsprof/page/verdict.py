@@ -18,6 +18,7 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.layout import offloads_optimizer
 from dsprof.charts import LABEL, MIXED, STACK
 from dsprof.events import Class
+from dsprof.findings.finding import OF_TIMED
 from dsprof.page import words
 from dsprof.page.classes import drawn_classes, seen_whole
 from dsprof.page.facts import facts
@@ -52,7 +53,7 @@ class Told(NamedTuple):
 
 
 def told(finding: Finding) -> Told:
-    cost = format_share(finding.share) + " of step time" if finding.share is not None else ""
+    cost = f"{format_share(finding.share)} {_of(finding)}" if finding.share is not None else ""
     if not cost and finding.seconds_per_step is not None:
         cost = f"{format_seconds(finding.seconds_per_step)} per step"
     gain = words.gain(finding.gain, None)
@@ -62,6 +63,11 @@ def told(finding: Finding) -> Told:
         _concerns(finding),
     ]
     return Told(finding, cost, " · ".join(filter(None, notes)))
+
+
+def _of(finding: Finding) -> str:
+    """What its share is a part of, as its title says it."""
+    return OF_TIMED if OF_TIMED in finding.title else "of step time"
 
 
 def _concerns(finding: Finding) -> str:
@@ -159,7 +165,7 @@ def _number(found: Finding | None, step: float | None) -> tuple[str, str]:
     if found.share is not None:
         cost = found.seconds_per_step
         of = f" of {format_seconds(step)}" if step else ""
-        what = f"of step time{_SPENT.get(found.rule, '')}"
+        what = f"{_of(found)}{_SPENT.get(found.rule, '')}"
         return format_share(found.share), (
             f"{what}: {format_seconds(cost)}{of} per step" if cost else what
         )

@@ -165,6 +165,16 @@ def test_the_first_screen_has_the_number_that_proves_it_and_its_line() -> None:
     assert shown_.among == Among((("", Place("made.log", 7)),), 1)
 
 
+def test_a_share_is_of_what_its_title_says() -> None:
+    """Where a step is the sum of its timers, none of them times all of it."""
+    run = made(20)
+    title = "31 % of what is timed of a step is communication between ranks"
+    only = finding(title=title, share=0.5 / 1.6, seconds_per_step=0.5)
+    run.__dict__["findings"] = [only]
+    assert verdict(run).proves.startswith("of what is timed of a step is communication: 500 ms")
+    assert told(only).cost == "31 % of what is timed of a step"
+
+
 def test_of_time_nobody_accounts_for_the_step_is_the_number_and_no_share() -> None:
     run = made(20)
     run.__dict__["findings"] = [finding(rule="unaccounted-time", share=1.0, seconds_per_step=1.6)]
