@@ -14,6 +14,12 @@ _SSH: Final = Advice(
     "the launcher starts the other nodes over ssh",
 )
 
+_GONE_OF_RAY: Final = Advice(
+    "ray logs worker-*.err, dmesg on that host",
+    "",
+    "look for the worker's own last words",
+    "Ray only says that its process is gone: killed, most often for memory, or crashed",
+)
 _SHM_OF_NCCL: Final = Advice(
     "docker --shm-size, --ipc=host",
     "",
@@ -235,12 +241,8 @@ _BY_TEXT: Final = {
         "end what is left of the job before, wait 10 s",
         "one device has one helper process (HCCP) at a time",
     ),
-    "ActorDiedError": Advice(
-        "ray logs worker-*.err, dmesg on that host",
-        "",
-        "look for the actor's own last words",
-        "Ray only says that its process is gone: killed, most often for memory, or crashed",
-    ),
+    "ActorDiedError": _GONE_OF_RAY,
+    "A worker died or was killed": _GONE_OF_RAY,
     "Bootstrap Root": Advice(
         "RANK, WORLD_SIZE, MASTER_PORT",
         "",

@@ -39,13 +39,41 @@ def nan_loss(facts: Facts) -> list[Finding] | str:
     counted = of_kind(events, Kind.METRIC, "nan_window")
     counted = counted[counted["value"].gt(0)]
     if losses.empty and problems.empty and counted.empty:
-        return "no line shows a loss or a gradient norm"
+        return _of_bars(of_kind(events, Kind.METRIC, "bar_loss"))
     bad = losses[~np.isfinite(losses["value"])]
     bad = bad[~_skipped_there(facts, bad)]
     rows = pd.concat([bad, counted]).sort_values("line", kind="stable")
     if rows.empty and problems.empty:
         return _zeros(facts, losses)
     return [_not_a_number(facts, rows, problems, bad, _end(losses, bad))]
+
+
+def _of_bars(losses: pd.DataFrame) -> list[Finding] | str:
+    """Where bars alone show a loss: of each stretch of them the last one is read."""
+    if losses.empty:
+        return "no line shows a loss or a gradient norm"
+    if np.isfinite(losses["value"].iloc[-1]):
+        return []
+    last = losses.iloc[-1]
+    return [
+        Finding(
+            rule="nan-loss",
+            severity=Severity.CRITICAL,
+            title="The loss is not finite in the last progress bar",
+            summary="Since when is not told: bars before it are not read, and other lines show no "
+            "loss. Medium confidence: whether it goes on is unknown.",
+            evidence=(row_evidence(last, f"loss beside the bar: {last['value']}"),),
+            advice=(
+                Advice(
+                    "torch.autograd.set_detect_anomaly()",
+                    "",
+                    "True, for one run",
+                    "names the operation that makes the first nan",
+                ),
+            ),
+            confidence="medium",
+        )
+    ]
 
 
 #: Losses that the Trainer prints are rounded to four digits: from this on 0 is none of them.

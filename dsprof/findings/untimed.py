@@ -53,7 +53,7 @@ def no_timers(facts: Facts) -> Finding:
         f"A step takes {format_seconds(seconds)}, but nothing says on what."
         if seconds
         else _mean_of_training(facts)
-        or f"Nor does this {source_word(facts)} say how long a step takes."
+        or f"Nor does this {source_word(facts)} say how long {_of_which(facts)} takes."
     )
     lacking = _lacking(facts)
     if lacking == _PLACELESS:
@@ -122,6 +122,13 @@ def _mean_of_training(facts: Facts) -> str:
         f"Over the whole training it states {rates.iloc[-1]:.3g} steps/s, but of no single step "
         "how long it takes."
     )
+
+
+def _of_which(facts: Facts) -> str:
+    """A bar states how long all turns so far took, and the last ones."""
+    told = facts.run.told
+    turns = told.loc[told["name"] == "bar_position", "value"]
+    return "any single step" if turns.gt(0).any() else "a step"
 
 
 #: Defect of timers that leaves no step's to judge → why.

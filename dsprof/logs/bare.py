@@ -78,7 +78,7 @@ def _steps_from_bars(source: Source, bare: np.ndarray, launch: slice) -> np.ndar
     training = bars[source.total[bars] == values[np.argmax(counts)]]
     at = np.searchsorted(training, bare, side="right") - 1
     steps = np.where(at >= 0, source.bar[training[np.maximum(at, 0)]], NONE)
-    if steps[0] == 0:  # a bar that had not moved yet
+    if steps[0] <= 0:  # no bar before it, or one that had not moved yet
         steps = _in_front(steps, int(source.bar[training[-1]]), source.epoch[bare])
     # A bar that is not redrawn for each record cannot number them.
     known = steps[steps > 0]
@@ -93,7 +93,9 @@ def _in_front(steps: np.ndarray, end: int, epochs: np.ndarray) -> np.ndarray:
     if len(steps) < _FEW or not (np.diff(epochs, prepend=0.0) > 0).all() or later[0] <= 0:
         return steps
     later[-1] = min(end, round(float(later[-2] * epochs[-1] / epochs[-2])))
-    off = [np.abs(told - told[-1] * epochs / epochs[-1]).max() for told in (later, steps)]
+    off = [
+        np.abs(told - told[-1] * epochs / epochs[-1])[told >= 0].max() for told in (later, steps)
+    ]
     return later if off[0] < later[-1] / len(later) / 4 <= off[1] else steps
 
 

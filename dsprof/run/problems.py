@@ -63,6 +63,7 @@ OF_A_PEER: Final = (
     r"|: Caught \w{1,60} in (?:DataLoader worker process|replica|pin memory thread)\b"
     r"|HCCL error in: |NPU (?:function )?error.{0,80}error code is (?:107020|507046|507048)"
     r"|ActorDiedError|ActorUnavailableError|RayActorError|WorkerCrashedError"
+    r"|^A worker died or was killed while executing a task"
     r"|Step \d{1,3} exited with non-zero status|ACL stream synchronize failed"
     r"|reason=\[(?:task|stream sync) timeout\]|Stream synchronize timeout"
     r"|PapermillExecutionError|ProcessRaisedException|ProcessExitedException"

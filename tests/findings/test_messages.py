@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.findings.plants import one, problem, run_of
+from tests.loaded import run_of_text
 
 TAKEN = (
     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
@@ -20,3 +23,34 @@ def test_a_message_in_the_first_sentence_is_cut_behind_a_word_with_an_ellipsis()
     message = "RuntimeError: " + " ".join(["expected"] * 40)
     found = one(run_of([problem("exception", message)]), "rank-died")
     assert found.title.endswith(" expected expected…")
+
+
+HUNG = "HW Exception by GPU node-6 (Agent handle: 0x55d0c0de40) reason :GPU Hang\n"
+ABORTED = (
+    "E1121 11:22:40.000000 12 torch/distributed/elastic/multiprocessing/api.py:869] failed "
+    "(exitcode: -6) local_rank: 3 (pid: 4324) of binary: /opt/python\n"
+)
+
+
+def test_a_gpu_that_hung_is_what_its_process_was_aborted_for() -> None:
+    found = one(run_of_text(HUNG, ABORTED), "rank-died")
+    assert "HW Exception by GPU node-6" in found.title
+
+
+RAYLET = (
+    "(raylet) A worker died or was killed while executing a task by an unexpected system error. "
+    "To troubleshoot the problem, check the logs for the dead worker. RayTask ID: ff12 Worker IP "
+    "address: 10.0.0.7 Worker port: 10002 Worker PID: 4101 Worker exit type: SYSTEM_ERROR\n"
+)
+NAMED = 'Traceback (most recent call last):\n  File "t.py", line 1, in f\nValueError: no rows\n'
+
+
+def test_what_ray_says_of_a_worker_that_is_gone_is_a_failure_with_a_place_to_look() -> None:
+    found = one(run_of_text(RAYLET), "rank-died")
+    assert "on 10.0.0.7" in found.title
+    assert "worker-*.err" in found.advice[0].setting
+
+
+@pytest.mark.parametrize("lines", [(RAYLET, NAMED), (NAMED, RAYLET)])
+def test_an_exception_with_its_own_words_goes_before_what_ray_says(lines: tuple[str, ...]) -> None:
+    assert "ValueError: no rows" in one(run_of_text(*lines), "rank-died").title

@@ -331,6 +331,12 @@ def test_a_log_that_times_nothing_at_all_says_so() -> None:
     assert found.summary.startswith("Nor does this log say how long a step takes.")
 
 
+def test_a_lone_bar_says_how_long_steps_took_but_of_no_single_one() -> None:
+    told = "{'loss': 1.5, 'epoch': 0.01}\n  0%|   | 33/80332 [11:22<428:46:31, 19.22s/it]"
+    found = one(run_of_text(told + "{'loss': 1.25, 'epoch': 0.02}\n"), "unaccounted-time")
+    assert found.summary.startswith("Nor does this log say how long any single step takes.")
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "said"),
     [

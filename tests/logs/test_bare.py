@@ -57,3 +57,23 @@ def test_a_record_behind_a_bar_that_has_moved_is_of_its_step() -> None:
         BAR % (n, n, n) + b"{'loss': 1.5, 'epoch': %.2f}\n" % (n / 50) for n in (10, 20)
     )
     assert steps(BAR % (0, 0, 0) + moved + BAR % (30, 30, 30)) == [10, 20]
+
+
+def copied_from(first: int, *, behind: bool) -> bytes:
+    """A copy that begins with a record, each with the bar of its step behind it or before it."""
+    told = b"{'loss': 1.5, 'epoch': %.2f}\n"
+    pairs = [(told % (n / 100), BAR % (n, n, n)) for n in range(first, first + 30, 10)]
+    return b"".join(b"".join(pair if behind else pair[::-1]) for pair in pairs)
+
+
+def test_a_copy_may_begin_with_a_record_in_front_of_its_bar() -> None:
+    assert steps(copied_from(10, behind=True)) == [10, 20, 30]
+
+
+def test_a_copy_that_lost_its_first_bar_keeps_the_others_for_what_follows_them() -> None:
+    cut = copied_from(10, behind=False)
+    assert steps(cut[cut.index(b"{") :])[1:] == [20, 30]
+
+
+def test_epochs_far_from_the_first_do_not_tell_on_which_side_bars_stand() -> None:
+    assert steps(copied_from(5010, behind=True))[1:] == [5010, 5020]
