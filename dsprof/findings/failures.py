@@ -193,6 +193,8 @@ def _first_of(facts: Facts, row: pd.Series[Any]) -> str:
         return f"It is the only failure {_where(facts)}."
     if row["kind"] == "root-cause":
         return f"The launcher names it as the first of several failures {_where(facts)}."
+    if row["root_cause"] and _is_behind(facts, row):
+        return f"It is the likeliest cause of the failure messages {_where(facts)}, some before it."
     if row["root_cause"]:
         return f"It was the first failure {_where(facts)}; other messages come after it."
     return (
@@ -211,16 +213,28 @@ def _sure(facts: Facts, row: pd.Series[Any]) -> Confidence:
 
 def _others(facts: Facts) -> int:
     """Failure messages of the last launch beside the first one."""
-    rows = last_launch(facts.run)
-    fatal = rows["kind"].isin(ENDED | dict.fromkeys((*OOM, *HANG)))
-    said = fatal & (rows["severity"] != Severity.INFO)
+    ended = (last_launch(facts.run)["kind"] == "killed-by-launcher").sum()
     listed = facts.run.problems  # as notes, in the launcher's own summary
     listed = (
         (listed["kind"] == "exit")
         & (listed["severity"] == Severity.INFO)
         & (listed["segment"] == facts.run.told["segment"].max())
     )
-    return int((said | (rows["kind"] == "killed-by-launcher")).sum() + listed.sum()) - 1
+    return int(len(_fatal(facts)) + ended + listed.sum()) - 1
+
+
+def _fatal(facts: Facts) -> pd.DataFrame:
+    """Failure messages of the last launch."""
+    rows = last_launch(facts.run)
+    fatal = rows["kind"].isin(ENDED | dict.fromkeys((*OOM, *HANG)))
+    return rows[fatal & (rows["severity"] != Severity.INFO)]
+
+
+def _is_behind(facts: Facts, row: pd.Series[Any]) -> bool:
+    """Whether its own source told of another failure before: of what its cause led to elsewhere,
+    or of the same with less."""
+    rows = _fatal(facts)
+    return bool(((rows["source"] == row["source"]) & (rows["line"] < row["line"])).any())
 
 
 def _where(facts: Facts) -> str:

@@ -34,8 +34,9 @@ _OWN: Final = (
 )  # fmt: skip
 _OF_THE_KERNEL: Final = r"oom[-_]kill event"  # slurmstepd's words for what srun then names
 _OF_CANN: Final = re.compile(r"E[A-Z]\d{4}: ")
-_OUT_OF_MEMORY: Final = r"^task (\d{1,6}): Out Of Memory"
-_EXITED: Final = r"^task (\d{1,6}): exit code "
+_OUT_OF_MEMORY: Final = r"^tasks? [\d,-]{1,200}: Out Of Memory"
+_EXITED: Final = r"^tasks? [\d,-]{1,200}: exit code "
+_SEVERAL: Final = re.compile(r"tasks? \d{1,9}[,-]")
 _CODES: Final = 127  #: exit codes above it are signals, below 0 as well
 _BUS_ERRORS: Final = (-7, 135)  #: of a process that touched what /dev/shm had no room for
 
@@ -64,6 +65,8 @@ def named(run: Run, failure: pd.Series[Any]) -> Named | None:
         return None
     row = found.iloc[0]
     if pd.notna(failure["host"]) and failure["host"] != row["host"]:
+        return None
+    if _SEVERAL.match(str(row["text"])):
         return None
     who, by = {name: row[name] for name in ("rank", "host")}, "The launcher"
     if pd.isna(row["rank"]):

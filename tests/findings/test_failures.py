@@ -264,6 +264,21 @@ def test_a_launch_that_failed_before_one_that_did_not_is_no_verdict() -> None:
     assert rules(run)[0] == "communication-bound"
 
 
+def test_a_cause_behind_what_it_led_to_is_not_said_to_be_the_first_message() -> None:
+    waited = (
+        "[E ProcessGroupNCCL.cpp:474] [Rank 1] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=3, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for "
+        "1800790 milliseconds before timing out.\n"
+    )
+    raised = 'Traceback (most recent call last):\n  File "t.py", line 1, in f\nValueError: no\n'
+    assert one(run_of_text(waited, raised), "rank-died").summary == (
+        "It is the likeliest cause of the failure messages in the source, some before it."
+    )
+    assert one(run_of_text(raised, waited), "rank-died").summary == (
+        "It was the first failure in the source; other messages come after it."
+    )
+
+
 def test_each_launch_has_its_own_failure_and_its_own_victims() -> None:
     failed = [problem("exception", "RuntimeError: x", rank=1), problem("exit", "1", value=1)]
     run = run_of([*failed, *of_launch(1, failed), *of_launch(2, failed)])

@@ -154,6 +154,18 @@ def test_the_task_that_srun_names_is_no_rank(tmp_path: Path) -> None:
     assert not found.ranks
 
 
+@pytest.mark.parametrize("others", ["tasks 2-7", "tasks 3,5", "task 3"])
+def test_of_several_tasks_that_srun_names_none_is_the_one_that_failed(
+    tmp_path: Path, others: str
+) -> None:
+    beside = f"srun: error: w0: {others}: Exited with exit code 1\n"
+    raised = _TRACEBACK.format("ValueError: bad batch")
+    for below in (beside + _SRUN, _SRUN + beside, beside):
+        told = "Task 3 on w0" if (below, others) == (beside, "task 3") else "A process"
+        found = verdict(tmp_path, raised + below)
+        assert found.title.startswith(f"{told} ended with an exception")
+
+
 def test_the_task_that_the_kernel_killed_is_the_one_that_srun_names(tmp_path: Path) -> None:
     killed = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0.\n"
     named = "srun: error: w{}: task {}: Out Of Memory\n"
@@ -161,6 +173,8 @@ def test_the_task_that_the_kernel_killed_is_the_one_that_srun_names(tmp_path: Pa
     assert found.title == "Task 11 on w1 ran out of host memory"
     assert found.evidence[-1].text == "task 11: Out Of Memory"
     found = verdict(tmp_path, killed + named.format(1, 11) + named.format(2, 20))
+    assert found.title == "A process ran out of host memory"
+    found = verdict(tmp_path, killed + named.format(1, "11-12").replace("task", "tasks"))
     assert found.title == "A process ran out of host memory"
 
 
