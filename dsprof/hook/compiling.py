@@ -26,7 +26,7 @@ class Compiling:
         import torch
 
         self.models, self.timeline, guard = recorder.models, recorder.timeline, recorder.guard
-        self._compiled, self._begins = guard(self._made), guard(self._holds)
+        self._compiled, self._begins = guard(self._made), guard(self._given)
         step = self.timeline.phase("step", Class.OPTIMIZER)
         begin = partial(self._begin, step)
         self.timed: Call = lambda made: guard.around(made, begin, self._end)
@@ -38,18 +38,21 @@ class Compiling:
 
     def _around(self, raw: Call) -> Call:
         def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
-            self._begins()
-            made = raw(model, *args, **kwargs)
-            found = self._compiled(model, made)
+            begins = self._begins(model)
+            given = model if begins is None else begins
+            made = raw(given, *args, **kwargs)
+            found = self._compiled(given, made)
             return made if found is None else found
 
         return compile_
 
-    def _holds(self) -> None:
-        """See `held_if_compiled`: now something is."""
-        if not _knows_strategies():
-            for parts in self.models.values():
+    def _given(self, given: Any) -> Any:
+        """What the compiler gets. From now on something is compiled: see `held_if_compiled`."""
+        for parts in self.models.values():
+            if not _knows_strategies():
                 parts.patches.hold()
+            given = parts.to_compile(given)
+        return given
 
     def _made(self, given: Any, made: Any) -> Any:
         for parts in self.models.values():

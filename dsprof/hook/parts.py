@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from dsprof.events import Class
 from dsprof.hook.between import GENERATE
@@ -13,6 +13,8 @@ from dsprof.hook.metrics import Metrics
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Phase
+
+_CALLED: Final = "_call_impl"  # of a model: what `model.compile()` has the compiler make
 
 
 class Parts:
@@ -84,8 +86,22 @@ class Parts:
             return timed if is_engine else unless_compiling(raw, timed)
 
         wrap = self.patches.method if is_engine else self.patches.method_of_a_model
-        wrap(owner, method, around)
+        self._uncover = wrap(owner, method, around)
         self._owner, self._around = weakref.ref(owner), around
+
+    def to_compile(self, given: Any) -> Any:
+        """What `model.compile()` gives to the compiler: nothing of ours, as if it had never been.
+
+        The compiler leaves out frames of PyTorch's own classes (`nn.Sequential`, DDP), and would
+        not ours around them. Its calls then run what was made, which is timed.
+        """
+        model = self._owner()
+        if model is None or getattr(given, "__name__", "") != _CALLED:
+            return given
+        if given is vars(model).get(_CALLED) or getattr(given, "__self__", None) is model:
+            self._uncover()
+            return getattr(model, _CALLED)
+        return given
 
     def compiled(self, given: Any, made: Any) -> Any:
         """What `torch.compile` made of something: timed where it replaces the model's forward."""
@@ -94,8 +110,8 @@ class Parts:
             return made
         if given is model:
             self.patches.method_of_a_model(made, "forward", self._around)
-        elif given is vars(model).get("_call_impl") or getattr(given, "__self__", None) is model:
-            return self._around(made)  # `model.compile()`
+        elif getattr(given, "__self__", None) is model:
+            return self._around(made)  # `model.compile()`, or of one of its methods
         return made
 
     def optimizer(self, optimizer: Any, path: str, then: Call | None = None) -> None:

@@ -30,8 +30,8 @@ class Patches:
         self._undo = contextlib.ExitStack()
         self._holding: list[_Reference] | None = []  # what makes methods hold owners; None they do
 
-    def method(self, owner: Any, name: str, around: Callable[[Call], Call]) -> None:
-        """Replace `owner.name` by `around` of it, on this instance alone."""
+    def method(self, owner: Any, name: str, around: Callable[[Call], Call]) -> Callable[[], None]:
+        """Replace `owner.name` by `around` of it, on this instance alone; what takes it off."""
         bound = getattr(owner, name)
         unbound, hold = _unbound(owner, name, bound)
         if self._holding is None:
@@ -45,25 +45,31 @@ class Patches:
         setattr(wrapper, _BEFORE, vars(owner).get(name, _ABSENT))
         object.__setattr__(owner, name, wrapper)
         me, ours = weakref.ref(owner), weakref.ref(wrapper)
-        self._undo.callback(lambda: _restore(me, name, ours(), _before(ours)))
+        return self._undo.callback(lambda: _restore(me, name, ours(), _before(ours)))
 
-    def value(self, owner: Any, name: str, value: Any, before: Any = _ABSENT) -> None:
-        """Set an attribute of one instance."""
+    def value(self, owner: Any, name: str, value: Any, before: Any = _ABSENT) -> Callable[[], None]:
+        """Set an attribute of one instance; what gives it back what was `before`."""
         object.__setattr__(owner, name, value)
-        self._undo.callback(_restore, weakref.ref(owner), name, value, before)
+        reference = weakref.ref(owner)
+        return self._undo.callback(lambda: _restore(reference, name, value, before))
 
-    def method_of_a_model(self, owner: Any, name: str, around: Callable[[Call], Call]) -> None:
+    def method_of_a_model(
+        self, owner: Any, name: str, around: Callable[[Call], Call]
+    ) -> Callable[[], None]:
         """As `method`; copies of `owner`, deep, pickled or a replica, are as if it had never been
         wrapped.
 
         The wrapper is bound to `owner`: a copy that got it would compute with `owner`'s weights.
         """
-        self.method(owner, name, around)
+        own = contextlib.ExitStack()
+        own.callback(self.method(owner, name, around))
         ours = weakref.ref(vars(owner)[name])
         for copying, without in _COPYING.items():
             if hasattr(owner, copying) or copying == _SCRIPTED:
                 instead = without(weakref.ref(owner), name, ours)
-                self.value(owner, copying, instead, vars(owner).get(copying, _ABSENT))
+                before = vars(owner).get(copying, _ABSENT)
+                own.callback(self.value(owner, copying, instead, before))
+        return own.close
 
     def of_class(self, owner: type, name: str, around: Callable[[Call], Call]) -> None:
         """Replace what the class itself holds as `name`.

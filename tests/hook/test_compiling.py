@@ -15,6 +15,7 @@ from tests.hook.rows import folder
 STEPS = 4
 TIMED = ("method", "lambda", "found")
 UNTIMED = ("all", "before")
+IN_PLACE = ("in place", "in place, DDP")
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +67,17 @@ def test_where_nobody_sees_how_long_a_compiled_optimizer_took_a_step_has_no_clas
     assert [row.step for row in rows.steps] == list(range(1, STEPS + (kind == "all" or seen)))
     assert {math.isnan(seconds) for row in rows.steps for seconds in row.classes} == {not seen}
     assert any(row.path == "step" for row in rows.spans) == seen
+
+
+@pytest.mark.parametrize("kind", IN_PLACE)
+def test_a_model_that_is_compiled_in_place_is_what_it_is_without_the_hook(
+    compiled: Path, kind: str
+) -> None:
+    """`model.compile()` behind attaching: PyTorch leaves the frames of its own classes out."""
+    results = told(compiled)
+    assert results[kind]["watched"] == results[kind]["plain"]
+    assert results[kind]["plain"]["graphs"] == 0
+    (rows,) = folder(compiled / kind)
+    assert [row.step for row in rows.steps] == list(range(1, STEPS + 1))
+    for path in ("forward", "backward", "step"):
+        assert [row.step for row in rows.spans if row.path == path] == list(range(1, STEPS + 1))

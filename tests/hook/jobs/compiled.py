@@ -1,5 +1,5 @@
-"""Optimizer steps that are compiled, alone or with what is around them: how many graphs and breaks
-that makes, what PyTorch warns of, and the losses."""
+"""Optimizer steps that are compiled, alone or with what is around them, and models that are
+compiled in place: how many graphs and breaks that makes, what PyTorch warns of, and the losses."""
 
 from __future__ import annotations
 
@@ -15,17 +15,14 @@ import dsprof.hook
 from tests.hook.jobs import job
 
 STEPS = 4
-KINDS = ("all", "method", "lambda", "found", "before")
+KINDS = ("all", "method", "lambda", "found", "before", "in place", "in place, DDP")
+REPLICATED = ("found", "in place, DDP")
 
 
 def train(kind: str, *, watched: bool) -> dict[str, Any]:
     torch.compiler.reset()
     counters.clear()
-    made: list[Any] = []
-
-    def backend(graph: Any, _: Any) -> Any:
-        made.append(graph)
-        return graph.forward
+    made, backend = counted()
 
     def attach(*target: Any) -> None:
         named = {"target": target[0], "optimizer": target[1]} if target else {}
@@ -35,11 +32,13 @@ def train(kind: str, *, watched: bool) -> dict[str, Any]:
     handles: list[Any] = []
     if kind == "found":
         attach()
-    net = DistributedDataParallel(job.model()) if kind == "found" else job.model()
+    net = model(kind)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
     if kind not in {"found", "before"}:
         attach(net, optimizer)
-    ways = {"method": optimizer.step, "all": None}
+    if "in place" in kind:
+        net.compile(backend=backend)
+    ways = {"method": optimizer.step, "all": None, "in place": None, "in place, DDP": None}
     made_step = ways.get(kind, lambda: optimizer.step())  # noqa: PLW0108 - as jobs compile it
     step = torch.compile(made_step, backend=backend) if made_step else optimizer.step
     if kind == "before":
@@ -54,18 +53,39 @@ def train(kind: str, *, watched: bool) -> dict[str, Any]:
 
     if kind == "all":
         one = torch.compile(one, backend=backend)
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        generator = torch.Generator().manual_seed(0)
-        losses = [one(torch.randn(8, job.WIDTH, generator=generator)) for _ in range(STEPS)]
+    losses, warned = losses_of(one)
     for handle in handles:
         handle.detach()
     return {
         "graphs": len(made),
         "broken by": sorted(reason.partition("\n")[0] for reason in counters["graph_break"]),
-        "warned": [str(one.message) for one in warned if "ynamo" in str(one.message)],
-        "losses": [loss.item().hex() for loss in losses],
+        "warned": [said for said in warned if "ynamo" in said],
+        "losses": losses,
     }
+
+
+def counted() -> tuple[list[Any], Any]:
+    """The graphs that a backend was given, and that backend: it runs them as they are."""
+    made: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        made.append(graph)
+        return graph.forward
+
+    return made, backend
+
+
+def model(kind: str) -> Any:
+    return DistributedDataParallel(job.model()) if kind in REPLICATED else job.model()
+
+
+def losses_of(step: Any) -> tuple[list[str], list[str]]:
+    """And what was warned of meanwhile."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        generator = torch.Generator().manual_seed(0)
+        losses = [step(torch.randn(8, job.WIDTH, generator=generator)) for _ in range(STEPS)]
+    return [loss.item().hex() for loss in losses], [str(one.message) for one in warned]
 
 
 def hooks_run() -> bool:
