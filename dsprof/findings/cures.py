@@ -178,6 +178,12 @@ _BY_TEXT: Final = {
         "fewer",
         "the kernel kills a worker where the host's memory is full: dmesg there says so",
     ),
+    "exited unexpectedly with exit code": Advice(
+        "DataLoader(num_workers=...)",
+        "",
+        "0, for one run",
+        "what ended a worker is then raised where it happens",
+    ),
     "DataLoader worker (pid": Advice(
         "DataLoader(num_workers=...)",
         "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.findings.plants import one, problem, run_of
+from tests.findings.plants import one, problem, run_of, silent
 from tests.loaded import run_of_text
 
 TAKEN = (
@@ -23,6 +23,13 @@ def test_a_message_in_the_first_sentence_is_cut_behind_a_word_with_an_ellipsis()
     message = "RuntimeError: " + " ".join(["expected"] * 40)
     found = one(run_of([problem("exception", message)]), "rank-died")
     assert found.title.endswith(" expected expected…")
+
+
+@pytest.mark.parametrize("word", ["Killed", "Segmentation fault", "Bus error"])
+def test_what_a_shell_says_of_a_job_stands_behind_its_bar(word: str) -> None:
+    bar = " 20%|##  | 100/500 [02:00<08:00,  1.20s/it]"
+    assert "was killed by SIG" in one(run_of_text(bar, word, "\n"), "rank-died").title
+    assert silent(run_of_text("{'loss': 2.5}\n", bar, f" {word} hopes\n"), "rank-died")
 
 
 HUNG = "HW Exception by GPU node-6 (Agent handle: 0x55d0c0de40) reason :GPU Hang\n"
