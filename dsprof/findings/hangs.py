@@ -80,7 +80,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
     absent = rows[rows["kind"] == "absent"]
     behind = whole(absent["rank"].iloc[0]) if len(absent) == 1 else _behind(facts, rows)
     waiting = tuple(sorted({int(rank) for rank in rows["rank"].dropna()}))
-    missing = _missing(facts, waiting) if behind is None else None
+    missing = _missing(facts, waiting) if behind is None and _goes_on(facts, rows) else None
     inside = _operation(facts, rows[(rows["rank"] != behind).fillna(value=True)])
     blame = (
         f"Rank {missing} alone reports none: it never arrived. Medium confidence: it may have "
@@ -157,6 +157,16 @@ def _stuck(row: pd.Series[Any], rows: pd.DataFrame) -> Finding:
             ),
         ),
         confidence="medium",
+    )
+
+
+def _goes_on(facts: Facts, reports: pd.DataFrame) -> bool:
+    """Whether something else failed behind the reports: a source that ends with them may be cut
+    before the last one."""
+    others = facts.run.problems[~facts.run.problems["kind"].isin(HANG)]
+    last = reports.groupby("source", observed=True)["line"].max()
+    return any(
+        (others["line"][others["source"] == name] > line).any() for name, line in last.items()
     )
 
 

@@ -142,11 +142,15 @@ def test_equal_ranks_blame_nobody() -> None:
     assert found.confidence == "medium"
 
 
-@pytest.mark.parametrize(("sequence", "named"), [(1, True), (2, False)])
+@pytest.mark.parametrize(
+    ("sequence", "ends", "named"), [(1, True, True), (2, True, False), (1, False, False)]
+)
 def test_the_only_rank_of_a_known_layout_that_reports_no_timeout_never_arrived(
-    sequence: int, named: bool
+    sequence: int, ends: bool, named: bool
 ) -> None:
+    """Where the log goes on: one that is cut ends before the last of them reports."""
     rows = [row for rank in (0, 1, 3) for row in watchdog(rank, 882)]
+    rows += [problem("exit", "exits with return code = -6", value=-6)] * ends
     run = run_of(
         [*steps(12, WELL), *rows],
         data_parallel_size=4,
