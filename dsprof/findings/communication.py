@@ -241,7 +241,8 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
             summary=f"{said} {format_seconds(seconds)} per step of exposed communication stand "
             f"against {format_seconds(compute)} of compute that could hide "
             f"{format_seconds(hideable)} of it at best ({facts.windows}). Medium "
-            "confidence: how much of a reduction can hide depends on when its gradients are ready.",
+            "confidence: how much of a reduction can hide depends on when its gradients are ready"
+            f"{_MAY_WAIT if large is None else ''}.",
             share=facts.share(hideable),
             seconds_per_step=hideable,
             phase=str(hides.index[0]) if len(hides) else None,
@@ -251,6 +252,10 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
             confidence="medium",
         )
     ]
+
+
+#: What else the gain hangs on where no rank's lateness is known.
+_MAY_WAIT: Final = ", and on how much of it waits for a slower rank, which nothing hides"
 
 
 def _large_reduction(facts: Facts) -> float | None:
