@@ -41,8 +41,7 @@ from tests.findings.plants import one, problem, run_of
             "fewer, or a larger /dev/shm (docker --shm-size)",
         ),
         (
-            "RuntimeError: DataLoader worker (pid 77) exited unexpectedly with exit code 1. "
-            "Details are lost due to multiprocessing.",
+            "RuntimeError: DataLoader worker (pid 77) exited unexpectedly with exit code 1.",
             "DataLoader(num_workers=...)",
             "0, for one run",
         ),
