@@ -27,6 +27,11 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
+def pytest_configure() -> None:
+    """Collections of garbage are seldom: tests, and modules of tests, make much and few cycles."""
+    gc.set_threshold(50_000, 10, 10)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes more than a minute comes first, or one worker alone would be at it in the end.
 
@@ -42,12 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported and collected stays to the end: no collection need look through it again.
-
-    Tests make many small tables and few cycles, so that collections may be seldom.
-    """
+    """What is imported and collected stays to the end: no collection need look through it again."""
     gc.freeze()
-    gc.set_threshold(50_000, 10, 10)
 
 
 def log_of(item: pytest.Item) -> Path | None:

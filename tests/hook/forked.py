@@ -2,7 +2,8 @@
 
 Importing torch and a trainer takes longer than all that a job of these tests trains. Here that is
 done once: not for every job, nor by every rank and by torchrun, too. A rank finds in its
-environment what torchrun puts there.
+environment what torchrun puts there. What is imported is frozen, or each rank would look through
+all of it for garbage again as it ends: a second.
 
 A line of standard input, JSON, names a job and its groups of ranks: of each how many, their folder
 and arguments. Groups run in turn. A line of standard output says whether all ranks ended well.
@@ -73,6 +74,7 @@ def all_end_well(processes: set[int]) -> bool:
 def run(name: str, groups: list[list[str]]) -> None:
     """`main` of `jobs/NAME.py` in each group; what the job imports, its ranks share."""
     job = import_module(f"tests.hook.jobs.{name}").main
+    gc.freeze()
     for ranks, *argv in groups:
         if not all_end_well({fork(job, argv, **told) for told in environments(int(ranks))}):
             sys.exit(1)
@@ -89,8 +91,10 @@ def import_early(library: str) -> None:
 def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what ranks print is no answer
+    gc.disable()  # while a library is imported nothing is garbage, and to look takes a third
     import_early(sys.argv[1])
-    gc.freeze()  # else each process looks through all of the library again as it ends: a second
+    gc.freeze()
+    gc.enable()
     for line in sys.stdin:
         name, groups = json.loads(line)
         well = all_end_well({fork(partial(run, name, groups))})

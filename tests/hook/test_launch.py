@@ -24,6 +24,7 @@ from tests.hook.jobs_of import JOBS, ROOT, interpreter
 from tests.hook.rows import Rows, folder
 
 STEPS = 4
+PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests/hook/startup")])
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
 LAUNCHERS = {
     "torchrun": TORCHRUN,
@@ -47,7 +48,7 @@ def start(
     command = [sys.executable, "-m", "dsprof.hook.launch", out / "run", python, *launcher,
                JOBS / "bare.py", out, kind]  # fmt: skip
     environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": PATHS,
         "OMP_NUM_THREADS": "1",
         "TORCH_FR_BUFFER_SIZE": "2000",  # else PyTorch 2.8's Flight Recorder is off
         "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
@@ -70,15 +71,6 @@ def ended(processes: list[subprocess.Popen[str]]) -> None:
     assert not any("dsprof:" in text for text in said)
 
 
-def user_startup(out: Path) -> Path:
-    """A sitecustomize of the user's own, which must still run."""
-    place = out / "startup"
-    place.mkdir()
-    text = "import os\nos.environ['CHAINED'] = 'yes'\n"
-    (place / "sitecustomize.py").write_text(text, encoding="utf-8")
-    return place
-
-
 @pytest.fixture(scope="module", params=LAUNCHERS)
 def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where two engines trained in turn under `dsprof attach` and a launcher."""
@@ -87,8 +79,7 @@ def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     out = tmp_path_factory.mktemp(launcher)
     port = {"torchrun": [], "deepspeed": ["--master_port"], "accelerate": ["--main_process_port"]}
     named = (*port[launcher], free_port()) if port[launcher] else ()
-    startup = os.pathsep.join([str(ROOT), str(user_startup(out))])
-    ended([start(out, "engines", (*LAUNCHERS[launcher], *named), {"PYTHONPATH": startup})])
+    ended([start(out, "engines", (*LAUNCHERS[launcher], *named), {})])
     return out
 
 
@@ -98,7 +89,7 @@ def test_engines_are_found_under_each_launcher(engines: Path) -> None:
     for number, rank in enumerate(ranks):
         assert rank.ended
         result = json.loads((engines / f"result-{number}.json").read_text(encoding="utf-8"))
-        assert result == {"imported": [], "chained": "yes"}
+        assert result == {"imported": [], "chained": True}
     assert ranks[0].header["launch"] == ranks[1].header["launch"] != ""
 
 
@@ -160,7 +151,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Of ranks to which nothing but PYTHONPATH was brought, as DeepSpeed's launcher starts them
     on other nodes; and with the names that srun gives."""
     out = tmp_path_factory.mktemp(request.param)
-    prepared = prepare(out / "run", {"PYTHONPATH": str(ROOT)}, "one")
+    prepared = prepare(out / "run", {"PYTHONPATH": PATHS}, "one")
     given = {name: text for name, text in prepared.items() if name.startswith(FORWARDED)}
     given |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "PATH": os.environ["PATH"]}
     command = [interpreter(), JOBS / "bare.py", out, TRAINED[request.param]]
@@ -215,7 +206,7 @@ def test_a_rank_that_sleeps_between_its_phases_is_the_one_the_others_wait_for(
     done = subprocess.run(
         [sys.executable, "-m", "dsprof.hook.launch", tmp_path / "run", python, *TORCHRUN,
          ROOT / "examples" / "train_zero.py", "--slow-rank", "1", "--steps", "30"],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

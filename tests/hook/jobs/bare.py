@@ -78,7 +78,8 @@ def main() -> None:
     else:
         models(kind if kind.startswith("fsdp") else "ddp")
     imported = sorted({"pandas", "plotly", "textual", "pyarrow"} & set(sys.modules))
-    job.finish({"imported": imported, "chained": os.environ.get("CHAINED", "")})
+    chained = os.environ.get("CHAINED") == str(os.getpid())
+    job.finish({"imported": imported, "chained": chained})
 
 
 if __name__ == "__main__":
