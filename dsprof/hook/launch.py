@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -140,12 +140,7 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
     environment = prepare(out, os.environ, launch)
     folder = Path(out)
     before, since = _recordings(folder), time.time()
-    try:
-        process = subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise DsprofError(f"cannot be run: {reason}", command[0], "check its name") from error
-    with _passing_on(process), deaths.told(folder, launch):
+    with _started(command, environment) as process, deaths.told(folder, launch):
         code = _code_of(process)
     launches.end(out, launch, code)
     if not _is_recorded(folder, before, since):
@@ -239,22 +234,44 @@ def _is_recorded(folder: Path, before: set[Path], since: float) -> bool:
 
 
 @contextmanager
-def _passing_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Signals that are sent to us go to the command, which ends or not; we end after it."""
+def _started(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The command, to which signals go that are sent to us: it ends or not, and we end after it.
+
+    They are caught before it begins, for a signal may be as quick as its first line.
+
+    Raises:
+        DsprofError: there is no such command.
+    """
+    early: list[int] = []
+    send: Callable[[int], None] = early.append
 
     def pass_on(number: int, _: object) -> None:
         if number not in _KEYS or not _has_a_terminal():
-            process.send_signal(number)
+            send(number)
 
     before = {number: signal.getsignal(number) for number in _MEANT}
     for number in _MEANT:
         if before[number] is not signal.SIG_IGN:  # as nohup wants it, of the command, too
             signal.signal(number, pass_on)
     try:
-        yield
+        process = _begun(command, environment)
+        send = process.send_signal
+        for caught in early:
+            send(caught)
+        yield process
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _begun(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DsprofError(f"cannot be run: {reason}", command[0], "check its name") from error
 
 
 def _code_of(process: subprocess.Popen[bytes]) -> int:

@@ -376,6 +376,30 @@ def test_signals_that_are_sent_to_us_are_the_commands_which_decides_to_end(tmp_p
         assert process.wait(20) == 128 + signal.SIGTERM
 
 
+_DESCHEDULED = """
+import subprocess, sys, time
+from dsprof.hook import launch
+
+class Popen(subprocess.Popen):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        time.sleep(0.5)
+
+subprocess.Popen = Popen
+sys.exit(launch.run(sys.argv[2:], sys.argv[1]))
+"""
+
+
+def test_a_signal_that_comes_as_the_command_begins_reaches_it(tmp_path: Path) -> None:
+    """On a busy machine it may be asked for before we are back from starting it."""
+    told_at_once = "trap 'echo got; exit 3' USR1; kill -USR1 $PPID; sleep 9 >&- & wait"
+    done = subprocess.run(
+        [sys.executable, "-c", _DESCHEDULED, str(tmp_path), "sh", "-c", told_at_once],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, "got\n")
+
+
 def test_a_command_goes_on_to_its_own_end_when_we_are_killed(tmp_path: Path) -> None:
     """No end of ours is one of the training: the kernel kills who is large, or who is near."""
     script = (
