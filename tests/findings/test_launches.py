@@ -59,7 +59,9 @@ def test_settings_that_both_are_told_make_them_alike() -> None:
 def test_who_did_not_come_is_sought_among_the_ranks_of_the_launch_that_hung() -> None:
     """The one before, on more ranks, took more time: reports are of that."""
     waiting = [problem("watchdog", "timeout", rank=rank) for rank in (0, 2, 3)]
-    hung = [*launched(1, steps(2, WELL), config("world_size", 4)), *launched(1, waiting)]
+    ended = problem("launcher", "exits with return code = 1")
+    last = [*steps(2, WELL), config("world_size", 4), *waiting, ended]
+    hung = launched(1, last, samples=0)
     run = run_of([*steps(9, WELL), *hung], world_size=8)
     assert run.config["world_size"] == 8
     assert one(run, "hang").ranks == (1,)
