@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from dsprof.recording import RowKind, layout
@@ -74,6 +75,15 @@ class Rows:
         if "collectives_issued" not in self.config and tuple(map(int, version[:2])) < (2, 8):
             return 0.0
         return float(self.config["collectives_issued"]) - float(self.config["collectives_seen"])
+
+    @property
+    def usual_wait(self) -> float:
+        """Seconds that collectives block the median step, which no single hiccup makes longer."""
+        waits = dict.fromkeys((row.step for row in self.steps), 0)
+        for row in self.collectives:
+            if row.step in waits:
+                waits[row.step] += row.blocked
+        return median(waits.values()) * 1e-9
 
     def metric(self, name: str) -> dict[int, float]:
         return {row.step: row.value for row in self.metrics if row.name == name}

@@ -17,7 +17,7 @@ AGAIN = ("checkpointed", "whole", "checkpointed two")
 FUTURES = ("a future", "what follows", "the work")
 BY_HAND = ("waited for behind", "waited for inside")
 KINDS = LEAVES + REDUCED + AGAIN + FUTURES
-LATE, STEPS = 0.03, 4
+LATE, STEPS = 0.1, 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,9 +55,8 @@ def test_where_checkpointing_begins_a_backward_inside_the_wait_is_seen(
 ) -> None:
     """What is computed again in backward is training, though its forward has no gradients."""
     for rank, rows in enumerate(folder(out / kind)):
-        waited = sum(row.blocked for row in rows.collectives) * 1e-9
         models = 1 + kind.endswith("two")
-        assert (waited > 0.6 * LATE * STEPS * models) == (rank == 0)
+        assert (rows.usual_wait > 0.6 * LATE * models) == (rank == 0)
         assert {row.path for row in rows.spans} == {"forward", "backward", "step"}
         assert len([row for row in rows.spans if row.path == "forward"]) == STEPS * models
 
@@ -69,8 +68,8 @@ def test_a_collective_is_waited_for_through_its_future_or_one_that_follows_too(
 ) -> None:
     for rank, rows in enumerate(folder(out / kind)):
         assert len(rows.collectives) == rows.config["collectives_seen"]
+        assert rows.usual_wait > 0.6 * LATE or rank
         waited = sum(row.blocked for row in rows.collectives) * 1e-9
-        assert waited > 0.6 * LATE * STEPS or rank
         charged = sum(step.classes[1] for step in rows.steps)
         assert charged == pytest.approx(waited, rel=1e-3)
 
@@ -88,7 +87,7 @@ def test_gradients_that_the_loop_itself_waits_for_are_waited_for_there(
         assert sum(row.calls for row in rank.collectives) == issued == STEPS
         inside = kind.endswith("inside")
         assert Counter(row.path for row in rank.collectives)["backward"] == inside * (STEPS - 1)
+        assert rank.usual_wait > 0.6 * LATE or number
         waited = sum(row.blocked for row in rank.collectives) * 1e-9
-        assert waited > 0.6 * LATE * STEPS or number
         charged = sum(step.classes[1] for step in rank.steps)
         assert charged == pytest.approx(waited, rel=1e-3)

@@ -31,7 +31,7 @@ KINDS = (
     *LEAVES, "attacked", "synchronized late", "synchronized early", "halved", *AGAIN, *FUTURES,
     *(BY_HAND if hasattr(DistributedDataParallel, "finalize_backward") else ()),
 )  # fmt: skip
-LATE = 0.03  # seconds by which the second rank's backward begins late where it is computed again
+LATE = 0.1  # seconds by which the second rank's backward begins late where it is computed again
 
 
 class Tempered(nn.Module):  # type: ignore[misc]
