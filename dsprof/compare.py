@@ -34,6 +34,8 @@ Answer = Literal["regression", "improvement", "none", "cannot tell"]
 TOLERANCE: Final = 0.02  # a difference of less than 2 % does not matter
 
 _FEWEST: Final = 8  # rows of a run; fewer hold no stretch worth drawing
+_APART: Final = 4  # rows of a run that answer where no two of both are near: by chance 1 in 35
+_FAR: Final = 1.25  # how much longer each must be then than any of the other run
 _DRAWS: Final = 4000
 _HOPE: Final = 100  # times the rows there are; who asks for more asks for nothing
 _LEVEL: Final = 0.95
@@ -73,7 +75,8 @@ class Comparison:
         assumed: what must be so for the answer to hold, and what nothing says; "" if nothing.
         per: "step", or "sample" where the runs' batches are known to differ.
         seconds_from: how the seconds of the judged rows are known; None where not in one way.
-        ratio, low, high: mean seconds of the second over the first, with a 95 % interval.
+        ratio, low, high: mean seconds of the second over the first, with a 95 % interval; of few
+            rows, which have none, the least and the greatest ratio of two of them.
         needed: rows of each run that would decide it, where that can be estimated.
         first, second: the two runs.
         settings: configuration that differs: name to both values, None where unknown.
@@ -174,6 +177,9 @@ def _unseen(first: Run, second: Run, batches: float, tolerance: float) -> dict[s
 def _judged(first: Floats, second: Floats, tolerance: float, obstacle: str) -> dict[str, Any]:
     """The fields of a `Comparison` that say what the interval allows to say."""
     rows = min(len(first), len(second))
+    few = not obstacle and _APART <= rows < _FEWEST
+    if few and (apart := _far_apart(first, second, tolerance)):
+        return apart
     if obstacle or rows < _FEWEST:
         why = obstacle or f"{rows} timed rows, {_FEWEST} needed of each run"
         needed = None if obstacle else _FEWEST
@@ -186,6 +192,29 @@ def _judged(first: Floats, second: Floats, tolerance: float, obstacle: str) -> d
     needed = _needed(ratio, low, high, tolerance, rows) if undecided else None
     found = {"answer": answer, "why": _WHY[answer], "needed": needed}
     return found | {"ratio": ratio, "low": low, "high": high}
+
+
+def _far_apart(first: Floats, second: Floats, tolerance: float) -> dict[str, Any] | None:
+    """What few rows say for which no interval is to be had, if each is far from all of the other
+    run's."""
+    low, high = float(second.min() / first.max()), float(second.max() / first.min())
+    far = max(_FAR, 1 + tolerance)
+    if low < far and high > 1 / far:
+        return None
+    slower = low >= far
+    where = (
+        f"the shortest of the second run takes {low:.3g} times as long as the longest of the first"
+        if slower
+        else f"the longest of the second run takes {high:.3g} of the shortest of the first"
+    )
+    return {
+        "answer": "regression" if slower else "improvement",
+        "why": f"few rows, but {where}",
+        "needed": None,
+        "ratio": float(second.mean() / first.mean()),
+        "low": low,
+        "high": high,
+    }
 
 
 def _batches(first: Run, second: Run) -> tuple[float, float] | None:

@@ -155,6 +155,30 @@ def test_a_handful_of_rows_is_no_ground_for_an_answer() -> None:
     assert (found.answer, found.why) == ("cannot tell", "3 timed rows, 8 needed of each run")
 
 
+def test_few_rows_answer_where_all_of_one_run_are_far_from_all_of_the_other() -> None:
+    quick = np.array([1.0, 1.1, 1.2, 1.0])
+    slow = np.array([90.0, 95.0, 80.0, 92.0])
+    found = compare(run_of(quick), run_of(slow))
+    assert found.answer == "regression"
+    assert [found.low, found.high] == pytest.approx([80 / 1.2, 95])
+    assert found.why.endswith("takes 66.7 times as long as the longest of the first")
+    assert compare(run_of(slow), run_of(quick)).answer == "improvement"
+
+
+@pytest.mark.parametrize("slow", [[1.5, 1.5, 1.5], [1.5, 1.5, 1.5, 1.3], [1.5, 1.5, 1.5, 1.1]])
+def test_few_rows_that_meet_or_are_near_tell_nothing(slow: list[float]) -> None:
+    found = compare(run_of(np.array([1.0, 1.0, 1.0, 1.2])), run_of(np.array(slow)))
+    assert (found.answer, found.needed, found.ratio) == ("cannot tell", 8, None)
+
+
+def test_a_change_of_ten_times_is_told_as_a_factor() -> None:
+    found = compare(run_of(np.ones(9)), run_of(np.full(9, 90.0)))
+    console = Console(file=StringIO(), width=80)
+    console.print(difference(found))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Slower: ×90 seconds per step (×90 to ×90)" in text
+
+
 def test_seconds_of_different_things_are_not_compared() -> None:
     logged = run_of(np.ones(20))
     clock = from_events(

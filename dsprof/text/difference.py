@@ -62,6 +62,9 @@ def _change(found: Comparison) -> str:
 
 
 def _percent(ratio: float) -> str:
+    """A change of ten times and more as a factor: nobody reads +8,900 %."""
+    if ratio >= 10:
+        return f"×{ratio:,.0f}"
     percent = (ratio - 1) * 100
     return f"{percent:+.1f} %" if abs(percent) < 9.95 else f"{percent:+,.0f} %"
 
