@@ -211,7 +211,7 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
     seconds, compute = facts.seconds_of("communication"), facts.seconds_of("compute")
     if seconds is None or compute is None:
         return "communication and compute are not both timed"
-    share, large = facts.share(seconds) or 0.0, _large_reduction(facts)
+    large = _large_reduction(facts)
     least = NO_OVERLAP_COMMUNICATION if large is None else NO_OVERLAP_REDUCTION
     if (facts.share(seconds if large is None else large) or 0.0) < least:
         return []
@@ -228,6 +228,10 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
     hideable = min(large or reduction_seconds(facts, seconds), compute)
     if (facts.share(hideable) or 0.0) < NO_OVERLAP_HIDEABLE:
         return []
+    late = late_seconds(facts) if facts.exposure_is_known else 0.0  # which nothing hides
+    exposed = max(seconds - late, 0.0)
+    share = format_share(facts.share(exposed) or 0.0)
+    apart = f", apart from {format_seconds(late)} of waiting for a late rank," if late else ""
     said = (
         f"Only {format_share(measured)} of the communication time is hidden behind compute."
         if measured is not None
@@ -237,9 +241,9 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="no-overlap",
             severity=Severity.WARNING,
-            title=f"Communication ({format_share(share)} of a step) does not overlap with compute",
-            summary=f"{said} {format_seconds(seconds)} per step of exposed communication stand "
-            f"against {format_seconds(compute)} of compute that could hide "
+            title=f"Communication ({share} of a step) does not overlap with compute",
+            summary=f"{said} {format_seconds(exposed)} per step of exposed communication{apart} "
+            f"stand against {format_seconds(compute)} of compute that could hide "
             f"{format_seconds(hideable)} of it at best ({facts.windows}). Medium "
             "confidence: how much of a reduction can hide depends on when its gradients are ready"
             f"{_MAY_WAIT if large is None else ''}.",

@@ -414,6 +414,32 @@ def reducing(folder: Path, forward_group: str) -> Run:
     return load(folder)
 
 
+def test_waiting_for_a_late_rank_is_no_part_of_what_could_overlap(tmp_path: Path) -> None:
+    """Of 100 ms rank 1 sleeps for 40, for which rank 0 waits beside the reduction's own 20."""
+    for rank, waited in ((0, 60), (1, 20)):
+        settings = {"zero_stage": 0, "world_size": 2}
+        writer = Writer.create(tmp_path, header(rank=rank, world=2, config=settings))
+        group = writer.name("dp ranks 0-1")
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            arrives, length = begin + (80 - waited) * MS, waited * MS
+            backward = writer.name("backward", 0, "compute")
+            writer.span(backward, arrives - 20 * MS, arrives + length, step)
+            reduce = writer.name("all_reduce", backward)
+            writer.collective(
+                reduce, group, arrives, arrives, length, step, size=16 * MIB, seq=step
+            )
+            writer.step(step, begin, begin + 100 * MS, CLASSES)
+        writer.close()
+    run = load(tmp_path)
+    assert one(run, "straggler-rank").ranks == (1,)
+    found = one(run, "no-overlap")
+    assert found.title.startswith("Communication (20 % of a step)")
+    assert (
+        "20.0 ms per step of exposed communication, apart from 20.0 ms of waiting" in found.summary
+    )
+
+
 def test_a_reduction_that_hardly_any_compute_could_hide_is_not_said_to_lack_overlap() -> None:
     for compute, warned in ((0.04, False), (0.06, True)):
         phases = {"forward": compute, "backward_allreduce": 0.4, "data": 0.6 - compute}
