@@ -112,8 +112,11 @@ def _setting_or(
 
 
 def _hosts(known: Mapping[str, Any]) -> int | None:
-    hosts = known.get("hosts")
-    return len(hosts) if hosts is not None and len(hosts) > 1 else None
+    """One host is all there are only where every rank of the job was recorded there."""
+    hosts = known.get("hosts") or ()
+    ranks = {one.get("rank") for one in known.get("recordings") or ()}
+    complete = len(ranks) == _whole(known.get("world_size"))
+    return len(hosts) if len(hosts) > 1 or (hosts and complete) else None
 
 
 def _zero_stage(known: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:

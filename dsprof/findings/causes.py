@@ -95,13 +95,14 @@ def _copies(facts: Facts) -> str:
 
 def _missing(facts: Facts) -> str:
     """What the cost model lacks."""
+    source = "recording" if facts.run.is_recording else "log"
     if facts.layout.data_parallel == 1:
         return "with one replica no gradients are reduced, and no model says what the rest needs"
     if facts.layout.nodes == 1:
-        return "all ranks are on one host, whose inner links this log does not tell"
+        return f"all ranks are on one host, whose inner links this {source} does not tell"
     untold = " and ".join(_untold(facts.layout))
     if untold and _logged_traffic(facts) is None:
-        return f"this {'recording' if facts.run.is_recording else 'log'} lacks {untold}"
+        return f"this {source} lacks {untold}"
     return "the link's speed is unknown (--link 100Gb states that of a node)"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dsprof.hook.sizes import parameters_of
+
 
 def sizes(engine: Any) -> dict[str, int]:
     """By the names of `events.CONFIG`; what the engine does not say is absent."""
@@ -15,8 +17,18 @@ def sizes(engine: Any) -> dict[str, int]:
         "pipeline_parallel_size": stages,
         "sequence_parallel_size": getattr(engine, "sequence_parallel_size", None),
         "train_batch_size": samples(engine),
+        "parameters": _parameters(engine, stages),
     }
     return {name: int(size) for name, size in found.items() if size}
+
+
+def _parameters(engine: Any, stages: int | None) -> int:
+    """Of an engine whose every rank has all of the model, if only in shards of ZeRO; else 0."""
+    replicas, world = _replicas(engine), getattr(engine, "world_size", None)
+    sharing = getattr(engine, "sequence_parallel_size", None) or 1
+    if stages or not replicas or not world or replicas * sharing != world:
+        return 0
+    return parameters_of(engine.module)
 
 
 class Batch:

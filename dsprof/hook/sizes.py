@@ -1,6 +1,7 @@
-"""How large a model is and on how many ranks, where wrapping says so: under DDP and FSDP2.
+"""How large a model is and on how many ranks: under DDP, FSDP2 and a DeepSpeed engine.
 
-Neither a device nor another rank is asked. What may be a part of the model alone is left out.
+Neither a device nor another rank is asked. What may be a part of the model alone is left out, and
+so is a model that is not all learned: its gradients are fewer than its parameters.
 """
 
 from __future__ import annotations
@@ -38,7 +39,15 @@ def sizes_of(model: Any, world: int) -> dict[str, int]:
         is_whole = mesh.size() == world
     else:
         return {}
-    parameters = list(model.parameters())
-    is_whole = is_whole and all(one.is_floating_point() for one in parameters)  # none is packed
-    told = {"parameters": sum(one.numel() for one in parameters) if is_whole else 0}
-    return {name: size for name, size in (told | {"data_parallel_size": ranks}).items() if size}
+    told = {"parameters": parameters_of(model) if is_whole else 0, "data_parallel_size": ranks}
+    return {name: size for name, size in told.items() if size}
+
+
+def parameters_of(model: Any) -> int:
+    """All of a model that this rank holds or shards; 0 where that is not what it reduces."""
+    every = list(model.parameters())
+    if not all(one.requires_grad and one.is_floating_point() for one in every):  # or it is packed
+        return 0
+    if not all(getattr(one, "allreduce", True) for one in every):  # experts, some on other ranks
+        return 0
+    return sum(getattr(one, "ds_numel", None) or one.numel() for one in every)  # ZeRO-3 keeps parts

@@ -57,6 +57,15 @@ def test_a_number_of_ranks_that_is_none_is_unknown(nonsense: object) -> None:
     assert layout_of({"world_size": nonsense}, {}).world_size is None
 
 
+@pytest.mark.parametrize(("ranks", "nodes"), [([0, 1], 1), ([0], None)])
+def test_one_host_is_all_there_are_where_every_rank_was_recorded_on_it(
+    ranks: list[int], nodes: int | None
+) -> None:
+    meta = {"hosts": ["a"], "recordings": [{"rank": rank} for rank in ranks]}
+    assert layout_of({"world_size": 2}, meta).nodes == nodes
+    assert layout_of({"world_size": 2}, {"hosts": ["a"]}).nodes is None  # a log of one host
+
+
 def test_meta_data_fill_in_what_the_configuration_leaves_out() -> None:
     found = layout_of({"world_size": 8}, {"link_bytes_per_second": 1e9, "hosts": ["a", "b"]})
     assert found.link_bytes_per_second == 1e9

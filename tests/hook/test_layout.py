@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dsprof.hook.layout import Batch, samples, sizes
+from tests.hook.test_sizes import Model, Parameter
 
 
 def engine(data: int | None, *, told: float = 4, micro: int = 2, **more: Any) -> SimpleNamespace:
@@ -67,3 +68,20 @@ def test_a_step_of_another_batch_is_told_whether_the_loop_or_the_settings_made_i
     assert batch.other(one, 5) == 40
     one.train_micro_batch_size_per_gpu, one.train_batch_size = (lambda: 4), (lambda: 48)
     assert batch.other(one, 3) == 48
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "told"),
+    [
+        (4, {}, 12),
+        (2, {"sequence_parallel_size": 2}, 12),
+        (2, {"mp_world_size": 2}, None),  # a half of each layer
+        (4, {"num_stages": 1}, None),  # a stage may be all, or not
+    ],
+)
+def test_a_model_of_which_each_rank_has_all_is_as_large_as_that(
+    data: int, more: dict[str, int], told: int | None
+) -> None:
+    module = Model(Parameter(), Parameter())
+    found = sizes(engine(data, told=data, world_size=4, module=module, **more))
+    assert found.get("parameters") == told

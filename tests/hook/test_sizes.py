@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsprof.hook.sizes import sizes_of
+from dsprof.hook.sizes import parameters_of, sizes_of
 
 WHOLE = {"parameters": 12, "data_parallel_size": 4}
 
 
 class Parameter:
-    def __init__(self, *, packed: bool = False, **more: Any) -> None:
-        self.packed = packed
+    def __init__(self, *, packed: bool = False, learned: bool = True, **more: Any) -> None:
+        self.packed, self.requires_grad = packed, learned
         vars(self).update(more)
 
     def numel(self) -> int:
@@ -82,3 +82,13 @@ def test_packed_parameters_and_such_as_differ_between_ranks_are_not_counted() ->
 
 def test_of_a_model_that_nothing_wraps_nothing_is_known() -> None:
     assert sizes_of(Model(Parameter()), 1) == {}
+
+
+def test_of_a_model_that_is_not_all_learned_its_gradients_are_fewer_than_its_parameters() -> None:
+    adapted = DistributedDataParallel(Parameter(learned=False), Parameter())
+    assert sizes_of(adapted, 4) == {"data_parallel_size": 4}
+
+
+def test_a_parameter_of_which_zero_keeps_a_part_counts_whole_and_experts_not_at_all() -> None:
+    assert parameters_of(Model(Parameter(ds_numel=24), Parameter())) == 30
+    assert parameters_of(Model(Parameter(allreduce=False), Parameter())) == 0
