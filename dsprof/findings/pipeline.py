@@ -89,7 +89,7 @@ def pipeline_imbalance(facts: Facts) -> list[Finding] | str:
         return waiting
     seen = slowest_stage(facts)
     if seen is not None:
-        return _uneven(facts, *seen)
+        return _uneven(facts, *seen) or _unexplained(facts, waiting)
     ideal = _ideal_bubble(facts)
     if ideal is None:
         return (
@@ -166,6 +166,49 @@ def _uneven(facts: Facts, stage: int, ranks: tuple[int, ...], excess: float) -> 
             gain=promise(excess * (1 - 1 / stages)),
         )
     ]
+
+
+def _unexplained(facts: Facts, waiting: pd.DataFrame) -> list[Finding]:
+    """Stages that compute alike wait longer for each other than the bubble explains."""
+    stages, micro_batches = facts.layout.stages or 0, facts.layout.micro_batches
+    compute, data = facts.seconds_of("compute"), facts.seconds_of("data") or 0.0
+    if not micro_batches or not compute:
+        return []
+    bubble = bubble_seconds(stages, micro_batches, compute + data)  # loading delays neighbours, too
+    total = float(waiting["seconds"].sum())
+    rest = total - bubble
+    share = facts.share(rest) or 0.0
+    if share < PIPELINE_WARNING:
+        return []
+    loading = ", loading data included" if data else ""
+    return [
+        Finding(
+            rule="pipeline-imbalance",
+            severity=Severity.WARNING if share >= PIPELINE_CRITICAL else Severity.INFO,
+            title=f"{format_share(share)} of a step stages wait for each other beyond the bubble, "
+            "though none computes longer: slow transfers or uneven micro-batches",
+            summary=f"The stages wait {format_seconds(total)} per step ({facts.windows}). Filling "
+            f"and draining {stages} stages with {micro_batches} micro-batches explains "
+            f"{format_seconds(bubble)} of it{loading}, and no stage computes much more than the "
+            f"others. The other {format_seconds(rest)} are transfers between stages, or "
+            "micro-batches that take longer now on one stage, now on another. Medium confidence: "
+            "which of them this recording does not say.",
+            share=share,
+            seconds_per_step=rest,
+            phase=str(waiting.index[0]),
+            evidence=phase_evidence(waiting),
+            advice=(_TRACE,),
+            confidence="medium",
+        )
+    ]
+
+
+_TRACE: Final = Advice(
+    "dsprof export",
+    "",
+    "-o trace.perfetto.json",
+    "shows in ui.perfetto.dev which instruction of which stage waits for which",
+)
 
 
 def _waiting(facts: Facts) -> pd.DataFrame | str:
