@@ -64,7 +64,7 @@ class Parts:
         evaluating = timeline.phase("evaluation", Class.OTHER)
 
         def begin(*_: Any) -> Frame | None:
-            if track.begin and timeline.is_elsewhere():
+            if track.begin and timeline.is_elsewhere() and not self._moves_here():
                 return None
             if timeline.stack and (timeline.is_open(backward) or timeline.is_open(generating)):
                 return None  # activation checkpointing computes it again there, or it is a token's
@@ -88,6 +88,12 @@ class Parts:
         wrap = self.patches.method if is_engine else self.patches.method_of_a_model
         self._uncover = wrap(owner, method, around)
         self._owner, self._around = weakref.ref(owner), around
+
+    def _moves_here(self) -> bool:
+        """Whether a forward in another thread than the one that trained is training's next."""
+        from torch import is_grad_enabled
+
+        return is_grad_enabled() and self.timeline.moves_here()
 
     def to_compile(self, given: Any) -> Any:
         """What `model.compile()` gives to the compiler: nothing of ours, as if it had never been.

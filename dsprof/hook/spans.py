@@ -100,7 +100,8 @@ class Timeline:
         self.closing: list[Callable[[Ended], None]] = []  # before a step is written
         self.renumbering: list[Callable[[Track, int], None]] = []  # before its rows are
         self.thread = get_ident()  # the one that trains
-        self._mine = threading.local()  # of a thread: whether it is elsewhere. Ids come again
+        # Of a thread: whether it is elsewhere, and has ended a step. Ids come again.
+        self._mine = threading.local()
         self._due = now() + PATIENCE  # when what waits must be written
 
     def phase(self, path: str, class_: Class) -> Phase:
@@ -224,6 +225,14 @@ class Timeline:
             self._mine.elsewhere = found
         return found
 
+    def moves_here(self) -> bool:
+        """Whether training is back in this thread, where it has ended a step before, as where each
+        step is given to any one of a pool's threads. Asked as a forward of training begins."""
+        back = not self.stack and getattr(self._mine, "trains", False)
+        if back:
+            self.thread = get_ident()
+        return back
+
     def is_open(self, phase: Phase) -> bool:
         for frame in self.stack:  # noqa: SIM110 - a generator would cost more than the search
             if frame.phase == phase:
@@ -253,8 +262,10 @@ class Timeline:
     def close_step(self, track: Track, finished: int) -> None:
         """The optimizer step `finished` is over; the next one begins at this moment."""
         end = now()
-        if self.is_elsewhere():
-            self.thread = get_ident()  # training has moved here
+        if self.is_elsewhere():  # training has moved here, and what it did was not seen
+            self.thread = get_ident()
+            track.blind = True
+        self._mine.trains = True
         self.stack.clear()  # an exception that training survived may have left phases open
         own, self.guard.own = self.guard.own, 0
         begin = track.begin + track.away

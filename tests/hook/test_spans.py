@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import _thread
+import math
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -604,6 +606,25 @@ def test_training_that_has_moved_to_another_thread_is_recorded_there(
     train(3, 4)
     assert [row.length for row in rows(timeline).spans] == [1, 2, 4]
     assert [row.step for row in rows(timeline).steps] == [1, 2, 3, 4]
+    unseen = [row.step for row in rows(timeline).steps if math.isnan(row.classes[0])]
+    assert unseen == [3]
+
+
+def test_training_goes_on_in_a_thread_that_has_ended_a_step_unless_a_phase_is_open(
+    timeline: Timeline,
+) -> None:
+    """As where a pool's threads take steps in turns, or one of them evaluates as another trains."""
+    track, phase = timeline.track(1), timeline.phase("forward", Class.COMPUTE)
+    timeline.leave(timeline.enter(track, phase))
+    timeline.close_step(track, 1)
+    with ThreadPoolExecutor(1) as other:
+        assert not other.submit(timeline.moves_here).result()
+        other.submit(timeline.close_step, track, 2).result()
+        assert timeline.moves_here()
+        frame = timeline.enter(track, phase)
+        assert not other.submit(timeline.moves_here).result()
+        timeline.leave(frame)
+        assert other.submit(timeline.moves_here).result()
 
 
 def in_a_thread(action: Callable[[], None]) -> None:

@@ -11,6 +11,7 @@ import io
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -228,6 +229,19 @@ def answering() -> None:
     handle.detach()
 
 
+def pooled() -> None:
+    """Steps that two threads take in turns, and a third one that asks the model meanwhile."""
+    net, optimizer, handle = attached("pooled")
+    pool = [ThreadPoolExecutor(1), ThreadPoolExecutor(1)]
+    for turn in range(8):
+        pool[turn % 2].submit(train, net, optimizer, 1).result()
+        with torch.no_grad():
+            net(batch(0))
+    for one in pool:
+        one.shutdown()
+    handle.detach()
+
+
 class Checkpointed(nn.Module):  # type: ignore[misc]  # where torch is not installed
     """Computes its first part, or all of it, again in backward."""
 
@@ -379,6 +393,7 @@ def experiments() -> dict[str, Any]:
     loading_ahead()
     epochs()
     answering()
+    pooled()
     compiled_replicas()
     asked_again()
     replicas_that_share()
