@@ -270,7 +270,8 @@ class Reducer:
     def begins_at(self, tensor: Any) -> None:
         """Be there when backward through `tensor` begins. What a model returns may be any object
         that holds its loss; backward always begins at one."""
-        self.backward.forget()  # one that an exception ended
+        if not self.parts.timeline.is_elsewhere():  # who evaluates ends no backward of training's
+            self.backward.forget()  # one that an exception ended
         if getattr(tensor, "requires_grad", False) and not tensor.is_leaf:
             tensor.register_hook(self.begun)
 

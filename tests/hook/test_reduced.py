@@ -12,7 +12,7 @@ from tests.hook.rows import folder
 
 JOB = ("reduced",)
 LEAVES = ("a leaf", "leaves of two")
-REDUCED = ("attacked", "synchronized late", "synchronized early", "halved")
+REDUCED = ("attacked", "synchronized late", "synchronized early", "halved", "asked")
 AGAIN = ("checkpointed", "whole", "checkpointed two")
 FUTURES = ("a future", "what follows", "the work")
 BY_HAND = ("waited for behind", "waited for inside")
@@ -38,7 +38,8 @@ def test_no_hook_stays_on_a_parameter_that_a_model_returns(
 def test_gradients_are_reduced_where_ddp_reduced_them_and_no_call_is_made_up(
     results: list[dict[str, Any]], out: Path, kind: str
 ) -> None:
-    """DDP decides in forward, and a communication hook's own calls are Python's."""
+    """DDP decides in forward, and a communication hook's own calls are Python's. A thread that
+    evaluates meanwhile ends no backward of another one's."""
     for result, rank in zip(results, folder(out / kind), strict=True):
         issued = result[kind]["watched"]["issued"].get("all_reduce", 0)
         calls = [row for row in rank.collectives if row.op == "all_reduce"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +29,8 @@ FUTURES: dict[str, Callable[[Any], Any]] = {
 }
 BY_HAND = ("waited for behind", "waited for inside")  # of backward; PyTorch 2.15 can
 KINDS = (
-    *LEAVES, "attacked", "synchronized late", "synchronized early", "halved", *AGAIN, *FUTURES,
+    *LEAVES, "attacked", "synchronized late", "synchronized early", "halved", "asked",
+    *AGAIN, *FUTURES,
     *(BY_HAND if hasattr(DistributedDataParallel, "finalize_backward") else ()),
 )  # fmt: skip
 LATE = 0.1  # seconds by which the second rank's backward begins late where it is computed again
@@ -68,6 +70,9 @@ def made(kind: str) -> Any:
     net = DistributedDataParallel(Tempered() if kind in LEAVES else job.model())
     if kind == "halved":
         net.register_comm_hook(None, fp16_compress_hook)
+    if kind == "asked":
+        first = next(net.parameters())
+        first.register_hook(lambda _: asked_by_another_thread(net, job.batch(0)))
     net.require_manual_backward_finalization = kind in BY_HAND
     return net
 
@@ -105,6 +110,18 @@ def step_of(kind: str, net: Any, batch: torch.Tensor) -> float:
         for parameter in net.parameters():
             FUTURES[kind](dist.all_reduce(parameter.grad, async_op=True))
     return float(loss.item())
+
+
+def asked_by_another_thread(net: Any, batch: torch.Tensor) -> None:
+    """As by one that evaluates while this one is in backward."""
+
+    def ask() -> None:
+        with torch.no_grad():
+            net(batch)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
 
 
 def _gradient(future: Any) -> Any:
