@@ -2,12 +2,12 @@
 
 A process that ends, by an exception too, closes its recording. One that is killed does not, nor
 one that never comes out of what it is in; nor one that skips Python's own end, which is no fault
-where it was seen to end with status 0. Nor did one end well that closed its recording, if it was
-seen to exit with an error, of which it wrote nothing, or if others then lost their connection to
-it: a script may call `sys.exit` anywhere. It is not over with a launch because a recording is
-open: training may go on. It is once another process has closed its own, or a later launch has
-begun, or `dsprof attach` saw its command end, or nobody has written for `IDLE`. Where it saw a
-process end, that one is named, and how it ended.
+where it was seen to end with status 0, or where all did and their command reports success. Nor
+did one end well that closed its recording, if it was seen to exit with an error, of which it wrote
+nothing, or if others then lost their connection to it: a script may call `sys.exit` anywhere. It
+is not over with a launch because a recording is open: training may go on. It is once another
+process has closed its own, or a later launch has begun, or `dsprof attach` saw its command end, or
+nobody has written for `IDLE`. Where it saw a process end, that one is named, and how it ended.
 """
 
 from __future__ import annotations
@@ -115,11 +115,15 @@ def _missing(
 def _meant(launch: list[Process], events: pd.DataFrame) -> bool:
     """Whether all exited with one code and without a word, and the command reports success.
 
-    So Ray ends its workers when they have done their work: with code 1.
+    So Ray ends its workers when they have done their work: with code 1. Or none closed its
+    recording, nobody saw how any of them ended (on other hosts nobody does), and none waited.
     """
+    if not all(one.get("over_with") == 0 for one in launch) or not _told(launch, events).empty:
+        return False
+    if not any(one["ended"] or one.get("killed") or one["in_flight"] for one in launch):
+        return True
     codes = {one["killed"].code if one.get("killed") else None for one in launch}
-    well = all(one.get("over_with") == 0 for one in launch)
-    return well and len(codes) == 1 and None not in codes and _told(launch, events).empty
+    return len(codes) == 1 and None not in codes
 
 
 def _told(launch: list[Process], events: pd.DataFrame) -> pd.DataFrame:

@@ -149,6 +149,23 @@ def test_processes_that_ended_with_status_0_are_no_failures() -> None:
     assert problems(run_of(ended(0), killed(1, 10.2, 0, 0))) == []
 
 
+def test_processes_that_all_skip_their_end_and_whose_command_succeeds_did_not_fail() -> None:
+    """`os._exit(0)` on hosts where nobody looks, or so soon that nobody saw a process end."""
+    well = {"over_with": 0, "over_at": LATER}
+    unseen = Gone(LATER, NOT_FOUND)
+    waits = {"name": "all_reduce", "seq": 57, "at": LATER}
+    assert problems(run_of(process(0, **well), process(1, **well))) == []
+    assert problems(run_of(process(0, killed=unseen, **well), process(1, **well))) == []
+    for died in (
+        run_of(process(0, **well | {"over_with": 1}), process(1, **well | {"over_with": 1})),
+        run_of(process(0, over_at=LATER), process(1, over_at=LATER)),
+        run_of(process(0, in_flight=waits, **well), process(1, **well)),
+        run_of(ended(0, **well), process(1, **well)),
+        run_of(killed(0, 10.1, 15, **well), process(1, **well)),
+    ):
+        assert died.findings[0].rule in ("rank-died", "hang")
+
+
 def left(rank: int, seconds: float, code: int, signal: int = 0) -> dict[str, Any]:
     """It closed its recording, and was seen to be gone a moment later."""
     gone = int((START + pd.Timedelta(seconds=seconds + 0.05)).value)
