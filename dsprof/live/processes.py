@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from dsprof.errors import DsprofError
 from dsprof.live.store import EMPTY, SCHEMA
 from dsprof.recording import Recording
+from dsprof.recording.launches import NOT_FOUND, ended_with, killed_at
 from dsprof.recording.layout import JSON, ROW, STEP, RowKind, header_size
 from dsprof.recording.stream import end_of_rows
 
@@ -32,8 +33,8 @@ class Process:
     """One recorded process.
 
     Attributes:
-        state: `ended`: it closed its recording. `died`: it ran on this machine, and went
-            without closing it. `silent`: it has written nothing for long.
+        state: `ended`: it closed its recording, or exited with code 0. `died`: it ran on this
+            machine, and went without either. `silent`: it has written nothing for long.
         step: the last one that ended, None before the first.
         grown: `time.time()` of when its recording last grew, as far as that was seen.
         operation: what it is, or died, in.
@@ -80,12 +81,27 @@ class Process:
         here = self.host == _hostname() and self.pid is not None
         there = here and self.pid is not None and _runs(self.pid, self.begun)
         self.met |= there
-        if self.met and not there and idle >= _GONE:
+        if not there and idle >= _GONE and self._ended_well():
+            self.state = "ended"
+        elif self.met and not there and idle >= _GONE:
             self.state = "died"
         elif idle >= max(_QUIET, _STEPS * self.seconds):
             self.state = "silent"
         else:
             self.state = "running"
+
+    def _ended_well(self) -> bool:
+        """Whether somebody saw it exit with code 0, or its command, in which it waited for nobody:
+        it has skipped Python's own end, as `os._exit` does."""
+        path = Path(self.recording.path)
+        gone = killed_at(path)
+        if gone is not None and gone.signal != NOT_FOUND:
+            return (gone.signal, gone.code) == (0, 0)
+        return not self.operation and ended_with(path.parent, self._launch) == 0
+
+    @property
+    def _launch(self) -> object:
+        return self.recording.header.get("launch")
 
     @property
     def begun(self) -> float:

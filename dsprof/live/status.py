@@ -67,7 +67,7 @@ def _end(found: Sources, *, begun: bool) -> str:
         return _WELL if begun else f"{_WELL}; no line told of a step{_HINT}"
     if not (closed or not found.processes) or not over or not begun:
         return ""
-    return "every rank closed its recording" if closed else "nothing more will come"
+    return "every rank has ended" if closed else "nothing more will come"
 
 
 def _deaths(died: Sequence[Process], everyone: Sequence[Process]) -> str:

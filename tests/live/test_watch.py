@@ -18,6 +18,7 @@ from dsprof.live.picture import Picture
 from dsprof.live.text import headline
 from dsprof.live.watch import Watch
 from dsprof.recording import stream
+from dsprof.recording.launches import FOLDER, end, killed
 from tests.live.jobs import ROOT, Job, alone
 from tests.live.test_log import step_line
 from tests.loaded import loaded
@@ -188,6 +189,30 @@ def test_of_two_found_dead_at_one_look_who_waited_is_the_victim(tmp_path: Path) 
     waiting.in_flight = lambda: {"name": "all_reduce", "seq": 1, "at": None}  # type: ignore[method-assign]
     picture = watch.refresh()
     assert picture.note == "rank 1 died after step 3, then 1 other rank"
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_ranks_that_skip_their_end_and_exit_with_code_0_have_ended(
+    tmp_path: Path, *, seen: bool
+) -> None:
+    """As `os._exit(0)` does. Without the code of each that of their command tells."""
+    job = Job(tmp_path, 2, launch="a")
+    job.run(3)
+    watch = Watch([str(tmp_path)])
+    watch.refresh()
+    (tmp_path / FOLDER).mkdir()
+    for process in watch.feed.processes:
+        process.met, process.host, process.grown = True, "elsewhere", 0.0
+        if seen:
+            killed(Path(process.recording.path), 1, 0)
+    if not seen:
+        assert watch.refresh().state == "died"
+        watch = Watch([str(tmp_path)])
+        watch.refresh()
+        end(tmp_path, "a", 0)
+        for process in watch.feed.processes:
+            process.met, process.host, process.grown = True, "elsewhere", 0.0
+    assert watch.refresh().state == "ended"
 
 
 def test_a_process_of_another_machine_is_silent_not_dead(tmp_path: Path) -> None:
