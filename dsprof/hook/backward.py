@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from dsprof.events import Class
 from dsprof.hook.buffers import by_others_so_far
 from dsprof.hook.given import Given, Loss
+from dsprof.hook.metrics import Failing
 from dsprof.hook.optimizers import Optimizers
 from dsprof.hook.parts import Parts
 from dsprof.hook.recorder import Recorder
@@ -53,6 +54,7 @@ class Backward:
         self._is_anybodys = False  # nobody knows yet whose the frame is
         self._since = 0  # it began where an engine's forward was the last, and came to no model yet
         self._told: Told | None = None  # of the backward under way
+        self._failing = Failing()
         self._losses: deque[Told] = deque(maxlen=MOST_LOSSES)
 
     def patch(self, recorder: Recorder) -> None:
@@ -119,6 +121,7 @@ class Backward:
         timeline = self.timeline
         if not self.models or timeline.is_elsewhere() or timeline.is_open(self._phase):
             return False
+        self._failing.begins()
         for one in list(self.models.values()):
             one.look_at_compiled()
         parts = self.models.get(timeline.current)
@@ -171,7 +174,7 @@ class Backward:
 
     def _leave(self, frame: Frame) -> None:
         self.timeline.leave(frame)
-        frame.track.backward_done = True
+        frame.track.backward_done = frame.track.backward_done or not self._failing.failed()
 
     def _end(self, begun: bool) -> None:
         if not begun:
@@ -182,12 +185,20 @@ class Backward:
             self._look_at_unseen(frame)
         if frame is not None:
             self._leave(frame)
-        if told is not None:
+        if self._failing.failed():
+            self._take_back(frame)
+        elif told is not None:
             if not told.models and frame is not None:
                 told.models.add(frame.track)
             self._losses.append(told)
         while self.ending:
             self.ending.pop()()
+
+    def _take_back(self, frame: Frame | None) -> None:
+        """An exception ended that backward: its loss is no step's, if training survives it."""
+        parts = self.models.get(frame.track) if frame is not None else None
+        if parts is not None and not self.several:
+            parts.metrics.take_back()
 
     def _look_at_unseen(self, frame: Frame | None) -> None:
         """Through a model whose output is no tensor backward may have gone unseen."""

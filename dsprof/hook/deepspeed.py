@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dsprof.events import Class
 from dsprof.hook.layout import Batch, sizes
+from dsprof.hook.metrics import Failing
 from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
@@ -82,16 +83,21 @@ def _backward(engine: Any, parts: Parts) -> None:
     timeline, track, metrics = parts.timeline, parts.track, parts.metrics
     phase = parts.backward
     reduce = timeline.phase("backward/reduce", Class.COMPUTE)
-    direct = _Direct(timeline, track, phase)
+    failing = Failing()
+    direct = _Direct(timeline, track, phase, failing)
 
     def begin(args: Any, kwargs: Any) -> Frame | None:
+        failing.begins()
         loss = args[0] if args else kwargs.get("loss")
         metrics.give(loss, part=_is_divided(args, kwargs), again=track.backward_done)
         return timeline.enter(track, phase)
 
     def ended(frame: Frame) -> None:
         timeline.leave(frame)
-        track.backward_done = True
+        if failing.failed():
+            metrics.take_back()
+        else:
+            track.backward_done = True
 
     def reduced(frame: Frame) -> None:
         ended(frame)
@@ -129,13 +135,15 @@ def _closed(engine: Any, parts: Parts) -> None:
 class _Direct:
     """Backward through `loss.backward()`: from the first prologue to the epilogue's end."""
 
-    def __init__(self, timeline: Timeline, track: Track, phase: Phase) -> None:
+    def __init__(self, timeline: Timeline, track: Track, phase: Phase, failing: Failing) -> None:
         self.timeline, self.track, self.phase = timeline, track, phase
+        self.failing = failing
         self.frame: Frame | None = None
 
     def begin(self) -> None:
         """Not within `engine.backward`, which is timed whole; reentrant ones count once."""
         if not self.timeline.is_open(self.phase):
+            self.failing.begins()
             self.frame = self.timeline.enter(self.track, self.phase)
         elif self.timeline.stack[-1].track is not self.track:  # through a model without an engine
             self.track.blind = self.timeline.stack[-1].track.blind = True

@@ -7,6 +7,7 @@ would make the host wait.
 from __future__ import annotations
 
 import math
+import sys
 from time import perf_counter_ns as now
 from typing import Any, Final
 
@@ -14,6 +15,20 @@ from dsprof.hook.spans import Timeline, Track
 from dsprof.recording import RowKind
 
 _METRIC: Final = int(RowKind.METRIC)
+
+
+class Failing:
+    """Whether an exception ended what began: asked in its `finally`. Another one may be under way
+    all the while, as where training goes on in an `except`."""
+
+    def __init__(self) -> None:
+        self._during: BaseException | None = None
+
+    def begins(self) -> None:
+        self._during = sys.exc_info()[1]
+
+    def failed(self) -> bool:
+        return sys.exc_info()[1] is not self._during
 
 
 class Metrics:
@@ -36,6 +51,7 @@ class Metrics:
         self._doubted = False  # of this step's losses some may be another model's
         self.parts = False  # the losses are parts of the step's, divided by its micro-batches
         self._divisors: list[float] = []  # by what the loop divided each last; NaN unknown
+        self._kept: tuple[int, float, int] = (0, 0.0, 0)  # as the backward under way began
         self._writer = writer = timeline.writer
         self._values = writer.values
         self._loss, self._lr, self._grad_norm, self._loss_scale, self._skipped = map(
@@ -58,6 +74,7 @@ class Metrics:
         """What `backward` begins at is the loss, unless the model returned one: it may be
         divided by the micro-batches by then. Beside a library that gives its own it is part of
         how that is computed, as where a contrastive loss caches its gradients."""
+        self._keep()
         if not (self.given or self.returned or self.aside):
             self.add(start)
             if divisor is not None:
@@ -71,10 +88,24 @@ class Metrics:
         if not self.given:
             self.losses.clear()
         self.given, self.parts = True, part
+        self._keep()
         before = len(self.losses)
         self.add(loss)
         if again and self._over < before < len(self.losses):
             self.losses[-2:] = [sum(self.losses[-2:])]
+
+    def _keep(self) -> None:
+        losses = self.losses
+        self._kept = len(losses), losses[-1] if losses else 0.0, len(self._divisors)
+
+    def take_back(self) -> None:
+        """An exception ended that backward, and training survived: its loss is no step's."""
+        many, last, divisors = self._kept
+        del self.losses[many:], self._divisors[divisors:]
+        if self.returned and not self.given:
+            del self.losses[-1:]  # what its forward returned
+        elif self.losses:
+            self.losses[-1] = last
 
     def doubt(self) -> None:
         """A second model was found: what backward began at until here may have been its loss."""

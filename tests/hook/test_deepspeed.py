@@ -68,3 +68,13 @@ def test_losses_of_micro_batches_that_no_forward_of_the_engine_parts_are_not_sum
 ) -> None:
     for rows, result in zip(folder(out / "module"), results, strict=True):
         assert list(rows.metric("loss").values()) == pytest.approx(result["means"])
+
+
+def test_a_batch_whose_backward_fails_is_none_of_the_step_that_follows(
+    out: Path, results: list[dict[str, Any]]
+) -> None:
+    """Where training survives it: neither its loss nor its samples."""
+    for rows, result in zip(folder(out / "failed"), results, strict=True):
+        assert list(rows.metric("loss").values()) == pytest.approx(result["failed"])
+        assert [step.micros for step in rows.steps] == [1] * STEPS
+        assert not rows.metric("global_batch_size")

@@ -138,6 +138,16 @@ def test_what_a_thread_asks_of_the_model_that_another_one_trains_is_in_no_step(r
     assert [count(rows, path) for path in ("forward", "backward", "step")] == [21, 21, 21]
 
 
+@pytest.mark.parametrize("name", ["failed"])
+def test_a_batch_whose_backward_fails_is_none_of_the_step_that_follows(
+    result: dict[str, Any], rows: Rows
+) -> None:
+    """Where training survives it: neither its loss nor its micro-batch."""
+    assert list(rows.metric("loss").values()) == pytest.approx(result["failed"])
+    assert [row.micros for row in rows.steps] == [1] * STEPS
+    assert count(rows, "backward") == 2 * STEPS
+
+
 @pytest.mark.parametrize("name", ["pooled"])
 def test_steps_that_threads_of_a_pool_take_in_turns_are_recorded_in_each(rows: Rows) -> None:
     """As `asyncio.to_thread` gives them out. Of the second thread's first step nothing was seen:

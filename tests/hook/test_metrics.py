@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dsprof.hook.given import Loss, _divisor_of
-from dsprof.hook.metrics import Metrics, loss_in
+from dsprof.hook.metrics import Failing, Metrics, loss_in
 from dsprof.hook.spans import Timeline
 from dsprof.recording import Writer
 from tests.hook.rows import folder
@@ -51,6 +51,57 @@ def test_a_backward_inside_of_what_a_library_trains_is_no_loss_beside_the_one_it
         metrics.give(torch.tensor(given), part=True)
     timeline.writer.close()
     assert metrics.losses == [2.0, 3.0]
+
+
+def test_the_loss_of_a_backward_that_fails_is_taken_back_whoever_told_it(tmp_path: Path) -> None:
+    """The loop, the model that returned it, or the engine, of which it may be one of several."""
+    torch = pytest.importorskip("torch")
+    one, two = (torch.tensor(value, requires_grad=True) for value in (1.0, 2.0))
+    timeline = Timeline(Writer.create(tmp_path, {"rank": 0}))
+    metrics = Metrics(timeline, timeline.track(1), scaled=False)
+    for loss in (one, two):
+        metrics.backward_of(loss, 4.0)
+    metrics.take_back()
+    assert metrics.losses == [1.0]
+    metrics.write(1, None)
+    for loss in (one, two):
+        metrics.output({"loss": loss})
+        metrics.backward_of(loss, None)
+    metrics.take_back()
+    assert metrics.losses == [1.0]
+    metrics.write(2, None)
+    for again in (False, True):
+        metrics.give(one, part=False, again=again)
+        metrics.micro_batch_ends()
+    metrics.give(two, part=False)
+    metrics.give(two, part=False, again=True)
+    assert metrics.losses[-1] == 4.0
+    metrics.take_back()
+    metrics.take_back()
+    timeline.writer.close()
+    assert metrics.losses[-1] == 2.0
+
+
+def test_what_fails_is_told_from_what_runs_while_another_exception_is_handled() -> None:
+    """As a loop that goes on in an `except`."""
+    said: list[bool] = []
+
+    def run(action: Any) -> None:
+        failing = Failing()
+        failing.begins()
+        try:
+            action()
+        finally:
+            said.append(failing.failed())
+
+    try:
+        run(lambda: 1 / 0)
+    except ZeroDivisionError:
+        run(lambda: None)
+        with pytest.raises(KeyError):
+            run(lambda: {}[0])
+    run(lambda: None)
+    assert said == [True, False, True, False]
 
 
 @pytest.mark.parametrize(("micros", "told"), [(1, [0.5]), (2, [])])

@@ -229,6 +229,26 @@ def answering() -> None:
     handle.detach()
 
 
+def failed() -> list[float]:
+    """A batch whose backward fails is left out, as one is that needs too much memory. The loss of
+    each step."""
+    net, optimizer, handle = attached("failed")
+    losses = []
+    for turn in range(2 * STEPS):
+        loss = net(batch(turn)).square().mean()
+        if turn % 2 == 0:
+            loss.register_hook(job.failing_gradient)
+        try:
+            loss.backward()
+        except ValueError:
+            optimizer.zero_grad()
+            continue
+        optimizer.step()
+        losses.append(loss.item())
+    handle.detach()
+    return losses
+
+
 def pooled() -> None:
     """Steps that two threads take in turns, and a third one that asks the model meanwhile."""
     net, optimizer, handle = attached("pooled")
@@ -383,6 +403,7 @@ def experiments() -> dict[str, Any]:
         "nested": nested(),
         "forked": forked(),
         "checkpoints": checkpoints(),
+        "failed": failed(),
         "compiled": compiled(),
         "left": {
             order: detached_in(order) for order in ("first in, first out", "last in, first out")

@@ -100,6 +100,25 @@ def losses() -> list[float]:
     return sums
 
 
+def failed() -> list[float]:
+    """A batch whose backward fails is left out: the losses of the others."""
+    engine = job.engine(1, 1)
+    told = []
+    with recorded("failed", engine):
+        for turn in range(2 * STEPS):
+            loss = engine(job.batch(turn)).square().mean()
+            if turn % 2 == 0:
+                loss.register_hook(job.failing_gradient)
+            try:
+                engine.backward(loss)
+            except ValueError:
+                engine.optimizer.zero_grad()
+                continue
+            engine.step()
+            told.append(loss.item())
+    return told
+
+
 def module() -> list[float]:
     """Two micro-batches a step, whose forward the loop has the model do: their means."""
     engine = job.engine(1, 2)
@@ -129,4 +148,4 @@ def main() -> None:
     job.start_deepspeed()
     for way in (no_sync, batch, two, saves):
         way()
-    job.finish({"scales": scaled(), "losses": losses(), "means": module()})
+    job.finish({"scales": scaled(), "losses": losses(), "means": module(), "failed": failed()})

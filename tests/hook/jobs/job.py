@@ -60,6 +60,11 @@ def batch(step: int, width: int = WIDTH) -> torch.Tensor:
     return torch.randn(8, width, generator=generator)
 
 
+def failing_gradient(_: torch.Tensor) -> None:
+    """As a hook of a loss: its backward fails."""
+    raise ValueError
+
+
 def flown() -> list[str]:
     """Operations that the Flight Recorder has seen, in order."""
     if not hasattr(c10d, "_dump_fr_trace_json"):
