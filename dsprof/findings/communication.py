@@ -7,6 +7,7 @@ from typing import Final
 
 import pandas as pd
 
+from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.checkpoints import IN_SAVES
 from dsprof.analysis.collectives import (
     SMALL,
@@ -27,7 +28,7 @@ from dsprof.findings.causes import (
 )
 from dsprof.findings.evidence import phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, promise
-from dsprof.findings.finding import Evidence, Finding
+from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.network import network_fallback
 from dsprof.findings.pipeline import bubble_in_collectives
 from dsprof.findings.ranks import late_seconds
@@ -39,6 +40,8 @@ from dsprof.findings.thresholds import (
     NO_OVERLAP_HIDEABLE,
     NO_OVERLAP_REDUCTION,
     OVERLAP_LOW,
+    PIPELINE_CRITICAL,
+    PIPELINE_WARNING,
     grade,
 )
 from dsprof.run.classes import P2P
@@ -51,13 +54,58 @@ _OFFLOADED: Final = (
 )
 _REDUCES = re.compile("reduce", re.ASCII)
 _FORWARD = "forward"
+_BETWEEN_TWO: Final = r"(?:send|recv)(?:_in_.+)?"  # a recorded call, in the phase that it blocks
+_FILLED: Final = Advice(
+    "micro-batches of the pipeline",
+    "",
+    "more, if it is one",
+    "the more there are, the less of a step is its bubble",
+)
 
 
 def communication_bound(facts: Facts) -> list[Finding] | str:
-    """Collectives that nothing hides take a large part of the step.
+    """Collectives that nothing hides take a large part of the step, or calls between two ranks do.
 
     Gain: that of the cause (`causes.cause_of`); none where the cause is unknown.
     """
+    between, found = _between_two(facts), _in_collectives(facts)
+    return found if not between else between + ([] if isinstance(found, str) else found)
+
+
+def _between_two(facts: Facts) -> list[Finding]:
+    """Recorded sends and receives that no pipeline of DeepSpeed's makes: whether their ranks wait
+    for each other, or for the transfer, nothing tells."""
+    if facts.breakdown is None or facts.phases_of("wait").empty:
+        return []
+    waiting = facts.phases_of("wait")
+    waiting = waiting[waiting.index.str.fullmatch(_BETWEEN_TWO)]
+    waiting = waiting.drop(pipeline_phases(waiting).index)
+    seconds = float(waiting["seconds"].sum())
+    severity = grade(facts.share(seconds) or 0.0, PIPELINE_WARNING, PIPELINE_CRITICAL)
+    if severity is None:
+        return []
+    return [
+        Finding(
+            rule="communication-bound",
+            severity=severity,
+            title=f"{format_share(facts.share(seconds) or 0.0)} of a step is sending to single "
+            "ranks and receiving from them, and waiting for them",
+            summary=f"Point-to-point calls hold a step up for {format_seconds(seconds)} of "
+            f"{format_seconds(facts.breakdown.seconds)} ({facts.windows}). The script makes them: "
+            "a pipeline waits in them for its other stages (its bubble, or a slower stage), a ring "
+            "for its slowest rank, and both for the network. Which of these, no timer tells, hence "
+            "low confidence about the cure.",
+            share=facts.share(seconds),
+            seconds_per_step=seconds,
+            phase=str(waiting.index[0]),
+            evidence=phase_evidence(waiting),
+            advice=(_FILLED,),
+            confidence="low",
+        )
+    ]
+
+
+def _in_collectives(facts: Facts) -> list[Finding] | str:
     if COLLECTING in facts.doubts:
         return f"{facts.doubts[COLLECTING]}: what the network takes cannot be told"
     if facts.least_communication is not None:

@@ -509,3 +509,45 @@ def test_what_layers_sum_in_each_forward_no_accumulation_takes_away(op: str) -> 
     advice = one(run_of(steps(20, parts), world_size=2), "communication-bound").advice
     settings = [one.setting for one in advice]
     assert ("gradient_accumulation_steps" in settings) == (op == "broadcast")
+
+
+@pytest.mark.parametrize(("blocked", "severity"), [(40, "critical"), (10, "warning"), (2, None)])
+def test_sends_and_receives_that_a_script_makes_itself_are_said_to_hold_a_step_up(
+    tmp_path: Path, blocked: int, severity: str | None
+) -> None:
+    """So many milliseconds of 100 for each, as a pipeline of PyTorch's has them."""
+    between(tmp_path, "", blocked)
+    run = load(tmp_path)
+    if severity is None:
+        assert "communication-bound" not in rules(run)
+        return
+    found = one(run, "communication-bound")
+    assert (str(found.severity), found.confidence, found.gain) == (severity, "low", None)
+    assert found.share == pytest.approx(2 * blocked / 100)
+
+
+def test_what_a_pipeline_of_deepspeeds_waits_for_is_told_once(tmp_path: Path) -> None:
+    between(tmp_path, "pipe_", 40)
+    assert "pipeline-bubble" in rules(load(tmp_path))
+    assert "communication-bound" not in rules(load(tmp_path))
+
+
+def between(folder: Path, timer: str, blocked: int) -> None:
+    """30 steps of 100 ms in which a send and a receive take so many each, in its timer if any."""
+    writer = Writer.create(folder, header(config={"world_size": 2}))
+    group, computes = writer.name("world ranks 0-1"), writer.name("forward", 0, "compute")
+    waits = 2 * blocked * 1e-3
+    for step in range(1, 31):
+        begin = step * 100 * MS
+        writer.span(computes, begin, begin + (100 - 2 * blocked) * MS, step)
+        for name in ("send", "recv"):
+            at = begin + 20 * MS
+            phase = writer.name(f"{timer}{name}_grad", 0, "wait") if timer else 0
+            if phase:
+                writer.span(phase, at, at + blocked * MS, step)
+            call = writer.name(name, phase)
+            writer.collective(call, group, at, at, blocked * MS, step, size=MIB)
+        writer.step(
+            step, begin, begin + 100 * MS, (0.1 - waits, 0.0, waits, 0.0, 0.0, 0.0, 0.0, 0.0)
+        )
+    writer.close()
