@@ -380,6 +380,8 @@ def _nothing(gradient: Any) -> None:
 
 def first_with_gradient(output: Any) -> Any:
     """Not a parameter that the model returns as it is: hooks on it would outlive the step."""
+    if hasattr(output, "requires_grad"):  # as nearly always, and once a step
+        return output if output.requires_grad and not output.is_leaf else None
     return next((one for one in tensors_in(output) if one.requires_grad and not one.is_leaf), None)
 
 

@@ -92,7 +92,8 @@ class Steps:
         parts, step = self.parts, self.parts.track.step
         self.backward.tell(parts)
         parts.metrics.write(step, self._told())
-        parts.metrics.scaling(step, self._scale, self._skipped)
+        if self._scale is not None or self._skipped is not None:
+            parts.metrics.scaling(step, self._scale, self._skipped)
         parts.timeline.close_step(parts.track, step)
 
 

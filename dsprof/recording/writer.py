@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from dsprof.errors import DsprofError
 from dsprof.recording.layout import (
@@ -40,7 +40,6 @@ from dsprof.recording.ring import Ring, unwritable
 CLOCK_EVERY: Final = 60_000_000_000  # ns between two readings of both clocks
 _MOST_SAID: Final = 10 * PIECE  # bytes: with its name, itself and the end they fit in `SPARE`
 
-_T = TypeVar("_T")
 _SPAN, _COLLECTIVE, _STEP = int(RowKind.SPAN), int(RowKind.COLLECTIVE), int(RowKind.STEP)
 _METRIC, _MEMORY, _GPU = int(RowKind.METRIC), int(RowKind.MEMORY), int(RowKind.GPU)
 _BYTES, _SECONDS = int(Unit.BYTES), int(Unit.SECONDS)
@@ -307,10 +306,10 @@ class Writer:
             self._clock_ns = now
             self._marks.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
         # Names last out of the lists and first into the file: what uses one follows it.
-        marks, steps, values = _taken(self._marks), _taken(self.steps), _taken(self.values)
-        collectives, spans = _taken(self.collectives), _taken(self.spans)
-        samples = _taken(self._samples)
-        texts = _taken(self._texts)
+        marks, steps, values, collectives, spans, samples, texts = _taken(
+            self._marks, self.steps, self.values, self.collectives, self.spans, self._samples,
+            self._texts,
+        )  # fmt: skip
         if not self.ring.is_open:
             return
         calls = starmap(COLLECTIVE.pack, collectives)
@@ -378,12 +377,15 @@ def _definition(number: int, text: str, parent: int, class_: str) -> list[bytes]
     ]
 
 
-def _taken(waiting: list[_T]) -> list[_T]:
-    """What is in a list, which may grow meanwhile, taken out of it."""
-    rows = waiting[:]
-    if rows:
-        del waiting[: len(rows)]
-    return rows
+def _taken(*waiting: list[Any]) -> list[list[Any]]:
+    """What is in lists, which may grow meanwhile, taken out of them one after the other."""
+    found = []
+    for rows in waiting:
+        taken = rows[:]
+        if taken:
+            del rows[: len(taken)]
+        found.append(taken)
+    return found
 
 
 _WRITERS: Final[weakref.WeakSet[Writer]] = weakref.WeakSet()

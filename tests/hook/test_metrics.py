@@ -99,7 +99,7 @@ def test_what_fails_is_told_from_what_runs_while_another_exception_is_handled() 
     except ZeroDivisionError:
         run(lambda: None)
         with pytest.raises(KeyError):
-            run(lambda: {}[0])
+            run(lambda: dict[int, int]()[0])
     run(lambda: None)
     assert said == [True, False, True, False]
 
