@@ -20,9 +20,9 @@ def _bytes_like(kind: bytes) -> np.ndarray:
 
 _WORD_END: Final = rb"[A-Za-z_)%'\"]"
 #: From the sign on: a word, a colon or an equals sign, and a number with a fraction or an
-#: exponent.
+#: exponent. An address or a version, which has a second point, is none.
 _METRIC: Final = re.compile(
-    rb"[:=](?:(?<=%b.)|(?<=%b .)) ?'?-?\d{1,12}(?:\.\d|,\d{1,2} *\||e[-+]\d)"
+    rb"[:=](?:(?<=%b.)|(?<=%b .)) ?'?-?\d{1,12}(?:\.\d(?!\d{0,2}\.\d)|,\d{1,2} *\||e[-+]\d)"
     % (_WORD_END, _WORD_END)
 )
 #: A progress bar: what its loop writes in it is read of the last one (see `bars`).
@@ -35,6 +35,7 @@ _IS_DIGIT: Final = _bytes_like(rb"\d")
 _COLON, _EQUALS, _BLANK, _POINT, _NEWLINE, _RETURN = b":= .\n\r"
 _DIGITS: Final = re.compile(r"\d+")
 _MOST_DIGITS: Final = 12  # before the point, as above
+_OF_ADDRESS: Final = 3  # between the points of an address, as above
 _WHOLE: Final = 4 << 20  # bytes of a source looked at line by line; then a sample
 _EVERY: Final = 512  # of the pieces behind that
 _KEPT_SHAPES: Final = 2000
@@ -162,7 +163,20 @@ def _are_decimals(text: np.ndarray, signs: np.ndarray) -> np.ndarray:
         at += digits
     at = np.minimum(at, last)
     told: np.ndarray = _IS_DIGIT[text[at - 1]] & (text[at] == _POINT) & _IS_DIGIT[text[at + 1]]
-    return told
+    return told & ~_has_second_point(text, at + 1)
+
+
+def _has_second_point(text: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Of numbers with a fraction that begins there: which go on as an address does."""
+    last = len(text) - 2
+    has = np.zeros(len(at), bool)
+    inside = np.ones(len(at), bool)
+    for _ in range(_OF_ADDRESS):
+        inside &= _IS_DIGIT[text[np.minimum(at, last)]] & (at < last)
+        at = at + 1
+        behind = np.minimum(at, last)
+        has |= inside & (at <= last) & (text[behind] == _POINT) & _IS_DIGIT[text[behind + 1]]
+    return has
 
 
 def shape_of(text: str) -> str:

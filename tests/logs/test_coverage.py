@@ -24,6 +24,8 @@ SNIPPETS = [
     "\r",
     "7",
     "%: 9.",
+    ".5",
+    "ip=10.0",
     "123456789012",
 ]
 
@@ -47,6 +49,7 @@ def test_every_metric_begins_at_a_sign_and_a_sign_before_decimals_is_one(
         (b"x\nloss: 2.5 lr=1e-4\n\ny\n", {"loss: #.# lr=#e-#"}),
         (b"\rloss: 2.5\rlr = 1e-4\r", {"loss: #.#", "lr = #e-#"}),
         (b"12:30:05.123 x\nwarm: up\nC:\n=\n", set()),
+        (b"(Actor pid=7, ip=10.81.10.44) up\ntorch==2.5.1\nscale: 1024.5\n", {"scale: #.#"}),
     ],
 )
 def test_lines_that_look_like_metrics_are_told_by_their_shape(
@@ -56,6 +59,12 @@ def test_lines_that_look_like_metrics_are_told_by_their_shape(
     unread.look(piece, set(), 0)
     assert set(unread.shapes) == shapes
     assert unread.metric_lines == len(shapes)
+
+
+def test_a_read_line_that_holds_an_address_alone_is_no_metric_either() -> None:
+    unread = Unread()
+    unread.look(b"worker at ip=10.81.10.44\nloss: 2.5\n", {0, 25}, 0)
+    assert (unread.metric_lines, unread.read_lines) == (1, 1)
 
 
 def test_timers_with_decimal_commas_are_not_called_understood() -> None:
