@@ -320,3 +320,22 @@ def test_a_command_line_that_is_not_taken_ends_a_script(line: str, text: str) ->
 )
 def test_what_compilers_say_of_arguments_ends_no_script(line: str) -> None:
     assert causes(line) == []
+
+
+@pytest.mark.parametrize("signal", ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL"])
+def test_a_worker_of_ray_says_of_itself_that_it_crashed(signal: str) -> None:
+    lines = [
+        f"(Actor pid=41, ip=10.0.0.7) *** {signal} received at time=1744000000 on cpu 12 ***",
+        "(Actor pid=41, ip=10.0.0.7) PC: @     0x7ff700bd09fc  (unknown)  pthread_kill",
+    ]
+    told = problems(*lines)
+    assert [*told["kind"]] == ["signal"]
+    assert [*told["host"]] == ["10.0.0.7"]
+
+
+def test_a_worker_that_ends_itself_behind_a_timeout_is_not_its_cause() -> None:
+    found = causes(
+        "[Rank 2] Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE)",
+        "*** SIGABRT received at time=1744000000 on cpu 12 ***",
+    )
+    assert found == [("watchdog", "OpType=ALLREDUCE")]
