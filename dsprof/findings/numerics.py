@@ -40,6 +40,7 @@ class Skips:
     evidence: tuple[Evidence, ...]
     engine: int | None = None  # None: not told apart
     sought: float | None = None  # the loss scale, where the scaler still looks for one
+    at_least: bool = False  # `recent` is what the total leaves, for no row stands in the middle
 
     @property
     def share(self) -> float:
@@ -89,7 +90,7 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             severity=Severity.CRITICAL if skips.often else Severity.WARNING,
             title=f"{skips.total:,} of {skips.of:,} steps{whose} were skipped{last}: "
             f"gradients overflowed{_EVEN * floor}",
-            summary=f"{format_share(skips.share)} of the steps{whose} so far taught the model "
+            summary=f"{_part(skips)} of the steps{whose} so far taught the model "
             f"nothing{_of_each_step(seconds)}. {_since_then(skips)}{_NO_SCALE * floor}",
             share=skips.share if seconds else None,
             seconds_per_step=seconds,
@@ -100,6 +101,17 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             confidence="high" if skips.lasts or skips.last is not None else "medium",
         )
     ]
+
+
+#: A share that would read as all.
+_NEARLY_ALL: Final = 0.995
+
+
+def _part(skips: Skips) -> str:
+    """Few that went well are told as such: their share of all would read as none."""
+    if _NEARLY_ALL < skips.share < 1:
+        return f"All but {skips.of - skips.total:,}"
+    return format_share(skips.share)
 
 
 def _of_each_step(seconds: float | None) -> str:
@@ -127,7 +139,8 @@ def _since_then(skips: Skips) -> str:
     if skips.recent == skips.recent_of == 1:
         return "The last of them was skipped, too: it goes on."
     if skips.recent:
-        return f"{skips.recent} of the last {skips.recent_of} were skipped too: it goes on."
+        part = f"{skips.recent:,} of the last {skips.recent_of:,} were skipped"
+        return f"At least {part}: it goes on." if skips.at_least else f"{part} too: it goes on."
     if skips.last is not None:
         return f"No more since step {skips.last:,}: the loss scaler has found its scale."
     return "Whether it goes on is unknown, hence medium confidence: no later step is printed."
@@ -265,6 +278,10 @@ def _counted(facts: Facts, part: pd.DataFrame) -> Skips:
     if _joins_late(part) and steps_here and here / steps_here > total / of:
         total, of = here, steps_here
     recent, recent_of = _since(middle, last)
+    at_least = not recent_of and total > _MOST_AT_START
+    if at_least:
+        recent_of = of - of // 2
+        recent = max(0, recent_of - (of - total))
     still = bool(quiet["step"] < last["step"])
     shown = [quiet, last] if still else [last]
     return Skips(
@@ -276,6 +293,7 @@ def _counted(facts: Facts, part: pd.DataFrame) -> Skips:
         streak=_all_skipped(part),
         at_start=_at_start(part, still=still),
         engine=int(last["engine"]),
+        at_least=at_least,
         evidence=tuple(_counter_line(facts, row) for row in shown),
     )
 

@@ -401,3 +401,20 @@ def test_skips_up_to_a_last_window_that_held_some_steps_may_all_be_of_the_start(
 def test_more_skips_than_a_scale_has_halves_are_not_of_the_start() -> None:
     found = one(run_of([*steps(1, WELL), *skipped((2000, 1995))]), "overflow-streak")
     assert found.advice[0].setting == "learning rate, warm-up"
+
+
+@pytest.mark.parametrize(
+    ("step", "skips", "severity"),
+    [(2000, 1995, "critical"), (2000, 1200, "warning"), (80, 60, "warning")],
+)
+def test_skips_that_cannot_all_be_of_the_earlier_half_go_on_by_a_single_count(
+    step: int, skips: int, severity: str
+) -> None:
+    found = one(run_of([*steps(1, WELL), *skipped((step, skips))]), _STREAK)
+    assert found.severity == severity
+    assert ("At least 995 of the last 1,000 were skipped" in found.summary) == (skips == 1995)
+
+
+def test_steps_that_were_nearly_all_skipped_are_not_said_to_be_all() -> None:
+    found = one(run_of([*steps(1, WELL), *skipped((2000, 1995))]), _STREAK)
+    assert found.summary.startswith("All but 5 of the steps so far taught the model nothing")
