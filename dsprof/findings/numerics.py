@@ -96,7 +96,11 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             seconds_per_step=seconds,
             engine=engine,
             evidence=skips.evidence,
-            advice=_broken(facts) if floor else _scale_advice(facts, skips.at_start, skips.total),
+            advice=_broken(facts)
+            if floor
+            else _scale_advice(
+                facts, skips.at_start, skips.total, all_of_them=skips.total == skips.of
+            ),
             gain=(0.0, seconds) if seconds and skips.often and not floor else None,
             confidence="high" if skips.lasts or skips.last is not None else "medium",
         )
@@ -342,24 +346,26 @@ def _streak(flags: pd.DataFrame) -> int:
 _MOST_AT_START: Final = 66
 
 
-def _scale_advice(facts: Facts, at_start: bool | None, skips: int) -> tuple[Advice, ...]:
+def _scale_advice(
+    facts: Facts, at_start: bool | None, skips: int, *, all_of_them: bool = False
+) -> tuple[Advice, ...]:
     other = bf16(facts, "bf16 needs no loss scale and skips nothing")
     if at_start is False or skips > _MOST_AT_START:
         return (*_look_at_training(facts), *other)
     scale = facts.run.steps["loss_scale"].dropna()
     known = at_start and len(scale) and scale.iloc[-1] >= 1
     why = "each skip at the start only halves the scale once"
+    if all_of_them:
+        to = f"lower by {_halvings(facts, skips):,} or more"
+        why += ", and none has been enough yet"
+    elif known:
+        to = str(int(math.log2(scale.iloc[-1])))
+    else:
+        to = f"lower by up to {_halvings(facts, skips):,}"
+    if not at_start and not all_of_them:
+        why = f"by as many as were at the start, which the log does not show: {why}"
     return (
-        *change(
-            facts,
-            "fp16.initial_scale_power",
-            str(int(math.log2(scale.iloc[-1])))
-            if known
-            else f"lower by up to {_halvings(facts, skips):,}",
-            why
-            if at_start
-            else f"by as many as were at the start, which the log does not show: {why}",
-        ),
+        *change(facts, "fp16.initial_scale_power", to, why),
         *other,
     )
 

@@ -398,6 +398,12 @@ def test_skips_up_to_a_last_window_that_held_some_steps_may_all_be_of_the_start(
     assert later.advice[0].setting == "learning rate, warm-up"
 
 
+def test_a_start_of_skips_alone_asks_for_a_scale_that_is_lower_by_more() -> None:
+    found = one(run_of([*steps(6, WELL), *skipped((5, 5), (6, 6))]), _STREAK)
+    assert found.advice[0].to == "lower by 6 or more"
+    assert found.advice[0].why.endswith("none has been enough yet")
+
+
 def test_more_skips_than_a_scale_has_halves_are_not_of_the_start() -> None:
     found = one(run_of([*steps(1, WELL), *skipped((2000, 1995))]), "overflow-streak")
     assert found.advice[0].setting == "learning rate, warm-up"
