@@ -29,6 +29,7 @@ from dsprof.run.problems import reached
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
 _WHOLE: Final = r"Timeout\(ms\)=\d"  #: what ends it
+_CUT: Final = "OpType="  #: what is left of it where a line ends within its name
 _RUNNING: Final = re.compile(
     r"Rank (\d{1,6}) is running collective: "
     r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,19}(?:, )?)?OpType=(\w{1,40})"
@@ -105,13 +106,19 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         else f"{_ABSENT} Its own stack (py-spy dump --pid) says where it is, if it still runs.",
         ranks=(behind,) if behind is not None else (),  # those that waited do not stand out
         steps=step_span(row),
-        evidence=tuple(row_evidence(r, quoted(r["text"], 200)) for _, r in rows.head(4).iterrows()),
+        evidence=tuple(row_evidence(r, _said(r)) for _, r in rows.head(4).iterrows()),
         advice=(
             _OF_HCCL if rows["text"].astype("str").str.contains(_HCCL).all() else _OF_NCCL,
             _ALIKE,
         ),
         confidence="high" if sure else "medium",
     )
+
+
+def _said(row: pd.Series[Any]) -> str:
+    """What a rank says that it waited in; where that is cut off, that it waited."""
+    said = quoted(row["text"], 200)
+    return "a collective timed out, whose name is cut off" if said == _CUT else said
 
 
 def _mismatch(row: pd.Series[Any]) -> Finding:
@@ -204,13 +211,16 @@ def _calls(facts: Facts, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _operation(facts: Facts, rows: pd.DataFrame) -> str:
-    """` in ALLREDUCE, call 880`: what the first of them waited in."""
-    for _, call in _calls(facts, rows).iterrows():
+    """` in ALLREDUCE, call 880`: what the first of them waited in; its number alone, where the
+    word is cut off in all of them."""
+    calls = _calls(facts, rows)
+    for _, call in calls.iterrows():
         found = _OPERATION.search(str(call["text"]))
         if found:
             number = "" if pd.isna(call["count"]) else f", call {int(call['count']):,}"
             return f" in {found[1]}{number}"
-    return ""
+    told = calls["count"].dropna()
+    return f" in call {int(told.iloc[0]):,}" if len(told) else ""
 
 
 def _elsewhere(facts: Facts, rows: pd.DataFrame, behind: int, inside: str) -> str:

@@ -192,6 +192,16 @@ def test_the_call_that_timed_out_is_that_of_the_ranks_that_came(tmp_path: Path) 
     assert "It waits itself, in ALLREDUCE, call 74: it left a collective out" in found.summary
 
 
+def test_a_timeout_whose_collective_is_cut_off_is_told_by_its_number() -> None:
+    """As a terminal of 156 columns left it."""
+    cut = (
+        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=473096, OpType=_ALLGATHER\n"
+    )
+    found = findings_of(run_of_text(f"[rank4]:[E ProcessGroupNCCL.cpp:692] [Rank 4] {cut}"))[0]
+    assert found.title == "A collective timed out in call 473,096"
+    assert "OpType=" not in found.evidence[0].text
+
+
 def test_numbers_of_two_process_groups_say_nothing_of_who_is_behind(tmp_path: Path) -> None:
     told = [(0, 77, 79), (1, 12, 12), (2, 77, 79)]
     lines = [_WATCHDOG.format(rank=rank, call=call, last=last) for rank, call, last in told]
