@@ -15,6 +15,7 @@ from dsprof.findings.evidence import whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, mark_proof
+from dsprof.findings.thresholds import COMMUNICATION_WARNING
 from dsprof.grammar import TimerFlavour
 from dsprof.run.bars import steps_meant
 from dsprof.run.versions import LAST, Version, parse
@@ -197,7 +198,10 @@ def no_steps(facts: Facts) -> list[Finding] | str:
     if facts.run.is_recording:
         return [_NO_STEPS_RECORDED]
     said, timed = _said_of_speed(facts), _has_timers(facts)
-    left = "only what is stated" if said else "nothing"
+    clocked = timed or _is_clocked(facts.run.told)
+    events = facts.run.told
+    shares = _percentages(events) if timed else ""
+    left = "only what is stated" if said or shares else "nothing"
     shown = (
         "Nothing but a progress bar shows optimizer steps"
         if _bars_of_steps(facts)
@@ -207,15 +211,23 @@ def no_steps(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="unaccounted-time",
             severity=Severity.INFO,
-            title=f"{shown}: {left} can be said about speed",
+            title=_slow_optimizer(events)
+            or (_counts_communication(events) if shares else None)
+            or f"{shown}: {left} can be said about speed",
             summary=said
             + (_of_parts(facts) if timed else "")
             + _why_none(facts)
-            + ("." if timed or facts.is_megatron_alone else "; timers need wall_clock_breakdown."),
+            + (
+                "." if clocked or facts.is_megatron_alone else "; timers need wall_clock_breakdown."
+            ),
             advice=(
                 *_print_steps(facts),
                 *_log_level(facts),
-                *(() if timed else change(facts, "wall_clock_breakdown", "true", "prints timers")),
+                *(
+                    ()
+                    if clocked
+                    else change(facts, "wall_clock_breakdown", "true", "prints timers")
+                ),
             ),
         )
     ]
@@ -299,13 +311,38 @@ def _said_of_speed(facts: Facts) -> str:
 
 def _profiled(events: pd.DataFrame) -> str | None:
     """What the flops profiler's last report says of the step that it profiled."""
-    told = events[events["name"].isin(list(_PROFILED)) & events["seconds"].gt(0)]
-    told = told[told["source"] == told["source"].iloc[-1]] if len(told) else told
-    last = told.drop_duplicates("name", keep="last").set_index("name")["seconds"]
+    last = _last_profile(events)
     said = ", ".join(
         f"{word} {format_seconds(last[name])}" for name, word in _PROFILED.items() if name in last
     )
     return f"The flops profiler's report says of one profiled step: {said}. " if said else None
+
+
+def _last_profile(events: pd.DataFrame) -> pd.Series[float]:
+    """Seconds of the parts of the step that the flops profiler told of last."""
+    told = events[events["name"].isin(list(_PROFILED)) & events["seconds"].gt(0)]
+    told = told[told["source"] == told["source"].iloc[-1]] if len(told) else told
+    return told.drop_duplicates("name", keep="last").set_index("name")["seconds"]
+
+
+def _is_clocked(events: pd.DataFrame) -> bool:
+    """Whether wall_clock_breakdown is on: only then does the profiler tell of backward."""
+    return "profiled_backward_seconds" in _last_profile(events)
+
+
+def _slow_optimizer(events: pd.DataFrame) -> str | None:
+    """That most of the profiled step is its update. Of other parts nothing is said: the profile
+    may be of a micro-batch that makes no update, and hardly any step is."""
+    last = _last_profile(events)
+    if not {"profiled_step_seconds", "profiled_iteration_seconds"} <= {*last.index}:
+        return None
+    update, whole_step = last["profiled_step_seconds"], last["profiled_iteration_seconds"]
+    if not whole_step / 2 <= update <= whole_step:
+        return None
+    return (
+        f"{format_share(update / whole_step)} of the one step that was profiled is the optimizer: "
+        f"{format_seconds(update)} of {format_seconds(whole_step)}"
+    )
 
 
 def _bars_of_steps(facts: Facts) -> bool:
@@ -328,10 +365,23 @@ def _of_parts(facts: Facts) -> str:
     return f"{told[0].upper()}{told[1:]}. {_percentages(facts.run.told)}"
 
 
+def _last_percentages(events: pd.DataFrame) -> pd.Series[float]:
+    told = events[events["name"].isin(list(_PERCENT)) & events["value"].notna()]
+    return told.drop_duplicates("name", keep="last").set_index("name")["value"]
+
+
+def _counts_communication(events: pd.DataFrame) -> str | None:
+    """That much of a step is communication, as DeeperSpeed itself counts it."""
+    share = _last_percentages(events).get("communication_percent", 0.0) / 100
+    if not COMMUNICATION_WARNING <= share <= 1:
+        return None
+    said = f"{format_share(share)} of a step is communication"
+    return f"{said} by the log's own count; no step is printed"
+
+
 def _percentages(events: pd.DataFrame) -> str:
     """What DeeperSpeed's last percentages say, whichever steps they are of."""
-    told = events[events["name"].isin(list(_PERCENT)) & events["value"].notna()]
-    last = told.drop_duplicates("name", keep="last").set_index("name")["value"]
+    last = _last_percentages(events)
     said = ", ".join(
         f"{word} {format_share(last[name] / 100)}"
         for name, word in _PERCENT.items()

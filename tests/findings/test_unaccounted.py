@@ -163,6 +163,11 @@ def test_percentages_of_steps_that_nobody_prints_are_told() -> None:
     ]
     found = one(run_of([timer, *shares]), "unaccounted-time")
     assert "percentages, which overlap: communication 85 %, forward 3.2 %." in found.summary
+    assert (
+        found.title == "85 % of a step is communication by the log's own count; no step is printed"
+    )
+    few = one(run_of([timer, metric("communication_percent", None, 3.0)]), "unaccounted-time")
+    assert few.title.endswith("only what is stated can be said about speed")
 
 
 def test_what_the_flops_profiler_reports_is_told_where_no_step_is_printed() -> None:
@@ -173,6 +178,24 @@ def test_what_the_flops_profiler_reports_is_told_where_no_step_is_printed() -> N
     found = one(run_of(rows), "unaccounted-time")
     assert "only what is stated" in found.title
     assert "of one profiled step: forward 76.7 ms, backward 108 ms, in all 185 ms." in found.summary
+
+
+@pytest.mark.parametrize(
+    ("update", "title"),
+    [
+        (25.4, "98 % of the one step that was profiled is the optimizer: 25.4 s of 26.0 s"),
+        (0.4, "This source shows no optimizer step: only what is stated can be said about speed"),
+    ],
+)
+def test_a_profiled_step_that_is_mostly_its_update_is_named_and_timers_are_on(
+    update: float, title: str
+) -> None:
+    parts = [("forward", 0.15), ("backward", 0.45), ("step", update), ("iteration", update + 0.6)]
+    rows = [metric(f"profiled_{name}_seconds", None, None, seconds=s) for name, s in parts]
+    found = one(run_of(rows), "unaccounted-time")
+    assert found.title == title
+    assert "wall_clock_breakdown" not in [advice.setting for advice in found.advice]
+    assert "timers need" not in found.summary
 
 
 @pytest.mark.parametrize(("apart", "asked"), [(10, False), (100, True)])
