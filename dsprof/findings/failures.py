@@ -145,6 +145,7 @@ def oom(facts: Facts) -> list[Finding] | str:
             + (_IN_STEP if _inside(facts.run, row, "raised_in_step") else "")
             + (_IN_EVALUATION if _inside(facts.run, row, "raised_in_evaluation") else "")
             + (_FRAGMENTED if _fragmented(str(row["text"])) else "")
+            + (_AT_ITS_LIMIT if _OF_CGROUP.match(str(row["text"])) else "")
             + _first_of(facts, row)
             + _who_was_named(who),
             ranks=_ranks(row),
@@ -274,8 +275,7 @@ def _alone(facts: Facts) -> Facts:
 
 def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
     if row["kind"] == "host-oom":
-        dmesg, *others = _host_memory(facts)
-        return (_OF_RAY if _BY_RAY.search(str(row["text"])) else dmesg, *others)
+        return _of_full_host(facts, str(row["text"]))
     if _full_before(facts, row):
         return _other_process()
     if _inside(facts.run, row, "raised_in_evaluation"):
@@ -286,6 +286,27 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
     return cures
 
 
+def _of_full_host(facts: Facts, said: str) -> tuple[Advice, ...]:
+    dmesg, *others = _host_memory(facts)
+    if _OF_CGROUP.match(said):
+        return (_MORE_FOR_CGROUP, *others)
+    if _NAMES_VICTIM.match(said):
+        return tuple(others)
+    return (_OF_RAY if _BY_RAY.search(said) else dmesg, *others)
+
+
+_NAMES_VICTIM: Final = re.compile(r"^Out of memory: Kill")  #: what dmesg would be asked for
+_OF_CGROUP: Final = re.compile(r"^(?:Memory cgroup out of memory|OOMKilled|oom[-_]kill event)")
+_AT_ITS_LIMIT: Final = (
+    "It reached the limit of its container or job (a control group): the host itself may have had "
+    "memory left. "
+)
+_MORE_FOR_CGROUP: Final = Advice(
+    "docker --memory, resources.limits.memory, sbatch --mem",
+    "",
+    "higher, if the host has more",
+    "that limit, and not the host's memory, was reached",
+)
 _BY_RAY: Final = re.compile(r"^ray\.exceptions\.|due to memory pressure \(OOM\)")
 _OF_RAY: Final = Advice(
     "ray logs raylet.out on that host",

@@ -90,6 +90,20 @@ def test_a_worker_that_ray_ended_is_not_looked_for_in_the_kernel_s_log() -> None
     assert one(run_of([problem("host-oom", said)]), "oom").advice[0].setting.startswith("ray logs")
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Out of memory: Killed process 4101 (python3)", "DataLoader(num_workers=...)"),
+        ("Memory cgroup out of memory: Killed process 4101 (python3)", "docker --memory"),
+        ("OOMKilled", "docker --memory"),
+    ],
+)
+def test_where_the_kernel_names_its_victim_nobody_is_sent_to_ask_it(said: str, asked: str) -> None:
+    found = one(run_of([problem("host-oom", said)]), "oom")
+    assert found.advice[0].setting.startswith(asked)
+    assert ("limit of its container" in found.summary) == (asked == "docker --memory")
+
+
 def test_a_full_host_is_told_from_a_full_card() -> None:
     run = run_of([problem("host-oom", "DefaultCPUAllocator: can't allocate memory", rank=0)])
     assert "ran out of host memory" in one(run, "oom").title
