@@ -339,3 +339,13 @@ def test_a_worker_that_ends_itself_behind_a_timeout_is_not_its_cause() -> None:
         "*** SIGABRT received at time=1744000000 on cpu 12 ***",
     )
     assert found == [("watchdog", "OpType=ALLREDUCE")]
+
+
+def test_a_crash_that_ucx_reports_is_the_cause_and_the_launcher_s_code_is_not() -> None:
+    found = causes(
+        "[node7:4101:0:4230] Caught signal 11 (Segmentation fault: address not mapped to object)",
+        "==== backtrace (tid: 4230) ====",
+        "[2026-04-02 10:43:21,943] [ERROR] [launch.py:341:sigkill_handler] ['python3', '-u', "
+        "'train.py'] exits with return code = -11",
+    )
+    assert found == [("signal", "Segmentation fault: address not mapped to object")]
