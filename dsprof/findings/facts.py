@@ -40,7 +40,7 @@ RANKS_UNTOLD = "no timer shows communication, and how many ranks there are is no
 COLLECTING = "memory-breakdown-inflates-backward"
 #: Frameworks that train with PyTorch's own means, or Megatron's.
 _WITHOUT_DEEPSPEED = frozenset(
-    {"verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt"}
+    {"verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "sagemaker"}
 )
 NO_COMM = "no line tells of single communication calls (comms_logger, or a recording)"
 

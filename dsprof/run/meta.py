@@ -42,12 +42,15 @@ _DIALECTS: Final = {
     "composer": "composer",
     "torchtune": "torchtune",
     "nanogpt": "nanogpt",
+    "sagemaker": "sagemaker",
 }
 #: Of a dialect of many: what one framework alone prints.
 _OWN: Final = {
     "huggingface.bar_torchtune": "torchtune",
     "loops.nanogpt": "nanogpt",
     "loops.nanogpt_evaluation": "nanogpt",
+    "loops.sagemaker": "sagemaker",
+    "loops.sagemaker_flushes": "sagemaker",
 }
 
 

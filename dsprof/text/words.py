@@ -85,6 +85,7 @@ FRAMEWORK: Final = {
     "gpt-neox": "GPT-NeoX",
     "huggingface": "Hugging Face Trainer (by its log lines)",
     "deepspeed-chat": "DeepSpeed-Chat",
+    "sagemaker": "FSDP, SageMaker's (by its log lines)",
 }
 
 #: How seconds of a step may be known, by the words of `Run.steps.seconds_from`.

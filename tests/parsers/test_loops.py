@@ -152,3 +152,15 @@ def test_batches_of_the_examples_of_aws_are_timed_by_their_stamps() -> None:
     assert run.steps["step"].to_list() == list(range(10, 16))
     assert run.steps["seconds"].dropna().to_list() == [60.0] * 5
     assert run.steps["samples_per_second"].to_list() == [1.25] * 6
+
+
+def test_a_loop_of_sagemaker_is_none_of_deepspeed_s_by_a_warning_that_both_print() -> None:
+    warning = "8 pytorch allocator cache flushes since last step. this is detrimental"
+    step = "2024-03-04 10:11:{0} I [train.py:103] Batch {0} Loss: 2.5, Speed: 1.25 samples/sec, "
+    steps = [f"{step.format(turn)}lr: 0.000125\n" for turn in (40, 41)]
+    own = run_of_text(*steps, f"{warning} at the same time which also has a performance hit\n")
+    assert own.meta["framework"] == "sagemaker"
+    assert own.memory["count"].to_list() == [8]
+    assert "deepspeed" not in "".join(own.events["pattern"].dropna())
+    alone = run_of_text(f"[WARNING] [stage3.py:2160:step] {warning}\n")
+    assert alone.meta["framework"] == "deepspeed"
