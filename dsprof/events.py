@@ -132,6 +132,7 @@ MEMORY: Final = {
     "max_allocated": "peak of allocated since it was last reset",
     "reserved": "held by PyTorch's caching allocator now",
     "max_reserved": "peak of reserved",
+    "device_used": "of the device, by all processes, as the trainer says",
     "host_used": "memory of the host in use",
     "host_percent": "the same in percent (column value)",
     "swap_percent": "swap space in use, percent (column value)",

@@ -34,7 +34,7 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.units import format_bytes, format_seconds, format_share
 
-_PEAKS = ("max_reserved", "reserved", "max_allocated", "allocated")
+_PEAKS = ("max_reserved", "reserved", "max_allocated", "allocated", "device_used")
 _GROWING = ("allocated", "max_allocated", "host_used", "host_process")
 _ENDS = "At that pace it ends in an out-of-memory error."
 _MAY_END = "If it goes on, it ends in an out-of-memory error: {readings} readings cannot tell."

@@ -83,7 +83,7 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
     (
         True,
         rb"\[(?P<at>\d{8} " + _TIME + rb")\]\[rank-(?P<rank>\d{1,6})/\d{1,6}\]\[[A-Z]+ *\] "
-        rb"\[[\w./-]{1,64}:\d+\] ?: ?",
+        rb"(?:\[[\w./-]{1,64}:\d+\] ?: ?)?",
     ),
     # DeepSpeed 0.1
     (True, rb"\[[A-Z]+ (?P<at>" + _DATE + rb" " + _TIME + rb")\] "),

@@ -27,6 +27,7 @@ _MEMORY: Final = {
     "allocated": ("allocated, GiB", _GIB),
     "max_reserved": ("peak reserved, GiB", _GIB),
     "reserved": ("reserved, GiB", _GIB),
+    "device_used": ("of the device in use, GiB", _GIB),
     "host_used": ("host memory, GiB", _GIB),
     "host_percent": ("host memory, %", 1.0),
     "host_process": ("resident memory of the process, GiB", _GIB),
@@ -34,7 +35,7 @@ _MEMORY: Final = {
     "cache_flushes": ("allocator cache flushes", 1.0),
     "refused": ("asked for and refused, GiB", _GIB),
 }
-_ON_GPU: Final = frozenset(_MEMORY[name][0] for name in list(_MEMORY)[:4])
+_ON_GPU: Final = frozenset(_MEMORY[name][0] for name in list(_MEMORY)[:5])
 
 
 def memory_section(run: Run) -> Section:

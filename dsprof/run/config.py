@@ -43,7 +43,8 @@ def config(events: pd.DataFrame, launch: int | None = None) -> dict[str, Any]:
         rows = _undisputed(rows)
     last = rows.drop_duplicates("name", keep="last")
     known: dict[str, Any] = {}
-    for name, value, text in zip(last["name"], last["value"], last["text"], strict=True):
+    numbers = last["value"].fillna(last["bytes"])
+    for name, value, text in zip(last["name"], numbers, last["text"], strict=True):
         known[str(name)] = _possible(str(name), _whole(value) if pd.notna(value) else text)
     known = {name: value for name, value in known.items() if pd.notna(value)}
     if "ds_config" in known:

@@ -20,6 +20,7 @@ from tests.findings.plants import (
     steps,
     why,
 )
+from tests.loaded import run_of_text
 
 GIB = 1 << 30
 #: What a log knows of a card, it knows from the message that it is full.
@@ -204,3 +205,14 @@ def test_a_micro_batch_of_one_sample_is_not_to_be_smaller() -> None:
 
     assert advised(4) == [("4", "2")]
     assert advised(1) == []
+
+
+def test_a_device_that_all_processes_fill_is_told_by_primus_own_numbers() -> None:
+    line = (
+        "[20251202 09:12:08][rank-7/8][INFO ] [--------trainer.py:2560] :  iteration      {0}/  "
+        "5000 | elapsed time per iteration (ms): 13372.8/13364.7 | hip mem usage/free/total/"
+        "usage_ratio: 253.38GB/2.60GB/255.98GB/98.98% | lm loss: 6.5E-03 |\n"
+    )
+    found = one(run_of_text(line.format(126), line.format(127)), "memory-pressure")
+    assert found.title == "GPU memory is 99 % full"
+    assert found.ranks == (7,)
