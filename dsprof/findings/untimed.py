@@ -39,6 +39,8 @@ _PERCENT: Final = {
 }
 #: Part of a step that is not worth a number: a loop's clock has four decimals.
 _HARDLY_ANY: Final = 0.001
+#: Of a rate with three decimals.
+_ROUNDED: Final = 0.1
 #: What is advised for steps_per_print: more often than that is not asked for.
 _EVERY: Final = 10
 
@@ -123,6 +125,21 @@ def _mean_of_training(facts: Facts) -> str:
         f"Over the whole training it states {rates.iloc[-1]:.3g} steps/s, but of no single step "
         "how long it takes."
     )
+
+
+def _mean_step(events: pd.DataFrame) -> str | None:
+    """How long a step took in the mean of a whole training, as its last record says: by its
+    steps and seconds, where both are told, for its rate has few digits."""
+    rates = events.loc[events["name"] == "train_steps_per_second", "value"].dropna()
+    if rates.empty or not rates.iloc[-1] > 0:
+        return None
+    took = 1 / rates.iloc[-1]
+    seconds = events.loc[events["name"] == "train_runtime", "seconds"].dropna()
+    meant = steps_meant(events)
+    if len(seconds) and len(meant) == 1:
+        exact = seconds.iloc[-1] / next(iter(meant))
+        took = exact if math.isclose(exact, took, rel_tol=_ROUNDED) else took
+    return f"A step took {format_seconds(took)} in the mean of the whole training; none is printed"
 
 
 def _of_which(facts: Facts) -> str:
@@ -211,7 +228,8 @@ def no_steps(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="unaccounted-time",
             severity=Severity.INFO,
-            title=_slow_optimizer(events)
+            title=_mean_step(events)
+            or _slow_optimizer(events)
             or (_counts_communication(events) if shares else None)
             or f"{shown}: {left} can be said about speed",
             summary=said
@@ -240,6 +258,8 @@ def _why_none(facts: Facts) -> str:
             "Megatron prints one line for every --log-interval steps, 100 unless it is set, when "
             "the last of them is done"
         )
+    if _is_trainer_alone(facts):
+        return "The Trainer prints a record every logging_steps steps, 500 unless it is set"
     every = facts.setting("steps_per_print") or facts.run.config.get("steps_per_print")
     if isinstance(every, int | float):
         return f"DeepSpeed prints a step every {format_count(every)} (steps_per_print)"
@@ -254,7 +274,14 @@ def _why_none(facts: Facts) -> str:
     )
 
 
+def _is_trainer_alone(facts: Facts) -> bool:
+    """Hugging Face's, without a line of DeepSpeed's engine."""
+    return facts.run.meta.get("framework") == "huggingface" and not facts.engine_lines
+
+
 def _print_steps(facts: Facts) -> tuple[Advice, ...]:
+    if _is_trainer_alone(facts):
+        return (Advice("logging_steps", "", str(_EVERY), "the Trainer's own: prints steps"),)
     if (_throughput_every(facts) or math.inf) <= _EVERY:
         return ()
     return change(facts, "steps_per_print", str(_EVERY), "prints steps")
@@ -298,8 +325,8 @@ def _said_of_speed(facts: Facts) -> str:
             rate = format_count(told.median())
             return f"It states {len(told):,} rates, of {rate} samples/s in the median. "
         if len(told):
-            rate = format_count(told.iloc[-1])
-            return f"It states {words} of {rate} samples/s, last of {len(told):,}. "
+            last = f", last of {len(told):,}" * (len(told) > 1)
+            return f"It states {words} of {format_count(told.iloc[-1])} samples/s{last}. "
     if (profiled := _profiled(events)) is not None:
         return profiled
     if events.loc[events["name"] == "bar_elapsed", "seconds"].gt(0).any():

@@ -155,6 +155,20 @@ def test_a_progress_bar_is_said_to_tell_of_speed() -> None:
     assert "A progress bar moves" in found.summary
 
 
+def test_a_training_of_the_trainer_that_prints_no_record_is_told_by_its_mean_step() -> None:
+    banner = "  Total optimization steps = 100\n"
+    bar = "100%|██████████| 100/100 [45:33<00:00, 27.33s/it]\n"
+    end = "{'train_runtime': 2733.2875, 'train_samples_per_second': 0.585, "
+    end += "'train_steps_per_second': 0.037, 'train_loss': 0.51, 'epoch': 1.0}\n"
+    found = one(run_of_text(banner, bar, end), "unaccounted-time")
+    assert found.title == "A step took 27.3 s in the mean of the whole training; none is printed"
+    assert found.advice[0].setting == "logging_steps"
+    assert "0.585 samples/s. The Trainer prints a record every logging_steps" in found.summary
+    engine = "[2024-03-04 10:11:12,345] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed Final "
+    beside = one(run_of_text(f"{engine}Optimizer = AdamW\n", bar, end), "unaccounted-time")
+    assert "logging_steps" not in [advice.setting for advice in beside.advice]
+
+
 def test_percentages_of_steps_that_nobody_prints_are_told() -> None:
     timer = phase("forward", 1, 0.25) | {"step": None, "timers": None}
     shares = [
