@@ -163,7 +163,8 @@ def _are_decimals(text: np.ndarray, signs: np.ndarray) -> np.ndarray:
         at += digits
     at = np.minimum(at, last)
     told: np.ndarray = _IS_DIGIT[text[at - 1]] & (text[at] == _POINT) & _IS_DIGIT[text[at + 1]]
-    return told & ~_has_second_point(text, at + 1)
+    told &= ~_has_second_point(text, at + 1)
+    return told
 
 
 def _has_second_point(text: np.ndarray, at: np.ndarray) -> np.ndarray:
