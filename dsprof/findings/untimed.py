@@ -39,8 +39,8 @@ _PERCENT: Final = {
 }
 #: Part of a step that is not worth a number: a loop's clock has four decimals.
 _HARDLY_ANY: Final = 0.001
-#: Of a rate with three decimals.
-_ROUNDED: Final = 0.1
+_ROUNDED: Final = 0.0005  #: what a rate with three decimals may be off by
+_SURE: Final = 50  #: times that, a rate is known to two digits
 #: What is advised for steps_per_print: more often than that is not asked for.
 _EVERY: Final = 10
 
@@ -128,18 +128,30 @@ def _mean_of_training(facts: Facts) -> str:
 
 
 def _mean_step(events: pd.DataFrame) -> str | None:
-    """How long a step took in the mean of a whole training, as its last record says: by its
-    steps and seconds, where both are told, for its rate has few digits."""
-    rates = events.loc[events["name"] == "train_steps_per_second", "value"].dropna()
-    if rates.empty or not rates.iloc[-1] > 0:
+    """How long a step took in the mean of a whole training, as its last record says."""
+    told = [
+        events.loc[events["name"] == name, column].dropna()
+        for name, column in [("train_steps_per_second", "value"), ("train_runtime", "seconds")]
+    ]
+    if any(rows.empty for rows in told):
         return None
-    took = 1 / rates.iloc[-1]
-    seconds = events.loc[events["name"] == "train_runtime", "seconds"].dropna()
-    meant = steps_meant(events)
-    if len(seconds) and len(meant) == 1:
-        exact = seconds.iloc[-1] / next(iter(meant))
-        took = exact if math.isclose(exact, took, rel_tol=_ROUNDED) else took
-    return f"A step took {format_seconds(took)} in the mean of the whole training; none is printed"
+    many = _steps_in(float(told[0].iloc[-1]), float(told[1].iloc[-1]), steps_meant(events))
+    if many is None:
+        return None
+    took = format_seconds(told[1].iloc[-1] / many)
+    return f"A step took {took} in the mean of the whole training; none is printed"
+
+
+def _steps_in(rate: float, seconds: float, meant: frozenset[float]) -> float | None:
+    """How many steps a training had by its rate, which has three decimals: as many as it was to
+    have, or the one whole number that fits; None where the rate says too little."""
+    least, most = ((rate + sign * _ROUNDED) * seconds for sign in (-1, 1))
+    fit = [many for many in meant if least <= many <= most and many >= 1]
+    if len(fit) == 1:
+        return fit[0]
+    if 1 <= math.ceil(least) == math.floor(most):
+        return float(math.floor(most))
+    return rate * seconds if rate >= _SURE * _ROUNDED else None
 
 
 def _of_which(facts: Facts) -> str:

@@ -169,6 +169,26 @@ def test_a_training_of_the_trainer_that_prints_no_record_is_told_by_its_mean_ste
     assert "logging_steps" not in [advice.setting for advice in beside.advice]
 
 
+@pytest.mark.parametrize(
+    ("runtime", "rate", "took"),
+    [
+        (273.0148, 0.007, "2 min 17 s"),  # two steps: no other number is rounded to that rate
+        (9000.0, 0.007, None),  # 59 to 67 of them
+        (9000.0, 0.5, "2.00 s"),
+        (100.0, 0.0, None),
+    ],
+)
+def test_a_mean_step_is_as_exact_as_the_rate_that_tells_it(
+    runtime: float, rate: float, took: str | None
+) -> None:
+    rows = [
+        metric("train_runtime", None, None, seconds=runtime),
+        metric("train_steps_per_second", None, rate),
+    ]
+    title = one(run_of(rows), "unaccounted-time").title
+    assert title.startswith(f"A step took {took} in the mean" if took else "This source shows no")
+
+
 def test_percentages_of_steps_that_nobody_prints_are_told() -> None:
     timer = phase("forward", 1, 0.25) | {"step": None, "timers": None}
     shares = [
