@@ -47,6 +47,7 @@ function showRange(track, from, to) {
   const range = rangeOf(track, from, to);
   note.textContent = all ? hint(noun) : rangeWords(track, range, noun, from, to);
   note.classList.toggle("hint", all);
+  note.previousElementSibling.hidden = !all; // it tells of the mean of the whole run
   const totals = phaseTotals(track, track.phaseColumns, range.rows);
   track.range = range;
   const step = meanAt(range.seconds ?? [], range.rows);

@@ -235,6 +235,11 @@ def test_a_brush_shows_the_steps_under_it_and_their_phases(opened: Open) -> None
     brush(page, 0.3, 0.6)
     expect(page.locator("form.tools output").first).to_contain_text("Steps 10 to 18.")
     expect(page.locator("[data-range]")).to_contain_text("of 10 to 18")
+    whole = page.locator("#phases-0 .lead")  # one mean is told of at a time
+    expect(whole).to_be_hidden()
+    page.click("form.tools button[name=all]")
+    expect(whole).to_be_visible()
+    brush(page, 0.3, 0.6)
     drawn = page.locator(".plot-steps .barlayer .trace").first.locator(".point path")
     assert sum(1 for i in range(drawn.count()) if drawn.nth(i).get_attribute("d") != "M0,0Z") == 9
 
