@@ -143,6 +143,12 @@ def _widest(rows: pd.DataFrame) -> Spread | None:
     return Spread(name, least, greatest, rows[rows["name"] == name].iloc[-1])
 
 
+def few_steps(steps: int, needed: int) -> str:
+    """Why ranks are not compared where few steps are timed by all of them."""
+    timed = "step is" if steps == 1 else "steps are"
+    return f"{steps} {timed} timed by every rank, {needed} needed"
+
+
 def waits_for_some_rank(facts: Facts) -> list[Finding] | str | None:
     """Some rank takes longer than others with its own work; None where no line tells of that.
 
@@ -157,7 +163,7 @@ def waits_for_some_rank(facts: Facts) -> list[Finding] | str | None:
     if stages > 1:
         return OTHER_WORK
     if told.steps < EVIDENCE_STEPS:
-        return f"{told.steps} steps are timed by every rank, {EVIDENCE_STEPS} needed"
+        return few_steps(told.steps, EVIDENCE_STEPS)
     share = facts.share(told.own.seconds) or 0.0
     severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
     if severity is None:

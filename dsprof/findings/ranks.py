@@ -17,6 +17,7 @@ from dsprof.findings.advice import WHO_IS_LATE, record
 from dsprof.findings.evidence import largest, row_evidence
 from dsprof.findings.extremes import (
     OTHER_WORK,
+    few_steps,
     spreads,
     waited_in_collectives,
     waits_for_some_rank,
@@ -100,7 +101,7 @@ def _why_not(facts: Facts, late: Straggler) -> str | None:
     if COLLECTING in facts.doubts and late.rank == COLLECTS:
         return f"rank {COLLECTS} is late by its own logging: {facts.doubts[COLLECTING]}"
     if late.steps < STRAGGLER_STEPS:
-        return f"{late.steps} steps are timed by every rank, {STRAGGLER_STEPS} needed"
+        return few_steps(late.steps, STRAGGLER_STEPS)
     return may_wait(facts, late)
 
 

@@ -125,3 +125,5 @@ def test_stages_of_a_pipeline_differ_by_their_work(tmp_path: Path, stages: int |
 def test_a_few_steps_prove_no_late_rank(tmp_path: Path) -> None:
     said = why(log(tmp_path, lines=7, every=1), "straggler-rank")
     assert said == "6 steps are timed by every rank, 20 needed"  # the first one warms up
+    said = why(log(tmp_path, lines=1, every=1), "straggler-rank")
+    assert said == "1 step is timed by every rank, 20 needed"
