@@ -171,13 +171,19 @@ def _steps(steps: pd.DataFrame, how: str, *, counted: bool) -> Cell | None:
     number = steps["step"].to_numpy(dtype=np.int64)
     low, high = steps.iloc[int(number.argmin())], steps.iloc[int(number.argmax())]
     ends = {w: Place.of(row["source"], row["line"]) for w, row in (("first", low), ("last", high))}
-    many = words.count_of(len(steps), "record" if counted else "step")
-    said = (
-        f"{many}, which steps they are of is unknown"
-        if counted
-        else f"{many} {how}, {number.min():,} to {number.max():,}"
-    )
+    said = _counted(len(steps)) if counted else _numbered(number, how)
     return Cell(said, among=ends_of(ends, len(steps)))
+
+
+def _counted(records: int) -> str:
+    if records == 1:
+        return "1 record, of which step is unknown"
+    return f"{records:,} records, which steps they are of is unknown"
+
+
+def _numbered(number: np.ndarray, how: str) -> str:
+    many, low, high = words.count_of(len(number), "step"), number.min(), number.max()
+    return f"{many} {how}, " + (f"step {low:,}" if low == high else f"{low:,} to {high:,}")
 
 
 def _launches(segment: pd.Series[Any]) -> str:

@@ -171,9 +171,12 @@ def _two_times(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
         return ""
     return (
         f" Drawn below is what the timers of each {noun} sum to, {format_seconds(drawn)} in "
-        f"the mean of {words.count_of(len(main), noun)} whose whole time is known to be "
-        f"{format_seconds(known)}."
+        f"{_those(len(main), noun)} whose whole time is known to be {format_seconds(known)}."
     )
+
+
+def _those(count: int, noun: str) -> str:
+    return f"the one {noun}" if count == 1 else f"the mean of {words.count_of(count, noun)}"
 
 
 def _note(steps: pd.DataFrame, noun: str) -> str:
@@ -252,14 +255,20 @@ def phase_section(
         table=_phase_rows(table, totals, step, rows),
         note=_twice(table, totals),
     )
-    numbers = steps["step"].to_numpy(dtype=np.int64)[rows]
     return Section(
         name,
         title,
-        lead=f"Mean of {words.count_of(len(rows), noun)}, {numbers[0]:,} to {numbers[-1]:,}, and "
-        "of all ranks that tell.",
+        lead=_whose(steps["step"].to_numpy(dtype=np.int64)[rows], noun),
         charts=[chart, *_change(run, engine, steps, table)],
     )
+
+
+def _whose(numbers: np.ndarray, noun: str) -> str:
+    """Which steps the phases are the mean of."""
+    if len(numbers) == 1:
+        return f"{noun.capitalize()} {numbers[0]:,} alone, the mean of all ranks that tell."
+    ends = f"{numbers[0]:,} to {numbers[-1]:,}"
+    return f"Mean of {words.count_of(len(numbers), noun)}, {ends}, and of all ranks that tell."
 
 
 def typical_rows(steps: pd.DataFrame) -> np.ndarray:

@@ -136,7 +136,8 @@ def verdict(
     mean = (phases or {}).get(int(main["engine"].iloc[0])) if len(main) else None
     step = mean_of(main, "seconds") if len(main) else None
     own = words.step_of(found, step) if found else step
-    number, proves = _number(found, own)
+    parts = _parts(drawn_classes(run.steps, run.phases) if drawn is None else drawn, run, mean)
+    number, proves = _number(found, own, divided=bool(parts))
     whole = Cell(format_seconds(step) if step else "", among=step_lines(main, run.told, run.phases))
     return Verdict(
         finding=found,
@@ -152,16 +153,18 @@ def verdict(
         step=whole,
         mean=_mean_of(run, main),
         bound=_bound(run.steps, "record" if run.counted else "step"),
-        parts=_parts(drawn_classes(run.steps, run.phases) if drawn is None else drawn, run, mean),
+        parts=parts,
         facts=facts(run),
     )
 
 
-def _number(found: Finding | None, step: float | None) -> tuple[str, str]:
+def _number(found: Finding | None, step: float | None, *, divided: bool) -> tuple[str, str]:
+    """What proves a finding, and what that is of. `divided`: timers tell parts of the step."""
     if found is None:
         return "", ""
     if _tells_nothing(found):
-        return (format_seconds(step), f"per step{_untold(found)}") if step else ("", "")
+        untold = _untold(found, divided=divided)
+        return (format_seconds(step), f"per step{untold}") if step else ("", "")
     if found.share is not None:
         cost = found.seconds_per_step
         of = f" of {format_seconds(step)}" if step else ""
@@ -186,11 +189,11 @@ def _tells_nothing(found: Finding) -> bool:
     return found.rule == "unaccounted-time" and found.share in (None, 1)
 
 
-def _untold(found: Finding) -> str:
+def _untold(found: Finding, *, divided: bool) -> str:
     """What is not known of a step that timers tell nothing of, or not apart."""
     if found.phase:
         return "; what of it is communication is not known"
-    return ", and no line says on what"
+    return "" if divided else ", and no line says on what"
 
 
 def _of_engine(

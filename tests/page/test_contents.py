@@ -29,7 +29,7 @@ from dsprof.page.tracks import STEPS, line_spans, thinned, with_broken_losses
 from dsprof.page.trust import problem_section
 from dsprof.page.verdict import told, verdict
 from dsprof.page.words import gain, ranges
-from dsprof.run import from_events, load
+from dsprof.run import Run, from_events, load
 from tests.loaded import sample
 from tests.page.runs import gpus, made, with_rows
 
@@ -175,8 +175,15 @@ def test_a_share_is_of_what_its_title_says() -> None:
     assert told(only).cost == "31 % of what is timed of a step"
 
 
+def undivided(run: Run) -> Run:
+    """The same, but no timer says where its steps go."""
+    nothing = dict.fromkeys([str(name) for name in Class], np.nan)
+    run.__dict__["steps"] = run.steps.assign(**nothing, mixed=np.nan)
+    return run
+
+
 def test_of_time_nobody_accounts_for_the_step_is_the_number_and_no_share() -> None:
-    run = made(20)
+    run = undivided(made(20))
     run.__dict__["findings"] = [finding(rule="unaccounted-time", share=1.0, seconds_per_step=1.6)]
     shown_ = verdict(run)
     assert (shown_.number, shown_.proves) == ("1.60 s", "per step, and no line says on what")
@@ -191,6 +198,32 @@ def test_of_time_nobody_accounts_for_the_step_is_the_number_and_no_share() -> No
     assert shown_.among.of == 19
     run.__dict__["findings"] = [finding(rule="unaccounted-time", share=0.4, seconds_per_step=0.6)]
     assert verdict(run).number == "40 %"
+
+
+def test_a_step_that_timers_divide_is_not_said_to_be_told_by_no_line() -> None:
+    """One that is too few to judge: it warms up."""
+    run = made(1)
+    run.__dict__["findings"] = [finding(rule="unaccounted-time")]
+    shown_ = verdict(run)
+    assert shown_.parts
+    assert (shown_.number, shown_.proves) == ("1.60 s", "per step")
+
+
+def test_one_step_is_no_range_of_steps() -> None:
+    run = made(1)
+    table = phase_table(run.phases, run.steps)
+    section = phase_section(run, 0, run.steps, table, many=False)
+    assert section.words == "Step 1 alone, the mean of all ranks that tell."
+    assert dict(verdict(run).facts)["Steps"].text == "1 step printed, step 1"
+
+
+def test_the_chart_of_one_whole_step_says_that_it_is_one(tmp_path: Path) -> None:
+    lines = (Path(__file__).parents[2] / "sample_logs/slow_data_0.19.8.log").read_text()
+    path = tmp_path / "short.log"
+    path.write_text(lines[: lines.index("step=20,")])
+    run = load(path)
+    section = time_section(0, run.steps, many=False)
+    assert "in the one step whose whole time is known to be" in section.words
 
 
 def test_steps_of_which_nothing_is_known_are_counted() -> None:
@@ -394,10 +427,7 @@ def test_an_average_of_whole_steps_says_that_these_are_few() -> None:
 
 
 def test_a_step_that_nothing_breaks_down_has_no_bar_of_one_colour() -> None:
-    run = made(20)
-    classes = [str(name) for name in Class]
-    run.__dict__["steps"] = run.steps.assign(**dict.fromkeys(classes, np.nan), mixed=np.nan)
-    found = verdict(run)
+    found = verdict(undivided(made(20)))
     assert found.step.text == "1.60 s"
     assert found.parts == []
 
