@@ -22,6 +22,8 @@ function painted(value, dark) {
   return value;
 }
 
+const LEGEND_ROWS = 44; // px, of the rows that a legend takes on a narrow screen
+
 const copyOf = (value) => JSON.parse(JSON.stringify(value));
 
 function draw(name, { dark = isDark(), width, low = 1 } = {}) {
@@ -32,9 +34,10 @@ function draw(name, { dark = isDark(), width, low = 1 } = {}) {
   const room = width ?? plot.holder.clientWidth;
   const shown = painted(layout, dark);
   const narrow = room < 560 ? { margin: { ...shown.margin, l: Math.min(shown.margin.l, 48), r: 6 }, yaxis: narrowAxis(data[0], shown.yaxis) } : {};
+  const tall = shown.height + (room < 560 && shown.showlegend ? LEGEND_ROWS : 0);
   const narrowed = room < 560 ? data.map(forNarrow) : data;
   const traces = data[0]?.type === "icicle" ? [shortened({ ...data[0], level: plot.inside ?? "" }, room)] : narrowed;
-  const drawn = Plotly.react(plot.holder, copyOf(painted(traces, dark)), copyOf({ ...shown, ...narrow, width: room, height: Math.max(Math.min(shown.height, 160), Math.round(low * shown.height)), ...plot.view }), {
+  const drawn = Plotly.react(plot.holder, copyOf(painted(traces, dark)), copyOf({ ...shown, ...narrow, width: room, height: Math.max(Math.min(tall, 160), Math.round(low * tall)), ...plot.view }), {
     displayModeBar: false,
     doubleClick: data[0]?.meta === "columns" ? false : "reset", // steps come back with their own numbers
     showTips: false,

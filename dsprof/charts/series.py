@@ -24,6 +24,8 @@ _TRAINING = {
 }
 
 
+_TINY = 1e-2  #: numbers below it are learning rates
+_PANEL, _TITLE = 96, 20  #: px, of a panel and of the title above it
 _STAIRS = ("loss_scale", "skipped")  #: they stay until they jump
 
 
@@ -113,6 +115,7 @@ def _panels(
     """Panels over each other; from zero on where rounding would else look like a cliff."""
     traces, axes, titles = [], {}, []
     named = any(name for lines in panels.values() for name, _, _ in lines)
+    above = round(1 + _TITLE / (26 + _PANEL * len(panels)), 4)  # the first title stands below it
     gap = 0.3 / len(panels) if len(panels) > 1 else 0.0
     share = (1 - gap * (len(panels) - 1)) / len(panels)
     for row, (title, lines) in enumerate(panels.items()):
@@ -124,9 +127,7 @@ def _panels(
             nticks=TICKS,
             rangemode=rangemode,
             fixedrange=True,
-            separatethousands=True,
-            exponentformat="e",
-            minexponent=4,
+            **_ticks(lines, rangemode),
         )
         titles.append(panel_title(title, round(top, 4)))
         shape = "hv" if title in stairs else "linear"
@@ -138,18 +139,37 @@ def _panels(
     return {
         "data": traces,
         "layout": layout(
-            90 + 96 * len(panels),
+            90 + _PANEL * len(panels),
             margin={"l": 62, "r": 12, "t": 24, "b": 40},
             annotations=titles,
             shapes=launch_lines(place.steps, place.x),
             hovermode="x unified",
             dragmode="zoom",
             showlegend=named,
-            legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom"},
+            legend={
+                "orientation": "h",
+                "x": 1,
+                "xanchor": "right",
+                "y": above,
+                "yanchor": "bottom",
+            },
             xaxis=axis("optimizer step", anchor=last, showgrid=False, **ticks, **one),
             **axes,
         ),
     }
+
+
+def _ticks(lines: list[Line], rangemode: str) -> dict[str, Any]:
+    """How the axis of a panel writes its numbers: counts whole, tiny ones as they are told."""
+    values = np.concatenate([y[np.isfinite(y)] for _, _, y in lines])
+    if 0 < np.abs(values).max(initial=0.0) < _TINY:
+        return {"tickformat": "~g"}  # plotly's own would be 0.5e-5
+    ticks: dict[str, Any] = {"separatethousands": True, "exponentformat": "e", "minexponent": 4}
+    if not np.array_equal(values, np.round(values)):
+        return ticks
+    from_zero = [0.0] if rangemode == "tozero" else []
+    whole = {"dtick": 1} if np.ptp([*from_zero, *values]) < TICKS else {}
+    return ticks | {"exponentformat": "SI"} | whole
 
 
 def _trace(line: Line, nth: int, yaxis: str, shape: str, place: StepAxis) -> dict[str, Any]:
@@ -185,7 +205,7 @@ def _readable(values: np.ndarray[Any, Any]) -> str:
     known = values[np.isfinite(values)]
     if np.array_equal(known, np.round(known)):
         return "%{y:,.0f}"
-    return "%{y:.4~g}" if np.abs(known).max(initial=0.0) < 1e-2 else "%{y:,.4~r}"
+    return "%{y:.4~g}" if np.abs(known).max(initial=0.0) < _TINY else "%{y:,.4~r}"
 
 
 def _launch_words(place: StepAxis, x: np.ndarray[Any, Any]) -> list[str]:

@@ -302,3 +302,21 @@ def test_times_of_whole_seconds_and_of_parts_of_them_stand_on_one_axis() -> None
     assert figure
     (mark,) = figure["layout"]["annotations"]
     assert (mark["text"], mark["xanchor"]) == ("first cause", "left")
+
+
+def test_numbers_of_a_panel_are_written_as_people_write_them() -> None:
+    steps = made(6).steps.assign(
+        lr=np.linspace(0, 1e-5, 6),
+        loss_scale=[524288.0, 262144.0, 131072.0, 65536.0, 65536.0, 65536.0],
+        skipped=[0.0, 1.0, 2.0, 3.0, 3.0, 3.0],
+        grad_norm=[1.5, 20000.0, 3.0, 4.0, 5.0, 6.0],
+    )
+    figure = training(steps)
+    go.Figure(figure)
+    assert figure
+    rate, scale, norm, skipped = (figure["layout"][f"yaxis{n}"] for n in ("", "2", "3", "4"))
+    assert rate["tickformat"] == "~g"  # 5e-6, not 0.5e-5
+    assert scale["exponentformat"] == "SI"  # 400k, not 4e+5
+    assert norm["exponentformat"] == "e"
+    assert skipped["dtick"] == 1  # no half of a step is skipped
+    assert "dtick" not in scale
