@@ -12,6 +12,7 @@ from dsprof.charts.figure import Figure, axis, layout, plain, whole_ticks
 from dsprof.charts.palette import colour
 
 SHOWN = 2000  #: marks on the line; the list below it is complete to its own limit
+ROWS = 24  #: with room for a name each, on paper too
 EDGE = 0.25  #: of the axis, on either side
 NO_RANK = "no rank told"
 SYMBOL = {"critical": "diamond", "warning": "triangle-up", "info": "circle-open"}
@@ -39,9 +40,15 @@ def problem_line(
     return {
         "data": [_marks(shown, x, where, cause, names)],
         "layout": layout(
-            70 + 22 * min(rows, 24),
+            70 + 22 * min(rows, ROWS),
             xaxis=axis("" if timed else _untimed(shown), **more),
-            yaxis=axis("", type="category", categoryorder="array", categoryarray=_rows(where)),
+            yaxis=axis(
+                "",
+                type="category",
+                categoryorder="array",
+                categoryarray=_rows(where),
+                **({"dtick": 1} if rows <= ROWS else {}),  # else plotly leaves names out
+            ),
             annotations=_first_cause(x, where, cause),
             shapes=[] if timed else [launch_line(line) for line in launches],
         ),

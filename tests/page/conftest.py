@@ -184,6 +184,17 @@ def _recorded(_: Path) -> dsprof.Run:
     return dsprof.run.from_events(rows.drop(columns="record"), meta=meta)
 
 
+def _many_failures(_: Path) -> dsprof.Run:
+    """One failure on each of twelve ranks, a word of it long, and memory of all of them."""
+    long = "[/opt/build/third_party/gloo/gloo/transport/tcp/pair.cc:553]"
+    failed = {"kind": "problem", "name": "connection", "text": f"{long} Connection closed by peer"}
+    at = pd.Timestamp("2026-11-21 07:00")
+    rows = [{"rank": n, "line": 50 + n, "at": at + pd.Timedelta(seconds=n)} for n in range(12)]
+    memory = {"kind": "memory", "name": "host_process"}
+    grown = [{"rank": n, "step": s, "bytes": (n + s) << 30} for n in range(12) for s in range(1, 5)]
+    return with_rows(made(4), *(failed | row for row in rows), *(memory | row for row in grown))
+
+
 def _csv(_: Path) -> dsprof.Run:
     return dsprof.load([SAMPLES / "csv_monitor_0.16.9", SAMPLES / "csv_monitor_0.16.9.log"])
 
@@ -201,6 +212,7 @@ RUNS: dict[str, Callable[[Path], dsprof.Run]] = {
     "two_launches": _two_launches,
     "recorded": _recorded,
     "csv": _csv,
+    "many_failures": _many_failures,
     "huge": lambda _: huge(),
     "gpus": lambda folder: gpus(folder / "gpus"),
 }

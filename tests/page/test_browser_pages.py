@@ -126,7 +126,10 @@ def test_the_page_follows_the_dark_of_the_system(opened: Open) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
 
 
-@pytest.mark.parametrize("name", [*FIVE, "comms", "gpus", "two_launches"], scope="module")
+NARROW = (*FIVE, "comms", "gpus", "two_launches", "many_failures")
+
+
+@pytest.mark.parametrize("name", NARROW, scope="module")
 def test_a_narrow_screen_never_scrolls_sideways(opened: Open, name: str) -> None:
     page = opened(name, width=400)
     draw_everything(page)

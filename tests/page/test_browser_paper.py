@@ -105,3 +105,48 @@ def test_a_short_run_is_printed_on_few_pages(
     file = tmp_path / "page.pdf"
     page.pdf(path=file, format="A4")
     assert len(re.findall(rb"/Type\s*/Page\b", file.read_bytes())) <= most
+
+
+@pytest.mark.parametrize("width", [1024, 1400])
+def test_the_time_of_a_problem_stands_on_one_line(opened: Open, width: int) -> None:
+    """Beside words of the source that are long, too."""
+    page = opened("many_failures", width=width)
+    cells = page.evaluate(
+        """() => [...document.querySelectorAll("#problems td:nth-last-child(2)")].map((cell) => {
+             const words = cell.firstChild, time = document.createRange();
+             const start = words.data.search(/\\S/);
+             time.setStart(words, start);
+             time.setEnd(words, start + "2026-11-21 07:00:00".length);
+             const tops = new Set([...time.getClientRects()].map(({ top }) => Math.round(top)));
+             return [time.toString(), tops.size];
+           })"""
+    )
+    assert cells == [["2026-11-21 07:00:00", 1], ["2026-11-21 07:00:01", 1]]
+    box = page.locator("#problems .scroll")
+    assert box.evaluate("(box) => box.scrollWidth <= box.clientWidth")
+
+
+def test_a_legend_does_not_cover_the_title_of_its_chart_on_a_narrow_screen(opened: Open) -> None:
+    page = opened("many_failures", width=390)
+    draw_everything(page)
+    covered = page.evaluate(
+        """() => [...document.querySelectorAll(".plot")].filter((plot) => {
+             const legend = plot.querySelector(".legend")?.getBoundingClientRect();
+             const titles = [...plot.querySelectorAll(".annotation-text-g text")];
+             return legend && titles.some((title) => {
+               const { left, right, top, bottom } = title.getBoundingClientRect();
+               const beside = right <= legend.left || legend.right <= left;
+               return !beside && top < legend.bottom - 2 && legend.top < bottom;
+             });
+           }).length"""
+    )
+    assert page.locator(".plot .legend").count() > 0
+    assert covered == 0
+
+
+def test_every_rank_of_the_problems_has_its_name_on_paper(opened: Open) -> None:
+    page = opened("many_failures", fresh=True)
+    draw_everything(page)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    names = page.locator(".plot-problems .yaxislayer-above text")
+    expect(names).to_have_count(12)
