@@ -17,6 +17,7 @@ from dsprof.run.table import numbers, places, plain, runs, where
 _MEETING = (Class.COMMUNICATION, Class.WAIT)
 
 _TIE = 1e-9  # of the time reached: what adding floats in another order changes
+_WORTH = 0.01  # of a step: less in no timer is no rank's secret
 _MOST_STEPS = 2_000  # evenly spread over the run; more tells nothing new
 
 
@@ -193,6 +194,25 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
         first=int(steps[0]),
         last=int(steps[-1]),
     )
+
+
+def untimed(phases: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float] | None:
+    """Seconds per step that none of a rank's timers holds, by rank; None where that is next to
+    nothing, or how long the steps take is not known.
+
+    A rank that is late there would else look like the quickest of all.
+
+    Args:
+        phases: of ranks, in some of `steps`.
+        steps: which all ranks end together, so that each takes as long for all of them.
+    """
+    told = where(phases, phases["rank"].notna() & phases["self_seconds"].notna())
+    lasting = steps.drop_duplicates("step").set_index("step")["seconds"]
+    whole = lasting.reindex(np.unique(plain(told["step"]))).mean()
+    by_rank = told.assign(rank=told["rank"].astype("int64")).groupby("rank")
+    rest = whole - by_rank["self_seconds"].sum() / by_rank["step"].nunique()
+    rest = rest.clip(lower=0.0)
+    return rest if len(rest) and rest.max() >= _WORTH * whole else None
 
 
 def _cube(

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases, main_steps
 from dsprof.analysis.collectives import covered_steps, during_steps, told_once
-from dsprof.analysis.ranks import Straggler, straggler
+from dsprof.analysis.ranks import Straggler, straggler, untimed
 from dsprof.events import Class
 from dsprof.findings.ranks import stands_out
 from dsprof.live.judged import CLASSES, Place, RankBars
@@ -26,6 +26,7 @@ from dsprof.live.processes import Process
 from dsprof.live.status import rank_words
 from dsprof.run import Run
 from dsprof.run.calls import UNDIVIDED
+from dsprof.text.parts import UNTIMED
 from dsprof.text.words import count_of, known, number
 from dsprof.units import format_seconds
 
@@ -47,13 +48,16 @@ Frame = pd.DataFrame
 
 def ranks_of(run: Run, processes: Sequence[Process]) -> RankTable:
     """The mean step of every rank by phase, and whom the others wait for."""
-    phases = main_phases(main_steps(run.steps), run.phases)
+    steps = main_steps(run.steps)
+    phases = main_phases(steps, run.phases)
     told = phases[phases["rank"].notna() & phases["self_seconds"].notna()]
     means = _means(told)
     meets = set(told.loc[told["class"].isin(_MEETING), "name"].astype(str))
-    names = _columns(means)
     own = means[[name for name in means if name not in meets]].sum(axis=1)
     waits = means[[name for name in means if name in meets]].sum(axis=1)
+    rest = untimed(told, steps) if run.is_recording else None
+    means = means if rest is None else means.assign(**{UNTIMED: rest})
+    names = _columns(means)
     medians = means.quantile(0.5, interpolation="lower")
     shown = _shown(means, names)
     last = max((process.segment for process in processes), default=0)

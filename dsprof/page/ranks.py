@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import pipeline_phases
+from dsprof.analysis.ranks import untimed
 from dsprof.charts import beyond_median, has_words, rank_map, rank_phases
 from dsprof.findings.ranks import may_wait, stands_out
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table
 from dsprof.page.proofs import among
+from dsprof.text.parts import UNTIMED
 from dsprof.units import format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ def rank_section(run: Run) -> Section:
     if table is None:
         why = f"Ranks cannot be compared: {_lonely(run.phases)}. A recording tells of every rank."
         return Section("ranks", title, why=why)
+    table = _with_rest(run, table, told)
     chart = Chart(
         "ranks",
         rank_map(table),
@@ -39,6 +42,15 @@ def rank_section(run: Run) -> Section:
     )
     lead = _stages() if _is_pipeline(told) else _waiting(run.judged[0])
     return Section("ranks", title, lead=f"{lead} {_compared(told)}", charts=[chart])
+
+
+def _with_rest(run: Run, table: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
+    """The table with what no timer holds: recordings show that of every rank."""
+    rest = untimed(told, run.judged[0].series) if run.is_recording else None
+    if rest is None:
+        return table
+    both = pd.concat([table, rest.to_frame(UNTIMED).T])
+    return both.loc[both.mean(axis=1).sort_values(ascending=False, kind="stable").index]
 
 
 def _scale(table: pd.DataFrame) -> tuple[str, str, str]:
@@ -83,10 +95,11 @@ def _waiting(facts: Facts) -> str:
             f"No rank stands out: the one that comes last most often, rank {slow.rank:,}, "
             f"does so in {format_share(slow.held)} of {words.count_of(slow.steps, 'step')}."
         )
+    waits = f", in {slow.meeting}, where it is quickest itself" if slow.meeting else ""
     return (
         f"Rank {slow.rank:,} comes last in {format_share(slow.held)} of "
-        f"{words.count_of(slow.steps, 'step')}; the median rank waits "
-        f"{format_seconds(slow.delay)} per step for it, most of that {slow.place}."
+        f"{words.count_of(slow.steps, 'step')}; it loses most of that {slow.place}. The median "
+        f"rank waits {format_seconds(slow.delay)} per step for it{waits}."
     )
 
 

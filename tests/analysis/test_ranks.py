@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dsprof.analysis.ranks import frontier, straggler
+from dsprof.analysis.ranks import frontier, straggler, untimed
 
 
 def test_the_frontier_leads_where_the_slow_rank_is_and_nowhere_after_they_meet() -> None:
@@ -142,3 +142,18 @@ def test_a_rank_that_is_as_often_early_as_late_delays_nobody() -> None:
     assert found is not None
     assert found.held == 0.5
     assert found.delay == pytest.approx(0.0, abs=1e-9)
+
+
+def test_what_no_timer_of_a_rank_holds_is_the_rest_of_its_step() -> None:
+    steps = pd.DataFrame({"step": range(3), "seconds": [1.5, 1.6, 1.7]})
+    late = two_ranks(3)
+    work = (late["name"] == "forward") & (late["rank"] == 1)
+    rest = untimed(late.assign(self_seconds=late["self_seconds"].mask(work, 1.0)), steps)
+    assert rest is not None
+    assert rest.to_dict() == pytest.approx({0: 0.1, 1: 0.5})
+
+
+@pytest.mark.parametrize("seconds", [1.5, 1.4, np.nan])
+def test_where_timers_hold_all_of_a_step_no_rank_has_a_rest(seconds: float) -> None:
+    steps = pd.DataFrame({"step": range(3), "seconds": seconds})
+    assert untimed(two_ranks(3), steps) is None

@@ -99,6 +99,11 @@ def test_a_rank_that_is_late_where_nothing_is_timed_comes_first(tmp_path: Path) 
     assert ranks.late == 1
     assert [row.rank for row in ranks.rows] == [1, 0]
     assert [row.late_by for row in ranks.rows] == pytest.approx([0.060, 0], rel=0.01)
+    untimed = ranks.phases.index("no timer")
+    late, other = (row.phases[untimed] for row in ranks.rows)
+    assert late
+    assert other is not None
+    assert late - other == pytest.approx(0.060, rel=0.01)
 
 
 def test_a_rank_that_has_just_become_late_is_named_after_five_steps(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +20,7 @@ from dsprof.page.steps import typical_rows
 from dsprof.page.trust import doubt_section, problem_section
 from dsprof.page.verdict import verdict
 from dsprof.run import from_events
+from tests.live.jobs import Job
 from tests.loaded import sample
 from tests.page.runs import events_of, made, with_rows
 
@@ -44,6 +47,22 @@ def test_page_and_findings_name_the_same_late_rank_when_only_some_ranks_tell() -
     assert table
     slowest = {row[0].text: row[2].text for row in table.rows}
     assert slowest["backward_inner"].endswith("rank 3")
+
+
+def test_a_rank_that_is_late_where_nothing_is_timed_is_the_slow_one_of_the_map(
+    tmp_path: Path,
+) -> None:
+    job = Job(tmp_path, 2)
+    job.run(30, slow={1: 60}, timed=False)
+    job.close()
+    section = rank_section(dsprof.load(tmp_path))
+    assert "it loses most of that outside of what is timed" in section.words
+    assert "where it is quickest itself" in section.words
+    table = section.charts[0].table
+    assert table
+    slowest = {row[0].text: row[2].text for row in table.rows}
+    assert slowest["no timer"].endswith("rank 1")
+    assert section.charts[0].figure["data"][0]["y"] == [row[0].text for row in table.rows]
 
 
 def test_stages_of_a_pipeline_are_not_called_late() -> None:
