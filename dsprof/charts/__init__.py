@@ -6,7 +6,7 @@ from dsprof.charts.figure import Figure
 from dsprof.charts.icicle import icicle
 from dsprof.charts.palette import LABEL, MIXED, PALETTE, PATTERN, SHORT, STACK
 from dsprof.charts.phase_table import PhaseTable, codes_of, phase_table
-from dsprof.charts.problems import SYMBOL, on_time, problem_line
+from dsprof.charts.problems import SYMBOL, first_cause, on_time, problem_line
 from dsprof.charts.ranks import beyond_median, has_words, rank_map, rank_phases
 from dsprof.charts.series import measured, over_steps, training, unchanged
 from dsprof.charts.timeline import HELD, bound_by, held, highest, timeline
@@ -28,6 +28,7 @@ __all__ = [
     "ceiling",
     "codes_of",
     "comm_sizes",
+    "first_cause",
     "has_words",
     "held",
     "highest",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dsprof.charts.columns import launch_line
@@ -49,7 +50,7 @@ def problem_line(
                 categoryarray=_rows(where),
                 **({"dtick": 1} if rows <= ROWS else {}),  # else plotly leaves names out
             ),
-            annotations=_first_cause(x, where, cause),
+            annotations=_first_cause(x, where, first_cause(shown)),
             shapes=[] if timed else [launch_line(line) for line in launches],
         ),
     }
@@ -130,11 +131,19 @@ def _marks(
     }
 
 
-def _first_cause(x: list[Any], where: list[str], cause: list[bool]) -> list[dict[str, Any]]:
-    """Words at the first mark of a cause."""
-    if True not in cause:
+def first_cause(problems: pd.DataFrame) -> int | None:
+    """Which problem ended the run: of several launches the last one that failed."""
+    causes = np.flatnonzero(problems["root_cause"].fillna(False).to_numpy(dtype=bool))
+    if not len(causes):
+        return None
+    launch = problems["segment"].fillna(0).to_numpy(dtype=np.int64)[causes]
+    return int(causes[launch.argmax()])
+
+
+def _first_cause(x: list[Any], where: list[str], at: int | None) -> list[dict[str, Any]]:
+    """Words at the mark of the cause."""
+    if at is None:
         return []
-    at = cause.index(True)
     side = _side(x, at)
     return [
         {

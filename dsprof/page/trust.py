@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dsprof.charts import SYMBOL, on_time, problem_line
+from dsprof.charts import SYMBOL, first_cause, on_time, problem_line
 from dsprof.page import words
 from dsprof.page.model import Cell, Chart, Place, Section, Table, Words, without_empty
 from dsprof.page.proofs import among
@@ -59,10 +59,12 @@ def _marks(problems: pd.DataFrame) -> str:
 
 
 def _first_cause(problems: pd.DataFrame) -> Words:
-    causes = problems[problems["root_cause"].fillna(False).astype(bool)]
-    if len(causes):
-        first = causes.iloc[0]
-        where = f" on rank {int(first['rank']):,}" if words.known(first["rank"]) else ""
+    at = first_cause(problems)
+    if at is not None:
+        first = problems.iloc[at]
+        launches = problems["segment"].fillna(0).astype(int)
+        where = f" of launch {launches.iloc[at] + 1}" if len(launches.unique()) > 1 else ""
+        where += f" on rank {int(first['rank']):,}" if words.known(first["rank"]) else ""
         said = str(first["text"])[:120] if words.known(first["text"]) else "no words of its own"
         place = Place.of(str(first["source"]), first["line"])
         line = f"line {place.line:,}" if place else "a line"

@@ -180,6 +180,19 @@ def test_problems_of_two_launches_are_told_apart() -> None:
     assert [s["x0"] for s in section.charts[0].figure["layout"]["shapes"]] == [52]
 
 
+def test_of_several_launches_that_failed_the_first_cause_is_that_of_the_last() -> None:
+    failed = {"kind": "problem", "name": "exception", "text": "KeyError: 'loss'", "rank": 1}
+    run = with_rows(made(3), failed | {"line": 50}, failed | {"line": 90, "segment": 1})
+    found = run.problems
+    run.__dict__["problems"] = found.assign(root_cause=True)
+    section = problem_section(run)
+    assert section.words == (
+        "First cause of launch 2 on rank 1: Python exception: KeyError: 'loss', line 90."
+    )
+    (mark,) = section.charts[0].figure["layout"]["annotations"]
+    assert mark["x"] == 90
+
+
 def test_one_accumulation_step_is_one() -> None:
     config = {"kind": "config", "name": "gradient_accumulation_steps"}
     for value, words_ in ((1, "1 accumulation step"), (4, "4 accumulation steps")):
