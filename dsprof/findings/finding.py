@@ -29,6 +29,11 @@ class Advice(NamedTuple):
     to: str
     why: str
 
+    @property
+    def verb(self) -> str:
+        """A key or an option is to change; what is said in several words is to do."""
+        return "Do" if " " in self.setting else "Change"
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -86,7 +86,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
                 Advice(
                     f"the node of rank {late.rank}{f' ({host})' if host else ''}",
                     "",
-                    "checked" if _is_alone(facts) else "checked, or left out of the hostfile",
+                    "check it" if _is_alone(facts) else "check it, or leave it out of the hostfile",
                     "a throttled or other GPU, a busy CPU or disk, or a larger share of the data",
                 ),
             ),

@@ -42,8 +42,8 @@ def verdict_section(
         rows.add_row(say("Cost", QUIET), Text(", ").join([say(cost, ACCENT), sure]))
     else:
         rows.add_row(say("Sure", QUIET), sure)
-    for index, advice in enumerate(found.advice[:_ADVICE]):
-        rows.add_row(say("" if index else "Change", QUIET), _change(advice))
+    for verb, advice in _advised(found):
+        rows.add_row(say(verb, QUIET), _change(advice))
     if cost not in {"", _UNKNOWN} and found.advice:
         gain = words.what_if(found, words.step_of(found, seen.seconds), cards)
         rows.add_row(say("Gain", QUIET), say(gain or _UNKNOWN))
@@ -93,9 +93,16 @@ def _proofs(found: Finding) -> Iterator[tuple[str, RenderableType]]:
 
 
 def _reasons(found: Finding) -> Iterator[tuple[str, RenderableType]]:
-    for index, advice in enumerate(found.advice[:_ADVICE]):
-        why = Text(": ").join([say(advice.setting), say(advice.why, QUIET)])
-        yield "" if index else "Change", why
+    for verb, advice in _advised(found):
+        yield verb, Text(": ").join([say(advice.setting), say(advice.why, QUIET)])
+
+
+def _advised(found: Finding) -> Iterator[tuple[str, Advice]]:
+    """What to change or to do; the verb stands where it is another than above."""
+    above = ""
+    for advice in found.advice[:_ADVICE]:
+        yield "" if advice.verb == above else advice.verb, advice
+        above = advice.verb
 
 
 def other_section(findings: list[Finding]) -> list[RenderableType]:

@@ -28,7 +28,7 @@ from tests.findings.plants import (
 )
 from tests.live.jobs import Job
 
-_ELSEWHERE = "checked, or left out of the hostfile"
+_ELSEWHERE = "check it, or leave it out of the hostfile"
 
 
 def ranks(count: int, slow: int, late: float, every: int = 1) -> list[Row]:
@@ -97,7 +97,7 @@ def test_the_node_to_be_checked_is_named_by_its_host_and_is_not_what_is_set_now(
     assert (node.setting, node.now) == ("the node of rank 2 (w1)", "")
 
 
-@pytest.mark.parametrize(("nodes", "to"), [(1, "checked"), (2, _ELSEWHERE), (None, _ELSEWHERE)])
+@pytest.mark.parametrize(("nodes", "to"), [(1, "check it"), (2, _ELSEWHERE), (None, _ELSEWHERE)])
 def test_a_job_on_one_host_is_not_advised_to_leave_it_out(nodes: int | None, to: str) -> None:
     told = [] if nodes is None else [config("nodes", nodes)]
     found = one(run_of([*told, *ranks(30, 2, 0.15)]), "straggler-rank")

@@ -56,3 +56,16 @@ def finding(rule: str, **more: Any) -> Finding:
 def figures() -> Overview:
     timed = {"kind": "metric", "name": "step_seconds", "seconds": 4.0, "step": 1, "steps": 1}
     return overview(from_events(pd.DataFrame([timed])))
+
+
+def test_a_key_is_to_change_and_anything_else_is_to_do() -> None:
+    advice = (
+        Advice("bf16.enabled", "false", "true", "half the bytes"),
+        Advice("zero_optimization.stage", "0", "1", "a shard each"),
+        Advice("the node of rank 1", "", "check it", "it may be hot"),
+    )
+    found = finding("slow-link", share=0.5, seconds_per_step=2.0, advice=advice)
+    for section in (verdict_section([found], figures()), reason_section([found])):
+        lines = rendered(Group(*section), 80).splitlines()
+        told = [line for line in lines if re.search("bf16|zero_opt|the node", line)]
+        assert [line[:10].strip() for line in told] == ["Change", "", "Do"]
