@@ -57,7 +57,7 @@ def main() -> None:
     prepare()
     atexit.register(gc.freeze)  # what is there at the end is not searched for cycles once more
     try:
-        get_command(app)()
+        _command()()
     except DsprofError as error:
         _fail(str(error))
     except MemoryError:
@@ -71,6 +71,16 @@ def main() -> None:
             raise
         tell("dsprof: interrupted")
         sys.exit(_INTERRUPTED)
+
+
+def _command() -> Any:
+    """The commands; their help says what an argument is, and not of which type in Python."""
+    group: Any = get_command(app)
+    for command in group.commands.values():
+        for one in command.params:
+            if one.param_type_name == "argument":
+                one.display_type_rich = lambda ctx: ""  # noqa: ARG005
+    return group
 
 
 def _fail(text: str) -> NoReturn:
@@ -260,7 +270,8 @@ def compare(
     second: Annotated[str, typer.Argument(help="The run to judge.", metavar="B")],
     json_file: JsonFile = None,
     tolerance: Annotated[
-        float, typer.Option(min=0, max=100, help="Percent of difference that does not matter.")
+        float,
+        typer.Option(metavar="PERCENT", min=0, max=100, help="Difference that does not matter."),
     ] = 2,
     parsers: Parsers = None,
 ) -> None:
@@ -292,7 +303,9 @@ def export(
     ],
     table: Annotated[
         str,
-        typer.Option(help="events, steps, phases, comm, memory, gpu, problems or repairs."),
+        typer.Option(
+            metavar="NAME", help="events, steps, phases, comm, memory, gpu, problems or repairs."
+        ),
     ] = "events",
     parsers: Parsers = None,
 ) -> None:

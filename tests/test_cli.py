@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import dsprof
+from dsprof.cli import app
 from dsprof.errors import DsprofError
 from dsprof.recording import Writer
 from dsprof.run import load
@@ -584,6 +585,16 @@ def test_pairs_of_an_own_dialect_are_timers_if_their_pattern_says_so(
 
 
 # --- what it loads --------------------------------------------------------------
+
+
+NAMES = [one.callback.__name__ for one in app.registered_commands if one.callback]
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_help_says_what_a_value_is_and_not_its_type_in_python(cli: Dsprof, command: str) -> None:
+    said = cli(command, "--help").stdout
+    assert "Options:" in said
+    assert re.findall(r"<[^>]+>", said) == []
 
 
 @pytest.mark.parametrize("args", [["--help"], ["report", "--help"], ["--version"]])
