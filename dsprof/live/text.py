@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = 1
 
+_LABEL: Final = re.compile(r" *\S+ {2,}(?=\S)")  # before words that wrap beside it
 _RANKS: Final = 8
 _CALLS: Final = 6
 _PROBLEMS: Final = 5
@@ -44,7 +46,8 @@ def document(picture: Picture) -> dict[str, Any]:
 def lines(picture: Picture, width: int = 80) -> Iterator[str]:
     """What `--once` prints, free of anything that could steer a terminal."""
     for line in map(printable, _lines(picture)):
-        inner = " " * (len(line) - len(line.lstrip()) + 2)
+        label = _LABEL.match(line)
+        inner = " " * (label.end() if label else len(line) - len(line.lstrip()) + 2)
         yield from textwrap.wrap(
             line, width, subsequent_indent=inner, break_long_words=False, break_on_hyphens=False
         ) or [""]
@@ -60,7 +63,10 @@ def _lines(picture: Picture) -> Iterator[str]:
     yield headline(picture)
     if picture.note:
         yield f"  {picture.note}"
-    for name, verdict in (("Now", picture.now), ("Since the start", picture.since)):
+    verdicts = [("Now", picture.now), ("Since the start", picture.since)]
+    if picture.now == picture.since:
+        verdicts = [("Now and since the start", picture.now)]
+    for name, verdict in verdicts:
         if verdict:
             noun = "record" if picture.records else "step"
             of = f" ({count_of(verdict.steps, noun)})" if verdict.steps else ""
@@ -148,7 +154,7 @@ def _rank(row: RankRow) -> str:
 
 
 def _signed(seconds: float) -> str:
-    return ("+" if seconds >= 0 else "-") + format_seconds(abs(seconds))
+    return ("+" if seconds > 0 else "-" if seconds else "") + format_seconds(abs(seconds))
 
 
 def _calls(picture: Picture) -> Iterator[str]:

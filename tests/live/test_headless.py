@@ -35,6 +35,18 @@ def test_once_says_how_fast_what_holds_it_back_and_who_is_late(
     assert "wait for rank 2: 60.0 ms per step" in said
     assert "compute 69 %" in said or "compute 59 %" in said
     assert "all_reduce of 4.00 MiB: 1 call," in said
+    assert said.count("Now and since the start (29 steps): ") == 1  # a short job has one verdict
+    assert said.count("compute") == 1
+    assert "late by 0 s, waits" in said
+
+
+def test_a_finding_wraps_beside_its_severity(capsys: pytest.CaptureFixture[str]) -> None:
+    headless.once(Watch([str(SAMPLES / "zero3_0.19.8.log")]), as_json=False)
+    said = capsys.readouterr().out.partition("Findings\n")[2].partition("\n\n")[0]
+    first, *others = said.splitlines()
+    assert first.startswith("  info      70 %")
+    assert others[0].startswith(" " * 12)
+    assert not others[0].startswith(" " * 13)
 
 
 def test_the_json_of_a_refresh_is_one_line_with_every_part(
