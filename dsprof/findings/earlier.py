@@ -62,10 +62,10 @@ def _launches(run: Run) -> list[Finding]:
     if not failed:
         return []
     which = "An earlier launch" if len(failed) == 1 else f"{len(failed):,} earlier launches"
-    told = [
-        f"Launch {number:,} of {len(launches):,}: {said_of(row)}{_text(row)}."
-        for number, row in list(failed.items())[-_SHOWN:]
-    ]
+    alike: dict[str, list[int]] = {}  # each failure is quoted once
+    for number, row in list(failed.items())[-_SHOWN:]:
+        alike.setdefault(f"{said_of(row)}{_text(row)}.", []).append(number)
+    told = [f"{_which(numbers)} of {len(launches):,}: {said}" for said, numbers in alike.items()]
     return [
         Finding(
             rule="earlier-failure",
@@ -75,6 +75,12 @@ def _launches(run: Run) -> list[Finding]:
             evidence=_proof(list(failed.values())[-_SHOWN:]),
         )
     ]
+
+
+def _which(numbers: list[int]) -> str:
+    """`Launch 2`, `Launches 1, 2 and 3`."""
+    *others, last = [f"{number:,}" for number in numbers]
+    return f"Launches {', '.join(others)} and {last}" if others else f"Launch {last}"
 
 
 def _state(run: Run, last: int) -> str:

@@ -315,7 +315,16 @@ def test_each_launch_has_its_own_failure_and_its_own_victims() -> None:
     )
     found = one(run, "earlier-failure")
     assert found.title == "2 earlier launches failed too"
-    assert "Launch 2 of 3: Rank 1 ended with an exception: RuntimeError: x." in found.summary
+    assert found.summary == (
+        "Launches 1 and 2 of 3: Rank 1 ended with an exception: RuntimeError: x."
+    )
+
+
+def test_earlier_launches_that_failed_each_in_its_way_are_told_one_by_one() -> None:
+    first, second = problem("oom", OOM, rank=1), problem("exception", "KeyError: x", rank=0)
+    found = one(run_of([first, *of_launch(1, [second]), *of_launch(2, [first])]), "earlier-failure")
+    assert found.summary.startswith("Launch 1 of 3: Rank 1 ran out of GPU memory")
+    assert "Launch 2 of 3: Rank 0 ended with an exception: KeyError: x." in found.summary
 
 
 @pytest.mark.parametrize(
