@@ -38,6 +38,7 @@ from dsprof.units import format_seconds, format_share
 _ROWS = {"time": 0.56, "bound": 0.1, "rate": 0.19, "loss": 0.19}
 
 BEYOND = 200  #: slow steps marked at the end of the axis
+_ABOVE = 18  #: px, of what stands above steps beyond the axis
 FEWEST, MANY = 3, 20  #: steps of which one may be beyond it; and without saying much
 
 LEAST = 1e-3  #: of the highest column; what takes less is neither drawn nor named
@@ -249,7 +250,7 @@ def highest(seconds: Floats) -> float | None:
 
 
 def _beyond(x: Floats, steps: pd.DataFrame, unit: float) -> list[dict[str, Any]]:
-    """Steps too slow for the axis, as triangles at its end that say how slow."""
+    """Steps too slow for the axis, as triangles at its end; above it stands how slow they are."""
     seconds = _values(steps, "seconds")
     end = highest(seconds)
     if end is None:
@@ -266,15 +267,21 @@ def _beyond(x: Floats, steps: pd.DataFrame, unit: float) -> list[dict[str, Any]]
             "meta": "beyond",
             "name": "slower than the axis shows",
             "x": numbers(x[over], 9),
-            "y": numbers(np.full(len(over), 0.97 * end / unit)),
+            "y": [end / unit] * len(over),
+            "cliponaxis": False,
             "text": [format_seconds(s) for s in seconds[over]],
             "customdata": [f"step {n:,}{more}" for n, more in zip(number, after, strict=True)],
-            "textposition": "middle right",
+            "textposition": ["top left" if near else "top center" for near in _at_end(x)[over]],
             "textfont": {"size": 11, "color": colour("ink")},
             "marker": {"symbol": "triangle-up", "size": 9, "color": colour("ink")},
             "hovertemplate": "%{text}<extra>%{customdata}, beyond the axis</extra>",
         }
     ]
+
+
+def _at_end(x: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Where words in the middle above a mark would leave the chart."""
+    return np.asarray(x > x[-1] - 0.03 * (x[-1] - x[0]))
 
 
 def _layout(
@@ -300,10 +307,13 @@ def _layout(
     last = "y" + names[list(titles)[-1]].removeprefix("yaxis")
     words = "optimizer step" if noun == "step" else f"{noun}, as printed"
     bottom = axis(words, anchor=last, showgrid=False, tickformat=",d")
+    above = _ABOVE if "range" in more.get("yaxis", {}) else 0
+    notes = [panel_title(titles[row], top) for row, (_, top) in domains.items()]
+    notes[0] |= {"yshift": above} if above else {}
     heading = {"unifiedhovertitle": {"text": " "}} if "time" in titles else {}
     return layout(
-        120 + round(sum(_ROWS[row] for row in titles) * 420),
-        margin={"l": 62, "r": 12, "t": 24, "b": 40},
+        120 + round(sum(_ROWS[row] for row in titles) * 420) + above,
+        margin={"l": 62, "r": 12, "t": 24 + above, "b": 40},
         barmode="stack",
         bargap=0,
         hovermode="x unified",
@@ -312,7 +322,7 @@ def _layout(
         meta={"unit": unit, "noun": noun},
         xaxis=bottom | step_ticks(steps, x) | {"range": _reach(x)} | heading,
         shapes=launch_lines(steps, x),
-        annotations=[panel_title(titles[row], top) for row, (_, top) in domains.items()],
+        annotations=notes,
         **more,
     )
 

@@ -70,6 +70,18 @@ def test_one_very_slow_step_does_not_flatten_the_others() -> None:
     assert beyond["x"] == [50.0]
     assert beyond["text"] == ["101 s"]
     assert beyond["customdata"] == ["step 50"]
+    assert beyond["y"] == [end]
+    assert beyond["textposition"] == ["top center"]  # above the columns, whose colours hide words
+    title, *others = figure["layout"]["annotations"]
+    assert title["yshift"] > 12
+    assert not any("yshift" in other for other in others)
+
+
+def test_the_time_of_a_slow_last_step_does_not_leave_the_chart() -> None:
+    figure = timeline(made(200, slow={200: 100.0}).steps)
+    assert figure
+    beyond = next(t for t in figure["data"] if t.get("meta") == "beyond")
+    assert beyond["textposition"] == ["top left"]
 
 
 def test_a_run_without_times_rates_and_losses_has_no_chart() -> None:
