@@ -317,6 +317,7 @@ def test_sums_of_timers_are_judged_under_their_own_name_where_whole_steps_are_fe
     assert (found.seconds_from, found.first.rows, found.first.steps) == ("timers", 39, 4)
     lines = shown(found)
     assert lines["judged, sums of timers"] == ["31.1 ms", "41.8 ms", "+34 %"]
+    assert (lines["rows judged"], lines["rows averaged"]) == (["39", "39"], ["4", "39"])
     assert lines["one step"] == ["37.8 ms", "41.8 ms"]  # not told by the same: no change
     assert lines["told by"] == ["throughput lines", "sums of timers"]
     assert lines["no timer"] == ["7.11 ms", "unknown"]

@@ -81,7 +81,7 @@ def _times(found: Comparison) -> Table:
         by = MEASURES.get(found.seconds_from or "")
         judged = [Part("", "", side.seconds, None) for side in sides]
         _change_of(table, f"judged, {by}" if by else "judged", judged, STRONG)
-        _facts(table, "rows", [f"{side.rows:,}" for side in sides])
+        _facts(table, "rows judged", [f"{side.rows:,}" for side in sides])
     measures = [MEASURES.get(side.seconds_from or "", "unknown") for side in sides]
     alike = measures[0] == measures[1]
     steps = [Part("", "", side.step_seconds, None) for side in sides]
@@ -89,7 +89,8 @@ def _times(found: Comparison) -> Table:
     for name in _names(sides):
         parts = [_part(side, name) for side in sides]
         _change_of(table, name, parts, ACCENT if name in _LOUD else "")
-    _facts(table, "rows", [f"{side.steps:,}" for side in sides])
+    averaged = "rows averaged" if any(side.rows != side.steps for side in sides) else "rows"
+    _facts(table, averaged, [f"{side.steps:,}" for side in sides])
     if not alike:
         _facts(table, "told by", measures)
     return table
