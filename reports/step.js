@@ -187,7 +187,7 @@ function showStep(timeline, row) {
 function pairsOf(track, row) {
   const list = element("dl", "", { class: "pairs" });
   const said = [["held back by", track.bounds[track.bound[row]]]];
-  for (const name of [...track.measures, ...track.classes])
+  for (const name of toldOf(track))
     if (Number.isFinite(track[name][row])) said.push([measureWords(track, name), cellOf(name, partOf(track, name, row))]);
   if (track.loss_broken?.[row]) said.push(["loss", Number.isNaN(track.loss?.[row] ?? NaN) ? "nan" : "inf"]);
   if (track.validated?.[row]) said.push(["follows", "a validation"]);

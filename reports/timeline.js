@@ -292,15 +292,15 @@ class Timeline {
 
   fillTable(details) {
     if (!details.open) return;
-    const { classes, measures, step } = this.track;
-    const names = [...measures, ...classes.filter((name) => !measures.includes(name))];
+    const { step } = this.track;
+    const names = toldOf(this.track);
     const rows = [];
     const shown = (name) => this.track[name].subarray(this.from, Math.min(this.to, this.from + 200));
     const times = names.filter((name) => TIMES.has(name));
     const inUnit = oneUnit(times.flatMap((name) => [...shown(name)]));
     const written = (name, value) => (TIMES.has(name) ? inUnit(value) : cellOf(name, value));
     for (let i = this.from; i < Math.min(this.to, this.from + 200); i++)
-      rows.push([whole(step[i]), ...names.map((name) => written(name, this.track[name][i]))]);
+      rows.push([whole(step[i]), ...names.map((name) => written(name, partOf(this.track, name, i)))]);
     const more = this.to - this.from > 200 ? `, the first 200 of ${whole(this.to - this.from)}; zoom in for others` : "";
     details.querySelector(".scroll").replaceChildren(tableOf(`${capital(this.noun)}s${more}`, [this.noun, ...names.map((n) => measureWords(this.track, n))], rows));
   }
@@ -309,6 +309,13 @@ class Timeline {
 const capital = (word) => word[0].toUpperCase() + word.slice(1);
 const measureWords = (track, name) => track.words[name] ?? theme.labels[name] ?? name.replaceAll("_", " ");
 const TIMES = new Set(["seconds", "whole_seconds", ...Object.keys(theme.labels)]);
+
+/* What is told of a step: how long it takes and where that goes, before what it trains. */
+function toldOf({ measures, classes }) {
+  const ofTime = (name) => TIMES.has(name) || name === "communication_share";
+  return [...new Set([...measures.filter(ofTime), ...classes, ...measures])];
+}
+
 const cellOf = (name, value) => (TIMES.has(name) ? seconds(value) : name === "communication_share" ? share(value) : plainNumber(value));
 
 function lowerBound(sorted, value) {

@@ -253,3 +253,17 @@ def test_a_step_out_of_view_is_not_described(opened: Open) -> None:
     brush(page, 0.3, 0.6)
     expect(says).not_to_contain_text("1 to 30")
     expect(says).not_to_contain_text("Step 30")
+
+
+def test_a_step_is_told_by_its_times_before_what_it_trains(opened: Open) -> None:
+    """In the table of steps and in the drawer: they say why it is slow."""
+    page = opened("comms")
+    page.locator("[data-steps-table] summary").click()
+    expect(page.locator("[data-steps-table] thead th").first).to_have_text("step")
+    head = page.locator("[data-steps-table] thead th").all_text_contents()
+    find_step(page, "20")
+    expect(page.locator("#drawer h2")).to_have_text("Step 20")
+    drawer = page.locator("#drawer .pairs dt").all_text_contents()
+    for told in (head, drawer):
+        assert told.index("compute") < min(told.index("samples per second"), told.index("lr"))
+        assert len(told) == len(set(told))
