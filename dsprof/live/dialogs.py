@@ -79,7 +79,7 @@ def _finding(found: Finding, step: float | None) -> list[RenderableType]:
     if price:
         parts += [Text(), say(f"costs {price}, {found.confidence} confidence")]
     if found.advice:
-        parts += [Text(), say("What to change", "dim")]
+        parts += [Text(), say("What to do", "dim")]
     for advice in found.advice:
         now = f"{advice.now} → {advice.to}" if advice.now else advice.to
         why = f" ({advice.why})" if advice.why else ""

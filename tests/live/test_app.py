@@ -111,6 +111,7 @@ def test_a_finding_leads_to_the_line_that_proves_it_and_back() -> None:
 
     drive(app, keys)
     assert "critical: rank-died" in seen[0]
+    assert "What to do" in seen[0]  # of a look at dmesg it is not to change
     assert seen[1] == "log"
     assert seen[3] == "103"
     assert seen[4] == "overview"
