@@ -37,7 +37,7 @@ COLUMNS: Final = (
     "text",
     "source",
     "line",
-    # Beyond the contract: what the later floors need in order not to read a line twice.
+    # Beyond the contract: what the later layers need in order not to read a line twice.
     "pattern",  # dialect.pattern that read the row
     "timers",  # flavour of the timer line the row comes from, missing if none
     "record",  # rows of one record share it; unique within a table

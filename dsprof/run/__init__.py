@@ -328,12 +328,12 @@ class Run:
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What is wrong: what ended the run, then the gravest, of these the dearest first.
+        """What is wrong: what ended the run first, then by severity and cost.
 
         The first one is the verdict.
 
-        The one package that is imported from a floor above: findings are made from a Run, and
-        the Run offers them, and what they go by, as views. Nothing else here may do so.
+        This is the one import from a higher layer: findings are computed from a Run, and the Run
+        offers them, and what they are based on, as views. Nothing else here may do so.
         """
         from dsprof.findings import findings_of
 
