@@ -412,5 +412,7 @@ def _settled(run: Run) -> Run:
 def _speed(link: str | float) -> float:
     speed = units.bandwidth(link) if isinstance(link, str) else link
     if speed is None or not speed > 0:
-        raise DsprofError(f"{link!r} is no link speed", "link", "write 100Gb, 25Gbps or 12.5GB/s")
+        raise DsprofError(
+            f"{link!r} is not a link speed", "link", "write 100Gb, 25Gbps or 12.5GB/s"
+        )
     return speed
