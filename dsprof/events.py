@@ -190,7 +190,7 @@ PROBLEMS: Final = {
     "prefetch-broken": "ZeRO-3's trace cache was invalidated: parameters are fetched late",
     "checkpoint-failed": "a checkpoint could not be written",
     "build-failed": "an extension failed to build",
-    "wrong-arguments": "a script does not take its command line",
+    "wrong-arguments": "a script rejected its command line",
     "optimizer-fallback": "a fused optimizer failed to build: PyTorch's takes its place",
     "gpu-lost": "a GPU fell off the bus; text is its UUID",
     "recording-stopped": "dsprof ended its recording of a rank, not the training; text says why",

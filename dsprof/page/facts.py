@@ -173,7 +173,7 @@ def _steps(steps: pd.DataFrame, how: str, *, counted: bool) -> Cell | None:
     ends = {w: Place.of(row["source"], row["line"]) for w, row in (("first", low), ("last", high))}
     many = words.count_of(len(steps), "record" if counted else "step")
     said = (
-        f"{many}, which steps they are of is unknown"
+        f"{many}, which steps they belong to is unknown"
         if counted
         else f"{many} {how}, {number.min():,} to {number.max():,}"
     )

@@ -234,7 +234,7 @@ def _step_of(run: Run, engine: int) -> str:
 
 def _which(seen: Overview, how: str) -> str:
     if seen.first is None:
-        return f"{words.count_of(seen.rows, 'record')}, which steps they are of is unknown"
+        return f"{words.count_of(seen.rows, 'record')}, which steps they belong to is unknown"
     which = f"{seen.first:,}" if seen.first == seen.last else f"{seen.first:,} to {seen.last:,}"
     return f"{which}, {seen.rows:,} of them {how}"
 

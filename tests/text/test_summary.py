@@ -133,7 +133,7 @@ def test_records_without_a_step_number_are_never_called_steps(tmp_path: Path) ->
     assert found["title"] == "The loss is not finite at record 3"
     assert found["steps"] is None
     said = shown(run, 400)
-    assert "4 records, which steps they are of is unknown" in said
+    assert "4 records, which steps they belong to is unknown" in said
     assert not re.search(r"\bsteps? \d", said)
 
 
