@@ -1,6 +1,7 @@
-"""How large a model is and on how many ranks, where wrapping says so: under DDP and FSDP2.
+"""How large a model is and on how many ranks, where its wrapper tells: under DDP and FSDP2.
 
-Neither a device nor another rank is asked. What may be a part of the model alone is left out.
+Neither a device nor another rank is asked. A model that may be only a part of the job's is left
+out.
 """
 
 from __future__ import annotations
