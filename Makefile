@@ -1,19 +1,19 @@
-# Two commands for newcomers, and the whole manual of the others:
+# Two commands for newcomers, then the others:
 #
 #   make demo     set up, report on a real log that ships with the project
 #   make test     set up, run every test
-#   make attach   train a small ZeRO job on two CPU ranks, one of them slow, recorded and reported
+#   make attach   train a small ZeRO job on two CPU ranks, one of them slow; record it and report
 #   make check    lint, format, types
 #   make fmt      format
 #   make bench    speed and exactness on generated logs with known truth
-#   make truth    train jobs with planted faults and score what is said of them, half an hour
+#   make truth    train jobs with planted faults and score the verdicts, half an hour
 #   make corpus   read every real log that is at hand and compare with its truth
 #
 # Everything lives in .venv; nothing here needs a GPU or a compiler. Tests of the hook run real
 # DeepSpeed jobs on two CPU ranks: `make test` and `make attach` install torch, `make demo` does not.
-# Tests start hundreds of processes: without bytecode on disk, each would compile the project anew.
-# They wait a third of their time: three workers keep two cores busy. pip compiles on one core, and
-# what nobody imports, too: compileall does it on all of them, without packages' own tests.
+# Tests start hundreds of processes: without bytecode on disk, each would compile the project again.
+# They wait a third of their time, so three workers keep two cores busy. pip compiles on one core,
+# including modules that nobody imports; compileall uses all cores and skips packages' own tests.
 
 PYTHON  ?= python3
 WORKERS ?= 3
@@ -68,8 +68,8 @@ corpus: .venv/installed
 	@$(COMPILE)
 	@touch $@
 
-# DeepSpeed asks the torch that is there how it was built. Where either cannot be had, the tests
-# that need them skip and say so; the next `make` asks again.
+# DeepSpeed asks the installed torch how it was built. If either cannot be installed, the tests that
+# need them skip and say so; the next `make` tries again.
 .venv/installed-jobs: .venv/installed-test
 	$(PIP) $(TORCH) setuptools wheel && $(PIP) --no-build-isolation $(JOBS) && touch $@ || \
 		echo 'no torch, DeepSpeed or trainer for this Python: tests of real jobs will skip'

@@ -1,7 +1,7 @@
-"""Measure the reading of logs against its bars: `python -m benchmarks.bench [--quick]`.
+"""Measure how fast and how exactly logs are read: `python -m benchmarks.bench [--quick]`.
 
-The machine is noisy: every figure is CPU time where it can be, and every ratio is
-taken within a round in which the contenders take turns, each in a fresh process.
+The machine is noisy: every figure is CPU time where possible, and every ratio is measured within
+one round, in which the contenders take turns, each in a fresh process.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def main() -> int:
     known.add_argument("--quick", action="store_true", help="64 MiB logs instead of 1 GiB")
     known.add_argument("--rounds", type=int, default=3)
     known.add_argument("--data", type=Path, default=Path(__file__).parent / "data")
-    known.add_argument("--only", default="", help="comma between: speed, values, steps, ...")
+    known.add_argument("--only", default="", help="comma-separated: speed, values, steps, ...")
     args = known.parse_args()
     every = measurements(Logs(args.data, quick=args.quick), args.rounds)
     missed = 0

@@ -1,11 +1,13 @@
-"""What the hook adds to a ZeRO-1 step between training's own calls: `python -m benchmarks.cold`.
+"""What the hook adds to a ZeRO-1 step between the calls of training: `python -m benchmarks.cold`.
 
-An engine that does nothing stands in for DeepSpeed's, and collectives that do nothing for
-gloo's, so that only the hook takes time; a small network is trained between any two of its
-calls, for in a real step caches are cold there. One number is the time from a call until the
-hook has handed it on, and back. Paths of other checkouts are measured in turns with this one.
-Needs torch. Wall clock: of many calls, other processes disturb the lower quartile little. The
-checkout it is started from may look up to 30 us a step slower: compare in both orders.
+An engine that does nothing replaces DeepSpeed's, and collectives that do nothing replace gloo's,
+so that only the hook takes time. A small network is trained between any two calls, because in a
+real step caches are cold there. Each number is the time that the hook adds to one call, before and
+after it. Other checkouts, given as paths, are measured in turns with this one.
+
+Needs torch. The figures are wall-clock time: over many calls, other processes hardly affect the
+lower quartile. The checkout from which this is started may seem up to 30 us a step slower, so
+compare in both orders.
 """
 
 from __future__ import annotations
@@ -212,9 +214,9 @@ def measured(checkouts: list[str], rounds: int, steps: int) -> dict[str, Told]:
 
 def main() -> None:
     known = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.cold")
-    known.add_argument("checkouts", nargs="*", type=Path, help="others, beside this one")
+    known.add_argument("checkouts", nargs="*", type=Path, help="other checkouts to compare with")
     known.add_argument("--rounds", type=int, default=10)
-    known.add_argument("--steps", type=int, default=40, help="of a round")
+    known.add_argument("--steps", type=int, default=40, help="steps per round")
     args = known.parse_args()
     torch.set_num_threads(1)
     stand_in()

@@ -1,4 +1,4 @@
-"""What a fresh process costs: CPU and wall seconds, and what it prints."""
+"""What a fresh process costs in CPU and wall seconds, and what it prints."""
 
 from __future__ import annotations
 

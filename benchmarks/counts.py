@@ -1,4 +1,4 @@
-"""What a generated log holds: counted from the values before they are printed, never by parsing."""
+"""What a generated log contains: counted from the values before printing, never by parsing."""
 
 from __future__ import annotations
 

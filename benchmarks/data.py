@@ -1,4 +1,4 @@
-"""The generated logs of a benchmark, made once and kept while the generator stays the same."""
+"""The generated logs of a benchmark, created once and kept until the generator changes."""
 
 from __future__ import annotations
 

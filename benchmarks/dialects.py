@@ -1,8 +1,8 @@
-"""Plausible blocks of training steps, a function a dialect, as tables of lines.
+"""Plausible blocks of training steps, one function per dialect, as tables of lines.
 
-A block has one column of lines per thing printed in a step, in the order in
-which the frameworks print them, and one row per step (or per window); "" is
-a line that was not printed. NOW_COMMA in a line stands for the time of its step.
+A block has one column of lines for each thing that is printed in a step, in the order in which the
+frameworks print them, and one row per step (or per window). "" is a line that was not printed.
+NOW_COMMA in a line stands for the time of its step.
 """
 
 from __future__ import annotations

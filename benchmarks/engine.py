@@ -1,4 +1,4 @@
-"""The only file here that knows how dsprof's reading engine is called."""
+"""The only file here that knows how dsprof's reader is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log's truth against what was read: what is missing, wrong or invented."""
+"""Compare a log's truth with what was read: what is missing, wrong or invented."""
 
 from __future__ import annotations
 

@@ -1,15 +1,18 @@
 """Is the share of communication true? `python -m benchmarks.exposed`.
 
-Two gloo ranks train a wide network on two rows at a time. DDP runs in turns of a few steps with
-its gradients exchanged and under `no_sync`, which exchanges none: what a step is shorter by is
-what communication costs. The hook records all of it. Exchanging costs more than waiting: gradients
-are copied into buckets and back, and gloo's threads take the cores that backward computes on while
-some of them are under way. So the comparison that is one of waiting has one bucket, no copies, and
-gradients divided by the ranks, as DDP does, in both kinds of steps. ZeRO-1 and ZeRO-3 have no such
-switch: there PyTorch's profiler says how long gloo worked, or was called, while no operator of the
-training thread ran.
+Two gloo ranks train a wide network on two rows at a time, and the hook records everything.
 
-All of it is repeated, each time by two fresh processes. Needs an interpreter with torch and
+DDP alternates between a few steps in which gradients are exchanged and a few under `no_sync`, in
+which they are not. The difference between their durations is what communication costs. But
+exchanging costs more than waiting: gradients are copied into buckets and back, and gloo's threads
+compete with backward for the cores while some of them are in flight. So the comparison for the
+waiting alone uses one bucket and no copies, and in both kinds of steps divides the gradients by the
+number of ranks, as DDP does.
+
+ZeRO-1 and ZeRO-3 have no such switch. There PyTorch's profiler says how long gloo worked, or was
+called, while no operator of the training thread ran.
+
+Everything is repeated, each time by two fresh processes. Needs an interpreter with torch and
 deepspeed: this one, or DSPROF_TORCH_PYTHON.
 """
 

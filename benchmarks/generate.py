@@ -1,9 +1,8 @@
 """Write a log of known truth: `python -m benchmarks.generate OUT --size 1GiB --metric-share 0.2`.
 
-The log is a series of launches, each a plausible run of one dialect: its steps
-increase and its lines stand in the order in which the framework prints them.
-Noise, decoys, launchers' prefixes, colours, glued and torn records and broken
-bytes stand between and around. OUT.truth.json says what a reader must find.
+The log is a series of launches, each a plausible run of one dialect: steps increase, and lines
+stand in the order in which the framework prints them. Noise, decoys, launchers' prefixes, colours,
+glued and torn records and broken bytes are mixed in. OUT.truth.json says what a reader must find.
 """
 
 from __future__ import annotations
@@ -253,16 +252,16 @@ def parser() -> argparse.ArgumentParser:
     known = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.generate")
     known.add_argument("out", type=Path)
     known.add_argument("--size", type=parse_size, default="64MiB", help="64MiB, 1GiB, 100MB")
-    known.add_argument("--metric-share", type=float, default=0.2, help="of the lines, 0 to 1")
+    known.add_argument("--metric-share", type=float, default=0.2, help="share of lines, 0 to 1")
     known.add_argument("--seed", type=int, default=1)
     known.add_argument("--wrapper", choices=[*noise.WRAPPERS, "mixed", "sections"],
                        default="sections", help="mixed: by line; sections: by launch")  # fmt: skip
-    known.add_argument("--dialects", default=",".join(DIALECTS), help="comma between")
+    known.add_argument("--dialects", default=",".join(DIALECTS), help="comma-separated")
     known.add_argument("--launches", type=int, help="default: one for each dialect")
-    known.add_argument("--steps", type=int, help="rows of steps a launch, instead of --size")
+    known.add_argument("--steps", type=int, help="rows of steps per launch, instead of --size")
     known.add_argument("--newline", choices=["lf", "crlf", "none"], default="lf")
     known.add_argument("--clean", action="store_true", help="no colour, glue or torn records")
-    known.add_argument("--bars", action="store_true", help="only a progress bar, no line break")
+    known.add_argument("--bars", action="store_true", help="only progress bars, no line breaks")
     known.add_argument("--compress", default="", help="also gz, zst or gz,zst")
     return known
 

@@ -1,17 +1,24 @@
 """What watching costs: `python -m benchmarks.live [--ranks 512] [--seconds 120] [--minutes 30]
 [--log-gb 5] [--torch PYTHON]`; 0 leaves a part out.
 
-A simulator writes real recordings, `--ranks` of them at two steps per second each, with what a
-rank on a GPU records, while the real program draws on a terminal of 160 x 48 that this process
-holds. CPU time and memory are the kernel's figures of both its processes, the one that draws and
-the one that watches. A key's answer is the time until words are drawn that only the screen it
-asks for has; keys come at any moment. Then `--minutes` of steps are written in accelerated time:
-ten steps at once, the next ten as soon as the program shows the tenth. Its memory is flat if the
-line fitted to the second half rises by less than 20 MB per simulated hour: left open for a night
-of twelve hours, it then takes 240 MB more at most. The log is text that repeats itself, larger than
-what is read at once, just written and so in the page cache. `--torch` names an interpreter with
-torch: a late rank and a death are planted in a real job of two ranks, and the time until they are
-on the screen is taken. Needs 4 GB of disk for 512 ranks, and that of the log.
+Cost: a simulator writes real recordings, one for each of `--ranks`, at two steps per second,
+with the rows that a rank on a GPU records. Meanwhile the real program draws on a terminal of
+160 x 48 that this process holds. CPU time and memory are the kernel's figures for both its
+processes, the one that draws and the one that watches. The answer time of a key is the time until
+words are drawn that only the requested screen has; keys are pressed at random moments.
+
+Memory: then `--minutes` of steps are written in accelerated time: ten steps at once, and the
+next ten as soon as the program shows the tenth. Memory counts as flat if a line fitted to the
+second half rises by less than 20 MB per simulated hour: left open for a night of twelve hours, the
+program then takes at most 240 MB more.
+
+Large log: it is repetitive text, larger than what is read at once, just written and
+therefore in the page cache.
+
+Delay: `--torch` names an interpreter with torch. A late rank and a death are planted in a real
+job of two ranks, and the time until they are on the screen is measured.
+
+Needs 4 GB of disk for 512 ranks, plus the size of the log.
 """
 
 from __future__ import annotations
@@ -392,7 +399,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=512)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--torch", help="an interpreter that has it")
+    parser.add_argument("--torch", help="an interpreter that has torch")
     parser.add_argument("--log-gb", type=float, default=5.0)
     parser.add_argument("--simulate", help=argparse.SUPPRESS)
     wanted = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What a log holds beside its records: noise, decoys, launchers' prefixes, broken bytes."""
+"""What a log contains besides its records: noise, decoys, launchers' prefixes, broken bytes."""
 
 from __future__ import annotations
 

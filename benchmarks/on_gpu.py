@@ -1,7 +1,7 @@
 """What only a machine with a GPU can show: `python -m benchmarks.on_gpu`, one GPU, torch with CUDA.
 
-Each part prints what it measured. Nothing here has been run on a GPU yet: figures belong
-into docs once it has, with the machine's name and this command.
+Each part prints what it measured. Nothing here has been run on a GPU yet. Once it has, the figures
+belong in the docs, with the name of the machine and this command.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What a step costs more with each way of measuring it: `python -m benchmarks.overhead`.
+"""What each way of measuring adds to a step: `python -m benchmarks.overhead`.
 
-The same job runs in blocks of steps, in turns without and with the measurement, on two gloo
-ranks; a pair of neighbouring blocks gives one difference. Medians stand with the 95 % interval
-that order statistics give. Needs an interpreter with torch, deepspeed and, for its rows,
+The same job runs on two gloo ranks in blocks of steps, alternately without and with the
+measurement; each pair of neighbouring blocks gives one difference. Medians are printed with the
+95 % interval from order statistics. Needs an interpreter with torch, deepspeed and, for its rows,
 traceml-ai: this one, or DSPROF_TORCH_PYTHON.
 
-CPU is what counts here: "thread" is the training thread alone, "process" has the background
-threads too. Wall time of two ranks on two busy cores is mostly noise, and printed for honesty.
-On a CPU, synchronising the device costs nothing: what `wall_clock_breakdown` and the comms
-logger cost a GPU is not in these figures.
+CPU time is what counts here: "thread" is the training thread alone, "process" includes the
+background threads. Wall time of two ranks on two busy cores is mostly noise, and is printed for
+completeness. On a CPU, synchronising the device costs nothing: what `wall_clock_breakdown` and the
+comms logger cost on a GPU is not in these figures.
 """
 
 from __future__ import annotations
@@ -301,9 +301,9 @@ def _told(own: dict[str, float]) -> str:
 def main() -> None:
     known = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.overhead")
     known.add_argument("--pairs", type=int, default=20)
-    known.add_argument("--steps", type=int, default=25, help="in a block")
+    known.add_argument("--steps", type=int, default=25, help="steps per block")
     known.add_argument("--job", choices=JOBS, action="append")
-    known.add_argument("--way", help="only this one")
+    known.add_argument("--way", help="only this way of measuring")
     known.add_argument("--on-rank", nargs=5, help=argparse.SUPPRESS)
     args = known.parse_args()
     if args.on_rank:

@@ -1,15 +1,20 @@
-"""Measure the page against its bars: `python -m benchmarks.page [--whole] [--folder DIR]`.
+"""Measure how long a large page takes: `python -m benchmarks.page [--whole] [--folder DIR]`.
 
-A synthetic run of 100,000 steps and 64 ranks. Making the page is CPU time of this process;
-opening it is time of the clock, the best of several, beside the load of the machine while it
-was taken: on a busy machine it says what the machine did, not what the page does.
-`--whole` also writes that run and reads it with `dsprof report`: as 64 recordings (about 4 GB),
-the form that tells of every rank; as the one log (about 0.1 GB) that such a job leaves, in which
-rank 0 and the last rank print every step, with the least and the greatest time of all ranks; and as
-64 log files (about 0.7 GB), one a rank, which is more than a job prints. The recordings are the
-hook's own `Writer`'s, one write a step: in each step and rank four spans (data, forward, backward,
-step), a collective blocked in backward, loss, learning rate and the hook's own cost, and the step
-itself: nine rows. They hold no samples of memory. `--steps` makes all shorter, `--form` chooses.
+The run is synthetic: 100,000 steps and 64 ranks. Making the page is measured as CPU time of this
+process. Opening it is measured as wall-clock time, the best of several, next to the load of the
+machine at that time: on a busy machine it shows what the machine did, not what the page does.
+
+`--whole` also writes that run and reads it with `dsprof report`, in three forms:
+
+- 64 recordings (about 4 GB), the form with data of every rank;
+- the one log (about 0.1 GB) that such a job leaves, in which rank 0 and the last rank print every
+  step, with the least and the greatest time over all ranks;
+- 64 log files (about 0.7 GB), one per rank, which is more than a job prints.
+
+The recordings are written by the hook's own `Writer`, one write per step. Each step and rank has
+nine rows: four spans (data, forward, backward, step), a collective that blocks in backward, loss,
+learning rate, the hook's own cost, and the step itself. They have no samples of memory. `--steps`
+makes everything shorter, `--form` chooses a form.
 """
 
 from __future__ import annotations
@@ -212,9 +217,9 @@ def main() -> int:
     """Prints every result; exit code 1 if one misses its bar."""
     choice = argparse.ArgumentParser(description=__doc__)
     choice.add_argument("--whole", action="store_true", help="also the report of the whole run")
-    choice.add_argument("--form", choices=FORMS, help="only the report of this form of it")
-    choice.add_argument("--steps", type=int, default=STEPS, help="of that run")
-    choice.add_argument("--folder", type=Path, help="where files are made and kept")
+    choice.add_argument("--form", choices=FORMS, help="only this form of the report")
+    choice.add_argument("--steps", type=int, default=STEPS, help="of the synthetic run")
+    choice.add_argument("--folder", type=Path, help="where files are created and kept")
     asked = choice.parse_args()
     with tempfile.TemporaryDirectory() as passing:
         folder = (asked.folder or Path(passing)).resolve()

@@ -1,7 +1,7 @@
 """Read a log in a fresh process and print, as JSON, what it cost and what was found.
 
-`python -m benchmarks.reading LOG [--processes N] [--found]`, or with `--same-as COPY ...`
-in what the events of copies, of byte ranges and of a growing file differ from the log's.
+`python -m benchmarks.reading LOG [--processes N] [--found]`. With `--same-as COPY ...`, print how
+the events of copies, of byte ranges and of a growing file differ from those of the log.
 """
 
 from __future__ import annotations

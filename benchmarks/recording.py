@@ -1,8 +1,8 @@
 """What a recording costs to write, how fast it is read, and how late a follower sees a step.
 
-`python -m benchmarks.recording [--rows N] [--json]`. Writing is CPU time of the thread, hot
-(one step after the other) and cold (32 MB are read in between, so that nothing is left in
-the core's caches: the worst case of a real step); reading is the best of three, per second
+`python -m benchmarks.recording [--rows N] [--json]`. Writing is measured as CPU time of the
+thread, both hot (one step after the other) and cold (32 MB are read in between, so that nothing is
+left in the core's caches: the worst case of a real step). Reading is the best of three, per second
 of CPU time.
 """
 

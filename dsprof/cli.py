@@ -65,7 +65,7 @@ def main() -> None:
     except OSError as error:  # of help texts, or of the machine
         discard()
         where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error} (mend that and try again)")
+        _fail(f"{where}{error.strerror or error} (fix that and try again)")
     except (KeyboardInterrupt, SystemExit) as end:
         if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
             raise
@@ -108,7 +108,7 @@ def _options(
 def _speed(text: str) -> str:
     if bandwidth(text) is None:
         raise typer.BadParameter(
-            f"{text!r} is no link speed: say the unit, as in 100Gb (bits) or 12.5GB/s (bytes)"
+            f"{text!r} is not a link speed: give the unit, as in 100Gb (bits) or 12.5GB/s (bytes)"
         )
     return text
 
@@ -116,7 +116,7 @@ def _speed(text: str) -> str:
 def _severity(text: str) -> Severity:
     """One of the three; typer's own refusal begins with words of the library it is made with."""
     if text not in list(Severity):
-        raise typer.BadParameter(f"{text!r} is none of {', '.join(Severity)}")
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(Severity)}")
     return Severity(text)
 
 
@@ -164,7 +164,7 @@ def report(
         typer.Option(
             metavar="|".join(Severity),
             parser=_severity,
-            help="Exit with 3 if a finding is at least this severe, 4 if nobody can tell.",
+            help="Exit with 3 if a finding is at least this severe, 4 if that cannot be told.",
         ),
     ] = None,
     link: Link = None,
@@ -201,11 +201,11 @@ def attach(
             "--out",
             metavar="DIR",
             envvar="DSPROF_OUT",
-            help="Run folder, a recording for each rank.",
+            help="Run folder for the recordings, one per rank.",
         ),
     ] = Path("dsprof-run"),
 ) -> None:
-    """Run a training command, every rank recorded: for dsprof report."""
+    """Run a training command and record every rank, for dsprof report."""
     from dsprof.hook.launch import run
 
     raise typer.Exit(run(command, out))
@@ -216,17 +216,17 @@ def live(
     paths: Annotated[
         list[str],
         typer.Argument(
-            help='Run folders, growing logs, or "-"; what is not there yet is waited for.',
+            help='Run folders, growing logs, or "-"; waits for what does not exist yet.',
             metavar="PATH",
             show_default=False,
         ),
     ],
-    once: Annotated[bool, typer.Option("--once", help="Print one picture and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object a refresh, or one with --once.")
+        bool, typer.Option("--json", help="Print one JSON object per refresh, or one with --once.")
     ] = False,
     every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="Time between two refreshes.")
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Time between refreshes.")
     ] = 1.0,
     link: Link = None,
     parsers: Parsers = None,
@@ -241,7 +241,7 @@ def live(
 def parsers(
     unknown: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATH", help="Shapes of a log's lines that nothing reads."),
+        typer.Option(metavar="PATH", help="Show the shapes of a log's lines that nothing reads."),
     ] = None,
     check: Annotated[
         Path | None,
@@ -249,7 +249,7 @@ def parsers(
     ] = None,
     folders: Parsers = None,
 ) -> None:
-    """List the dialects understood; show what is not; check your own."""
+    """List the supported dialects; show lines that none reads; check your own files."""
     from dsprof import grammar, logs
     from dsprof.text import dialects
 
@@ -275,7 +275,7 @@ def compare(
     ] = 2,
     parsers: Parsers = None,
 ) -> None:
-    """Say whether B is slower than A: 3 if it is, 4 if nobody can tell."""
+    """Say whether B is slower than A. Exit code 3 if it is, 4 if that cannot be told."""
     from dsprof.compare import compare as judge
     from dsprof.text.difference import difference
 
@@ -319,7 +319,7 @@ def export(
 
 @app.command()
 def doctor() -> None:
-    """Say what this machine and environment allow."""
+    """Say what this machine and environment support."""
     from dsprof.doctor import checks
     from dsprof.text.examination import examination
 

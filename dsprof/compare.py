@@ -128,7 +128,7 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
 
 _SAME: Final[dict[str, Any]] = {
     "answer": "none",
-    "why": "both tell exactly the same of every step",
+    "why": "both report exactly the same for every step",
     "needed": None,
     **dict.fromkeys(("ratio", "low", "high"), 1.0),
 }

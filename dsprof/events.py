@@ -37,7 +37,7 @@ COLUMNS: Final = (
     "text",
     "source",
     "line",
-    # Beyond the contract: what the later floors need in order not to read a line twice.
+    # Beyond the contract: what the later layers need in order not to read a line twice.
     "pattern",  # dialect.pattern that read the row
     "timers",  # flavour of the timer line the row comes from, missing if none
     "record",  # rows of one record share it; unique within a table
@@ -191,7 +191,7 @@ PROBLEMS: Final = {
     "prefetch-broken": "ZeRO-3's trace cache was invalidated: parameters are fetched late",
     "checkpoint-failed": "a checkpoint could not be written",
     "build-failed": "an extension failed to build",
-    "wrong-arguments": "a script does not take its command line",
+    "wrong-arguments": "a script rejected its command line",
     "optimizer-fallback": "a fused optimizer failed to build: PyTorch's takes its place",
     "gpu-lost": "a GPU fell off the bus; text is its UUID",
     "recording-stopped": "dsprof ended its recording of a rank, not the training; text says why",

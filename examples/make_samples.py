@@ -1,9 +1,9 @@
-"""Run every example job once and keep what it printed, whole, in ../sample_logs.
+"""Run every example job once and store its complete output in ../sample_logs.
 
     python make_samples.py --env 0.19.8=/opt/ds198 --env 0.16.9=/opt/ds169 [NAME ...]
 
-Each --env names a virtual environment with that DeepSpeed version in it; a NAME ends in the version
-it runs on. Paths and host name of this machine are replaced by neutral ones.
+Each --env names a virtual environment with that version of DeepSpeed in it. The end of a NAME is
+the version that it runs on. Paths and host name of this machine are replaced by neutral ones.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What the example scripts share: a small task, and a start that needs no compiler."""
+"""What the example scripts share: a small task, and start-up code that needs no compiler."""
 
 from __future__ import annotations
 

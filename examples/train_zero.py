@@ -1,4 +1,4 @@
-"""Train a small network with DeepSpeed ZeRO on CPU ranks; every option has its effect on the log.
+"""Train a small network with DeepSpeed ZeRO on CPU ranks; every option shows in the log.
 
 Two ways to start it on two ranks:
 
@@ -28,16 +28,16 @@ def arguments() -> argparse.Namespace:
     option("--steps", type=int, default=40, help="optimizer steps")
     option("--accumulation", type=int, default=1, metavar="N", help="micro-batches a step")
     option("--dtype", choices=tiny.DTYPES, default="fp32")
-    option("--offload", action="store_true", help="optimizer, at stage 3 parameters, on the host")
+    option("--offload", action="store_true", help="optimizer on the host; stage 3: parameters, too")
     option("--depth", type=int, default=3, help="residual blocks")
     option("--checkpoint", metavar="DIR", help="save to DIR halfway")
 
     option = parser.add_argument_group("what DeepSpeed says").add_argument
-    option("--log-level", help="'info' brings the step= lines back (DeepSpeed 0.19.3 and later)")
+    option("--log-level", help="'info' restores the step= lines (DeepSpeed 0.19.3 and later)")
     option("--steps-per-print", type=int, default=10, metavar="N")
     option("--breakdown", action="store_true", help="wall_clock_breakdown: time (ms) lines")
     option("--memory-breakdown", action="store_true", help="memory around each phase")
-    option("--comms-logger", choices=["table", "verbose"], help="verbose: each operation too")
+    option("--comms-logger", choices=["table", "verbose"], help="verbose: also each operation")
     option("--flops-profiler", type=int, metavar="STEP", help="profile this step")
     option("--csv-monitor", metavar="DIR", help="metrics as CSV files under DIR")
 

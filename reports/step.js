@@ -74,7 +74,7 @@ const hint = (noun) => `Zoom the chart of ${noun}s to see the mean of another ra
 function rangeWords(track, { rows, told }, noun, from, to) {
   const ends = `${whole(track.step[from])} to ${whole(track.step[to - 1])}, the range chosen above`;
   const which = rows.length === 1 ? "the one" : "those";
-  if (told) return `Mean of ${count(rows.length, noun)} of ${ends}: ${which} whose whole time is told.`;
+  if (told) return `Mean of ${count(rows.length, noun)} of ${ends}: ${which} whose whole time is known.`;
   const sum = track.whole_seconds ? ` Of too few of them the whole time is told: a ${noun} is what its timers sum to.` : "";
   return `Mean of ${noun}s ${ends}.${sum}`;
 }

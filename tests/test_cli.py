@@ -398,14 +398,14 @@ def test_wrong_usage_is_code_2(cli: Dsprof, wrong: list[object]) -> None:
 
 def test_a_link_speed_without_a_unit_is_told_how_to_say_it(cli: Dsprof) -> None:
     done = cli("report", SEED, "--link", "100")
-    assert "'100' is no link speed" in done.stderr
+    assert "'100' is not a link speed" in done.stderr
     assert "100Gb (bits) or 12.5GB/s (bytes)" in " ".join(done.stderr.split())
 
 
 def test_a_severity_that_is_none_is_refused_in_our_own_words(cli: Dsprof) -> None:
     done = cli("report", SEED, "--fail-on", "doom")
     assert done.returncode == 2
-    assert "'doom' is none of info, warning, critical" in done.stderr
+    assert "'doom' is not one of info, warning, critical" in done.stderr
     assert "Value error" not in done.stderr
 
 
@@ -700,7 +700,9 @@ def test_what_is_no_log_is_named_with_a_way_out(
 
 def test_a_mistake_in_a_dialect_file_says_where_the_rules_are(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('title = "x', encoding="utf-8")
-    with pytest.raises(DsprofError, match=r"mine.toml: is no TOML.*\(see parsers/README.md\)$"):
+    with pytest.raises(
+        DsprofError, match=r"mine.toml: is not valid TOML.*\(see parsers/README.md\)$"
+    ):
         load(SEED, parsers=[tmp_path])
 
 

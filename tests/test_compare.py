@@ -431,7 +431,7 @@ def test_parts_of_a_sample_add_up_to_it() -> None:
         (("zero2_accumulation_0.19.8", "straggler_0.19.8"), 3, "regression", "Slower"),
         (("straggler_0.19.8", "zero2_accumulation_0.19.8"), 0, "improvement", "Faster"),
         (("neox_pipeline_2023", "deepspeed_pipeline_2023"), 4, "cannot tell", "Cannot tell"),
-        (("neox_pipeline_2023", "neox_pipeline_2023"), 0, "none", "No difference\nboth tell"),
+        (("neox_pipeline_2023", "neox_pipeline_2023"), 0, "none", "No difference\nboth report"),
     ],
 )
 def test_the_command_answers_and_its_exit_code_agrees(

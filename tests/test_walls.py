@@ -1,4 +1,4 @@
-"""The shape of the code: floors that only look down, no cycles, two walls."""
+"""The shape of the code: layers that only look down, no cycles, two walls."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-#: Lowest first. A module imports from its own package and from lower floors only.
-FLOORS = (
+#: Lowest first. A module imports from its own package and from lower layers only.
+LAYERS = (
     ("errors", "units", "events", "colours", "imports"),
     ("recording", "grammar", "output", "heap"),
     ("gpu", "logs"),
@@ -29,16 +29,16 @@ FLOORS = (
     ("__main__",),
 )
 
-#: What looks up: `Run.findings`, and what they go by, are views that are made two floors higher.
+#: What looks up: `Run.findings`, and what they go by, are views that are made two layers higher.
 UPWARD = {("dsprof.run", "dsprof.findings"), ("dsprof.run", "dsprof.findings.facts")}
 
 #: What training must never load, and what reading text has no need of.
 HEAVY = {"pandas", "plotly", "textual", "rich", "jinja2", "scipy"}
 
 
-def floor(module: str) -> int:
+def layer(module: str) -> int:
     name = module.split(".")[1]
-    return next(number for number, names in enumerate(FLOORS) if name in names)
+    return next(number for number, names in enumerate(LAYERS) if name in names)
 
 
 def module_name(file: Path) -> str:
@@ -92,17 +92,17 @@ def reached(module: str) -> set[str]:
 PARTS = [name for name in modules() if name != "dsprof"]
 
 
-def test_every_module_has_its_floor() -> None:
-    known = {name for names in FLOORS for name in names}
+def test_every_module_has_its_layer() -> None:
+    known = {name for names in LAYERS for name in names}
     assert {name.split(".")[1] for name in PARTS} - known == set()
 
 
 @pytest.mark.parametrize("module", PARTS)
-def test_a_module_imports_only_lower_floors(module: str) -> None:
+def test_a_module_imports_only_lower_layers(module: str) -> None:
     above = {
         name
         for name in inner(imports()[module])
-        if name.split(".")[1] != module.split(".")[1] and floor(name) >= floor(module)
+        if name.split(".")[1] != module.split(".")[1] and layer(name) >= layer(module)
     }
     assert {name for name in above if (module, name) not in UPWARD} == set()
 
@@ -126,12 +126,12 @@ def test_nothing_but_the_hook_imports_torch() -> None:
     assert {name for name in users if name.split(".")[1] != "hook"} == set()
 
 
-BELOW = [name for name in PARTS if floor(name) <= 3 and not name.startswith("dsprof.run")]
+BELOW = [name for name in PARTS if layer(name) <= 3 and not name.startswith("dsprof.run")]
 
 
 @pytest.mark.parametrize("module", BELOW)
 def test_what_training_may_load_imports_nothing_heavy(module: str) -> None:
-    """The hook stands on these floors: through none of them pandas may come in."""
+    """The hook stands on these layers: through none of them pandas may come in."""
     assert {name.split(".")[0] for name in reached(module)} & HEAVY == set()
 
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.corpus FOLDER`: every log read, and held against its truth."""
+"""`python -m benchmarks.corpus FOLDER`: read every log and compare it with its truth."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where a careful reading of the log disagrees with its truth file, and why.
 
-The truth files were taken by narrow searches and by eye. Each entry stands for one check
-that the truth fails, not the reader: (log, kind, what) and the lines that show it.
+The truth files were made by narrow searches and by eye. Each entry is one check in which the truth
+is wrong, not the reader: (log, kind, what) and the lines that show it.
 """
 
 from __future__ import annotations

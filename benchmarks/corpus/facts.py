@@ -1,4 +1,4 @@
-"""What a truth file says once: counts of lines, the job itself, its failures."""
+"""Facts that a truth file states once: counts of lines, the job itself, its failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says, record by record, in numbers a truth file can be held against."""
+"""What a run says, record by record, in numbers that can be compared with a truth file."""
 
 from __future__ import annotations
 

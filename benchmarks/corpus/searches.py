@@ -1,4 +1,4 @@
-"""Records counted by a narrow search of the bytes, whatever the reader makes of them."""
+"""Records counted by a narrow search of the bytes, independently of the reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it true? Training jobs with planted faults of known size, and what is said of them.
+"""Is it true? Training jobs with planted faults of known size, and dsprof's verdicts on them.
 
 `cases` is the table, `job` trains, `launch` starts, `score` judges, `page` writes docs/truth.md.
 """

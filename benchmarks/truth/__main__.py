@@ -52,10 +52,10 @@ def line(one: Score) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.truth")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="names, or how they begin")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="names, or prefixes of names")
     parser.add_argument("--out", type=Path, default=Path("runs/truth"))
-    parser.add_argument("--score", action="store_true", help="what was run before, again")
-    parser.add_argument("--rival", action="store_true", help="TraceML on the same jobs, too")
+    parser.add_argument("--score", action="store_true", help="score earlier runs again")
+    parser.add_argument("--rival", action="store_true", help="also run TraceML on the same jobs")
     parser.add_argument("--write", action="store_true", help="write the tables of docs/truth.md")
     args = parser.parse_args()
     names, out = tuple(args.cases), args.out.absolute()

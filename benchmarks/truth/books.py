@@ -1,4 +1,4 @@
-"""What a rank knows of itself: how long its steps took, and what was planted in them."""
+"""What a rank itself measures: how long its steps took, and what was planted in them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The table of jobs and faults: what is planted where, and what should be found.
 
-Blocks of a job compute for a set time, by sleeping: they stand for a device, so that ranks do
-not fight for the cores of one machine and a delay is as long as it is planted. Everything
-else is real: engines, collectives over gloo, optimizers, loaders, checkpoints and logs.
+The blocks of a job compute for a set time, by sleeping. They stand for a device, so that ranks do
+not compete for the cores of one machine and a delay is exactly as long as planned. Everything else
+is real: engines, collectives over gloo, optimizers, loaders, checkpoints and logs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One rank of the bench: `python -m benchmarks.truth.job OUT CASE...` under torchrun.
+"""One rank of the benchmark: `python -m benchmarks.truth.job OUT CASE...` under torchrun.
 
-Trains the cases one after another. Each has a folder of its own, with the recording, what
-the engine printed (log.txt) and what each rank knows of itself (rank-N.json).
+Trains the cases one after another. Each has its own folder with the recording, what the engine
+printed (log.txt) and what each rank measured itself (rank-N.json).
 """
 
 from __future__ import annotations

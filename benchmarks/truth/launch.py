@@ -1,6 +1,6 @@
-"""Starts the jobs: many cases in one launch where they leave their processes alive.
+"""Start the jobs, with many cases in one launch if they leave their processes alive.
 
-Jobs run under the interpreter that DSPROF_TORCH_PYTHON names (torch, deepspeed), or this one.
+Jobs run with the interpreter that DSPROF_TORCH_PYTHON names (torch, deepspeed), or this one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables of docs/truth.md, between the marks that stand there."""
+"""The tables of docs/truth.md, between their markers."""
 
 from __future__ import annotations
 

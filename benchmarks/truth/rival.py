@@ -1,10 +1,10 @@
-"""TraceML on the same jobs, and its verdicts in our words.
+"""TraceML on the same jobs, and its verdicts translated into ours.
 
-It runs as its own guide says: `traceml run`, `traceml.init(mode="auto")`, batches fetched
-before `trace_step(model)`, one launch a case, as many steps as dsprof sees. While it sums up
-a case whose training is over, the next launch starts up; no two train at once. What counts
-is `primary_diagnosis` of its final summary, and, where that names no bottleneck, a warning of
-its memory and process sections: the kindest reading of "what does it say first".
+It runs as its own guide says: `traceml run`, `traceml.init(mode="auto")`, batches fetched before
+`trace_step(model)`, one launch per case, and as many steps as dsprof sees. While it summarises a
+case whose training is over, the next launch starts up; no two train at the same time. What counts
+is `primary_diagnosis` of its final summary and, if that names no bottleneck, a warning of its
+memory and process sections: the most favourable reading of "what does it say first".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Judges what was said of a case against what was planted."""
+"""Compare what was said about a case with what was planted in it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from dsprof.run.table import numbers, where, within
 CLASSES = tuple(str(member) for member in Class)
 
 #: How reports say that a mean is of that step, or those, alone whose whole time the source says.
-_WHOLE: Final = ("the one whose whole time is told", "those whose whole time is told")
+_WHOLE: Final = ("the one whose whole time is known", "those whose whole time is known")
 
 #: Prefixes and suffixes of point-to-point timers: DeepSpeed's and DeeperSpeed's
 #: pipeline engine, Megatron's schedules; and calls that a recording saw inside them.

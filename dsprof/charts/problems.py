@@ -15,7 +15,7 @@ from dsprof.charts.palette import colour
 SHOWN = 2000  #: marks on the line; the list below it is complete to its own limit
 ROWS = 24  #: with room for a name each, on paper too
 EDGE = 0.25  #: of the axis, on either side
-NO_RANK = "no rank told"
+NO_RANK = "rank unknown"
 SYMBOL = {"critical": "diamond", "warning": "triangle-up", "info": "circle-open"}
 
 
@@ -59,7 +59,7 @@ def problem_line(
 def _untimed(shown: pd.DataFrame) -> str:
     """The axis of lines, and why it is none of times."""
     some = bool(shown["at"].notna().any())
-    return f"line of the source ({'not all have a time' if some else 'no times are told'})"
+    return f"line of the source ({'not all have a time' if some else 'no times are known'})"
 
 
 def on_time(problems: pd.DataFrame) -> bool:

@@ -1,6 +1,6 @@
-"""What is wrong with a run, the verdict first; every rule is in docs/diagnosis.md.
+"""What is wrong with a run, the verdict first; every rule is described in docs/diagnosis.md.
 
-The rules bring pandas when they are first asked for: who only shows findings needs none.
+The rules import pandas only when they are first used: code that only shows findings needs none.
 """
 
 from __future__ import annotations

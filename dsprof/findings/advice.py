@@ -40,7 +40,7 @@ def record(facts: Facts, why: str) -> tuple[Advice, ...]:
     """One restart under the recorder; empty for what was recorded already."""
     if facts.run.is_recording:
         return ()
-    return (Advice("dsprof attach", "", "one recorded restart", why),)
+    return (Advice("dsprof attach", "", "restart the job once, recorded", why),)
 
 
 def change(

@@ -76,7 +76,7 @@ _OF_CLASSES = (
 _OF_ALL_STEPS = ("overflow-streak", "checkpoint-stall", "evaluation-stall")
 
 #: Said of steps of which nothing else is known.
-_SUMS = "A step is the sum of its timers here: what none of them times is not in it."
+_SUMS = "A step is the sum of its timers here: untimed work is not included."
 
 _ORDER: tuple[Confidence, ...] = ("low", "medium", "high")
 
@@ -115,9 +115,9 @@ def _of_what_is_timed(one: Finding, facts: Facts) -> Finding:
     if by_bar is None or step is None:
         return replace(one, title=title)
     said = (
-        f" The progress bar counts {format_seconds(by_bar)} a turn since it began, "
-        f"{format_seconds(step)} of a step are timed: what the rest is, and whether every step "
-        "has it, nothing says."
+        f" The progress bar counts {format_seconds(by_bar)} per iteration since it began, only "
+        f"{format_seconds(step)} of a step are timed: nothing says what the rest is, or whether "
+        "every step has it."
     )
     return replace(one, title=title, summary=one.summary + said)
 

@@ -40,7 +40,7 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.units import format_bandwidth, format_bytes, format_count, format_seconds, format_share
 
-_AROUND = "more than the calls take, for what prepares each of them goes as well"
+_AROUND = "more than the calls take, because what prepares each of them is saved as well"
 
 
 def slow_link(facts: Facts) -> list[Finding] | str:
@@ -105,7 +105,7 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     if comm.empty:
         return NO_COMM
     if factor is None or facts.step_seconds is None:
-        return "the calls cannot be set against steps: no step has a time"
+        return "the calls cannot be compared with steps: no step has a time"
     if facts.layout.zero_stage == 3 and facts.exposure_is_known:
         comm = apart_from_gathers(comm)
         if comm.empty:
@@ -117,7 +117,7 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     seconds = small * factor
     share = facts.share(seconds) or 0.0
     if share > 1:
-        return "the calls take longer than a step: they overlap, or are not of these steps"
+        return "the calls take longer than a step: they overlap, or do not belong to these steps"
     calls = float(table["small_count"].sum()) * factor
     few = calls < SMALL_MESSAGES_CALLS or share < SMALL_MESSAGES_SHARE
     if few or small < SMALL_MESSAGES_SECONDS * total:
@@ -202,12 +202,12 @@ def _small_words(
     sure: bool,
 ) -> str:
     many, most = format_count(round(calls)), "at most " if summed else ""
-    serial = "timed one by one, they cannot hide behind compute as they might without the log"
+    serial = "timed one by one, they cannot overlap with compute as they might without the logger"
     said = [
         f"About {many} such calls per step take {most}{format_seconds(seconds)}, mostly {worst}.",
-        "The table they stand in counts those of set-up too." if summed else "",
-        "Small messages cost their start, whatever the link's speed.",
-        "" if advice else "No bucket is too small for them: what is sent is.",
+        "Their table also counts calls during set-up." if summed else "",
+        "Small messages cost start-up latency, whatever the link's speed.",
+        "" if advice else "No bucket size causes them: the messages themselves are small.",
         "" if sure else f"Medium confidence: {serial}.",
     ]
     return " ".join(filter(None, said))
@@ -273,7 +273,7 @@ def zero3_gather_stall(facts: Facts) -> list[Finding] | str:
     if facts.layout.zero_stage not in (None, 3):
         return "not a ZeRO-3 run"
     if facts.layout.world_size == 1:
-        return "one rank gathers from nobody"
+        return "a single rank gathers from no other"
     broken = facts.run.problems[facts.run.problems["kind"] == "prefetch-broken"]
     stall, exact = _gather_seconds(facts)
     often = _often(facts, len(broken))
@@ -333,7 +333,7 @@ def _gather_finding(
     if len(broken):
         said += (
             f"The trace of parameter uses was invalidated {times}: other modules ran than before, "
-            "or in another order. Until it is recorded anew, parameters are fetched late. "
+            "or in another order. Until it is recorded again, parameters are fetched late. "
             + ("Medium confidence: what that costs is not in the log." if stall is None else "")
         )
     return Finding(

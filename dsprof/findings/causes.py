@@ -68,10 +68,10 @@ def cause_of(facts: Facts, seconds: float) -> Cause:
             return found
     return Cause(
         f"Bandwidth, {_copies(facts)}many small messages and waiting for a slower peer "
-        f"cannot be told apart: {_missing(facts)}, hence medium confidence about the cure.",
+        f"cannot be told apart: {_missing(facts)}, hence medium confidence in the advice.",
         advice=_without_buffers(facts)
         or _larger_buckets(facts) + _less_traffic(facts)
-        or record(facts, "tells waiting from transfer"),
+        or record(facts, "separates waiting from transfer"),
         known=False,
     )
 
@@ -82,7 +82,7 @@ def _without_buffers(facts: Facts) -> tuple[Advice, ...]:
     if table.get(BUFFERS, 0.0) < WAITING_EXPLAINS * float(table.sum()):
         return ()
     why = (
-        "else each forward waits for rank 0's buffers, such as the statistics of a BatchNorm; "
+        "otherwise each forward waits for rank 0's buffers, such as the statistics of a BatchNorm; "
         "newer PyTorch calls it forward_sync_buffers"
     )
     return (Advice("DistributedDataParallel(broadcast_buffers=...)", "", "False", why),)
@@ -97,9 +97,9 @@ def _missing(facts: Facts) -> str:
     """What the cost model lacks."""
     source = "recording" if facts.run.is_recording else "log"
     if facts.layout.data_parallel == 1:
-        return "with one replica no gradients are reduced, and no model says what the rest needs"
+        return "with one replica no gradients are reduced, and no cost model covers the rest"
     if facts.layout.nodes == 1:
-        return f"all ranks are on one host, whose inner links this {source} does not tell"
+        return "all ranks are on one host, and the speed of its internal links is unknown"
     untold = " and ".join(_untold(facts.layout))
     if untold and _logged_traffic(facts) is None:
         return f"this {source} lacks {untold}"
@@ -186,7 +186,7 @@ def _larger_buckets(facts: Facts) -> tuple[Advice, ...]:
     size = _bucket_bytes(facts, name)
     if size >= LARGE or facts.layout.data_parallel == 1 or facts.layout.zero_stage == 0:
         return ()
-    why = f"calls of {format_bytes(size)} cost their start, whatever the link's speed"
+    why = f"calls of {format_bytes(size)} cost start-up latency, whatever the link's speed"
     return change(facts, f"{_ZERO}.{name}", "5e8", why, least=True)
 
 
@@ -202,8 +202,8 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
     link = facts.layout.link_bytes_per_second
     if traffic is None or not least or not link:
         return None
-    hosts = "" if facts.layout.nodes else " (taken that the job spans several)"
-    source = "" if reckoned else ", as the logged calls add up"
+    hosts = "" if facts.layout.nodes else " (assuming that the job spans several)"
+    source = "" if reckoned else ", according to the logged calls"
     fact = (
         f"{format_bytes(traffic.total)} must cross each node's link per step{hosts}{source}, "
         f"at least {format_seconds(least)} at {format_bandwidth(link)}"
@@ -211,7 +211,7 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
     impossible = _contradiction(facts, seconds, least, link)
     if impossible:
         return Cause(
-            f"{fact}, but {impossible}. So the link does not say what the time goes into, hence "
+            f"{fact}, but {impossible}. So the link's speed does not explain the time, hence "
             "medium confidence.",
             advice=_less_traffic(facts),
             known=False,
@@ -220,7 +220,7 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
         return Cause(
             f"{fact}: the link is used about as well as it can be. Move less"
             f"{'.' if overlap_is_off(facts) else ', or hide it.'}",
-            title=": as much as the link's bandwidth asks for",
+            title=": about what the link's bandwidth requires",
             advice=_less_traffic(facts),
             gain=_gain(facts, seconds, _less_traffic(facts)),
         )
@@ -241,7 +241,7 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
         advice=(
             *_larger_buckets(facts),
             *nccl_debug(facts, "says which path each pair of ranks uses"),
-            *record(facts, "tells waiting from transfer"),
+            *record(facts, "separates waiting from transfer"),
             *overlap_advice(facts),
         ),
         gain=promise(seconds - least),

@@ -107,7 +107,7 @@ def _between_two(facts: Facts) -> list[Finding]:
 
 def _in_collectives(facts: Facts) -> list[Finding] | str:
     if COLLECTING in facts.doubts:
-        return f"{facts.doubts[COLLECTING]}: what the network takes cannot be told"
+        return f"{facts.doubts[COLLECTING]}: the network's part is unknown"
     if facts.least_communication is not None:
         return _at_least(facts, facts.least_communication)
     seconds = facts.seconds_of("communication")
@@ -217,14 +217,14 @@ def _at_least(facts: Facts, seconds: float) -> list[Finding]:
             title=f"At least {format_share(share)} of a step is communication between ranks",
             summary=f"{_alone(table)} {format_seconds(seconds)} per step "
             f"({facts.windows}). {_to_mend(network)}That is a lower bound: {facts.run.mixed}. "
-            "Medium confidence: how much more there is this source does not say.",
+            "Medium confidence: this source does not say how much more there is.",
             share=share,
             seconds_per_step=seconds,
             phase=str(table.index[0]),
             evidence=phase_evidence(table),
             advice=(
                 *(network.advice if network else ()),
-                *record(facts, "times every gather and what of it is exposed"),
+                *record(facts, "times every gather and how much of it is exposed"),
             ),
             confidence="medium",
         )
@@ -291,7 +291,7 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
             severity=Severity.WARNING,
             title=f"Communication ({share} of a step) does not overlap with compute",
             summary=f"{said} {format_seconds(exposed)} per step of exposed communication{apart} "
-            f"stand against {format_seconds(compute)} of compute that could hide "
+            f"compare with {format_seconds(compute)} of compute that could hide "
             f"{format_seconds(hideable)} of it at best ({facts.windows}). Medium "
             "confidence: how much of a reduction can hide depends on when its gradients are ready"
             f"{_MAY_WAIT if large is None else ''}.",
@@ -332,13 +332,13 @@ def _large_reduction(facts: Facts) -> float | None:
 def _overlap_unseen(facts: Facts) -> str | None:
     """Why neither timers nor configuration tell whether communication overlaps, or could."""
     if overlap_is_off(facts):
-        return "a pipeline reduces when all of backward is over: DeepSpeed has no overlap there"
+        return "a pipeline reduces gradients after all of backward: DeepSpeed has no overlap there"
     if facts.calls_are_logged:
         return "the communication logger waits for every call: with it on, nothing overlaps"
     if COLLECTING in facts.doubts:
         return facts.doubts[COLLECTING]
     if facts.layout.zero_stage is None:
-        return "neither the ZeRO stage nor what of communication overlaps with compute is known"
+        return "neither the ZeRO stage nor how much communication overlaps with compute is known"
     return None
 
 

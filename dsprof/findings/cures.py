@@ -17,7 +17,7 @@ _SSH: Final = Advice(
 _GONE_OF_RAY: Final = Advice(
     "ray logs worker-*.err, dmesg on that host",
     "",
-    "look for the worker's own last words",
+    "look for the worker's own last messages",
     "Ray only says that its process is gone: killed, most often for memory, or crashed",
 )
 _SHM_OF_NCCL: Final = Advice(
@@ -45,7 +45,7 @@ _BY_KIND: Final = {
             "sacct, or the scheduler's own log",
             "",
             "look up who ended the job",
-            "this log gives no reason; no rank of it did",
+            "this log gives no reason; no rank caused it",
         ),
     ),
     "overflow-limit": (
@@ -86,7 +86,7 @@ _BY_KIND: Final = {
             "command line of the script",
             "",
             "what its --help lists",
-            "a launcher passes on what stands behind the script's name, and may add --local_rank",
+            "a launcher passes on what follows the script's name, and may add --local_rank",
         ),
     ),
 }
@@ -97,7 +97,7 @@ _BY_REASON: Final = {
         "time limit of the job",
         "",
         "longer, or resume from a checkpoint",
-        "the scheduler ended the job, no rank of it did",
+        "the scheduler ended the job, not one of its ranks",
     ),
     r"MEMLIMIT|\bmem ": Advice(
         "memory that the job asks for",
@@ -112,7 +112,7 @@ _BY_REASON: Final = {
         "the scheduler gave the nodes to another job",
     ),
     r"NODE FAILURE": Advice(
-        "sinfo -R", "", "leave that node out (--exclude)", "a node failed, no rank did"
+        "sinfo -R", "", "leave that node out (--exclude)", "a node failed, not a rank"
     ),
 }
 
@@ -125,7 +125,7 @@ _VARIABLE: Final = re.compile(r"environment variable ([A-Z][A-Z0-9_]{1,60}) to (
 _INDEX: Final = Advice(
     "token ids, positions, labels",
     "",
-    "below the size of the table they point into",
+    "below the size of the table that they index",
     "an id of the data has no row: a tokenizer larger than the embedding, or a longer sequence",
 )
 
@@ -133,7 +133,7 @@ _SAME_CALLS: Final = Advice(
     "branches that depend on data or rank",
     "",
     "the same collectives on every rank",
-    "ranks called others, or with tensors of other sizes",
+    "some ranks called different ones, or with tensors of different sizes",
 )
 
 #: What is in an exception's text -> what helps.
@@ -142,7 +142,7 @@ _BY_TEXT: Final = {
         "train_batch_size",
         "",
         "micro-batch x accumulation x ranks, or left out",
-        "DeepSpeed refuses any other number",
+        "DeepSpeed rejects any other number",
     ),
     "the version torch was compiled with": Advice(
         "CUDA_HOME",
@@ -182,7 +182,7 @@ _BY_TEXT: Final = {
         "DataLoader(num_workers=...)",
         "",
         "0, for one run",
-        "what ended a worker is then raised where it happens",
+        "the worker's error is then raised where it happens",
     ),
     "DataLoader worker (pid": Advice(
         "DataLoader(num_workers=...)",
@@ -196,20 +196,20 @@ _BY_TEXT: Final = {
     "uncorrectable ECC error": Advice(
         "nvidia-smi -q -d ECC",
         "",
-        "leave that GPU out, have it looked at",
-        "its memory is broken, the job is not",
+        "exclude that GPU and have it checked",
+        "its memory is faulty, not the job",
     ),
     "checkpoint being loaded used a DP world size": Advice(
         "number of ranks",
         "",
         "that of the checkpoint, or make it universal (ds_to_universal.py)",
-        "ZeRO's states are cut by the number of ranks",
+        "ZeRO's states are partitioned by the number of ranks",
     ),
     "terminated with signal SIGKILL": Advice(
         "dmesg on that host",
         "",
         "look for 'Out of memory: Killed process'",
-        "a process that is killed without a word mostly had no room in the host's memory",
+        "a process killed without a message has usually run out of host memory",
     ),
     "PytorchStreamWriter failed": Advice(
         "storage", "", "space", "a full disk or quota while a checkpoint was written"
@@ -226,7 +226,7 @@ _BY_TEXT: Final = {
         "cuBLAS found no room for its workspace, or an earlier kernel had failed already",
     ),
     "Memory access fault by GPU": Advice(
-        "AMD_SERIALIZE_KERNEL", "", "3, for one run", "the fault then stands where it happened"
+        "AMD_SERIALIZE_KERNEL", "", "3, for one run", "the fault is then reported where it happened"
     ),
     "HSA_STATUS_ERROR_OUT_OF_RESOURCES": Advice(
         "rocm-smi on that host",
@@ -252,8 +252,8 @@ _BY_TEXT: Final = {
     "Bootstrap Root": Advice(
         "RANK, WORLD_SIZE, MASTER_PORT",
         "",
-        "each rank once, the same number of ranks for all, one job a port",
-        "processes met that do not belong together",
+        "each rank once, the same world size for all, one job per port",
+        "processes connected that do not belong together",
     ),
     "Mismatched collective": _SAME_CALLS,
     "ollective mismatch": _SAME_CALLS,
@@ -266,17 +266,17 @@ _BY_TEXT: Final = {
     "== num_file_bytes": Advice(
         "nvme_path",
         "",
-        "room for all of its swap files",
-        "a file there is shorter than what was written: a full disk leaves such",
+        "space for all of its swap files",
+        "a file there is shorter than what was written, as on a full disk",
     ),
     "in loading state_dict for": Advice(
         "the model's settings",
         "",
         "those that the checkpoint was written with",
-        "names or shapes of its tensors are others: the lines below the message list them",
+        "names or shapes of its tensors differ: the lines below the message list them",
     ),
     "no kernel image is available": Advice(
-        "torch, TORCH_CUDA_ARCH_LIST", "", "built for that GPU", "it was compiled for others"
+        "torch, TORCH_CUDA_ARCH_LIST", "", "built for that GPU", "it was compiled for other GPUs"
     ),
     "NCCL error": Advice("NCCL_DEBUG", "", "INFO", "says which call failed, and between whom"),
 }
@@ -315,7 +315,7 @@ _BY_KIND_AND_TEXT: Final = {
         "log of the node that hosts the rendezvous",
         "",
         "look whether its launcher ended first; MASTER_ADDR, MASTER_PORT reachable",
-        "the store by which all nodes meet lives there",
+        "the store through which all nodes meet runs there",
     ),
     ("signal", "got signal 1"): Advice(
         "nohup, tmux or setsid",
@@ -327,7 +327,7 @@ _BY_KIND_AND_TEXT: Final = {
         "sacct, kubectl get events, the scheduler's own log",
         "",
         "look up who ended the job",
-        "the launcher itself was told to stop: by whom this log does not say",
+        "the launcher itself was told to stop; this log does not say by whom",
     ),
 }
 
@@ -355,7 +355,7 @@ _HCCL_RESULT: Final = re.compile(r"HCCL function error: .{1,200}error code is (\
 
 #: What torch_npu's functions return, as the lines below them explain it.
 _NPU: Final = {
-    "507046": "what was queued on the device did not end in time, as where it waits for a peer",
+    "507046": "what was queued on the device did not end in time, as when it waits for a peer",
 }
 _NPU_RESULT: Final = re.compile(r"NPU (?:function )?error.{1,120}error code is (\d{6})\b")
 

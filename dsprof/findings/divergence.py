@@ -30,7 +30,7 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
     rows = _losses(facts)
     loss = rows["loss"].to_numpy(dtype=float)
     if (facts.run.told["name"] == "reward").any():
-        return "a policy is trained for its reward: its loss tells nothing of what it has learnt"
+        return "a policy is trained for its reward: its loss does not show what it has learnt"
     if len(rows) < 4:
         return "fewer than four losses of one launch"
     if (loss <= 0).any():
@@ -57,13 +57,13 @@ def loss_diverged(facts: Facts) -> list[Finding] | str:
             summary=f"The lowest of the {len(since):,} losses printed from step {first:,} on, to "
             f"the end, is {since.min():.4g}: training "
             + ("lost what it had learnt." if learnt else "had learnt next to nothing before.")
-            + ("" if sure else " Medium confidence: they are few, it may come back."),
+            + ("" if sure else " Medium confidence: they are few, and it may recover."),
             steps=(first, int(rows["step"].iloc[-1])),
             evidence=tuple(mark_proof(facts, rows.iloc[at]) for at in shown),
             advice=(
                 *(_GO_BACK if learnt else ()),
                 Advice("learning rate, warm-up", "", "lower, longer", "the usual cause"),
-                *clipping(facts, "keeps a single batch from doing it"),
+                *clipping(facts, "keeps a single batch from causing it"),
             ),
             confidence="high" if sure else "medium",
         )

@@ -37,7 +37,7 @@ def _survived(run: Run) -> list[Finding]:
         why = "The launcher then reported that its processes ended with 0"
     else:
         title = f"{many[0].upper()}{many[1:]} survived: training went on{_until(run, last)}"
-        why = "The same launch printed more steps behind it"
+        why = "The same launch printed more steps after it"
     return [
         Finding(
             rule="earlier-failure",

@@ -26,7 +26,7 @@ ENDED: Final = {
     "root-cause": "is what the launcher names as the first failure",
     "exit": "exited with an error",
     "signal": "was killed by a signal",
-    "gone": "ended without a word",
+    "gone": "ended without a message",
     "connection": "lost its connection to a peer",
     "rendezvous": "did not find the other workers",
     "ssh-refused": "could not be reached over ssh",
@@ -35,7 +35,7 @@ ENDED: Final = {
     "overflow-limit": "ended because the loss scale cannot shrink any further",
     "checkpoint-failed": "could not write a checkpoint",
     "build-failed": "could not build an extension",
-    "wrong-arguments": "does not take its command line",
+    "wrong-arguments": "rejected its command line",
     "network-error": "lost its network link",
     "nan": "stopped because its loss is not a number",
 }
@@ -105,8 +105,8 @@ def untold_among(run: Run, row: pd.Series[Any]) -> int:
 def said_untold(launches: int) -> str:
     """That, and the choice that was made."""
     return (
-        f"Nothing tells of which of {launches:,} launches it is: its file holds no time and no "
-        "step. It is taken for one of the last: low confidence."
+        f"Nothing shows to which of {launches:,} launches it belongs: its file has no time and no "
+        "step. It is assumed to belong to the last: low confidence."
     )
 
 

@@ -65,7 +65,7 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
             f"{found.among}, the longest {format_seconds(float(longest['took']))}"
             + (f": as if each step took {format_seconds(cost)} longer" if cost else "")
             + ". Training waits meanwhile."
-            + (f" Of it, {format_seconds(held)} lie in the steps behind them." if held else ""),
+            + (f" Of it, {format_seconds(held)} lie in the steps after them." if held else ""),
             share=share,
             seconds_per_step=cost,
             evidence=(row_evidence(longest, f"evaluation: {format_seconds(longest['took'])}"),),
@@ -150,7 +150,7 @@ def _recorded(facts: Facts) -> list[Finding]:
     is_rare = bool(2 * facts.steps["step"].isin(held).sum() < len(facts.steps))
     what = "Evaluating takes" if is_rare else "Forwards without gradients take"
     where = (
-        "What the script does around them is not in it."
+        "Code of the script around them is not included."
         if is_rare
         else "They are in most steps: whether they generate, score or evaluate, the recording "
         "cannot tell."

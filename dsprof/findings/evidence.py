@@ -39,7 +39,7 @@ def _own(name: str, row: pd.Series[Any]) -> str:
     """A phase as one says it where its line has another number, or none, for it."""
     timer, _, place = name.partition("_in_")
     if place and row["raw"] == timer:  # a stretch that two timers measure, see `Run.phases`
-        return f"{name}, reckoned: what {timer} and {place} both hold and no timer has alone"
+        return f"{name}, computed: the time that {timer} and {place} share"
     if name == SCALARS:
         return f"{name}, logged calls of 1 B or 4 B inside step"
     return f"{name} itself, without the timers inside it" if _has_inside(row) else name

@@ -57,7 +57,7 @@ class Spread(NamedTuple):
         least, greatest = format_seconds(self.last["least"]), format_seconds(self.last["seconds"])
         return row_evidence(
             self.last,
-            f"{self.name}, step {int(self.last['step']):,}: {least} on the quickest rank, "
+            f"{self.name}, step {int(self.last['step']):,}: {least} on the fastest rank, "
             f"{greatest} on the slowest",
         )
 
@@ -194,8 +194,8 @@ def waits_for_some_rank(facts: Facts) -> list[Finding] | str | None:
 
 def _said(told: Spreads) -> str:
     said = (
-        f"Of each timer the log tells the quickest and the slowest rank. In {told.own.name} they "
-        f"lie {format_seconds(told.own.seconds)} per step apart: so long some of them wait."
+        f"For each timer the log shows the fastest and the slowest rank. In {told.own.name} they "
+        f"are {format_seconds(told.own.seconds)} per step apart: some ranks wait that long."
     )
     if told.inside is not None:
         said += (
@@ -204,7 +204,7 @@ def _said(told: Spreads) -> str:
         )
     if told.meeting is not None and _confirms(told.own, told.meeting):
         said += f" The waiting shows in {told.meeting.name}, where they meet: {told.meeting.words}."
-    return f"{said} Which rank is late, and how many are, it does not say: medium confidence."
+    return f"{said} Medium confidence: it does not say which rank is late, nor how many are."
 
 
 def _confirms(own: Spread, meeting: Spread) -> bool:

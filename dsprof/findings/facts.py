@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 NO_TIMERS = "no timer tells where the time of a step goes"
 NO_COMMUNICATION = UNSEEN
-RANKS_UNTOLD = "no timer shows communication, and how many ranks there are is not told"
+RANKS_UNTOLD = "no timer shows communication, and the number of ranks is unknown"
 #: The doubt that memory_breakdown's lines raise.
 COLLECTING = "memory-breakdown-inflates-backward"
 #: Frameworks that train with PyTorch's own means, or Megatron's.
 _WITHOUT_DEEPSPEED = frozenset(
     {"verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "sagemaker"}
 )
-NO_COMM = "no line tells of single communication calls (comms_logger, or a recording)"
+NO_COMM = "no line shows single communication calls (comms_logger, or a recording)"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Facts:
         was = "may be" if self.run.counted else "is"  # steps that nobody numbers are an excerpt's
         return (
             f"the only step with a time {was} the first of its launch, which also builds kernels, "
-            "buckets and traces: no basis"
+            "buckets and traces"
         )
 
     @cached_property

@@ -109,16 +109,16 @@ def _who_was_named(who: Named | None) -> str:
         return ""
     task = "task" in who.failure
     one = f"task {who.failure['task']}" if task else f"rank {int(who.failure['rank'])}"
-    return f" {who.by} names {one}; the message itself does not say whose it is."
+    return f" {who.by} names {one}; the message itself does not name it."
 
 
 def _who_was_dead(dead: Dead | None) -> str:
     if dead is None:
         return ""
     return (
-        f" The launcher waited for the end of each other rank, {format_seconds(dead.waited)} or "
-        f"more, and not for that of rank {dead.rank}: it was dead already. Medium confidence: only "
-        "the time stamps of the launcher's lines say so."
+        f" The launcher waited {format_seconds(dead.waited)} or more for each other rank to end, "
+        f"but not for rank {dead.rank}: it was already dead. Medium confidence: only the time "
+        "stamps of the launcher's lines say so."
     )
 
 
@@ -172,12 +172,14 @@ def _asked_for(run: Run, row: pd.Series[Any]) -> str:
 
 _OF_SSH = (
     " 255 is what ssh itself exits with when the connection breaks; a command that exits with 255 "
-    "leaves the same."
+    "looks the same."
 )
-_UNSEEN = " How it ended is not known: who skips Python's own end (os._exit) leaves the same."
+_UNSEEN = (
+    " How it ended is not known: a process that skips Python's shutdown (os._exit) looks the same."
+)
 _MOSTLY: Final = {
     "SIGKILL": " Signal 9 without an error of its own is mostly the kernel's out-of-memory killer.",
-    "SIGBUS": " Signal 7 is mostly shared memory (/dev/shm) for which there was no room.",
+    "SIGBUS": " Signal 7 mostly means that shared memory (/dev/shm) was full.",
 }
 _STANDS_FOR: Final = " Exit code {:.0f} most likely stands for {}."
 
@@ -311,7 +313,7 @@ _BY_RAY: Final = re.compile(r"^ray\.exceptions\.|due to memory pressure \(OOM\)"
 _OF_RAY: Final = Advice(
     "ray logs raylet.out on that host",
     "",
-    "see who held how much",
+    "see which process held how much",
     "Ray itself ended the worker, before the kernel had to",
 )
 
@@ -325,7 +327,7 @@ _IN_EVALUATION: Final = (
     "Its traceback passes through an evaluation: training itself did not ask for it. "
 )
 _EVALUATION_MEMORY: Final = (
-    Advice("per_device_eval_batch_size", "", "smaller", "the batch of evaluation is its own"),
+    Advice("per_device_eval_batch_size", "", "smaller", "evaluation has a batch size of its own"),
     Advice(
         "eval_accumulation_steps, prediction_loss_only",
         "",
@@ -390,7 +392,7 @@ def _other_process() -> tuple[Advice, ...]:
     why = "NCCL asks for little, so the GPU was full already: by this process, or by another one"
     return (
         Advice(
-            "nvidia-smi on that host", "", "see who holds the GPU, end what is not this job", why
+            "nvidia-smi on that host", "", "see what uses the GPU; end what is not this job", why
         ),
         Advice(
             "processes per GPU",

@@ -42,7 +42,7 @@ _OF_HCCL: Final = Advice(
     "HCCL_EXEC_TIMEOUT",
     "",
     "longer, only where a rank may be that late",
-    "first look for a rank that failed, or said nothing, before",
+    "first look for a rank that failed, or went silent, before",
 )
 _ALIKE: Final = Advice(
     "branches that depend on data or rank",
@@ -91,7 +91,7 @@ def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding
         f"{_elsewhere(facts, rows, behind, inside)}"
         if behind is not None
         else "A rank that never arrived may be one of those that report none, or of those that "
-        "this source does not show. Medium confidence: which one cannot be read off these lines."
+        "this source does not show. Medium confidence: these lines do not say which one."
     )
     sure = behind is not None
     behind = missing if behind is None else behind
@@ -132,7 +132,7 @@ def _mismatch(row: pd.Series[Any]) -> Finding:
         title=f"Ranks called collectives that do not match{when(row)}",
         summary=(f"As the message says, {calls}. " if calls else "")
         + ("Their tensors, or their turns, differ." * same)
-        + ("One left a collective out, or called one more." * (not same)),
+        + ("One rank skipped a collective, or called an extra one." * (not same)),
         steps=step_span(row),
         evidence=(row_evidence(row, quoted(row["text"], 300)),),
         advice=(_ALIKE,),
@@ -195,7 +195,9 @@ def _size(facts: Facts) -> int | None:
     return layout.world_size or math.prod(one or 0 for one in sizes) or None
 
 
-_ABSENT = "The others waited in a collective; its recording ends before that one, without a word."
+_ABSENT = (
+    "The others waited in a collective; its recording ends before that one, without a message."
+)
 
 
 def _report(ranks: int) -> str:
@@ -228,7 +230,7 @@ def _elsewhere(facts: Facts, rows: pd.DataFrame, behind: int, inside: str) -> st
     own = _operation(facts, rows[(rows["rank"] == behind).fillna(value=False)])
     if not own or not inside or own == inside:
         return ""
-    return f" It waits itself,{own}: it left a collective out, or the others made one more."
+    return f" It waits itself,{own}: it skipped a collective, or the others called an extra one."
 
 
 def _behind(facts: Facts, rows: pd.DataFrame) -> int | None:

@@ -46,7 +46,7 @@ def slower_launch(facts: Facts) -> list[Finding]:
             rule="slowdown",
             severity=Severity.WARNING,
             title=f"A step of launch {number} takes {format_share(now / was - 1)} longer than one "
-            f"of launch {of}, which was laid out alike",
+            f"of launch {of}, which had the same layout",
             summary=f"{format_seconds(was)} per step became {format_seconds(now)} (medians of "
             f"{len(before):,} and {len(last):,} steps).{_grown(before, last)} Medium confidence: "
             "batch and layout are the same, but what else differs is not in this source.",

@@ -60,7 +60,7 @@ def _of_bars(losses: pd.DataFrame) -> list[Finding] | str:
             rule="nan-loss",
             severity=Severity.CRITICAL,
             title="The loss is not finite in the last progress bar",
-            summary="Since when is not told: bars before it are not read, and other lines show no "
+            summary="Since when is unknown: earlier bars are not read, and other lines show no "
             "loss. Medium confidence: whether it goes on is unknown.",
             evidence=(row_evidence(last, f"loss beside the bar: {last['value']}"),),
             advice=(
@@ -81,8 +81,8 @@ _FAR_FROM_ZERO: Final = 0.1
 #: The Trainer leaves losses that are no numbers out of the sum that it prints.
 _FILTERED: Final = (
     "The Trainer of transformers leaves losses that are not finite out of the mean it prints "
-    "(logging_nan_inf_filter, its default): 0 is printed where it had no other. It would print 0 "
-    "as well where no label is left to learn from."
+    "(logging_nan_inf_filter, its default): it prints 0 if it had no other. It would print 0 as "
+    "well if no label is left to learn from."
 )
 
 
@@ -100,14 +100,14 @@ def _zeros(facts: Facts, losses: pd.DataFrame) -> list[Finding]:
     if before["value"] < _FAR_FROM_ZERO:
         return []
     first = zeros.iloc[0]
-    more = " and in each record behind it" if len(zeros) > 1 else ""
+    more = " and in each record after it" if len(zeros) > 1 else ""
     return [
         Finding(
             rule="nan-loss",
             severity=Severity.CRITICAL,
             title=f"The loss is exactly 0{_at_step(first)}: it may not be finite",
             summary=f"It was {before['value']:.4g} in the record before, and is 0{_at_step(first)}"
-            f"{more}. {_FILTERED} Medium confidence: which of the two it is, the log cannot say.",
+            f"{more}. {_FILTERED} Medium confidence: the log cannot say which of the two it is.",
             evidence=tuple(
                 row_evidence(row, f"loss{_at_step(row)}: {row['value']:.4g}")
                 for row in (before, first)
@@ -133,9 +133,10 @@ def _without_labels(zeros: pd.DataFrame, masked: pd.DataFrame) -> list[Finding]:
             rule="nan-loss",
             severity=Severity.CRITICAL,
             title=f"The loss is exactly 0{_at_step(first)}: {count} lost all labels",
-            summary=f"Of {count} it says that the tokenizer splits them otherwise than the "
-            "template of the conversation expects; LLaVA's and FastChat's code masks all labels of "
-            "such a sample, and nothing is learned from it. The loss is 0 where no label is left.",
+            summary=f"Of {count} the log says that the tokenizer splits them differently from "
+            "what the conversation template expects; LLaVA's and FastChat's code masks all labels "
+            "of such a sample, and nothing is learned from it. The loss is 0 where no label is "
+            "left.",
             evidence=(
                 row_evidence(first, f"loss{_at_step(first)}: 0"),
                 row_evidence(told, "tokenization mismatch: the sample is ignored"),

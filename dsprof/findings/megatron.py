@@ -27,8 +27,9 @@ _OPTIONS: Final = {
     "gradient_accumulation_steps": Option("--global-batch-size", "twice as large"),
     "number of pipeline stages": Option(
         "--pipeline-model-parallel-size",
-        why="each stage less is a micro-batch time less of bubble; "
-        "--num-layers-per-virtual-pipeline-stage makes the bubble smaller at as many stages",
+        why="each stage less saves a micro-batch time of bubble; "
+        "--num-layers-per-virtual-pipeline-stage makes the bubble smaller with the same number of "
+        "stages",
     ),
     "PipelineModule(partition_method=...)": Option("layers of each pipeline stage"),
     "zero_optimization.stage": Option(

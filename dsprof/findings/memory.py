@@ -123,7 +123,7 @@ def allocator_thrash(facts: Facts) -> list[Finding] | str:
             severity=Severity.INFO if free else grave,
             title=f"The allocator flushed its cache {f'{count:,} times' if count > 1 else 'once'}"
             + (", which cost next to no time" if free else ": GPU memory is full"),
-            summary=f"Flushes are reported {where}. Each one waits for the GPU and allocates anew"
+            summary=f"Flushes are reported {where}. Each one waits for the GPU and allocates again"
             + _priced(price),
             share=facts.share(cost),
             seconds_per_step=cost,
@@ -190,7 +190,7 @@ def _host_pressure(facts: Facts, rows: pd.DataFrame) -> list[Finding]:
             severity=severity,
             title=f"Host memory is {format_share(share)} full",
             summary="When it is full the kernel kills a process of the job (signal 9), without a "
-            "word in the log.",
+            "message in the log.",
             steps=_span(pd.Series([worst["step"]])),
             evidence=(row_evidence(worst, f"host memory: {format_share(share)}"),),
             advice=(

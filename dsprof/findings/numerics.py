@@ -135,11 +135,11 @@ def _since_then(skips: Skips) -> str:
     """Whether it goes on, as far as the printed steps tell."""
     if skips.sought is not None:
         return (
-            "None went well yet: the loss scaler begins high, halves its scale with each skip, and "
-            f"was still at {skips.sought:,.0f} at the end. Whether it goes on is unknown."
+            "None has succeeded yet: the loss scaler begins high, halves its scale with each skip, "
+            f"and was still at {skips.sought:,.0f} at the end. Whether it goes on is unknown."
         )
     if skips.endless:
-        return f"The last {skips.streak:,} steps were all skipped: the model learns no more."
+        return f"The last {skips.streak:,} steps were all skipped: the model no longer learns."
     if skips.recent == skips.recent_of == 1:
         return "The last of them was skipped, too: it goes on."
     if skips.recent:
@@ -169,7 +169,7 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
             f"{_EVEN if floor else ''}",
             summary=of_how_many(facts.run, total)
             + (
-                f"{_NO_SCALE} Medium confidence: the source does not tell whether it goes on."
+                f"{_NO_SCALE} Medium confidence: the source does not say whether it goes on."
                 if floor
                 else _FEW_ARE_NORMAL
             ),
@@ -189,7 +189,7 @@ _FEW_ARE_NORMAL: Final = (
     " Medium confidence: a few skips at the start are normal, many in a row are not."
 )
 _EVEN: Final = " even at loss scale 1"
-_NO_SCALE: Final = " The scale cannot go lower: no other one at the start would help."
+_NO_SCALE: Final = " The scale cannot go lower: a different initial scale would not help."
 _ATTEMPTED: Final = re.compile(r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?)(?:,|$)")
 
 
@@ -378,7 +378,7 @@ def _halvings(facts: Facts, skips: int) -> int:
 
 def _look_at_training(facts: Facts) -> tuple[Advice, ...]:
     """Skips of a scale that had held: no other scale at the start would spare them."""
-    why = "gradients grew after a scale that had held: look at the loss just before"
+    why = "gradients grew after a scale that had been stable: look at the loss just before"
     return (
         Advice("learning rate, warm-up", "", "lower, longer", why),
         *clipping(facts, "keeps a single batch from throwing it off"),

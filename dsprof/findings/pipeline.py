@@ -29,7 +29,9 @@ from dsprof.units import format_seconds, format_share
 NO_PIPELINE = "no pipeline timers in this run"
 
 
-_ONCE: Final = "more than the bubble, for what is done once a step is shared by more samples, too"
+_ONCE: Final = (
+    "more than the bubble, because what is done once a step is shared by more samples, too"
+)
 
 
 @once
@@ -239,7 +241,7 @@ def _stage(facts: Facts, waiting: pd.DataFrame) -> str:
 _FOR: Final = {
     "waiting for gradients": "recv_grad|backward.recv",
     "waiting for activations": "recv_input|recv_activation|forward.recv",
-    "handing results on": "",  # all others
+    "sending results on": "",  # all others
 }
 
 
@@ -384,7 +386,7 @@ def _lacking(facts: Facts) -> str:
     missing = " and ".join(name for name, number in told.items() if not number)
     if missing:
         return f"The number of {missing} is not in this {source_word(facts)}"
-    return "What a stage computes no timer tells"
+    return "No timer shows what a stage computes"
 
 
 def _samples(facts: Facts) -> int | None:
@@ -409,7 +411,7 @@ def _advice(facts: Facts) -> tuple[Advice, ...]:
         "number of pipeline stages",
         str(stages or ""),
         "fewer",
-        "each stage less is a micro-batch time less of bubble; ZeRO-1 may free the memory for it",
+        "each stage less saves a micro-batch time of bubble; ZeRO-1 may free the memory for it",
     )
     return more, fewer
 

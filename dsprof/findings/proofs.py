@@ -75,7 +75,7 @@ def step_proof(facts: Facts, row: pd.Series[Any]) -> Evidence:
     told = _of_step(facts.run.told, row)
     told = told[(told["name"] == metric).to_numpy(dtype=bool)]
     if row["seconds_from"] == "rated" and told.empty:
-        return _by_timers(facts, row, f"{step}: {takes}, reckoned from its timers")
+        return _by_timers(facts, row, f"{step}: {takes}, computed from its timers")
     if row["seconds_from"] == "timers":
         return _by_timers(facts, row, f"{step}: {takes}, the sum of its timers")
     if row["seconds_from"] in {"bar", "logged"} and row["covers"] > 1:

@@ -99,7 +99,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
 def _why_not(facts: Facts, late: Straggler) -> str | None:
     """What speaks against naming the rank that comes last."""
     if COLLECTING in facts.doubts and late.rank == COLLECTS:
-        return f"rank {COLLECTS} is late by its own logging: {facts.doubts[COLLECTING]}"
+        return f"rank {COLLECTS} is late because of its own logging: {facts.doubts[COLLECTING]}"
     if late.steps < STRAGGLER_STEPS:
         return few_steps(late.steps, STRAGGLER_STEPS)
     return may_wait(facts, late)
@@ -113,13 +113,13 @@ def may_wait(facts: Facts, late: Straggler) -> str | None:
     unseen = facts.hidden_communication in {NO_COMMUNICATION, RANKS_UNTOLD}
     if unseen and "backward" in late.phase:  # which holds the reduction, and so the waiting
         return (
-            f"rank {late.rank} is longest in {late.phase}, where it may as well wait for the "
+            f"rank {late.rank} is longest in {late.phase}, where it may itself be waiting for the "
             "others: no communication between the ranks is timed"
         )
     missed = calls_unseen(facts)
     if missed:
         return (
-            f"rank {late.rank} comes last, where it may as well wait for the others: a rank "
+            f"rank {late.rank} comes last, where it may itself be waiting for the others: a rank "
             f"issued {missed:,} collectives that its recording did not see"
         )
     return None
@@ -215,8 +215,8 @@ def _from_table(facts: Facts) -> list[Finding] | str:
             + f"{part} is waiting until {who} comes: not bandwidth. DeepSpeed's straggler table "
             f"says so of {format_seconds(told.seconds)} of rank {printer}'s calls so far."
             + (_OUT_OF_ORDER if least else "")
-            + ("" if lost else " How long a step takes is not told, nor what this costs it.")
-            + ("" if late else " Which rank is late it does not say, hence medium confidence."),
+            + ("" if lost else " How long a step takes is unknown, and so is what this costs it.")
+            + ("" if late else " It does not say which rank is late, hence medium confidence."),
             share=share,
             seconds_per_step=lost,
             ranks=late,

@@ -1,4 +1,4 @@
-"""All rules, asked one after the other."""
+"""All rules, applied one after the other."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _ORDER: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 
 def findings_of(run: Run) -> list[Finding]:
-    """What is wrong: what ended the run, then the gravest, of these the dearest first.
+    """What is wrong: what ended the run first, then by severity and cost.
 
     The first one is the verdict.
     """

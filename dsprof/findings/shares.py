@@ -90,7 +90,7 @@ def optimizer_bound(facts: Facts) -> list[Finding] | str:
         "the optimizer's own work",
         "Updating the parameters costs the same however many samples a step has.",
         (
-            more_micro_batches(facts, "one update per more samples (mind the larger batch)"),
+            more_micro_batches(facts, "fewer updates per sample (mind the larger batch)"),
             *shard,
             *fused_optimizer(facts),
         ),
@@ -110,8 +110,8 @@ def _or_gathering(found: Finding) -> Finding:
         title=f"{format_share(found.share or 0.0)} of a step is the optimizer's step, which may "
         "hold ZeRO's communication",
         summary=f"{found.summary} The ZeRO stage is not known: with ZeRO on, the step would hold "
-        "the gathering of the updated parameters as well, and nothing times that apart, hence "
-        "medium confidence.",
+        "the gathering of the updated parameters as well, and nothing times that separately, "
+        "hence medium confidence.",
         advice=found.advice[:1],  # what halves the steps, whatever is in them
         gain=promise(0.5 * (found.seconds_per_step or 0.0)),
         confidence="medium",
@@ -141,9 +141,9 @@ def _of_step(found: Finding, untimed: float, beside: str) -> Finding:
         found,
         title=f"{format_share(found.share or 0.0)} of a step is step(){beside}, most of it in none "
         "of its timers",
-        summary=f"{found.summary} {format_seconds(untimed)} lie beside the timers inside step(): "
-        "looking for overflows, the gradient norm and the all-reduces of both are there. Medium "
-        "confidence: nothing times them apart.",
+        summary=f"{found.summary} {format_seconds(untimed)} lie outside the timers inside step(): "
+        "the search for overflows, the gradient norm and the all-reduces of both. Medium "
+        "confidence: nothing times them separately.",
         advice=found.advice[:1],  # what halves the calls of step(), whatever they do
         gain=promise(0.5 * (found.seconds_per_step or 0.0)),
         confidence="medium",
@@ -205,7 +205,7 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
             severity=Severity.INFO,
             title=f"{format_share(share)} of a step is computation",
             summary=f"Forward and backward take {format_seconds(seconds)} per step "
-            f"({facts.windows}); everything else together would win little. Faster from here on "
+            f"({facts.windows}); everything else together would gain little. Faster from here on "
             "means better kernels, lower precision or less recomputation.",
             phase=first_of(facts.phases_of("compute")),
             evidence=phase_evidence(facts.phases_of("compute")),
@@ -214,8 +214,8 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
 
 
 #: Where no stamped line tells the end of a save.
-_INFERRED: Final = " No time stamp says when one is over: it is what the steps around it are \
-further apart than others."
+_INFERRED: Final = " No time stamp says when one is over: its duration is how much further \
+apart the steps around it are than others."
 
 
 def checkpoint_stall(facts: Facts) -> list[Finding] | str:

@@ -95,7 +95,7 @@ def of_how_many(run: Run, skipped: int) -> str:
             f"That is {format_share(skipped / count)} of its first {count:,} steps, by the "
             "optimizer's count."
         )
-    return "Of how many this source does not say."
+    return "This source does not say of how many."
 
 
 def _steps_of_bar(run: Run) -> int | None:

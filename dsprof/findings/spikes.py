@@ -62,9 +62,10 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="step-spikes",
             severity=severity,
-            title=f"{len(rows):,} of {len(steps):,} {'printed ' * few}{_called(steps)} stick out"
+            title=f"{len(rows):,} of {len(steps):,} {'printed ' * few}{_called(steps)} "
+            f"{'sticks' if len(rows) == 1 else 'stick'} out"
             + ("" if few else rhythm)
-            + f" and cost {_said(share, price, few=few)}",
+            + f" and cost{'s' * (len(rows) == 1)} {_said(share, price, few=few)}",
             summary=f"They take at least {SPIKE_RATIO} times as long as their neighbours, the "
             f"longest {_longest(steps, seconds, rows)} instead of "
             f"{format_seconds(float(np.median(seconds)))}."
@@ -158,8 +159,8 @@ def _between(facts: Facts, price: _Price | None) -> str:
     """What is known of the steps that have no rate."""
     if price is None:
         return (
-            " The steps between them have no rate and are not as these are: what such steps cost "
-            "of all the time is unknown."
+            " The steps between them have no rate and are unlike these: what such steps cost of "
+            "all the time is unknown."
         )
     if price.is_bound:
         return (
@@ -174,7 +175,7 @@ _LOOK: Final = Advice(
     "what happens at these steps",
     "",
     "less often, or beside training",
-    "checkpoints, evaluation, logging, data shards and garbage collection make such steps",
+    "checkpoints, evaluation, logging, data shards and garbage collection cause such steps",
 )
 
 
@@ -194,7 +195,7 @@ def _evaluations(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]
         return ()
     why = (
         "forward alone is longer, not backward: the timer of an engine's forward, as DeepSpeed's, "
-        "counts forwards of an evaluation, too, to the step behind it"
+        "also counts forwards of an evaluation, to the step after it"
     )
     return (Advice("evaluation before these steps", "", "if there is one: less often", why),)
 
@@ -243,7 +244,7 @@ def _workers(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
     """Of a recording, whose time of data is that of PyTorch's loader."""
     if not facts.run.is_recording or not _is_of(facts.series, rows, "data"):
         return ()
-    why = "where these are the first steps of epochs: their workers need not start anew"
+    why = "if these are the first steps of epochs: their workers need not restart"
     return (Advice("DataLoader(persistent_workers=...)", "", "True", why),)
 
 
@@ -326,4 +327,4 @@ def _steps_apart(steps: pd.DataFrame, rows: int | None) -> int | None:
 def _rhythm(distance: int | None, many: int) -> str:
     if distance is not None:
         return f" They come every {distance:,} steps: look for what the job does at that interval."
-    return " They keep to no rhythm." if many >= REPEATS else ""
+    return " They come at no regular interval." if many >= REPEATS else ""

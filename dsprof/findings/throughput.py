@@ -69,8 +69,8 @@ def _meant(one: Finding, briefly: str, why: str) -> Finding:
         one,
         severity=Severity.INFO,
         title=f"{one.title}: {briefly}",
-        summary=f"{one.summary} {why}: they are meant to take longer. Whether anything else makes "
-        "them so this source does not tell.",
+        summary=f"{one.summary} {why}: they are meant to take longer. This source does not say "
+        "whether anything else slows them down.",
         share=None,
         seconds_per_step=None,
         advice=(),

@@ -313,7 +313,7 @@ def _healthy(engines: Sequence[Facts], abstained: Sequence[str]) -> Finding:
         severity=Severity.INFO,
         title=f"Nothing holds this run back: {'; '.join(map(_busy, engines))}",
         summary=f"{' '.join(map(_parts, engines))} All but {format_share(UNACCOUNTED_WARNING)} at "
-        f"most is accounted for, and no other rule found anything to mend.{silent}",
+        f"most is accounted for, and no other rule found anything to fix.{silent}",
         evidence=tuple(
             proof
             for facts in engines

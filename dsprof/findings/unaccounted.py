@@ -113,7 +113,7 @@ def _no_timer(facts: Facts, late: float) -> list[Finding]:
             summary=f"{format_seconds(seconds)} of "
             f"{format_seconds(facts.average or 0.0)} per step are neither compute nor "
             f"communication that this source times ({facts.windows})."
-            + (f" Of it, inside timers: {parts}." if within >= WORTH_NAMING and parts else "")
+            + (f" Of this, inside timers: {parts}." if within >= WORTH_NAMING and parts else "")
             + (_suspects(facts) if beside else "")
             + " Medium confidence: what it is can only be guessed.",
             share=share,

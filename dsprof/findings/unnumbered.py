@@ -11,7 +11,7 @@ from dsprof.findings.finding import Finding
 
 _NUMBERED: Final = re.compile(r"\b([Ss])teps? (\d[\d,]*(?:(?: to | and steps? )\d[\d,]*)?)")
 _SPAN: Final = re.compile(r"(printed steps?), \d[\d,]*(?: to \d[\d,]*)?")
-_NOTE: Final = " Records are counted as they were printed: which steps they are of is unknown."
+_NOTE: Final = " Records are counted as they were printed: which steps they belong to is unknown."
 
 
 def unnumbered(found: Finding, quoted: Collection[str]) -> Finding:

@@ -53,14 +53,14 @@ def no_timers(facts: Facts) -> Finding:
     seconds = facts.step_seconds
     line = facts.run.steps.iloc[-1]
     known = (
-        f"A step takes {format_seconds(seconds)}, but nothing says on what."
+        f"A step takes {format_seconds(seconds)}, but nothing says where it goes."
         if seconds
         else _mean_of_training(facts)
         or f"Nor does this {source_word(facts)} say how long {_of_which(facts)} takes."
     )
     lacking = _lacking(facts)
     if lacking == _PLACELESS:
-        known += " Its timer lines name no step; a longer part of the log may tell theirs."
+        known += " Its timer lines name no step; a longer part of the log may name them."
     return Finding(
         rule="unaccounted-time",
         severity=Severity.INFO,
@@ -76,9 +76,9 @@ def only_calls(facts: Facts) -> Finding:
     rest = facts.share(facts.seconds_of("other")) or 0.0
     return _one_kind_alone(
         facts,
-        f"{format_share(rest)} of a step is beside the logged calls: this log has no timers",
-        "Communication calls alone are timed; what else a step does, computation above all, is "
-        "not told apart",
+        f"{format_share(rest)} of a step is outside the logged calls: this log has no timers",
+        "Communication calls alone are timed; the rest of a step, above all computation, is not "
+        "divided",
     )
 
 
@@ -108,7 +108,7 @@ def _one_kind_alone(facts: Facts, title: str, summary: str) -> Finding:
 
 
 #: What is lacking where timer lines stand, say, before the first line of a step alone.
-_PLACELESS: Final = "no step can be told for its timer lines"
+_PLACELESS: Final = "its timer lines cannot be assigned to steps"
 
 
 def _prints_timers(facts: Facts, lacking: str) -> bool:
@@ -122,8 +122,8 @@ def _mean_of_training(facts: Facts) -> str:
     if rates.empty:
         return ""
     return (
-        f"Over the whole training it states {rates.iloc[-1]:.3g} steps/s, but of no single step "
-        "how long it takes."
+        f"Over the whole training it states {rates.iloc[-1]:.3g} steps/s, but not how long any "
+        "single step takes."
     )
 
 
@@ -343,8 +343,12 @@ def _said_of_speed(facts: Facts) -> str:
         return profiled
     if events.loc[events["name"] == "bar_elapsed", "seconds"].gt(0).any():
         if _bars_of_steps(facts):
-            return "A progress bar counts its steps, without a second place to time them by. "
-        return "A progress bar moves; whether a turn of it is an optimizer step is not said. "
+            return (
+                "A progress bar counts its steps, but there is no second position to time them by. "
+            )
+        return (
+            "A progress bar moves; whether an iteration of it is an optimizer step is not stated. "
+        )
     return ""
 
 
@@ -400,7 +404,7 @@ def _of_parts(facts: Facts) -> str:
     """What timer lines that close no step tell none the less."""
     repairs = facts.run.repairs
     alone = repairs.loc[repairs["name"] == "micro-batches-alone", "text"]
-    told = str(next(iter(alone), "it has timer lines, but none that closes a step whole"))
+    told = str(next(iter(alone), "it has timer lines, but none that closes a complete step"))
     return f"{told[0].upper()}{told[1:]}. {_percentages(facts.run.told)}"
 
 

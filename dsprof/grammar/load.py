@@ -43,7 +43,7 @@ def load_files(files: Sequence[Path]) -> Grammar:
         for table in content.pop("pattern", []):
             pattern = _pattern(file, table)
             if pattern.id in patterns:
-                raise GrammarError(f"pattern {pattern.id!r} is there twice", str(file))
+                raise GrammarError(f"pattern {pattern.id!r} is defined twice", str(file))
             patterns[pattern.id] = pattern
         for table in content.pop("timers", []):
             flavour = _flavour(file, table)
@@ -59,15 +59,15 @@ def _read(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise GrammarError(f"cannot be read: {error.strerror}", str(file)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise GrammarError(f"is no TOML: {error}", str(file)) from None
+        raise GrammarError(f"is not valid TOML: {error}", str(file)) from None
     except RecursionError:
-        raise GrammarError("holds values within values, too deep to be read", str(file)) from None
+        raise GrammarError("is nested too deeply", str(file)) from None
 
 
 def _nothing_left(table: dict[str, Any], where: str) -> None:
     if table:
         word = next(iter(table))
-        raise GrammarError(f"does not know the key {word!r}", where, "see parsers/README.md")
+        raise GrammarError(f"has an unknown key {word!r}", where, "see parsers/README.md")
 
 
 def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
@@ -79,13 +79,13 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
     early = tuple(one.encode() for one in table.pop("early", ()))
     needles = tuple(n.encode() for n in ([needle] if isinstance(needle, str) else needle)) + early
     if not needles or not all(needles):
-        raise GrammarError("has no needle", where, "a literal that only such lines hold")
+        raise GrammarError("has no needle", where, "give a literal that only such lines contain")
     severity = table.pop("severity", "")
     if severity and severity not in set(Severity):
-        raise GrammarError(f"severity {severity!r} is none of {', '.join(Severity)}", where)
+        raise GrammarError(f"severity {severity!r} is not one of {', '.join(Severity)}", where)
     place = table.pop("place", "before")
     if place not in PLACES:
-        raise GrammarError(f"place {place!r} is none of {', '.join(PLACES)}", where)
+        raise GrammarError(f"place {place!r} is not one of {', '.join(PLACES)}", where)
     regex = _regex(table.pop("regex", None), where)
     lead = table.pop("lead", None)
     timers = bool(table.pop("timers", False))
@@ -122,16 +122,16 @@ def _regex(text: object, where: str) -> re.Pattern[bytes] | None:
     nested = nested_repeat(str(text))
     if nested:
         raise GrammarError(
-            f"regex repeats {nested}, which repeats or chooses itself: a line can keep it busy "
-            "for ever",
+            f"regex repeats {nested}, which itself repeats or has alternatives: a line can "
+            "take for ever to match",
             where,
             "repeat a set of characters instead, or possessively: (...)*+",
         )
     row = repeats_in_a_row(str(text))
     if row:
         raise GrammarError(
-            f"regex repeats the same characters several times over in {row}: a long line can keep "
-            "it busy for ever",
+            f"regex repeats the same characters several times in {row}: a long line can take "
+            "for ever to match",
             where,
             "repeat them once, or possessively: \\d++",
         )
@@ -251,7 +251,7 @@ def _flavour(file: Path, table: dict[str, Any]) -> TimerFlavour:
     tree = {str(path): str(word) for path, word in table.pop("tree", {}).items()}
     wrong = [word for word in tree.values() if word not in set(Class)]
     if wrong:
-        raise GrammarError(f"class {wrong[0]!r} is none of {', '.join(Class)}", where)
+        raise GrammarError(f"class {wrong[0]!r} is not one of {', '.join(Class)}", where)
     flavour = TimerFlavour(
         name=str(table.pop("name", "")),
         all=frozenset(table.pop("all", ())),
@@ -267,7 +267,7 @@ def _flavour(file: Path, table: dict[str, Any]) -> TimerFlavour:
         follows=str(table.pop("follows", "")),
     )
     if not flavour.name or not (flavour.all or flavour.any):
-        raise GrammarError("a flavour needs a name and the timers that tell it", where)
+        raise GrammarError("a flavour needs a name and the timers that identify it", where)
     if flavour.sums not in SUMS or flavour.place not in ("end", "before", "after"):
         raise GrammarError("sums or place is unknown", where, "see parsers/README.md")
     table.pop("about", None)

@@ -1,10 +1,10 @@
 """Recording from inside training: `dsprof.attach(engine)`.
 
-The only package that imports torch, and it does so when it is called. Whatever fails in
-here is said once on standard error and switches recording off; training goes on.
+This is the only package that imports torch, and only when it is called. Any failure in here is
+reported once on standard error and switches recording off; training goes on.
 
-It runs in training's Python, 3.9 or later, and needs nothing beside the standard library:
-only `launch` and `deaths` run in dsprof's own process.
+It runs in training's Python, 3.9 or later, and needs nothing beyond the standard library. Only
+`launch` and `deaths` run in dsprof's own process.
 """
 
 from __future__ import annotations

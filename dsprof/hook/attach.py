@@ -49,9 +49,9 @@ class Handle:
         return str(recorder.folder) if recorder else None
 
     def metric(self, name: str, value: float, step: int) -> None:
-        """Record a number that training knows and the hook cannot see, `name` of `events`.
+        """Record a number that training knows and the hook cannot see; `name` is one of `events`.
 
-        What is no number, or at no step, is left out, and one line says so.
+        What is not a number, or belongs to no step, is left out, and one line says so.
         """
         recorder = _active.recorder
         if recorder:
@@ -141,21 +141,21 @@ def attach(
     step: int = 1,
     out: str | os.PathLike[str] | None = None,
 ) -> Handle:
-    """Record the training of `target` from now on, one file a rank.
+    """Record the training of `target` from now on, one file per rank.
 
     Args:
         target: a DeepSpeed engine (ZeRO or pipeline), or a model: plain, DDP or FSDP.
-            Without one, engines are found as DeepSpeed makes them, and models under DDP
+            Without one, engines are found as DeepSpeed creates them, and models under DDP
             or FSDP (1 and 2) at their optimizer's first step.
-        optimizer: of a model that is no DeepSpeed engine: its `step` ends a step. Of several
-            one is enough: the others are found when they step.
-        step: number of the model's next step, where training resumes; engines know theirs.
-            Without a target that of the step at whose end models are found.
-        out: the run's folder, the same for all ranks; else DSPROF_OUT, else "dsprof-run".
-            A process has one at a time: asked for another one meanwhile, it says so.
+        optimizer: for a model that is not a DeepSpeed engine: its `step` ends a step. If there
+            are several, one is enough: the others are found when they step.
+        step: number of the model's next step, if training resumes; engines know theirs.
+            Without a target, the number of the step at whose end models are found.
+        out: the run's folder, the same for all ranks; default DSPROF_OUT, else "dsprof-run".
+            A process has one at a time; if it is asked for another one meanwhile, it says so.
 
-    Nothing is raised: what fails is said in one line on standard error, and the handle
-    then stands for no recording. A second call for the same target gives its handle again.
+    Nothing is raised: a failure is reported in one line on standard error, and the handle
+    then stands for no recording. A second call for the same target returns the same handle.
     """
     guard = Guard("attaching")
     if out is not None:

@@ -1,8 +1,9 @@
-"""What training does between its steps without an engine: it saves, and trainers evaluate or let
+"""What training without an engine does between its steps: it saves, and trainers evaluate or let
 the model generate.
 
-Libraries write a model, an optimizer and more in several ways: one save is all of that. A trainer
-may evaluate what its wrapper holds, whose forward nobody sees, and gathers what it gave.
+Libraries write a model, an optimizer and more by several functions: all of that is one save. A
+trainer may evaluate the model inside its wrapper, whose forward is not seen, and it gathers the
+results.
 """
 
 from __future__ import annotations

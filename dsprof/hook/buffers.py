@@ -1,4 +1,4 @@
-"""Buffers that DDP sends around in forward: collectives that C++ issues and waits for there."""
+"""DDP's broadcasts of buffers in forward: collectives that C++ issues and waits for there."""
 
 from __future__ import annotations
 

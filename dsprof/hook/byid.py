@@ -1,4 +1,4 @@
-"""What is known of objects that are held weakly, by which object it is."""
+"""Information about objects that are held weakly, by identity."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What `torch.compile` makes of a model after us, of functions that call us, and of those that
-step optimizers: their hooks are left out of it."""
+"""Keep our hooks out of what `torch.compile` makes of attached models, of functions that call us,
+and of functions that step optimizers.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Moments on the device's own stream, taken without ever waiting for the device.
+"""Times on the device's own stream, taken without ever waiting for the device.
 
-A mark is a CUDA event recorded on the stream that computes. The host runs ahead, so what
-lies between two marks is known later: `Marks.between` is asked when the step's last mark is
-past, which `event.query` tells without waiting. All of it happens on the training thread,
-and nothing of it while a graph is captured: a query would make the capture fail.
+A mark is a CUDA event recorded on the compute stream. The host runs ahead, so the time between two
+marks is known only later: `Marks.between` is called when the step's last mark has passed, which
+`event.query` tells without waiting. All of it happens on the training thread, and nothing of it
+while a graph is captured: a query would make the capture fail.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Which recorded process ended, when, and how: seen by whoever started the command.
+"""Which recorded process ended, when, and how: observed by the process that started the command.
 
-A rank that is killed cannot say so. The launcher ends the others at once, so that recordings
-may all stop at the same row, and the launcher alone knows who was first. Linux tells of any
-process when it is gone (`pidfd_open(2)`), and how: until its parent has asked in the last field
-of /proc/PID/stat (proc(5)), from Linux 6.15 on also later (`PIDFD_GET_INFO`). Nothing of it runs
-in the ranks.
+A rank that is killed cannot report it. The launcher ends the others at once, so that all
+recordings may stop at the same row, and only the launcher knows which was first. Linux reports
+when any process is gone (`pidfd_open(2)`), and how it ended: in the last field of /proc/PID/stat
+(proc(5)) until its parent has reaped it, and from Linux 6.15 on also later (`PIDFD_GET_INFO`).
+Nothing of this runs in the ranks.
 """
 
 from __future__ import annotations

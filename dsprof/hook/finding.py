@@ -1,6 +1,6 @@
-"""Find engines, models and optimizers by themselves, in a process that knows nothing of us.
+"""Find engines, models and optimizers automatically, in a process that knows nothing of dsprof.
 
-It looks into `torch` and `deepspeed` as they have been imported, and imports neither.
+It looks into `torch` and `deepspeed` once they have been imported, and imports neither.
 """
 
 from __future__ import annotations

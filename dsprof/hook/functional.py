@@ -1,8 +1,9 @@
 """Functional collectives: DTensor, tensor parallel, gradients clipped under FSDP2.
 
-Whoever issues or awaits one in eager mode, autograd too, calls a packet of
-`torch.ops._c10d_functional`, whose C++ passes no method of `ProcessGroup`. A packet is one object
-for all: it gets a class that times its calls, and stays what it is for whoever compiles it.
+Code that issues or awaits one in eager mode, also in autograd, calls a packet of
+`torch.ops._c10d_functional`, whose C++ calls no method of `ProcessGroup`. There is one packet
+object for all callers: it gets a class that times its calls, and is unchanged for whoever
+compiles it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The loss as training's own loop knows it, where a library changes it before backward begins.
 
 Over accumulated micro-batches, accelerate divides what `Accelerator.backward` is given by their
-number, and a gradient scaler multiplies it, there or in a loop of one's own; transformers'
-`Trainer` gives parts of a step's loss, since 4.48, which together are the loss that it logs. A loop
-of one's own may divide it, too: what autograd knows of the division tells by what.
+number. A gradient scaler multiplies it, there or in a custom loop. transformers' `Trainer` gives
+parts of a step's loss, since 4.48, which together are the loss that it logs. A custom loop may
+divide it, too: what autograd knows about the division tells the divisor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a recording gains where the process computes on a GPU."""
+"""What is recorded in addition if the process computes on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Process groups, as a recording names them."""
+"""Process groups, as they are named in a recording."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Recording without a line of code: `dsprof attach --out DIR -- COMMAND`.
 
-The run folder gets a small `sitecustomize.py`, and PYTHONPATH names it: every Python process
-the command starts, on whichever host, runs it first. Settings stand in that file, because
-DeepSpeed's multi-node launcher forwards PYTHONPATH but no variables of ours. It brings this very
-dsprof into the process, whose environment need not have one, and of what is installed beside it
-nothing. Then it waits until `torch` has been imported: only then the hook is loaded (`finding`).
+The run folder gets a small `sitecustomize.py`, and PYTHONPATH names it: every Python process that
+the command starts, on whichever host, runs it first. Settings are in that file, because
+DeepSpeed's multi-node launcher forwards PYTHONPATH but none of our variables. It loads this very
+dsprof into the process, whose environment may not have one, and nothing of what is installed
+beside it. Then it waits until `torch` has been imported: only then is the hook loaded
+(`finding`).
 """
 
 from __future__ import annotations

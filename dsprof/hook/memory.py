@@ -1,6 +1,6 @@
-"""Memory of the process, of its host or container, and of PyTorch's allocator, now and then.
+"""Memory of the process, of its host or container, and of PyTorch's allocator, from time to time.
 
-Nothing is reset: peaks are those since somebody else reset them last.
+Nothing is reset: peaks are those since training itself last reset them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PipelineEngine: one phase an instruction of its schedule, one step a `train_batch`."""
+"""PipelineEngine: one phase per instruction of its schedule, one step per `train_batch`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activation checkpointing that runs a backward of its own inside of backward."""
+"""Activation checkpointing that runs a backward of its own inside backward."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Counters of the node's GPUs, sampled by one rank of the node for all of them.
+"""GPU counters of the node, sampled by one rank of the node for all of them.
 
-Every rank has a thread that sleeps; the one that holds the node's lock samples. The kernel
-lets go of a lock when its process dies, however it dies, and another rank goes on.
+Every rank has a thread that sleeps; the one that holds the node's lock samples. The kernel releases
+the lock when its process dies, however it dies, and another rank takes over.
 """
 
 from __future__ import annotations

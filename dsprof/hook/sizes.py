@@ -1,7 +1,7 @@
 """How large a model is and on how many ranks: under DDP, FSDP2 and a DeepSpeed engine.
 
-Neither a device nor another rank is asked. What may be a part of the model alone is left out, and
-so is a model that is not all learned: its gradients are fewer than its parameters.
+Neither a device nor another rank is asked. A model that may be only a part of the job's is left
+out, and so is one that is only partly trained: its gradients are fewer than its parameters.
 """
 
 from __future__ import annotations

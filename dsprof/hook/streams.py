@@ -1,8 +1,8 @@
-"""Where the stream that computes waits for another stream, or the host for the whole device.
+"""Where the compute stream waits for another stream, or the host for the whole device.
 
-Frameworks run collectives on streams of their own; what such a collective costs shows where
-the computing stream waits for that stream. And a host that waits for the device leaves it
-idle from the last kernel until the next one comes: that, too, lies between two marks.
+Frameworks run collectives on separate streams; the cost of such a collective shows where the
+compute stream waits for that stream. A host that waits for the device leaves it idle from its
+last kernel until the next one arrives: that, too, lies between two marks.
 """
 
 from __future__ import annotations

@@ -155,14 +155,14 @@ class Live(App[None]):
                 yield Grid("nothing has been found yet", id="findings")
             with Vertical(id="ranks"):
                 yield Sentence(id="who")
-                yield Grid("no rank tells of its phases yet", id="rank-grid")
+                yield Grid("no rank has reported its phases yet", id="rank-grid")
             with Vertical(id="communication"):
                 yield Sentence(id="moved")
-                yield Grid("no single communication call is told of: attach, or comms_logger in "
-                           "the DeepSpeed config", id="comm-grid")  # fmt: skip
+                yield Grid("no single communication call is shown: use dsprof attach, or "
+                           "comms_logger in the DeepSpeed config", id="comm-grid")  # fmt: skip
             with Vertical(id="memory"):
                 yield Sentence(id="safe")
-                yield Grid("no line or recording tells of memory yet", id="memory-grid")
+                yield Grid("no line or recording shows memory yet", id="memory-grid")
             with Vertical(id="problems"):
                 yield Grid("nothing went wrong so far", id="problem-grid", sticky=True)
             yield LogView(id="log")

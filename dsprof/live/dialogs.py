@@ -183,8 +183,8 @@ class StoppedDialog(Dialog):
 
 
 _AGAIN: Final = (
-    "q leaves; then start dsprof live again: it reads everything anew. If it ends so again, tell "
-    "the makers of dsprof the words above."
+    "q leaves; then start dsprof live again: it reads everything anew. If it ends this way again, "
+    "please report the message above."
 )
 
 

@@ -132,7 +132,7 @@ def moved(picture: Picture) -> str:
         return f"{of}, {format_seconds(sum(exposed))} of communication is exposed"
     if times:
         return f"{of}, {format_seconds(sum(times))} in calls"
-    return f"{of}: how long calls take is not told, or cannot be trusted" if rows else ""
+    return f"{of}: how long calls take is unknown, or cannot be trusted" if rows else ""
 
 
 #: Counters of a GPU that have a column: its title and unit.
@@ -185,7 +185,7 @@ def safe(picture: Picture) -> str:
         share, row = max(known, key=lambda one: one[0])
         limit = format_bytes(row.limit or 0.0)
         return f"{_of(row)} is fullest: {format_share(share)} of {limit}"
-    return "how much a GPU can hold is not told" if picture.memory else ""
+    return "the size of a GPU's memory is unknown" if picture.memory else ""
 
 
 def _of(row: MemoryRow) -> str:

@@ -165,7 +165,7 @@ def _who_is_late(run: Run, told: Frame, waits: pd.Series[float]) -> tuple[int | 
         return None, "the stages of a pipeline do different work: they are not compared"
     found, now = straggler(told), straggler(_last_steps(told, _JUST))
     if found is None or now is None:
-        return None, "" if told.empty else "one rank tells of its phases: nothing to compare"
+        return None, "" if told.empty else "only one rank reports its phases: nothing to compare"
     steps = main_steps(run.steps)["seconds"]
     usual, last = number(steps.mean()), number(steps.tail(_JUST).mean())
     late = usual and found.delay >= _LATE * usual and (found.held >= 0.5 or stands_out(found))

@@ -122,7 +122,7 @@ class Reader:
         return {name: getattr(self, name) for name in kept}
 
     def join(self, later: Reader) -> None:
-        """Adds what was found in the range right behind."""
+        """Add what was found in the range that follows directly."""
         self.broken |= later.broken
         self.bytes += later.bytes
         self.scanner.join(later.scanner)
@@ -133,7 +133,7 @@ class Reader:
         self.unwrapped = self._containers.unwrapped
 
     def finish(self) -> None:
-        """Nothing more will come: of a last line without an end counts what is whole."""
+        """Nothing more will come: of a last line without a line break, what is complete counts."""
         for line in self._containers.unfinished():
             self.scanner.feed(line)
             self.scanner.finish(is_end=False)

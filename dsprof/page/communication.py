@@ -33,8 +33,8 @@ def comm_section(run: Run) -> Section:
     """Operations by message size."""
     if run.comm.empty:
         why = (
-            "No line tells of single communication calls. DeepSpeed prints them with "
-            '"comms_logger": {"enabled": true}; a recording has them always.'
+            "No line shows single communication calls. DeepSpeed prints them with "
+            '"comms_logger": {"enabled": true}; a recording always has them.'
         )
         return Section("communication", _TITLE, why=why)
     comm = where(run.comm, run.comm["op"] != _OWN).reset_index(drop=True)
@@ -84,7 +84,7 @@ class Judged(NamedTuple):
         said += f", {self.warm}" if self.warm else ""
         left = words.count_of(every - len(self.calls), "call")
         return f"{said}, from {what}." + (
-            "" if left[0] == "0" else f" {left} of no such step: left out."
+            "" if left[0] == "0" else f" {left} belong to no such step and are left out."
         )
 
 
@@ -106,12 +106,13 @@ def _judged(comm: pd.DataFrame, steps: pd.DataFrame) -> Judged:
 def _speed_of(sizes: pd.DataFrame) -> str:
     """Which bandwidth the table has, and why."""
     if sizes["seconds"].isna().all() and sizes["exposed"].notna().any():
-        return "Known is what holds the step up (exposed); how long calls take in all is not."
+        return "Only how long calls hold the step up (exposed) is known, not how long they last."
     if sizes["busbw"].notna().any():
-        return "Bus bandwidth as nccl-tests defines it, reckoned from bytes and time."
+        return "Bus bandwidth as nccl-tests defines it, computed from bytes and time."
     if sizes["algbw"].notna().any():
         return (
-            "Bus bandwidth is unknown without the number of ranks: algorithm bandwidth stands here."
+            "Bus bandwidth is unknown without the number of ranks: algorithm bandwidth is shown "
+            "instead."
         )
     return ""
 

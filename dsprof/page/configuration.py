@@ -84,7 +84,7 @@ def _real(setting: Setting, lines: Mapping[int, str]) -> Place | None:
 
 def _unset(change: Advice) -> str:
     """The value of a key that no line sets, as the finding knows it from what the run did."""
-    return f"{change.now}; no line sets it" if change.now else "not set, as far as the source tells"
+    return f"{change.now}; no line sets it" if change.now else "not set, as far as the source shows"
 
 
 def _advised(findings: list[Finding]) -> dict[str, Advice]:

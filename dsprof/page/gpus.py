@@ -41,7 +41,7 @@ _NAMED: Final = {
     "clock_sm": ("clock of the multiprocessors", "MHz"),
     "clock_memory": ("clock of the memory", "MHz"),
     "memory_used": ("memory in use, by all processes", "B"),
-    "memory_total": ("memory in all", "B"),
+    "memory_total": ("total memory", "B"),
     "memory_process": ("memory of one process", "B"),
     "nvlink_sent": ("sent over NVLink", "B/s"),
     "nvlink_received": ("received over NVLink", "B/s"),
@@ -187,7 +187,7 @@ def _held_down(gpu: pd.DataFrame) -> Table | None:
 
 def _never_held(gpu: pd.DataFrame) -> str:
     told = [why for name, why in _HELD.items() if (gpu["name"] == name).any()]
-    return f"In no sample a clock was held down ({', '.join(told)})." if told else ""
+    return f"No sample shows a clock held down ({', '.join(told)})." if told else ""
 
 
 def _share(part: pd.DataFrame) -> list[Cell]:

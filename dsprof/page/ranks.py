@@ -30,7 +30,7 @@ def rank_section(run: Run) -> Section:
     told = run.judged[0].compared
     table = rank_phases(told)
     if table is None:
-        why = f"Ranks cannot be compared: {_lonely(run.phases)}. A recording tells of every rank."
+        why = f"Ranks cannot be compared: {_lonely(run.phases)}. A recording covers every rank."
         return Section("ranks", title, why=why)
     table = _with_rest(run, table, told)
     chart = Chart(
@@ -64,14 +64,14 @@ def _lonely(phases: pd.DataFrame) -> str:
         return "no line of the source has phases"
     ranks = len(phases["rank"].dropna().unique())
     if ranks > 1:
-        return "no step is told by two ranks"
-    return "only one rank prints phases" if ranks else "lines with phases do not say whose they are"
+        return "no step is reported by two ranks"
+    return "only one rank prints phases" if ranks else "lines with phases do not say of which rank"
 
 
 def _compared(told: pd.DataFrame) -> str:
     steps = told["step"].nunique()
     ranks = words.count_of(told["rank"].nunique(), "rank")
-    return f"Compared: {ranks} in {words.count_of(steps, 'step')} that most of them tell."
+    return f"Compared: {ranks} in {words.count_of(steps, 'step')} that most of them report."
 
 
 def _is_pipeline(told: pd.DataFrame) -> bool:

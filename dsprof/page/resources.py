@@ -41,7 +41,7 @@ _ON_GPU: Final = frozenset(_MEMORY[name][0] for name in list(_MEMORY)[:5])
 def memory_section(run: Run) -> Section:
     """Memory over steps, and its peaks."""
     if run.memory.empty:
-        why = "No line of the source tells of memory (MemAllocated=, MA, allocator warnings)."
+        why = "No line of the source shows memory (MemAllocated=, MA, allocator warnings)."
         return Section("memory", "Memory", why=why)
     figure = over_steps(run.memory, _MEMORY)
     table = _peaks(run.memory, {} if run.is_recording else _firsts(run.steps))
@@ -77,7 +77,9 @@ def _above(row: pd.Series[Any], step: pd.Series[Any]) -> bool:
 
 def _set_up(table: Table) -> list[str | Cell]:
     early = next((row[-1].text for row in table.rows if row[-1].text.startswith(_UP_TO)), "")
-    said = f" Where it says {early}, the line stands above that step's own: it may be of set-up."
+    said = (
+        f" Where it says {early}, the line precedes that step's own line: it may belong to set-up."
+    )
     return [said] if early else []
 
 
@@ -181,10 +183,10 @@ def _training_alone(title: str, events: pd.DataFrame) -> Section:
         lines = among(told, "value")
         rows.append([Cell(label), Cell(" to ".join(ends), among=lines), Cell(f"{len(told):,}")])
     if not rows:
-        why = "No line of the source tells the learning rate or the loss scale."
+        why = "No line of the source shows the learning rate or the loss scale."
         return Section("training", title, why=why)
     head = ["what", "value", "lines"]
-    table = Table("Told outside of any optimizer step", head, rows, numeric=frozenset({1, 2}))
+    table = Table("Stated outside of any optimizer step", head, rows, numeric=frozenset({1, 2}))
     lead = "No optimizer step is known to have ended; these lines stand by themselves."
     return Section("training", title, lead=lead, tables=[table])
 

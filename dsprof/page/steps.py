@@ -154,10 +154,10 @@ def _sentence(said: list[str | Cell]) -> list[str | Cell]:
 
 
 def _of(steps: pd.DataFrame, main: pd.DataFrame, noun: str) -> str:
-    """Of which steps a spread is, where those alone are meant whose whole time is told, or that
+    """Of which steps a spread is, where those alone are meant whose whole time is known, or that
     are timed alike."""
     if (main["seconds"] != steps.loc[main.index, "seconds"]).any():
-        return f" of the {words.count_of(len(main), noun)} whose whole time is told"
+        return f" of the {words.count_of(len(main), noun)} whose whole time is known"
     of = windows(window(main)) or "averaged" * (len(main) < len(main_steps(steps)))
     return f" of the {len(main):,} {of}" if of else ""
 

@@ -26,7 +26,7 @@ def problem_section(run: Run) -> Section:
         return Section(
             "problems",
             "Problems",
-            why="No line of the source tells of a failure or a warning we know.",
+            why="No line of the source reports a known failure or warning.",
         )
     figure = problem_line(problems, words.PROBLEM, _launches(run.told))
     table = _problem_table(problems)
@@ -65,12 +65,12 @@ def _first_cause(problems: pd.DataFrame) -> Words:
         launches = problems["segment"].fillna(0).astype(int)
         where = f" of launch {launches.iloc[at] + 1}" if len(launches.unique()) > 1 else ""
         where += f" on rank {int(first['rank']):,}" if words.known(first["rank"]) else ""
-        said = str(first["text"])[:120] if words.known(first["text"]) else "no words of its own"
+        said = str(first["text"])[:120] if words.known(first["text"]) else "no message of its own"
         place = Place.of(str(first["source"]), first["line"])
         line = f"line {place.line:,}" if place else "a line"
         return [f"First cause{where}: {_name(first['kind'])}: {said}, ", Cell(line, place), "."]
     if set(problems["kind"].astype(str)) == {"killed-by-launcher"}:
-        return "These processes were ended by the launcher; why, no line of the source tells."
+        return "These processes were ended by the launcher; no line of the source says why."
     if len(problems) == 1:
         return ""
     return "Which of them came first is not known."

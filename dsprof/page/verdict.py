@@ -266,7 +266,7 @@ def _mean_of(run: Run, main: pd.DataFrame) -> str:
     longer = (main["seconds"] != run.steps.loc[main.index, "seconds"]).any()
     told = longer and not main["seconds_from"].eq("rated").any()
     apart = [
-        "whose whole time is told" if told else "",
+        "whose whole time is known" if told else "",
         without_first(run.steps),
         "those that are timed alike" if len(main) < len(main_steps(run.steps)) else "",
     ]

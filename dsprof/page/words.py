@@ -81,8 +81,8 @@ PROBLEM = {
     "gpu-lost": "GPU does not answer any more",
     "recording-stopped": "recording ended, not training",
     "build-failed": "extension not built",
-    "wrong-arguments": "command line not taken",
-    "optimizer-fallback": "fused optimizer not built, PyTorch's taken",
+    "wrong-arguments": "command line rejected",
+    "optimizer-fallback": "fused optimizer not built, PyTorch's used",
 }
 #: Sections by a shorter name, where all of them stand below each other.
 CONTENTS = {

@@ -1,9 +1,9 @@
-"""The file that recording and reading share: written inside training, read anywhere.
+"""The file format that recording and reading share: written inside training, read anywhere.
 
     Writer ─ rows of a step ─► rank-00000.4242.dsprof ─► Recording, Recordings
 
-Importing this loads the standard library only; the reading names bring numpy and pyarrow
-when they are first used.
+Importing this loads only the standard library; the names for reading import numpy and pyarrow when
+they are first used.
 """
 
 from __future__ import annotations

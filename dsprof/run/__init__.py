@@ -133,13 +133,13 @@ class Run:
 
     @cached_property
     def is_recording(self) -> bool:
-        """All that is known was recorded from inside the job: no log was read."""
+        """Everything was recorded from inside the job: no log was read."""
         sources = self.told["source"].dropna().unique()
         return len(sources) > 0 and all(str(source).endswith(SUFFIX) for source in sources)
 
     @property
     def counted(self) -> bool:
-        """No line tells a step number: `step` counts what was printed, its real step is unknown."""
+        """No line states a step number: `step` counts printed steps, real ones are unknown."""
         return bool(self.meta.get("counted_steps"))
 
     @property
@@ -211,7 +211,7 @@ class Run:
 
     @property
     def inputs(self) -> list[str]:
-        """Every source that was named, those of other jobs among them."""
+        """Every source that was named, including those of other jobs."""
         return list(dict.fromkeys([*self.meta["sources"], *chain(*self.meta.get("jobs", ()))]))
 
     @cached_property
@@ -254,7 +254,7 @@ class Run:
     def phases(self) -> pd.DataFrame:
         """Where one optimizer step's seconds went, a row per timer, step and rank.
 
-        A recording knows better than the timers of the same run's log, which then say nothing.
+        If there is a recording, it replaces the timers of the same run's log.
         """
         recorded = spans.recorded(self.told)
         found = spans.phases(self.told) if recorded.any() else None
@@ -275,7 +275,7 @@ class Run:
 
     @property
     def timed(self) -> pd.Series[float]:
-        """What the timers of each of `steps` sum to on the mean rank, however else it is known."""
+        """The sum of each step's timers on the mean rank, even if its time is known otherwise."""
         return self._steps[1]
 
     @cached_property
@@ -308,7 +308,7 @@ class Run:
 
     @cached_property
     def memory(self) -> pd.DataFrame:
-        """Memory as the source tells it."""
+        """Memory as the source states it."""
         return memory.memory(self.told)
 
     @cached_property
@@ -328,12 +328,12 @@ class Run:
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What is wrong: what ended the run, then the gravest, of these the dearest first.
+        """What is wrong: what ended the run first, then by severity and cost.
 
         The first one is the verdict.
 
-        The one package that is imported from a floor above: findings are made from a Run, and
-        the Run offers them, and what they go by, as views. Nothing else here may do so.
+        This is the one import from a higher layer: findings are computed from a Run, and the Run
+        offers them, and what they are based on, as views. Nothing else here may do so.
         """
         from dsprof.findings import findings_of
 
@@ -341,7 +341,7 @@ class Run:
 
     @cached_property
     def judged(self) -> list[Facts]:
-        """What findings and reports go by, of each engine: the judged one first."""
+        """What findings and reports are based on, per engine: the judged one first."""
         from dsprof.findings.facts import facts_of
 
         return facts_of(self)
@@ -412,5 +412,7 @@ def _settled(run: Run) -> Run:
 def _speed(link: str | float) -> float:
     speed = units.bandwidth(link) if isinstance(link, str) else link
     if speed is None or not speed > 0:
-        raise DsprofError(f"{link!r} is no link speed", "link", "write 100Gb, 25Gbps or 12.5GB/s")
+        raise DsprofError(
+            f"{link!r} is not a link speed", "link", "write 100Gb, 25Gbps or 12.5GB/s"
+        )
     return speed

@@ -48,7 +48,7 @@ def reduce_scatter_n_times(events: pd.DataFrame, _: Source) -> Outcome:
     rows = rows[rows["name"].astype("str").str.startswith("reduce_scatter").fillna(False)]
     text = (
         "DeepSpeed's bandwidths of reduce_scatter are too high (as many times as there are ranks, "
-        "twice in 0.7.0): they were computed anew from size and time"
+        "twice in 0.7.0): they were recomputed from size and time"
     )
     return events, met("reduce-scatter-n-times", "repair", text, rows)
 
@@ -103,8 +103,8 @@ def pipeline_reduction(events: pd.DataFrame, source: Source) -> Outcome:
         return events, None
     rows = events[events["timers"] == "pipeline-p2p"]
     text = (
-        "the pipeline engine does not time the reduction of gradients: what no timer of the "
-        "step explains is taken for it"
+        "the pipeline engine does not time the reduction of gradients: time of the step that no "
+        "timer explains is attributed to it"
     )
     return events, met("pipeline-untimed-reduction", "doubt", text, rows)
 

@@ -44,7 +44,7 @@ def clock_runs_backwards(events: pd.DataFrame, _: Source) -> Outcome:
     if spoilt.any():
         text = (
             "time stamps of one process run backwards again and again: its clock or the order of "
-            "its lines cannot be believed, and what lies between two of them is unknown"
+            "its lines cannot be trusted, and what lies between two of them is unknown"
         )
         return fixed, met("clock-runs-backwards", "doubt", text, rows)
     if not gone.any():

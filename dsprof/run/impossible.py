@@ -33,7 +33,7 @@ def impossible_seconds(events: pd.DataFrame, _: Source) -> Outcome:
     lines = events.loc[odd & timers, "record"]
     wrong = events[(odd & events["seconds"].notna()) | (timers & events["record"].isin(lines))]
     text = (
-        "durations that are nan, negative, infinite or of years measure nothing; they and the "
+        "durations that are nan, negative, infinite or years long measure nothing; they and the "
         "timers beside them were dropped"
     )
     return without_seconds(events, wrong), met("impossible-seconds", "repair", text, wrong)
@@ -42,7 +42,7 @@ def impossible_seconds(events: pd.DataFrame, _: Source) -> Outcome:
 def initial_step_zero(events: pd.DataFrame, _: Source) -> Outcome:
     """Every version prints `step=0` once when the engine is made: no step was taken."""
     rows = events["step"] == 0
-    text = "the line with step=0 is printed when the engine is made and is no training step"
+    text = "the line with step=0 is printed when the engine is created and is no training step"
     fixed = events.assign(step=events["step"].mask(rows))
     return (
         (fixed, met("initial-step-zero", "repair", text, events[rows]))

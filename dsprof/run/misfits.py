@@ -81,8 +81,8 @@ def micro_batches_alone(
     total = each.groupby("step")["self_seconds"].sum()
     said = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items())
     text = (
-        "these timers are of single micro-batches, and no line tells where a step of theirs ends: "
-        f"nothing is said of steps. One takes {format_seconds(float(total.mean()))} (mean of "
+        "these timers are of single micro-batches, and no line shows where a step ends: nothing "
+        f"can be said about steps. One takes {format_seconds(float(total.mean()))} (mean of "
         f"{len(total):,}), most of it {said}"
     )
     return met("micro-batches-alone", "doubt", text, rows)

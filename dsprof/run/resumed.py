@@ -32,7 +32,7 @@ def rates_of_all_steps(events: pd.DataFrame, _: Source) -> Outcome:
     records = ends.loc[[key in resumed for key in keys], "record"]
     said = events["record"].isin(records) & events["name"].isin(_RATES) & events["value"].notna()
     text = (
-        "the Trainer divides all steps, those before it resumed among them, by the time since: "
+        "the Trainer divides all steps, including those before it resumed, by the time since: "
         "its mean rates were dropped"
     )
     found = met("rates-of-all-steps", "repair", text, events[said])

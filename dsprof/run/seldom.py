@@ -92,7 +92,7 @@ def seldom_rates(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
     those, others = timers[odd].mean(), timers[~odd].mean()
     text = (
         f"only some steps have a rate; their timers sum to {format_seconds(those)}, those of the "
-        f"others to {format_seconds(others)} (means): the average step is of all that are timed"
+        f"others to {format_seconds(others)} (means): the average step is over all that are timed"
     )
     return met(SELDOM, "repair", text, steps[odd])
 
@@ -119,7 +119,7 @@ def rates_of_few(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
         return None
     unlike = "slower" if so_far.iloc[-1] > rated else "quicker"
     text = (
-        f"the average step is of the few that print a rate, which are {unlike} than the others: "
+        f"the average step is over the few that print a rate, which are {unlike} than the others: "
         f"since the start the source counts {format_count(so_far.iloc[-1])} samples/s"
     )
     return met(SELDOM, "doubt", text, rows)

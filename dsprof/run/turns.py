@@ -81,7 +81,7 @@ def done_aside(events: pd.DataFrame, source: Source) -> Outcome:  # noqa: ARG001
     seconds = events["seconds"].copy()
     seconds.loc[steps.index] += aside
     text = (
-        "verl validates and saves behind what it times as the step here: how long that took was "
+        "verl validates and saves after what it times as the step here: how long that took was "
         "added to these steps"
     )
     return events.assign(seconds=seconds), met("turn-without-validation", "repair", text, steps)
@@ -106,7 +106,7 @@ def of_micro_batches(events: pd.DataFrame, source: Source) -> Outcome:
     value.loc[totals] = value[totals] // many
     text = (
         f"a turn of this loop is a micro-batch, of which an optimizer step takes {many} "
-        "(gradient_accumulation_steps): its times and numbers were made those of steps"
+        "(gradient_accumulation_steps): its times and numbers were converted to those of steps"
     )
     return events.assign(step=step, steps=steps, seconds=seconds, value=value), met(
         "turns-of-micro-batches", "repair", text, rows
@@ -153,8 +153,8 @@ def behind_evaluations(events: pd.DataFrame, source: Source) -> Outcome:  # noqa
     steps.loc[timed.index[timed]] = 1
     seconds.loc[late.index[late]] = float("nan")
     text = (
-        "the time of an iteration runs from the end of the one before, and holds what was "
-        "evaluated and saved between the two: times behind an evaluation were left out"
+        "the time of an iteration runs from the end of the one before, and includes what was "
+        "evaluated and saved between the two: times after an evaluation were left out"
     )
     return events.assign(steps=steps, seconds=seconds), met(
         "turns-behind-evaluations", "repair", text, rows[late]

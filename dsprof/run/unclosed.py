@@ -268,7 +268,7 @@ def _problem(events: pd.DataFrame, process: Process, way: str) -> dict[str, Any]
     last = rows.sort_values("line").iloc[-1] if len(rows) else pd.Series(dtype="object")
     text = {
         "ended": "no process of this launch closed its recording, and the launch is over",
-        "gone": f"process {process['pid']} went without closing its recording",
+        "gone": f"process {process['pid']} ended without closing its recording",
         "killed": f"process {process['pid']} was killed while its launch went on",
         "absent": f"process {process['pid']} did not come to the collective the others waited in",
         "left": f"process {process['pid']} ended without an exception",

@@ -115,7 +115,7 @@ def faults(events: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[Repair]:
     """Sources that could not be read, or not to their end."""
     for source, line, why in facts.get("faults", ()):
         rows = int((events["source"] == source).sum())
-        text = f"a source {why}; what it holds behind that is missing here: {FETCH_AGAIN}"
+        text = f"a source {why}; what follows is missing here: {FETCH_AGAIN}"
         yield Repair("not-read", "doubt", text, rows, ((source, line),) if line else ())
 
 
@@ -134,8 +134,8 @@ def repetitions(facts: Mapping[str, Any]) -> Iterator[Repair]:
     for source, lines in facts.get("doubled", ()):
         text = (
             "nearly every line of this log is there several times, with the same numbers and the "
-            "same time (two handlers of one logger, or copies one behind another): what only "
-            "says it again was left out"
+            "same time (two handlers of one logger, or copies one behind another): the "
+            "repetitions were left out"
         )
         places = tuple((source, int(line)) for line in lines[:PLACES])
         yield Repair("doubled-lines", "repair", text, len(lines), places)
@@ -161,8 +161,8 @@ def jobs(facts: Mapping[str, Any]) -> Iterator[Repair]:
     others = list(chain.from_iterable(several[1:]))
     if others:
         text = (
-            f"the files are of {len(several)} jobs: {facts['jobs_differ']}; all that is said is of "
-            "one of them, the files of the others were left out"
+            f"the files are of {len(several)} jobs: {facts['jobs_differ']}; everything here is "
+            "about one of them, the files of the others were left out"
         )
         places = tuple((name, 1) for name in others[:PLACES])
         yield Repair("other-jobs", "repair", text, len(others), places)

@@ -42,7 +42,8 @@ def lone_print(events: pd.DataFrame, source: Source) -> Outcome:
         total = float(table.loc[table["window"].isna(), "total"].sum())
         text = (
             f"timers that sum to {format_seconds(total)} over an unknown number of steps (one "
-            "print, and steps_per_print is not in the log) tell nothing of one step: left out"
+            "print, and steps_per_print is not in the log) say nothing about a single step: left "
+            "out"
         )
         gone = rows[np.isnan(windows)]
         events = events.assign(seconds=events["seconds"].mask(events.index.isin(gone.index)))

@@ -110,7 +110,7 @@ def zero_of(events: pd.DataFrame, config: Mapping[str, Any], lines: Collection[s
     timers, names = timers_of(events), _optimizer_timers(events)
     marks = (
         (timers & ZERO3_TIMERS, (3,), "only ZeRO-3 prints such timers"),
-        (names & SHARDED, (1, 2), "its optimizer times gradients and gathering by themselves"),
+        (names & SHARDED, (1, 2), "its optimizer times gradients and gathering separately"),
         ("optimizer_step" in names, (3,), "only ZeRO-3 times optimizer_step alone"),
         ("fp16-optimizer" in timers, (0,), "only the optimizer without ZeRO has such timers"),
         *((True, stages, "only its optimizer's code logs such lines") for stages in _logged(lines)),

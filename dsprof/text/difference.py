@@ -43,7 +43,7 @@ def _answer(found: Comparison) -> str:
         return "No difference"
     if found.answer == "cannot tell":
         enough = (
-            f"; about {count_of(found.needed, 'row')} of each run would tell"
+            f"; about {count_of(found.needed, 'row')} of each run would be enough"
             if found.needed
             else ""
         )

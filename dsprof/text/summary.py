@@ -72,7 +72,7 @@ def _jobs(meta: Mapping[str, Any]) -> list[RenderableType]:
         rows.add_row(say("" if number else "Others", QUIET), say(said))
     left = len(others) - _OTHER_JOBS
     more = [say(f"{words.count_of(left, 'other job')} in --json", QUIET)] if left > 0 else []
-    return section("All of this is of one job", words.one_of_jobs(meta), rows, *more)
+    return section("All of this is about one job", words.one_of_jobs(meta), rows, *more)
 
 
 def _paths(files: list[str]) -> list[str]:
@@ -234,7 +234,7 @@ def _step_of(run: Run, engine: int) -> str:
 
 def _which(seen: Overview, how: str) -> str:
     if seen.first is None:
-        return f"{words.count_of(seen.rows, 'record')}, which steps they are of is unknown"
+        return f"{words.count_of(seen.rows, 'record')}, which steps they belong to is unknown"
     which = f"{seen.first:,}" if seen.first == seen.last else f"{seen.first:,} to {seen.last:,}"
     return f"{which}, {seen.rows:,} of them {how}"
 
@@ -286,7 +286,7 @@ def _bar(seen: Overview) -> str:
     told = {"loss": said.loss, "reward": said.reward}
     each += "".join(f", {name} {value:.4g}" for name, value in told.items() if value is not None)
     turns = "optimizer steps" if said.counts_steps else "turns"
-    unsure = "" if said.counts_steps else "; whether a turn is an optimizer step is not said"
+    unsure = "" if said.counts_steps else "; whether a turn is an optimizer step is not stated"
     return (
         f"{said.position:,} of {said.total:,} {turns} in {format_seconds(said.seconds)}{each}"
         + unsure

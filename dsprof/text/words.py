@@ -160,7 +160,7 @@ def calls_seen(told: pd.DataFrame) -> str:
         return ""
     said = f"saw {seen:,} of {issued:,} collectives, by PyTorch's own count"
     if seen < issued:
-        said += "; the others C++ issues by itself, and waiting for them counts as the phase around"
+        said += "; C++ issues the others, and waiting for them counts as the surrounding phase"
     return said
 
 

@@ -269,7 +269,7 @@ def test_ranks_of_problems_count_from_the_top_and_launches_are_marked() -> None:
     run = with_rows(made(5), *rows, problem | {"line": 30})
     figure = problem_line(run.problems.assign(at=pd.Series([pd.NaT] * 3)), {}, [20])
     assert figure
-    assert figure["layout"]["yaxis"]["categoryarray"] == ["no rank told", "rank 10", "rank  2"]
+    assert figure["layout"]["yaxis"]["categoryarray"] == ["rank unknown", "rank 10", "rank  2"]
     assert [shape["x0"] for shape in figure["layout"]["shapes"]] == [20]
     low, high = figure["layout"]["xaxis"]["range"]
     assert low < 9
@@ -279,7 +279,7 @@ def test_ranks_of_problems_count_from_the_top_and_launches_are_marked() -> None:
 @pytest.mark.parametrize(
     ("times", "title"),
     [
-        ([None, None], "line of the source (no times are told)"),
+        ([None, None], "line of the source (no times are known)"),
         (["2026-11-21", None], "line of the source (not all have a time)"),
         (["2026-11-21", "2026-11-22"], ""),
     ],

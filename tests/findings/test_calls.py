@@ -166,7 +166,7 @@ def test_a_trace_that_broke_once_does_not_hide_that_memory_is_full() -> None:
 def test_one_rank_gathers_from_nobody() -> None:
     rows = [problem("prefetch-broken", "Invalidate trace cache", step=3)]
     run = run_of(steps(3, {}) + rows, zero_stage=3, world_size=1)
-    assert why(run, "zero3-gather-stall") == "one rank gathers from nobody"
+    assert why(run, "zero3-gather-stall") == "a single rank gathers from no other"
 
 
 def test_zero_3_without_comm_lines_is_not_judged_but_says_what_would_show_it() -> None:
@@ -188,7 +188,7 @@ def test_a_recording_tells_of_small_messages_by_what_they_hold_up() -> None:
     assert found.confidence == "high"
     assert found.gain == pytest.approx((0.6, 0.8))  # and half of what is left of the step
     assert what_if(found, 1.0, None).endswith(
-        "(80 %); more than the calls take, for what prepares each of them goes as well"
+        "(80 %); more than the calls take, because what prepares each of them is saved as well"
     )
     assert found.severity is Severity.CRITICAL  # exposed, not merely timed one by one
     assert run.findings[0].rule == "small-messages"

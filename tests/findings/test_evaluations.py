@@ -115,7 +115,7 @@ def test_what_timers_count_of_an_evaluation_has_one_price(counted: float) -> Non
     run = evaluating_in_timers(counted)
     found = one(run, RULE)
     assert found.share == pytest.approx((5 * 6 / 60) / (1 + 5 * 6 / 60), rel=0.02)
-    assert (f"{5 * counted:.1f} s lie in the steps behind" in found.summary) == (counted > 0)
+    assert (f"{5 * counted:.1f} s lie in the steps after" in found.summary) == (counted > 0)
     assert "step-spikes" not in rules(run)
 
 

@@ -203,7 +203,7 @@ def test_the_call_that_timed_out_is_that_of_the_ranks_that_came(tmp_path: Path) 
     (tmp_path / "run.log").write_text(text, encoding="utf-8")
     found = findings_of(load(tmp_path / "run.log"))[0]
     assert found.title == "A collective timed out in ALLREDUCE, call 77: rank 0 did not arrive"
-    assert "It waits itself, in ALLREDUCE, call 74: it left a collective out" in found.summary
+    assert "It waits itself, in ALLREDUCE, call 74: it skipped a collective" in found.summary
 
 
 def test_a_timeout_whose_collective_is_cut_off_is_told_by_its_number() -> None:
@@ -347,7 +347,7 @@ def test_a_failure_of_a_file_without_times_and_steps_may_be_of_any_launch(
 
     apart = said(source="errors.txt")
     assert apart.confidence == "low"
-    assert "Nothing tells of which of 2 launches it is" in apart.summary
+    assert "Nothing shows to which of 2 launches it belongs" in apart.summary
     for placed in (
         said(source="1.log"),
         said(source="errors.txt", at=pd.Timestamp(2024, 5, 6)),
@@ -783,7 +783,7 @@ def test_calls_that_do_not_match_are_named_where_the_message_lacks_a_comma() -> 
         "running collective: CollectiveFingerPrint(SequenceNumber=0OpType=REDUCE)."
     )
     found = one(run_of([problem("desync", text, rank=4)]), "hang")
-    assert "rank 4 called ALLGATHER, rank 7 called REDUCE. One left" in found.summary
+    assert "rank 4 called ALLGATHER, rank 7 called REDUCE. One rank skipped" in found.summary
 
 
 def test_an_exception_of_the_thread_that_feeds_a_queue_ends_no_process() -> None:
@@ -848,7 +848,7 @@ def test_a_command_line_that_is_not_taken_is_told_and_not_the_code_that_follows(
     ended = "['python3', '-u', 'train.py', '--local_rank=1'] exits with return code = 2\n"
     found = one(run_of_text(2 * (usage + error) + header + ended), "rank-died")
     assert found.title == (
-        "A process does not take its command line: error: unrecognized arguments: --setps 10"
+        "A process rejected its command line: error: unrecognized arguments: --setps 10"
     )
     assert found.evidence[0].line == 2
     assert found.advice[0].setting == "command line of the script"

@@ -46,7 +46,7 @@ def test_the_rank_that_is_not_waited_for_was_dead(tmp_path: Path, dead: int) -> 
     assert found.title.startswith(f"Rank {dead} was killed by SIGKILL after step 10")
     assert found.ranks == (dead,)
     assert found.confidence == "medium"
-    assert f"not for that of rank {dead}: it was dead already" in found.summary
+    assert f"but not for rank {dead}: it was already dead" in found.summary
     assert found.evidence[-1].text == f"Killing subprocess {700 + dead}"
     assert found.evidence[-1].line == 4 + dead
 

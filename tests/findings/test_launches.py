@@ -24,7 +24,7 @@ def test_a_slower_launch_of_the_same_layout_is_told_with_what_grew() -> None:
     run = run_of(launched(0, steps(40, WELL)) + launched(1, steps(40, SLOW, 1.5)))
     found = one(run, "slowdown")
     assert found.title == (
-        "A step of launch 2 takes 50 % longer than one of launch 1, which was laid out alike"
+        "A step of launch 2 takes 50 % longer than one of launch 1, which had the same layout"
     )
     assert found.severity is Severity.WARNING
     assert "1.00 s per step became 1.50 s" in found.summary

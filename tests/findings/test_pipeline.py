@@ -95,7 +95,7 @@ def test_each_kind_of_waiting_is_named_with_its_own_share() -> None:
     """0.45 of 0.9 s go into sending, 0.35 into waiting for gradients."""
     both = STAGE_0 | {"pipe_send_output": 0.45, "pipe_recv_grad": 0.35}
     found = one(run_of(steps(3, both, 2.0)), "pipeline-bubble")
-    assert "50 % of that is stage 0 handing results on, 39 % waiting for gradients: " in found.title
+    assert "50 % of that is stage 0 sending results on, 39 % waiting for gradients: " in found.title
 
 
 def test_with_many_micro_batches_twice_as_many_still_halve_the_bubble() -> None:
@@ -130,7 +130,7 @@ def test_what_of_the_shape_is_told_is_not_said_to_be_unknown() -> None:
     assert "The number of micro-batches m is not in this log, so" in said
     untimed = {name: STAGE_0[name] for name in ("pipe_recv_grad", "pipe_send_output", "step")}
     run = run_of(steps(3, untimed, 2.0), pipeline_parallel_size=4, gradient_accumulation_steps=8)
-    assert "What a stage computes no timer tells, so" in one(run, "pipeline-bubble").summary
+    assert "No timer shows what a stage computes, so" in one(run, "pipeline-bubble").summary
 
 
 def test_a_middle_stage_is_not_called_stage_0() -> None:

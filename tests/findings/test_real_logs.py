@@ -149,7 +149,7 @@ def test_the_seconds_that_the_verdict_claims_are_proved_or_stand_in_the_step(pat
 
 def test_what_costs_time_has_something_to_change(findings: list[Finding]) -> None:
     dear = [f for f in findings if f.seconds_per_step and f.share and not f.advice]
-    assert all("No bucket is too small" in f.summary for f in dear), [f.title for f in dear]
+    assert all("No bucket size causes them" in f.summary for f in dear), [f.title for f in dear]
 
 
 def test_no_text_shows_a_missing_value(findings: list[Finding]) -> None:

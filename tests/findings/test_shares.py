@@ -209,7 +209,7 @@ def test_what_step_holds_beside_its_timers_is_not_called_the_optimizer(
     log.write_text("\n".join(lines) + "\n")
     found = one(load([log]), "optimizer-bound")
     assert ("own work" in found.title) is own
-    assert ("378 ms lie beside the timers" in found.summary) is not own
+    assert ("378 ms lie outside the timers" in found.summary) is not own
 
 
 @pytest.mark.parametrize(

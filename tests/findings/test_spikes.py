@@ -79,7 +79,7 @@ def test_of_three_spikes_nothing_is_said_of_a_rhythm() -> None:
     seconds[[24, 49, 74]] = 20.0
     assert "rhythm" not in one(run_with(seconds), "step-spikes").summary
     seconds[93] = 20.0
-    assert "They keep to no rhythm." in one(run_with(seconds), "step-spikes").summary
+    assert "They come at no regular interval." in one(run_with(seconds), "step-spikes").summary
 
 
 def every_tenth(late: dict[int, int]) -> list[Row]:
@@ -204,7 +204,7 @@ def test_a_mean_of_ten_steps_by_a_bar_is_not_told_as_one_step() -> None:
         text += f" {step}%|██    | {step}/400 [{clock // 60:02}:{clock % 60:02}<59:59,  2.00s/it]"
         text += f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {step / 400}}}\n"
     found = one(run_of_text(text), "step-spikes")
-    assert found.title.startswith("1 of 39 windows of 10 steps stick out")
+    assert found.title.startswith("1 of 39 windows of 10 steps sticks out")
     assert "the longest 2 min 02 s a step in the mean of its 10 instead of 2" in found.summary
     assert found.evidence[0].text == "step 210: 2 min 02 s a step in the 10 up to it"
 

@@ -69,7 +69,7 @@ def test_a_log_without_timers_is_unknown_and_never_healthy() -> None:
 def test_a_log_of_calls_alone_is_told_to_print_timers_and_the_rest_has_no_price() -> None:
     calls = [call("all_reduce", step, 1e6, 0.2) for step in range(1, 5)]
     found = one(run_of(steps(4, {}) + calls, world_size=2), "unaccounted-time")
-    assert found.title == "80 % of a step is beside the logged calls: this log has no timers"
+    assert found.title == "80 % of a step is outside the logged calls: this log has no timers"
     assert (found.severity, found.seconds_per_step) == (Severity.INFO, None)
     assert found.advice[0].setting == "wall_clock_breakdown"
 
@@ -261,7 +261,7 @@ def test_seconds_of_printed_steps_are_not_mixed_with_sums_of_timers() -> None:
 def test_timer_lines_without_a_step_are_not_called_missing() -> None:
     loose = {"kind": "phase", "name": "forward", "raw": "fwd", "seconds": 0.5, "rank": 0}
     found = one(run_of([loose, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
-    assert found.title.endswith("no step can be told for its timer lines")
+    assert found.title.endswith("its timer lines cannot be assigned to steps")
     assert "wall_clock_breakdown" not in found.summary  # it is on
     assert "wall_clock_breakdown" not in {one.setting for one in found.advice}
 
@@ -417,7 +417,7 @@ def test_several_ranks_are_spoken_of_only_where_they_are_told() -> None:
     replicas = run_of(steps(9, alike, 0.5), data_parallel_size=8)
     assert "if there are several ranks" in one(one_rank, "unaccounted-time").title
     said = one(one_rank, "unaccounted-time").summary
-    assert "). No timer shows communication, and how many ranks there are is not told: " in said
+    assert "). No timer shows communication, and the number of ranks is unknown: " in said
     assert "the communication of several ranks" in one(several, "unaccounted-time").title
     assert "the communication of several ranks" in one(replicas, "unaccounted-time").title
 

@@ -498,7 +498,7 @@ def test_an_empty_folder_explains_itself(tmp_path: Path) -> None:
     drive(app, keys, (120, 30))
     assert "WAITING" in seen[0]
     assert f"waiting for {tmp_path / 'later'} to appear"[:60] in seen[0]
-    assert "no rank tells of its phases yet" in seen[1]
+    assert "no rank has reported its phases yet" in seen[1]
     assert "comms_logger" in seen[2]
     assert "nothing went wrong so far" in seen[4]
 

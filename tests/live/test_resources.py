@@ -92,4 +92,4 @@ def test_without_a_limit_nothing_is_said_to_be_safe(tmp_path: Path) -> None:
     job = Job(tmp_path, 1)
     job.writers[0].memory(job.writers[0].name("allocated"), 5.0, 1)
     job.run(3)
-    assert panes.safe(Watch([str(tmp_path)]).refresh(10)) == "how much a GPU can hold is not told"
+    assert panes.safe(Watch([str(tmp_path)]).refresh(10)) == "the size of a GPU's memory is unknown"

@@ -31,7 +31,7 @@ def test_communication_bound_steps_are_marked_below_their_columns(opened: Open) 
         "page.figures['steps-0'].data.find(t => t.meta === 'bound-communication').y"
     )
     said = page.locator("#steps-0 figcaption").inner_text()
-    assert sum(1 for share in marked if share) == 3  # whose whole time is told
+    assert sum(1 for share in marked if share) == 3  # whose whole time is known
     assert "3 communication-bound steps" in said
 
 
@@ -195,7 +195,7 @@ def test_a_range_is_of_whole_steps_where_enough_are_told_and_else_says_so(opened
     page.click("form.tools button[name=all]")
     brush(page, 0.3, 0.6)
     expect(range_).to_contain_text("Mean of 1 step of 10 to 18")
-    expect(range_).to_contain_text("the one whose whole time is told")
+    expect(range_).to_contain_text("the one whose whole time is known")
     page.click("form.tools button[name=all]")
     assert page.evaluate(root).startswith("23.2 ms")
     brush(page, 0.2, 0.999)

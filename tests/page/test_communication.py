@@ -90,7 +90,7 @@ def test_calls_are_of_the_launch_that_the_other_means_are_of() -> None:
     calls = [{"segment": launch, "step": step} for launch in (0, 1) for step in range(1, 11)]
     section = comm_section(with_calls(*calls))  # of 40 steps in launch 0
     assert "over 9 steps" in section.words
-    assert "11 calls of no such step: left out" in section.words
+    assert "11 calls belong to no such step and are left out" in section.words
     assert cells(section)[0][2:4] == ["1", "100 ms"]
 
 
@@ -107,7 +107,7 @@ def test_neither_set_up_nor_the_first_step_nor_what_follows_the_last_is_a_step()
     section = comm_section(with_calls(*calls, slow))
     assert section.words.startswith(
         "Mean of one rank and one step, over 39 steps, without the first step, a warm-up, "
-        "from single calls. 4 calls of no such step: left out."
+        "from single calls. 4 calls belong to no such step and are left out."
     )
     assert cells(section)[0][2:4] == ["1", "100 ms"]
 
@@ -137,7 +137,7 @@ def test_without_the_number_of_ranks_the_bandwidth_is_said_to_be_the_algorithms(
 
 def test_a_recording_that_times_only_what_holds_a_step_up_says_so(tmp_path: Path) -> None:
     section = comm_section(gpus(tmp_path))
-    assert "Known is what holds the step up (exposed)" in section.words
+    assert "Only how long calls hold the step up (exposed) is known" in section.words
     assert section.tables[0].head == [
         "operation", "message", "calls per step", "exposed", "limited by",
     ]  # fmt: skip

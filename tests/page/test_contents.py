@@ -264,7 +264,7 @@ def test_a_median_of_few_whole_steps_says_of_how_many_and_is_that_of_the_termina
     assert median is not None
     assert median == pytest.approx(25.5)
     lead = time_section(0, run.steps, many=False).words
-    told = "all of the 4 steps whose whole time is told between 10.0 s and 40.0 s."
+    told = "all of the 4 steps whose whole time is known between 10.0 s and 40.0 s."
     assert lead == f"Median {format_seconds(median)}, {told}"
 
 
@@ -368,7 +368,7 @@ def test_a_value_that_is_a_whole_object_is_cut_and_says_so() -> None:
 def test_advice_for_a_key_that_is_not_set_is_shown_as_such() -> None:
     run = made(5)
     run.__dict__["findings"] = [finding(advice=(Advice("bf16.enabled", "", "true", "half"),))]
-    assert settings(run)[0].value == "not set, as far as the source tells"
+    assert settings(run)[0].value == "not set, as far as the source shows"
 
 
 def test_a_key_whose_value_a_finding_knows_is_not_said_to_be_unset() -> None:
@@ -422,7 +422,7 @@ def test_an_average_says_of_how_many_steps_it_is_and_what_is_left_aside() -> Non
 def test_an_average_of_whole_steps_says_that_these_are_few() -> None:
     run = sample("straggler_0.19.8")
     assert verdict(run).mean.startswith(
-        "Mean of 4 printed steps, 10 to 40, whose whole time is told"
+        "Mean of 4 printed steps, 10 to 40, whose whole time is known"
     )
 
 

@@ -67,7 +67,7 @@ def test_the_lead_says_on_what_phases_are_timed_and_whose_no_gpu_is(section: Sec
 
 def test_where_no_clock_was_held_down_the_lead_says_so(tmp_path: Path) -> None:
     section = gpu_section(recorded(tmp_path, steps=20))
-    assert section.words.endswith("In no sample a clock was held down (power limit, heat).")
+    assert section.words.endswith("No sample shows a clock held down (power limit, heat).")
     assert len(section.tables) == 1
 
 
@@ -116,7 +116,7 @@ def test_memory_printed_before_the_first_step_ended_is_not_said_to_be_at_it() ->
     section = memory_section(run)
     assert [r[-1].text for r in section.tables[0].rows] == ["up to 1", "2"]
     assert section.words.endswith(
-        " Where it says up to 1, the line stands above that step's own: it may be of set-up."
+        " Where it says up to 1, the line precedes that step's own line: it may belong to set-up."
     )
 
 

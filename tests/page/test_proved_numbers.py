@@ -93,7 +93,7 @@ def test_a_throughput_of_more_steps_than_have_a_rate_leads_to_the_timers_it_is_r
     assert page.step.among
     assert rate.among.lines == page.step.among.lines
     assert "39 printed steps" in page.mean
-    assert "whose whole time is told" not in page.mean
+    assert "whose whole time is known" not in page.mean
 
 
 def test_a_step_beyond_its_timers_is_their_mean_and_what_rates_have_beyond_theirs() -> None:
@@ -185,10 +185,10 @@ def test_self_time_is_called_so_and_shows_the_number_on_its_line() -> None:
     assert f" {found[1]}" not in line
 
 
-def test_a_stretch_that_two_timers_measure_is_called_reckoned() -> None:
+def test_a_stretch_that_two_timers_measure_is_called_computed() -> None:
     said = [e.text for f in sample("neox_pipeline_2023").findings for e in f.evidence]
     (derived,) = [text for text in said if text.startswith("comms_in_step")]
-    assert derived.startswith("comms_in_step, reckoned: what comms and step both hold")
+    assert derived.startswith("comms_in_step, computed: the time that comms and step share")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -224,7 +224,7 @@ def test_calls_of_a_step_are_those_inside_steps_and_not_the_loggers_own() -> Non
     assert "log_summary_barrier" not in counts
     assert "barrier" not in counts
     assert counts["all_gather_into_tensor"] == "1"
-    assert "18 calls of no such step: left out" in comm.words
+    assert "18 calls belong to no such step and are left out" in comm.words
 
 
 def stands_on(text: str, line: str) -> bool:
@@ -244,7 +244,7 @@ def test_evidence_of_a_timer_opens_a_line_with_its_number(name: str) -> None:
     checked = 0
     for proof in (e for f in sample(name).findings for e in f.evidence):
         found = re.search(pattern, proof.text)
-        if found and proof.line and "reckoned" not in proof.text:
+        if found and proof.line and "computed" not in proof.text:
             mean = re.search(r"([\d.]+ \w+) per step", proof.text)
             said = found[2] or found[1] or (mean and mean[1])
             assert said

@@ -107,7 +107,7 @@ def test_problems_that_read_alike_share_a_row() -> None:
     assert "launcher" not in str(section.charts[0].figure["data"][0]["y"])
     assert (
         section.words
-        == "These processes were ended by the launcher; why, no line of the source tells."
+        == "These processes were ended by the launcher; no line of the source says why."
     )
 
 
@@ -260,5 +260,5 @@ def test_ranks_of_which_none_is_late_are_not_said_to_be_untold() -> None:
     lead = rank_section(made(10, ranks=2)).words
     assert lead == (
         "No rank stands out as the one that the others wait for. "
-        "Compared: 2 ranks in 9 steps that most of them tell."
+        "Compared: 2 ranks in 9 steps that most of them report."
     )

@@ -51,7 +51,7 @@ def test_a_process_that_others_outlived_for_a_moment_has_died() -> None:
     first = run.findings[0]
     assert (first.rule, first.ranks, first.steps) == ("rank-died", (1,), (10, 10))
     assert (first.title.partition(" after")[0], first.confidence) == (
-        "Rank 1 on w0 ended without a word", "medium",
+        "Rank 1 on w0 ended without a message", "medium",
     )  # fmt: skip
 
 

@@ -133,7 +133,7 @@ def test_records_without_a_step_number_are_never_called_steps(tmp_path: Path) ->
     assert found["title"] == "The loss is not finite at record 3"
     assert found["steps"] is None
     said = shown(run, 400)
-    assert "4 records, which steps they are of is unknown" in said
+    assert "4 records, which steps they belong to is unknown" in said
     assert not re.search(r"\bsteps? \d", said)
 
 
@@ -147,7 +147,7 @@ def test_a_bar_tells_how_fast_its_loop_turns_where_nothing_else_does(tmp_path: P
     (tmp_path / "run.log").write_text(BAR, encoding="utf-8")
     said = " ".join(shown(load(tmp_path / "run.log")).split())
     assert "100 of 101 turns in 3 min 20 s, lately 2.00 s each" in said
-    assert "whether a turn is an optimizer step is not said" in said
+    assert "whether a turn is an optimizer step is not stated" in said
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_bar_as_long_as_the_training_counts_its_steps(tmp_path: Path) -> None:
     said = " ".join(shown(load(tmp_path / "run.log")).split())
     assert "100 of 101 optimizer steps in 3 min 20 s, lately 2.00 s each" in said
     assert "A progress bar counts its steps" in said
-    assert "is not said" not in said
+    assert "is not stated" not in said
 
 
 def test_the_bar_of_an_evaluation_is_not_shown_as_that_of_the_run(tmp_path: Path) -> None:
@@ -298,8 +298,8 @@ def test_a_rank_that_may_be_the_one_that_waits_is_called_late_nowhere() -> None:
 def test_a_mean_of_the_few_steps_whose_whole_time_is_told_says_so() -> None:
     """40 steps have timers; the rate stands at each tenth, the first step at none."""
     told = " ".join(shown(load(dsprof_sample("straggler_0.19.8"))).split())
-    assert "mean of 4 steps (throughput lines), those whose whole time is told" in told
-    assert "mean of 4 printed steps, 10 to 40, those whose whole time is told)" in told
+    assert "mean of 4 steps (throughput lines), those whose whole time is known" in told
+    assert "mean of 4 printed steps, 10 to 40, those whose whole time is known)" in told
     assert "without the first step" not in told
 
 
@@ -328,7 +328,7 @@ def test_what_recording_cost_by_its_own_account_is_said(tmp_path: Path) -> None:
         ([(59, 59), (59, 59)], "Calls saw 118 of 118 collectives, by PyTorch's own count"),
         (
             [(40, 42), (40, 42)],
-            "Calls saw 80 of 84 collectives, by PyTorch's own count; the others",
+            "Calls saw 80 of 84 collectives, by PyTorch's own count; C++ issues the others",
         ),
         ([(40, 42), None], "Calls saw 40 of 42 collectives"),
         ([(40, 0), None], ""),  # nothing counted them
