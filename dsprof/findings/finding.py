@@ -31,8 +31,17 @@ class Advice(NamedTuple):
 
     @property
     def verb(self) -> str:
-        """A key or an option is to change; what is said in several words is to do."""
-        return "Do" if " " in self.setting else "Change"
+        """Whether it is something to do, as to run a command or to look at a log, or to change."""
+        is_command = self.setting.partition(" ")[0].rstrip(",") in _COMMANDS
+        return "Do" if is_command or self.to.partition(" ")[0] in _DONE else "Change"
+
+
+#: Commands, and how what is to be done begins, in the advice of rules.
+_COMMANDS: Final = (
+    "dmesg", "dsprof", "hccn_tool", "ibstat", "nohup", "npu-smi", "nvidia-smi", "py-spy", "ray",
+    "rocm-smi", "sacct", "ssh",
+)  # fmt: skip
+_DONE: Final = ("check", "compare", "look", "nvidia-smi", "see", "top")
 
 
 @dataclass(frozen=True, slots=True)

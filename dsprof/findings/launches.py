@@ -56,7 +56,7 @@ def slower_launch(facts: Facts) -> list[Finding]:
                 Advice(
                     f"hosts, data and code of launch {number}",
                     "",
-                    f"compared with those of launch {of}",
+                    f"compare with those of launch {of}",
                     "a slower node, network or storage, or longer texts, take longer at the same "
                     "settings",
                 ),

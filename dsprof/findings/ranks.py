@@ -300,7 +300,7 @@ def gpu_throttled(facts: Facts) -> list[Finding] | str:
                 Advice(
                     f"the node of that GPU{f' ({found.host})' if found.host else ''}",
                     "",
-                    "cooling, power supply and power limit checked",
+                    "check cooling, power supply and power limit",
                     "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER shows the same on the node",
                 ),
             ),

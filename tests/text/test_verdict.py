@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pandas as pd
+import pytest
 from rich.console import Group
 
 from dsprof.events import Severity
@@ -58,7 +59,23 @@ def figures() -> Overview:
     return overview(from_events(pd.DataFrame([timed])))
 
 
-def test_a_key_is_to_change_and_anything_else_is_to_do() -> None:
+@pytest.mark.parametrize(
+    ("setting", "to", "verb"),
+    [
+        ("bf16.enabled", "true", "Change"),
+        ("number of pipeline stages", "fewer", "Change"),
+        ("docker --shm-size, --ipc=host", "a larger /dev/shm", "Change"),
+        ("ibstat, ibv_devinfo", "ports active on both hosts", "Do"),
+        ("labels of a batch", "look at them", "Do"),
+    ],
+)
+def test_commands_and_what_is_to_be_looked_at_are_to_do_and_all_else_is_to_change(
+    setting: str, to: str, verb: str
+) -> None:
+    assert Advice(setting, "", to, "it helps").verb == verb
+
+
+def test_what_is_to_change_and_what_is_to_do_stand_apart() -> None:
     advice = (
         Advice("bf16.enabled", "false", "true", "half the bytes"),
         Advice("zero_optimization.stage", "0", "1", "a shard each"),
