@@ -132,15 +132,15 @@ def _beside(facts: Facts) -> str:
     """Words for what is timed inside step() and is of another class."""
     inside = facts.run.phases["parent"].eq("step").to_numpy(bool, na_value=False)
     named = facts.run.phases["name"][inside].isin(facts.phases_of("communication").index)
-    return " without the communication timed in it" if named.any() else ""
+    return " apart from the communication timed in it" if named.any() else ""
 
 
 def _of_step(found: Finding, untimed: float, beside: str) -> Finding:
     """The finding, where most of it is no update of parameters that a timer shows."""
     return replace(
         found,
-        title=f"{format_share(found.share or 0.0)} of a step is step(){beside}, most of it in none "
-        "of its timers",
+        title=f"{format_share(found.share or 0.0)} of a step is step(){beside}, most of it in no "
+        "inner timer",
         summary=f"{found.summary} {format_seconds(untimed)} lie outside the timers inside step(): "
         "the search for overflows, the gradient norm and the all-reduces of both. Medium "
         "confidence: nothing times them separately.",

@@ -67,7 +67,7 @@ def test_a_step_that_may_hold_zeros_gathering_is_the_optimizers_with_medium_conf
 @pytest.mark.parametrize(
     ("timed", "beside"),
     [
-        ("optimizer_allgather: 200.00 | ", " without the communication timed in it"),
+        ("optimizer_allgather: 200.00 | ", " apart from the communication timed in it"),
         ("", ""),
     ],
 )
@@ -79,7 +79,7 @@ def test_a_step_without_the_gathering_timed_in_it_is_not_called_all_of_step(
         "time (ms) | fwd: 100 | bwd: 300 | bwd_inner: 200 | bwd_allreduce: 100 | step: 700\n",
     ]
     found = one(run_of_text(*lines * 5), "optimizer-bound")
-    assert found.title.endswith(f" is step(){beside}, most of it in none of its timers")
+    assert found.title.endswith(f" is step(){beside}, most of it in no inner timer")
 
 
 def test_an_offloaded_optimizer_is_judged_as_offloading() -> None:
