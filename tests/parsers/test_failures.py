@@ -126,7 +126,7 @@ def test_what_the_launcher_of_a_launcher_says_of_its_exit_code_is_no_cause() -> 
 
 def test_a_bus_error_is_mostly_a_full_shared_memory() -> None:
     assert "SIGBUS: exits with return code = -7. " in said("exits with return code = -7")
-    assert "Signal 7 is mostly shared memory" in said("exits with return code = -7")
+    assert "Signal 7 mostly means that shared memory" in said("exits with return code = -7")
 
 
 def test_exit_codes_of_shells_and_of_the_launcher_tell_of_a_signal() -> None:
