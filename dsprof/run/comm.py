@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.run.ended import ended_by_others
 from dsprof.run.table import Numbers, among, keys, numbers, of_kind
 
 COLUMNS: Final = (
@@ -53,11 +54,15 @@ def comm(
     `phase`: path of the phase it was issued in; only recordings know.
     `steps`: how many optimizer steps, up to its `step`, a call may be of.
     `calls`: those of recordings inside steps, where `events` do not hold all of them.
+    Calls of a recorded process in a step that others have ended, and it has not, are left out.
     """
     rows = of_kind(events, Kind.COMM)
     recorded = rows["pattern"].isna()
     if calls is not None:
         rows = rows[~(recorded & rows["step"].notna())]
+        recorded = rows["pattern"].isna()
+    elif recorded.any():
+        rows = rows[~(recorded & ended_by_others(rows, events))]
         recorded = rows["pattern"].isna()
     total = of_a_table(rows)
     suspect = pd.Series(pd.NA, index=rows.index, dtype="str")

@@ -18,6 +18,7 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.run.calls import UNDIVIDED, divided, logged, with_scalars
+from dsprof.run.ended import ended_by_process
 from dsprof.run.gaps import gaps
 from dsprof.run.table import (
     Codes,
@@ -178,8 +179,8 @@ def of_finished_steps(
 ) -> pd.DataFrame:
     """Without the timers of a step that the end of the log cut off.
 
-    `all_told`: each engine's steps say that they end. One that ends none while others do makes
-    none: a model that is only asked.
+    `all_told`: each engine's steps say that they end, of each process. An engine that ends none
+    while others do makes none: a model that is only asked.
     """
     closing = [name for name, flavour in flavours.items() if flavour.place == "end"]
     ends = among(events["timers"], closing) | among(events["name"], CLOSING)
@@ -191,6 +192,7 @@ def of_finished_steps(
     until = np.append(numbers(table["step"]), np.nan)[place]
     if all_told:
         until[np.isnan(until) & rows["segment"].isin(table["segment"]).to_numpy(bool)] = 0
+        until = np.fmin(until, ended_by_process(rows, events))
     return where(rows, ~(numbers(rows["step"]) > until))
 
 

@@ -132,11 +132,27 @@ class Recorded:
             (int(segment), int(engine)): int(step)
             for segment, engine, step in last.itertuples(index=False)
         }
+        for key, step in self._end.items():
+            until[key] = max(until.get(key, step), step)
+        return until
+
+    @cached_property
+    def _ended(self) -> dict[tuple[int, int, int], int]:
+        """The last step that each process has ended: its segment, engine and rank."""
+        ended: dict[tuple[int, int, int], int] = {}
         for process in self.processes:
             for engine, step in _last_steps(process.steps):
-                key = process.segment, engine
-                until[key] = max(until.get(key, step), step)
-        return until
+                key = process.segment, engine, process.rank or 0
+                ended[key] = max(ended.get(key, step), step)
+        return ended
+
+    @cached_property
+    def _end(self) -> dict[tuple[int, int], int]:
+        """The last step of each segment and engine that any process has ended."""
+        end: dict[tuple[int, int], int] = {}
+        for (segment, engine, _), step in self._ended.items():
+            end[segment, engine] = max(end.get((segment, engine), step), step)
+        return end
 
     @cached_property
     def calls(self) -> pd.DataFrame:
@@ -157,7 +173,8 @@ class Recorded:
     def _calls_part(self, number: int, groups: Array) -> Part:
         """The calls of a process; `groups`: the word of each id."""
         process = self.processes[number]
-        calls = process.calls
+        kept = ~self._ended_by_others(process, process.calls)
+        calls = process.calls if kept.all() else _where(process.calls, kept)
         visit = visits_of(calls)
         columns = {
             "op": self.words(number, calls["name"]),
@@ -263,15 +280,34 @@ class Recorded:
     def _finished(self, process: Process, columns: Columns) -> Array:
         """Rows of steps that the end of the recording did not cut off.
 
-        An engine that ends no step while others do makes none: a model that is only asked.
+        An engine that ends no step while others do makes none: a model that is only asked. Nor
+        has a process steps that it did not end while others did.
         """
         kept = np.ones(len(columns["step"]), bool)
         others = 0 if any(segment == process.segment for segment, _ in self._until) else None
         for engine in distinct(columns["engine"]):
-            until = self._until.get((process.segment, int(engine)), others)
+            until = self._own_end(process, int(engine))
+            if until is None:
+                until = self._until.get((process.segment, int(engine)), others)
             if until is not None and columns["step"].max() > until:
                 kept &= (columns["step"] <= until) | (columns["engine"] != engine)
         return kept
+
+    def _own_end(self, process: Process, engine: int) -> int | None:
+        """The last step of an engine that this process has ended; None where none has any."""
+        if (process.segment, engine) not in self._end:
+            return None
+        return self._ended.get((process.segment, engine, process.rank or 0), 0)
+
+    def _ended_by_others(self, process: Process, columns: Columns) -> Array:
+        """Rows of steps that other processes have ended, and this one has not."""
+        found = np.zeros(len(columns["step"]), bool)
+        for engine in distinct(columns["engine"]):
+            until = self._own_end(process, int(engine))
+            if until is not None and columns["step"].max() > until:
+                later = (columns["step"] > until) & (columns["engine"] == engine)
+                found |= later & (columns["step"] <= self._end[process.segment, int(engine)])
+        return found
 
     def _places(self, process: Process, columns: Columns) -> Columns:
         file = self._file(process, columns["file"])

@@ -165,10 +165,23 @@ def a_loss_that_only_another_rank_tells(folder: Path) -> None:
         writer.close()
 
 
+def a_rank_with_fewer_batches(folder: Path) -> None:
+    """It answers the others' collectives in a step that it never ends (`Join`); another one ends
+    none at all."""
+    for rank, steps in enumerate((10, 6, 0)):
+        writer = job(folder, rank, steps)
+        call, group = writer.name("all_reduce"), writer.name("world")
+        for number in range(11 - steps):
+            at = (steps + 1 + number) * 100 * MS
+            writer.collective(call, group, at, at, 25 * MS, steps + 1, 0, 4096, 1, number)
+        writer.flush()
+        writer.close()
+
+
 CASES = (
     several_ranks, one_rank_ends_early, two_launches, unknown_exposure, a_step_under_way,
     odd_values, problems, forgotten_spans, two_engines, a_gap_in_what_the_lowest_rank_tells,
-    a_loss_that_only_another_rank_tells, an_engine_without_steps,
+    a_loss_that_only_another_rank_tells, an_engine_without_steps, a_rank_with_fewer_batches,
 )  # fmt: skip
 
 
@@ -213,6 +226,20 @@ def test_a_model_that_is_only_asked_makes_no_steps(tmp_path: Path) -> None:
     run = load(tmp_path)
     assert set(run.steps["engine"]) == set(run.phases["engine"]) == {0}
     assert list(run.steps["step"]) == [1, 2, 3, 4, 5]
+
+
+def test_what_a_rank_does_in_a_step_that_it_never_ends_is_no_part_of_that_step_of_the_others(
+    tmp_path: Path,
+) -> None:
+    a_rank_with_fewer_batches(tmp_path)
+    run = load(tmp_path)
+    ended = [(step, rank) for step in range(1, 11) for rank in (0, 1) if not rank or step < 7]
+    assert sorted(set(zip(run.phases["step"], run.phases["rank"], strict=True))) == ended
+    inside = run.comm[run.comm["step"] <= 10]
+    assert sorted(set(zip(inside["step"], inside["rank"], strict=True))) == ended
+    steps = run.steps.set_index("step")
+    assert steps.loc[7:, "compute"].to_numpy() == pytest.approx([0.045] * 4)
+    assert run.repairs.empty
 
 
 def test_a_step_stands_on_a_line_of_its_lowest_rank(tmp_path: Path) -> None:
