@@ -172,6 +172,10 @@ PROBLEMS: Final = {
     "exit": "a process ended with a non-zero exit code (column value; negative: signal)",
     "signal": "a process was killed by a signal (column value: its number)",
     "gone": "a process ended without closing its recording, and nobody saw how",
+    "command": "the command of `dsprof attach` ended with an error (column value: its exit code; "
+    "negative: signal), and no process was seen to fail",
+    "command-alone": "the command of `dsprof attach` ended with an error (column value: the same), "
+    "behind recorded processes that all ended with code 0",
     "killed-by-launcher": "ended by the launcher: another had failed, or the job was stopped",
     "root-cause": "what the launcher itself names as the first failure",
     "watchdog": "a collective timed out",

@@ -27,6 +27,7 @@ ENDED: Final = {
     "exit": "exited with an error",
     "signal": "was killed by a signal",
     "gone": "ended without a message",
+    "command": "ended with an error",
     "connection": "lost its connection to a peer",
     "rendezvous": "did not find the other workers",
     "ssh-refused": "could not be reached over ssh",
@@ -145,6 +146,8 @@ def _device(row: pd.Series[Any]) -> str:
 def _who(row: pd.Series[Any]) -> str:
     if row["kind"] == "ssh-refused":
         return str(row["host"]) if pd.notna(row["host"]) else "A host"
+    if row["kind"] == "command":
+        return "The command"
     task = f"Task {row['task']}" if "task" in row else "A process"
     rank = f"Rank {int(row['rank'])}" if pd.notna(row["rank"]) else task
     return rank + (f" on {row['host']}" if pd.notna(row["host"]) else "")
@@ -163,7 +166,7 @@ def step_span(row: pd.Series[Any]) -> tuple[int, int] | None:
 def signal_behind(row: pd.Series[Any]) -> str | None:
     """The signal that an exit code most likely stands for: 128 + 9 is a shell's, 256 - 9 that of
     DeepSpeed's launcher, which exits with the -9 of its child."""
-    if row["kind"] not in ("exit", "root-cause") or pd.isna(row["value"]):
+    if row["kind"] not in ("exit", "root-cause", "command") or pd.isna(row["value"]):
         return None
     code = int(row["value"])
     number = code - 128 if code < 192 else 256 - code
@@ -172,7 +175,7 @@ def signal_behind(row: pd.Series[Any]) -> str | None:
 
 def signal_of(row: pd.Series[Any]) -> str | None:
     """The signal that ended a process, by its name; None where its exit code tells of none."""
-    if row["kind"] not in ("exit", "signal", "root-cause") or pd.isna(row["value"]):
+    if row["kind"] not in ("exit", "signal", "root-cause", "command") or pd.isna(row["value"]):
         return None
     code = int(row["value"])
     number = code if row["kind"] == "signal" else -code

@@ -60,6 +60,8 @@ PROBLEM = {
     "exit": "process ended with an error code",
     "signal": "process killed by a signal",
     "gone": "process ended, nobody saw how",
+    "command": "command ended with an error, nobody saw which process did",
+    "command-alone": "command ended with an error, no recorded process did",
     "killed-by-launcher": "ended by the launcher",
     "root-cause": "failure that the launcher names as the first",
     "watchdog": "collective timed out",

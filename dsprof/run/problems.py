@@ -49,7 +49,7 @@ _OWN_FAULT: Final = (
     "oom", "host-oom", "exception", "overflow-limit", "port-in-use", "cancelled", "ssh-refused",
     "checkpoint-failed", "build-failed", "shm-full", "wrong-arguments",
 )  # fmt: skip
-_SILENT: Final = ("exit", "signal", "gone", "root-cause")
+_SILENT: Final = ("exit", "signal", "gone", "root-cause", "command")
 _STUCK: Final = ("absent", "watchdog", "stuck", "desync", "network-error", "rendezvous")
 _BROKEN: Final = ("connection",)
 
@@ -92,7 +92,7 @@ _ONLY_NAMED: Final = r"^[\w.]{1,80}: {0,4}['\"`]"  # an error's name, and the en
 _OPENS: Final = r"""(?<![\w.)])['"`](?=\S)"""
 _CLOSES: Final = r"""(?<=\S)['"`](?!\w)"""
 
-_SEVERE: Final = {*_OWN_FAULT, *_SILENT, *_STUCK, *_BROKEN} - {"checkpoint-failed"}
+SEVERE: Final = {*_OWN_FAULT, *_SILENT, *_STUCK, *_BROKEN} - {"checkpoint-failed"}
 
 
 def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFrame:
@@ -113,7 +113,7 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
         return none[list(COLUMNS)].reset_index(drop=True)
     rows = rows[~_said_again(rows)].reset_index(drop=True)
     kind = rows["kind"]
-    usual = pd.Series(np.where(kind.isin(_SEVERE), Severity.CRITICAL, Severity.WARNING), rows.index)
+    usual = pd.Series(np.where(kind.isin(SEVERE), Severity.CRITICAL, Severity.WARNING), rows.index)
     said = rows["pattern"].astype("str").map(dict(severities)).astype("object").fillna(usual)
     found = rows.assign(severity=said.astype("str"), root_cause=False)
     found["reached"] = reached(events, found)

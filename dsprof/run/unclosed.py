@@ -8,6 +8,7 @@ nothing, or if others then lost their connection to it: a script may call `sys.e
 is not over with a launch because a recording is open: training may go on. It is once another
 process has closed its own, or a later launch has begun, or `dsprof attach` saw its command end, or
 nobody has written for `IDLE`. Where it saw a process end, that one is named, and how it ended.
+Where nobody was seen to fail and the command ended with an error all the same, that is told.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pandas as pd
 
 from dsprof.events import Kind
 from dsprof.recording.launches import NOT_FOUND, Gone
-from dsprof.run.problems import OF_A_PEER
+from dsprof.run.problems import OF_A_PEER, SEVERE
 from dsprof.run.table import of_kind, tidy
 
 #: Seconds without a row after which a launch is over, or stuck.
@@ -51,11 +52,13 @@ def with_unclosed(events: pd.DataFrame, processes: Sequence[Process]) -> pd.Data
         processes: `Recording.facts` of each.
     """
     processes = [_ended_well(_as_found(process)) for process in processes]
-    found = [
-        _problem(events, process, way)
-        for segment, launch in _launches(processes)
-        for process, way in _missing(list(launch), events, _follows(processes, segment))
-    ]
+    found = []
+    for segment, launch in _launches(processes):
+        mine = list(launch)
+        missing = _missing(mine, events, _follows(processes, segment))
+        found += [_problem(events, process, way) for process, way in missing]
+        if not missing and _command_failed(mine, events, processes):
+            found.append(_of_command(mine, events))
     return tidy(pd.concat([events, pd.DataFrame(found)], ignore_index=True)) if found else events
 
 
@@ -88,6 +91,47 @@ def _segment(process: Process) -> int:
 
 def _follows(processes: Sequence[Process], segment: int) -> bool:
     return any(_segment(process) > segment for process in processes)
+
+
+def _command_failed(
+    launch: list[Process], events: pd.DataFrame, processes: Sequence[Process]
+) -> bool:
+    """Whether their command ended with an error of which no process of theirs tells.
+
+    The code is that of its last launch: workers that were started anew have others behind them.
+    """
+    known = [one for one in launch if one.get("over_with")]
+    again = any(
+        _segment(other) > _segment(one) and other.get("launch") == one.get("launch")
+        for one in known
+        for other in processes
+    )
+    return bool(known) and not again and not _told(launch, events)["name"].isin(SEVERE).any()
+
+
+def _of_command(launch: list[Process], events: pd.DataFrame) -> dict[str, Any]:
+    """What is known of a launch whose command ended with an error, and no process was seen to."""
+    last = min(launch, key=lambda one: float(one["idle"]))
+    code = next(int(one["over_with"]) for one in launch if one.get("over_with"))
+    over = max((one["over_at"] for one in launch if one["over_at"]), default=None)
+    seen = [one.get("killed") for one in launch]
+    alone = all(gone and (gone.signal, gone.code) == (0, 0) for gone in seen)
+    how = f"signal {-code} ended it" if code < 0 else f"it exited with code {code}"
+    who = (
+        "every recorded process had ended with code 0"
+        if alone
+        else "no recorded process was seen to fail: which rank failed, if one did, is unknown"
+    )
+    name = "command-alone" if alone else "command"
+    step = max((_rows_of(events, one)["step"].max() for one in launch), default=pd.NA, key=_step)
+    return _row(events, last, name, f"{how}, and {who}", code) | {
+        "rank": pd.NA, "host": pd.NA, "step": step,
+        "at": pd.NaT if over is None else pd.Timestamp(over).floor("us"),
+    }  # fmt: skip
+
+
+def _step(step: Any) -> int:
+    return -1 if pd.isna(step) else int(step)
 
 
 def _missing(
@@ -264,8 +308,6 @@ def _seen(process: Process, way: str) -> tuple[str, float]:
 
 
 def _problem(events: pd.DataFrame, process: Process, way: str) -> dict[str, Any]:
-    rows = _rows_of(events, process)
-    last = rows.sort_values("line").iloc[-1] if len(rows) else pd.Series(dtype="object")
     text = {
         "ended": "no process of this launch closed its recording, and the launch is over",
         "gone": f"process {process['pid']} ended without closing its recording",
@@ -278,13 +320,23 @@ def _problem(events: pd.DataFrame, process: Process, way: str) -> dict[str, Any]
     }[way]
     name, value = _seen(process, way)
     code = f", with exit code {value}" if name == "exit" and way != "ended" else ""
+    row = _row(events, process, name, text + code, value)
+    rank = pd.NA if way in ("ended", "all left") else process["rank"]
+    return row | {"rank": rank, "at": _moment(process, way, row["at"])}
+
+
+def _row(
+    events: pd.DataFrame, process: Process, name: str, text: str, value: float
+) -> dict[str, Any]:
+    """A problem behind the last row of a process."""
+    rows = _rows_of(events, process)
+    last = rows.sort_values("line").iloc[-1] if len(rows) else pd.Series(dtype="object")
     return {
-        "segment": process["segment"], "engine": 0,
-        "rank": pd.NA if way in ("ended", "all left") else process["rank"],
+        "segment": process["segment"], "engine": 0, "rank": process["rank"],
         "host": process["host"], "kind": str(Kind.PROBLEM), "name": name, "raw": name,
-        "text": text + code, "source": process["source"], "value": value,
+        "text": text, "source": process["source"], "value": value,
         "line": last.get("line", 0) + 1,  # where its next row would be
-        "at": _moment(process, way, last.get("at", pd.NaT)),
+        "at": last.get("at", pd.NaT),
         "step": rows["step"].max() if len(rows) else pd.NA,
     }  # fmt: skip
 

@@ -166,6 +166,57 @@ def test_processes_that_all_skip_their_end_and_whose_command_succeeds_did_not_fa
         assert died.findings[0].rule in ("rank-died", "hang")
 
 
+def test_a_command_that_ends_with_an_error_though_no_rank_was_seen_to_fail_is_told() -> None:
+    """As of ranks that call `sys.exit(3)` and are gone before anybody looks for them."""
+    over: dict[str, Any] = {"over_with": 1, "over_at": LATER, "launch": "ours"}
+    unseen = {"killed": Gone(LATER, NOT_FOUND)}
+    for run in (
+        run_of(ended(0, **over), ended(1, **over)),
+        run_of(ended(0, **over | unseen), ended(1, **over | unseen)),
+        run_of(ended(0, **over), killed(1, 10.2, 0, 0, **over)),
+    ):
+        assert run.problems[["kind", "value", "step"]].to_numpy().tolist() == [["command", 1, 10]]
+        assert run.problems["rank"].isna().all()
+        first = run.findings[0]
+        assert (first.rule, first.ranks, first.severity) == ("rank-died", (), "critical")
+        assert first.title == (
+            "The command ended with an error after step 10: it exited with code 1, and no recorded "
+            "process was seen to fail: which rank failed, if one did, is unknown"
+        )
+    killed_too = run_of(ended(0, **over | {"over_with": -9}))
+    assert killed_too.findings[0].title.startswith("The command was killed by SIGKILL after step")
+    assert "signal 9 ended it" in killed_too.problems["text"].iloc[0]
+
+
+def test_a_command_that_fails_when_all_its_ranks_had_ended_with_code_0_is_no_verdict() -> None:
+    """As where a script goes on behind training."""
+    over: dict[str, Any] = {"over_with": 23, "over_at": LATER, "launch": "ours"}
+    run = run_of(killed(0, 10.1, 0, 0, **over), killed(1, 10.2, 0, 0, **over))
+    assert run.problems["kind"].tolist() == ["command-alone"]
+    assert run.problems["severity"].tolist() == ["warning"]
+    assert "every recorded process had ended with code 0" in run.problems["text"].iloc[0]
+    assert run.findings[0].rule != "rank-died"
+
+
+def test_the_code_of_a_command_says_nothing_that_its_ranks_say_or_of_those_it_started_anew() -> (
+    None
+):
+    over: dict[str, Any] = {"over_with": 1, "over_at": LATER, "launch": "ours"}
+    well = over | {"over_with": 0}
+    again: dict[str, Any] = {"segment": 1, "source": "again"}
+    assert problems(run_of(killed(0, 10.1, 0, 3, **over), ended(1, **over))) == [("exit", 0, 10)]
+    assert problems(lost(run_of(ended(0, **over)), 0, 10.2, "ValueError: no")) == [
+        ("exception", 0, 10)
+    ]
+    assert run_of(ended(0, **well), ended(1, **well)).problems.empty
+    assert run_of(ended(0), ended(1)).problems.empty
+    rows = run_of(ended(0, **over), ended(0, **over | again)).problems
+    assert rows[["kind", "segment"]].to_numpy().tolist() == [["command", 1]]
+    other = over | again | {"launch": "another", "over_with": 0}
+    rows = run_of(ended(0, **over), ended(0, **other)).problems
+    assert rows[["kind", "segment"]].to_numpy().tolist() == [["command", 0]]
+
+
 def left(rank: int, seconds: float, code: int, signal: int = 0) -> dict[str, Any]:
     """It closed its recording, and was seen to be gone a moment later."""
     gone = int((START + pd.Timedelta(seconds=seconds + 0.05)).value)
