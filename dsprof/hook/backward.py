@@ -55,6 +55,8 @@ class Backward:
         self._since = 0  # it began where an engine's forward was the last, and came to no model yet
         self._told: Told | None = None  # of the backward under way
         self._failing = Failing()
+        self._through: set[Track] = set()  # whose part of the one under way is over
+        self._keeps = False  # what it went through, for one more loss
         self._losses: deque[Told] = deque(maxlen=MOST_LOSSES)
 
     def patch(self, recorder: Recorder) -> None:
@@ -105,8 +107,8 @@ class Backward:
                 tensor.register_hook(hook)
         parts.unseen = not tensors and not inside and is_grad_enabled()
 
-    def _of_loss(self, args: Any, _: Any) -> bool:
-        return self._begin(args[0])
+    def _of_loss(self, args: Any, kwargs: Any) -> bool:
+        return self._begin(args[0]) and self._begun(args, kwargs)
 
     def _of_losses(self, args: Any, kwargs: Any) -> bool:
         """Inside of a phase it is what `loss.backward()` calls, or a function's own affair."""
@@ -114,7 +116,14 @@ class Backward:
             return False
         losses = args[0] if args else kwargs.get("tensors")
         alone = isinstance(losses, list | tuple) and len(losses) == 1
-        return self._begin(losses[0] if alone else losses)
+        return self._begin(losses[0] if alone else losses) and self._begun(args, kwargs)
+
+    def _begun(self, args: Any, kwargs: Any) -> bool:
+        """Both functions have `retain_graph` and `create_graph` behind their first two."""
+        keeps, creates = (*args[2:4], None, None)[:2]
+        keeps, creates = kwargs.get("retain_graph", keeps), kwargs.get("create_graph", creates)
+        self._keeps = bool(creates if keeps is None else keeps)
+        return True
 
     def _begin(self, start: Any) -> bool:
         """Of several losses, a list, none is told: which of them training means is unknown."""
@@ -122,6 +131,7 @@ class Backward:
         if not self.models or timeline.is_elsewhere() or timeline.is_open(self._phase):
             return False
         self._failing.begins()
+        self._through.clear()
         for one in list(self.models.values()):
             one.look_at_compiled()
         parts = self.models.get(timeline.current)
@@ -174,7 +184,9 @@ class Backward:
 
     def _leave(self, frame: Frame) -> None:
         self.timeline.leave(frame)
-        frame.track.backward_done = frame.track.backward_done or not self._failing.failed()
+        if not self._failing.failed():
+            frame.track.backward_done = True
+            self._through.add(frame.track)
 
     def _end(self, begun: bool) -> None:
         if not begun:
@@ -187,12 +199,19 @@ class Backward:
             self._leave(frame)
         if self._failing.failed():
             self._take_back(frame)
-        elif told is not None:
+        else:
+            self._count(frame, told)
+        while self.ending:
+            self.ending.pop()()
+
+    def _count(self, frame: Frame | None, told: Told | None) -> None:
+        if not self._keeps:
+            for track in self._through:
+                track.backwards += 1
+        if told is not None:
             if not told.models and frame is not None:
                 told.models.add(frame.track)
             self._losses.append(told)
-        while self.ending:
-            self.ending.pop()()
 
     def _take_back(self, frame: Frame | None) -> None:
         """An exception ended that backward: its loss is no step's, if training survives it."""

@@ -129,7 +129,7 @@ class DeviceTimeline(Timeline):
         begin, mark = self._begun.get(track.number, NONE), self.marks.mark()
         self._steps.append(
             Waiting(
-                track.number, finished, track.micro + 1, track.begin, end, begin, mark,
+                track.number, finished, track.micros, track.begin, end, begin, mark,
                 self._held.pop(track.number, []),
             )
         )  # fmt: skip

@@ -53,8 +53,8 @@ class Track:
     """One engine: the step it is in, and what that step was made of so far."""
 
     __slots__ = (
-        "away", "backward_done", "begin", "blind", "classes", "left", "micro", "number", "step",
-        "trains",
+        "away", "backward_done", "backwards", "begin", "blind", "classes", "forwards", "left",
+        "micro", "number", "step", "trains",
     )  # fmt: skip
 
     def __init__(self, number: int, step: int) -> None:
@@ -69,8 +69,18 @@ class Track:
         self.classes = _NONE.copy()
         self.away = 0  # ns of this step that were another engine's
         self.blind = False  # a collective whose waiting the host cannot see
-        self.micro = 0
+        self.micro = 0  # turns from backward to forward
         self.backward_done = False
+        self.forwards = self.backwards = 0  # that learn, of a model without an engine
+
+    @property
+    def micros(self) -> int:
+        """Micro-batches so far: each has a forward and a backward, in turns, or in a row (GPipe).
+
+        Several forwards of one loss have one backward. Several losses of one forward have one
+        backward that lets go of what they share, behind which it can be asked no more.
+        """
+        return max(self.micro + 1, min(self.forwards, self.backwards))
 
 
 #: The innermost open phase, the engine and its micro-batch, -1 without one.
@@ -176,7 +186,10 @@ class Timeline:
         if track.backward_done and not self.is_elsewhere():
             track.backward_done = False
             track.micro = min(track.micro + 1, MOST_MICROS)
-        return self.enter(track, phase)
+        frame = self.enter(track, phase)
+        if frame is not None:
+            track.forwards += 1
+        return frame
 
     def enter_once(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
         """As `enter`; not inside the same phase, of which a trainer's own call is all.
@@ -288,7 +301,7 @@ class Timeline:
 
     def _write_step(self, track: Track, step: int, begin: int, end: int) -> None:
         seconds = UNKNOWN if track.blind else _seconds(track.classes, end - begin)
-        self.writer.step(step, begin, end, seconds, track.micro + 1, track.number)
+        self.writer.step(step, begin, end, seconds, track.micros, track.number)
 
     def flush(self) -> None:
         """Write what waits."""

@@ -148,6 +148,12 @@ def test_a_batch_whose_backward_fails_is_none_of_the_step_that_follows(
     assert count(rows, "backward") == 2 * STEPS
 
 
+@pytest.mark.parametrize("name", ["orders"])
+def test_a_micro_batch_has_a_forward_and_a_backward_that_lets_go_of_it(rows: Rows) -> None:
+    """Not each loss of one forward, nor each forward of one loss, nor one without a backward."""
+    assert [row.micros for row in rows.steps] == [1, 3, 3, 2, 1, 1]
+
+
 @pytest.mark.parametrize("name", ["pooled"])
 def test_steps_that_threads_of_a_pool_take_in_turns_are_recorded_in_each(rows: Rows) -> None:
     """As `asyncio.to_thread` gives them out. Of the second thread's first step nothing was seen:

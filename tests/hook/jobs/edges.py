@@ -395,6 +395,56 @@ def transformed() -> None:
     handle.detach()
 
 
+def losses_of_one(net: Any) -> None:
+    output = net(batch(0))
+    output.mean().backward(retain_graph=True)
+    torch.autograd.backward([output.square().mean()], None, True)
+    output.abs().mean().backward()
+
+
+def accumulates(net: Any) -> None:
+    for step in range(3):
+        net(batch(step)).mean().backward()
+
+
+def all_forwards_first(net: Any) -> None:
+    for output in [net(batch(step)) for step in range(3)]:
+        output.mean().backward()
+
+
+def compares(net: Any) -> None:
+    for step in range(2):
+        (net(batch(step)) - net(batch(step + 1))).square().mean().backward()
+
+
+def compares_in_two_ways(net: Any) -> None:
+    apart = net(batch(0)) - net(batch(1))
+    apart.square().mean().backward(retain_graph=True)
+    apart.abs().mean().backward()
+
+
+def evaluates_with_gradients(net: Any) -> None:
+    for step in range(3):
+        net(batch(step))
+    net(batch(0)).mean().backward()
+
+
+ORDERS = (
+    losses_of_one, accumulates, all_forwards_first, compares, compares_in_two_ways,
+    evaluates_with_gradients,
+)  # fmt: skip
+
+
+def in_several_orders() -> None:
+    """Forwards and backwards of one step as loops have them, each in a step of its own."""
+    net, optimizer, handle = attached("orders")
+    for order in ORDERS:
+        order(net)
+        optimizer.step()
+        optimizer.zero_grad()
+    handle.detach()
+
+
 def experiments() -> dict[str, Any]:
     result: dict[str, Any] = {
         "copies": copies(),
@@ -419,6 +469,7 @@ def experiments() -> dict[str, Any]:
     asked_again()
     replicas_that_share()
     transformed()
+    in_several_orders()
     return result
 
 
