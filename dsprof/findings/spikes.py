@@ -32,6 +32,7 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.findings.throughput import grown, too_few
 from dsprof.run.seldom import SELDOM
+from dsprof.run.table import numbers
 from dsprof.units import format_seconds, format_share, windows
 
 
@@ -71,6 +72,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             f"{format_seconds(float(np.median(seconds)))}."
             + (_waited(late) if late else _longer(facts, steps.assign(seconds=seconds), rows))
             + flushed
+            + _without_backward(facts, rows)
             + (_between(facts, price) if few else _rhythm(distance, len(rows))),
             share=price.share if price else None,
             seconds_per_step=price.seconds if price else None,
@@ -190,14 +192,47 @@ def _lengths(facts: Facts, rows: npt.NDArray[np.intp], distance: int | None) -> 
 
 
 def _evaluations(facts: Facts, rows: npt.NDArray[np.intp]) -> tuple[Advice, ...]:
-    """Of a log, whose timers know no evaluation."""
-    if facts.run.is_recording or not _is_only_forward(facts, rows):
+    """Of a log, whose timers know no evaluation, or of a recording that shows what may be one."""
+    if facts.run.is_recording:
+        return (_NO_GRAD,) if _without_backward(facts, rows) else ()
+    if not _is_only_forward(facts, rows):
         return ()
     why = (
         "forward alone is longer, not backward: the timer of an engine's forward, as DeepSpeed's, "
         "also counts forwards of an evaluation, to the step after it"
     )
     return (Advice("evaluation before these steps", "", "if there is one: less often", why),)
+
+
+_NO_GRAD: Final = Advice(
+    "evaluation at these steps",
+    "",
+    "if there is one: under torch.no_grad(), less often",
+    "a forward with gradients keeps activations that no backward uses; without, it is told apart",
+)
+
+
+def _without_backward(facts: Facts, rows: npt.NDArray[np.intp]) -> str:
+    """Whether recorded steps stick out by forwards, of which no backward follows as many: with
+    gradients an evaluation looks so, and so do a loss of several batches and a search for one."""
+    if not facts.run.is_recording or not _is_only_forward(facts, rows):
+        return ""
+    phases = main_phases(facts.series, facts.run.phases)
+    forwards, backwards = (
+        phases[phases["name"] == name].groupby("step")["count"].mean().astype("float64")
+        for name in ("forward", "backward")
+    )
+    told = facts.series["step"].map(forwards.sub(backwards, fill_value=0.0).to_dict())
+    more = numbers(told.astype("float64").fillna(0.0))
+    out = np.isin(np.arange(len(more)), rows)
+    here, usual = float(np.median(more[out])), float(np.median(more[~out]))
+    if here < usual + 1:
+        return ""
+    than = f", in the others {usual:,.0f}" if usual > 0 else ""
+    return (
+        f" In them {here:,.0f} forwards more than backwards were made{than}: whether that is an "
+        "evaluation with gradients, the recording cannot tell."
+    )
 
 
 def _is_only_forward(facts: Facts, rows: npt.NDArray[np.intp]) -> bool:

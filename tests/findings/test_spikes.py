@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from dsprof.events import Severity
+from dsprof.recording import Writer
+from dsprof.run import Run, load
 from tests.findings.plants import WELL, Row, metric, one, phase, run_of, silent, steps
 from tests.findings.test_shares import saving_by_the_clock
 from tests.findings.test_throughput import noisy, run_with
 from tests.loaded import run_of_text
+from tests.recording.recorded import MS, header
 from tests.run.test_bars import bar
 
 
@@ -51,6 +56,34 @@ def test_steps_that_only_compute_longer_at_no_interval_may_be_longer_batches(gro
     advice = one(run_of(rows, world_size=1), "step-spikes").advice
     assert (advice[0].setting == "lengths of the batches") == (grows == "forward")
     assert advice[-1].setting == "what happens at these steps"
+
+
+def asked(folder: Path, extra: int, *, longer: int) -> Run:
+    """A recording of steps of 60 ms; each tenth has so many more forwards, all longer by some."""
+    writer = Writer.create(folder, header())
+    forward, backward = (writer.name(name, 0, "compute") for name in ("forward", "backward"))
+    for step in range(1, 61):
+        at = step * 1000 * MS
+        added = [(30 + longer) * MS, *[30 * MS] * extra] if step % 10 == 0 else [30 * MS]
+        for length in added:
+            writer.span(forward, at, at + length, step, 0)
+            at += length
+        writer.span(backward, at, at + 30 * MS, step, 0)
+        writer.step(step, step * 1000 * MS, at + 30 * MS)
+        writer.flush()
+    writer.close()
+    return load(folder)
+
+
+def test_recorded_steps_with_forwards_that_no_backward_follows_may_evaluate_with_gradients(
+    tmp_path: Path,
+) -> None:
+    found = one(asked(tmp_path / "more", 6, longer=0), "step-spikes")
+    assert "In them 6 forwards more than backwards were made: whether that is an" in found.summary
+    assert found.advice[0].setting == "evaluation at these steps"
+    found = one(asked(tmp_path / "longer", 0, longer=180), "step-spikes")
+    assert "backwards" not in found.summary
+    assert [advice.setting for advice in found.advice] == ["what happens at these steps"]
 
 
 @pytest.mark.parametrize("grows", ["data", "step"])
