@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+import weakref
 from time import perf_counter_ns as now
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from dsprof.hook.spans import Timeline, Track
 from dsprof.recording import RowKind
 
 _METRIC: Final = int(RowKind.METRIC)
+_MOST: Final = 1024  # losses of one step that are known again
 
 
 class Failing:
@@ -47,11 +49,14 @@ class Metrics:
         self._over = 0  # of them, those of micro-batches that are over
         self.given = False  # backward passes through us, so outputs need no look
         self.returned = False  # in this step the model returned its loss
+        self._given_out: list[weakref.ref[Any]] = []  # what it returned, in the order of `losses`
+        self._learned: list[int] = []  # of these, where backward began
+        self._all_known = True  # each backward began at one of these
         self.aside = False  # an optimizer tries its closure again: no loss of the step's
         self._doubted = False  # of this step's losses some may be another model's
         self.parts = False  # the losses are parts of the step's, divided by its micro-batches
         self._divisors: list[float] = []  # by what the loop divided each last; NaN unknown
-        self._kept: tuple[int, float, int] = (0, 0.0, 0)  # as the backward under way began
+        self._kept: tuple[int, float, int, int] = (0, 0.0, 0, 0)  # as the backward under way began
         self._writer = writer = timeline.writer
         self._values = writer.values
         self._loss, self._lr, self._grad_norm, self._loss_scale, self._skipped = map(
@@ -69,16 +74,33 @@ class Metrics:
             before = len(self.losses)
             self.add(loss)
             self.returned = self.returned or len(self.losses) > before
+            if before == len(self._given_out) < min(len(self.losses), _MOST):
+                self._given_out.append(weakref.ref(loss))
 
     def backward_of(self, start: Any, divisor: float | None) -> None:
         """What `backward` begins at is the loss, unless the model returned one: it may be
         divided by the micro-batches by then. Beside a library that gives its own it is part of
         how that is computed, as where a contrastive loss caches its gradients."""
         self._keep()
+        if self.returned and not self.aside:
+            self._begins_at(start)
         if not (self.given or self.returned or self.aside):
             self.add(start)
             if divisor is not None:
                 self._divisors.append(divisor)
+
+    def _begins_at(self, start: Any) -> None:
+        """What the model returned and no backward begins at, it does not learn from: an evaluation
+        with gradients. A loss that the loop made of it, as of several, says nothing of that."""
+        places = (place for place, one in enumerate(self._given_out) if one() is start)
+        place = next(places, -1)
+        self._all_known = self._all_known and place >= 0
+        if place not in self._learned:
+            self._learned.append(place)
+
+    def _learns_from(self) -> list[float]:
+        known = self.returned and self._all_known and bool(self._learned)
+        return [self.losses[place] for place in self._learned] if known else self.losses
 
     def give(self, loss: Any, *, part: bool, again: bool = False) -> None:
         """Backward passes through us: what the model returned until here is not asked any more.
@@ -96,16 +118,20 @@ class Metrics:
 
     def _keep(self) -> None:
         losses = self.losses
-        self._kept = len(losses), losses[-1] if losses else 0.0, len(self._divisors)
+        self._kept = (
+            len(losses), losses[-1] if losses else 0.0, len(self._divisors), len(self._learned)
+        )  # fmt: skip
 
     def take_back(self) -> None:
         """An exception ended that backward, and training survived: its loss is no step's."""
-        many, last, divisors = self._kept
+        many, last, divisors, learned = self._kept
+        del self._learned[learned:]
         del self.losses[many:], self._divisors[divisors:]
         if self.returned and not self.given:
             del self.losses[-1:]  # what its forward returned
         elif self.losses:
             self.losses[-1] = last
+        del self._given_out[len(self.losses) :]
 
     def doubt(self) -> None:
         """A second model was found: what backward began at until here may have been its loss."""
@@ -134,13 +160,16 @@ class Metrics:
     def write(self, step: int, optimizer: Any, grad_norm: Any = None, skipped: Any = None) -> None:
         """A step closed: write what is known of it, and forget its losses."""
         begin = now()
-        losses = self.losses
+        losses = self._learns_from()
         are_parts = self.parts or self._divisors == [len(losses)] * len(losses)
         nobody_knows = len(losses) > 1 and any(map(math.isnan, self._divisors))
         nobody_knows = nobody_knows or self._doubted
         if losses and not nobody_knows:
             self._put(self._loss, sum(losses) / (1 if are_parts else len(losses)), step, begin)
-        losses.clear()
+        self.losses.clear()
+        self._given_out.clear()
+        self._learned.clear()
+        self._all_known = True
         self.returned = self._doubted = False
         self._over = 0
         self._divisors.clear()

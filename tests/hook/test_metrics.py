@@ -82,6 +82,40 @@ def test_the_loss_of_a_backward_that_fails_is_taken_back_whoever_told_it(tmp_pat
     assert metrics.losses[-1] == 2.0
 
 
+def test_what_a_model_returns_and_does_not_learn_from_is_no_loss_of_the_step(
+    tmp_path: Path,
+) -> None:
+    """As of an evaluation with gradients. Of a sum of what it returned, all of it is."""
+    torch = pytest.importorskip("torch")
+    one, two, three = (torch.tensor(value, requires_grad=True) for value in (1.0, 2.0, 3.0))
+    timeline = Timeline(Writer.create(tmp_path, {"rank": 0}))
+    metrics = Metrics(timeline, timeline.track(1), scaled=False)
+    orders: tuple[tuple[list[Any], list[Any]], ...] = (
+        ([three, one], [one]),
+        ([one, two], [one, two]),
+        ([one, three], [one, one]),  # of one loss twice
+        ([one, two], [one + two]),
+        ([three], []),
+    )
+    for step, (returned, learned) in enumerate(orders, 1):
+        for loss in returned:
+            metrics.output({"loss": loss})
+        for loss in learned:
+            metrics.backward_of(loss, None)
+        metrics.write(step, None)
+    metrics.output({"loss": three})
+    metrics.backward_of(three, None)
+    metrics.take_back()  # it failed
+    for loss in (two, one):
+        metrics.output({"loss": loss})
+    metrics.backward_of(one, None)
+    metrics.write(6, None)
+    timeline.flush()
+    timeline.writer.close()
+    (rank,) = folder(tmp_path)
+    assert rank.metric("loss") == {1: 1.0, 2: 1.5, 3: 1.0, 4: 1.5, 5: 3.0, 6: 1.0}
+
+
 def test_what_fails_is_told_from_what_runs_while_another_exception_is_handled() -> None:
     """As a loop that goes on in an `except`."""
     said: list[bool] = []
