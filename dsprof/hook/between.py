@@ -1,9 +1,8 @@
-"""What training without an engine does between its steps: it saves, and trainers evaluate or let
-the model generate.
+"""What training without an engine does between steps: save, evaluate and generate.
 
-Libraries write a model, an optimizer and more by several functions: all of that is one save. A
-trainer may evaluate the model inside its wrapper, whose forward is not seen, and it gathers the
-results.
+Libraries write a model, its optimizer and more with several functions; together they are one save.
+Evaluation is timed as a whole because a trainer may call the model inside its wrapper, whose
+forward is then not seen, and because it also gathers the results.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dsprof.events import Class
 from dsprof.hook.patches import Call, Patches
 
 _TRANSFORMERS: Final = ("transformers.trainer", "Trainer")
-#: Functions of modules, where they are loaded; all are saves.
+#: Functions of modules, patched if their module is loaded; all of them save.
 _FUNCTIONS: Final = (
     ("torch", "save"),
     ("torch.distributed.checkpoint", "save"),
@@ -29,7 +28,7 @@ _SAVE: Final = (
     ("lightning.pytorch.trainer.trainer", "Trainer", "save_checkpoint"),
     ("pytorch_lightning.trainer.trainer", "Trainer", "save_checkpoint"),
 )
-#: Lightning's by the batch: it saves inside of the whole.
+#: Lightning's evaluation is timed batch by batch, because Lightning also saves inside the loop.
 _EVALUATE: Final = (
     (*_TRANSFORMERS, "evaluate"),
     (*_TRANSFORMERS, "predict"),
@@ -42,7 +41,9 @@ GENERATE: Final = ("generate", Class.COMPUTE)
 
 
 def patch(patches: Patches, around: Callable[[str, Class], Callable[[Call], Call]]) -> None:
-    """Make phases of all that, in the libraries that are loaded by now; `around` makes one."""
+    """Record these calls as phases, in the libraries loaded so far; `around` makes the
+    decorators.
+    """
     saving = around("checkpoint", Class.CHECKPOINT)
     for module, name in _FUNCTIONS:
         if hasattr(sys.modules.get(module), name):

@@ -1,4 +1,4 @@
-"""DDP's broadcasts of buffers in forward: collectives that C++ issues and waits for there."""
+"""DDP's broadcasts of buffers in forward: collectives that C++ issues and waits for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dsprof.hook.recorder import Recorder
 
 
 class Buffers:
-    """`DistributedDataParallel._sync_buffers`, of all such models of this process.
+    """Times `DistributedDataParallel._sync_buffers` for all DDP models of this process.
 
-    With statistics of a BatchNorm, or any other buffer, every rank waits there for rank 0.
+    If a model has buffers, such as BatchNorm's statistics, every rank waits there for rank 0.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -46,5 +46,7 @@ class Buffers:
 
 
 def by_others_so_far(collectives: Collectives, group: Any) -> int:
-    """Collectives of the group, by its own count, that Python did not issue."""
+    """How many collectives of the group Python did not issue, according to the group's
+    own count.
+    """
     return int(group._get_sequence_number_for_group()) - collectives.count(group)  # noqa: SLF001

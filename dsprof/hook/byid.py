@@ -1,4 +1,4 @@
-"""Information about objects that are held weakly, by identity."""
+"""A mapping by identity that holds its keys weakly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 
 class ById:
-    """Objects of classes that training made: they may have no hash, and equal others."""
+    """Maps objects to values by identity: objects of training's classes may be unhashable, or equal
+    to others.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ReferenceType[Any], Any]] = {}

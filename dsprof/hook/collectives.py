@@ -1,8 +1,9 @@
-"""Every collective that Python issues, caught at the one place they all pass.
+"""Every collective that Python issues, caught at the one place that all callers pass.
 
-`torch.distributed`, `deepspeed.comm`, FSDP2 and references taken before us all end in the
-methods of `ProcessGroup` and in `Work.wait`, or that of its future. What C++ issues by itself
-(DDP's reducer, functional collectives) does not pass here: see `backward` and `functional`.
+`torch.distributed`, `deepspeed.comm`, FSDP2 and references that were taken before attaching all
+call the methods of `ProcessGroup`, and then `Work.wait` or the `wait` of its future. What C++
+issues by itself (DDP's reducer, functional collectives) does not pass here: see `backward` and
+`functional`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from dsprof.hook.spans import COMMUNICATION, WAIT, Ended, Frame, Timeline, Track
 from dsprof.recording import ASYNC, THINNED, RowKind
 from dsprof.recording.layout import NAME_BITS
 
-#: Method of ProcessGroup: canonical name, and the argument whose bytes count. As in
-#: DeepSpeed's comms logger: the local shard of a gather, the full input of a scatter.
+#: Method of ProcessGroup → canonical name, and index of the argument whose bytes count. They are
+#: those of DeepSpeed's comms logger: the local shard of a gather, the full input of a scatter.
 OPERATIONS: Final = {
     "allreduce": ("all_reduce", 0),
     "allreduce_coalesced": ("all_reduce_coalesced", 0),
@@ -51,16 +52,18 @@ OPERATIONS: Final = {
     "recv_anysource": ("recv", 0),
 }
 POINT_TO_POINT: Final = ("send", "recv")
-UNCOUNTED: Final = (*POINT_TO_POINT, "monitored_barrier")  # by PyTorch's own count of collectives
-MOST: Final = 10_000  # calls that wait for the end of a step to be written
-MOST_CALLS: Final = (1 << 16) - 1  # as many as a row can count
-NUMBERS: Final = (1 << 32) - 1  # of a group's calls in rows: behind the last one they begin anew
+UNCOUNTED: Final = (*POINT_TO_POINT, "monitored_barrier")  # not in PyTorch's count of collectives
+MOST: Final = 10_000  # calls that may wait for the end of their step before they are written
+MOST_CALLS: Final = (1 << 16) - 1  # the largest count that fits into a row
+NUMBERS: Final = (1 << 32) - 1  # sequence numbers in rows start anew after this one
 _SEQUENCE: Final = (list, tuple)
 _COLLECTIVE: Final = int(RowKind.COLLECTIVE)
 
 
 class Operation:
-    """A kind of call; `ids` are its names in the recording, by the phase it blocks."""
+    """A kind of call. `ids` maps the phase that it blocks to the id of its name in the
+    recording.
+    """
 
     __slots__ = ("argument", "class_", "counts", "ids", "name")
 
@@ -71,28 +74,30 @@ class Operation:
         self.ids: dict[int, int] = {}
 
 
-#: A collective under way: operation, group, bytes, issued at, step, sequence number, whether the
-#: host can see how long it waits, how long handing it over kept the host, in which phase, and whose
-#: step that is. A bare tuple, for it is made at every call.
+#: A collective in progress: operation, group, bytes, time of issue, step, sequence number, whether
+#: the host can measure its wait, ns that issuing it took, the phase that issued it, and the track
+#: whose step that is. A plain tuple because one is made at every call.
 Issued = tuple[
     Operation, Group, int, int, int, int, bool, int, Optional[Frame], Optional[Track]
 ]  # fmt: skip
 
 
 class Collectives:
-    """Counts, sizes and the time blocked in each; `every` > 1 thins the detail out."""
+    """Records count, size and exposed time of collectives. If `every` > 1, only one step in `every`
+    has a row per call.
+    """
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.seen = 0  # collectives since the hook was attached, to compare with other counts
+        self.seen = 0  # collectives since attaching, to compare with PyTorch's count
         self.sent = 0  # sends and receives
-        self.every = 1  # steps of which one is recorded in detail
+        self.every = 1  # one step in this many is recorded call by call
         self._groups: dict[int, Group] = {}
         self._others: dict[str, Operation] = {}
-        self._under_way: dict[int, Issued] = {}  # by the Work, or the future that is waited for
-        self._promises: dict[int, int] = {}  # from a Work or future to one that follows it
+        self._under_way: dict[int, Issued] = {}  # by id of the Work or future to wait for
+        self._promises: dict[int, int] = {}  # id of a Work or future → id of the next future
         self._sums: dict[tuple[int, int, int], list[int]] = {}
-        self._summed = -1  # the step of these sums
+        self._summed = -1  # the step of `_sums`
         self._calls = timeline.writer.collectives
         self._record = self._calls.append
         self._ring = timeline.writer.ring
@@ -100,7 +105,7 @@ class Collectives:
         timeline.renumbering.append(self._renumber)
 
     def patch(self, patches: Patches, guard: Guard) -> None:
-        """Wrap the methods of ProcessGroup, Work and Future that this torch has."""
+        """Wrap the methods of ProcessGroup, Work and Future that this PyTorch has."""
         from torch._C import Future
         from torch._C._distributed_c10d import ProcessGroup, Work
 
@@ -122,10 +127,10 @@ class Collectives:
     def _waiting(self, guard: Guard) -> Callable[[Call], Call]:
         return lambda raw: guard.around(raw, self.before_wait, self.after_wait)
 
-    def issued(  # noqa: PLR0917 - called once a collective: positions are quicker than names
+    def issued(  # noqa: PLR0917 - called for every collective: positional arguments are faster
         self, operation: Operation, group: Any, args: Any, kwargs: Any, work: Any, begin: int
     ) -> None:
-        """A collective was handed over; without a Work to wait for it is over already."""
+        """A collective was issued. Without a Work to wait for, it is already complete."""
         end = now()
         timeline = self.timeline
         if get_ident() != timeline.thread and timeline.is_elsewhere():
@@ -148,12 +153,12 @@ class Collectives:
             self._waited(issued, begin, end - begin, 0)
         else:
             before = self._under_way.setdefault(id(work), issued)
-            if before is not issued:  # that Work is dead: its number is used again
+            if before is not issued:  # that Work is gone and its id was reused
                 self._under_way[id(work)] = issued
                 self._forget(before)
 
     def _promised(self, _: None, owner: Any, *call: Any) -> None:
-        """Who asked for a future of it, or for one that follows, waits for that, or for both."""
+        """A future was derived from a Work or future: either of the two may be waited for later."""
         future = call[2]
         issued = self._under_way.pop(id(owner), None)
         if issued:
@@ -162,7 +167,7 @@ class Collectives:
             self._promises[id(owner)] = id(future)
 
     def _before_future(self, args: Any, _: Any) -> Any:
-        """None: what is waited for may be anything."""
+        """None if the future does not belong to a collective."""
         known = id(args[0]) in self._under_way or id(args[0]) in self._promises
         return self.before_wait(args) if known else None
 
@@ -177,7 +182,11 @@ class Collectives:
             self.sent += 1
 
     def before_wait(self, args: Any, _: Any = None) -> tuple[Issued | None, int]:
-        """What is waited for, and since when; named, lest the process never come out of it."""
+        """The collective that is waited for, if known, and when the wait began.
+
+        Its name goes into the in-flight cell, which shows the operation if the process never
+        returns from it.
+        """
         work = id(args[0])
         issued = self._under_way.pop(work, None)
         while issued is None and work in self._promises:
@@ -193,7 +202,7 @@ class Collectives:
         return issued, begin
 
     def _first_name(self, operation: Operation) -> int:
-        """Its name is in the file from here on: of this wait, the first, nobody may come back."""
+        """Write the name to the file before the first wait under it, which may never return."""
         name = self._id(operation, 0)
         self.timeline.flush()
         return name
@@ -204,7 +213,7 @@ class Collectives:
         timeline = self.timeline
         if issued:
             stack = timeline.stack
-            # Handing over is part of the wait, where it is not of another phase than the wait.
+            # Time spent issuing the call is part of the wait if the same phase did both.
             handed = issued[7] if issued[8] is (stack[-1] if stack else None) else 0
             self._waited(issued, begin, handed + end - begin, ASYNC)
             self._ring.cell[0] = 0
@@ -212,19 +221,23 @@ class Collectives:
             timeline.block(end - begin, COMMUNICATION)
 
     def wait_begins(self) -> None:
-        """Called where a wait begins that no Work stands for; a device lays its mark here."""
+        """Called where a wait begins that has no Work. Does nothing here; on a GPU it records a
+        mark.
+        """
 
     def is_under_way(self, work: object) -> bool:
         return id(work) in self._under_way
 
     def count(self, group: Any) -> int:
-        """Calls on `group` that passed here."""
+        """Calls on `group` that were seen here."""
         return self._known(group).sequence
 
     def by_others(  # noqa: PLR0917
         self, name: str, group: Any, begin: int, blocked: int, count: int, size: int
     ) -> None:
-        """`count` calls, `size` bytes together, that C++ issued and waited for since `begin`."""
+        """Record `count` calls of `size` bytes in total that C++ issued and waited for since
+        `begin`.
+        """
         self.seen += count
         known = self._known(group)
         self.timeline.block(blocked, COMMUNICATION)
@@ -238,7 +251,9 @@ class Collectives:
         )  # fmt: skip
 
     def waited_for(self, group: Any, since: int, begin: int, blocked: int) -> None:
-        """C++ waited, from `begin` on, for what Python issued on `group` since `since`."""
+        """C++ waited for `blocked` ns from `begin` on for what Python issued on `group` after
+        `since`.
+        """
         known = self._known(group)
         keys = [key for key, one in self._under_way.items() if one[1] is known and one[3] >= since]
         for key in keys[:-1]:
@@ -247,16 +262,17 @@ class Collectives:
             self._waited(self._under_way.pop(keys[-1]), begin, blocked, ASYNC)
 
     def _waited(self, issued: Issued, wait: int, blocked: int, flags: int) -> None:
-        """Charge the phase that waited."""
+        """Charge the wait to the phase it blocked."""
         if not issued[6]:
             blocked = -1
         where = self.timeline.block(blocked, issued[0].class_)
         self._write(issued, wait, blocked, flags, where)
 
     def _settle(self, ended: Ended) -> None:
-        """A step is over: what was issued in those before it hardly will be waited for any more.
+        """A step has ended: what was issued in earlier steps will hardly be waited for any more.
 
-        Engines count steps of their own; one that ends none goes by those of others.
+        Each engine counts its own steps. For an engine that ends no steps, those of the engine that
+        just ended one count.
         """
         self._promises.clear()
         for key, issued in list(self._under_way.items()):
@@ -268,7 +284,9 @@ class Collectives:
             self._write_sums()
 
     def _renumber(self, track: Track, step: int) -> None:
-        """What that engine issued in the step under way, and nobody has waited for yet."""
+        """Change the step of what this engine issued in the current step and nobody has waited for
+        yet.
+        """
         self._write_sums()
         for key, issued in self._under_way.items():
             frame = issued[8]
@@ -298,7 +316,9 @@ class Collectives:
     def _add(  # noqa: PLR0917
         self, key: tuple[int, int, int], size: int, begin: int, wait: int, blocked: int, step: int
     ) -> None:
-        """Thinned: one row a step for all calls of a kind."""
+        """Add a call to the step's only row for its kind, in steps that are not recorded call by
+        call.
+        """
         total = self._sums.get(key)
         if total is None or total[0] == MOST_CALLS:
             if total is not None:
@@ -315,13 +335,13 @@ class Collectives:
         return found
 
     def _forget(self, issued: Issued | None) -> None:
-        """Nobody waited for it: it was hidden altogether."""
+        """Record a call that nobody waited for: it held up nothing."""
         if issued:
             blocked = 0 if issued[6] else -1
             self._write(issued, issued[3], blocked, ASYNC, self.timeline.where())
 
     def finish(self) -> None:
-        """Write what nobody waited for yet."""
+        """Write the calls that nobody has waited for."""
         while self._under_way:
             self._forget(self._under_way.popitem()[1])
         self._write_sums()
@@ -350,7 +370,7 @@ class Collectives:
 
 
 def size_of(tensors: Any) -> int:
-    """Bytes of a tensor, or of lists of them."""
+    """Bytes of a tensor, or of nested lists of tensors."""
     if tensors is None:
         return 0
     while isinstance(tensors, _SEQUENCE):
@@ -361,7 +381,7 @@ def size_of(tensors: Any) -> int:
 
 
 def _named(place: int, args: Any, kwargs: Any) -> Any:
-    """The tensors of a caller that names its arguments, understood by their order."""
+    """The tensors where arguments are passed by name; names are taken to be in positional order."""
     every = (*args, *kwargs.values())
     return every[place] if len(every) > place else None
 

@@ -1,4 +1,4 @@
-"""Keep our hooks out of what `torch.compile` makes of attached models, of functions that call us,
+"""Keep hooks out of what `torch.compile` makes of attached models, of functions that call the hook,
 and of functions that step optimizers.
 """
 
@@ -16,12 +16,14 @@ from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Phase
 
-_LISTENING: Final[list[Compiling]] = []  # the recording's, while there is one
-_WATCHED: Final = "_steps_for_dsprof"  # on what looks already
+_LISTENING: Final[list[Compiling]] = []  # the `Compiling` of the current recording, if there is one
+_WATCHED: Final = "_steps_for_dsprof"  # set on functions that `stepping` has already wrapped
 
 
 class Compiling:
-    """A model's forward is timed also when it is compiled; our own functions never are."""
+    """Times the forward of compiled models as well, and keeps dsprof's functions from being
+    compiled.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         import torch
@@ -48,7 +50,9 @@ class Compiling:
         return compile_
 
     def _given(self, given: Any) -> Any:
-        """What the compiler gets. From now on something is compiled: see `held_if_compiled`."""
+        """What to pass to the compiler. From now on compiled code exists: see
+        `held_if_compiled`.
+        """
         for parts in self.models.values():
             if not _knows_strategies():
                 parts.patches.hold()
@@ -61,7 +65,10 @@ class Compiling:
         return stepping(given, made)
 
     def _begin(self, step: Phase, args: Any, kwargs: Any) -> Frame | None:
-        """Of what does nothing but step optimizers, unless a closure is passed that trains."""
+        """Begin the phase `step` for a function that only steps optimizers.
+
+        Not if it is called with arguments, which may include a closure that trains.
+        """
         timeline = self.timeline
         parts = self.models.get(timeline.current)
         if args or kwargs or parts is None or timeline.stack or timeline.is_elsewhere():
@@ -69,7 +76,7 @@ class Compiling:
         return timeline.enter(parts.track, step)
 
     def _begin_first(self, *_: Any) -> None:
-        """A forward that is compiled with the step cannot begin the first one."""
+        """Begin the first step here: a forward that is compiled together with the step cannot."""
         if self.timeline.current is None and len(self.models) == 1:
             for parts in self.models.values():
                 self.timeline.begin(parts.track)
@@ -81,17 +88,19 @@ class Compiling:
 
 
 def held_if_compiled(patches: Patches) -> None:
-    """Let methods hold their model if something was compiled that may call it: before PyTorch 2.6
-    the compiler follows no weak reference."""
+    """If something was compiled that may call the model, let wrapped methods hold it strongly: the
+    compiler of PyTorch 2.6 and before does not follow weak references.
+    """
     if _has_compiled() and not _knows_strategies():
         patches.hold()
 
 
 def stepping(given: Any, made: Any, also: Callable[[], Any] | None = None) -> Any:
-    """What `torch.compile` made of a function, with a look behind each call at the optimizers that
-    stepped in it, if it may step any; then `also` looks.
+    """`made`, which `torch.compile` returned for `given`, extended by a look at the optimizers that
+    stepped in each call; then `also` is called. Unchanged if it cannot step an optimizer.
 
-    One that steps and has no backward is a phase, with whatever else it does.
+    A function that steps and has no backward is recorded as the phase `step`, with whatever else it
+    does.
     """
     optimizer, code = getattr(given, "__self__", None), getattr(given, "__code__", None)
     is_step = (
@@ -117,16 +126,19 @@ def stepping(given: Any, made: Any, also: Callable[[], Any] | None = None) -> An
 
 
 def _hide() -> None:
-    """A compiled function runs what it cannot hold as it is, with the compiler listening: of our
-    functions it would make graphs of their own."""
+    """Keep Dynamo from compiling dsprof's functions.
+
+    At a graph break, compiled code calls them as they are, but with Dynamo still active, which
+    would make graphs of their own of them.
+    """
     skip = _skipping()
     for code in _ours():
         skip(code)
 
 
 def _skipping() -> Callable[[CodeType], object]:
-    """What has the compiler leave code out, and still listen to what that calls."""
-    from torch._C._dynamo import eval_frame  # before PyTorch 2.6 no module that can be imported
+    """A function that makes Dynamo skip a code object, but not what that calls."""
+    from torch._C._dynamo import eval_frame  # not importable as a module before PyTorch 2.6
 
     if _knows_strategies():
         action = eval_frame._FrameAction  # noqa: SLF001
@@ -136,23 +148,23 @@ def _skipping() -> Callable[[CodeType], object]:
 
 
 def _knows_strategies() -> bool:
-    """Whether the compiler is that of PyTorch 2.7 or later."""
+    """Whether this is the compiler of PyTorch 2.7 or later."""
     from torch._C._dynamo import eval_frame
 
     return hasattr(eval_frame, "set_code_exec_strategy")
 
 
 def _has_compiled() -> bool:
-    """Whether something may have been compiled before us that calls what is attached."""
+    """Whether something that calls an attached model may have been compiled before attaching."""
     frames = sys.modules.get("torch._dynamo.eval_frame")
     backends = getattr(frames, "cached_backends", None)
-    if backends is None:  # before PyTorch 2.2 nobody knows, once the compiler is there
+    if backends is None:  # before PyTorch 2.2: unknown once the compiler is loaded
         return frames is not None
-    return any(one is not None for one in backends.values())  # None: what is not to be compiled
+    return any(one is not None for one in backends.values())  # None: code that is not compiled
 
 
 def _ours() -> Iterator[CodeType]:
-    """The code of all functions of this package, and of those inside them."""
+    """The code objects of all functions of dsprof that are loaded, including nested ones."""
     package = (__package__ or "").partition(".")[0]
     for name, module in list(sys.modules.items()):
         if name.startswith(package):
@@ -165,7 +177,7 @@ def _ours() -> Iterator[CodeType]:
 
 
 def _inside(code: CodeType) -> Iterator[CodeType]:
-    if code.co_name == unless_compiling.__name__:  # what leads to a model's own forward: it listens
+    if code.co_name == unless_compiling.__name__:  # calls the model's forward, to be compiled
         return
     yield code
     for constant in code.co_consts:

@@ -1,9 +1,9 @@
-"""Times on the device's own stream, taken without ever waiting for the device.
+"""Timestamps on the device's own stream, taken without ever waiting for the device.
 
-A mark is a CUDA event recorded on the compute stream. The host runs ahead, so the time between two
-marks is known only later: `Marks.between` is called when the step's last mark has passed, which
-`event.query` tells without waiting. All of it happens on the training thread, and nothing of it
-while a graph is captured: a query would make the capture fail.
+A mark is a CUDA event recorded on the compute stream. The host runs ahead of the device, so the
+time between two marks is known only later: `Marks.between` is called once the device has passed the
+step's last mark, which `event.query` tells without waiting. All calls are made on the training
+thread, and none while a graph is captured, because a query would make the capture fail.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-RING: Final = 8192  # events: steps that need more have no device time
+RING: Final = 8192  # events; a step that needs more has no device times
 
-#: Numbers of marks that are none.
-NONE: Final = -1  # a graph was captured
-ASIDE: Final = -2  # asked for on another stream than the one that computes
+#: Values that `Marks.mark` returns if it recorded no event.
+NONE: Final = -1  # a graph was being captured
+ASIDE: Final = -2  # another stream than the compute stream was current
 
 
 class Cuda(NamedTuple):
-    """What is used of `torch.cuda`; tests give a fake of it, with planted times."""
+    """The parts of `torch.cuda` that are used; tests pass a fake with planted times."""
 
     event: Callable[[], Any]
     capturing: Callable[[], bool]
@@ -31,31 +31,34 @@ class Cuda(NamedTuple):
 class Device(NamedTuple):
     """The GPU of this process."""
 
-    number: int  # as CUDA counts
-    uuid: str | None  # where torch tells it and it is no MIG instance
+    number: int  # CUDA's device index
+    uuid: str | None  # None if torch does not tell it, or for a MIG instance
     memory: int  # bytes
     cuda: Cuda
 
 
 class Marks:
-    """A ring of events: the oldest is used again, and what it marked is then unknown."""
+    """A ring of events. The oldest is reused, and the time that it marked is then unknown."""
 
     def __init__(self, cuda: Cuda, size: int = RING) -> None:
         self._cuda, self._size = cuda, size
         self._events = [cuda.event() for _ in range(size)]
-        self._lies_on = [0] * size  # the stream of each
+        self._lies_on = [0] * size  # the stream on which each event was recorded
         self._laid = 0
         self.follow()
 
     def follow(self) -> None:
-        """The current stream is the one that computes."""
+        """Make the current stream the compute stream."""
         self.stream: int = self._cuda.current()
         self._recorded_on = self._cuda.stream()
 
     def mark(self) -> int:
-        """This moment on the stream that computes: a number for `is_past` and `between`."""
+        """Record an event on the compute stream; a number for `is_past` and `between`.
+
+        `NONE` or `ASIDE` if no event could be recorded.
+        """
         cuda = self._cuda
-        if cuda.capturing():  # asked first: a capture has a stream of its own
+        if cuda.capturing():  # checked first: a capture runs on a stream of its own
             return NONE
         if cuda.current() != self.stream:
             return ASIDE
@@ -66,19 +69,22 @@ class Marks:
         return number
 
     def is_past(self, number: int) -> bool:
-        """Whether the device has come to that mark; marks that are none are past."""
+        """Whether the device has passed that mark, without waiting for it.
+
+        True for numbers without an event; False while a graph is captured.
+        """
         if self._cuda.capturing():
             return False
         return not self._holds(number) or bool(self._events[number % self._size].query())
 
     def between(self, begin: int, end: int) -> int:
-        """Nanoseconds from mark to mark of one stream; -1 if unknown."""
+        """Nanoseconds between two marks on the same stream; -1 if unknown."""
         if not (self._holds(begin) and self._holds(end)):
             return -1
         one, other = begin % self._size, end % self._size
         first, last = self._events[one], self._events[other]
         if self._lies_on[one] != self._lies_on[other] or not last.query():
-            return -1  # of two engines on two streams one may be behind
+            return -1  # with two engines on two streams, one may lag behind the other
         milliseconds: float = first.elapsed_time(last)
         return round(milliseconds * 1e6)
 
@@ -87,12 +93,12 @@ class Marks:
 
     @property
     def here(self) -> int:
-        """The current stream, as `stream` names the one that computes."""
+        """Handle of the current stream, comparable with `stream`."""
         return int(self._cuda.current())
 
 
 def device(environment: Mapping[str, str] = os.environ) -> Device | None:
-    """The GPU that this process uses already; a look at it must not be its first use."""
+    """The GPU that this process already uses; None before its first use, which must not be ours."""
     import torch
 
     if not torch.cuda.is_initialized():
@@ -105,7 +111,7 @@ def device(environment: Mapping[str, str] = os.environ) -> Device | None:
 def _cuda(index: int) -> Cuda:
     import torch
 
-    handle = torch._C._cuda_getCurrentRawStream  # noqa: SLF001 - the object costs 1 us, this 0.1
+    handle = torch._C._cuda_getCurrentRawStream  # noqa: SLF001 - an object costs 1 us, this 0.1
     return Cuda(
         event=lambda: torch.cuda.Event(enable_timing=True),
         capturing=torch.cuda.is_current_stream_capturing,
@@ -115,7 +121,7 @@ def _cuda(index: int) -> Cuda:
 
 
 def _uuid(told: Any, index: int, environment: Mapping[str, str]) -> str | None:
-    """None for a MIG instance: torch may tell its board's."""
+    """The GPU's UUID; None for a MIG instance, for which torch may report the board's."""
     named = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if index < len(named) and named[index].strip().startswith("MIG-"):
         return None

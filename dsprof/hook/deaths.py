@@ -1,10 +1,10 @@
-"""Which recorded process ended, when, and how: observed by the process that started the command.
+"""Which recorded process ended when and how, observed by the process that started the command.
 
-A rank that is killed cannot report it. The launcher ends the others at once, so that all
-recordings may stop at the same row, and only the launcher knows which was first. Linux reports
-when any process is gone (`pidfd_open(2)`), and how it ended: in the last field of /proc/PID/stat
-(proc(5)) until its parent has reaped it, and from Linux 6.15 on also later (`PIDFD_GET_INFO`).
-Nothing of this runs in the ranks.
+A rank that is killed cannot report it. The launcher ends the other ranks at once, so all recordings
+may stop at the same row, and only the launcher knows which rank was first. Linux reports when any
+process is gone (`pidfd_open(2)`). How it ended is in the last field of /proc/PID/stat (proc(5))
+until its parent has reaped it, and from Linux 6.15 on also later (`PIDFD_GET_INFO`). None of this
+runs in the ranks.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ from dsprof.recording import launches
 from dsprof.recording.layout import SUFFIX, stem_of
 from dsprof.recording.stream import read_meta
 
-TURN: Final = 0.2  # seconds between two looks for new recordings
-_INFO: Final = struct.Struct("<Q52xi")  # of include/uapi/linux/pidfd.h: mask, ..., exit code
+TURN: Final = 0.2  # seconds between two scans for new recordings
+_INFO: Final = struct.Struct("<Q52xi")  # include/uapi/linux/pidfd.h: mask, ..., exit code
 _GET_INFO: Final = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
-_EXIT: Final = 1 << 3  # in the mask
+_EXIT: Final = 1 << 3  # a bit of the mask
 
 
 class Alive(NamedTuple):
-    """A process that is watched, by one descriptor however many files it writes."""
+    """A process that is watched: one descriptor, however many files it writes."""
 
     pid: int
-    recordings: dict[str | None, Path]  # a file of each, by the stem of their names
+    recordings: dict[str | None, Path]  # one file of each recording, by the stem of its name
 
 
 @contextmanager
 def told(folder: Path, launch: str) -> Iterator[None]:
-    """Meanwhile the deaths of this launch's recorded processes on this host are written down."""
+    """While this is open, write down the deaths of this launch's recorded processes on
+    this host.
+    """
     if not hasattr(os, "pidfd_open"):
         yield
         return
@@ -56,9 +58,9 @@ def told(folder: Path, launch: str) -> Iterator[None]:
 
 
 def _watch(folder: Path, launch: str, over: int) -> None:
-    """Until the other end of the pipe `over` is closed."""
+    """Watch until the other end of the pipe `over` is closed."""
     seen: set[Path] = set()
-    alive: dict[int, Alive] = {}  # by its descriptor
+    alive: dict[int, Alive] = {}  # by descriptor
     poll = select.poll()
     poll.register(over, select.POLLIN)
     last = False
@@ -71,7 +73,7 @@ def _watch(folder: Path, launch: str, over: int) -> None:
             if descriptor == over:
                 continue
             pid, recordings = alive.pop(descriptor)
-            how = _status(pid)  # at once: its parent is about to ask
+            how = _status(pid)  # before its parent reaps it
             how = _status_later(descriptor) if how is None else how
             for path in recordings.values():
                 launches.killed(path, time.time_ns(), how)
@@ -82,11 +84,11 @@ def _watch(folder: Path, launch: str, over: int) -> None:
 
 
 def _met(folder: Path, launch: str, seen: set[Path], alive: dict[int, Alive]) -> Iterator[int]:
-    """Descriptors of processes that are new; what is new of the others is noted in `alive`."""
+    """Descriptors of new processes; new recordings of known processes are added to `alive`."""
     for path in set(folder.glob(f"*{SUFFIX}")) - seen:
         meta = _header(path)
         if meta is None:
-            continue  # it is being made at this moment
+            continue  # it is being created right now
         seen.add(path)
         pid = meta.get("pid")
         if not isinstance(pid, int) or not _is_ours(meta, launch):
@@ -105,13 +107,13 @@ def _met(folder: Path, launch: str, seen: set[Path], alive: dict[int, Alive]) ->
 
 
 def _process(pid: int, recording: Path) -> int | None:
-    """A descriptor of the process `pid`, if that is the one that writes the recording.
+    """A descriptor of process `pid`, if that process is the one writing the recording.
 
-    In a container with process numbers of its own the same number is another process here.
+    In a container with its own process ids, the same id is a different process here.
     """
     try:
         descriptor = os.pidfd_open(pid)
-    except (OSError, OverflowError):  # it is gone, no number, or this kernel cannot
+    except (OSError, OverflowError):  # it is gone, not a valid id, or this kernel lacks pidfd_open
         return None
     if _has_open(pid, recording):
         return descriptor
@@ -123,12 +125,12 @@ def _has_open(pid: int, file: Path) -> bool:
     held = Path(f"/proc/{pid}/fd")
     try:
         return any(_is_link_to(link, file) for link in held.iterdir())
-    except OSError:  # gone meanwhile, or not ours to look at
+    except OSError:  # gone, or we lack permission
         return False
 
 
 def _is_link_to(link: Path, file: Path) -> bool:
-    """Only what has its name is asked more: a file elsewhere may be slow to tell of itself."""
+    """Compare names first: a file on another file system may be slow to stat."""
     try:
         return link.readlink().name == file.name and link.samefile(file)
     except OSError:
@@ -143,12 +145,14 @@ def _header(path: Path) -> dict[str, Any] | None:
 
 
 def _is_ours(meta: Mapping[str, Any], launch: str) -> bool:
-    """Whether a process is of this launch, and runs on this host."""
+    """Whether a process belongs to this launch and runs on this host."""
     return (meta.get("launch"), meta.get("host")) == (launch, socket.gethostname())
 
 
 def _status(pid: int) -> int | None:
-    """How a process ended, as wait(2) tells it; None if its parent has asked already."""
+    """The status of a process that has ended, as in wait(2); None if its parent has already reaped
+    it.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return int(fields[-1]) if fields[0] == b"Z" else None
@@ -157,7 +161,9 @@ def _status(pid: int) -> int | None:
 
 
 def _status_later(descriptor: int) -> int | None:
-    """The same of one whose parent has asked; None where this kernel keeps it for nobody else."""
+    """The same once its parent has reaped it; None if this kernel does not keep the status for
+    others.
+    """
     told = bytearray(_INFO.pack(_EXIT, 0))
     try:
         fcntl.ioctl(descriptor, _GET_INFO, told)

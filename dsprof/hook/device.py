@@ -1,9 +1,9 @@
-"""Phases and collectives in the time of the device: what the host says of a GPU is not true.
+"""Phases and collectives in device time: on a GPU, host time says nothing about the work.
 
-Wherever the host would read its clock a mark lies on the stream that computes. Rows wait
-with their marks until the device has passed the last one of their step; then lengths are
-read, and what they say is split as the host's time is: a wait takes its time out of the
-phase that holds it. A step whose marks are lost is written without a split.
+Wherever the host would read its clock, a mark is recorded on the compute stream. The rows of a step
+are held back, with their marks, until the device has passed the step's last mark. Then the lengths
+are read, and divided like host time: the time of a wait is subtracted from the phase that holds it.
+A step whose own marks are lost is written without a division into classes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from dsprof.hook.spans import (
 from dsprof.recording import THINNED, RowKind, Writer
 from dsprof.recording.layout import ROWS, UNKNOWN
 
-MOST: Final = 2 * RING  # rows of a step; more have no marks any more
-AHEAD: Final = 64  # steps that the host may be ahead before they are written without a split
-PATIENCE: Final = 0.2  # seconds that the end of recording waits for the device to come after
+MOST: Final = 2 * RING  # rows of one step; by then its first marks have been overwritten
+AHEAD: Final = 64  # steps that may wait for the device; older ones are written without device times
+PATIENCE: Final = 0.2  # seconds that the end of recording gives the device to finish its last steps
 
 _COLLECTIVE: Final = int(RowKind.COLLECTIVE)
 _SPAN_AT: Final = {name: place for place, name in enumerate(ROWS[RowKind.SPAN][1])}
@@ -44,37 +44,39 @@ _KEY: Final = operator.itemgetter(*(_CALL_AT[name] for name in ("engine", "name"
 
 
 class Interval:
-    """A phase, or a wait in one, on the device."""
+    """The time of a phase, or of a wait, on the device."""
 
     __slots__ = ("above", "begin", "class_", "end", "inner", "row")
 
     def __init__(self, class_: int, above: Interval | None, begin: int, end: int = -1) -> None:
         self.class_, self.above = class_, above
         self.begin, self.end = begin, end
-        self.inner = 0  # ns of intervals inside
-        self.row: tuple[int, ...] = ()  # none: only its time counts
+        self.inner = 0  # ns of the intervals directly inside
+        self.row: tuple[int, ...] = ()  # empty: it has no row, only its time counts
 
     @property
     def is_hidden(self) -> bool:
-        """A collective that another stream waited for, or none."""
+        """Whether it held up nothing: a collective that another stream waited for, or an interval
+        without a row, all on another stream.
+        """
         return self.begin == ASIDE == self.end and (not self.row or self.row[0] == _COLLECTIVE)
 
 
 class Waiting(NamedTuple):
-    """A step that the host has ended and the device perhaps not."""
+    """A step that has ended on the host but perhaps not yet on the device."""
 
     track: int
     step: int
     micros: int
-    begun: int  # by the host's clock
+    begun: int  # host clock, ns, like `ended`
     ended: int
-    begin: int  # marks
+    begin: int  # mark, like `end`
     end: int
-    held: list[Interval]  # inner ones before those that hold them
+    held: list[Interval]  # inner intervals come before those that contain them
 
 
 class DeviceTimeline(Timeline):
-    """A timeline that lays marks and writes a step when the device has passed them."""
+    """A timeline that records marks and writes a step once the device has passed them."""
 
     def __init__(self, writer: Writer, marks: Marks) -> None:
         super().__init__(writer)
@@ -82,7 +84,7 @@ class DeviceTimeline(Timeline):
         self._record = self._hold
         self._leaving = Interval(0, None, NONE)
         self._held: defaultdict[int, list[Interval]] = defaultdict(list)
-        self._begun: dict[int, int] = {}  # mark at which a track's step began
+        self._begun: dict[int, int] = {}  # by track, the mark at which its current step began
         self._steps: deque[Waiting] = deque()
 
     def enter(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
@@ -107,11 +109,11 @@ class DeviceTimeline(Timeline):
         return self.stack[-1].device if self.stack else None
 
     def hold(self, track: int, interval: Interval, row: tuple[int, ...]) -> None:
-        """Write `row` with its step, when the device has passed it."""
+        """Keep `row` with its step, until the device has finished that step."""
         interval.row = row
         held = self._held[track]
         held.append(interval)
-        if len(held) >= MOST:  # a step without an end, as an evaluation is one
+        if len(held) >= MOST:  # a step that does not end, such as an evaluation
             self._write_rows(self._held.pop(track), _nothing)
             self._begun[track] = NONE
             self.writer.flush()
@@ -124,7 +126,7 @@ class DeviceTimeline(Timeline):
         self._begun[track.number] = self.marks.mark()
 
     def close_step(self, track: Track, finished: int) -> None:
-        """The step waits; those before it that the device has ended are written."""
+        """Queue this step; write the earlier ones that the device has finished."""
         end = now()
         begin, mark = self._begun.get(track.number, NONE), self.marks.mark()
         self._steps.append(
@@ -145,17 +147,21 @@ class DeviceTimeline(Timeline):
                 interval.row = renumbered(interval.row, track.number, before, step)
 
     def _write_step(self, *_: Any) -> None:
-        """That would be the host's time; `drain` writes it when the device has ended it."""
+        """Does nothing: only host times are known here. `drain` writes the step with
+        device times.
+        """
 
     def drain(self) -> None:
-        """Write the steps that the device has ended, in their order."""
+        """Write the steps that the device has finished, in order."""
         while self._steps and self.marks.is_past(self._steps[0].end):
             self._write(self._steps.popleft(), self.marks.between)
         while len(self._steps) > AHEAD:
             self._write(self._steps.popleft(), _nothing)
 
     def finish(self) -> None:
-        """Recording ends. The device is given a moment to come after, but never waited for."""
+        """End the recording. Gives the device `PATIENCE` seconds to finish, then writes the rest
+        without device times.
+        """
         deadline = time.monotonic() + PATIENCE
         self.drain()
         while self._steps and time.monotonic() < deadline:
@@ -179,7 +185,9 @@ class DeviceTimeline(Timeline):
         )  # fmt: skip
 
     def _write_rows(self, held: list[Interval], between: Callable[[int, int], int]) -> list[int]:
-        """Nanoseconds of the device by class. What is unknown stays in what holds it."""
+        """Write the held rows; return device time per class, ns. An interval of unknown length
+        stays part of the one that contains it.
+        """
         classes = [0] * len(CLASSES)
         sums: dict[Any, list[int]] = {}
         for interval in held:
@@ -206,7 +214,10 @@ class DeviceTimeline(Timeline):
 
 
 def _add(sums: dict[Any, list[int]], row: list[int]) -> None:
-    """Thinned: one row a step for all calls of a kind; `size` is the mean of theirs."""
+    """Add a call to the step's only row for its kind, whose `size` is the mean of all calls.
+
+    Used in steps that are not recorded in detail.
+    """
     total = sums.setdefault(_KEY(row), row)
     if total is row:
         return
@@ -217,15 +228,16 @@ def _add(sums: dict[Any, list[int]], row: list[int]) -> None:
     total[_BLOCKED] = total[_BLOCKED] + row[_BLOCKED] if known else -1
 
 
-def _nothing(begin: int, end: int) -> int:  # noqa: ARG001 - stands in for `between`
+def _nothing(begin: int, end: int) -> int:  # noqa: ARG001 - used where times are unknown
     return -1
 
 
 class DeviceCollectives(Collectives):
-    """Collectives whose waits are intervals of the device: they stall the stream, not the host.
+    """Collectives whose waits are intervals on the device: they stall the compute stream, not the
+    host.
 
-    What is waited for on another stream hides there, until the stream that computes waits
-    for that one: see `streams`.
+    A wait on another stream holds up nothing until the compute stream waits for that stream, which
+    `streams` records.
     """
 
     timeline: DeviceTimeline
@@ -234,10 +246,10 @@ class DeviceCollectives(Collectives):
         super().__init__(timeline)
         self._marks = timeline.marks
         self._record = self._hold
-        self._mark = NONE  # where the wait under way began
+        self._mark = NONE  # the mark at which the current wait began
         self._interval: Interval | None = None
-        self.streams: set[int] = set()  # others than the computing one, that carried collectives
-        self.aside = False  # some were issued on them since the device was last waited for
+        self.streams: set[int] = set()  # that carried collectives, except the compute stream
+        self.aside = False  # collectives went to them since the last synchronization
 
     def _issuing(self, operation: Operation, guard: Guard) -> Callable[[Call], Call]:
         begins, around = guard(self.wait_begins), super()._issuing(operation, guard)
@@ -254,7 +266,7 @@ class DeviceCollectives(Collectives):
         return marked
 
     def wait_begins(self) -> None:
-        """What another of Python's threads waits for holds up nothing that trains."""
+        """Record where a wait begins. A wait on a thread that does not train is ignored."""
         if not self.timeline.is_elsewhere():
             self._mark = self._marks.mark()
 
@@ -264,7 +276,9 @@ class DeviceCollectives(Collectives):
         return held
 
     def after_wait(self, held: tuple[Issued | None, int]) -> None:
-        """A wait for what nobody saw issued has no row, but its time counts."""
+        """Count the time also of a wait for a call that was not seen being issued; it
+        has no row.
+        """
         track = self.timeline.current
         if held[0] is None and track and not self.timeline.is_elsewhere():
             self._ended(COMMUNICATION)
@@ -273,7 +287,7 @@ class DeviceCollectives(Collectives):
         super().after_wait(held)
 
     def issued(self, *call: Any) -> None:
-        """As ever, and which streams communicate."""
+        """As in the base class; also remember on which streams collectives run."""
         if self._mark == ASIDE and not self.timeline.is_elsewhere():
             self.aside = True
             self.streams.add(self._marks.here)
@@ -292,7 +306,7 @@ class DeviceCollectives(Collectives):
         self._interval = Interval(class_, above, self._mark, self._marks.mark())
 
     def _forget(self, issued: Issued | None) -> None:
-        """Nobody waited for it in Python: what a stream waited is told by `streams`."""
+        """Python never waited for it. If a stream did, `streams` records that wait."""
         if issued:
             self._write(issued, issued[3], 0, 0, self.timeline.where())
 
@@ -304,7 +318,7 @@ class DeviceCollectives(Collectives):
         )
 
     def _hold(self, row: tuple[int, ...]) -> None:
-        """Without an interval nothing was waited for: a hidden one."""
+        """Hold the row with its interval, or with a hidden one if nothing was waited for."""
         interval, self._interval = self._interval, None
         hidden = Interval(COMMUNICATION, None, ASIDE, ASIDE)
         self.timeline.hold(row[_CALL_AT["engine"]], interval or hidden, row)

@@ -1,6 +1,6 @@
-"""Find engines, models and optimizers automatically, in a process that knows nothing of dsprof.
+"""Find engines, models and optimizers automatically, in a training script that does not use dsprof.
 
-It looks into `torch` and `deepspeed` once they have been imported, and imports neither.
+Acts on `torch` and `deepspeed` once they have been imported, and imports neither itself.
 """
 
 from __future__ import annotations
@@ -18,29 +18,33 @@ from dsprof.imports import when_imported
 
 
 class Search:
-    """Calls `found(target, optimizer)` for each one; `lost` when the search is taken back."""
+    """Calls `found(target, optimizer)` for each one found, and `lost()` when the search
+    is undone.
+    """
 
     def __init__(self, found: Callable[[Any, Any], None], lost: Callable[[], None]) -> None:
         self.found, self.lost = found, lost
         self.guard = Guard()
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._known = ById()  # optimizers we have looked at
-        self._compiled_step: Any = None  # the optimizer that stepped last in a compiled function
+        self._known = ById()  # optimizers that were already examined
+        self._compiled_step: Any = None  # the optimizer that last stepped in a compiled function
 
     def start(self, patches: Patches) -> None:
-        """Look at what is imported, and wait for what is not. `patches` takes it all back."""
+        """Patch modules that are imported, and the others once they are. `patches` undoes all of
+        it.
+        """
         self.patches = patches
         for name, action in (
             ("deepspeed", self._engines),
             ("torch", self._torch),
             ("torch.distributed.fsdp", self._fsdp),
-            ("torch.distributed._composable.fsdp", self._fsdp),  # `fully_shard` before 2.6
+            ("torch.distributed._composable.fsdp", self._fsdp),  # `fully_shard` before PyTorch 2.6
         ):
             patches.undo_with(when_imported(name, self.guard(action)))
         patches.undo_with(self.lost)
 
     def _engines(self, deepspeed: ModuleType) -> None:
-        """Every engine that `deepspeed.initialize` returns."""
+        """Find every engine that `deepspeed.initialize` returns."""
         found = self.guard(lambda made: self.found(made[0], None))
 
         def around(raw: Call) -> Call:
@@ -54,10 +58,10 @@ class Search:
         self.patches.method(deepspeed, "initialize", around)
 
     def _wrapper(self, kind: type) -> None:
-        """Models that are wrapped in an object of that class.
+        """Find models that are wrapped in an object of this class.
 
-        DDP's is seen as a base of it is initialised: between DDP and who makes it a frame of ours
-        would be what its warnings name.
+        For DDP the constructor of its base class `Joinable` is patched: DDP's warnings name its
+        caller, which would be our frame if DDP's own constructor were patched.
         """
         made = self.guard(self._models.add)
         base = next((one for one in kind.__mro__ if one.__name__ == "Joinable"), kind)
@@ -73,7 +77,7 @@ class Search:
         self.patches.of_class(base, "__init__", around)
 
     def _torch(self, torch: ModuleType) -> None:
-        """Models under DDP; and each optimizer's first step, to find the model it trains."""
+        """Find models under DDP, and at each optimizer's first step the model that it trains."""
         from dsprof.hook.compiling import stepping
         from dsprof.hook.parts import unless_compiling
 
@@ -91,14 +95,16 @@ class Search:
 
         self._wrapper(torch.nn.parallel.DistributedDataParallel)
         self.patches.method(torch, "compile", compiling)
-        optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides its name
+        optimizers = importlib.import_module("torch.optim.optimizer")  # torch.optim hides this name
         hook = optimizers.register_optimizer_step_post_hook(
             unless_compiling(self._steps_compiled, stepped)
         )
         self.patches.undo_with(hook.remove)
 
     def _fsdp(self, fsdp: ModuleType) -> None:
-        """Models that `fully_shard` was called on or FSDP 1 wraps, parts of models among them."""
+        """Find models that `fully_shard` was called on or FSDP 1 wraps, including parts
+        of models.
+        """
         made = self.guard(self._sharded)
 
         def around(raw: Call) -> Call:
@@ -115,18 +121,22 @@ class Search:
             self.patches.method(fsdp, "fully_shard", around)
 
     def _sharded(self, given: Any) -> None:
-        """A model; of a list of models none is a whole one."""
+        """Note the model that was sharded. If a list of modules was, none of them is a
+        whole model.
+        """
         if hasattr(given, "parameters"):
             self._models.add(given)
 
     def _compiled(self, model: Any, faster: Any) -> None:
-        """What a model is compiled to runs in its place."""
+        """A compiled model replaces the original, because it runs in its place."""
         if hasattr(faster, "_orig_mod") and model in self._models:
             self._models.discard(model)
             self._models.add(faster)
 
     def _steps_compiled(self, optimizer: Any, *_: Any) -> None:
-        """Compiled with its step, and run with it: what looks at it then is not compiled."""
+        """Note the optimizer only. This runs inside the compiled step; `_look` runs after it,
+        uncompiled.
+        """
         self._compiled_step = optimizer
 
     def _look(self) -> None:
@@ -135,9 +145,9 @@ class Search:
             self._stepped(optimizer)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
-        """The model that holds most of what this optimizer trains is recorded from here on.
+        """At an optimizer's first step, record the model that holds most of its parameters.
 
-        A model that only shares a part of its weights belongs to another optimizer.
+        A model that only shares some of its weights with it belongs to another optimizer.
         """
         if optimizer in self._known:
             return
@@ -148,9 +158,9 @@ class Search:
 
 
 def most_trained(optimizer: Any, models: Iterable[Any]) -> Any:
-    """The model that holds most of what this optimizer trains; None if none holds any.
+    """The model that holds most of the optimizer's parameters; None if no model holds any.
 
-    Of several that hold as much the largest: those inside it are its parts.
+    Of several that hold equally many, the largest is chosen: the others are parts of it.
     """
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
     sizes = {

@@ -1,9 +1,9 @@
-"""Functional collectives: DTensor, tensor parallel, gradients clipped under FSDP2.
+"""Functional collectives, used by DTensor, tensor parallelism and gradient clipping under FSDP2.
 
-Code that issues or awaits one in eager mode, also in autograd, calls a packet of
-`torch.ops._c10d_functional`, whose C++ calls no method of `ProcessGroup`. There is one packet
-object for all callers: it gets a class that times its calls, and is unchanged for whoever
-compiles it.
+Code that issues or waits for one in eager mode, also in autograd, calls a packet in
+`torch.ops._c10d_functional`, whose C++ calls no method of `ProcessGroup`. Each packet is a single
+object that all callers share, so its class is replaced by one that times calls. Compilers see an
+unchanged packet.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ _OPERATIONS: Final = (
     "all_gather_into_tensor_coalesced", "reduce_scatter_tensor",
     "reduce_scatter_tensor_coalesced", "all_to_all_single", "broadcast",
 )  # fmt: skip
-_WAITS: Final = ("wait_tensor", "wait_tensors")  # the second, of what one call gave, since 2.15
-_ASYNCHRONOUS: Final = "AsyncCollectiveTensor"  # its module may not be imported yet
+_WAITS: Final = ("wait_tensor", "wait_tensors")  # the second, for all results of a call, since 2.15
+_ASYNCHRONOUS: Final = "AsyncCollectiveTensor"  # by name: its module may not be imported
 
 
 class Functional:
-    """What they issue stands for a Work until the storage that they gave is waited for."""
+    """Times functional collectives.
+
+    Each call is represented by a stand-in for a Work until the storage of its result is waited for.
+    """
 
     def __init__(self, collectives: Collectives) -> None:
         import torch
@@ -39,12 +42,12 @@ class Functional:
         self._tensors = (torch.Tensor, torch.nn.Parameter)
         self._is_eager = _eager()
         self.collectives = collectives
-        self._works: dict[int, object] = {}  # by the number of a storage, which is not held
-        self._waited = 0  # when the last wait was over
+        self._works: dict[int, object] = {}  # by storage id; storages are not kept alive
+        self._waited = 0  # when the last wait ended
         self._closing = collectives.timeline.closing
 
     def patch(self, patches: Patches, guard: Guard) -> None:
-        """Time the packets that this torch has."""
+        """Time the packets that this PyTorch has."""
         import torch
 
         for name in (*_OPERATIONS, *_WAITS):
@@ -84,10 +87,10 @@ class Functional:
         if type(first) is not self._tensor or not all(map(self._is_plain, given)):
             return
         group = self._group(args[-1]) if isinstance(args[-1], str) else args[-1]
-        if self._forget not in self._closing:  # few jobs have any: the others' steps end sooner
+        if self._forget not in self._closing:  # only jobs that have such calls pay for `_forget`
             self._closing.append(self._forget)
         work = self._works[self._storage(first)] = object()
-        begin = max(begin, self._waited)  # what it was given may have been waited for before
+        begin = max(begin, self._waited)  # a wait for its inputs may have been part of the call
         self.collectives.issued(operations[packet.__name__], group, args, {}, work, begin)
 
     def _is_plain(self, tensor: Any) -> bool:
@@ -103,18 +106,20 @@ class Functional:
         self._waited = now()
 
     def _forget(self, _: Ended) -> None:
-        """What nobody waits for any more."""
+        """Drop calls that nobody waits for any more."""
         known = self.collectives.is_under_way
         self._works = {storage: work for storage, work in self._works.items() if known(work)}
 
 
 def _first(gave: Any) -> Any:
-    """Of what one call gave, which stands for all of it."""
+    """The first result of a call, which represents all of them."""
     return gave[0] if isinstance(gave, list) and gave else gave
 
 
 def _eager() -> Callable[[], bool]:
-    """Tells whether tensors are real ones: nothing compiles, traces, or takes calls for others."""
+    """A function that tells whether calls run eagerly on real tensors: nothing compiles or traces,
+    and no mode or transform intercepts calls.
+    """
     import torch
 
     modes, tracing = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state  # noqa: SLF001

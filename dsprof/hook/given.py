@@ -1,9 +1,9 @@
-"""The loss as training's own loop knows it, where a library changes it before backward begins.
+"""The loss as the training loop knows it, where a library changes it before backward begins.
 
-Over accumulated micro-batches, accelerate divides what `Accelerator.backward` is given by their
-number. A gradient scaler multiplies it, there or in a custom loop. transformers' `Trainer` gives
-parts of a step's loss, since 4.48, which together are the loss that it logs. A custom loop may
-divide it, too: what autograd knows about the division tells the divisor.
+With gradient accumulation, accelerate divides what `Accelerator.backward` is given by the number of
+micro-batches. A gradient scaler multiplies the loss, inside accelerate or in a custom loop. Since
+4.48, transformers' `Trainer` passes parts of a step's loss, whose sum is the loss that it logs. A
+custom loop may divide the loss, too; the divisor is read from what autograd saved for the division.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _Call = Callable[..., None]
 
 
 class Loss(NamedTuple):
-    """What a backward begins at, as training's own loop knows it."""
+    """The loss from which a backward starts, as the training loop knows it."""
 
-    value: Any  # a tensor, or nothing
-    is_part: bool | None  # of a step's; None: no library was given it
-    divisor: float | None = None  # by what the loop divided it
+    value: Any  # a tensor, or None
+    is_part: bool | None  # whether it is part of a step's loss; None: not passed to a library
+    divisor: float | None = None  # what the loop divided it by
 
     def tell(self, metrics: Metrics) -> None:
         if self.is_part is None:
@@ -36,14 +36,14 @@ class Loss(NamedTuple):
 
 
 class Given:
-    """What a library was given whose own backward is under way."""
+    """Keeps the loss that was passed to a library, while that library's backward runs."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.loss: Any = None
         self.is_part = False
-        self._scaled: Callable[[], Any] = _nothing  # a reference to what a scaler made last
-        self._unscaled: Any = None  # of what
-        self._divisor: float | None = None  # of that
+        self._scaled: Callable[[], Any] = _nothing  # weak reference to the scaler's last result
+        self._unscaled: Any = None  # the loss from which that was computed
+        self._divisor: float | None = None  # what the loop had divided that loss by
         patches, guard = recorder.patches, recorder.guard
         patches.of_class(scaler(), "scale", lambda raw: guard.behind(raw, self._scales, None))
 
@@ -56,11 +56,11 @@ class Given:
         accelerates, trains = (self._accelerates, self._is_over), (self._trains, self._trained)
         around("accelerate.accelerator", "Accelerator", "backward", *accelerates)
         trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
-        if hasattr(trainer, "get_batch_samples"):  # before 4.46 accelerate alone divides
+        if hasattr(trainer, "get_batch_samples"):  # before 4.46 only accelerate divides
             around("transformers.trainer", "Trainer", "training_step", *trains)
 
     def loss_of(self, start: Any) -> Loss:
-        """What the loop gave where backward begins at `start`."""
+        """The loss that the loop passed, for a backward that starts from `start`."""
         unscaled, self._unscaled = self._unscaled, None
         if self.loss is not None:
             return Loss(self.loss, self.is_part)
@@ -70,7 +70,7 @@ class Given:
 
     def _scales(self, _: Any, __: Any, args: Any, kwargs: Any, scaled: Any, *___: Any) -> None:
         given = args[0] if args else kwargs["outputs"]
-        if getattr(given, "is_cpu", False):  # one tensor, whose number can be read
+        if getattr(given, "is_cpu", False):  # a single tensor that can be read without waiting
             self._scaled, self._unscaled = weakref.ref(scaled), given.detach()
             self._divisor = _divisor_of(given)
 
@@ -90,10 +90,11 @@ class Given:
 
 
 def gives_parts(version: str, *, of_all_items: bool) -> bool:
-    """Whether the losses that a `Trainer` of 4.46 or later gives accelerate are a step's together.
+    """Whether the losses that `Trainer` (4.46 or later) gives accelerate add up to the step's loss.
 
-    4.46.0 and 4.46.1 multiply each by the number of micro-batches first, whatever it is; up to 4.47
-    only what is logged is divided, unless each was by the items of all micro-batches.
+    4.46.0 and 4.46.1 always multiply each of them by the number of micro-batches first. Up to 4.47
+    only the logged loss is divided, unless each loss was divided by the number of items of all
+    micro-batches.
     """
     if version in {"4.46.0", "4.46.1"}:
         return False
@@ -101,20 +102,22 @@ def gives_parts(version: str, *, of_all_items: bool) -> bool:
 
 
 def scaler() -> Any:
-    """The class of all gradient scalers. Before PyTorch 2.3 CUDA's is the only one."""
+    """The common base class of gradient scalers; before PyTorch 2.3 there is only CUDA's."""
     import torch
 
     return getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
 
 
 def _divisor_of(loss: Any) -> float | None:
-    """The number by which a loss in host memory was divided last, NaN where nobody tells."""
+    """What a loss in host memory was last divided by; NaN if PyTorch does not tell, None if
+    undivided.
+    """
     made_by: Any = getattr(loss, "grad_fn", None)
     if type(made_by).__name__ != "DivBackward0" or not loss.is_cpu:
         return None
-    with contextlib.suppress(RuntimeError):  # a graph that is freed: backward will say so
-        saved = made_by._raw_saved_other  # noqa: SLF001 - as it is: no hook unpacks it
-        if not hasattr(saved, "data"):  # as in PyTorch 2.8: to unpack it may run code
+    with contextlib.suppress(RuntimeError):  # the graph was freed: backward itself will say so
+        saved = made_by._raw_saved_other  # noqa: SLF001 - the raw value: no hook unpacks it
+        if not hasattr(saved, "data"):  # as in PyTorch 2.8, where unpacking may run code
             return math.nan
         divisor = saved.data
         if divisor is not None and divisor.is_cpu and divisor.numel() == 1:
@@ -123,4 +126,4 @@ def _divisor_of(loss: Any) -> float | None:
 
 
 def _nothing() -> None:
-    """Of before anything was scaled."""
+    """The default of `_scaled`: nothing was scaled yet."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Gpu:
-    """Phases in device time, the allocator, and the node's counters."""
+    """Phases in device time, the allocator's statistics, and the node's GPU counters."""
 
     def __init__(self, told: Device, writer: Writer, folder: Path) -> None:
         self._number = told.number
@@ -34,7 +34,7 @@ class Gpu:
 
     @classmethod
     def found(cls, writer: Writer, folder: Path) -> Self | None:
-        """None where nothing runs on a GPU yet; the recording says which clock it has."""
+        """None if the process uses no GPU yet. Records by which clock phases are timed."""
         told = device()
         writer.config("phases_on", "gpu" if told else "host")
         if _is_built_for_cpus():
@@ -51,7 +51,7 @@ class Gpu:
         self._sampler.stop()
 
     def allocator(self) -> Mapping[str, Any]:
-        """Without flattening and sorting, as `torch.cuda.memory_stats` would."""
+        """Nested statistics: `torch.cuda.memory_stats` would also flatten and sort them."""
         from torch.cuda.memory import memory_stats_as_nested_dict
 
         found: Mapping[str, Any] = memory_stats_as_nested_dict(self._number)
@@ -63,10 +63,10 @@ class Gpu:
 
 
 def _is_built_for_cpus() -> bool:
-    """This PyTorch knows no device but CPUs. Asking for devices would be the first use of one.
+    """Whether PyTorch is built for CPUs only. Must not be the first use of a device.
 
-    2.6 has the question, but asks for devices and fails where there is none; since 2.7, which
-    can be told to `check_available`, that is left out.
+    PyTorch 2.6 has `current_accelerator`, but it queries devices, and fails where there is none.
+    Since 2.7 it has the parameter `check_available`, whose default does not query them.
     """
     import torch
 
@@ -77,9 +77,9 @@ def _is_built_for_cpus() -> bool:
 
 
 def came_late(writer: Writer) -> bool:
-    """Whether the process uses a GPU only since after recording began; then it is written.
+    """Whether the process began to use a GPU only after recording began; if so, record which one.
 
-    Its phases stay the host's time, which a reader must know.
+    Its phases remain host times, and a reader must know that.
     """
     told = device()
     if told is None:

@@ -1,4 +1,4 @@
-"""Process groups, as they are named in a recording."""
+"""Process groups and their names in the recording."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from typing import Any
 
 
 class Group:
-    """A process group as the recording knows it."""
+    """What the recording keeps about a process group."""
 
     __slots__ = ("blocks_host", "id", "ref", "sequence")
 
     def __init__(
         self, group: Any, id_: int, gone: Callable[[Any], object], *, blocks_host: bool
     ) -> None:
-        self.ref = weakref.ref(group, gone)  # holding a group would change how training ends
+        self.ref = weakref.ref(group, gone)  # keeping a group alive would change how training ends
         self.id = id_
-        self.blocks_host = blocks_host  # gloo: a wait is over when the data is there
+        self.blocks_host = blocks_host  # as with gloo, where a wait ends when the data has arrived
         self.sequence = 0
 
 
 def told_of(group: Any) -> tuple[str, str]:
-    """Name and backend. Of a group that a library made for itself PyTorch knows no ranks."""
+    """Name and backend of a group, with its ranks, or their number if PyTorch does not know them.
+
+    PyTorch does not know the ranks of groups that a library created for itself.
+    """
     import torch.distributed as dist
 
     try:
@@ -33,7 +36,7 @@ def told_of(group: Any) -> tuple[str, str]:
 
 
 def _name_of(group: Any) -> str:
-    """As PyTorch numbers groups; they know it themselves since 2.2."""
+    """PyTorch's name of the group; the group itself knows it since PyTorch 2.2."""
     from torch.distributed.distributed_c10d import _world
 
     known = hasattr(group, "group_name")

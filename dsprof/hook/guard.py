@@ -1,4 +1,4 @@
-"""The one edge between training and the hook: what fails here never reaches training."""
+"""The boundary between the hook and training: an error in the hook never reaches training."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Result = TypeVar("Result")
 
 
 class Guard:
-    """Off for good after the first failure, which is said once on standard error.
+    """Runs the hook's code. After its first error it disables the hook for good.
 
-    `on_failure` gets the error's text, for the recording; it may fail too. `own` is the time,
-    ns, spent behind the edge since somebody set it to 0: what recording costs.
+    That error is reported once on standard error. `on_failure` is called with its text, to put it
+    into the recording; it may fail, too. `own` is the time in ns spent in the hook since a caller
+    last set it to 0: the cost of recording.
     """
 
     def __init__(self, what: str = "recording") -> None:
@@ -31,7 +32,7 @@ class Guard:
         self.on_failure: Callable[[str], None] = _nothing
 
     def __call__(self, action: Callable[..., Result]) -> Callable[..., Result | None]:
-        """`action`, made harmless: None once the guard is off."""
+        """Wrap `action` so that it never raises; it returns None once the guard is off."""
 
         def guarded(*args: Any) -> Result | None:
             if self.off:
@@ -54,10 +55,11 @@ class Guard:
         after: Callable[[Any], Any],
         then: Callable[[Any], Any] | None = None,
     ) -> Callable[..., Any]:
-        """`raw` between `before(args, kwargs)` and `after(what that gave)`, made harmless.
+        """Wrap `raw`: `before(args, kwargs)` runs first, `after(what before returned)` last.
 
-        `then(result)` follows unless `raw` failed. All in one function, for this is called at
-        every phase and collective: each call in between costs.
+        None of the added calls can raise. `then(result)` is called after that, unless `raw` failed.
+        All of this is one function because it runs at every phase and collective, where each extra
+        call costs time.
         """
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -89,7 +91,7 @@ class Guard:
         return call
 
     def ahead(self, raw: Callable[..., Any], action: Callable[[], Any]) -> Callable[..., Any]:
-        """`action()`, made harmless, and then `raw`."""
+        """Wrap `raw` so that `action()` runs first; an error in `action` never reaches training."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             start = now()
@@ -106,7 +108,10 @@ class Guard:
     def behind(
         self, raw: Callable[..., Any], after: Callable[..., Any], what: Any
     ) -> Callable[..., Any]:
-        """`raw`, and then `after(what, owner, args, kwargs, what it gave, when it began)`."""
+        """Wrap `raw`; afterwards call `after(what, owner, args, kwargs, result, begin)`.
+
+        `result` is what `raw` returned, `begin` when it was called, in ns of `perf_counter_ns`.
+        """
 
         def call(owner: Any, *args: Any, **kwargs: Any) -> Any:
             begin = now()
@@ -123,14 +128,15 @@ class Guard:
         return call
 
     def fail(self, error: Exception) -> None:
-        """Switch off, say so in one line, and record it if that is still possible.
+        """Disable the hook, say so in one line, and record the error if that is still possible.
 
         Raises:
-            Exception: `error` again, if it is training's own: it came while we ran.
+            Exception: `error` itself, if it belongs to training and only happened to be raised
+                while the hook ran.
         """
         if _is_of_a_signal(error) or _is_of_another_thread(error):
             raise error
-        if self.off:  # what was open around the first failure ends behind it
+        if self.off:  # a later error of a call that was still open at the first one
             return
         self.off = True
         text = f"{type(error).__name__}: {error}".replace("\n", " ")
@@ -141,10 +147,11 @@ class Guard:
 
 
 def _is_of_a_signal(error: Exception) -> bool:
-    """Whether a handler of training's own raised it, as for a time-out or before a preemption.
+    """Whether a signal handler of training raised `error`, for example for a timeout or a
+    preemption.
 
-    A handler is given the frame in which the signal came. One that has put another in its place
-    since is known by that; one that keeps its arguments no longer, if it is installed still.
+    A handler receives the frame that the signal interrupted. It is recognized by still holding that
+    frame, even if another handler has been installed since, or else by still being installed.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if any(map(_was_given, frames[1:], frames)):
@@ -162,10 +169,10 @@ def _was_given(frame: FrameType, interrupted: FrameType) -> bool:
 
 
 def _is_of_another_thread(error: Exception) -> bool:
-    """Whether it was set from outside, as a time-out of a library's thread is, and not raised.
+    """Whether another thread injected `error` into this one, as a library does for a timeout.
 
-    It is of a class then that nothing knows of what ran. PyTorch and NumPy raise theirs in C,
-    where no frame is.
+    The class of an injected exception comes from a package that has no frame in the traceback.
+    PyTorch and NumPy are exempt: they raise their own exceptions in C, which has no frames.
     """
     frames = traceback.walk_tb(error.__traceback__)
     ran = {_package(frame.f_globals.get("__name__")) for frame, _ in frames}
@@ -188,7 +195,7 @@ def _package(module: Any) -> str:
 
 
 def _code(handler: Any) -> Any:
-    """Of a function, a method, a partial of one or an object that is called; None of SIG_DFL."""
+    """The code object of a function, method, partial or callable object; None for SIG_DFL."""
     while isinstance(handler, partial):
         handler = handler.func
     function = getattr(handler, "__func__", handler)
@@ -198,4 +205,4 @@ def _code(handler: Any) -> Any:
 
 
 def _nothing(text: str) -> None:
-    """Before there is a recording, standard error is all there is."""
+    """The default `on_failure`: before there is a recording, standard error has to do."""

@@ -1,11 +1,10 @@
-"""Recording without a line of code: `dsprof attach --out DIR -- COMMAND`.
+"""Record without changing code: `dsprof attach --out DIR -- COMMAND`.
 
-The run folder gets a small `sitecustomize.py`, and PYTHONPATH names it: every Python process that
-the command starts, on whichever host, runs it first. Settings are in that file, because
-DeepSpeed's multi-node launcher forwards PYTHONPATH but none of our variables. It loads this very
-dsprof into the process, whose environment may not have one, and nothing of what is installed
-beside it. Then it waits until `torch` has been imported: only then is the hook loaded
-(`finding`).
+The run folder gets a small `sitecustomize.py`, and PYTHONPATH points to it: every Python process
+that the command starts, on whichever host, runs it first. Settings are in that file because
+DeepSpeed's multi-node launcher forwards PYTHONPATH but none of our variables. It loads this dsprof
+into the process, whose environment may not have one, but nothing else that is installed beside it.
+Then it waits until `torch` has been imported; only then is the hook loaded (`finding`).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from dsprof.recording import launches
 from dsprof.recording.launches import FOLDER
 from dsprof.recording.layout import SUFFIX
 
-#: Any Python may come upon it: what it says is understood by all of them, from 2.7 on.
+#: Any Python may run this, so its syntax is valid in every version from 2.7 on.
 _SITECUSTOMIZE: Final = '''\
 """Written by dsprof attach: records this process's training. Safe to delete afterwards."""
 
@@ -123,16 +122,16 @@ _UNSEEN: Final = (
     "or names what its user may not read"
 )
 
-#: Letters that a shell, srun (a comma), pdsh (%) or PYTHONPATH itself (a colon) may read otherwise.
+#: Characters that a shell, srun (comma), pdsh (%) or PYTHONPATH itself (colon) may interpret.
 _ODD: Final = re.compile(r"[^\w@+=./-]")
 
-#: What is sent to us and meant for the command. Of a terminal's own keys it has heard by itself.
+#: Signals that we receive and pass on. Those of a terminal's keys reach the command by themselves.
 _KEYS: Final = (signal.SIGINT, signal.SIGQUIT)
 _MEANT: Final = (*_KEYS, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
-    """Run `command` with every rank it starts recorded to `out`; its exit code.
+    """Run `command`, record every rank that it starts to `out`, and return its exit code.
 
     Raises:
         DsprofError: the folder cannot be written, or there is no such command.
@@ -159,7 +158,7 @@ def prepare(
         DsprofError: the folder cannot be written.
     """
     folder = Path(out).absolute()
-    if ".." in folder.parts:  # Python takes it out of PYTHONPATH: the place would be two places
+    if ".." in folder.parts:  # Python normalizes it away, and may then find another folder
         folder = folder.resolve()
     home = os.fsencode(Path(dsprof.__file__).absolute().parent)
     text = _SITECUSTOMIZE.format(home=home, out=os.fsencode(folder), launch=launch)
@@ -177,11 +176,12 @@ def prepare(
 
 
 def _places(folder: Path) -> list[Path]:
-    """Where the startup file of a run folder may lie, the best first: in it, if its name is plain.
+    """Where the startup file of a run folder may be, best place first: inside, if its path is
+    plain.
 
-    Else beside the highest folder whose name is not: DeepSpeed's launcher puts PYTHONPATH into
-    lines of a shell, arguments of mpirun, lists of srun, where other letters end the name or the
-    job. A colon PYTHONPATH cannot have at all.
+    Otherwise beside the highest folder whose name is not plain: DeepSpeed's launcher puts
+    PYTHONPATH into shell lines, arguments of mpirun and lists of srun, where special characters end
+    the path or the job. PYTHONPATH itself cannot hold a colon.
     """
     above = folder
     while _ODD.search(str(above)):
@@ -194,10 +194,10 @@ def _places(folder: Path) -> list[Path]:
 
 
 def _written(places: Sequence[Path], text: str) -> Path:
-    """The first of these places that takes the startup file.
+    """Write the startup file to the first of these places that can be written.
 
     Raises:
-        OSError: none does.
+        OSError: none can.
     """
     try:
         places[0].mkdir(exist_ok=True)
@@ -210,7 +210,7 @@ def _written(places: Sequence[Path], text: str) -> Path:
 
 
 def _replace(file: Path, text: str) -> None:
-    """At once: ranks of another node, or of another job, may be reading it."""
+    """Replace the file atomically: ranks on other nodes, or of another job, may be reading it."""
     new = file.with_name(f"{uuid.uuid4().hex}.new")
     try:
         new.write_text(text, encoding="ascii")
@@ -225,11 +225,14 @@ def _recordings(folder: Path) -> set[Path]:
 
 
 def _is_recorded(folder: Path, before: set[Path], since: float) -> bool:
-    """Whether more is there than before. A script may name a folder in this one: that we look for
-    in the end alone, for what lies below may be data, and long to walk through."""
+    """Whether new recordings have appeared.
+
+    A script may record to a folder below this one. Those are searched only if there is nothing
+    here, because folders below may hold data and take long to walk.
+    """
     if _recordings(folder) - before:
         return True
-    with suppress(OSError):  # it goes as we look
+    with suppress(OSError):  # a file was removed meanwhile
         return any(file.stat().st_mtime >= since for file in folder.rglob(f"*{SUFFIX}"))
     return False
 
@@ -238,9 +241,9 @@ def _is_recorded(folder: Path, before: set[Path], since: float) -> bool:
 def _started(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The command, to which signals go that are sent to us: it ends or not, and we end after it.
+    """Run the command and pass on signals that are sent to us: we end after it, if it ends.
 
-    They are caught before it begins, for a signal may be as quick as its first line.
+    Handlers are installed before it starts, because a signal may arrive right away.
 
     Raises:
         DsprofError: there is no such command.
@@ -254,7 +257,7 @@ def _started(
 
     before = {number: signal.getsignal(number) for number in _MEANT}
     for number in _MEANT:
-        if before[number] is not signal.SIG_IGN:  # as nohup wants it, of the command, too
+        if before[number] is not signal.SIG_IGN:  # as set by nohup; the command inherits it
             signal.signal(number, pass_on)
     try:
         process = _begun(command, environment)
@@ -276,15 +279,18 @@ def _begun(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
 
 
 def _code_of(process: subprocess.Popen[bytes]) -> int:
-    """How it ended. We look up now and then: Python passes a signal on only between two calls,
-    and one that comes just before a wait without end would be passed on when all is over."""
+    """Wait for the command; its exit code.
+
+    Waits a second at a time: Python runs signal handlers only between calls, so a signal that
+    arrived just before an endless wait would be passed on only after it.
+    """
     while True:
         with suppress(subprocess.TimeoutExpired):
             return process.wait(1.0)
 
 
 def _has_a_terminal() -> bool:
-    """Whether keys of a terminal reach us, and with us the command."""
+    """Whether a terminal's keys reach us, and the command with us."""
     try:
         with open("/dev/tty", "rb") as terminal:  # noqa: PTH123 - no file
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
@@ -293,7 +299,7 @@ def _has_a_terminal() -> bool:
 
 
 def main() -> None:
-    """`python -m dsprof.hook.launch OUT COMMAND...`"""
+    """Run as `python -m dsprof.hook.launch OUT COMMAND...`."""
     sys.exit(run(sys.argv[2:], sys.argv[1]))
 
 

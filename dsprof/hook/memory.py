@@ -1,4 +1,5 @@
-"""Memory of the process, of its host or container, and of PyTorch's allocator, from time to time.
+"""Memory of the process, of its host or container, and of PyTorch's allocator, sampled now and
+then.
 
 Nothing is reset: peaks are those since training itself last reset them.
 """
@@ -12,10 +13,10 @@ from typing import Any, Final
 
 from dsprof.recording import Unit, Writer
 
-EARLY: Final = 50_000_000  # ns between two looks at the process and the allocator, at first
-EVERY: Final = 500_000_000  # and at last
-LOOKS: Final = 50  # in the time that has passed, in between: as a short run needs to show growth
-HOST_EVERY: Final = 5_000_000_000  # at the host, by the first rank on it
+EARLY: Final = 50_000_000  # ns between two samples of process and allocator, at first
+EVERY: Final = 500_000_000  # and at most, later in the run
+LOOKS: Final = 50  # samples per elapsed time, in between: enough to show growth in a short run
+HOST_EVERY: Final = 5_000_000_000  # ns between two samples of the host, by its first rank
 
 #: Name of `events.MEMORY` → where `torch.cuda.memory_stats` keeps it.
 _ALLOCATOR: Final = {
@@ -24,22 +25,22 @@ _ALLOCATOR: Final = {
     "reserved": ("reserved_bytes", "all", "current"),
     "max_reserved": ("reserved_bytes", "all", "peak"),
 }
-_RETRIES: Final = "num_alloc_retries"  # allocations that flushed the cache first
+_RETRIES: Final = "num_alloc_retries"  # allocations that first had to flush the cache
 
 
 class Memory:
-    """What is known of memory, written at the first end of a step that is `due`.
+    """Samples memory at the first end of a step at or after `due` (ns of `perf_counter_ns`).
 
     Args:
         allocator: nested statistics of the device's allocator; None without a device.
-        host: of the first rank of a host, whose memory the others need not read again.
+        host: only on the first rank of a host; the others need not read the same.
     """
 
     def __init__(
         self, writer: Writer, allocator: Callable[[], Mapping[str, Any]] | None, host: Host | None
     ) -> None:
         self._writer, self._allocator, self._host = writer, allocator, host
-        self.due = self._next_host = 0  # when to look again
+        self.due = self._next_host = 0  # when to sample next
         self._begun: int | None = None
         self._retries: int | None = None
 
@@ -57,7 +58,9 @@ class Memory:
             self._write("host_percent", percent, step, Unit.VALUE)
 
     def _sample_allocator(self, told: Mapping[str, Any], step: int) -> None:
-        """An allocator that is not PyTorch's own may leave any of it out."""
+        """Write the allocator's statistics. An allocator other than PyTorch's may lack
+        any of them.
+        """
         for name, path in _ALLOCATOR.items():
             self._write(name, _at(told, path), step)
         retries = told.get(_RETRIES)
@@ -78,9 +81,9 @@ def _at(told: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
 
 
 def resident() -> int | None:
-    """Bytes of this process in memory; None where the system does not tell.
+    """Resident memory of this process in bytes, from /proc/self/statm; None if that is unavailable.
 
-    No file stays open for it: training may close all descriptors, and open others by their numbers.
+    The file is not kept open: training may close all descriptors and reuse their numbers.
     """
     try:
         told = Path("/proc/self/statm").read_text(encoding="ascii")
@@ -90,10 +93,10 @@ def resident() -> int | None:
 
 
 class Host:
-    """Memory that all processes together may use: the container's limit, else the host's.
+    """Memory that all processes may use together: the container's limit, or else the host's.
 
-    Of a container counts its working set, as Kubernetes defines it: what it uses without
-    the file cache that the kernel would give up first.
+    For a container, its working set counts, as Kubernetes defines it: usage without the file cache
+    that the kernel would reclaim first.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -102,7 +105,7 @@ class Host:
         self._group = next((group for group in groups if _number(group / "memory.max")), None)
 
     def used(self) -> tuple[float | None, float | None]:
-        """Bytes in use, and percent of the limit; None where unknown."""
+        """Bytes in use, and percent of the limit; None if unknown."""
         used, limit = self._of_group() if self._group else self._of_host()
         return used, 100 * used / limit if used is not None and limit else None
 
@@ -121,7 +124,7 @@ class Host:
 
 
 def _groups(own: Path, mounted: Path) -> list[Path]:
-    """Our control group (version 2) and those that hold it, nearest first."""
+    """This process's control group (version 2) and its ancestors, nearest first."""
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -132,7 +135,7 @@ def _groups(own: Path, mounted: Path) -> list[Path]:
 
 
 def _number(file: Path) -> int | None:
-    """The number in a file; None where it says "max", or is not there."""
+    """The number in a file; None if it says "max" or does not exist."""
     try:
         return int(file.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -140,7 +143,7 @@ def _number(file: Path) -> int | None:
 
 
 def _table(file: Path) -> dict[str, int]:
-    """Lines of a word and a number, and those alone."""
+    """The lines of a file that are a word and a number."""
     try:
         lines = file.read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):

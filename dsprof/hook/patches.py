@@ -1,4 +1,4 @@
-"""Put wrappers around methods of live objects and classes, and take every one off again."""
+"""Wrap methods of live objects and classes, and remove every wrapper again."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from typing import Any
 Call = Callable[..., Any]
 _Reference = weakref.ReferenceType[Any]
 _ABSENT = object()
-_BEFORE = "_before_dsprof"  # what a wrapper replaced: held by it alone, for it may hold the owner
-_REDUCE = "__reduce_ex__"  # what `copy.deepcopy` and `pickle` ask an object for
-_REPLICATE = "_replicate_for_data_parallel"  # what `nn.DataParallel` asks for, for each device
-_SCRIPTED = "__prepare_scriptable__"  # what `torch.jit.script` asks for what it shall compile
+_BEFORE = "_before_dsprof"  # what a wrapper replaced. Only that refers to it: it may hold the owner
+_REDUCE = "__reduce_ex__"  # how `copy.deepcopy` and `pickle` ask an object for its parts
+_REPLICATE = "_replicate_for_data_parallel"  # `nn.DataParallel` calls it once per device
+_SCRIPTED = "__prepare_scriptable__"  # `torch.jit.script` calls it on what it is to compile
 
 
 class Patches:
-    """What was changed; `undo` restores all of it, newest first, also behind one that fails.
+    """All changes made so far. `undo` reverts them, newest first, even if one of them fails.
 
-    Instances are held weakly: attaching keeps no engine alive, and makes no cycle of one, unless
-    a compiler must find them.
+    Instances are referenced weakly, so attaching neither keeps an engine alive nor makes reference
+    cycles, except where a compiler has to find the owner (`hold`).
     """
 
     def __init__(self) -> None:
         self._undo = contextlib.ExitStack()
-        self._holding: list[_Reference] | None = []  # what makes methods hold owners; None they do
+        self._holding: list[_Reference] | None = []  # make methods hold owners; None: they do
 
     def method(self, owner: Any, name: str, around: Callable[[Call], Call]) -> Callable[[], None]:
-        """Replace `owner.name` by `around` of it, on this instance alone; what takes it off."""
+        """Replace `owner.name` by `around(method)` on this instance only; returns what
+        undoes it.
+        """
         bound = getattr(owner, name)
         unbound, hold = _unbound(owner, name, bound)
         if self._holding is None:
@@ -40,7 +42,7 @@ class Patches:
             self._holding.append(weakref.ref(hold))
         wrapper = around(unbound)
         _look_like(wrapper, bound)
-        if isinstance(owner, ModuleType):  # where `pickle` finds it, as for another process
+        if isinstance(owner, ModuleType):  # so that `pickle` finds it by its name
             wrapper.__module__, wrapper.__qualname__ = owner.__name__, name
         setattr(wrapper, _BEFORE, vars(owner).get(name, _ABSENT))
         object.__setattr__(owner, name, wrapper)
@@ -48,7 +50,7 @@ class Patches:
         return self._undo.callback(lambda: _restore(me, name, ours(), _before(ours)))
 
     def value(self, owner: Any, name: str, value: Any, before: Any = _ABSENT) -> Callable[[], None]:
-        """Set an attribute of one instance; what gives it back what was `before`."""
+        """Set an attribute of one instance; returns what restores the value `before`."""
         object.__setattr__(owner, name, value)
         reference = weakref.ref(owner)
         return self._undo.callback(lambda: _restore(reference, name, value, before))
@@ -56,10 +58,10 @@ class Patches:
     def method_of_a_model(
         self, owner: Any, name: str, around: Callable[[Call], Call]
     ) -> Callable[[], None]:
-        """As `method`; copies of `owner`, deep, pickled or a replica, are as if it had never been
-        wrapped.
+        """Like `method`, but copies of `owner` (deep, pickled or replicas) come without the
+        wrapper.
 
-        The wrapper is bound to `owner`: a copy that got it would compute with `owner`'s weights.
+        The wrapper is bound to `owner`: a copy that had it would compute with `owner`'s weights.
         """
         own = contextlib.ExitStack()
         own.callback(self.method(owner, name, around))
@@ -72,9 +74,10 @@ class Patches:
         return own.close
 
     def of_class(self, owner: type, name: str, around: Callable[[Call], Call]) -> None:
-        """Replace what the class itself holds as `name`.
+        """Replace `name` in the class's own namespace.
 
-        The raw descriptor is kept: what `getattr` gives of a pybind class has lost its binding.
+        The raw descriptor is kept, because what `getattr` returns for a pybind class is no longer
+        bound.
         """
         raw = vars(owner)[name]
         wrapper = around(raw)
@@ -83,27 +86,32 @@ class Patches:
         self._undo.callback(_restore_class, owner, name, wrapper, raw)
 
     def hold(self) -> None:
-        """Methods hold their owners from here on: a cycle, which ends with what it holds."""
+        """From now on wrapped methods hold their owners strongly: cycles, which the garbage
+        collector frees.
+        """
         holding, self._holding = self._holding or [], None
         for hold in filter(None, (reference() for reference in holding)):
             hold()
 
     def undo_with(self, *actions: Callable[[], None]) -> None:
-        """Something was changed by other means; these take it back."""
+        """Register what reverts changes that were made by other means."""
         for action in actions:
             self._undo.callback(action)
 
     def undo(self) -> None:
-        """Raises what failed last, when all the others are undone."""
+        """Revert everything. If some of it fails, the last error is raised once the rest is
+        reverted.
+        """
         self._undo.close()
 
 
 def _unbound(owner: Any, name: str, bound: Call) -> tuple[Call, Callable[[], None]]:
-    """`bound` without a reference to its owner, which must outlive nothing because of us; and what
-    gives it one, as long as somebody has it.
+    """`bound` without a strong reference to its owner, so that wrapping never keeps the owner
+    alive; and a function that makes it hold the owner, if that still exists.
 
-    Yet who took the method from its owner may let the owner go, as of any method. What the owner
-    was made of is held for that, until it goes with nobody having taken the method.
+    Training may take the method from its owner and then drop the owner, as with any method. The
+    owner's `__dict__` is kept for this case and a stand-in is built from it when the method is
+    called. It is freed with the owner if nobody took the method.
     """
     if getattr(bound, "__self__", None) is not owner:
         return bound, _hold_nothing
@@ -111,7 +119,7 @@ def _unbound(owner: Any, name: str, bound: Call) -> tuple[Call, Callable[[], Non
 
     def gone(_: Any) -> None:
         for ours in (name, *_COPYING):
-            held.pop(ours, None)  # we hold it, and it us
+            held.pop(ours, None)  # breaks the cycle of our wrapper and this dict
 
     me, again = weakref.ref(owner, gone), None
 
@@ -132,16 +140,18 @@ def _unbound(owner: Any, name: str, bound: Call) -> tuple[Call, Callable[[], Non
         nonlocal mine
         mine = me()
 
-    call.hold = hold  # type: ignore[attr-defined] # it lives as long as what it changes
+    call.hold = hold  # type: ignore[attr-defined] # lives as long as the wrapper
     return call, hold
 
 
 def _hold_nothing() -> None:
-    """Who called `method` knows no owner of its own."""
+    """For a callable that is not bound to the owner: there is no reference to hold."""
 
 
 def _look_like(wrapper: Call, original: Call) -> None:
-    """Name, doc, marks, signature, and of a method what it does with whichever owner."""
+    """Copy name, docstring, attributes and signature to the wrapper. A method's `__wrapped__` is
+    its plain function, which works on any owner.
+    """
     source = getattr(original, "__func__", original)
     functools.update_wrapper(wrapper, source)
     if source is original:
@@ -154,7 +164,7 @@ def _look_like(wrapper: Call, original: Call) -> None:
 
 
 def _reduce_without(reference: _Reference, name: str, ours: _Reference) -> Call:
-    """How to copy an object as if its `name` had never been wrapped."""
+    """A `__reduce_ex__` that copies an object as if its `name` had never been wrapped."""
 
     def reduce(protocol: Any) -> Any:
         owner = reference()
@@ -192,7 +202,8 @@ def _script_without(reference: _Reference, name: str, ours: _Reference) -> Call:
     return prepare
 
 
-#: How a model is copied, and what makes of that one as if its `name` had never been wrapped.
+#: The hooks through which a model is copied, each with a replacement whose copies come without our
+#: wrapper of `name`.
 _COPYING = {
     _REDUCE: _reduce_without,
     _REPLICATE: _replicate_without,
@@ -215,7 +226,7 @@ def _before(ours: _Reference) -> Any:
 def _restore(reference: _Reference, name: str, ours: Any, before: Any) -> None:
     owner = reference()
     if owner is None or ours is None or vars(owner).get(name) is not ours:
-        return  # gone, or somebody wrapped our wrapper: taking theirs off is not ours to do
+        return  # the owner is gone, or somebody wrapped our wrapper; theirs must stay
     if before is _ABSENT:
         object.__delattr__(owner, name)
     else:

@@ -1,4 +1,4 @@
-"""The process's one recording: where it goes, what it says of itself, when it ends."""
+"""The recording of this process: its file, its header, its patches, and how it ends."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from dsprof.hook.spans import Ended, Frame, Timeline, Track
 from dsprof.recording import RowKind, Unit, Writer
 
 FOLDER: Final = "dsprof-run"
-BUDGET: Final = 0.003  # of a step's time that recording may cost
-SETTLED: Final = 10  # steps before the budget is judged: the first ones fill caches
-MANY: Final = 16  # collectives a step
-MOST_STEPS: Final = (1 << 31) - 1  # as many as a row can number
+BUDGET: Final = 0.003  # the share of a step's time that recording may cost
+SETTLED: Final = 10  # steps left out of the budget, because the first ones fill caches
+MANY: Final = 16  # collectives per step
+MOST_STEPS: Final = (1 << 31) - 1  # the highest step number that fits into a row
 _METRIC, _SECONDS = int(RowKind.METRIC), int(Unit.SECONDS)
 
 
 class Recorder:
-    """A writer, the open phases, the collectives, and what belongs to the process."""
+    """Holds the writer, the timeline of phases, the collectives, and the patches of the process."""
 
     def __init__(
         self, folder: Path, config: Mapping[str, Any], guard: Guard, before: str | None = None
     ) -> None:
-        """`before`: the recording that this one goes on from."""
+        """`before` is the recording of the same process that this one continues."""
         self.folder, self.guard = folder, guard
         self.budget = float(os.environ.get("DSPROF_BUDGET", str(BUDGET)))
         header = _header() | {"config": dict(config)}
@@ -55,10 +55,10 @@ class Recorder:
         self._memory = Memory(self.writer, self.gpu.allocator if self.gpu else None, host)
         self._values, self._overhead = self.writer.values, self.writer.name("overhead")
         self._on_gpu = self.gpu is not None
-        self.models: dict[Track | None, Any] = {}  # the `Parts` of those without an engine
-        self.backward: Any = None  # theirs
+        self.models: dict[Track | None, Any] = {}  # the `Parts` of the models without an engine
+        self.backward: Any = None  # the `Backward` that these models share
         self.begin_anew: Callable[[], None] = _nobody_attached
-        self._refused: set[str] = set()  # metrics
+        self._refused: set[str] = set()  # names of metrics that were reported as unusable
         self._steps = 0
         self._cost = self._time = self._seen = 0
         self.timeline.guard = guard
@@ -66,10 +66,10 @@ class Recorder:
         guard.on_failure = self._failed
 
     def start(self) -> None:
-        """Patch what concerns the process, not an engine."""
+        """Install the patches that concern the whole process and not one engine."""
         self._flown = flight_recorder()
         self.collectives.patch(self.patches, self.guard)
-        with contextlib.suppress(AttributeError, ImportError):  # of a PyTorch without what it needs
+        with contextlib.suppress(AttributeError, ImportError):  # this PyTorch lacks what it needs
             Functional(self.collectives).patch(self.patches, self.guard)
         if self.gpu:
             self.gpu.start(self.patches, self.guard)
@@ -79,7 +79,7 @@ class Recorder:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Take every patch off and end the file. A second call does nothing."""
+        """Undo all patches and end the file. A second call does nothing."""
         atexit.unregister(self.close)
         try:
             self.patches.undo()
@@ -88,10 +88,12 @@ class Recorder:
             self.guard.off = True
 
     def metric(self, name: str, value: Any, step: Any) -> None:
-        """What is no number, or at no step, is left out, and said once of each name."""
+        """Record a metric. If the value is not a number or the step not a valid step, leave it out
+        and say so once per name.
+        """
         try:
             number, at = float(value), int(step)
-        except (TypeError, ValueError, OverflowError, RuntimeError):  # that of a large tensor
+        except (TypeError, ValueError, OverflowError, RuntimeError):  # a tensor with many numbers
             number, at = math.nan, MOST_STEPS + 1
         if -1 <= at <= MOST_STEPS:
             self.writer.metric(self.writer.name(name), number, at)
@@ -109,10 +111,11 @@ class Recorder:
         self.writer.close()
 
     def _write_coverage(self) -> None:
-        """How many collectives there were, by PyTorch's own count, and how many we saw.
+        """Record how many collectives PyTorch's Flight Recorder counted and how many the hook saw.
 
-        The Flight Recorder counts point-to-point calls on NCCL, not on gloo. Where it has none of
-        what we saw it is off, or does not know that backend: before PyTorch 2.8 it has NCCL alone.
+        The Flight Recorder counts point-to-point calls on NCCL but not on gloo. If it has no
+        entries although the hook saw collectives, it is off or does not cover the backend (before
+        PyTorch 2.8 it covers only NCCL), and its count is left out.
         """
         seen = self.collectives.seen
         now, before = flight_recorder(), self._flown
@@ -134,8 +137,9 @@ class Recorder:
             self.writer.close()
 
     def _patch_data_loader(self) -> None:
-        """Waiting for the next batch, and for the workers that each epoch starts anew: the time
-        between steps that a data loader takes."""
+        """Record as `data` the time that training waits for a data loader between steps: for the
+        next batch, and for starting the workers, as at the beginning of each epoch.
+        """
         from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter
 
         around = self._between("data", Class.DATA)
@@ -143,7 +147,9 @@ class Recorder:
         self.patches.of_class(DataLoader, "__iter__", around)
 
     def _between(self, path: str, class_: Class) -> Callable[[Call], Call]:
-        """What makes a phase of calls between those of a model; inside one they are that one's."""
+        """A decorator that records calls as phase `path`, unless they are made inside another
+        phase.
+        """
         timeline = self.timeline
         phase = timeline.phase(path, class_)
 
@@ -156,7 +162,9 @@ class Recorder:
         return lambda raw: self.guard.around(raw, begin, timeline.leave)
 
     def _account(self, ended: Ended) -> None:
-        """Write what the step's recording cost; over budget, record fewer steps in detail."""
+        """Write what recording this step cost; if that is over budget, record fewer steps in
+        detail.
+        """
         track, step, begin, end, own = ended
         self._values.append((_METRIC, _SECONDS, track, self._overhead, step, 0, end, own * 1e-9))
         self._steps += 1
@@ -170,7 +178,9 @@ class Recorder:
             self._on_gpu = self._on_gpu or came_late(self.writer)
 
     def _judge(self) -> None:
-        """Thin out only what is many: rows for a few collectives a step are not the cost."""
+        """Record fewer rows per step if recording is over budget and there are many collectives. A
+        few collectives per step cannot be what it costs.
+        """
         over = self._cost > self.budget * self._time
         many = self.collectives.seen - self._seen > MANY * SETTLED
         self._cost = self._time = 0
@@ -181,7 +191,7 @@ class Recorder:
 
 
 def _nobody_attached() -> None:
-    """Of a recorder by itself."""
+    """The default `begin_anew`, for a recorder to which nothing is attached."""
 
 
 def folder(out: str | os.PathLike[str] | None) -> Path:
@@ -189,17 +199,19 @@ def folder(out: str | os.PathLike[str] | None) -> Path:
 
 
 class Flown(NamedTuple):
-    """What PyTorch's Flight Recorder has seen of this process."""
+    """What PyTorch's Flight Recorder has counted in this process."""
 
     total: int
-    point_to_point: bool  # such calls among it
+    point_to_point: bool  # whether it also counts point-to-point calls
 
 
 def flight_recorder() -> Flown | None:
-    """None where this torch has none, or one that says nothing in JSON (before 2.6)."""
+    """The Flight Recorder's count; None if this PyTorch has none, or none that dumps
+    JSON (< 2.6).
+    """
     import torch._C._distributed_c10d as c10d
 
-    names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # 2.6 has the second alone
+    names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # 2.6 has only the second
     dumping = next((getattr(c10d, name) for name in names if hasattr(c10d, name)), None)
     if dumping is None:
         return None
@@ -225,9 +237,10 @@ def _header() -> dict[str, Any]:
 
 
 def _launch() -> str:
-    """A word for this launch: that of the first rank to say one, where ranks can agree.
+    """A word that identifies this launch, the same on all ranks if they share a store.
 
-    Each node may have been given its own: `torchrun` by hand on every one of them.
+    The first rank to call this decides: each node may have been given a word of its own, as when
+    `torchrun` is started by hand on every node.
     """
     import torch.distributed as dist
 
@@ -237,14 +250,14 @@ def _launch() -> str:
     if not (dist.is_available() and dist.is_initialized()):
         return word
     store = dist.distributed_c10d._get_default_store()  # noqa: SLF001
-    try:  # where ranks found each other: no collective, and nobody waits for anybody
+    try:  # the store of the rendezvous: no collective is needed and no rank waits for another
         return str(store.compare_set("dsprof/launch", "", word or uuid.uuid4().hex).decode())
-    except RuntimeError:  # a store that cannot, or is gone already
+    except RuntimeError:  # a store that does not support this, or that is closed
         return word
 
 
 def _local_rank() -> int:
-    """Number among the ranks of this host; `srun` has its own name for it."""
+    """The rank within this host; `srun` has its own variable for it."""
     return int(os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or 0)
 
 
@@ -257,7 +270,7 @@ def _rank() -> tuple[int, int]:
 
 
 def _versions() -> dict[str, str]:
-    """Of what is imported already: attaching brings nothing new in."""
+    """Versions of the libraries that are already imported. Attaching never imports any of them."""
     found = {}
     for name in ("torch", "deepspeed", "transformers", "accelerate"):
         module = sys.modules.get(name)
@@ -270,7 +283,9 @@ _RECORDERS: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    """A child (a data loader's worker) has its parent's patches, but nothing to record."""
+    """Disable recording in a forked child, such as a data loader's worker: it inherits the patches,
+    but must not write.
+    """
     for recorder in list(_RECORDERS):
         recorder.guard.off = True
         atexit.unregister(recorder.close)

@@ -10,10 +10,11 @@ from dsprof.hook.recorder import Recorder
 
 
 class Reentrant:
-    """`torch.utils.checkpoint` with `use_reentrant=True`.
+    """Follows `torch.utils.checkpoint` with `use_reentrant=True`.
 
-    Its first forward has no gradients and is training all the same. What DDP reduces in the inner
-    backward it waits for at the end of that one, where callbacks of the outer one are not run.
+    Its first forward runs without gradients and is training all the same. What DDP reduces in the
+    inner backward is waited for at the end of that backward, where callbacks queued by the outer
+    backward do not run.
     """
 
     def __init__(self, recorder: Recorder, backward: Backward) -> None:
@@ -46,7 +47,9 @@ class Reentrant:
         return backward
 
     def _inside(self, outputs: Any) -> None:
-        """An inner backward begins at these: be there, in it, when it has begun."""
+        """An inner backward starts from these outputs: hook the first one with a gradient, to act
+        once that backward is running.
+        """
         output = first_with_gradient(outputs)
         if output is not None:
             output.register_hook(self._guard(self.backward.reducing[-1].inside))

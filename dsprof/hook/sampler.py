@@ -1,7 +1,7 @@
-"""GPU counters of the node, sampled by one rank of the node for all of them.
+"""GPU counters of the node, sampled by one of its ranks for all GPUs.
 
-Every rank has a thread that sleeps; the one that holds the node's lock samples. The kernel releases
-the lock when its process dies, however it dies, and another rank takes over.
+Every rank has a sleeping thread; the rank that holds the node's lock samples. When its process
+dies, for whatever reason, the kernel releases the lock, and another rank takes over.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dsprof.hook.guard import Guard
 from dsprof.recording import Unit, Writer
 
 EVERY: Final = 2.0  # seconds between two samples
-PATIENCE: Final = 0.5  # seconds that the end of training waits for a driver that does not answer
-UNFLUSHED: Final = 1_000_000_000  # ns after which samples go to the kernel without a step's end
+PATIENCE: Final = 0.5  # seconds that the end of training waits for a driver that hangs
+UNFLUSHED: Final = 1_000_000_000  # ns after which samples are flushed even if no step ends
 
 _BYTES: Final = ("memory_used", "memory_total", "memory_process")
 _COUNTS: Final = ("ecc_corrected", "ecc_uncorrected")
@@ -31,11 +31,11 @@ UNITS: Final = dict.fromkeys(_BYTES, Unit.BYTES) | dict.fromkeys(_COUNTS, Unit.C
 
 
 class Turn:
-    """The right to sample for this node and run folder, held by one process at most.
+    """The right to sample for this node and run folder, held by at most one process.
 
-    A POSIX record lock: a fork does not inherit it, so a data loader's worker that outlives
-    its rank holds nothing. It lies in the node's own temporary folder, for a lock on a
-    shared file system would be one for all nodes.
+    It is a POSIX record lock, which forks do not inherit: a data loader's worker that outlives its
+    rank holds nothing. Its file is in the node's own temporary folder, because a lock on a shared
+    file system would be one lock for all nodes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,10 +44,10 @@ class Turn:
         self._fd = -1
 
     def taken(self) -> bool:
-        """Whether it is ours now.
+        """Whether this process holds the lock now; takes it if it is free.
 
         Raises:
-            OSError: the lock's file cannot be made.
+            OSError: the lock file cannot be created.
         """
         if self._holds(self._fd):
             return True
@@ -58,7 +58,7 @@ class Turn:
             if self._holds(fd):
                 self._fd = fd
         except (BlockingIOError, PermissionError):
-            pass  # another's
+            pass  # held by another process
         finally:
             if self._fd < 0:
                 os.close(fd)
@@ -71,8 +71,11 @@ class Turn:
             os.close(fd)
 
     def _holds(self, fd: int) -> bool:
-        """Whether that is the lock's file: another rank may have removed it meanwhile, or training
-        closed all descriptors, and with them the lock, and opened another file by this number."""
+        """Whether `fd` still is the lock file.
+
+        Another rank may have removed the file. Training may have closed all descriptors, which
+        releases the lock, and opened another file under the same number.
+        """
         try:
             return fd >= 0 and os.path.samestat(os.stat(self._path), os.fstat(fd))  # noqa: PTH116
         except OSError:
@@ -80,7 +83,7 @@ class Turn:
 
 
 class Sampler:
-    """A daemon thread that writes GPU rows while it is this rank's turn."""
+    """A daemon thread that writes GPU rows while this rank holds the lock."""
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class Sampler:
         unnamed: int | None = None,
         every: float = EVERY,
     ) -> None:
-        """`unnamed` is CUDA's number of this rank's GPU, if its UUID is still to be found."""
+        """`unnamed` is CUDA's device index of this rank's GPU if its UUID must be looked up."""
         self._writer, self._step, self._every = writer, step, every
         self._turn, self._unnamed = Turn(folder), unnamed
         self._boards: list[gpu.Board] | None = None
@@ -104,14 +107,14 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """No row is written after this, unless the driver hangs."""
+        """Stop sampling. No row is written after this, unless the driver hangs."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(PATIENCE)
         self._turn.release()
 
     def _loop(self) -> None:
-        """A driver that tells nothing is a note in the recording; training never hears of it."""
+        """If the driver provides nothing, note why in the recording; training is not affected."""
         try:
             self._name()
             while not self._stopping.is_set():
@@ -125,7 +128,7 @@ class Sampler:
         self._writer.config("gpu_counters", f"none: {text}")
 
     def _name(self) -> None:
-        """Say which GPU this rank uses, where torch could not."""
+        """Record which GPU this rank uses, if torch could not tell."""
         if self._unnamed is None:
             return
         order = gpu.visible(os.environ, gpu.boards()) or []
@@ -133,7 +136,9 @@ class Sampler:
             self._writer.config("gpu", order[self._unnamed])
 
     def _sample(self) -> None:
-        """One row a value of each GPU that is left, and to the kernel with them if nothing is."""
+        """Write one row per value for each GPU that has not been lost. Flush if no step has done so
+        for `UNFLUSHED` ns.
+        """
         if self._boards is None:
             self._boards = gpu.boards()
         at, step = now(), self._step()
@@ -150,7 +155,9 @@ class Sampler:
             self._writer.flush()
 
     def _write(self, sample: gpu.Sample, step: int, at: int) -> None:
-        """What is told by process has its id before the name."""
+        """Write one value. The parent of a per-process value's name is the name with the process
+        id.
+        """
         writer = self._writer
         above = 0 if sample.process is None else writer.name(f"pid {sample.process}")
         name = writer.name(sample.name, above)

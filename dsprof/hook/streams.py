@@ -1,8 +1,8 @@
 """Where the compute stream waits for another stream, or the host for the whole device.
 
-Frameworks run collectives on separate streams; the cost of such a collective shows where the
-compute stream waits for that stream. A host that waits for the device leaves it idle from its
-last kernel until the next one arrives: that, too, lies between two marks.
+Frameworks run collectives on separate streams. What such a collective costs shows where the compute
+stream waits for that stream. If the host waits for the device, the device is idle from its last
+kernel until the next one arrives; that time, too, lies between two marks.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ STREAM_WAIT, SYNCHRONIZE = "stream_wait", "synchronize"
 
 
 class Streams:
-    """Makes such waits phases of their own, inside of whatever phase they hold up."""
+    """Records such waits as phases of their own, inside the phase that they hold up."""
 
     def __init__(self, timeline: DeviceTimeline, collectives: DeviceCollectives) -> None:
         self.timeline, self.collectives = timeline, collectives
-        self._communicating: weakref.WeakSet[Any] = weakref.WeakSet()  # events on such streams
+        self._communicating: weakref.WeakSet[Any] = weakref.WeakSet()  # events on their streams
 
     def patch(self, cuda: Any, patches: Patches, guard: Guard) -> None:
         """`cuda` is `torch.cuda`."""
@@ -64,18 +64,23 @@ class Streams:
         patches.method(cuda, "synchronize", idling)
 
     def recorded(self, stream: Any, event: Any) -> None:
-        """`wait_stream` of torch records an event there and waits for that."""
+        """Remember an event on a stream with collectives: torch's `wait_stream` records one and
+        waits for it.
+        """
         if stream.cuda_stream in self.collectives.streams:
             self._communicating.add(event)
 
     def waits(self, stream: Any, event: Any) -> Frame | None:
-        """The computing stream waits for one that communicates."""
+        """Open a phase if the compute stream waits for a stream that carried collectives."""
         if stream.cuda_stream != self.timeline.marks.stream or event not in self._communicating:
             return None
         return self._enter(STREAM_WAIT, Class.COMMUNICATION)
 
     def idles(self) -> Frame | None:
-        """The host waits for all streams: for collectives, if some went to others since."""
+        """Open a phase where the host waits for the whole device.
+
+        It counts as a wait for collectives if any were issued to other streams since the last one.
+        """
         if self.timeline.is_elsewhere():
             return None
         if self.collectives.aside:
