@@ -1,8 +1,8 @@
-"""A whole run's recordings, column by column: what is too much for one table of events.
+"""The recordings of a whole run, as columns: too many rows for one table of events.
 
-Sixty-four ranks that record ten rows in each of 100,000 steps leave 64 million rows. Those that
-come with every step and rank (spans, calls, steps) stay narrow columns of their process; views
-are made of them. What is left, and is told, fits a table of events.
+Sixty-four ranks that record ten rows in each of 100,000 steps write 64 million rows. Rows that
+repeat for every step and rank (spans, calls, steps) are read into narrow columns per process, from
+which views are built. All other rows that are listed one by one fit into a table of events.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dsprof.recording.stream import Portion
 from dsprof.recording.table import DTYPES, SCHEMA, Array
 from dsprof.recording.told import Columns, Kept, Said, around_problems, last_step, told
 
-#: Ids from here on are classes: phases of steps whose spans are forgotten.
+#: Ids from here on stand for classes: phases of steps whose spans are deleted.
 FORGOTTEN: Final = 1 << NAME_BITS
-LONGEST: Final = 10**17  #: ns; what lasts longer (or is negative) is no time, and is told
-_AT_A_TIME: Final = 2  # files that are read
-_HEAD: Final = 32  # bytes of a row of a value that are not zero
+LONGEST: Final = 10**17  #: ns; longer or negative durations are invalid, and their rows are listed
+_AT_A_TIME: Final = 2  # files read at the same time
+_HEAD: Final = 32  # bytes of a value's row that are not always zero
 _METRIC: Final = ("kind", "engine", "name", "step", "value")
 _FIELDS: Final = {
     RowKind.SPAN: ("engine", "name", "step", "duration", "gpu"),
@@ -38,20 +38,20 @@ _FIELDS: Final = {
     ),
     RowKind.STEP: ("engine", "step", "begin", "duration"),
 }  # fmt: skip
-#: Nanoseconds that are a time, at the least: that of a call may be unknown, a step takes some.
+#: The least valid duration in ns: that of a call may be unknown (-1), a step takes time.
 _LEAST: Final = {RowKind.SPAN: 0, RowKind.COLLECTIVE: -1, RowKind.STEP: 1}
 
 
 @dataclass(frozen=True)
 class Process:
-    """What one process recorded of its steps.
+    """What one process recorded about its steps.
 
     Attributes:
         recording: its header, names and clock.
-        files: where it stands; `file` of a column counts in it.
-        spans, calls, steps: rows of a step, in their order: `engine`, `step`, `line`, `file`, and
-            what `layout.ROWS` calls `name`, `duration`, `gpu`, `blocked`, `size`, `group`,
-            `count`, `begin`. Nanoseconds; -1 is unknown.
+        files: its files; the column `file` is an index into this list.
+        spans, calls, steps: rows that belong to a step, in order: `engine`, `step`, `line`, `file`,
+        and as in `layout.ROWS` `name`, `duration`, `gpu`, `blocked`, `size`, `group`, `count`,
+        `begin`. Times in nanoseconds; -1 is unknown.
     """
 
     recording: Recording
@@ -71,12 +71,13 @@ class Process:
 
 @dataclass(frozen=True)
 class Bulk:
-    """All processes of a run, by launch and rank, and the events that are told one by one.
+    """All processes of a run, ordered by launch and rank, and the events that are listed one by
+    one.
 
-    `told` has each event that is no row of a step (settings, problems, memory, GPUs), of step
-    times and each metric those of the lowest rank that tells them of a step, whatever cannot be
-    (values that are not finite, times no clock reads), the steps around each problem, and each
-    process's first and last event, and its last step. `rows` is how many events there are in all.
+    `told` holds every event that does not belong to a step (settings, problems, memory, GPUs); of
+    step times and each metric, for each step those of the lowest rank that has them; invalid values
+    (not finite, impossible times); the steps around each problem; and each process's first and last
+    event and last step. `rows` is the number of all events.
     """
 
     processes: list[Process]
@@ -86,9 +87,9 @@ class Bulk:
 
 
 class _Reader:
-    """Takes the rows of one process apart.
+    """Separates the rows of one process by kind.
 
-    `said`: metrics that are told of lower ranks already are not kept.
+    Metrics that `said` already has from lower ranks are not kept.
     """
 
     def __init__(self, recording: Recording, said: Said) -> None:
@@ -125,7 +126,7 @@ class _Reader:
         self._values(portion, values)
 
     def _edges(self, portion: Portion, events: Sequence[Array]) -> None:
-        """The first and the last row of a process are told, of what kind they may be."""
+        """Note the first and the last event of the process, of whatever kind."""
         if not events:
             return
         self.events += sum(map(len, events))
@@ -158,7 +159,7 @@ class _Reader:
 
 
 def _inside(values: Array, least: int, most: int | None = None) -> bool:
-    """Whether all of them are: two looks, instead of a mask of each."""
+    """Whether all values lie in the range. Computes minimum and maximum instead of two masks."""
     if not len(values):
         return True
     return bool(values.min() >= least and (most is None or values.max() <= most))
@@ -170,7 +171,7 @@ def _kept(portion: Portion, where: Array, size: int = ROW) -> Kept:
 
 
 def _classes(rows: Array, line: Array, file: Array) -> Columns:
-    """A span a class, for steps whose spans are forgotten."""
+    """One span per class, for steps whose spans are deleted."""
     seconds = np.stack([rows[word] for word in CLASSES], 1).astype(np.float64)
     step, class_ = np.nonzero(np.isfinite(seconds))
     return {
@@ -193,13 +194,13 @@ def _together(parts: Sequence[Columns], kind: RowKind) -> Columns:
 
 
 def read_bulk(paths: Iterable[str | os.PathLike[str]]) -> Bulk:
-    """All recordings under `paths`.
+    """Read all recordings under `paths`.
 
     Args:
         paths: folders and files.
 
     Raises:
-        DsprofError: a file is no recording, or of a newer format.
+        DsprofError: a file is not a recording, or has a newer format.
     """
     recordings = Recordings([Path(path) for path in paths])
     recordings.discover()
@@ -207,7 +208,7 @@ def read_bulk(paths: Iterable[str | os.PathLike[str]]) -> Bulk:
     lowest = {one.segment: one for one in reversed(order)}
     said, processes, tables, events = Said(), {}, {}, 0
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        # The lowest ranks first: what they say the others need not keep.
+        # The lowest ranks first: other ranks need not keep what they have.
         for group in (list(lowest.values()), [one for one in order if lowest[one.segment] != one]):
             for reader in pool.map(partial(_Reader, said=said), group):
                 one = reader.recording

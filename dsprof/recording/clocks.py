@@ -1,7 +1,8 @@
-"""How far the clocks of a run's hosts are apart, as the ends of its steps tell.
+"""How far the clocks of a run's hosts are apart, derived from when steps end.
 
-Ranks end a step together, for its collectives hold back whoever is early; what the ends of the
-same steps are apart by different hosts' clocks is, in the middle, what the clocks are apart.
+Ranks end a step at the same time, because its collectives hold back whoever is early. So the median
+difference between the ends of the same steps, by two hosts' clocks, is the difference between the
+clocks.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ if TYPE_CHECKING:
     from dsprof.recording.read import Recording
     from dsprof.recording.table import Array
 
-LEAST: Final = 10  #: steps that hosts must share: of fewer a middle says little
-MOST: Final = 2_000  #: steps, evenly spread over the run: more tells nothing new
-_SPREAD: Final = (5, 95)  #: percentiles of the single steps: what their middle may be off by
+LEAST: Final = 10  #: steps that hosts must share; a median of fewer means little
+MOST: Final = 2_000  #: steps, evenly spaced over the run; more would add nothing
+_SPREAD: Final = (5, 95)  #: percentiles of single steps, for the error of their median
 
 Recorded = tuple["Recording", Columns]
 
 
 def apart(recorded: Sequence[Recorded]) -> dict[str, dict[str, float]]:
-    """Of each host, by name: `ahead`, seconds its clock is ahead of the first host's, and
-    `error`, by how much single steps scatter around that.
+    """For each host by name: `ahead`, the seconds by which its clock is ahead of the first host's,
+    and `error`, how much single steps scatter around that, in seconds.
 
     Args:
-        recorded: each process and its steps (`engine`, `step`, `begin`, `duration`), by launch
-            and rank. The first host is that of the first process. The last launch counts that
-            has several hosts.
+        recorded: each process with its steps (`engine`, `step`, `begin`, `duration`), by launch and
+            rank. The first host is that of the first process. The last launch that has several
+            hosts counts.
     """
     found: dict[str, dict[str, float]] = {}
     for segment in sorted({one.segment for one, _ in recorded}):
@@ -65,7 +66,7 @@ def _numbers(steps: Columns) -> Array:
 
 
 def _ends(recording: Recording, steps: Columns, wanted: Array) -> Array:
-    """When each wanted step ended, seconds of the host's own clock; NaN where it did not."""
+    """When each wanted step ended, in seconds of the host's own clock; NaN if the rank lacks it."""
     numbers = _numbers(steps)
     order = np.argsort(numbers, kind="stable")
     place = np.searchsorted(numbers[order], wanted).clip(0, max(0, len(order) - 1))

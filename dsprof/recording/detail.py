@@ -1,4 +1,4 @@
-"""Rows of one kind with all their fields: for timelines, and to align ranks at collectives."""
+"""Rows of one kind with all fields: for timelines, and to align ranks at collectives."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _WORDS: Final = ("group", "text")
 def read_rows(kind: RowKind, *paths: str | os.PathLike[str]) -> pa.Table:
     """All rows of `kind` under `paths`, in the order in which each process wrote them.
 
-    Columns: `segment`, `rank`, `line`, `name`, `path`, and the row's own fields as
-    `layout.ROWS` calls them. Moments are nanoseconds since 1970 (UTC, int64), lengths
-    seconds, missing where unknown; ids are words.
+    Columns: `segment`, `rank`, `line`, `name`, `path`, and the row's own fields as in
+    `layout.ROWS`. Moments are nanoseconds since 1970 (UTC, int64), durations are seconds, null if
+    unknown; ids are replaced by their text.
 
     Raises:
-        DsprofError: a file is no recording, or of a newer format.
+        DsprofError: a file is not a recording, or has a newer format.
     """
     recordings = Recordings(paths)
     recordings.discover()
@@ -64,7 +64,7 @@ def _columns(recording: Recording, field: str, values: Array) -> dict[str, Any]:
         }
     if field in _WORDS:
         return {field: _meant(names.text, values)}
-    if field in _MOMENTS and values.dtype.kind == "i":  # a step has a class `wait`
+    if field in _MOMENTS and values.dtype.kind == "i":  # STEP has a class `wait`, a float
         return {field: recording.clock.utc(values)}
     if field in _LENGTHS:
         return {field: pa.array(values * 1e-9, mask=values < 0)}

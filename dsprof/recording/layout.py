@@ -1,8 +1,8 @@
-"""The bytes of a recording: header, rows, names of files. docs/recording.md is its page.
+"""The bytes of a recording: header, rows and file names, as documented in docs/recording.md.
 
-Every row is 64 bytes and lies at a multiple of 64, so it never straddles a page or a
-sector: the file only grows, and whatever cuts it cuts its last row at most. That is why
-rows carry no checksum. A row of zeros (a disk that lost power) is no row: kinds begin at 1.
+Every row is 64 bytes at a multiple of 64, so it never spans two pages or sectors. Files only grow,
+and whatever truncates one cuts at most its last row; that is why rows have no checksum. A row of
+zeros (a disk that lost power) is not a row: kinds begin at 1.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any, Final, NamedTuple
 from dsprof.errors import DsprofError
 from dsprof.events import Class
 
-MAGIC: Final = b"\x89DSPROF\n"  # no text file begins so; a newline translation would show
+MAGIC: Final = b"\x89DSPROF\n"  # no text file begins like this, and it shows newline translation
 VERSION: Final = 1
 ROW: Final = 64
-PAGE: Final = 4096  # the header takes whole pages
+PAGE: Final = 4096  # the header fills whole pages
 
 #: magic, version, bytes of a row, where rows begin, bytes of JSON.
 HEAD: Final = struct.Struct("<8sHHII")
-CELL: Final = 32  # where the in-flight cell lies: two 8-byte words
-JSON: Final = 64  # where the JSON begins
+CELL: Final = 32  # offset of the in-flight cell: two 8-byte words
+JSON: Final = 64  # offset of the JSON
 
 
 class RowKind(IntEnum):
-    TEXT = 1  # a piece of an interned name
+    TEXT = 1  # a piece of a name
     SPAN = 2
     COLLECTIVE = 3
     STEP = 4
@@ -39,13 +39,13 @@ class RowKind(IntEnum):
     GPU = 7
     PROBLEM = 8
     CONFIG = 9
-    CLOCK = 10  # both clocks, read together
-    END = 11  # the writer was closed: nothing follows
+    CLOCK = 10  # both clocks, read at the same time
+    END = 11  # the writer was closed; nothing follows
     KEPT = 12  # in a `kept` file: the rows before it are those of one part
 
 
 class Unit(IntEnum):
-    """The column of the table that a value belongs to."""
+    """The column of the events table that a value goes into."""
 
     VALUE = 0
     SECONDS = 1
@@ -54,21 +54,21 @@ class Unit(IntEnum):
 
 
 #: Flags of a collective.
-ASYNC: Final = 1  # issued first, waited for later
-THINNED: Final = 2  # a step's calls of one kind together, instead of one by one
+ASYNC: Final = 1  # issued first and waited for later
+THINNED: Final = 2  # sums the calls of one kind in a step
 
 CLASSES: Final = tuple(str(word) for word in Class)
-UNKNOWN: Final = (math.nan,) * len(CLASSES)  # seconds of each, where nobody knows them
+UNKNOWN: Final = (math.nan,) * len(CLASSES)  # seconds per class if they are unknown
 
-# Whatever rows have in common lies at the same place in all of them: kind 0, flags or unit 1,
-# engine 2, name 4, step 8, when 16. Times are nanoseconds of `perf_counter_ns`.
+# Common fields are at the same offset in all rows: kind 0, flags or unit 1, engine 2, name 4, step
+# 8, time 16. Times are nanoseconds of `perf_counter_ns`.
 SPAN: Final = struct.Struct("<BxBxIiiqqqI20x")
 COLLECTIVE: Final = struct.Struct("<BBBxIiIqqqqQIHh")
 STEP: Final = struct.Struct("<BxB5xiIqq8f")
 VALUE: Final = struct.Struct("<BBBxIiIqd32x")  # METRIC, MEMORY, GPU, PROBLEM, CONFIG
 TEXT: Final = struct.Struct("<BBBxIIHH48s")
 CLOCK: Final = struct.Struct("<B15xqqq24x")
-MARK: Final = struct.Struct("<B15xq40x")  # END: when; KEPT: number of the part
+MARK: Final = struct.Struct("<B15xq40x")  # END: time; KEPT: number of the part
 
 _VALUE: Final = ("kind", "unit", "engine", "name", "step", "text", "at", "value")
 
@@ -98,7 +98,7 @@ ROWS: Final[dict[RowKind, tuple[struct.Struct, tuple[str, ...]]]] = {
 }  # fmt: skip
 
 PIECE: Final = 48  # bytes of text in one row
-NAME_BITS: Final = 20  # of the in-flight cell's first word; the rest is the sequence number
+NAME_BITS: Final = 20  # of the in-flight cell's first word; above them is the sequence number
 
 SUFFIX: Final = ".dsprof"
 _FILE: Final = re.compile(r"(?P<stem>rank-\d+\.\d+(?:-\d+)?)(?:\.(?P<part>\d+|kept))?\.dsprof")
@@ -110,13 +110,13 @@ def file_name(stem: str, part: int | str) -> str:
 
 
 def stem_of(name: str) -> str | None:
-    """What the files of one process have in common; None if the name is not one of theirs."""
+    """The part of the name that all files of a process share; None for a foreign name."""
     match = _FILE.fullmatch(name)
     return match["stem"] if match else None
 
 
 def part_of(name: str) -> int:
-    """The part's number; -1 for a `kept` file and for foreign names."""
+    """The number of the part; -1 for a `kept` file and for foreign names."""
     match = _FILE.fullmatch(name)
     if match is None or match["part"] == "kept":
         return -1
@@ -124,7 +124,7 @@ def part_of(name: str) -> int:
 
 
 def pack_header(meta: dict[str, Any]) -> bytes:
-    """Header with an empty in-flight cell, padded with zeros to whole pages."""
+    """A header with an empty in-flight cell, padded with zeros to whole pages."""
     text = json.dumps(meta, separators=(",", ":"), default=str).encode()
     rows = -(-(JSON + len(text)) // PAGE) * PAGE
     return (HEAD.pack(MAGIC, VERSION, ROW, rows, len(text)).ljust(JSON, b"\0") + text).ljust(
@@ -133,7 +133,7 @@ def pack_header(meta: dict[str, Any]) -> bytes:
 
 
 class Header(NamedTuple):
-    """`rows` is where rows begin, `meta` the JSON."""
+    """`rows` is the offset of the first row in bytes, `meta` the JSON."""
 
     rows: int
     meta: dict[str, Any]
@@ -143,7 +143,7 @@ def header_size(head: bytes, where: str) -> int:
     """Bytes of the header that begins with `head` (at least `JSON` bytes).
 
     Raises:
-        DsprofError: it is cut, foreign, or of a newer format.
+        DsprofError: it is truncated, foreign, damaged, or of a newer format.
     """
     if not head.startswith(MAGIC[: len(head)]) or not head:
         raise DsprofError("is no dsprof recording", where, "recordings end in .dsprof")
@@ -162,13 +162,13 @@ def header_size(head: bytes, where: str) -> int:
 
 
 def _whole(digits: str) -> float:
-    """A whole number, where 64 bits hold it."""
+    """A JSON integer, as a float if it does not fit into 64 bits."""
     number = float(digits)
     return int(digits) if abs(number) < 2.0**63 else number
 
 
 def rank_of(meta: Mapping[str, Any]) -> int | None:
-    """The rank that a header tells; None if it tells none, or what is no number of a rank."""
+    """The rank in a header; None if it has none, or not a valid one."""
     rank = meta.get("rank")
     return rank if isinstance(rank, int) and 0 <= rank < 1 << 31 else None
 
@@ -177,7 +177,7 @@ def parse_header(data: bytes, where: str) -> Header:
     """The header at the beginning of `data`.
 
     Raises:
-        DsprofError: it is cut, foreign, damaged, or of a newer format.
+        DsprofError: it is truncated, foreign, damaged, or of a newer format.
     """
     rows = header_size(data[:JSON], where)
     size = HEAD.unpack_from(data)[4]
@@ -186,7 +186,7 @@ def parse_header(data: bytes, where: str) -> Header:
     try:
         meta = json.loads(data[JSON : JSON + size], parse_int=_whole)
         clean = json.dumps(meta, ensure_ascii=False).encode("utf-8", "replace")
-        meta = json.loads(clean)  # without halves of characters, which no table holds
+        meta = json.loads(clean)  # replaces lone surrogates, which no table can hold
     except (ValueError, RecursionError):
         meta = None
     if not isinstance(meta, dict) or JSON + size > rows:

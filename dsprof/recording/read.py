@@ -1,4 +1,4 @@
-"""Recordings to events: one process, or all that a run's folder holds; whole or as they grow."""
+"""From recordings to events: of one process or a whole run folder, complete or still growing."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from dsprof.recording.table import SCHEMA, Array, Clock, Names, Origin, events_o
 _CONFIG: Final = {"world": "world_size", "framework": "framework"}
 
 
-_LATE: Final = 1 << 62  # ns: of no clock; sums of two still fit into 64 bits
+_LATE: Final = 1 << 62  # ns; no clock reads this, and the sum of two still fits into 64 bits
 
 
 class Recording:
-    """One process's recording; each `follow` gives the events that came since the last one.
+    """The recording of one process. Each `follow` returns the events since the previous one.
 
     Attributes:
         header: the JSON of its header.
-        ended: its writer was closed; nothing follows.
-        names, clock: what its rows defined so far.
+        ended: whether the writer was closed, so that nothing follows.
+        names, clock: what its rows have defined so far.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -42,7 +42,7 @@ class Recording:
             path: any of its files.
 
         Raises:
-            DsprofError: it cannot be read, is no recording, or of a newer format.
+            DsprofError: it cannot be read, is not a recording, or has a newer format.
         """
         self.path = str(path)
         self._stream = Stream(path)
@@ -54,12 +54,12 @@ class Recording:
         self._told = False
 
     def follow(self) -> pa.Table:
-        """Events that are new, whatever has happened to the files meanwhile."""
+        """New events, whatever has happened to the files in the meantime."""
         tables = list(self.tables())
         return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
 
     def tables(self) -> Iterator[pa.Table]:
-        """The same piece by piece: not all of a long recording need be held at once."""
+        """The same piece by piece, so that a long recording need not be in memory at once."""
         if not self._told:
             self._told = True
             yield self.settings()
@@ -67,11 +67,11 @@ class Recording:
             yield self.events(portion)
 
     def events(self, portion: Portion, lines: Array | None = None) -> pa.Table:
-        """The events of rows that are read; `lines` are their numbers, if not one by one."""
+        """The events of these rows; `lines` are the rows' numbers if they are not consecutive."""
         return events_of(portion, self.names, self.clock, self._origin, lines)
 
     def portions(self) -> Iterator[Portion]:
-        """Rows that are new; what they define is known from then on."""
+        """New rows; afterwards the names and clocks that they define are known."""
         for portion in self._stream.read():
             self.names.define(portion.rows, portion.kinds)
             self.clock.define(portion.rows, portion.kinds)
@@ -79,8 +79,10 @@ class Recording:
             yield portion
 
     def skip(self, part: int, most: int) -> int:
-        """Go on with the last `most` bytes of a part, of what is before them only what names mean
-        is read; the number of the row that comes next."""
+        """Continue with the last `most` bytes of a part, reading only names and clocks before them.
+
+        Returns the number of the next row.
+        """
         for rows in self._stream.skip(part, most):
             kinds = rows[::ROW]
             self.names.define(rows, kinds)
@@ -92,7 +94,9 @@ class Recording:
         return self._origin.segment
 
     def in_flight(self) -> dict[str, Any] | None:
-        """The operation it is, or died, in: `name` (path), `seq`, `at` (ns since 1970, or None)."""
+        """The operation in progress, or in which it died: `name` (path), `seq`, `at` (ns since
+        1970, or None).
+        """
         name, seq, at = self._stream.in_flight()
         if not name:
             return None
@@ -104,7 +108,7 @@ class Recording:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is known of the process itself."""
+        """What is known about the process itself."""
         known = {key: self.header.get(key) for key in ("rank", "host", "pid", "restart", "launch")}
         return known | {
             "source": self.path,
@@ -119,11 +123,11 @@ class Recording:
         }
 
     def launched(self, segment: int) -> None:
-        """Say which launch of the run it belongs to, before anything is read."""
+        """Set the launch of the run that it belongs to, before anything is read."""
         self._origin = Origin(self.header, segment)
 
     def settings(self) -> pa.Table:
-        """The header's configuration as events of line 0."""
+        """The header's configuration, as events of line 0."""
         told = _settings_of(self.header)
         at = int(self.clock.utc(np.array([_anchor(self.header)[0]], np.int64))[0])
         words, numbers = [], []
@@ -155,7 +159,7 @@ def _anchor(header: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _settings_of(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Canonical name → value; a name without a value is left out."""
+    """Canonical name → value; names without a value are left out."""
     told = {name: header.get(key) for key, name in _CONFIG.items()}
     versions = header.get("versions")
     if isinstance(versions, dict):
@@ -167,7 +171,7 @@ def _settings_of(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Recordings:
-    """All recordings of a run; files that appear later are found by the next `follow`."""
+    """All recordings of a run. Each `follow` also finds files that appeared since."""
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
         """Nothing is read yet.
@@ -181,10 +185,10 @@ class Recordings:
         self._records = 0
 
     def follow(self) -> pa.Table:
-        """Events that are new, process after process; `record` goes on counting.
+        """New events, process by process; `record` continues to count.
 
         Raises:
-            DsprofError: a file is no recording, or of a newer format.
+            DsprofError: a file is not a recording, or has a newer format.
         """
         self.discover()
         tables = [recording.follow() for recording in self.recordings]
@@ -193,7 +197,7 @@ class Recordings:
         return numbered(table, self._records - len(table))
 
     def facts(self) -> dict[str, Any]:
-        """`sources`, and `recordings`: what is known of each process."""
+        """`sources`, and `recordings`: what is known about each process."""
         return {
             "sources": [recording.path for recording in self.recordings],
             "recordings": [recording.facts for recording in last_of_each(self.recordings)],
@@ -204,7 +208,7 @@ class Recordings:
             recording.close()
 
     def discover(self) -> None:
-        """Open what is there and not known yet.
+        """Open recordings that are not open yet.
 
         Raises:
             DsprofError: one cannot be read; the others are open.
@@ -229,19 +233,19 @@ class Recordings:
 
 
 def numbered(table: pa.Table, first: int = 0) -> pa.Table:
-    """Each row a record of its own."""
+    """The table with `record` numbered from `first`, one number per row."""
     place = SCHEMA.get_field_index("record")
     numbers = np.arange(len(table), dtype=np.int32) + np.int32(first)
     return table.set_column(place, SCHEMA.field(place), pa.array(numbers))
 
 
 def _process(file: Path) -> tuple[Path, str]:
-    """Equal for the files of one process."""
+    """A key that is the same for all files of one process."""
     return file.parent, stem_of(file.name) or file.name
 
 
 def _opened(files: Sequence[Path]) -> Recording:
-    """The process's recording; all but the last of its files may be forgotten meanwhile."""
+    """The recording of one process; any file but the last may have been deleted meanwhile."""
     for file in files[:-1]:
         try:
             return Recording(file)
@@ -252,10 +256,10 @@ def _opened(files: Sequence[Path]) -> Recording:
 
 
 def segments(headers: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Which launch each process belongs to, counted from 0 in order of time.
+    """The launch that each process belongs to, numbered from 0 in order of time.
 
-    Processes of one launch agree in `launch` and `restart`; a rank that comes twice has
-    been launched again without saying so, unless its recording goes on from another one's.
+    Processes of one launch agree in `launch` and `restart`. A rank that occurs twice was launched
+    again without a new `launch`, unless its recording continues another one.
     """
     times: Counter[tuple[str, str]] = Counter()
     keys: dict[int, tuple[str, int]] = {}
@@ -273,39 +277,41 @@ def segments(headers: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def last_of_each(recordings: Sequence[Recording]) -> list[Recording]:
-    """Without those that another recording of the same process goes on from: it tells its end."""
+    """The recordings without those that another one of the same process continues: the last one has
+    the end.
+    """
     gone_on = {(Path(one.path).parent, one.header.get("continues")) for one in recordings}
     return [one for one in recordings if _process(Path(one.path)) not in gone_on]
 
 
 def _files(path: Path) -> list[Path]:
-    """Recordings that a path names: itself, or those of a folder that are begun."""
+    """The file itself, or the recordings in a folder whose headers are complete."""
     if not path.is_dir():
         return [path]
     return [file for file in sorted(path.rglob(f"*{SUFFIX}")) if file.is_file() and _begun(file)]
 
 
 def _begun(file: Path) -> bool:
-    """Whether its writer had the time to write the header; not asked of foreign files."""
+    """Whether its header is complete; True for foreign files."""
     try:
         with file.open("rb") as stream:
             head = stream.read(JSON)
             size = os.fstat(stream.fileno()).st_size
     except OSError:
-        return file.exists()  # what is wrong is said when it is read
+        return file.exists()  # the error is reported when it is read
     if not MAGIC.startswith(head[: len(MAGIC)]) and not head.startswith(MAGIC):
         return True
     return len(head) == JSON and size >= header_size(head, str(file))
 
 
 def is_recording(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a recording, or a folder that holds one."""
+    """Whether the path is a recording, or a folder that contains one."""
     place = Path(path)
     if place.is_dir():
         return any(place.rglob(f"*{SUFFIX}"))
     if place.suffix == SUFFIX:
         return True
-    if not place.is_file():  # what is looked at of a pipe is gone
+    if not place.is_file():  # what is read from a pipe is consumed
         return False
     try:
         with place.open("rb") as file:

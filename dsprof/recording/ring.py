@@ -1,8 +1,7 @@
-"""The files of one process: a ring of parts, and what outlives a part.
+"""The files of one process: a ring of parts, and the `kept` file with what outlives them.
 
-Spans and collectives of the oldest part are forgotten with it; its other rows (steps,
-metrics, problems, ...) are copied to a `kept` file first. A short run has one part and
-nothing else.
+The spans and collectives of the oldest part are deleted with it. Its other rows (steps, metrics,
+problems, ...) are copied to a `kept` file first. A short run has one part and nothing else.
 """
 
 from __future__ import annotations
@@ -19,29 +18,29 @@ from typing import Any, Final
 from dsprof.errors import DsprofError
 from dsprof.recording.layout import CELL, MARK, PAGE, ROW, RowKind, file_name, pack_header
 
-PARTS: Final = 8  # of the ring: detail is forgotten an eighth at a time
-ROOM: Final = 256 << 10  # bytes of a file's end that are mapped at a time
-AT_ONCE: Final = 1 << 20  # bytes of lasting rows that wait in memory to be copied
-TOUCHED: Final = 1_000_000_000  # ns after which a file is said to be written again
+PARTS: Final = 8  # parts in the ring: an eighth of the detail is deleted at a time
+ROOM: Final = 256 << 10  # bytes that are mapped at the end of a file
+AT_ONCE: Final = 1 << 20  # bytes of lasting rows gathered in memory before they are copied
+TOUCHED: Final = 1_000_000_000  # ns after which a file's modification time is set again
 
-#: Zeros behind the last row, where reading ends. They hold room for last words on a full disk.
+#: Zeros after the last row, where reading ends. They reserve space for last words on a full disk.
 SPARE: Final = bytes(16 * ROW)
 
-#: File systems that write a page where it lies. Elsewhere (btrfs, NFS, Lustre) a store into a
-#: mapped page may find the disk full or the file gone, and the kernel ends the process for it.
+#: File systems that write a page in place. On others (btrfs, NFS, Lustre) a store into a mapped
+#: page may hit a full disk or a removed file, and the kernel then kills the process.
 IN_PLACE: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"})
-#: A map needs no descriptor of its own, which training might close.
+#: Where Python can (3.13), map without duplicating the descriptor: training might close that.
 _MAPPED: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-#: Maps of an older Python whose descriptors training has closed, and may have opened others by
-#: their numbers since: whoever let go of these maps would close those.
+#: Maps of older Pythons whose descriptors training has closed. Other files may have got their
+#: numbers since, and would be closed if these maps were freed.
 _ABANDONED: Final[list[tuple[memoryview, End | None]]] = []
 
 
 class Ring:
-    """Appends rows to the current part and goes on in a new one when it is full.
+    """Appends rows to the current part, and continues in a new one when it is full.
 
     Raises:
-        FileExistsError: another process has these names.
+        FileExistsError: another process uses these file names.
         DsprofError: a file cannot be written.
     """
 
@@ -49,7 +48,7 @@ class Ring:
         self._folder, self._stem, self._meta = folder, stem, meta
         self._limit = max(keep_bytes // PARTS, PAGE)
         self._part = self._oldest = 0
-        self._lasting: list[bytes] = []  # rows of this part that outlive it
+        self._lasting: list[bytes] = []  # rows of this part that go to the `kept` file
         self._waiting = self._kept_bytes = 0
         self.failed, self._pid = False, os.getpid()
         self.spare = SPARE
@@ -62,7 +61,7 @@ class Ring:
 
     @property
     def path(self) -> Path:
-        """The file that is written to now."""
+        """The file that is being written now."""
         return self._folder / file_name(self._stem, self._part)
 
     @property
@@ -70,11 +69,11 @@ class Ring:
         return self._fd >= 0
 
     def append(self, names: bytes, detail: bytes, lasting: bytes) -> None:
-        """One write of all three, at a row's boundary; all but `detail` outlives the part.
+        """Write all three at once, after the last row. All but `detail` outlives the part.
 
         Raises:
-            DsprofError: not all could be written, so none is there: a part of them would be
-                steps that are half told. The next write goes to where they would have begun.
+            DsprofError: not all could be written, so none is there: a step must never be half
+                recorded. The next write starts at the same place.
         """
         self._write(names + detail + lasting)
         self._lasting.append(names + lasting)
@@ -83,11 +82,11 @@ class Ring:
             self._keep()
 
     def is_full(self, *, step_ended: bool) -> bool:
-        """Whether to turn: between two steps, unless one step alone fills two parts."""
+        """Whether to start a new part: between steps, unless a single step fills two parts."""
         return self._bytes >= (self._limit if step_ended else 2 * self._limit)
 
     def turn(self, definitions: bytes) -> None:
-        """Go on in a new part, which begins with `definitions`; forget the oldest one."""
+        """Continue in a new part, which begins with `definitions`; delete the oldest part."""
         self._look()
         self._lasting.append(MARK.pack(RowKind.KEPT, self._part))
         self._keep()
@@ -114,7 +113,7 @@ class Ring:
         self._bytes += len(rows)
 
     def _stored(self, rows: bytes) -> bool:
-        """Put rows into the mapped end of the file; False where none can be had."""
+        """Store rows into the mapped end of the file; False if it cannot be mapped."""
         if not self._maps:
             return False
         spare = len(self.spare)
@@ -122,7 +121,7 @@ class Ring:
             self._look()
             try:
                 self._mapped = End(self._fd, self._bytes, len(rows) + spare)
-            except (OSError, ValueError):  # a disk that is full, or nearly
+            except (OSError, ValueError):  # the disk is full, or nearly so
                 self._mapped, self._maps = None, False
                 return False
             self._mapped.store(rows, self._bytes, spare)
@@ -130,7 +129,9 @@ class Ring:
         return True
 
     def _touch(self) -> None:
-        """Readers ask when a file was written, and stores alone do not tell its file system."""
+        """Set the file's modification time, which stores alone do not change, once a second:
+        readers use it.
+        """
         now = time.perf_counter_ns()
         if now - self._touched > TOUCHED:
             self._touched = now
@@ -139,18 +140,20 @@ class Ring:
                 os.utime(self._fd)
 
     def _hand_over(self, rows: bytes) -> None:
-        """Have the kernel write rows, and zeros behind them."""
+        """Write rows, and zeros after them, with a system call."""
         self._look()
         _, error = _put(self._fd, rows + self.spare, self._bytes)
         self.failed = error is not None
         if error:
-            _put(self._fd, self.spare, self._bytes)  # it has its place already
+            _put(self._fd, self.spare, self._bytes)  # into space that the file already has
             _cut(self._fd, self._bytes + len(self.spare))
             self.spare = b""
             raise unwritable(self.path, error) from error
 
     def _look(self) -> None:
-        """Training may have closed all descriptors: ours may be another file's by now."""
+        """Reopen the file if training closed all descriptors: the number may now be
+        another file's.
+        """
         if _identity(self._fd) != self._file:
             self._fd = self._opened_again()
 
@@ -167,7 +170,7 @@ class Ring:
             _ABANDONED.append((self.cell, self._mapped))
 
     def _keep(self) -> None:
-        """Copy lasting rows to the `kept` file."""
+        """Copy the lasting rows to the `kept` file."""
         rows = b"".join(self._lasting)
         self._lasting.clear()
         self._waiting = 0
@@ -186,7 +189,7 @@ class Ring:
         return pack_header(self._meta | {"part": part})
 
     def _cell(self) -> memoryview:
-        """The in-flight cell of a file; memory of our own where it cannot be mapped."""
+        """The in-flight cell in the file; plain memory if it cannot be mapped."""
         if self._maps:
             try:
                 return memoryview(mmap.mmap(self._fd, PAGE, **_MAPPED))[CELL : CELL + 16].cast("Q")
@@ -195,10 +198,10 @@ class Ring:
         return _blank_cell()
 
     def close(self) -> None:
-        """Let go of the file; the cell is memory of our own from now on.
+        """Close the file; from then on the cell is plain memory.
 
         Raises:
-            DsprofError: the file is not there any more, or its last rows could not be written.
+            DsprofError: the file no longer exists, or its last rows could not be written.
         """
         fd, self._fd = self._fd, -1
         is_ours = _identity(fd) == self._file
@@ -206,7 +209,7 @@ class Ring:
             self._abandon_maps()
         self.cell, self._mapped = _blank_cell(), None
         if is_ours:
-            if self._pid == os.getpid():  # a fork's parent may write on
+            if self._pid == os.getpid():  # in a fork, the parent may still be writing
                 if self.failed:
                     self._end(fd)
                 _cut(fd, self._bytes)
@@ -216,9 +219,9 @@ class Ring:
                 raise DsprofError("was removed while it was written", str(self.path))
 
     def _end(self, fd: int) -> None:
-        """Put an end where a row fits; in the place of the last one if a full disk has no room.
+        """Write END after the last row, or over it if the full disk has no space.
 
-        Without an end a process that goes on would seem to have died here.
+        Without END, a process that continues would seem to have died here.
         """
         end = MARK.pack(RowKind.END, time.perf_counter_ns())
         if _put(fd, end, self._bytes)[1] is None:
@@ -228,13 +231,18 @@ class Ring:
 
 
 class End:
-    """The end of a file, mapped: what is stored there outlives the process, without a call.
+    """The mapped end of a file: stores there outlive the process without a system call.
 
-    Its room on the disk is taken before, so that each store finds it there.
+    Its disk space is allocated first, so that no store can hit a full disk.
     """
 
     def __init__(self, fd: int, end: int, size: int) -> None:
-        """Room for `size` bytes behind `end`. Raises OSError or ValueError: there is none."""
+        """Map at least `size` bytes after `end`.
+
+        Raises:
+            OSError: the space cannot be allocated or mapped.
+            ValueError: the same.
+        """
         self._begin = end // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         self._size = -(-(end - self._begin + size) // ROOM) * ROOM
         os.posix_fallocate(fd, self._begin, self._size)
@@ -242,15 +250,15 @@ class End:
         self._reached = 0
 
     def store(self, rows: bytes, end: int, spare: int) -> bool:
-        """Put rows at `end` of the file; False if they and `spare` zeros do not fit.
+        """Store rows at offset `end` of the file; False if they and `spare` zeros do not fit.
 
-        The first byte comes last. Until then it is zero, where reading ends: of what a kill
-        interrupts nothing is read, and a reader that follows sees no half of it.
+        The first byte is stored last. Until then it is zero, where reading ends: neither a kill nor
+        a concurrent reader ever finds half of the rows.
         """
         at = end - self._begin
         if at + len(rows) + spare > self._size:
             return False
-        if at < self._reached:  # Ctrl-C came in the middle of it
+        if at < self._reached:  # Ctrl-C interrupted an earlier store
             self._map[at : self._reached] = bytes(self._reached - at)
         self._reached = at + len(rows)
         self._map[at + 1 : at + len(rows)] = rows[1:]
@@ -259,7 +267,7 @@ class End:
 
 
 def _identity(fd: int) -> tuple[int, int]:
-    """Which file a descriptor is of; none has the number that stands for a closed one."""
+    """Device and inode of a descriptor's file; (-1, -1) if it is closed."""
     try:
         of = os.fstat(fd)
     except OSError:
@@ -268,9 +276,9 @@ def _identity(fd: int) -> tuple[int, int]:
 
 
 def _put(fd: int, data: bytes, offset: int) -> tuple[int, OSError | None]:
-    """Write `data` at `offset`: bytes written, and why not all of them.
+    """Write `data` at `offset`; the number of bytes written, and the error if it is not all.
 
-    The kernel may take it in pieces; interrupted calls are repeated by `os` itself (PEP 475).
+    The kernel may write in several pieces; `os` itself repeats interrupted calls (PEP 475).
     """
     written = 0
     try:
@@ -292,13 +300,13 @@ def _open(path: Path, flags: int) -> int:
 
 
 def _cut(fd: int, size: int) -> None:
-    """Take what is behind `size` off a file; zeros there do no harm."""
+    """Truncate the file to `size`. If that fails, the zeros left there do no harm."""
     with suppress(OSError):
         os.ftruncate(fd, size)
 
 
 def _create(path: Path, header: bytes, spare: bytes = b"") -> tuple[int, int]:
-    """A new file that begins with `header`: descriptor, and where its rows begin."""
+    """Create a file that begins with `header`; its descriptor, and the offset of its first row."""
     fd = _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     _, error = _put(fd, header + spare, 0)
     if error:
@@ -309,14 +317,14 @@ def _create(path: Path, header: bytes, spare: bytes = b"") -> tuple[int, int]:
 
 
 def _close(fd: int, path: Path) -> None:
-    """Close; over a network this may be when the disk turns out to be full."""
+    """Close the descriptor; on a network file system a full disk may show only now."""
     try:
         os.close(fd)
     except OSError as error:
         raise unwritable(path, error) from error
 
 
-#: How mountinfo writes a blank, a tab, a line's end and a backslash (proc(5)).
+#: How mountinfo escapes a blank, tab, newline and backslash (proc(5)).
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
@@ -325,7 +333,7 @@ def _plain(escape: re.Match[str]) -> str:
 
 
 def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """The type of the file system that holds `path`; "" where that is not told."""
+    """The type of the file system that holds `path`, from mountinfo; "" if that is unavailable."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -334,7 +342,7 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
     for line in lines:
         left, _, right = line.partition(" - ")
         point = f"{_ESCAPED.sub(_plain, left.split()[4]).rstrip('/')}/"
-        if place.startswith(point) and len(point) >= len(found[0]):  # a later one lies on top
+        if place.startswith(point) and len(point) >= len(found[0]):  # later ones hide earlier ones
             found = point, right.split()[0]
     return found[1]
 

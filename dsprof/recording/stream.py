@@ -1,4 +1,4 @@
-"""The rows of one process, read part after part, also while it still writes them."""
+"""The rows of one process, part by part, also while it still writes them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from dsprof.recording.layout import (
     stem_of,
 )
 
-PORTION: Final = 2 << 20  # bytes of rows handed out at once: what a core keeps near
+PORTION: Final = 2 << 20  # bytes of rows per portion, which fits a core's cache
 
 
 @dataclass(frozen=True)
 class Portion:
-    """Whole rows that lie one behind the other in a file.
+    """Consecutive whole rows of a file.
 
     Attributes:
         path: the file.
-        first: number of the first row in it, from 1.
+        first: number of the first row in the file, from 1.
         rows: 64 bytes each.
-        kept: the spans and collectives of these rows' steps are forgotten.
+        kept: whether they are from a `kept` file: spans and collectives of their steps are deleted.
     """
 
     path: str
@@ -52,13 +52,13 @@ class Portion:
 
 
 class Stream:
-    """Follows the files of one process: each `read` gives what came since the last one.
+    """Follows the files of one process; each `read` returns what is new.
 
     Args:
-        path: any of the process's files, or one under a name of its own.
+        path: any of the process's files, or a single file under another name.
 
     Raises:
-        DsprofError: it cannot be read, is no recording, or of a newer format.
+        DsprofError: it cannot be read, is not a recording, or has a newer format.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -71,12 +71,12 @@ class Stream:
         self._rows_at = self._offset = 0
 
     def read(self) -> Iterator[Portion]:
-        """What is new, in portions. A row that is cut is left until it is whole."""
+        """New rows, in portions. A truncated row is left until it is complete."""
         while self._fd >= 0 or self._open():
             if self._fd < 0:
                 yield from self._kept()
                 continue
-            over = self._is_over()  # asked first: what is there now is then all of it
+            over = self._is_over()  # checked first: if so, nothing is added to this part any more
             while rows := self._whole_rows():
                 first = self.row
                 self._offset += len(rows)
@@ -88,11 +88,11 @@ class Stream:
 
     @property
     def row(self) -> int:
-        """Number of the row of the part that comes next, from 1."""
+        """Number of the next row of the current part, from 1."""
         return (self._offset - self._rows_at) // ROW + 1
 
     def skip(self, part: int, most: int) -> Iterator[bytes]:
-        """Go to the last `most` bytes of a part: its rows before them, in portions."""
+        """Go to the last `most` bytes of a part; returns its rows before them, in portions."""
         self.close()
         self._part = part
         if not self._open() or self._fd < 0:
@@ -105,7 +105,9 @@ class Stream:
             yield rows
 
     def in_flight(self) -> tuple[int, int, int]:
-        """Name id, sequence number and time (perf_counter, 0 unknown) of what runs now."""
+        """The in-flight cell: name id, sequence number, and start (ns of perf_counter, 0 if
+        unknown).
+        """
         if self._fd < 0:
             return 0, 0, 0
         cell = os.pread(self._fd, 16, CELL)
@@ -114,14 +116,14 @@ class Stream:
 
     @property
     def written(self) -> float:
-        """When its newest file was last written, seconds since 1970; 0 if none is left."""
+        """When its newest file was last written, in seconds since 1970; 0 if no file is left."""
         if self._fd >= 0:
             return os.fstat(self._fd).st_mtime
         times = [0.0]
-        with suppress(OSError):  # the folder can no longer be read
+        with suppress(OSError):  # the folder is no longer readable
             files = [self._given] if self._stem is None else map(self._file, self._parts())
             for file in files:
-                with suppress(FileNotFoundError):  # forgotten meanwhile
+                with suppress(FileNotFoundError):  # deleted meanwhile
                     times.append(file.stat().st_mtime)
         return max(times)
 
@@ -136,7 +138,7 @@ class Stream:
         return self._given.with_name(file_name(self._stem, part))
 
     def _parts(self) -> list[int]:
-        """Numbers of the parts that are there."""
+        """Numbers of the existing parts."""
         try:
             names = [path.name for path in self._given.parent.iterdir()]
         except FileNotFoundError:
@@ -144,9 +146,9 @@ class Stream:
         return sorted(part_of(name) for name in names if stem_of(name) == self._stem)
 
     def _open(self) -> bool:
-        """Go to the part that is due; False if it is not there yet.
+        """Open the next part; False if it does not exist yet.
 
-        True without an open file: it is forgotten, and a later one is there.
+        True without an open file if the part was deleted and a later one exists.
         """
         path = self._file(self._part)
         try:
@@ -158,14 +160,14 @@ class Stream:
         head = os.pread(fd, JSON, 0)
         rows = header_size(head, str(path)) if len(head) == JSON else 0
         if not 0 < rows <= os.fstat(fd).st_size:
-            os.close(fd)  # being made at this moment
+            os.close(fd)  # it is being created right now
             return False
         self._fd, self._path = fd, str(path)
         self._rows_at = self._offset = rows
         return True
 
     def _is_over(self) -> bool:
-        """Whether the writer has gone on to the next part."""
+        """Whether the writer has moved on to the next part."""
         if self._stem is None:
             return False
         return self._file(self._part + 1).exists() or os.fstat(self._fd).st_nlink == 0
@@ -173,11 +175,13 @@ class Stream:
     def _whole_rows(self) -> bytes:
         data = os.pread(self._fd, PORTION, self._offset)
         kinds = data[: len(data) // ROW * ROW : ROW]
-        known = kinds.find(0)  # zeros: a disk that lost power, or a page that is still to come
+        known = kinds.find(0)  # zeros: a disk that lost power, or rows that are not stored yet
         return data[: (len(kinds) if known < 0 else known) * ROW]
 
     def _kept(self) -> Iterator[Portion]:
-        """What outlived the parts from the one that is due to the oldest that is there."""
+        """The kept rows of the deleted parts, from the current one up to the oldest
+        existing one.
+        """
         oldest = min((part for part in self._parts() if part > self._part), default=self._part)
         path = self._file("kept")
         try:
@@ -191,7 +195,9 @@ class Stream:
             yield Portion(str(path), first, data[at : min(at + PORTION, end)], kept=True)
 
     def _marked(self, data: bytes, path: Path, oldest: int) -> tuple[int, int]:
-        """Where the rows of the parts from the one that is due to `oldest` (excluded) lie."""
+        """Offsets between which the kept rows of the parts from the current one to `oldest`
+        (excluded) are.
+        """
         if not data:
             return 0, 0
         start = header_size(data[:JSON], str(path))
@@ -210,16 +216,18 @@ class Stream:
 
 
 def end_of_rows(fd: int, begin: int) -> int:
-    """Where the rows end that begin there. Behind the last one there may be zeros, and no more."""
+    """The offset at which the rows end that begin at `begin`. Only zeros may follow the
+    last row.
+    """
     places = range(begin, os.fstat(fd).st_size, ROW)
     return begin + ROW * bisect_left(places, True, key=lambda at: not any(os.pread(fd, 1, at)))
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """What the header of a file says.
+    """The JSON in a file's header.
 
     Raises:
-        DsprofError: it cannot be read, is no recording, cut, or of a newer format.
+        DsprofError: it cannot be read, is not a recording, is truncated, or has a newer format.
     """
     try:
         with path.open("rb") as file:

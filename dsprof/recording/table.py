@@ -1,4 +1,4 @@
-"""Rows of a recording as the one table of events."""
+"""Rows of a recording as rows of the events table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dsprof.recording.stream import Portion
 
 Array = npt.NDArray[Any]
 
-#: The flavour that all timers of recordings have.
+#: The timer flavour of all recordings.
 FLAVOUR: Final = "hook"
 
 WORDS: Final = pa.dictionary(pa.int32(), pa.string())
@@ -61,7 +61,7 @@ _NUMPY: Final = {"B": "u1", "H": "<u2", "h": "<i2", "I": "<u4", "i": "<i4", "Q":
 
 
 def dtype_of(layout: struct.Struct, fields: Iterable[str]) -> np.dtype[Any]:
-    """The numpy type of rows that `layout` packs."""
+    """The numpy dtype of rows packed with `layout`."""
     names, formats, offsets, at = [], [], [], 0
     waiting = iter(fields)
     for times, code in re.findall(r"(\d*)([a-zA-Z])", layout.format):
@@ -76,7 +76,7 @@ def dtype_of(layout: struct.Struct, fields: Iterable[str]) -> np.dtype[Any]:
 
 
 DTYPES: Final = {kind: dtype_of(*row) for kind, row in ROWS.items()}
-_COMMON: Final = DTYPES[RowKind.METRIC]  # kind, unit, engine, name, step and when of all rows
+_COMMON: Final = DTYPES[RowKind.METRIC]  # kind, unit, engine, name, step and time, as in all rows
 
 #: Row kind → kind of event.
 EVENTS: Final = {
@@ -95,7 +95,9 @@ _COLUMNS: Final = {Unit.VALUE: "value", Unit.SECONDS: "seconds", Unit.BYTES: "by
 
 
 def distinct(values: Array) -> Array:
-    """Each whole number once, in order; quicker than `np.unique` where they lie close together."""
+    """The distinct integers in `values`, sorted. Faster than `np.unique` if they are close
+    together.
+    """
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     if low == high:
         return values[:1].copy()
@@ -108,7 +110,7 @@ def distinct(values: Array) -> Array:
 
 
 def is_event(kinds: Array) -> Array:
-    """Which kinds of rows are events."""
+    """Which of these row kinds become events."""
     return np.asarray(_IS_EVENT[kinds])
 
 
@@ -122,7 +124,7 @@ class Names:
         self._pieces: dict[int, list[bytes]] = {}
 
     def define(self, rows: bytes, kinds: bytes) -> None:
-        """Take in the definitions among `rows` of these kinds; a long one comes in pieces."""
+        """Read the definitions among `rows`, whose kinds are given; a long name comes in pieces."""
         at = kinds.find(RowKind.TEXT)
         while at >= 0:
             self._take(TEXT.unpack_from(rows, at * ROW)[1:])
@@ -131,7 +133,7 @@ class Names:
     def _take(self, row: tuple[Any, ...]) -> None:
         used, class_, number, parent, piece, pieces, data = row
         if number >> NAME_BITS:
-            return  # damaged: no writer has so many names
+            return  # damaged: no writer defines so many names
         waiting = self._pieces.setdefault(number, [])
         del waiting[piece:]
         waiting.append(data[:used])
@@ -147,16 +149,16 @@ class Names:
 
 
 class Clock:
-    """Turns `perf_counter` into UTC, along the readings of both clocks.
+    """Converts `perf_counter` to UTC with the readings of both clocks.
 
-    Between two readings it runs evenly, which spreads a wall clock that was set meanwhile.
+    Interpolates linearly between readings, which spreads out an adjustment of the wall clock.
     """
 
     def __init__(self, perf: int, wall: int) -> None:
         self._perf, self._offset = [perf], [wall - perf]
 
     def define(self, rows: bytes, kinds: bytes) -> None:
-        """Take in the readings among `rows` of these kinds."""
+        """Read the CLOCK rows among `rows`, whose kinds are given."""
         at = kinds.find(RowKind.CLOCK)
         while at >= 0:
             _, perf, wall, _ = CLOCK.unpack_from(rows, at * ROW)
@@ -167,18 +169,18 @@ class Clock:
 
     @property
     def last(self) -> int:
-        """The last reading, nanoseconds since 1970: of a recording that ended, its end."""
+        """The last reading, in ns since 1970; for a recording that ended, its end."""
         return self._perf[-1] + self._offset[-1]
 
     def utc(self, perf: Array) -> Array:
-        """Nanoseconds since 1970 (int64) of `perf`."""
+        """Convert `perf` to nanoseconds since 1970 (int64)."""
         first = self._offset[0]
         drift = [float(offset - first) for offset in self._offset]
         return perf + first + np.interp(perf, self._perf, drift).astype(np.int64)
 
 
 class Words:
-    """Values of one dictionary column, and for each id its place among them."""
+    """The values of one dictionary column, and the index of each id's value."""
 
     def __init__(self, meaning: Mapping[int, str]) -> None:
         self.values: list[str] = list(dict.fromkeys(meaning.values()))
@@ -188,7 +190,7 @@ class Words:
             self._of_id[number] = self._place[word]
 
     def of(self, ids: Array) -> Array:
-        """-1 for an id that nothing defines."""
+        """Indices of ids; -1 for an undefined id."""
         return np.take(self._of_id, ids, mode="clip")
 
     def add(self, word: str) -> int:
@@ -199,7 +201,7 @@ class Words:
 
     def column(self, codes: Array) -> pa.Array:
         mask = codes < 0
-        if mask.any():  # pyarrow looks a null's place up too where it unifies dictionaries
+        if mask.any():  # pyarrow looks up a null's index, too, when it unifies dictionaries
             indices = pa.array(np.maximum(codes, 0), pa.int32(), mask=mask)
         else:
             indices = pa.array(codes, pa.int32())
@@ -207,7 +209,7 @@ class Words:
 
 
 class Sheet:
-    """The events of some rows, filled in kind after kind; the order is that of the rows."""
+    """The events of some rows, filled in by kind, in the order of the rows."""
 
     def __init__(self, rows: bytes, names: Names) -> None:
         raw = np.frombuffer(rows, np.uint8).reshape(-1, ROW)
@@ -236,11 +238,11 @@ class Sheet:
 
     @property
     def of_node(self) -> Array:
-        """Rows that are not of the rank that wrote them: one rank samples all GPUs of its node."""
+        """Which rows describe the node and not the rank that wrote them: samples of GPUs."""
         return np.asarray(self.kind == RowKind.GPU)
 
     def _of(self, *kinds: RowKind) -> tuple[Array, Array]:
-        """Where rows of these kinds stand, and the rows."""
+        """Indices of the rows of these kinds, and the rows."""
         wanted = np.zeros(256, bool)
         wanted[list(kinds)] = True
         where = np.flatnonzero(wanted[self.kind])
@@ -283,7 +285,7 @@ class Sheet:
         self.codes["text"][where[metrics]] = self.words["text"].add("nan")
 
     def class_rows(self) -> dict[str, Array]:
-        """Seconds of whole steps by class: they stand for phases that are forgotten."""
+        """Seconds of whole steps per class, which stand for phases that are deleted."""
         where, rows = self._of(RowKind.STEP)
         seconds = np.stack([rows[word] for word in CLASSES], 1).astype(np.float64)
         step, class_ = np.nonzero(np.isfinite(seconds))
@@ -295,7 +297,7 @@ def _known(nanoseconds: Array) -> Array:
 
 
 class Origin:
-    """What is the same for all rows of a process."""
+    """What all rows of a process have in common."""
 
     def __init__(self, meta: Mapping[str, Any], segment: int = 0) -> None:
         host = meta.get("host")
@@ -304,13 +306,13 @@ class Origin:
         self.host = host if isinstance(host, str) else None
 
     def ranks(self, size: int, others: Array | None) -> pa.Array:
-        """Its rank, but for rows that are of `others`."""
+        """The process's rank for each row, missing where `others` is true."""
         if self.rank is None:
             return pa.nulls(size, pa.int32())
         return pa.array(_same(self.rank, size, "int32"), mask=others)
 
     def table(self, columns: dict[str, Any], size: int, source: str) -> pa.Table:
-        """`columns` and what they lack, as a table of the schema."""
+        """`columns`, completed to a table of the schema; missing columns are null."""
         columns |= {
             "segment": _same(self.segment, size, "int32"),
             "rank": self.ranks(size, columns.pop("of_node", None)),
@@ -342,9 +344,9 @@ def _word(word: str | None, size: int) -> pa.Array:
 def events_of(
     portion: Portion, names: Names, clock: Clock, origin: Origin, lines: Array | None = None
 ) -> pa.Table:
-    """The events of some rows, in their order; `lines` are their numbers, if not one by one.
+    """The events of some rows, in order; `lines` are their numbers if they are not consecutive.
 
-    Where spans and collectives are forgotten, steps give a phase per class.
+    Where spans and collectives are deleted, each step gives one phase per class.
     """
     sheet = Sheet(portion.rows, names)
     size = len(sheet.kind)

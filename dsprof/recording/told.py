@@ -1,4 +1,4 @@
-"""Which rows of a whole run's recordings are told one by one, as events."""
+"""Which rows of a whole run's recordings are listed one by one, as events."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dsprof.recording.read import Recording
 from dsprof.recording.stream import Portion
 from dsprof.recording.table import DTYPES, Array, distinct
 
-NEAR: Final = 100  #: steps before and behind a problem that are told
+NEAR: Final = 100  #: steps before and after a problem that are listed
 
 Columns = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Rows of one file that may be told.
+    """Rows of one file that may be listed.
 
     Attributes:
-        forgotten: it is a `kept` file.
-        lines: their numbers.
-        rows: whole rows, or the heads of values.
+        forgotten: whether it is a `kept` file.
+        lines: the rows' numbers.
+        rows: whole rows, or the first bytes of rows of values.
     """
 
     path: str
@@ -36,13 +36,15 @@ class Kept:
 
 
 class Said:
-    """Which metrics of which steps lower ranks have told already."""
+    """Keeps track of which metrics of which steps lower ranks have provided already."""
 
     def __init__(self) -> None:
         self._steps: dict[tuple[int, int, str], Array] = {}
 
     def wanted(self, recording: Recording, rows: Columns) -> Array:
-        """All rows of values but metrics that are told; what is not finite is told of each rank."""
+        """Which rows to list: all but metrics that a lower rank provided. Values that are not
+        finite are listed for every rank.
+        """
         metric = rows["kind"] == RowKind.METRIC
         if metric.all():
             new = self.lacks(recording.segment, recording.names.text, rows)
@@ -52,7 +54,7 @@ class Said:
         return wanted
 
     def lacks(self, segment: int, names: Mapping[int, str], rows: Columns) -> Array:
-        """Of rows of metrics, those of steps that nobody has told of.
+        """Which rows of metrics belong to steps for which no rank has provided the metric yet.
 
         Rows without a name are step times.
         """
@@ -67,7 +69,7 @@ class Said:
         return np.asarray(new)
 
     def tell(self, segment: int, names: Mapping[int, str], rows: Columns) -> None:
-        """From now on these are told."""
+        """Remember that these rows are listed."""
         code = _metric_of(rows)
         for one, key in _metrics(code, segment, names):
             steps, known = rows["step"][code == one], self._steps.get(key)
@@ -78,7 +80,7 @@ class Said:
 
 
 def _metric_of(rows: Columns) -> Array:
-    """Engine and name of each row as one number, -1 outside of steps."""
+    """Engine and name id of each row as one number; -1 for a row that belongs to no step."""
     code = rows["engine"].astype(np.int64)
     if "name" in rows:
         code |= rows["name"].astype(np.int64) << 8
@@ -89,27 +91,31 @@ def _metric_of(rows: Columns) -> Array:
 def _metrics(
     code: Array, segment: int, names: Mapping[int, str]
 ) -> Iterator[tuple[int, tuple[int, int, str]]]:
-    """Each metric among such numbers, and its segment, engine and name."""
+    """The distinct metrics among these numbers, each with its segment, engine and name."""
     for one in distinct(code).tolist():
         if one >= 0:
             yield one, (segment, one & 255, names.get(one >> 8, ""))
 
 
 def _covers(known: Array, first: int, last: int) -> bool:
-    """Whether steps are known without a gap; `known` is in order, each once."""
+    """Whether `known` holds all steps from `first` to `last` without a gap; it is sorted and
+    distinct.
+    """
     begin, end = int(known[0]), int(known[-1])
     return begin <= first and last <= end and end - begin < len(known)
 
 
 def _among(steps: Array, known: Array) -> Array:
-    """Which steps are known; `known` is in order, each once."""
+    """Which steps are in `known`, which is sorted and distinct."""
     if _covers(known, int(known[0]), int(known[-1])):
         return np.asarray((steps >= known[0]) & (steps <= known[-1]))
     return np.isin(steps, known)
 
 
 def around_problems(kept: Sequence[Kept], files: Sequence[str], steps: Columns) -> list[Kept]:
-    """The steps near each problem: what was survived shows in the steps behind it."""
+    """The steps around each problem. The effect of a problem that training survived shows in the
+    steps after it.
+    """
     found = []
     for number, path in enumerate(files):
         problems = [
@@ -125,13 +131,13 @@ def around_problems(kept: Sequence[Kept], files: Sequence[str], steps: Columns) 
 
 
 def last_step(files: Sequence[str], steps: Columns) -> list[Kept]:
-    """The last one that a process ended: how far it came, where others end later."""
+    """The last step of a process: how far it came, in case other processes end later."""
     end = len(steps["step"])
     return [_of_steps(files[steps["file"][-1]], steps, np.array([end - 1]))] if end else []
 
 
 def _of_steps(path: str, steps: Columns, where: Array) -> Kept:
-    """STEP rows, without their classes."""
+    """STEP rows, without their seconds per class."""
     rows = np.zeros(len(where), DTYPES[RowKind.STEP])
     rows["kind"] = RowKind.STEP
     for name in ("engine", "step", "begin", "duration"):
@@ -143,7 +149,7 @@ def _of_steps(path: str, steps: Columns, where: Array) -> Kept:
 def told(
     recording: Recording, files: Sequence[str], steps: Columns, kept: Sequence[Kept], said: Said
 ) -> pa.Table:
-    """Events of the rows that are told, and the settings of the header."""
+    """Events of the rows that are listed, and the settings of the header."""
     tables = [recording.settings()]
     new = said.lacks(recording.segment, {}, steps)
     said.tell(recording.segment, {}, steps)
@@ -171,7 +177,7 @@ def _events(recording: Recording, path: str, kept: Sequence[Kept], said: Said) -
 
 
 def _in_order(kept: Sequence[Kept]) -> tuple[Array, Array]:
-    """Each row once, at its full size."""
+    """Line numbers and rows, sorted, each once and padded to full size."""
     lines, first = np.unique(np.concatenate([one.lines for one in kept]), return_index=True)
     rows = np.zeros((sum(len(one.rows) for one in kept), ROW), np.uint8)
     at = 0

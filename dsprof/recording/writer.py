@@ -1,8 +1,8 @@
-"""Writes a recording from inside training: standard library only, no locks, no threads.
+"""Writes a recording inside training, with the standard library only, without locks or threads.
 
-Recording a span appends a tuple to a list; `flush` turns what waits into bytes and puts
-them into the file, all or none. Everything here may raise: whoever records inside training
-catches it at one place and stops recording.
+Recording a span appends a tuple to a list. `flush` packs what has gathered and writes all or none
+of it to the file. Everything here may raise: the hook catches errors in one place and stops
+recording.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dsprof.recording.layout import (
 from dsprof.recording.ring import Ring, unwritable
 
 CLOCK_EVERY: Final = 60_000_000_000  # ns between two readings of both clocks
-_MOST_SAID: Final = 10 * PIECE  # bytes: with its name, itself and the end they fit in `SPARE`
+_MOST_SAID: Final = 10 * PIECE  # bytes: its rows, its name's and END must fit into `SPARE`
 
 _SPAN, _COLLECTIVE, _STEP = int(RowKind.SPAN), int(RowKind.COLLECTIVE), int(RowKind.STEP)
 _METRIC, _MEMORY, _GPU = int(RowKind.METRIC), int(RowKind.MEMORY), int(RowKind.GPU)
@@ -46,14 +46,14 @@ _BYTES, _SECONDS = int(Unit.BYTES), int(Unit.SECONDS)
 
 
 class Writer:
-    """One process's recording. Times are nanoseconds of `time.perf_counter_ns`; -1: no step.
+    """The recording of one process. Times are ns of `time.perf_counter_ns`; step -1 means none.
 
-    Names are ids from `name`. The id of a phase's name stands for its whole path, so rows
-    say where they belong. Spans, collectives, values and steps may be appended to `spans`,
-    `collectives`, `values` and `steps` directly, as tuples in the order of `layout.SPAN`,
-    `COLLECTIVE`, `VALUE` and `STEP`: the lists stay the same objects for ever.
+    Names are ids from `name`. The id of a phase's name stands for its whole path. Spans,
+    collectives, values and steps may also be appended directly to `spans`, `collectives`, `values`
+    and `steps`, as tuples in the order of `layout.SPAN`, `COLLECTIVE`, `VALUE` and `STEP`; these
+    lists are never replaced by others.
 
-    In a forked child the writer is dead: nothing more is written.
+    In a forked child the writer writes nothing.
     """
 
     def __init__(self, ring: Ring) -> None:
@@ -63,10 +63,10 @@ class Writer:
         self.steps: list[tuple[float, ...]] = []
         self.flushed_ns = time.perf_counter_ns()
         self.ring = ring
-        self._marks: list[bytes] = []  # clocks and the end
-        self._samples: list[bytes] = []  # those of GPUs: many, so they leave with their part
-        self._texts: list[bytes] = []  # definitions that are not in the file yet
-        self._defined: list[bytes] = []  # all definitions: each part has them again
+        self._marks: list[bytes] = []  # CLOCK and END rows
+        self._samples: list[bytes] = []  # GPU samples: many, so they are lost with their part
+        self._texts: list[bytes] = []  # definitions not yet in the file
+        self._defined: list[bytes] = []  # all definitions: each part repeats them
         self._names: dict[tuple[str, int, str], int] = {}
         self._ids: dict[tuple[str, int], int] = {}
         self._numbers = itertools.count(1)
@@ -82,13 +82,13 @@ class Writer:
         *,
         keep_bytes: int = 256 << 20,
     ) -> Writer:
-        """A new recording in `folder`, which is made if it is not there.
+        """Start a new recording in `folder`, which is created if missing.
 
         Args:
-            folder: of the run; all ranks share it, no two processes share a file.
-            header: `rank`, `host`, `world`, `restart`, `launch`, `versions`, `config`, ...;
-                process id and clocks are added. docs/recording.md lists what readers know.
-            keep_bytes: how much of spans and collectives is kept; the oldest go first.
+            folder: the run folder; all ranks share it, and no two processes share a file.
+            header: `rank`, `host`, `world`, `restart`, `launch`, `versions`, `config`, ...; process
+                id and clocks are added. docs/recording.md lists the keys that readers know.
+            keep_bytes: how many bytes of spans and collectives are kept; the oldest are deleted.
 
         Raises:
             DsprofError: the folder cannot be written to, or the disk is full.
@@ -102,7 +102,7 @@ class Writer:
         stem = f"rank-{int(header.get('rank') or 0):05}.{os.getpid()}"
         for attempt in range(1, 1000):  # containers reuse process ids
             name = stem if attempt == 1 else f"{stem}-{attempt}"
-            if any(place.glob(f"{name}.*")):  # whose first part may be forgotten
+            if any(place.glob(f"{name}.*")):  # its first part may have been deleted already
                 continue
             try:
                 return cls(Ring(place, name, meta, keep_bytes))
@@ -112,14 +112,14 @@ class Writer:
 
     @property
     def path(self) -> Path:
-        """The file that is written to now."""
+        """The file that is being written now."""
         return self.ring.path
 
     def name(self, text: str, parent: int = 0, class_: str = "") -> int:
-        """The id of `text`, or of the path that `text` makes under the id `parent`.
+        """The id of `text`, or of the path that `text` forms under the id `parent`.
 
-        `class_` (of `events.Class`) is that of a phase's own time; without one it has its
-        parent's. Asking again is quick.
+        `class_` (of `events.Class`) is the class of the phase's own time; by default its parent's.
+        Repeated calls are fast.
         """
         known = self._names.get((text, parent, class_))
         return self._define(text, parent, class_) if known is None else known
@@ -147,7 +147,7 @@ class Writer:
         engine: int = 0,
         thread: int = 0,
     ) -> None:
-        """A phase that ended; `gpu_ns` is its duration on the device's own stream."""
+        """Record a phase that ended; `gpu_ns` is its duration on the compute stream."""
         self.spans.append(
             (_SPAN, engine, name, step, micro, begin_ns, end_ns - begin_ns, gpu_ns, thread)
         )
@@ -168,17 +168,17 @@ class Writer:
         flags: int = 0,
         engine: int = 0,
     ) -> None:
-        """A collective or a point-to-point call, `name` under the phase that it blocked.
+        """Record a collective or point-to-point call, `name` below the phase that it blocked.
 
         Args:
             name: id of the operation's path.
             group: id of the group's name, 0 if unknown.
             begin_ns: when it was issued.
-            wait_ns: when somebody began to wait for it.
-            blocked_ns: how long: the exposed time of all `count` calls; -1 if unknown.
+            wait_ns: when the host began to wait for it.
+            blocked_ns: exposed time of all `count` calls together; -1 if unknown.
             size: bytes of one call.
             count: at most 65535.
-            duration_ns: its own duration where the backend tells, else -1.
+            duration_ns: duration of the collective itself if the backend tells it, else -1.
             flags: `ASYNC`, `THINNED`.
         """
         self.collectives.append(
@@ -195,10 +195,10 @@ class Writer:
         micros: int = 1,
         engine: int = 0,
     ) -> None:
-        """An optimizer step that ended; its rows are complete once this is flushed.
+        """Record an optimizer step that ended; all its rows are complete once this is flushed.
 
-        `classes` are seconds per `events.Class`, nan where unknown; they stand for the
-        step's phases when those have left the ring.
+        `classes` are seconds per `events.Class`, NaN if unknown. They stand for the step's phases
+        once the part that holds those has been deleted.
         """
         self.steps.append((_STEP, engine, step, micros, begin_ns, end_ns - begin_ns, *classes))
 
@@ -212,7 +212,7 @@ class Writer:
         at_ns: int = 0,
         text: int = 0,
     ) -> None:
-        """A number, in the column that `unit` (of `Unit`) says; `at_ns` 0 is now."""
+        """Record a number. `unit` (of `Unit`) selects its column; `at_ns` 0 means now."""
         self._value(_METRIC, unit, engine, name, step, text, at_ns, value)
 
     def memory(  # noqa: PLR0917
@@ -224,7 +224,7 @@ class Writer:
         engine: int = 0,
         unit: int = _BYTES,
     ) -> None:
-        """Bytes in use, or what `unit` says, `name` of `events.MEMORY`."""
+        """Record bytes in use, or another `unit`; `name` is one of `events.MEMORY`."""
         self._value(_MEMORY, unit, engine, name, step, 0, at_ns, size)
 
     def gpu(  # noqa: PLR0917
@@ -236,12 +236,12 @@ class Writer:
         gpu: int = 0,
         at_ns: int = 0,
     ) -> None:
-        """A sample of a device; `gpu` is the id of its UUID. Any thread may give it."""
+        """Record a sample of a GPU; `gpu` is the id of its UUID. May be called from any thread."""
         at = at_ns or time.perf_counter_ns()
         self._samples.append(VALUE.pack(_GPU, unit, 0, name, step, gpu, at, value))
 
     def overhead(self, seconds: float, step: int = -1, engine: int = 0) -> None:
-        """What recording itself cost during a step."""
+        """Record what recording itself cost during a step, in seconds."""
         self._value(_METRIC, _SECONDS, engine, self.name("overhead"), step, 0, 0, seconds)
 
     def problem(
@@ -251,9 +251,9 @@ class Writer:
         self._value(RowKind.PROBLEM, 0, engine, self.name(name), step, what, 0, value)
 
     def last_words(self, name: str, text: str) -> None:
-        """A problem behind which nothing comes, on a disk that is full: it takes the spare room.
+        """Record a last problem when the disk is full, in the space reserved for it.
 
-        What waits for a disk with more is given up.
+        All rows that are waiting to be written are dropped.
         """
         del self.spans[:], self.collectives[:], self.values[:], self.steps[:]
         del self._samples[:], self._texts[:]
@@ -280,18 +280,20 @@ class Writer:
         self.values.append((kind, unit, engine, name, step, text, at, value))
 
     def in_flight(self, name: int, seq: int = 0, at_ns: int = 0) -> None:
-        """Say which operation the process is in now; 0 for none. Survives SIGKILL."""
+        """Set the in-flight cell to the operation that the process is in; 0 for none. Survives
+        SIGKILL.
+        """
         cell = self.ring.cell
         cell[1] = at_ns
-        cell[0] = seq << NAME_BITS | name  # one aligned store: name and number agree
+        cell[0] = seq << NAME_BITS | name  # one aligned store: both belong to one call
 
     def flush(self) -> None:
-        """Put everything that waits into the file, all or none.
+        """Write all waiting rows to the file, all or none.
 
-        A call while another one runs (a signal handler, a second thread) does nothing.
+        A call while another is running (from a signal handler or a second thread) does nothing.
 
         Raises:
-            DsprofError: the file cannot be written. It stays readable; what waited is lost.
+            DsprofError: the file cannot be written. It remains readable; the waiting rows are lost.
         """
         if not self._busy.acquire(blocking=False):
             return
@@ -305,7 +307,7 @@ class Writer:
         if now - self._clock_ns > CLOCK_EVERY:
             self._clock_ns = now
             self._marks.append(CLOCK.pack(RowKind.CLOCK, *clocks()))
-        # Names last out of the lists and first into the file: what uses one follows it.
+        # Names are taken last and written first, so that they precede every row that uses them.
         marks, steps, values, collectives, spans, samples, texts = _taken(
             self._marks, self.steps, self.values, self.collectives, self.spans, self._samples,
             self._texts,
@@ -317,8 +319,8 @@ class Writer:
         lasting = [*starmap(VALUE.pack, values), *starmap(STEP.pack, steps), *marks]
         try:
             self.ring.append(b"".join(texts), detail, b"".join(lasting))
-        except BaseException:  # Ctrl-C may come in the middle, too
-            self._texts = self._defined[:]  # some may be among what is lost
+        except BaseException:  # including Ctrl-C in the middle
+            self._texts = self._defined[:]  # some of them may be among the lost rows
             raise
         if self.ring.is_full(step_ended=bool(steps)):
             self.ring.turn(b"".join(self._defined))
@@ -327,10 +329,10 @@ class Writer:
         """Flush and mark the end. A second call does nothing.
 
         Raises:
-            DsprofError: the end cannot be written, or the file was removed meanwhile.
+            DsprofError: the end cannot be written, or the file was removed in the meantime.
 
-        Nor does one that interrupts a flush, as a signal's handler may: that flush still
-        needs its file, whose descriptor could by then be another file's.
+        A call that interrupts a flush, as from a signal handler, does nothing either: that flush
+        still needs its file, whose descriptor may by then belong to another file.
         """
         if not self.ring.is_open or not self._busy.acquire(blocking=False):
             return
@@ -343,7 +345,9 @@ class Writer:
             self._flush()
 
     def disown(self) -> None:
-        """What a fork has inherited is its parent's, who will say if it is lost."""
+        """Close the writer that a fork inherited. It belongs to the parent, which reports its
+        errors.
+        """
         self._busy = threading.Lock()
         with suppress(DsprofError):
             self.ring.close()
@@ -353,10 +357,11 @@ CLOCKS: Final = ("perf_ns", "wall_ns", "error_ns")
 
 
 def clocks() -> tuple[int, int, int]:
-    """`perf_counter_ns` and wall clock (UTC) of one moment, and how far they may be apart.
+    """`perf_counter_ns`, wall clock (ns since 1970, UTC), and how far the two readings may be
+    apart.
 
-    The closest of a few readings, the wall clock between two of the other: a process that
-    is put aside in between would spoil a single one.
+    Of five attempts, each reading the wall clock between two readings of the other, the closest
+    counts: the scheduler may suspend the process during any of them.
     """
     readings = []
     for _ in range(5):
@@ -367,7 +372,7 @@ def clocks() -> tuple[int, int, int]:
 
 
 def _definition(number: int, text: str, parent: int, class_: str) -> list[bytes]:
-    """The rows that say that `number` means `text`; at most 3 MB of it."""
+    """The TEXT rows that define `number` as `text`, of which at most 3 MB are kept."""
     data = text.encode("utf-8", "replace")[: 0xFFFF * PIECE]
     pieces = [data[i : i + PIECE] for i in range(0, len(data), PIECE)] or [b""]
     code = CLASSES.index(class_) + 1 if class_ else 0
@@ -378,7 +383,7 @@ def _definition(number: int, text: str, parent: int, class_: str) -> list[bytes]
 
 
 def _taken(*waiting: list[Any]) -> list[list[Any]]:
-    """What is in lists, which may grow meanwhile, taken out of them one after the other."""
+    """Empty the lists, one after the other, and return what they held. They may grow meanwhile."""
     found = []
     for rows in waiting:
         taken = rows[:]
