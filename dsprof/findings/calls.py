@@ -44,10 +44,10 @@ _AROUND = "more than the calls take, because what prepares each of them is saved
 
 
 def slow_link(facts: Facts) -> list[Finding] | str:
-    """Even the best large transfers stay far below the link's speed.
+    """Even the fastest large transfers stay far below the link's speed.
 
-    The best decile, because a collective's time contains waiting for the last
-    rank: the best calls waited least.
+    Judges the fastest tenth: a collective's time includes waiting for the last rank, and the
+    fastest calls waited least.
     """
     link = facts.layout.link_bytes_per_second
     comm = trusted(facts.run.comm)
@@ -97,9 +97,9 @@ def slow_link(facts: Facts) -> list[Finding] | str:
 def small_messages(facts: Facts) -> list[Finding] | str:
     """Communication time goes into messages too small to use the link.
 
-    ZeRO-3's gathers are left to `zero3-gather-stall`: what is to be changed is when they are made.
-    Gain: at best all of their time, merged into few, where a bucket's size can still grow; in a
-    recording at least that, and at best what prepares them, too.
+    ZeRO-3's gathers are left to `zero3-gather-stall`, because there it matters when they are made.
+    Gain: at best all of their time, merged into a few calls, if a bucket can be enlarged; in a
+    recording at least that, and at best also the time to prepare the calls.
     """
     comm, factor = facts.held_up, facts.per_step
     if comm.empty:
@@ -151,15 +151,14 @@ def small_messages(facts: Facts) -> list[Finding] | str:
 
 
 def _fewer(facts: Facts, seconds: float) -> tuple[float, float]:
-    """What is saved where many calls become few."""
+    """What is saved if many calls become few, in seconds per step."""
     low = 1.0 if facts.exposure_is_known else GAIN_LOW
     return low * seconds, _altogether(facts, seconds)
 
 
 def _altogether(facts: Facts, seconds: float) -> float:
-    """What calls cost with what is done around them; a logger's times are whole ones.
-
-    Of the rest of the step half at most: the model computes too.
+    """What calls cost including the work around them, at most half of the rest of the step, because
+    the model computes, too. The times of a logger are already complete.
     """
     if not facts.exposure_is_known or facts.step_seconds is None:
         return seconds
@@ -167,23 +166,25 @@ def _altogether(facts: Facts, seconds: float) -> float:
 
 
 def _beyond(facts: Facts, seconds: float) -> str:
-    """Why more than that can be saved; "" where it cannot."""
+    """Why more than that can be saved; "" if it cannot."""
     return _AROUND if _altogether(facts, seconds) > seconds else ""
 
 
 def _small_severity(facts: Facts, share: float) -> Severity:
-    """What a recording measures holds the step up; what a logger times may overlap without it."""
+    """A recording's time is known to hold up the step; that of logged calls might overlap without
+    the logger, so it is a warning at most.
+    """
     known = grade(share, SMALL_MESSAGES_SHARE, COMMUNICATION_CRITICAL)
     return known if known and facts.exposure_is_known else Severity.WARNING
 
 
 def small_seconds(facts: Facts) -> float:
-    """Seconds per step that `small-messages` accounts for, where they are measured as exposed."""
+    """Seconds per step that `small-messages` accounts for, if they are measured as exposed."""
     return _exposed_seconds(facts, small_messages)
 
 
 def stall_seconds(facts: Facts) -> float:
-    """The same of `zero3-gather-stall`."""
+    """The same for `zero3-gather-stall`."""
     return _exposed_seconds(facts, zero3_gather_stall)
 
 
@@ -220,9 +221,9 @@ def _small_evidence(comm: pd.DataFrame, operation: str) -> tuple[Evidence, ...]:
 
 
 def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
-    """Larger buckets for `operation`, where they govern it and are below DeepSpeed's own.
+    """Larger buckets for `operation`, if a bucket size governs it and is below DeepSpeed's default.
 
-    None holds what a recorded job gathers into lists.
+    None governs what a recorded job gathers into lists.
     """
     if facts.exposure_is_known and operation == INTO_LISTS:
         return ()
@@ -242,7 +243,7 @@ def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
 
 
 def _of_torch(facts: Facts, operation: str) -> tuple[Advice, ...]:
-    """What FSDP2 and DDP have instead: one gathers and scatters, the other sums in backward."""
+    """The same for FSDP2 and DDP: one gathers and scatters, the other reduces in backward."""
     if "gather" in operation or "scatter" in operation:
         return (Advice("fully_shard", "", "on larger modules", "fewer and larger messages"),)
     if operation == "all_reduce" and _is_of_backward(facts, operation):
@@ -252,7 +253,9 @@ def _of_torch(facts: Facts, operation: str) -> tuple[Advice, ...]:
 
 
 def _is_of_backward(facts: Facts, operation: str) -> bool:
-    """Whether most of what small calls of it hold up is backward, and no trainer's own sums."""
+    """Whether most of what its small calls hold up is backward, and not a trainer's own
+    reductions.
+    """
     calls = facts.held_up
     calls = calls[(calls["op"] == operation) & (calls["bytes"] < SMALL)]
     inside = calls["phase"].astype(str).str.startswith("backward")
@@ -267,7 +270,7 @@ def _zero(facts: Facts, key: str, to: str, why: str) -> tuple[Advice, ...]:
 def zero3_gather_stall(facts: Facts) -> list[Finding] | str:
     """ZeRO-3 stops to fetch parameters that should have been prefetched.
 
-    Gain: at best all of the exposed waiting and what prepares the calls; none where only an upper
+    Gain: at best all of the exposed waiting and the preparation of the calls; none if only an upper
     bound is known.
     """
     if facts.layout.zero_stage not in (None, 3):
@@ -290,10 +293,10 @@ def zero3_gather_stall(facts: Facts) -> list[Finding] | str:
 
 
 def _often(facts: Facts, times: int) -> bool:
-    """Whether the order of modules changes in a part of the steps that is worth a finding.
+    """Whether the order of modules changes in enough steps for a finding.
 
-    A few invalidations are normal, however few steps are told beside them: the first steps, an
-    evaluation, an odd batch.
+    A few invalidations are normal, however few steps there are: in the first steps, an evaluation,
+    an unusual batch.
     """
     known = facts.run.steps["step"]
     steps = int(known.max() - known.min()) + 1 if len(known) else 1
@@ -301,7 +304,7 @@ def _often(facts: Facts, times: int) -> bool:
 
 
 def _gather_seconds(facts: Facts) -> tuple[float | None, bool]:
-    """Seconds per step spent on gathers, and whether all of them are exposed."""
+    """Seconds per step of gathers, and whether all of that is exposed."""
     if facts.breakdown is not None:
         fetch = facts.breakdown.phases
         fetch = fetch[fetch.index.str.endswith("fetch_wait")]
@@ -366,7 +369,7 @@ def _gather_evidence(facts: Facts) -> tuple[Evidence, ...]:
 
 
 def call_words(row: pd.Series[Any]) -> str:
-    """`40 times all_reduce of 4.00 KiB in 196 ms, 4.89 ms each`."""
+    """A call in words: `40 times all_reduce of 4.00 KiB in 196 ms, 4.89 ms each`."""
     count, seconds = max(1.0, float(row["count"])), float(row["seconds"])
     said = f"{row['op']} of {format_bytes(row['bytes'])} in {format_seconds(seconds)}"
     if count == 1:

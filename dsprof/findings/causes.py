@@ -1,9 +1,8 @@
 """Why collectives take as long as they do: bandwidth, latency, or a slower peer.
 
-What waits for a rank that is proven late belongs to `straggler-rank`, not here. Of the
-rest the first of these that the source proves is the cause: reduction against gathering
-of as many bytes, the cost model against a stated link. If neither can be, the cause stays
-unknown.
+Waiting for a rank that is proven late belongs to `straggler-rank`, not here. For the rest, the
+first cause that the source proves is taken: reduction compared with gathering of as many bytes,
+then the cost model with a stated link. If neither applies, the cause stays unknown.
 """
 
 from __future__ import annotations
@@ -34,24 +33,25 @@ from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_
 
 #: Timers of the reduction of gradients.
 REDUCTION: Final = ("backward_allreduce", "reduce_grads", "reduce_tied_grads")
-#: What DDP sends in forward, in a recording.
+#: DDP's broadcasts in forward, in a recording.
 BUFFERS: Final = "broadcast_in_forward"
-#: What layers that share a tensor sum there, in each micro-batch, and as much again in backward.
+#: What layers that share a tensor reduce in forward, for each micro-batch, and as much again in
+#: backward.
 _OF_LAYERS: Final = ("all_reduce_in_forward", "reduce_scatter_tensor_in_forward")
-#: Collectives that move a whole tensor, or two times that, but for one rank's part.
+#: Collectives that move a whole tensor, or twice that, less one rank's part.
 _WHOLE: Final = ("all_reduce", "reduce_scatter", "all_gather")
-#: What makes groups of fewer ranks: of a job, and of ZeRO (hpZ, MiCS).
+#: Settings that make groups smaller than all ranks: of the job, and of ZeRO (hpZ, MiCS).
 _PARTED: Final = ("expert_parallel_size", "sequence_parallel_size")
 _SHARDED: Final = ("zero_hpz_partition_size", "mics_shard_size")
 _ZERO: Final = "zero_optimization"
-#: What leaves half of the bytes per sample, and what hides the reduction behind compute.
+#: Settings that halve the bytes per sample, and settings that hide the reduction behind compute.
 _HALVE: Final = {"gradient_accumulation_steps", "bf16.enabled"}
 _HIDE: Final = {f"{_ZERO}.overlap_comm", f"{_ZERO}.stage"}
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """How a finding about communication goes on."""
+    """How the text of a finding about communication continues."""
 
     sentence: str
     title: str = ""
@@ -61,7 +61,7 @@ class Cause:
 
 
 def cause_of(facts: Facts, seconds: float) -> Cause:
-    """What `seconds` of exposed collectives per step come from."""
+    """The cause of `seconds` of exposed collectives per step."""
     for cause in (_slower_than_gathering, _against_model):
         found = cause(facts, seconds)
         if found is not None:
@@ -77,7 +77,9 @@ def cause_of(facts: Facts, seconds: float) -> Cause:
 
 
 def _without_buffers(facts: Facts) -> tuple[Advice, ...]:
-    """Where most of it is what DDP sends in each forward, whatever a step accumulates."""
+    """Advice if most of it is DDP's broadcast in each forward, which accumulation does
+    not reduce.
+    """
     table = facts.phases_of("communication")["seconds"]
     if table.get(BUFFERS, 0.0) < WAITING_EXPLAINS * float(table.sum()):
         return ()
@@ -89,12 +91,12 @@ def _without_buffers(facts: Facts) -> tuple[Advice, ...]:
 
 
 def _copies(facts: Facts) -> str:
-    """What the timer of reduction holds besides, with an offloaded optimizer."""
+    """What else the reduction timer includes with an offloaded optimizer."""
     return "copies of gradients to the host, " if facts.is_offloaded else ""
 
 
 def _missing(facts: Facts) -> str:
-    """What the cost model lacks."""
+    """What the cost model would need to know."""
     source = "recording" if facts.run.is_recording else "log"
     if facts.layout.data_parallel == 1:
         return "with one replica no gradients are reduced, and no cost model covers the rest"
@@ -107,7 +109,7 @@ def _missing(facts: Facts) -> str:
 
 
 def _untold(layout: Layout) -> list[str]:
-    """What `zero_traffic` needs and is not known."""
+    """What `zero_traffic` needs and the source lacks."""
     repeats = (layout.zero_stage or 0) > 1
     needed = {
         "the number of parameters": layout.parameters,
@@ -121,11 +123,12 @@ def _untold(layout: Layout) -> list[str]:
 
 
 def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:
-    """ZeRO-1 and 2 gather as many parameters as they reduce gradients, on the same link.
+    """Compare reduction with gathering: ZeRO-1 and 2 gather as many parameters as they reduce
+    gradients, on the same link.
 
-    Ranks meet at the reduction first, so it alone holds the waiting for a late one; with an
-    offloaded optimizer it holds copies to the host, too. Gain: at best all of the waiting, if the
-    slower rank is brought up to the others.
+    Ranks first meet at the reduction, so only it includes waiting for a late rank; with an
+    offloaded optimizer it also includes copies to the host. Gain: at best all of the waiting, if
+    the slower rank becomes as fast as the others.
     """
     if facts.is_offloaded:
         return None
@@ -155,10 +158,10 @@ def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:
 
 
 def _gathered_per_reduced(facts: Facts) -> float:
-    """How many calls of the reduction carry what one of the gathering carries, 1 at least.
+    """How many reduction calls carry as much as one gathering call; at least 1.
 
-    No call takes longer than a larger one, so a byte costs at most that many times as much in
-    them. From LARGE bytes on a call shows the link's speed, and its size is none of the cost.
+    A call takes no longer than a larger one, so a byte costs at most this many times as much. From
+    LARGE bytes on a call runs at the link's speed, and its size no longer matters.
     """
     reduced, gathered = (
         min(_bucket_bytes(facts, f"{what}_bucket_size"), LARGE) for what in ("reduce", "allgather")
@@ -167,9 +170,9 @@ def _gathered_per_reduced(facts: Facts) -> float:
 
 
 def _bucket_bytes(facts: Facts, name: str) -> float:
-    """What a call carries at most; DeepSpeed's own size where no other is told.
+    """The largest call in bytes; DeepSpeed's default if the source names none.
 
-    ZeRO's optimizer says at its start what it goes by.
+    ZeRO's optimizer prints at its start the sizes that it uses.
     """
     path = f"{_ZERO}.{name}"
     for told in (facts.run.config.get(name), facts.setting(path)):
@@ -181,7 +184,7 @@ def _bucket_bytes(facts: Facts, name: str) -> float:
 
 
 def _larger_buckets(facts: Facts) -> tuple[Advice, ...]:
-    """Larger buckets for gradients, where they are too small for a link to show its speed."""
+    """Larger gradient buckets, if they are too small to reach the link's speed."""
     name = "reduce_bucket_size"
     size = _bucket_bytes(facts, name)
     if size >= LARGE or facts.layout.data_parallel == 1 or facts.layout.zero_stage == 0:
@@ -191,10 +194,10 @@ def _larger_buckets(facts: Facts) -> tuple[Advice, ...]:
 
 
 def _against_model(facts: Facts, seconds: float) -> Cause | None:
-    """Against what ZeRO must move over a link of known speed, or else what logged calls move.
+    """Compare with what ZeRO must move over a link of known speed, or else with the logged calls.
 
-    Gains at best: what the advice takes off (`_gain`); where the link is not the limit, what is
-    beyond the least time. None where model and measurement contradict each other.
+    Gain at best: what the advice saves (`_gain`); if the link is not the limit, what exceeds the
+    least time. None if there is no model, no link speed, or nothing to move.
     """
     reckoned = zero_traffic(facts.layout)
     traffic = reckoned or _logged_traffic(facts)
@@ -250,11 +253,11 @@ def _against_model(facts: Facts, seconds: float) -> Cause | None:
 
 
 def _logged_traffic(facts: Facts) -> Traffic | None:
-    """What the logged calls of a step carry through a node's link.
+    """What the logged calls of a step send through a node's link.
 
-    None where not each of them is told and believed, where a call is of another kind, or where
-    its group may be less than all replicas: within a node nothing crosses the link. A recording
-    tells the group, but drops what is hidden.
+    None unless every call is logged and trusted, is of a known kind, and has a group of all
+    replicas: within a node nothing crosses the link. A recording knows the group, but omits what is
+    hidden.
     """
     calls, ranks, times = facts.held_up, facts.layout.data_parallel, facts.per_step
     if not (ranks and times and facts.calls_are_logged and _one_group(facts)):
@@ -268,12 +271,12 @@ def _logged_traffic(facts: Facts) -> Traffic | None:
         if kind is None:
             return None
         moved[kind] += float(size) * times * shard_factor(ranks)
-    gathered = moved["all_gather"] * ranks  # a gathering's logged size is that of a shard
+    gathered = moved["all_gather"] * ranks  # the logged size of a gathering is that of a shard
     return Traffic(moved["reduce_scatter"] + 2 * moved["all_reduce"], gathered)
 
 
 def _one_group(facts: Facts) -> bool:
-    """Whether all calls are of all ranks: nothing is parallel but the replicas."""
+    """Whether every call involves all ranks: there is no parallelism but data parallelism."""
     config, layout = facts.run.config, facts.layout
     parts = (*map(config.get, _PARTED), *(facts.setting(f"{_ZERO}.{key}") for key in _SHARDED))
     plain = layout.tensor_parallel == layout.stages == 1
@@ -281,7 +284,9 @@ def _one_group(facts: Facts) -> bool:
 
 
 def _contradiction(facts: Facts, seconds: float, least: float, link: float) -> str:
-    """Why the model cannot hold: more time than there was, or calls faster than the link."""
+    """Why the model cannot apply: it needs more time than was taken, or calls exceed the link's
+    speed.
+    """
     large = trusted(facts.run.comm)
     large = large[large["bytes"] >= LARGE]
     best = float(large["busbw"].max()) if large["busbw"].gt(0).any() else 0.0
@@ -296,10 +301,11 @@ def _contradiction(facts: Facts, seconds: float, least: float, link: float) -> s
 
 
 def _gain(facts: Facts, seconds: float, advice: tuple[Advice, ...]) -> tuple[float, float] | None:
-    """What advice of `_less_traffic` takes off `seconds`; at best, if all of it is followed.
+    """What the advice of `_less_traffic` saves of `seconds`; the best case is if all of it is
+    followed.
 
-    Twice the micro-batches, and numbers of half the size, each leave half; of the rest compute
-    hides a reduction that may overlap with it.
+    Twice the micro-batches and numbers of half the size each halve it. Of the rest, compute hides a
+    reduction that may overlap with it.
     """
     named = {one.setting for one in advice}
     part = 0.5 ** len(named & _HALVE)
@@ -309,7 +315,9 @@ def _gain(facts: Facts, seconds: float, advice: tuple[Advice, ...]) -> tuple[flo
 
 
 def reduction_seconds(facts: Facts, seconds: float) -> float:
-    """What of `seconds` of communication is timed as reduction; all, where no timer tells."""
+    """The part of `seconds` of communication that is timed as reduction; all of it if no timer
+    tells.
+    """
     table = facts.phases_of("communication")["seconds"]
     return min(float(table[table.index.isin(REDUCTION)].sum()) or seconds, seconds)
 
@@ -336,21 +344,24 @@ def _less_traffic(facts: Facts) -> tuple[Advice, ...]:
 
 
 def _is_gathering(facts: Facts) -> bool:
-    """Most of it gathers updated parameters, which comes when backward, that could hide it, is
-    over."""
+    """Whether most of it gathers updated parameters. That happens after backward, which could have
+    hidden it.
+    """
     table = facts.phases_of("communication")["seconds"]
     return 2 * float(table.get("optimizer_allgather", 0.0)) > float(table.sum())
 
 
 def overlap_is_off(facts: Facts) -> bool:
-    """DeepSpeed's pipeline engine reduces when all of backward is over, and ZeRO's optimizer
-    turns overlap_comm off for it (`_configure_zero_optimizer` in its engine.py)."""
+    """Whether overlap has no effect: DeepSpeed's pipeline engine reduces only after all of
+    backward, and ZeRO's optimizer turns overlap_comm off for it (`_configure_zero_optimizer` in its
+    engine.py).
+    """
     stages = facts.layout.stages or 1
     return not facts.is_megatron_alone and (facts.is_pipeline or stages > 1)
 
 
 def overlap_advice(facts: Facts) -> tuple[Advice, ...]:
-    """What makes the reduction run beside backward, where it does not yet."""
+    """Advice to run the reduction during backward, if it does not yet."""
     stage = facts.layout.zero_stage
     if facts.layout.data_parallel == 1 or overlap_is_off(facts):
         return ()

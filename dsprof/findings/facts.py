@@ -1,4 +1,4 @@
-"""What every rule looks at: a run and its derived tables, each computed once."""
+"""What every rule works on: a run and tables derived from it, each computed once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NO_COMMUNICATION = UNSEEN
 RANKS_UNTOLD = "no timer shows communication, and the number of ranks is unknown"
 #: The doubt that memory_breakdown's lines raise.
 COLLECTING = "memory-breakdown-inflates-backward"
-#: Frameworks that train with PyTorch's own means, or Megatron's.
+#: Frameworks that train with PyTorch alone, or with Megatron.
 _WITHOUT_DEEPSPEED = frozenset(
     {"verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "sagemaker"}
 )
@@ -47,11 +47,11 @@ NO_COMM = "no line shows single communication calls (comms_logger, or a recordin
 
 @dataclass(frozen=True)
 class Facts:
-    """A run with its average step, its layout and its configuration at hand.
+    """A run with its average step, layout and configuration.
 
-    `engine` is the one that is judged, where several share the run; `stuck_out` are labels of
-    steps that `step-spikes` names and the others are judged without. `answers` holds what the
-    rules marked `once` have said.
+    `engine` is the one that is judged if several share the run. `stuck_out` are the labels of the
+    steps that `step-spikes` names; the other rules judge without them. `answers` holds the results
+    of rules marked `once`.
     """
 
     run: Run
@@ -61,12 +61,12 @@ class Facts:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """Rows of `run.steps` that statistics use."""
+        """Rows of `run.steps` that are used for statistics."""
         return main_steps(self.own_steps).drop(list(self.stuck_out))
 
     @cached_property
     def too_few(self) -> str | None:
-        """Why these steps cannot show that all is well; None if they are enough."""
+        """Why these steps are too few to show that all is well; None if they are enough."""
         beyond = int((~self.steps["warm_up"].astype(bool)).sum())
         if beyond >= FEW_STEPS:
             return None
@@ -75,13 +75,15 @@ class Facts:
 
     @cached_property
     def no_basis(self) -> str | None:
-        """Why the average step is none: a first step, that also warms up, is the only one."""
+        """Why there is no usable average step: the only step is the first one, which also warms up.
+        None if there is one.
+        """
         if len(self.steps) != 1 or not self.steps["warm_up"].iloc[0]:
             return None
         lines = within(self.steps, self.run.told, "segment", "engine", "step")
         if (lines["steps"] > 1).any():  # a mean over a window of steps
             return None
-        was = "may be" if self.run.counted else "is"  # steps that nobody numbers are an excerpt's
+        was = "may be" if self.run.counted else "is"  # unnumbered: perhaps an excerpt
         return (
             f"the only step with a time {was} the first of its launch, which also builds kernels, "
             "buckets and traces"
@@ -89,7 +91,7 @@ class Facts:
 
     @cached_property
     def series(self) -> pd.DataFrame:
-        """Rows of `run.steps` whose seconds can be followed over time."""
+        """Rows of `run.steps` whose seconds can be compared over time."""
         return regular_steps(self.own_steps)
 
     @cached_property
@@ -107,18 +109,18 @@ class Facts:
 
     @cached_property
     def mean(self) -> Breakdown | None:
-        """The average step; None if no step has a time."""
+        """The average step; None if no step has a duration."""
         return breakdown_of(self.steps, self.run.phases)
 
     @cached_property
     def breakdown(self) -> Breakdown | None:
-        """The average step; None unless some class of time is known."""
+        """The average step; None unless the time of some class is known."""
         found = self.mean
         return found if found and found.classes and found.seconds > 0 else None
 
     @cached_property
     def hidden_communication(self) -> str | None:
-        """Why communication may hide inside the compute timers; None if it is known not to."""
+        """Why communication may hide inside compute timers; None if it is known not to."""
         ranks = self.layout.world_size
         if self.breakdown is None or ranks == 1:
             return None
@@ -129,7 +131,7 @@ class Facts:
         if len(counted := self._counted):
             missed = (counted["issued"] - counted["seen"]).to_numpy()
             if missed.max() > counted["seen"].to_numpy()[missed.argmax()]:
-                return unseen  # as those of tensor parallelism, which PyTorch's C++ issues
+                return unseen  # as with tensor parallelism, whose collectives C++ issues
             if missed.max() < len(self.run.steps):  # outside of steps, see `findings.unseen`
                 return None
         moving = self.seconds_of("communication", "wait")
@@ -139,14 +141,17 @@ class Facts:
 
     @cached_property
     def calls_unseen(self) -> int:
-        """Collectives that a rank issued and its recording did not see, of the rank that has
-        most of them, by PyTorch's own count; 0 where nothing counted them."""
+        """The most collectives that any rank issued, by PyTorch's count, and its recording did not
+        see; 0 if nothing counted them.
+        """
         unseen = self._counted["issued"] - self._counted["seen"]
         return int(unseen.max()) if len(unseen) else 0
 
     @cached_property
     def _counted(self) -> pd.DataFrame:
-        """Collectives of each rank, by PyTorch's own count and by ours, where both are told."""
+        """Collectives per rank, as `issued` (PyTorch's count) and `seen` (the recording's), for
+        ranks that have both.
+        """
         told = self.run.told
         counts = {
             name: where(told, among(told["name"], [f"collectives_{name}"]))
@@ -158,9 +163,10 @@ class Facts:
 
     @cached_property
     def least_communication(self) -> float | None:
-        """Seconds that timers show of a communication which also hides in others; else None.
+        """Seconds per step of communication that has timers of its own although some also hides in
+        others; None if there is no such case.
 
-        None with an offloaded optimizer, too: the timer of reduction then also holds copies of
+        Also None with an offloaded optimizer, because the reduction timer then includes copies of
         gradients to the host.
         """
         if self.breakdown is None or not self.run.mixed or self.is_offloaded:
@@ -172,32 +178,38 @@ class Facts:
 
     @property
     def is_offloaded(self) -> bool:
-        """The optimizer's states lie outside of the GPU."""
+        """Whether optimizer states are kept outside the GPU."""
         return offloads_optimizer(self.run.config)
 
     @property
     def on_cpu(self) -> bool:
-        """The source says that there is no accelerator; DeepSpeed builds that op for CPUs alone."""
+        """Whether the source says that there is no accelerator. DeepSpeed builds `shm_comm` only
+        for CPUs.
+        """
         config = self.run.config
         return config.get("accelerator") == "cpu" or "shm_comm" in str(config.get("op_built"))
 
     @cached_property
     def calls_are_logged(self) -> bool:
-        """DeepSpeed's communication logger is on: it waits for each call, nothing overlaps."""
+        """Whether DeepSpeed's communication logger is on: it waits for each call, so nothing
+        overlaps.
+        """
         comm = self.run.told
         printed = (comm["kind"] == Kind.COMM) & comm["pattern"].notna()
         return self.setting("comms_logger.enabled") is True or bool(printed.any())
 
     @cached_property
     def held_up(self) -> pd.DataFrame:
-        """Trustworthy calls of these steps, with what held their step up as `seconds`."""
+        """Trustworthy calls in these steps; `seconds` is the time for which each held
+        up its step.
+        """
         return during_steps(held_up(self.run.comm), self.steps)
 
     @cached_property
     def per_step(self) -> float | None:
-        """What turns a sum over `held_up` into one rank's optimizer step; None if unknown.
+        """The factor from a sum over `held_up` to one optimizer step of one rank; None if unknown.
 
-        Of a recording the steps count in which calls held nothing up, too.
+        In a recording, steps in which no call held anything up count, too.
         """
         calls = self.held_up
         if self.exposure_is_known:
@@ -206,16 +218,16 @@ class Facts:
 
     @cached_property
     def exposure_is_known(self) -> bool:
-        """A recording says of each call how long it held its step up."""
+        """Whether the source, a recording, has the exposed time of each call."""
         return bool(self.run.comm["exposed_seconds"].notna().any())
 
     @cached_property
     def collecting(self) -> float:
-        """Seconds of a step that `memory_breakdown` may spend on its own account.
+        """Seconds per step that `memory_breakdown` itself may take.
 
-        It collects Python's garbage between the timers, and inside that of backward around
-        what that times itself. Where the latter would not be worth a finding it is 0: the
-        timers are then believed.
+        It collects Python's garbage between the timers, and inside backward's timer around what is
+        timed there. If the latter is too little for a finding, this is 0: the timers are then
+        trusted.
         """
         if self.breakdown is None or COLLECTING not in self.doubts:
             return 0.0
@@ -227,7 +239,7 @@ class Facts:
 
     @cached_property
     def outside_timers(self) -> float:
-        """Seconds of an average step that lie in no timer."""
+        """Seconds of an average step that no timer covers."""
         assert self.breakdown is not None
         timed = float(self.breakdown.phases["seconds"].sum())
         return max(0.0, self.breakdown.seconds - timed)
@@ -242,39 +254,40 @@ class Facts:
 
     @cached_property
     def step_seconds(self) -> float | None:
-        """Mean seconds of an optimizer step; None if no step has a time."""
+        """Mean seconds of an optimizer step; None if no step has a duration."""
         return mean_of(self.steps, "seconds") if len(self.steps) else None
 
     def setting(self, path: str) -> Any:
-        """The value of a dotted key of the job's DeepSpeed JSON, None if unknown."""
+        """The value of a dotted key in the job's DeepSpeed JSON; None if unknown."""
         return setting(self.run.config, path)
 
     def seconds_of(self, *classes: str) -> float | None:
-        """Seconds of an average step in these classes; None if the source tells of none."""
+        """Seconds per average step in these classes; None if the source has none of them."""
         return self.breakdown.of(*classes) if self.breakdown else None
 
     def share(self, seconds: float | None) -> float | None:
-        """Of the average step: of all steps, those that stick out among them, for what they cost
-        is told as a share of all, too."""
+        """`seconds` as a share of the average step, including the steps that stick out: what those
+        cost is given as a share of the same.
+        """
         if seconds is None or not self.step_seconds:
             return None
         return seconds / (self.average or self.step_seconds)
 
     @cached_property
     def average(self) -> float | None:
-        """Seconds of a step, the mean of all; None unless some class of time is known."""
+        """Mean seconds over all steps; None unless the time of some class is known."""
         all_steps = replace(self, stuck_out=(), answers={}) if self.stuck_out else self
         return all_steps.breakdown.seconds if all_steps.breakdown else None
 
     def phases_of(self, *classes: str) -> pd.DataFrame:
-        """Phases of an average step that belong to these classes, largest first."""
+        """Phases of an average step in these classes, largest first."""
         assert self.breakdown is not None
         table = self.breakdown.phases
         return table[table["class"].isin(classes)]
 
     @property
     def windows(self) -> str:
-        """How much an average rests on: `mean of 3 printed steps, 20 to 40`."""
+        """What an average is based on, in words: `mean of 3 printed steps, 20 to 40`."""
         assert self.breakdown is not None
         many, how = self.breakdown, "recorded" if self.run.is_recording else "printed"
         if many.windows == 1:
@@ -283,7 +296,7 @@ class Facts:
 
     @property
     def _apart(self) -> str:
-        """What of the run is left aside: other engines, a first step that warms up."""
+        """What was left out, in words: other engines, a first step that warms up, spikes."""
         of = "" if self.engine is None else f", of engine {self.engine} alone"
         aside = left_aside(self.own_steps)
         many = len(self.stuck_out)
@@ -292,33 +305,37 @@ class Facts:
 
     @cached_property
     def micro_only(self) -> bool:
-        """Timers are of micro-batches alone: how many a step has was counted between its lines."""
+        """Whether all timers are per micro-batch, so that micro-batches per step were counted from
+        the lines.
+        """
         flavours = self.run.grammar.timers.items()
         sums = {one.sums for name, one in flavours if name in self.flavours}
         return sums - {"once"} == {"micro"}
 
     @cached_property
     def flavours(self) -> frozenset[str]:
-        """The flavours of timers that the source prints."""
+        """The timer flavours that the source prints."""
         return frozenset(str(name) for name in self.run.told["timers"].dropna().unique())
 
     @cached_property
     def straggler(self) -> Straggler | None:
-        """The slowest rank; None if ranks cannot be compared (stages of a pipeline cannot)."""
+        """The slowest rank; None if ranks cannot be compared, as stages of a pipeline cannot."""
         if self.is_pipeline:
             return None
         return straggler(apart_from_saves(self.compared))
 
     @cached_property
     def replay(self) -> tuple[Seconds, Ranks] | None:
-        """Seconds of steps x ranks x classes and the ranks; None where several cannot be told."""
+        """Seconds by step, rank and class, and the ranks; None if ranks cannot be compared."""
         if self.is_pipeline or self.straggler is None:
             return None
         return parts(self.compared)
 
     @cached_property
     def compared(self) -> pd.DataFrame:
-        """Phases of ranks, in steps that can be followed over time: in all, where none is timed."""
+        """Phases with a rank, in steps that can be compared over time, or in all steps if none is
+        timed.
+        """
         phases = self.run.phases
         if len(self.series):
             phases = main_phases(self.series, phases)
@@ -326,16 +343,16 @@ class Facts:
 
     @cached_property
     def engine_lines(self) -> frozenset[str]:
-        """The patterns of DeepSpeed's dialects that were met."""
+        """The patterns of DeepSpeed's dialects that were found."""
         patterns = map(str, self.run.told["pattern"].dropna().unique())
         return frozenset(one for one in patterns if one.startswith("deepspeed"))
 
     @cached_property
     def is_megatron_alone(self) -> bool:
-        """Megatron without a line of DeepSpeed's engine, whose settings would do nothing then.
+        """Whether this is Megatron without DeepSpeed's engine, so that its settings have no effect.
 
-        DeepSpeed's reports of memory are called by Megatron's own code, too, and the timers that
-        Megatron prints look like DeepSpeed's.
+        Megatron itself also calls DeepSpeed's memory reports, and prints timers that look like
+        DeepSpeed's.
         """
         engine = self.engine_lines - {"deepspeed.timers"}
         return (
@@ -346,8 +363,9 @@ class Facts:
 
     @cached_property
     def is_torch_alone(self) -> bool:
-        """Without DeepSpeed's engine, whose settings would do nothing: a recording of such a
-        model, or the log of a trainer that knows no DeepSpeed."""
+        """Whether DeepSpeed's engine is not used, so that its settings have no effect: a recording
+        of a model without it, or the log of a trainer that does not support it.
+        """
         if self.layout.zero_stage is not None or self.has_config:
             return False
         if self.run.is_recording:
@@ -356,12 +374,12 @@ class Facts:
 
     @cached_property
     def has_config(self) -> bool:
-        """Whether the job's whole DeepSpeed JSON is known, so that an absent key is unset."""
+        """Whether the job's whole DeepSpeed JSON is known, so that a missing key means unset."""
         return bool(ds_config(self.run.config))
 
 
 def facts_of(run: Run) -> list[Facts]:
-    """One for each engine of the launch that took most time, the judged one first."""
+    """One for each engine of the longest launch, the judged one first."""
     return [Facts(run, one) for one in engines(run.steps)] or [Facts(run)]
 
 
@@ -369,7 +387,7 @@ Answer = TypeVar("Answer")
 
 
 def once(rule: Callable[[Facts], Answer]) -> Callable[[Facts], Answer]:
-    """A rule that others ask as well answers the same facts once."""
+    """Decorator for rules that other rules call, too: computes the answer once per `Facts`."""
 
     @wraps(rule)
     def asked(facts: Facts) -> Answer:
@@ -382,9 +400,9 @@ def once(rule: Callable[[Facts], Answer]) -> Callable[[Facts], Answer]:
 
 
 def promise(best: float) -> tuple[float, float]:
-    """From what is likely to what the change gives at best, seconds per step.
+    """The gain in seconds per step, from the likely one to `best`.
 
-    Each rule says in its docstring what `best` is, and why.
+    Each rule's docstring says what `best` is, and why.
     """
     return GAIN_LOW * best, best
 

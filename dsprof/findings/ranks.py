@@ -1,4 +1,4 @@
-"""Ranks that make the others wait, and GPUs that slow themselves."""
+"""Ranks that make the others wait, and GPUs that slow themselves down."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from dsprof.units import format_bytes, format_seconds, format_share
 
 @once
 def straggler_rank(facts: Facts) -> list[Finding] | str:
-    """One rank is the last one at the point where the others wait.
+    """One rank is usually the last one where the others wait.
 
-    Gain: at best all of the delay, if it is brought up to the median rank.
+    Gain: at best all of the delay, if it becomes as fast as the median rank.
     """
     if facts.is_pipeline:
         return OTHER_WORK
@@ -97,7 +97,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
 
 
 def _why_not(facts: Facts, late: Straggler) -> str | None:
-    """What speaks against naming the rank that comes last."""
+    """Reasons against naming the rank that comes last."""
     if COLLECTING in facts.doubts and late.rank == COLLECTS:
         return f"rank {COLLECTS} is late because of its own logging: {facts.doubts[COLLECTING]}"
     if late.steps < STRAGGLER_STEPS:
@@ -106,12 +106,12 @@ def _why_not(facts: Facts, late: Straggler) -> str | None:
 
 
 def may_wait(facts: Facts, late: Straggler) -> str | None:
-    """Why the rank that seems to come last may be one that waits; None if it is known to be late.
+    """Why the rank that seems late may itself be waiting; None if it is known to be late.
 
-    Summary and page ask as well, before they name it.
+    The summary and the page ask this, too, before they name it.
     """
     unseen = facts.hidden_communication in {NO_COMMUNICATION, RANKS_UNTOLD}
-    if unseen and "backward" in late.phase:  # which holds the reduction, and so the waiting
+    if unseen and "backward" in late.phase:  # backward includes the reduction, and so the waiting
         return (
             f"rank {late.rank} is longest in {late.phase}, where it may itself be waiting for the "
             "others: no communication between the ranks is timed"
@@ -126,13 +126,15 @@ def may_wait(facts: Facts, late: Straggler) -> str | None:
 
 
 def stands_out(late: Straggler) -> bool:
-    """Whether it is one rank that comes last, and not each in its turn."""
+    """Whether the same rank usually comes last, instead of each in turn."""
     often = late.held >= STRAGGLER_OFTEN and late.above_chance >= STRAGGLER_ABOVE_CHANCE
     return often or (late.held >= STRAGGLER_HELD and late.chance <= STRAGGLER_CHANCE)
 
 
 def _own_code(facts: Facts, late: Straggler) -> tuple[Advice, ...]:
-    """Who shows what a rank does where a recording has no phase: that is code of its script."""
+    """How to see what a late rank does where a recording has no phase: that is the script's own
+    code.
+    """
     if late.phase or not facts.run.is_recording:
         return ()
     why = "shows which code of the script runs there between the recorded phases"
@@ -140,7 +142,7 @@ def _own_code(facts: Facts, late: Straggler) -> tuple[Advice, ...]:
 
 
 def _is_alone(facts: Facts) -> bool:
-    """Whether all ranks run on one host, as settings or recordings tell; a log may not show all."""
+    """Whether all ranks run on one host, by settings or recordings; a log may lack some hosts."""
     known = facts.run.meta
     return known.get("nodes") == 1 or (
         bool(known.get("recordings")) and len(known.get("hosts") or []) == 1
@@ -148,7 +150,7 @@ def _is_alone(facts: Facts) -> bool:
 
 
 def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:
-    """The steps replayed with the rank as quick as the others."""
+    """The gain from replaying the steps with the rank as fast as the others."""
     if facts.replay is None:
         return promise(late.delay)
     table, ranks = facts.replay
@@ -158,10 +160,10 @@ def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:
 
 
 def late_seconds(facts: Facts, operation: str = "") -> float:
-    """Seconds per step of waiting that `straggler-rank` accounts for, if it is in `operation`.
+    """Seconds per step of waiting that `straggler-rank` accounts for, if it happens in `operation`.
 
-    The mean of the ranks that are timed, as a step's communication is: where they are compared,
-    all of them wait but the late one.
+    It is the mean over the timed ranks, like a step's communication: if ranks are compared, all but
+    the late one wait.
     """
     found, late = straggler_rank(facts), facts.straggler
     if isinstance(found, str) or not found or (late and operation not in late.meeting):
@@ -174,7 +176,7 @@ def late_seconds(facts: Facts, operation: str = "") -> float:
 
 
 def late_outside(facts: Facts) -> float:
-    """Seconds of the mean step that the rank of `straggler-rank` loses where nothing is timed."""
+    """Seconds of the mean step that the rank of `straggler-rank` loses outside of all phases."""
     late = facts.straggler
     if late is None or late.phase or not facts.run.is_recording or not late_seconds(facts):
         return 0.0
@@ -182,17 +184,17 @@ def late_outside(facts: Facts) -> float:
 
 
 def _from_table(facts: Facts) -> list[Finding] | str:
-    """The rank that prints DeepSpeed's straggler table says how long it waited for others."""
+    """Use DeepSpeed's straggler table, in which one rank prints how long it waited for others."""
     told = stated_wait(facts)
     if told is None:
         if _ranks_meet(facts):
-            return []  # compared, and none is ever the only last one
+            return []  # ranks were compared, and none stands out
         table = "no" if waiting(facts.run.told) is None else "no trustworthy"
         return f"timers of fewer than two ranks, and {table} straggler table of the comms logger"
     seconds = facts.seconds_of("communication")
     lost = None if seconds is None else told.share * seconds
     share = facts.share(lost)
-    severity: Severity | None = Severity.INFO  # its price is not known
+    severity: Severity | None = Severity.INFO  # what it costs is not known
     if share is not None:
         severity = grade(share, STRAGGLER_WARNING, STRAGGLER_CRITICAL)
     if severity is None or told.share < WAITING_EXPLAINS:
@@ -235,8 +237,8 @@ def _from_table(facts: Facts) -> list[Finding] | str:
     ]
 
 
-#: The first DeepSpeed that surely compares call with call (its pull request 8199): before, each
-#: rank sorts its calls by their duration first, by which no wait can grow.
+#: The first DeepSpeed known to compare the same calls (its pull request 8199). Earlier ones let
+#: each rank sort its calls by duration first, which can only reduce the wait.
 _IN_ORDER: Final = (0, 19, 8)
 _OUT_OF_ORDER: Final = (
     " It may be more: before 0.19.8 the table compares the ranks' calls sorted by their duration, "
@@ -259,21 +261,21 @@ def _ranks_meet(facts: Facts) -> bool:
     return bool(visits.duplicated(["segment", "engine", "step"]).any())
 
 
-#: The rank on which memory_breakdown collects garbage before it prints.
+#: The rank on which memory_breakdown collects garbage before printing.
 COLLECTS: Final = 0
 
 
 def stated_wait(facts: Facts) -> Waiting | None:
-    """The straggler table's account; None where the latencies under it cannot be trusted."""
+    """The straggler table's result; None if the latencies that it is based on cannot be trusted."""
     if any(name.startswith("cumulative-comm") for name in facts.doubts):
         return None
     return waiting(facts.run.told)
 
 
 def gpu_throttled(facts: Facts) -> list[Finding] | str:
-    """A GPU lowers its clock. Only samples of the GPU itself can tell.
+    """A GPU lowers its clock. Only samples of the GPU itself show this.
 
-    No gain: how much slower it computes is not in a sample.
+    No gain: samples do not tell how much slower it computes.
     """
     samples = facts.run.gpu
     if samples.empty:
@@ -319,9 +321,9 @@ def _host(facts: Facts, rank: int) -> str | None:
 
 
 def _lines(facts: Facts, late: Straggler) -> tuple[Evidence, ...]:
-    """The slow rank's longest such phase and another rank's in the same step.
+    """The late rank's longest such phase, and another rank's in the same step.
 
-    Where it loses its time in no phase, the longest wait for it and its own in that step.
+    If it loses its time outside of phases: the longest wait for it, and its own in that step.
     """
     rows = main_phases(facts.series, facts.run.phases)
     named = rows[(rows["name"] == (late.phase or late.meeting)).fillna(value=False)]

@@ -1,4 +1,4 @@
-"""Classes of time that grow too large a part of the step."""
+"""Classes of time that take too large a share of the step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dsprof.units import format_seconds, format_share
 
 
 class Limit(NamedTuple):
-    """How large a part of the step some classes may be, and what of them could be saved."""
+    """How large a share of the step some classes may take, and what part of it could be saved."""
 
     rule: str
     classes: tuple[str, ...]
@@ -43,7 +43,7 @@ _PINNED: Final = Advice("DataLoader(pin_memory=...)", "", "True", "the copy to t
 
 
 def data_bound(facts: Facts) -> list[Finding] | str:
-    """The step waits for its input. Gain: at best all of it, loaded while the GPU computes."""
+    """The step waits for its input. Gain: at best all of it, if loading overlaps with compute."""
     found = _too_large(
         facts,
         Limit("data-bound", ("data",), DATA_WARNING, DATA_CRITICAL),
@@ -70,9 +70,9 @@ _READY: Final = "batches were always ready"
 
 
 def optimizer_bound(facts: Facts) -> list[Finding] | str:
-    """The optimizer itself, on the GPU, takes a large part of the step.
+    """The optimizer itself, on the GPU, takes a large share of the step.
 
-    Gain: twice the micro-batches halve it per sample; where every rank updates everything,
+    Gain: twice the micro-batches halve it per sample; if every rank updates all parameters,
     sharding over n ranks leaves 1/n of it.
     """
     if facts.is_offloaded:
@@ -104,7 +104,7 @@ def optimizer_bound(facts: Facts) -> list[Finding] | str:
 
 
 def _or_gathering(found: Finding) -> Finding:
-    """The finding, where nothing tells whether parameters are gathered in that time, too."""
+    """The finding if it is not known whether parameters are gathered in that time, too."""
     return replace(
         found,
         title=f"{format_share(found.share or 0.0)} of a step is the optimizer's step, which may "
@@ -112,14 +112,14 @@ def _or_gathering(found: Finding) -> Finding:
         summary=f"{found.summary} The ZeRO stage is not known: with ZeRO on, the step would hold "
         "the gathering of the updated parameters as well, and nothing times that separately, "
         "hence medium confidence.",
-        advice=found.advice[:1],  # what halves the steps, whatever is in them
+        advice=found.advice[:1],  # it halves the steps, whatever they consist of
         gain=promise(0.5 * (found.seconds_per_step or 0.0)),
         confidence="medium",
     )
 
 
 def _untimed_step(facts: Facts) -> float:
-    """Seconds of step() in none of the timers inside it, where they are most of its class."""
+    """Seconds of step() outside of its inner timers, if they are most of the class; else 0."""
     if facts.breakdown is None:
         return 0.0
     rows = facts.phases_of("optimizer")
@@ -129,14 +129,14 @@ def _untimed_step(facts: Facts) -> float:
 
 
 def _beside(facts: Facts) -> str:
-    """Words for what is timed inside step() and is of another class."""
+    """Words for what is timed inside step() and belongs to another class."""
     inside = facts.run.phases["parent"].eq("step").to_numpy(bool, na_value=False)
     named = facts.run.phases["name"][inside].isin(facts.phases_of("communication").index)
     return " apart from the communication timed in it" if named.any() else ""
 
 
 def _of_step(found: Finding, untimed: float, beside: str) -> Finding:
-    """The finding, where most of it is no update of parameters that a timer shows."""
+    """The finding if most of it is not shown by a timer to be the update of parameters."""
     return replace(
         found,
         title=f"{format_share(found.share or 0.0)} of a step is step(){beside}, most of it in no "
@@ -144,17 +144,17 @@ def _of_step(found: Finding, untimed: float, beside: str) -> Finding:
         summary=f"{found.summary} {format_seconds(untimed)} lie outside the timers inside step(): "
         "the search for overflows, the gradient norm and the all-reduces of both. Medium "
         "confidence: nothing times them separately.",
-        advice=found.advice[:1],  # what halves the calls of step(), whatever they do
+        advice=found.advice[:1],  # it halves the calls of step(), whatever they do
         gain=promise(0.5 * (found.seconds_per_step or 0.0)),
         confidence="medium",
     )
 
 
 def offload_bound(facts: Facts) -> list[Finding] | str:
-    """States or parameters outside the GPU take a large part of the step.
+    """Optimizer states or parameters outside the GPU take a large share of the step.
 
-    Gain: at best all of it, if the states fit on the GPUs after all; the update then takes
-    a GPU's time, which this source does not show: its memory is at least five times as fast.
+    Gain: at best all of it, if the states fit on the GPUs after all. The update then takes GPU time
+    that this source does not show; GPU memory is at least five times as fast.
     """
     device = facts.run.config.get("offload_optimizer")
     classes = ("offload", "optimizer") if facts.is_offloaded else ("offload",)
@@ -186,7 +186,7 @@ def offload_bound(facts: Facts) -> list[Finding] | str:
 
 
 def compute_bound(facts: Facts) -> list[Finding] | str:
-    """Nearly all of the step is computation, which costs nothing that could be saved."""
+    """Nearly all of the step is computation, of which nothing could be saved."""
     if facts.hidden_communication is not None:
         return facts.hidden_communication
     if COLLECTING in facts.doubts:
@@ -213,15 +213,15 @@ def compute_bound(facts: Facts) -> list[Finding] | str:
     ]
 
 
-#: Where no stamped line tells the end of a save.
+#: Used if no line with a time stamp shows the end of a save.
 _INFERRED: Final = " No time stamp says when one is over: its duration is how much further \
 apart the steps around it are than others."
 
 
 def checkpoint_stall(facts: Facts) -> list[Finding] | str:
-    """Saving checkpoints stops training for a noticeable part of its time.
+    """Saving checkpoints stops training for a noticeable share of its time.
 
-    Gain: half of it for half as many saves, up to all of it for saving beside training.
+    Gain: from half of it, for half as many saves, up to all of it, for saving in the background.
     """
     found = saved(facts)
     if found.empty:
@@ -268,7 +268,7 @@ def _too_large(
     why: str,
     advice: tuple[Advice, ...],
 ) -> list[Finding] | str:
-    """A finding if the classes together pass a threshold."""
+    """A finding if the classes together exceed a threshold."""
     seconds = facts.seconds_of(*limit.classes)
     if seconds is None:
         return NO_TIMERS if facts.breakdown is None else f"no timer of class {limit.classes[0]}"
@@ -294,7 +294,7 @@ def _too_large(
 
 
 def _ratio(facts: Facts, path: str) -> tuple[Advice, ...]:
-    """Only ZeRO-3 leaves a part of the update on the GPU."""
+    """Only with ZeRO-3 can a part of the update stay on the GPU."""
     if facts.layout.zero_stage != 3:
         return ()
     return change(facts, path, "0.8", "the rest of the update stays on the GPU")

@@ -1,4 +1,4 @@
-"""Time whose use the source does not tell. It is never called compute."""
+"""Time whose use the source does not show. It is never called compute."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from dsprof.run.classes import UPDATES
 from dsprof.run.zero import ENGINE_TIMERS, INNER, PERHAPS_BUCKETS
 from dsprof.units import format_seconds, format_share
 
-#: Part of the time in question below which a timer's is not worth a word.
+#: Share of the time in question below which a timer is not mentioned.
 _NOTHING: Final = 0.005
-#: Part of it above which it is that of a late rank.
+#: Share of it above which it is attributed to a late rank.
 _MOST: Final = 0.5
-#: What a recording has no phase for is code of the script.
+#: Where a recording has no phase, the script's own code runs.
 _BETWEEN_PHASES: Final = (
     Advice(
         "py-spy record",
@@ -53,7 +53,7 @@ _BETWEEN_PHASES: Final = (
 def unaccounted_time(facts: Facts) -> list[Finding] | str:
     """Seconds that no timer explains. They are never called compute.
 
-    Steps that stick out are left to `step-spikes`, which says when they come.
+    Steps that stick out are left to `step-spikes`, which says when they occur.
     """
     if facts.run.steps.empty:
         return no_steps(facts)
@@ -72,17 +72,17 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
 
 
 def _no_timer(facts: Facts, late: float) -> list[Finding]:
-    """What lies outside all timers, and inside one but not in its parts.
+    """Time outside all timers, and time inside a timer but not in its parts.
 
-    What memory_breakdown takes for itself is left to `host-sync`, saves whose time is known to
-    `checkpoint-stall`, and what a rank is late by
-    (`late` seconds of it) to `straggler-rank`, with what to do about it: it alone is a note.
+    Excluded are what memory_breakdown itself takes (`host-sync`) and saves of known duration
+    (`checkpoint-stall`). The `late` seconds that a rank is late by belong to `straggler-rank`,
+    which has the advice: if the rest is small, this is only a note.
     """
     known = _unexplained(facts)
     inside = float(known["seconds"].sum())
     other = facts.seconds_of("other")
     if facts.hidden_communication is not None or len(_mixed_phases(facts)):
-        # the class holds what is mixed, too
+        # the class then includes mixed timers
         other = facts.outside_timers + inside + evaluating(facts)
     if other is None:
         return []
@@ -135,7 +135,7 @@ def _of_late_rank(facts: Facts, part: float) -> str:
 
 
 def _of_title(known: pd.DataFrame, seconds: float, inside: float) -> float:
-    """What lies where the title says, without the little that lies elsewhere."""
+    """The time that lies where the title says, without the little that lies elsewhere."""
     within = inside / seconds
     if within > 1 - WORTH_NAMING:
         return min(inside, float(known["seconds"][_that_hold_it(known)].sum()))
@@ -143,7 +143,7 @@ def _of_title(known: pd.DataFrame, seconds: float, inside: float) -> float:
 
 
 def _where(facts: Facts, known: pd.DataFrame, within: float) -> str:
-    """Where time that no timer explains lies, `within` of it inside timers."""
+    """Where unexplained time lies, in words; `within` is the share of it inside timers."""
     divided = known["held"] > known["shown"]
     if within > 1 - WORTH_NAMING:
         timers = _that_hold_it(known)
@@ -160,28 +160,29 @@ def _where(facts: Facts, known: pd.DataFrame, within: float) -> str:
 
 
 def _that_hold_it(known: pd.DataFrame) -> list[str]:
-    """The fewest timers that hold nearly all of it together, largest first."""
+    """The fewest timers that together hold nearly all of it, largest first."""
     so_far = known["seconds"].cumsum() / known["seconds"].sum()
     return list(known.index[: int((so_far < 1 - WORTH_NAMING).sum()) + 1])
 
 
 def _named(timers: list[str], most: int = 3) -> str:
-    """Timers as one says them, the smallest of many by their number alone."""
+    """Timers in words; of many, the smallest are only counted."""
     if len(timers) > most:
         timers = [*timers[: most - 1], f"{len(timers) - most + 1} more timers"]
     return " and ".join(filter(None, (", ".join(timers[:-1]), timers[-1])))
 
 
 def _unexplained(facts: Facts) -> pd.DataFrame:
-    """Timers, or what their parts leave of them, of no known class: not those known to be mixed.
+    """Timers of no known class, with what their parts leave of them; without those known to be
+    mixed.
 
-    ZeRO-3's `step` is among them where the calls are logged: nothing says what it is beside
-    the optimizer and the gathering.
+    ZeRO-3's `step` is included if calls are logged: nothing shows what it does besides the
+    optimizer and gathering.
     """
     table = facts.phases_of("other")
     if facts.hidden_communication is None:
         table = table[~table["mixed"] | table.index.isin(UPDATES)]
-    told = [EVALUATION] if facts.run.is_recording else []  # that rule's
+    told = [EVALUATION] if facts.run.is_recording else []  # that rule covers it
     return table.drop([*_mixed_phases(facts).index, *told], errors="ignore")
 
 
@@ -198,13 +199,13 @@ def _mixed_phases(facts: Facts) -> pd.DataFrame:
     return table[(table.index == INNER if inner else table["mixed"]) | schedule]
 
 
-#: Megatron's timer of all micro-batches, and what it holds where its parts are not printed.
+#: Megatron's timer of all micro-batches, and what it includes if its parts are not printed.
 SCHEDULE: Final = "forward-backward"
 _SCHEDULE: Final = f"{SCHEDULE} holds all micro-batches, and what ranks exchange during them"
 
 
 def _schedule_is_whole(facts: Facts) -> bool:
-    """No timer divides the schedule: neither computing nor waiting is timed inside it."""
+    """Whether no timer divides the schedule: neither compute nor waiting is timed inside it."""
     phases = main_phases(facts.steps, facts.run.phases)
     inside = phases[phases["parent"].eq(SCHEDULE).to_numpy(bool, na_value=False)]
     return not (inside["mixed"] | inside["class"].isin([Class.COMPUTE, Class.WAIT])).any()
@@ -244,7 +245,7 @@ def _would_tell(facts: Facts, table: pd.DataFrame) -> str:
 
 
 def _are_maxima(facts: Facts) -> bool:
-    """Whether the parts are told, each of another rank."""
+    """Whether each part is printed as its maximum, each from another rank."""
     return "maxima-of-parts" in set(facts.run.repairs["name"])
 
 
@@ -272,7 +273,7 @@ def _together(reason: str) -> str:
 
 
 def _mostly_in(facts: Facts, table: pd.DataFrame) -> str:
-    """The timer that holds more of it than all others do."""
+    """The timer that holds more than all others together, in words."""
     largest, seconds = table["seconds"].idxmax(), float(table["seconds"].max())
     if len(table) == 1 or 2 * seconds <= float(table["seconds"].sum()):
         return ""
@@ -304,7 +305,7 @@ _BETWEEN_STEPS: Final = (
 )
 
 
-#: Flavours of loops that generate what their engines train on.
+#: Flavours of loops that also generate what their engines train on.
 _TURNS: Final = ("hybrid", "rlhf", "openrlhf")
 #: Flavours of DeepSpeed's own pipeline engine.
 _PIPELINE_TIMERS: Final = ("pipeline", "pipeline-micro", "pipeline-p2p")
@@ -317,7 +318,7 @@ def _suspects(facts: Facts) -> str:
         return _BETWEEN_STEPS
     if not facts.flavours.isdisjoint(_PIPELINE_TIMERS):
         return " DeepSpeed's pipeline engine does not time gradient reduction: it may be in here."
-    engine = not facts.flavours.isdisjoint(ENGINE_TIMERS)  # of other timers nothing is known
+    engine = not facts.flavours.isdisjoint(ENGINE_TIMERS)  # of other timers this is not known
     if engine and not facts.flavours.isdisjoint(_TURNS):
         return (
             " Timers see generating and the training of the engines: scoring what was generated, "

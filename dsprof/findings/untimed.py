@@ -1,4 +1,4 @@
-"""Sources without timers of their steps, or without steps: what they lack, and how to get it."""
+"""Sources without timers of their steps, or without steps: what is missing, and how to get it."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from dsprof.units import format_count, format_seconds, format_share
 
 EVERY_PHASE: Final = "times every phase of every rank"
 _RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
-#: What the flops profiler says of a step, in its order.
+#: What the flops profiler reports about a step, in its order.
 _PROFILED: Final = {
     "profiled_forward_seconds": "forward",
     "profiled_backward_seconds": "backward",
     "profiled_step_seconds": "optimizer",
     "profiled_iteration_seconds": "in all",
 }
-#: What DeeperSpeed says of its windows of steps.
+#: What DeeperSpeed reports about its windows of steps.
 _PERCENT: Final = {
     "communication_percent": "communication",
     "optimizer_percent": "optimizer",
     "forward_percent": "forward",
     "backward_percent": "backward",
 }
-#: Part of a step that is not worth a number: a loop's clock has four decimals.
+#: Share of a step that is not worth a number: the loop's clock has four decimals.
 _HARDLY_ANY: Final = 0.001
-_ROUNDED: Final = 0.0005  #: what a rate with three decimals may be off by
-_SURE: Final = 50  #: times that, a rate is known to two digits
-#: What is advised for steps_per_print: more often than that is not asked for.
+_ROUNDED: Final = 0.0005  #: rounding error of a rate with three decimals
+_SURE: Final = 50  #: from this many times that on, a rate has two reliable digits
+#: The advised steps_per_print; sources that print at least this often get no advice.
 _EVERY: Final = 10
 
 
@@ -72,7 +72,7 @@ def no_timers(facts: Facts) -> Finding:
 
 
 def only_calls(facts: Facts) -> Finding:
-    """A note, as that of no timers: what nobody asked to time costs nothing."""
+    """A note, as in `no_timers`: timers that were not enabled cost nothing."""
     rest = facts.share(facts.seconds_of("other")) or 0.0
     return _one_kind_alone(
         facts,
@@ -83,7 +83,7 @@ def only_calls(facts: Facts) -> Finding:
 
 
 def only_data(facts: Facts) -> Finding:
-    """Of a loop that times waiting for its loader alone: the same."""
+    """The same for a loop that only times waiting for its data loader."""
     waiting = facts.share(facts.seconds_of("data")) or 0.0
     said_of_data = "Hardly any" if waiting < _HARDLY_ANY else format_share(waiting)
     return _one_kind_alone(
@@ -95,7 +95,7 @@ def only_data(facts: Facts) -> Finding:
 
 
 def _one_kind_alone(facts: Facts, title: str, summary: str) -> Finding:
-    """Of a log that times one kind of doing, and nothing beside."""
+    """For a log that times one kind of activity and nothing else."""
     said, advice = _for_timers(facts)
     return Finding(
         rule="unaccounted-time",
@@ -107,7 +107,7 @@ def _one_kind_alone(facts: Facts, title: str, summary: str) -> Finding:
     )
 
 
-#: What is lacking where timer lines stand, say, before the first line of a step alone.
+#: For timer lines without a step, for example if they precede the only line of a step.
 _PLACELESS: Final = "its timer lines cannot be assigned to steps"
 
 
@@ -116,7 +116,7 @@ def _prints_timers(facts: Facts, lacking: str) -> bool:
 
 
 def _mean_of_training(facts: Facts) -> str:
-    """The rate over all steps, where the last record of a training states one."""
+    """The rate over all steps, if the last record of a training states one."""
     told = facts.run.told
     rates = told.loc[told["name"] == "train_steps_per_second", "value"].dropna()
     if rates.empty:
@@ -128,7 +128,7 @@ def _mean_of_training(facts: Facts) -> str:
 
 
 def _mean_step(events: pd.DataFrame) -> str | None:
-    """How long a step took in the mean of a whole training, as its last record says."""
+    """The mean duration of a step over a whole training, from its last record; None if unknown."""
     told = [
         events.loc[events["name"] == name, column].dropna()
         for name, column in [("train_steps_per_second", "value"), ("train_runtime", "seconds")]
@@ -143,8 +143,9 @@ def _mean_step(events: pd.DataFrame) -> str | None:
 
 
 def _steps_in(rate: float, seconds: float, meant: frozenset[float]) -> float | None:
-    """How many steps a training had by its rate, which has three decimals: as many as it was to
-    have, or the one whole number that fits; None where the rate says too little."""
+    """How many steps a training had, from its rate, which has three decimals: the planned number if
+    it fits, or the only whole number that fits; None if the rate is too imprecise.
+    """
     least, most = ((rate + sign * _ROUNDED) * seconds for sign in (-1, 1))
     fit = [many for many in meant if least <= many <= most and many >= 1]
     if len(fit) == 1:
@@ -155,13 +156,15 @@ def _steps_in(rate: float, seconds: float, meant: frozenset[float]) -> float | N
 
 
 def _of_which(facts: Facts) -> str:
-    """A bar states how long all turns so far took, and the last ones."""
+    """Words for what is unknown: a progress bar still gives the time of all iterations so far, and
+    of the last ones.
+    """
     told = facts.run.told
     turns = told.loc[told["name"] == "bar_position", "value"]
     return "any single step" if turns.gt(0).any() else "a step"
 
 
-#: Defect of timers that leaves no step's to judge → why.
+#: Defect that makes all timers unusable → why.
 _DEFECTS: Final = {
     "window-unknown": "its timers sum over an unknown number of steps",
     "timers-contradict": "its timers contradict each other",
@@ -179,7 +182,7 @@ _PRINTS_TIMERS = (
 
 
 def _spoilt(facts: Facts) -> str | None:
-    """Why the timers that there are tell nothing; None if nothing says so."""
+    """Why the existing timers cannot be used; None if no reason is known."""
     met = set(facts.run.repairs["name"])
     return next((why for defect, why in _DEFECTS.items() if defect in met), None)
 
@@ -264,7 +267,9 @@ def no_steps(facts: Facts) -> list[Finding] | str:
 
 
 def _why_none(facts: Facts) -> str:
-    """Why DeepSpeed printed no step, as far as its settings and version tell, or Megatron."""
+    """Why no step was printed, as far as the settings and version of DeepSpeed tell, or those of
+    Megatron.
+    """
     if facts.is_megatron_alone:
         return (
             "Megatron prints one line for every --log-interval steps, 100 unless it is set, when "
@@ -287,7 +292,7 @@ def _why_none(facts: Facts) -> str:
 
 
 def _is_trainer_alone(facts: Facts) -> bool:
-    """Hugging Face's, without a line of DeepSpeed's engine."""
+    """Whether this is Hugging Face's Trainer without a line of DeepSpeed's engine."""
     return facts.run.meta.get("framework") == "huggingface" and not facts.engine_lines
 
 
@@ -300,7 +305,9 @@ def _print_steps(facts: Facts) -> tuple[Advice, ...]:
 
 
 def _throughput_every(facts: Facts) -> int | None:
-    """How many micro-steps apart lines of the throughput stand: steps_per_print, since 0.3."""
+    """Micro-steps between two throughput lines, which is steps_per_print since 0.3; None if
+    unknown.
+    """
     if not is_known(facts, lambda first, _: first >= (0, 3, 0)):
         return None
     told = facts.run.told
@@ -310,7 +317,7 @@ def _throughput_every(facts: Facts) -> int | None:
 
 
 def is_known(facts: Facts, holds: Callable[[Version, Version], bool]) -> bool:
-    """Whether the oldest and the newest DeepSpeed that it may be are known, and this holds."""
+    """Whether the range of possible DeepSpeed versions is known and `holds(oldest, newest)`."""
     spans = str(facts.run.meta.get("version_range", "")).partition(" (")[0]
     if not spans[:1].isdigit():
         return False
@@ -328,8 +335,9 @@ _NO_STEPS_RECORDED: Final = Finding(
 
 
 def _said_of_speed(facts: Facts) -> str:
-    """What rates are stated of steps nobody numbers: the usual one, for the last batch of an epoch
-    may be a small one; of mean ones the last, which is of all."""
+    """The stated rates of steps without a number, in words: the median, because the last batch of
+    an epoch may be small; of mean rates the last, which covers all.
+    """
     events = facts.run.told
     for name, words in _RATES.items():
         told = events.loc[events["name"] == name, "value"].dropna()
@@ -353,7 +361,7 @@ def _said_of_speed(facts: Facts) -> str:
 
 
 def _profiled(events: pd.DataFrame) -> str | None:
-    """What the flops profiler's last report says of the step that it profiled."""
+    """What the flops profiler's last report says about the step it profiled."""
     last = _last_profile(events)
     said = ", ".join(
         f"{word} {format_seconds(last[name])}" for name, word in _PROFILED.items() if name in last
@@ -362,20 +370,21 @@ def _profiled(events: pd.DataFrame) -> str | None:
 
 
 def _last_profile(events: pd.DataFrame) -> pd.Series[float]:
-    """Seconds of the parts of the step that the flops profiler told of last."""
+    """Seconds per part of the step in the flops profiler's last report."""
     told = events[events["name"].isin(list(_PROFILED)) & events["seconds"].gt(0)]
     told = told[told["source"] == told["source"].iloc[-1]] if len(told) else told
     return told.drop_duplicates("name", keep="last").set_index("name")["seconds"]
 
 
 def _is_clocked(events: pd.DataFrame) -> bool:
-    """Whether wall_clock_breakdown is on: only then does the profiler tell of backward."""
+    """Whether wall_clock_breakdown is on: only then does the profiler report backward."""
     return "profiled_backward_seconds" in _last_profile(events)
 
 
 def _slow_optimizer(events: pd.DataFrame) -> str | None:
-    """That most of the profiled step is its update. Of other parts nothing is said: the profile
-    may be of a micro-batch that makes no update, and hardly any step is."""
+    """Says so if most of the profiled step is the update. Nothing is said about other parts: the
+    profile may be of a micro-batch without an update, as most are.
+    """
     last = _last_profile(events)
     if not {"profiled_step_seconds", "profiled_iteration_seconds"} <= {*last.index}:
         return None
@@ -389,19 +398,19 @@ def _slow_optimizer(events: pd.DataFrame) -> str | None:
 
 
 def _bars_of_steps(facts: Facts) -> bool:
-    """Whether bars are as long as the job says it means to train."""
+    """Whether a bar's total is a number of steps that the job plans to train."""
     events = facts.run.told
     totals = events.loc[events["name"] == "bar_total", "value"].dropna()
     return bool(totals.isin(steps_meant(events)).any())
 
 
 def _has_timers(facts: Facts) -> bool:
-    timed = facts.run.as_told  # a repair leaves out what was cut short
+    timed = facts.run.as_told  # a repair may have removed truncated ones
     return bool(((timed["kind"] == Kind.PHASE) & timed["seconds"].gt(0)).any())
 
 
 def _of_parts(facts: Facts) -> str:
-    """What timer lines that close no step tell none the less."""
+    """What timer lines that close no step show nevertheless."""
     repairs = facts.run.repairs
     alone = repairs.loc[repairs["name"] == "micro-batches-alone", "text"]
     told = str(next(iter(alone), "it has timer lines, but none that closes a complete step"))
@@ -414,7 +423,7 @@ def _last_percentages(events: pd.DataFrame) -> pd.Series[float]:
 
 
 def _counts_communication(events: pd.DataFrame) -> str | None:
-    """That much of a step is communication, as DeeperSpeed itself counts it."""
+    """Says so if much of a step is communication, by DeeperSpeed's own count."""
     share = _last_percentages(events).get("communication_percent", 0.0) / 100
     if not COMMUNICATION_WARNING <= share <= 1:
         return None
@@ -423,7 +432,7 @@ def _counts_communication(events: pd.DataFrame) -> str | None:
 
 
 def _percentages(events: pd.DataFrame) -> str:
-    """What DeeperSpeed's last percentages say, whichever steps they are of."""
+    """DeeperSpeed's last percentages, whichever steps they are of."""
     last = _last_percentages(events)
     said = ", ".join(
         f"{word} {format_share(last[name] / 100)}"
@@ -434,7 +443,7 @@ def _percentages(events: pd.DataFrame) -> str:
 
 
 def _log_level(facts: Facts) -> tuple[Advice, ...]:
-    """The setting exists since 0.19.3 only."""
+    """Advice to set log_level, which exists since 0.19.3."""
     if not is_known(facts, lambda first, _: first >= (0, 19, 3)):
         return ()
     return change(facts, "log_level", "info", "lets the lines through")
