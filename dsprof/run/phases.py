@@ -1,9 +1,9 @@
-"""Phases of one optimizer step: whatever the source summed over, and nothing counted twice.
+"""Phases of one optimizer step, whatever the source sums over, with nothing counted twice.
 
-A log names the same second several times: `fwd_microstep` lies in `fwd`, `bwd_inner` in
-`bwd`, `comms` holds its parts and a piece of `step`. Here every timer is brought to one
-optimizer step, the best of its spellings is kept, and `self_seconds` is what its children
-do not explain. Self seconds of a step add up to the time its timers cover.
+A log states the same second several times: `fwd_microstep` is part of `fwd`, `bwd_inner` of `bwd`,
+and `comms` includes its own parts and a piece of `step`. Here every timer is converted to one
+optimizer step, the best of its spellings is kept, and `self_seconds` is what its children do not
+explain. The self seconds of a step add up to the time that its timers cover.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COLUMNS: Final = (
     "seconds", "self_seconds", "count", "mixed", "source", "line",
 )  # fmt: skip
 
-#: Of the events, what a phase is made of.
+#: The columns of the events that phases are made from.
 _READ: Final = (
     "segment", "engine", "step", "steps", "rank", "name", "raw", "timers",
     "seconds", "count", "source", "line",
@@ -48,20 +48,21 @@ _KEPT: Final = ("segment", "engine", "step", "rank", "raw", "source", "line")
 
 _WORDS: Final = ("name", "parent", "class")
 
-#: Sums that are not of whole steps.
+#: Timers that do not sum over whole steps.
 _APART: Final = ("micro", "mean")
 
-#: Classes that a timer's self time cannot be where it holds communication too.
+#: Classes that the self time of a timer cannot have if the timer includes communication.
 BLENT: Final = (Class.COMPUTE, Class.OPTIMIZER)
 
-#: Timers inside another one may exceed it by rounding: by so much each, or in part.
+#: Timers inside another one may exceed it through rounding: by DIGIT seconds each, or by this
+#: share.
 DIGIT: Final = 1e-5
 INEXACT: Final = 0.01
 
-#: Of the steps of a log, ordered by how many micro-batches they show: that one shows all.
+#: The quantile of the steps, by the micro-batches they show, that is taken to show all of them.
 MOSTLY: Final = 0.9
 
-#: Metrics that are printed when a step is over.
+#: Metrics that are printed when a step has ended.
 CLOSING: Final = ("loss", "lr", "skipped", "step_seconds", "samples_per_second")
 
 
@@ -90,17 +91,19 @@ class Word:
 
     name: str
     sums: str
-    spelling: int  # 0 the step's own timer, 1 an alias of it, 2 one micro-batch, 3 that of a loop
-    # around the engine, which does not see what the engine does inside: least wins
+    spelling: int  # 0 the step's own timer, 1 its alias, 2 one micro-batch, 3 that of a loop
+    # around the engine, which does not see inside the engine; the lowest wins
     parents: tuple[str, ...]  # nearest first
     class_: str
-    overlap: tuple[str, ...]  # where its self time lies once more, innermost first
+    overlap: tuple[str, ...]  # phases that also include its self time, innermost first
     dropped: bool
-    rough: bool = False  # dropped where the engines inside a turn print timers
+    rough: bool = False  # dropped if the engines inside a turn print timers
 
 
 def word_of(timer: str, flavour: Flavour | None, classes: Mapping[str, str]) -> Word:
-    """What `timer` means; without a flavour it is one step's, of the class other flavours say."""
+    """What `timer` means. Without a flavour it is per step, with the class that other flavours
+    state.
+    """
     if flavour is None:
         return Word(timer, "step", 0, (), classes.get(timer, Class.OTHER), (), dropped=False)
     name = flavour.aliases.get(timer, timer)
@@ -119,7 +122,7 @@ def word_of(timer: str, flavour: Flavour | None, classes: Mapping[str, str]) -> 
 
 
 def classes_of(flavours: Mapping[str, Flavour]) -> dict[str, str]:
-    """Timer name to class, over all flavours."""
+    """Timer name → class, over all flavours."""
     return {
         path.rpartition("/")[2]: class_
         for flavour in flavours.values()
@@ -139,14 +142,14 @@ def phases(
     Args:
         events: tidy events, repaired.
         flavours: `[[timers]]` by name.
-        accumulation: micro-batches of one optimizer step, where known.
-        mixed: timers that hold compute and communication unseparated (ZeRO-3). What their
-            children leave of them is of no known class, and marked in the column `mixed`; where
-            the calls of the step are logged, these divide all of it together (see `UNDIVIDED`).
+        accumulation: micro-batches per optimizer step, if known.
+        mixed: timers that hold compute and communication unseparated (ZeRO-3). Their self time has
+            no known class and is marked in the column `mixed`; if the calls of the step are logged,
+            these divide all of it together (see `UNDIVIDED`).
 
-    Timers that take longer than the one that holds them contradict it: its self time is unknown.
-    A timer that its line lacks although its like hold it is there without seconds, and what
-    it leaves of its parent is unknown too.
+    Timers inside another one that take longer than it contradict it: its self time is then unknown.
+    A timer that is missing in its line, although similar lines have it, gets a row without seconds,
+    and the self time of its parent is unknown, too.
     """
     timed = among(events["kind"], [Kind.PHASE]) & events["step"].notna() & events["seconds"].notna()
     rows = of_finished_steps(where(events[list(_READ)], timed), events, flavours)
@@ -177,10 +180,10 @@ def of_finished_steps(
     *,
     all_told: bool = False,
 ) -> pd.DataFrame:
-    """Without the timers of a step that the end of the log cut off.
+    """Drop the timers of a step that the end of the log cut off.
 
-    `all_told`: each engine's steps say that they end, of each process. An engine that ends none
-    while others do makes none: a model that is only asked.
+    `all_told`: each process marks the ends of each engine's steps. An engine that ends no step while
+    others do then has none, like a model that is only used for inference.
     """
     closing = [name for name, flavour in flavours.items() if flavour.place == "end"]
     ends = among(events["timers"], closing) | among(events["name"], CLOSING)
@@ -197,7 +200,7 @@ def of_finished_steps(
 
 
 def words_of(rows: pd.DataFrame, flavours: Mapping[str, Flavour]) -> tuple[list[Word], Codes]:
-    """The distinct timers of `rows`, and which of them each row is."""
+    """The distinct timers of `rows`, and for each row the index of its timer."""
     timers, names = rows["timers"].cat.categories, rows["name"].cat.categories
     pair = (whole(rows["timers"]) + 1) * len(names) + whole(rows["name"])
     which, distinct = pd.factorize(pair, sort=True)
@@ -211,10 +214,10 @@ def words_of(rows: pd.DataFrame, flavours: Mapping[str, Flavour]) -> tuple[list[
 
 
 def _of_turns(rows: pd.DataFrame, words: list[Word], which: Codes) -> npt.NDArray[np.bool_]:
-    """Which rows say best where the time of a turn went, if engines inside it print timers.
+    """Which rows show best where the time of a turn went, if engines inside it print timers.
 
-    A turn may hold fewer micro-batches than a step of its engines, whose timers then sum over
-    several turns: micro-batches tell which they are of.
+    A turn may have fewer micro-batches than a step of its engines, whose timers then sum over
+    several turns. Timers of micro-batches show which turn they belong to.
     """
     span = keys(known_rank(rows), "segment", "engine", "step", "rank")
     timer = span * max(len(words), 1) + _name_codes(words)[which]
@@ -244,10 +247,11 @@ def _per_step(
     accumulation: int | None,
     usual: int,
 ) -> pd.DataFrame:
-    """Rows of one timer and step brought to one optimizer step: their mean, weighted by steps.
+    """Convert rows of one timer and step to one optimizer step: their mean, weighted by steps.
 
-    Parts of a step (of turns, of which engines make several steps: `steps` is 0) are summed.
-    Of micro-batches, if there are the `usual` number: else lines were lost, and it is unknown.
+    Parts of a step (of turns in which engines make several steps: `steps` is 0) are summed.
+    Micro-batches count if there are as many as `usual`; otherwise lines were lost, and the time is
+    unknown.
     """
     micro, mean = (np.array([w.sums == kind for w in words], bool)[which] for kind in _APART)
     steps = numbers(rows["steps"].fillna(1))
@@ -258,7 +262,7 @@ def _per_step(
     order = np.argsort(timer, kind="stable")
     heads = runs(timer[order])
     first = order[heads]
-    if len(first) < len(order):  # of several rows the longest one speaks for all
+    if len(first) < len(order):  # the longest of several rows represents them all
         first = np.lexsort((-seconds, timer))[heads]
 
     def total(values: Numbers) -> Numbers:
@@ -282,8 +286,9 @@ def _per_step(
 
 
 def _usual_batches(words: list[Word], which: Codes, timer: Codes, accumulation: int | None) -> int:
-    """Micro-batches of a step, as its lines show where none of them is lost: a tenth of the steps
-    show as many; 0 if there are no such lines."""
+    """Micro-batches per step as shown by its lines, if none is lost: at least a tenth of the steps
+    show that many. 0 if there are no such lines.
+    """
     micro = np.array([word.sums == "micro" for word in words], bool)[which]
     if not micro.any():
         return 0
@@ -295,7 +300,7 @@ def _usual_batches(words: list[Word], which: Codes, timer: Codes, accumulation: 
 
 
 def _nest(found: pd.DataFrame, words: list[Word]) -> pd.DataFrame:
-    """Add `name`, `class`, `parent`, `self_seconds`; the rows of `found` are sorted by timer."""
+    """Add `name`, `class`, `parent`, `self_seconds`. The rows of `found` are sorted by timer."""
     word = found["word"].to_numpy()
     timer = found["timer"].to_numpy()
     code = {w.name: i for w, i in zip(words, _name_codes(words), strict=True)}
@@ -324,7 +329,7 @@ def _name_codes(words: list[Word]) -> Codes:
 def first_present(
     timer: Codes, word: Codes, candidates: list[tuple[str, ...]], code: Mapping[str, int]
 ) -> Codes:
-    """Row of the first candidate that the same step and rank holds too, else -1."""
+    """For each row, the row of its first candidate in the same step and rank, or -1."""
     size = max(len(candidates), 1)
     place = np.full(len(timer), -1, np.int64)
     for depth in range(max(map(len, candidates), default=0)):
@@ -339,9 +344,9 @@ def first_present(
 
 
 def _split_overlaps(found: pd.DataFrame, place: Codes) -> pd.DataFrame:
-    """Show self time that lies in a second phase too there, as a phase of its own, once.
+    """Move self time that a second phase also includes into a phase of its own, once.
 
-    `place` is the row of that phase for each row, or -1.
+    `place` is for each row the row of that second phase, or -1.
     """
     rows = np.flatnonzero(place >= 0)
     if not len(rows):
@@ -382,7 +387,7 @@ def _finish(found: pd.DataFrame, mixed: frozenset[str], calls: pd.DataFrame) -> 
 
 
 def contradictions(found: pd.DataFrame) -> pd.DataFrame:
-    """Phases that take less than what they hold, with the names of that in `inside`."""
+    """Phases that take less time than their parts, whose names are in `inside`."""
     odd = found[found["self_seconds"].isna() & found["seconds"].notna()]
     if not len(odd):
         return odd.assign(inside="")

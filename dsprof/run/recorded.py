@@ -1,7 +1,7 @@
-"""Views of the rows that recordings hold by the million, without a table of all events.
+"""Views of rows that recordings have by the million, without a table of all events.
 
-What `dsprof.run.spans`, `comm` and `steps` make of events is made here of the narrow columns of
-each process, one process after the other, and then put in the order of steps and ranks.
+Makes what `dsprof.run.spans`, `comm` and `steps` make from events, but from the narrow columns of
+each process, one process after the other, and then puts the results in order of steps and ranks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Recorded:
     """Phases, calls and step times of a `Bulk`.
 
     Args:
-        bulk: what is recorded.
+        bulk: what was recorded.
         told: the tidy events of `Bulk.told`, repaired.
     """
 
@@ -44,7 +44,7 @@ class Recorded:
         self._file_of = {file: number for number, file in enumerate(self.files)}
 
     def _codes_of(self, process: Process) -> Array:
-        """Which word each id of a process is; behind the ids the classes."""
+        """For each id of a process the index of its word; after the ids come the classes."""
         names = process.recording.names
         size = max(names.path, default=0) + 1
         codes = np.full(size + len(CLASSES) + 1, -1, np.int32)
@@ -61,7 +61,7 @@ class Recorded:
         return code
 
     def words(self, number: int, ids: Array) -> Array:
-        """The words that ids of a process mean, -1 where nothing defines one."""
+        """Word indices for ids of a process; -1 for an undefined id."""
         codes = self._codes[number]
         first = len(codes) - 1 - len(CLASSES)
         if len(ids) and int(ids.max()) >= first:
@@ -72,7 +72,7 @@ class Recorded:
 
     @cached_property
     def phases(self) -> pd.DataFrame:
-        """As `spans.phases` makes them of events, in narrow columns."""
+        """The same as `spans.phases` makes from events, in narrow columns."""
         with ThreadPoolExecutor(THREADS) as pool:
             parts = list(pool.map(self._part, range(len(self.processes))))
         means = Meanings(self._words, self._holding)
@@ -89,7 +89,7 @@ class Recorded:
 
     @cached_property
     def _blind(self) -> set[tuple[int, int, int]]:
-        """Segment, engine and word of calls whose exposed time nobody measured."""
+        """Segment, engine and word of calls whose exposed time was not measured."""
         found = set()
         for number, process in enumerate(self.processes):
             unknown = process.calls["blocked"] < 0
@@ -109,13 +109,13 @@ class Recorded:
 
     @cached_property
     def _holding(self) -> set[str]:
-        """Paths of the phases that hold such calls."""
+        """Paths of the phases that contain such calls."""
         paths = [self._words[word].path for _, _, word in self._blind if word >= 0]
         return {above for path in paths for above in spans.above(path)}
 
     @cached_property
     def _on_device(self) -> set[tuple[int, int]]:
-        """Segment and rank of the processes whose phases are a GPU's."""
+        """Segment and rank of the processes whose phases are timed on a GPU."""
         told = known_rank(of_kind(self._told, Kind.CONFIG))
         told = told[(told["name"] == "phases_on") & (told["text"] == "gpu")]
         return set(zip(told["segment"].astype(int), told["rank"].astype(int), strict=True))
@@ -125,7 +125,7 @@ class Recorded:
 
     @cached_property
     def _until(self) -> dict[tuple[int, int], int]:
-        """The last step of each segment and engine that was finished."""
+        """The last finished step of each segment and engine."""
         ends = self._told[self._told["name"].isin(CLOSING) & self._told["step"].notna()]
         last = ends.groupby(["segment", "engine"], as_index=False)["step"].max()
         until = {
@@ -156,7 +156,7 @@ class Recorded:
 
     @cached_property
     def calls(self) -> pd.DataFrame:
-        """Calls inside steps in order of step and rank, in the columns that `comm` begins with."""
+        """Calls inside steps, ordered by step and rank, in the first columns of `comm`."""
         groups = _Names()
         of_id = [groups.codes(process.recording.names.text) for process in self.processes]
         with ThreadPoolExecutor(THREADS) as pool:
@@ -171,7 +171,7 @@ class Recorded:
         return frame_of(self.processes, parts, words, {}, _CALLS)
 
     def _calls_part(self, number: int, groups: Array) -> Part:
-        """The calls of a process; `groups`: the word of each id."""
+        """The calls of a process; `groups` is the word index of each id."""
         process = self.processes[number]
         kept = ~self._ended_by_others(process, process.calls)
         calls = process.calls if kept.all() else _where(process.calls, kept)
@@ -194,8 +194,10 @@ class Recorded:
 
     @cached_property
     def times(self) -> pd.DataFrame:
-        """One row per step that a process ended: `segment engine step`, `seconds` (mean over the
-        ranks of each one's last), `at` (the latest), `rank`, `source` and `line` (the first)."""
+        """One row per step that a process ended: `segment`, `engine`, `step`, `seconds` (mean over
+        the ranks of each one's last row), `at` (the latest end), `rank`, `source` and `line` (the
+        first).
+        """
         frames = [
             self._times([one for one in self.processes if one.segment == segment], segment)
             for segment in sorted({one.segment for one in self.processes})
@@ -236,7 +238,7 @@ class Recorded:
         )
 
     def _file(self, process: Process, number: Array) -> Array:
-        """Which of all files each of a process's is."""
+        """For files of a process, their indices among all files."""
         files = [self._file_of[file] for file in process.files] or [0]
         return np.array(files, np.int16 if len(self.files) < 1 << 15 else np.int32)[number]
 
@@ -280,8 +282,8 @@ class Recorded:
     def _finished(self, process: Process, columns: Columns) -> Array:
         """Rows of steps that the end of the recording did not cut off.
 
-        An engine that ends no step while others do makes none: a model that is only asked. Nor
-        has a process steps that it did not end while others did.
+        An engine that ends no step while others do has none: its model is only used for inference.
+        Nor has a process steps that it did not end while others did.
         """
         kept = np.ones(len(columns["step"]), bool)
         others = 0 if any(segment == process.segment for segment, _ in self._until) else None
@@ -314,7 +316,7 @@ class Recorded:
         return {name: columns[name] for name in ("engine", "step", "line")} | {"file": file}
 
 
-#: Columns of calls, in their order.
+#: Columns of calls, in order.
 _CALLS = (
     "segment", "engine", "step", "rank", "op", "phase", "group", "bytes", "count", "seconds",
     "exposed_seconds", "source", "line",
@@ -322,13 +324,13 @@ _CALLS = (
 
 
 class _Names:
-    """Words of several processes, each once."""
+    """The words of several processes, each once."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
 
     def codes(self, meaning: Mapping[int, str]) -> Array:
-        """Where the word of each id stands, -1 (the last one, too) where nothing defines one."""
+        """The word index of each id; -1 (the last element, too) for an undefined id."""
         known = {word: code for code, word in enumerate(self.words)}
         of_id = np.full(max(meaning, default=0) + 2, -1, np.int32)
         for number, word in meaning.items():
@@ -338,7 +340,7 @@ class _Names:
 
 
 def _met(parts: Sequence[Part], column: str, size: int) -> Array:
-    """Which of so many words are in a column."""
+    """Which of `size` words occur in a column."""
     return met([part.among(column) for part in parts], size)
 
 
@@ -347,7 +349,7 @@ def _where(columns: Columns, mask: Array) -> Columns:
 
 
 def _seconds(nanoseconds: Array) -> Numbers:
-    """NaN where unknown, or no time."""
+    """Seconds; NaN if unknown or invalid."""
     seconds: Numbers = nanoseconds * 1e-9
     if len(seconds) and not 0 <= nanoseconds.min() <= nanoseconds.max() <= LONGEST:
         seconds[(nanoseconds < 0) | (nanoseconds > LONGEST)] = np.nan

@@ -1,4 +1,4 @@
-"""One row per optimizer step: what the marks say, and where the seconds went."""
+"""One row per optimizer step: its metrics, and where its seconds went."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MARKS: Final = (
     "step_seconds", "samples_per_second", "samples_per_second_mean", "tokens_per_second",
     "tokens_per_second_gpu", "tflops", "mfu", "samples", "tokens", "global_batch_size",
 )  # fmt: skip
-#: What an engine says of itself that is true of the turn its steps are parts of, too.
+#: What an engine states that also holds for the turn its steps are part of.
 OF_TURNS: Final = ("lr", "grad_norm", "loss_scale", "overflow")
 CLASSES: Final = tuple(str(word) for word in Class)
 COLUMNS: Final = (
@@ -56,14 +56,14 @@ COLUMNS: Final = (
     *CLASSES, "mixed", "communication_share", "bound", "source", "line",
 )  # fmt: skip
 
-#: Of a mark.
+#: The columns of a mark that are used.
 _READ: Final = (
     *STEP, "steps", "rank", "at", "name", "seconds", "value", "source", "line", "pattern",
 )  # fmt: skip
 
-COUNTABLE: Final = 2.0**53  #: beyond, a float tells no whole numbers apart
+COUNTABLE: Final = 2.0**53  #: beyond this, floats cannot represent all integers
 
-#: Steps whose whole duration a source must tell before timers are left aside.
+#: Steps whose whole duration must be stated before it is preferred to timers.
 ENOUGH: Final = 2
 
 
@@ -79,24 +79,31 @@ def steps(
 ) -> tuple[pd.DataFrame, pd.Series[float]]:
     """One row per (segment, engine, step) that a mark or the timers of a step close.
 
-    `seconds` is one optimizer step, known in one way for all steps of a segment and engine,
-    so that they can be compared. `seconds_from` says which: "logged"; batch size over
-    "throughput"; the training's progress "bar"; the sum of the step's "timers" (forward to
-    step, without what nobody timed); or, where a run offers nothing else, the "clock" between
-    two lines. The first that knows half of the steps is taken. `whole_seconds` is what the
-    source says of a whole step, however rarely: see `whole_steps`. Bars, lines of every tenth step
-    and the clock say the mean of as many steps as it `covers`. Where it is `smoothed`, its
-    mean over the steps is known and no single one: by the clock (see `dsprof.run.between`), or
-    "rated", where the steps with a rate are unlike the rest (`dsprof.run.seldom`). `warm_up` marks
-    the first step of a launch, or the window that holds it, where the source shows that a launch
-    began.
-    Seconds of a class are the mean over the ranks, and missing where no timer of the run
-    measures that class; `mixed` is the part of `other` that is compute and communication
-    unseparated. `recorded`: a recording saw every collective. `counted`: steps are counted
-    records, so that neither the clock between two nor a bar tells of one step. `times`: of the
-    steps of recordings (see `Recorded.times`), where `events` do not hold all of them.
+    `seconds` is the duration of one optimizer step, determined in the same way for all steps of a
+    segment and engine, so that they can be compared. `seconds_from` says how: "logged"; batch size
+    divided by "throughput"; from a progress "bar" of training; as the sum of the step's "timers"
+    (forward to step, without untimed work); or, if a run has nothing else, by the "clock" between
+    two lines. The first that is known for half of the steps is used. `whole_seconds` is the whole
+    step as the source states it, however rarely: see `whole_steps`.
 
-    With them what the timers of each step sum to on the mean rank, which may be more than the step.
+    Bars, lines of every tenth step and the clock give the mean of as many steps as `covers` says.
+    Where it is `smoothed`, the mean over the steps is known but no single step: by the clock (see
+    `dsprof.run.between`), or "rated" if the steps with a rate are unlike the others
+    (`dsprof.run.seldom`). `warm_up` marks the first step of a launch, or the window that includes
+    it, if the source shows that a launch began.
+
+    Seconds of a class are the mean over the ranks, and missing if no timer of the run measures the
+    class. `mixed` is the part of `other` that is compute and communication unseparated.
+
+    Args:
+        recorded: the source is a recording, which saw every collective.
+        counted: step numbers were counted from records, so neither the clock nor a bar gives the
+            duration of a single step.
+        times: steps of recordings (see `Recorded.times`), if `events` lacks some of them.
+
+    Returns:
+        The table, and for each row the sum of the step's timers on the mean rank, which may exceed
+        the step.
     """
     rows = of_kind(events, Kind.METRIC, *MARKS, "overflow")[list(_READ)]
     foreign = (numbers(rows["steps"]) == 0) & ~among(rows["name"], OF_TURNS)
@@ -149,8 +156,7 @@ def _as_marks(times: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_rank(marks: pd.DataFrame) -> pd.DataFrame:
-    """Those of the lowest rank first: what it does not tell must not make another's line the
-    line of a step."""
+    """Sort marks of the lowest rank first, so that its line represents a step where it has one."""
     if marks["rank"].nunique() < 2:
         return marks
     return marks.sort_values("rank", kind="stable", ignore_index=True)
@@ -168,8 +174,10 @@ def _index(marks: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
 
 
 def _stamps_all(marks: pd.DataFrame, place: Codes) -> np.ndarray:
-    """Marks of the lines that stamp every step that any does, if there are such: time from a line
-    of one kind to one of another is no step's. DeepSpeed tells a rate from the third step on."""
+    """Marks in lines of a kind that has a stamp for every stamped step, if there are any: the time
+    between lines of different kinds is not the time of a step. DeepSpeed prints a rate only from
+    the third step on.
+    """
     stamped: np.ndarray = marks["at"].notna().to_numpy()
     pattern, _ = pd.factorize(marks["pattern"], use_na_sentinel=False)
     told = pd.DataFrame({"pattern": pattern[stamped], "place": place[stamped]})
@@ -179,15 +187,15 @@ def _stamps_all(marks: pd.DataFrame, place: Codes) -> np.ndarray:
 
 
 def _firsts(rows: pd.DataFrame) -> pd.DataFrame:
-    """The first row of each stretch of rows of one step."""
+    """The first row of each run of consecutive rows of one step."""
     return rows.iloc[runs(*(plain(rows[name]) for name in STEP))]
 
 
 def _values(marks: pd.DataFrame, table: pd.DataFrame) -> dict[str, Numbers]:
-    """Each mark's value a step: of the lowest rank, the last one said.
+    """Each mark's value per step: the last one of the lowest rank.
 
-    The engine's own loss is that of its last step; what a framework on top prints is the
-    window's mean, and wins.
+    The engine's own loss is that of its last step; a framework on top prints the mean of the
+    window, which is preferred.
     """
     place, value = positions(table, marks, *STEP), numbers(marks["value"])
     name, pattern = (marks[column].astype("category") for column in ("name", "pattern"))
@@ -209,8 +217,9 @@ def _values(marks: pd.DataFrame, table: pd.DataFrame) -> dict[str, Numbers]:
 def _batch_sizes(
     events: pd.DataFrame, table: pd.DataFrame, config: Mapping[str, Any]
 ) -> pd.Series[float]:
-    """Samples of each row's step, as its launch says; unknown where engines differ and the source
-    says not which."""
+    """Samples per step for each row, as its launch states. Unknown if engines differ and the source
+    does not say which has which.
+    """
     said = of_kind(events, Kind.CONFIG)
     said = said[(said["name"] == "train_batch_size") & said["value"].notna()]
     each = said.groupby("engine")["value"].last()
@@ -230,7 +239,7 @@ def _rates(
     batch: pd.Series[float],
     config: Mapping[str, Any],
 ) -> None:
-    """Fill `seconds`, `seconds_from`, `samples_per_second`, `tokens_per_second`."""
+    """Fill `seconds`, `seconds_from`, `samples_per_second` and `tokens_per_second`."""
     batch = table["global_batch_size"].fillna(batch)
     rate = table["samples_per_second"]
     stated = {
@@ -251,9 +260,10 @@ def _rates(
 
 
 def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
-    """`whole_seconds` by the clock, where it is sure of more than timers or lines tell: rates and
-    times that a framework states may leave out what lies between its steps, too."""
-    stated = table["whole_seconds"].where(table["whole_from"] != "bar")  # that runs with the clock
+    """Set `whole_seconds` by the clock where that reliably shows more time than timers or lines do.
+    Rates and times that a framework states may also omit what lies between its steps.
+    """
+    stated = table["whole_seconds"].where(table["whole_from"] != "bar")  # a bar follows the clock
     parts = [table["segment"], table["engine"]]
     told = of_part(table, stated.notna())
     by_timers = table["seconds"].where(table["seconds_from"].eq("timers").fillna(False))
@@ -270,7 +280,7 @@ def _by_the_clock(table: pd.DataFrame, events: pd.DataFrame) -> None:
 
 
 def _by_wider_timers(table: pd.DataFrame, classes: pd.DataFrame) -> None:
-    """A step is what its timers sum to, where they time what its rate leaves out, too."""
+    """Use the sum of the timers as `seconds` where they include time that the stated rate omits."""
     timed = classes.drop(columns=Class.CHECKPOINT).sum(axis=1, min_count=1)
     wider = wider_timers(table, timed)
     if not wider.any():
@@ -281,7 +291,7 @@ def _by_wider_timers(table: pd.DataFrame, classes: pd.DataFrame) -> None:
 
 
 def _covered(table: pd.DataFrame, marks: pd.DataFrame, bars: pd.DataFrame) -> pd.Series[float]:
-    """Of how many steps the whole time of each row is the mean, or else its `seconds`."""
+    """The number of steps whose mean each row's whole time, or else its `seconds`, is."""
     ways = table["whole_from"].astype("str").fillna(table["seconds_from"].astype("str"))
     passed = table.groupby(["segment", "engine"])["step"].diff().astype("float64")
     many = passed.where(ways.eq("clock").fillna(value=False) & ~table["smoothed"])
@@ -296,7 +306,9 @@ def _covered(table: pd.DataFrame, marks: pd.DataFrame, bars: pd.DataFrame) -> pd
 def _in_one_way(
     table: pd.DataFrame, candidates: Mapping[str, pd.Series[float]]
 ) -> tuple[pd.Series[float], pd.Series[Any]]:
-    """The first candidate that knows half as many steps of a run as any does, and its name."""
+    """The first candidate that is known for at least half as many steps of a run as any, and its
+    name.
+    """
     counts = [_known_anywhere(table, [one]) for one in candidates.values()]
     most = np.max(counts, axis=0)
     seconds, way = np.full(len(table), np.nan), np.full(len(table), -1)
@@ -309,18 +321,18 @@ def _in_one_way(
 
 
 def _known_anywhere(table: pd.DataFrame, columns: list[pd.Series[float]]) -> Numbers:
-    """Of how many steps of the row's segment and engine one of `columns` is known."""
+    """For how many steps of the row's segment and engine one of `columns` is known."""
     return of_part(table, np.any([one.notna() for one in columns], axis=0))
 
 
 def _clock(table: pd.DataFrame) -> pd.Series[float]:
-    """Seconds of one step between two lines; unknown where a pause lies between them."""
+    """Seconds per step between two lines; unknown if there is a pause between them."""
     seconds = paces(table)
     return seconds.mask(lasted(table, seconds).notna())
 
 
 def pauses(steps_: pd.DataFrame) -> pd.DataFrame:
-    """Steps behind a pause that no step's seconds hold, with how long it `lasted`."""
+    """Steps after a pause that is in no step's seconds, with its duration in `lasted`."""
     return behind_pauses(steps_, all_seconds(steps_))
 
 
@@ -330,7 +342,7 @@ def _number(config: Mapping[str, Any], name: str) -> float:
 
 
 def shares_of(steps_: pd.DataFrame) -> pd.DataFrame:
-    """Parts of all that each step takes, by class; what its timers leave of it is `other`."""
+    """Share of the whole step by class; what timers leave of it is `other`."""
     beyond = (all_seconds(steps_) - steps_["seconds"]).clip(lower=0.0)
     classes = steps_[list(CLASSES)]
     other = classes[Class.OTHER].where(~(beyond > 0), classes[Class.OTHER].fillna(0.0) + beyond)
@@ -339,9 +351,9 @@ def shares_of(steps_: pd.DataFrame) -> pd.DataFrame:
 
 
 def all_seconds(steps_: pd.DataFrame) -> pd.Series[float]:
-    """How long all of each step took: as told, else the `seconds`.
+    """The duration of each whole step: as stated, or else `seconds`.
 
-    Unknown where the whole of enough other steps is told and timers leave something out of it.
+    Unknown if it is stated for enough other steps and those show that timers omit something.
     """
     seconds, whole = numbers(steps_["seconds"]), numbers(steps_["whole_seconds"])
     told = ~np.isnan(whole)
@@ -352,12 +364,12 @@ def all_seconds(steps_: pd.DataFrame) -> pd.Series[float]:
 
 
 def whole_steps(steps_: pd.DataFrame) -> pd.DataFrame:
-    """The steps of which the source says the whole duration, in terms of that.
+    """The steps whose whole duration the source states, with `seconds` replaced by it.
 
-    Timers leave out what nobody timed, such as loading data: where a source prints them for
-    every step and a rate for some, `seconds` of `Run.steps` is the sum of the timers. Here it
-    is the whole step, and what the timers leave of it is `other`. Where the clock shows more time
-    than both, that too belongs to the whole (see `dsprof.run.between`).
+    Timers omit untimed work, such as loading data. If a source prints timers for every step and a
+    rate for some, `seconds` in `Run.steps` is the sum of the timers; here it is the whole step, and
+    what the timers leave of it is `other`. If the clock shows more time than both, that is
+    included, too (see `dsprof.run.between`).
     """
     rows = where(steps_, steps_["whole_seconds"].notna())
     if (rows["whole_seconds"] == rows["seconds"]).all():
@@ -375,8 +387,9 @@ def whole_steps(steps_: pd.DataFrame) -> pd.DataFrame:
 
 
 def _warms_up(table: pd.DataFrame, events: pd.DataFrame, *, recorded: bool) -> pd.Series[bool]:
-    """First rows of launches that do not begin before their source does: those of step 1, of a
-    later launch, of a recording, and what settings or a launcher's lines stand before."""
+    """The first rows of launches whose beginning the source shows: step 1, a later launch, a
+    recording, or a step after settings or a launcher's lines.
+    """
     by = table.groupby(["segment", "engine"])["step"]
     window = by.transform(lambda step: step.diff().median()).fillna(1.0)
     settings = of_kind(events, Kind.CONFIG)
@@ -387,10 +400,11 @@ def _warms_up(table: pd.DataFrame, events: pd.DataFrame, *, recorded: bool) -> p
 
 
 def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
-    """Fill `skipped` (cumulative) and `overflow`: a step was skipped since the row before.
+    """Fill `skipped` (cumulative) and `overflow` (a step was skipped since the row before).
 
-    Where the source prints each overflow, its lines say when; else the counts do: the engine's, and
-    that of each window only where there is none. Megatron over DeepSpeed may leave its own at 0.
+    If the source prints each overflow, those lines decide; otherwise the counts do: the engine's,
+    and only if there is none that of each window. Megatron with DeepSpeed may leave its own count
+    at 0.
     """
     run = [table["segment"], table["engine"]]
     window = table["skipped_window"]
@@ -414,10 +428,10 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
 
 
 def overrun(steps_: pd.DataFrame, timed: pd.Series[float]) -> pd.DataFrame:
-    """Steps whose timers sum to more than `TOLERATED` of the step itself."""
+    """Steps whose timers sum to more than `TOLERATED` times the step."""
     return steps_[(timed > TOLERATED * steps_["seconds"]) & stated(steps_)]
 
 
 def stated(steps_: pd.DataFrame) -> pd.Series[bool]:
-    """Steps of which something beside their timers tells how long they took."""
+    """Steps whose duration is known from something other than timers."""
     return steps_["seconds"].notna() & (steps_["seconds_from"] != "timers").fillna(True)

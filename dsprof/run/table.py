@@ -23,7 +23,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 def frame_of(table: pa.Table) -> pd.DataFrame:
-    """The events of a `Log` as a frame that `tidy` takes, whole numbers kept whole."""
+    """The events of a `Log` as a frame for `tidy`, with integers kept as integers."""
     whole = {pa.int8(), pa.int16(), pa.int32(), pa.int64()}
     frame: pd.DataFrame = table.unify_dictionaries().to_pandas(
         types_mapper=lambda kind: pd.Int64Dtype() if kind in whole else None
@@ -32,10 +32,10 @@ def frame_of(table: pa.Table) -> pd.DataFrame:
 
 
 def tidy(events: pd.DataFrame) -> pd.DataFrame:
-    """A copy with every column of the contract, in its order, and one type a column.
+    """A copy with all columns of `events.COLUMNS`, in order, with fixed types.
 
-    Words become categories, whole numbers `Int64` (missing: NA), measures `float64`
-    (missing: NaN), `at` a time stamp, `text` a string. Columns that are not there are missing.
+    Words become categories, integers `Int64` (missing: NA), measures `float64` (missing: NaN), `at`
+    a time stamp, `text` a string. Absent columns are added as missing.
     """
     index = pd.RangeIndex(len(events))
     columns: dict[str, Any] = {}
@@ -76,19 +76,19 @@ def _text(column: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def whole(column: pd.Series[Any]) -> Codes:
-    """A whole-number or category column as codes; missing is -1."""
+    """An integer or category column as codes; missing is -1."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return np.asarray(column.cat.codes, np.int64)
     return column.to_numpy(np.int64, na_value=-1)
 
 
 def known_rank(frame: pd.DataFrame) -> pd.DataFrame:
-    """A line that names no rank counts as rank 0's: one process prints both kinds."""
+    """With rank 0 for lines that name no rank: the same process prints both kinds of lines."""
     return frame.assign(rank=frame["rank"].fillna(0))
 
 
 def keys(frame: pd.DataFrame, *columns: str) -> Codes:
-    """One number a row, equal where all `columns` are; ordered as the columns are."""
+    """One number per row, equal if all `columns` are equal, and in their sort order."""
     arrays = [whole(frame[name]) for name in columns]
     heads = runs(*arrays)
     code = np.zeros(len(heads), np.int64)
@@ -101,10 +101,10 @@ def keys(frame: pd.DataFrame, *columns: str) -> Codes:
 
 
 def runs(*columns: npt.ArrayLike) -> Codes:
-    """Where rows begin to differ from the row before in any of `columns`.
+    """The rows that differ from the row before in any of `columns`.
 
-    Rows of one step and rank mostly stand together: what is the same for all of them is
-    worked out once a run of rows.
+    Rows of the same step and rank are mostly consecutive, so what they share is computed once per
+    run of rows.
     """
     arrays = [np.asarray(column) for column in columns]
     new = np.zeros(len(arrays[0]), bool)
@@ -116,13 +116,13 @@ def runs(*columns: npt.ArrayLike) -> Codes:
 
 
 def _is_one(array: npt.NDArray[Any]) -> bool:
-    """Whether it is one whole number all along: a look costs less than to compare neighbours."""
+    """Whether all values are the same integer. This is cheaper than comparing neighbours."""
     alike = array.dtype.kind in "iu" and len(array) > 0 and array[0] == array[-1]
     return bool(alike and array.min() == array.max())
 
 
 def places(column: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:
-    """Each whole number once, in order, and which of them every row is."""
+    """The distinct integers, sorted, and for each row the index of its value."""
     heads = runs(column)
     known = distinct(column[heads])
     codes = np.searchsorted(known, column[heads])
@@ -130,16 +130,16 @@ def places(column: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Codes]:
 
 
 def positions(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> Codes:
-    """Row of `table` (sorted by `columns`, each key once) that each of `rows` belongs to, or -1.
+    """For each of `rows` the row of `table` with the same key, or -1.
 
-    `columns` are whole numbers.
+    `columns` hold integers; `table` is sorted by them and has each key once.
     """
     heads, place = stretches(table, rows, *columns)
     return np.repeat(place, np.diff(heads, append=len(rows)))
 
 
 def stretches(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> tuple[Codes, Codes]:
-    """Where stretches of `rows` of one key begin, and the row of `table` of each, or -1."""
+    """Where runs of `rows` with the same key begin, and the row of `table` for each, or -1."""
     arrays = [plain(rows[name]) for name in columns]
     heads = runs(*arrays)
     if not len(table):
@@ -150,7 +150,7 @@ def stretches(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> tuple[C
 
 
 def of_part(rows: pd.DataFrame, values: npt.ArrayLike) -> Numbers:
-    """Of each row the sum of `values` over all rows of its segment and engine; NaN adds nothing."""
+    """For each row, the sum of `values` over its segment and engine; NaN counts as 0."""
     _, part = np.unique(keys(rows, "segment", "engine"), return_inverse=True)
     known = np.asarray(values, np.float64)
     sums = np.bincount(part, np.where(np.isnan(known), 0.0, known)).astype(np.float64)
@@ -158,7 +158,7 @@ def of_part(rows: pd.DataFrame, values: npt.ArrayLike) -> Numbers:
 
 
 def within(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Those of `rows` whose key `table` has; no copy of them is made where they stand together."""
+    """The `rows` whose key is in `table`; a view, not a copy, if they are consecutive."""
     heads, place = stretches(table, rows, *columns)
     there = np.flatnonzero(place >= 0)
     if len(there) and there[-1] - there[0] == len(there) - 1:
@@ -167,7 +167,9 @@ def within(table: pd.DataFrame, rows: pd.DataFrame, *columns: str) -> pd.DataFra
 
 
 def _codes(table: Sequence[Codes], rows: Sequence[npt.NDArray[Any]]) -> tuple[Codes, Codes]:
-    """One number a row of both, ordered as the columns are; -1 for rows of no row of `table`."""
+    """One number per row of both, in sort order of the columns; -1 for rows that have no match in
+    `table`.
+    """
     there = np.zeros(len(table[0]), np.int64)
     sought = np.zeros(len(rows[0]), np.int64)
     outside = np.zeros(len(sought), bool)
@@ -178,7 +180,7 @@ def _codes(table: Sequence[Codes], rows: Sequence[npt.NDArray[Any]]) -> tuple[Co
         there = there * len(base) + np.searchsorted(base, one)
         inside = (other >= base[0]) & (other <= base[-1])
         outside |= ~inside
-        missing = other.dtype.kind == "f"  # or may be; as a whole number it could be any
+        missing = other.dtype.kind == "f"  # may be NaN, which as an integer could be any number
         held = np.where(inside, other, base[0]) if missing else other
         place = held.astype(np.int64) - base[0] if dense else np.searchsorted(base, held)
         if not dense:
@@ -189,14 +191,15 @@ def _codes(table: Sequence[Codes], rows: Sequence[npt.NDArray[Any]]) -> tuple[Co
 
 
 def plain(column: pd.Series[Any]) -> npt.NDArray[Any]:
-    """A whole-number column as numpy holds it, not copied if it can be; missing is -1."""
+    """An integer column as a numpy array, without copying if possible; missing is -1."""
     return column.to_numpy() if isinstance(column.dtype, np.dtype) else whole(column)
 
 
 def visits(step: npt.NDArray[Any], rank: npt.NDArray[Any]) -> Codes:
-    """Step of every distinct pair of step and rank, in order.
+    """The step of every distinct pair of step and rank, in order.
 
-    A row that names no rank (-1) counts as the lowest one's: one process prints both kinds.
+    A row without a rank (-1) counts as the lowest rank's: the same process prints both kinds of
+    lines.
     """
     heads = runs(step, rank)
     step, ranks = step[heads].astype(np.int64), rank[heads]
@@ -210,7 +213,7 @@ def visits(step: npt.NDArray[Any], rank: npt.NDArray[Any]) -> Codes:
 
 
 def where(rows: pd.DataFrame, wanted: npt.ArrayLike) -> pd.DataFrame:
-    """The wanted rows; no copy of them is made where they stand together."""
+    """The wanted rows; a view, not a copy, if they are consecutive."""
     mask = np.asarray(wanted, bool)
     first, count = int(mask.argmax()) if len(mask) else 0, int(np.count_nonzero(mask))
     if mask[first : first + count].all():
@@ -219,27 +222,27 @@ def where(rows: pd.DataFrame, wanted: npt.ArrayLike) -> pd.DataFrame:
 
 
 def numbers(column: pd.Series[Any]) -> Numbers:
-    """A number column as floats; missing is NaN."""
+    """A numeric column as floats; missing is NaN."""
     return column.to_numpy(np.float64, na_value=np.nan)
 
 
 def of_kind(events: pd.DataFrame, kind: str, *names: str) -> pd.DataFrame:
-    """The events of a kind, or those that have one of `names`."""
+    """The events of a kind, optionally only those with one of `names`."""
     wanted = among(events["kind"], [kind])
     return where(events, wanted & among(events["name"], names) if names else wanted)
 
 
-_FEW: Final = 8  #: words that are sooner compared one by one than looked up for each row
+_FEW: Final = 8  #: up to this many words, comparing each is faster than a lookup per row
 
 
 def among(column: pd.Series[Any], words: Iterable[str]) -> npt.NDArray[np.bool_]:
-    """Which rows of a column of categories hold one of `words`."""
+    """Which rows of a category column hold one of `words`."""
     known, codes = column.array.categories, column.array.codes
     wanted = [known.get_loc(word) for word in dict.fromkeys(words) if word in known]
     if len(wanted) > _FEW:
         held = np.zeros(len(known) + 1, bool)
         held[wanted] = True
-        return np.asarray(held[codes])  # -1: no word, the last one
+        return np.asarray(held[codes])  # code -1, no word, indexes the last element
     found = np.zeros(len(codes), bool)
     for code in wanted:
         found |= codes == code
@@ -247,7 +250,9 @@ def among(column: pd.Series[Any], words: Iterable[str]) -> npt.NDArray[np.bool_]
 
 
 def categories(codes: npt.NDArray[Any], words: Sequence[str]) -> pd.Categorical:
-    """A word a row, of `words`; -1 is no word. Categories are those that are met, in order."""
+    """A categorical with a word of `words` per row; -1 is missing. Its categories are the words
+    that occur, sorted.
+    """
     met = np.flatnonzero(np.bincount(codes + 1, minlength=len(words) + 1)[1:]).tolist()
     names = sorted({words[code] for code in met})
     place = {name: i for i, name in enumerate(names)}

@@ -1,9 +1,9 @@
-"""Timers in DeepSpeed's own lines that no dialect knows: of a newer version, or added to it.
+"""Timers in DeepSpeed's own lines that no dialect knows: from a newer version, or added by a fork.
 
-Forward, backward and step of the engine hold all that it times. What stands beside them may lie
-inside: as a part of its own it would be counted twice. The clock can tell: where the engine's
-timers leave just so much between two steps, or of all steps since it was printed last, it lies
-there; where they leave less, it cannot.
+Forward, backward and step of the engine include all that it times. A timer beside them may be part
+of them, and would be counted twice if taken as a phase of its own. Time stamps can decide: if the
+engine's timers leave just that much time between two steps, or between all steps since the timer
+was last printed, it lies there. If they leave less, it cannot.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from dsprof.run.table import among, keys, known_rank, where
 from dsprof.units import format_seconds
 
 _OF_ENGINE: Final = "deepspeed.timers"
-_ENGINE: Final = ("zero", "zero-micro")  #: flavours of what an engine times
+_ENGINE: Final = ("zero", "zero-micro")  #: flavours of the engine's timers
 _SPAN: Final = ("segment", "engine", "step", "rank")
 
-STAMPED: Final = 0.002  #: seconds that the time between two stamps may be wrong
-FITS: Final = 0.05  #: part of a timer that what lies between two steps may differ from it
-ENOUGH: Final = 5  #: stretches between two steps that must be timed
-MOST: Final = 0.9  #: of these, before they prove where a timer lies
+STAMPED: Final = 0.002  #: seconds by which the time between two stamps may be wrong
+FITS: Final = 0.05  #: share of a timer by which the time left between two steps may differ from it
+ENOUGH: Final = 5  #: intervals between two steps that must be timed
+MOST: Final = 0.9  #: share of them that must agree to prove where a timer lies
 
 
 def unplaced_timers(events: pd.DataFrame, source: Source) -> Outcome:
-    """Used where the clock proves that they lie between the steps, else left out.
+    """Keep such timers if time stamps prove that they lie between the steps; otherwise drop them.
 
-    What a loop around the engine prints is its own.
+    Timers that a loop around the engine prints are its own and are not affected.
     """
     known = set(classes_of(source.flavours)).union(
         *({*one.aliases, *one.ignore, *one.overlaps} for one in source.flavours.values())
@@ -99,7 +99,7 @@ def _of(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def _between_steps(rows: pd.DataFrame, source: Source) -> pd.DataFrame:
-    """Seconds that the engine's timers leave of the time from each step's lines to the next."""
+    """Seconds from each step's lines to the next that the engine's timers leave."""
     timed = phases(rows, source.flavours, accumulation=_accumulation(source))
     spent = timed.astype({"rank": "Int64"}).groupby(list(_SPAN))["self_seconds"].sum(min_count=1)
     ends = rows[rows["at"].notna()].groupby(list(_SPAN))["at"].max()
@@ -117,7 +117,9 @@ def _accumulation(source: Source) -> int | None:
 
 
 def _compared(between: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """What is `left` between steps beside what `rows` take there, or as printed one step later."""
+    """`left`: the time left between steps; `here`: what `rows` take; `later`: the same, printed one
+    step later.
+    """
     one = list(_SPAN)
     taken = (rows["seconds"] / rows["steps"].fillna(1).clip(lower=1)).groupby(
         [rows[name] for name in one]
@@ -128,9 +130,9 @@ def _compared(between: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_no_room(between: pd.DataFrame, rows: pd.DataFrame) -> bool:
-    """Whether a timer takes so much that half of it would not find room between the steps.
+    """Whether not even half of the timer's time fits between the steps.
 
-    What is printed every tenth step may be a sum over ten.
+    A timer that is printed every tenth step may be a sum over ten.
     """
     since = rows.groupby(["segment", "engine", "rank"])["step"].diff().astype("float64")
     told = _compared(between, rows.assign(seconds=rows["seconds"] / since.clip(lower=1).fillna(1)))
@@ -138,8 +140,9 @@ def _has_no_room(between: pd.DataFrame, rows: pd.DataFrame) -> bool:
 
 
 def _fills(between: pd.DataFrame, rows: pd.DataFrame) -> bool:
-    """Whether timers, each once a step, take what is left between the steps: of the step they
-    are printed in, or of the one before it, whose lines they follow."""
+    """Whether timers that are printed once per step take the time left between steps: that of their
+    own step, or of the one before, whose lines precede them.
+    """
     if rows.duplicated([*_SPAN, "name"]).any():
         return False
     told = _compared(between, rows)
@@ -147,10 +150,10 @@ def _fills(between: pd.DataFrame, rows: pd.DataFrame) -> bool:
 
 
 def _of_each_step(between: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """What of each step is `theirs`, where timers that are printed every few steps sum up what is
-    left between all of these; nothing elsewhere.
+    """The seconds of each step that are `theirs`, if timers printed every few steps add up to what
+    is left between all of these steps; no rows otherwise.
 
-    Where steps are not between two such lines, or more is left of them, it is the mean at most.
+    For a step that is not between two such lines, or if more time is left, it is at most the mean.
     """
     by, one = ["segment", "engine", "rank"], list(_SPAN)
     coarse = rows["at"].isna().any() or not rows["at"].dt.microsecond.any()
@@ -179,8 +182,7 @@ def _by_step(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _divided(events: pd.DataFrame, sums: pd.DataFrame, each: pd.DataFrame) -> pd.DataFrame:
-    """The events, with what is `theirs` of each step in the place of timers of several steps, a
-    part of it for each of these timers."""
+    """Replace timers over several steps by `theirs` for each step, divided among these timers."""
     by = ["segment", "engine", "rank"]
     part = sums.groupby("name", observed=True)["seconds"].sum() / sums["seconds"].sum()
     found = [events.drop(index=sums.index)]
@@ -193,7 +195,7 @@ def _divided(events: pd.DataFrame, sums: pd.DataFrame, each: pd.DataFrame) -> pd
             steps=1,
             seconds=(of["theirs"] * part[name]).to_numpy(),
         )
-        more["at"] = more["at"].mask(more["at"].notna())  # that of those lines is not theirs
+        more["at"] = more["at"].mask(more["at"].notna())  # that of the original line is wrong here
         found.append(more.astype(events.dtypes.to_dict()))
     return pd.concat(found).sort_index(kind="stable").reset_index(drop=True)
 
