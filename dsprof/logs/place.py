@@ -1,9 +1,9 @@
-"""Which launch, engine and optimizer step each record of a source belongs to.
+"""Assigns each record of a source to its launch, engine and optimizer step.
 
-Timer lines often carry none of them. What a log does carry is order: DeepSpeed prints
-a step's lines in a fixed order, so a line belongs to the step whose own line (a *mark*)
-or closing timer line comes next, or to the last one printed, as its dialect says
-(`place` of a pattern, `place` of a timer flavour).
+Timer lines often state none of these. But logs have an order: DeepSpeed prints the lines of a step
+in a fixed order, so a line belongs to the step whose own line (a *mark*) or closing timer line
+comes next, or to the step printed last. Which one is stated in its dialect (`place` of a pattern,
+`place` of a timer flavour).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ __all__ = ["Placed", "Source", "place"]
 
 @dataclass(slots=True)
 class Placed:
-    """Parallel to the records. `steps` is -1 where no number of steps applies.
+    """Arrays parallel to the records. `steps` is -1 where a number of steps does not apply.
 
-    `counted` says that no line told a step number and lines were counted instead, without the
-    log showing where the count begins.
+    `counted`: no line states a step number, so lines were counted, and the log does not show where
+    the count begins.
     """
 
     segment: np.ndarray
     engine: np.ndarray
     step: np.ndarray
     steps: np.ndarray
-    flavour: np.ndarray  # into the grammar's timers, -1 for other records
+    flavour: np.ndarray  # index into the grammar's timers; -1 for other records
     counted: bool
 
     def spread(self, places: np.ndarray, count: int) -> Placed:
-        """The same among `count` records, of which these stand at `places`; the rest is nowhere."""
+        """The same for `count` records, with these at `places` and the others unassigned."""
         told = {"segment": 0, "engine": 0, "step": NONE, "steps": NONE, "flavour": NONE}
         columns: dict[str, Any] = {}
         for name, nothing in told.items():
@@ -49,7 +49,7 @@ class Placed:
 
 
 def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) -> Placed:
-    """Places every record of one source."""
+    """Assign every record of one source."""
     flavour = flavours_of(source, grammar, signatures)
     kinds = Kinds.of(source, grammar, flavour)
     again = said_again(source, kinds, grammar)
@@ -73,19 +73,21 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
     for launch, unknown in zip(launches, records, strict=True):
         _place_launch(launch, kinds, own, source, who, placed)
         placed.counted |= _is_counted(launch, kinds, source, own)
-        if unknown:  # nobody knows how many steps each record stands for
+        if unknown:  # how many steps each record covers is unknown
             steps[those(launch, kinds.own[launch])] = NONE
             if not kinds.end[launch].any():
                 _forget(those(launch, kinds.calls[launch]), placed)
     steps[kinds.part] = 0
-    # What names a step without being printed at its end.
+    # Records that state a step but are not printed at its end.
     told = (source.step > 0) & ~kinds.own & ~kinds.part
     placed.step[told] = source.step[told]
     return placed
 
 
 def counting_on(steps: np.ndarray, epochs: np.ndarray) -> np.ndarray:
-    """Steps that begin anew with each epoch, counted on over them; a launch begins anew itself."""
+    """Steps that restart with each epoch, numbered through all epochs; a launch
+    restarts the count.
+    """
     told, base = steps.copy(), 0
     for at in range(1, len(steps)):
         if epochs[at] > epochs[at - 1]:
@@ -97,9 +99,9 @@ def counting_on(steps: np.ndarray, epochs: np.ndarray) -> np.ndarray:
 
 
 def _is_counted(launch: slice, kinds: Kinds, source: Source, own: np.ndarray) -> bool:
-    """No line of a launch tells a step, and the log does not show where a count would begin."""
+    """Whether no line of a launch states a step, and the log does not show where a count begins."""
     ends = those(launch, kinds.end[launch])
-    barred = bool((source.bar[launch] >= 0).any())  # then bars number the marks without a number
+    barred = bool((source.bar[launch] >= 0).any())  # bars then number the marks
     told = kinds.own[launch] & ((source.step[launch] >= 0) | (barred & (own[launch] > 0)))
     if not len(ends) or told.any():
         return False
@@ -114,11 +116,11 @@ def _place_launch(  # noqa: PLR0917  # parallel
     who: np.ndarray,
     placed: Placed,
 ) -> None:
-    """Fills `placed` for the records of one launch."""
+    """Fill `placed` for the records of one launch."""
     real = those(
         launch, own[launch] > 0
     )  # marks of steps; a mark of step 0 is printed at the start
-    real = real[~_late(real, own, source)]  # such a mark says nothing of the lines around it
+    real = real[~_late(real, own, source)]  # late marks tell nothing about nearby lines
     births = those(launch, own[launch] == 0)
     ends = those(launch, kinds.end[launch])
     placed.steps[real] = _windows(placed.step[real], placed.engine[real])
@@ -131,7 +133,7 @@ def _place_launch(  # noqa: PLR0917  # parallel
         else:
             _number_alike(closing, ranks[0], placed)
     before = those(launch, kinds.before[launch])
-    for closing in ranks:  # the leading rank closes what nobody else does
+    for closing in ranks:  # the leading rank's close all lines; then other ranks' close theirs
         mine = before if closing is ranks[0] else before[who[before] == who[closing[-1]]]
         closes = np.sort(np.concatenate([births, closing if len(closing) else real]))
         _take_next(mine, closes, placed, open_end=bool(len(closing)))
@@ -150,13 +152,13 @@ def _late(real: np.ndarray, own: np.ndarray, source: Source) -> np.ndarray:
 
 
 def _who(source: Source) -> np.ndarray:
-    """A number for each rank and host; -1 for a line that lost both."""
+    """One number per rank and host; -1 for a line that lost both."""
     who: np.ndarray = (source.host.astype(np.int64) + 2) * 1_000_003 + source.rank
     return np.where((source.rank < 0) & (source.host < 0), NONE, who)
 
 
 def _may_be(source: Source, records: np.ndarray, other: int) -> np.ndarray:
-    """Which records may come from whoever printed the other one."""
+    """Which records may be from the same process as record `other`."""
     rank, host = source.rank[records], source.host[records]
     same_rank = (rank == source.rank[other]) | (rank < 0) | (source.rank[other] < 0)
     same_host = (host == source.host[other]) | (host < 0) | (source.host[other] < 0)
@@ -165,9 +167,9 @@ def _may_be(source: Source, records: np.ndarray, other: int) -> np.ndarray:
 
 
 def _of_each(ends: np.ndarray, who: np.ndarray, real: np.ndarray) -> list[np.ndarray]:
-    """Closing lines of each rank, those of the rank that also prints the marks first.
+    """The closing lines of each rank; first those of the rank that also prints the marks.
 
-    Ranks that share a stream each close every step.
+    If ranks share a stream, each rank closes every step.
     """
     if not len(ends):
         return [ends]
@@ -183,7 +185,9 @@ def _of_each(ends: np.ndarray, who: np.ndarray, real: np.ndarray) -> list[np.nda
 
 
 def _number_alike(ends: np.ndarray, leading: np.ndarray, placed: Placed) -> None:
-    """The n-th closing line of a rank closes the step that the n-th of the leading rank does."""
+    """Number a rank's closing lines like those of the leading rank: its n-th closes the
+    same step.
+    """
     shared = min(len(ends), len(leading))
     placed.step[ends[:shared]] = placed.step[leading[:shared]]
     placed.engine[ends[:shared]] = placed.engine[leading[:shared]]
@@ -193,7 +197,7 @@ def _number_alike(ends: np.ndarray, leading: np.ndarray, placed: Placed) -> None
 
 
 def _windows(steps: np.ndarray, engine: np.ndarray) -> np.ndarray:
-    """How many steps each mark stands for: the distance to the mark before it."""
+    """How many steps each mark covers: the distance to the mark before it."""
     windows = np.full(len(steps), NONE, np.int64)
     for one in np.unique(engine):
         mine = np.flatnonzero(engine == one)
@@ -205,7 +209,7 @@ def _windows(steps: np.ndarray, engine: np.ndarray) -> np.ndarray:
 
 
 def _number_ends(ends: np.ndarray, real: np.ndarray, kinds: Kinds, placed: Placed) -> None:
-    """Numbers closing lines from the marks between them, counting on from one to the next."""
+    """Number closing lines from the marks between them, counting from each mark to the next."""
     if not len(ends):
         return
     lead = real[kinds.leads[real]]
@@ -215,7 +219,7 @@ def _number_ends(ends: np.ndarray, real: np.ndarray, kinds: Kinds, placed: Place
         return
     index = np.searchsorted(ends, anchors)
     if not len(lead):
-        index -= 1  # other dialects print their own line behind the closing one
+        index -= 1  # other dialects print the mark after the closing line
     index, anchors = index[index >= 0], anchors[index >= 0]
     if not len(anchors):
         placed.step[ends] = placed.step[real[-1]] + np.arange(1, len(ends) + 1)
@@ -229,9 +233,9 @@ def _number_ends(ends: np.ndarray, real: np.ndarray, kinds: Kinds, placed: Place
     beside = place == index[origin]
     following = np.append(placed.step[first], np.iinfo(np.int64).max)[passed]
     sure = beside | (steps < following)
-    if len(np.unique(placed.engine[anchors])) > 1:  # whose turn it is, only a mark beside it tells
+    if len(np.unique(placed.engine[anchors])) > 1:  # only an adjacent mark shows whose turn it is
         sure = beside
-    steps = np.where(sure, steps, NONE)  # there may be more lines than steps up to the next mark
+    steps = np.where(sure, steps, NONE)  # there may be more lines than steps before the next mark
     placed.step[ends] = np.where(steps < 1, NONE, steps)
     placed.engine[ends] = placed.engine[anchor]
 
@@ -239,16 +243,19 @@ def _number_ends(ends: np.ndarray, real: np.ndarray, kinds: Kinds, placed: Place
 def _nearest_each(
     index: np.ndarray, anchors: np.ndarray, *, leads: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The closing lines that marks stand beside, each once (behind the last: one yet to come),
-    with the first of its marks and the nearest: of several before it the last, where the
-    closing lines of the others were lost."""
+    """The closing lines that have adjacent marks, each once (after the last line: one still to
+    come), each with its first mark and its nearest mark.
+
+    Of several marks before a closing line the last is nearest: the closing lines of the others were
+    lost.
+    """
     index, first = np.unique(index, return_index=True)
     last = np.append(first[1:], len(anchors)) - 1
     return index, anchors[first], anchors[last if leads else first]
 
 
 def _take_next(records: np.ndarray, closing: np.ndarray, placed: Placed, *, open_end: bool) -> None:
-    """Records that belong to the step whose closing line comes next."""
+    """Assign records to the step whose closing line comes next."""
     if not len(records) or not len(closing):
         return
     index = np.searchsorted(closing, records)
@@ -257,13 +264,14 @@ def _take_next(records: np.ndarray, closing: np.ndarray, placed: Placed, *, open
     placed.step[records[inside]] = placed.step[target]
     placed.engine[records[inside]] = placed.engine[target]
     last = placed.step[closing[-1]]
-    if open_end and last > 0:  # a step that the log does not see the end of
+    if open_end and last > 0:  # a step whose end the log lacks
         placed.step[records[~inside]] = last + 1
 
 
 def _spread(calls: np.ndarray, closing: np.ndarray, kinds: Kinds, placed: Placed) -> None:
-    """Calls are of all the steps since the closing line before; of none that is known, where
-    nobody knows how many those are."""
+    """Calls cover all steps since the previous closing line. If the number of these is unknown, the
+    calls are left unassigned.
+    """
     closing = closing[placed.step[closing] > 0]
     calls = calls[placed.step[calls] > 0]
     calls = calls[calls < closing.max(initial=NONE)]
@@ -281,7 +289,7 @@ def _forget(records: np.ndarray, placed: Placed) -> None:
 
 
 def _take_last(records: np.ndarray, real: np.ndarray, placed: Placed) -> None:
-    """Records that belong to the step printed last."""
+    """Assign records to the step that was printed last."""
     if not len(records) or not len(real):
         return
     index = np.searchsorted(real, records) - 1
@@ -293,7 +301,7 @@ def _take_last(records: np.ndarray, real: np.ndarray, placed: Placed) -> None:
 
 
 def _take_windows(records: np.ndarray, real: np.ndarray, placed: Placed) -> None:
-    """Sums over a window: as many steps as the mark of the same step stands for."""
+    """Sums over a window cover as many steps as the mark of the same step."""
     if not len(records) or not len(real):
         return
     steps, first = np.unique(placed.step[real], return_index=True)

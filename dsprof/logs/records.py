@@ -1,7 +1,7 @@
-"""Records as they are found, turned into columns a few thousand at a time.
+"""Collects records and turns them into columns, a few thousand at a time.
 
-A *record* is one match of one pattern; it gives any number of *rows* (see `rows`). What a
-record knows (line, rank, host, time, its own step) is kept once per record.
+A *record* is one match of one pattern; it gives any number of *rows* (see `rows`). What belongs to
+the record (line, rank, host, time, its own step) is stored once per record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dsprof.logs.torn import stop_short
 
 _BATCH: Final = 16_384
 
-_SHAPES: Final = 1024  # more than a block has kinds of lines
+_SHAPES: Final = 1024  # exceeds the number of line kinds in a block
 
 _COLUMNS: Final = {
     "offset": np.int64,
@@ -42,14 +42,15 @@ _COLUMNS: Final = {
 
 
 def shape_of_record(pattern: int, block_line: int = -1) -> int:
-    """Pattern and, if the record is a line of its block, which kind of line."""
+    """A number for the pattern and, if the record is a line of its block, the kind of line."""
     return pattern * _SHAPES + block_line + 1
 
 
 @contextmanager
 def without_cycle_collection() -> Iterator[None]:
-    """Records are millions of small tuples and never form a cycle: looking for cycles
-    among them would cost a sixth of the time."""
+    """Pause garbage collection: records are millions of small tuples without cycles, and looking
+    for cycles among them would take a sixth of the time.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -60,7 +61,9 @@ def without_cycle_collection() -> Iterator[None]:
 
 
 class Column:
-    """An array that grows in one piece: many small ones would leave holes when they go."""
+    """An array that grows as a single buffer: many small ones would leave holes in memory when
+    freed.
+    """
 
     def __init__(self, kind: type) -> None:
         self._kind = np.dtype(kind)
@@ -70,11 +73,11 @@ class Column:
         self._bytes += np.ascontiguousarray(values, self._kind).data
 
     def view(self) -> np.ndarray:
-        """All of it; it cannot grow while this is in use."""
+        """The whole array. The column cannot grow while this is in use."""
         return np.frombuffer(self._bytes, self._kind)
 
     def take(self) -> np.ndarray:
-        """All of it, without keeping it."""
+        """The whole array, which the column then no longer holds."""
         values = self.view()
         self._bytes = bytearray()
         return values
@@ -82,10 +85,10 @@ class Column:
 
 @dataclass(slots=True)
 class Alike:
-    """Records of one shape that were found since the last flush: parallel lists.
+    """Records of one shape found since the last flush, as parallel lists.
 
-    `senders` holds what is known of each, or the prefix that tells; `bodies` the text of
-    their pairs, and nothing if records of this shape have none.
+    `senders` holds what is known about each sender, or the prefix that states it. `bodies` holds
+    the text of their pairs, and is empty if this shape has none.
     """
 
     offsets: list[int] = field(default_factory=list)
@@ -97,7 +100,7 @@ class Alike:
     def add(
         self, offset: int, line: int, sender: Sender | bytes, groups: Groups, body: bytes | None
     ) -> None:
-        """One record; `body` is the text of its pairs."""
+        """Add one record; `body` is the text of its pairs."""
         self.offsets.append(offset)
         self.lines.append(line)
         self.senders.append(sender)
@@ -107,15 +110,16 @@ class Alike:
 
 
 class Records:
-    """Grows by `new`; `flush` and `settle` leave what was found in order of place in the source.
+    """The records of a source. They are added to `new`; `flush` and `settle` put them in order of
+    position.
 
     Attributes:
-        new: records that `flush` has not seen yet, by their shape.
-        torn: places of those of them that lost their end.
-        columns: what each record knows.
-        rows: the rows of the records, a batch each.
-        reader, senders: the words that codes in rows and columns stand for.
-        per_pattern: records of each pattern.
+        new: records not flushed yet, by shape.
+        torn: offsets of those among them that lost their end.
+        columns: what belongs to each record.
+        rows: the rows of the records, one entry per batch.
+        reader, senders: the words behind the codes in rows and columns.
+        per_pattern: number of records of each pattern.
         count: records in finished batches.
     """
 
@@ -126,17 +130,17 @@ class Records:
         self.rows: list[Rows] = []
         self.per_pattern = np.zeros(len(grammar.patterns), np.int64)
         self.count = 0
-        self._sizes: list[int] = []  # of batches
+        self._sizes: list[int] = []  # records in each batch
         self.new: defaultdict[int, Alike] = defaultdict(Alike)
         self.torn: set[int] = set()
         self._patterns = grammar.patterns
 
     def __getstate__(self) -> dict[str, object]:
-        """What another process needs: what was found, not the means of finding."""
+        """What another process needs: the results, not the means of finding them."""
         return vars(self) | {"new": {}, "_patterns": ()}
 
     def join(self, later: Records, lines: int, size: int) -> None:
-        """Adds the records of the range right behind so many lines and bytes."""
+        """Add the records of the range that follows after `lines` lines and `size` bytes."""
         keys = self.reader.keys.taken_from(later.reader.keys)
         texts = self.reader.texts.taken_from(later.reader.texts)
         hosts = self.senders.hosts.taken_from(later.senders.hosts)
@@ -167,7 +171,7 @@ class Records:
             self.flush()
 
     def flush(self) -> None:
-        """Turns what was added since the last time into columns."""
+        """Turn what was added since the last flush into columns."""
         if not self.new:
             return
         new = sorted(self.new.items())
@@ -208,8 +212,9 @@ class Records:
         bodies: Sequence[bytes],
         columns: dict[str, np.ndarray],
     ) -> list[Rows]:
-        """Rows of all records of one pattern, or of one kind of line of its block; what
-        belongs to the records themselves goes into `columns`."""
+        """The rows of all records of one shape; what belongs to the records themselves is put into
+        `columns`.
+        """
         number, block_line = divmod(shape, _SHAPES)
         pattern = self._patterns[number]
         index, rows = layout_of(pattern, block_line - 1)
@@ -229,7 +234,7 @@ class Records:
     def _record_groups(
         self, texts: dict[str, Texts], records: np.ndarray, columns: dict[str, np.ndarray]
     ) -> None:
-        """Groups that belong to the record: its step, rank, host, time."""
+        """Store the groups that belong to the record itself: step, rank, host, time."""
         for name in ("step", "rank"):
             if name in texts:
                 values, missing = numbers_of(texts[name])
@@ -244,8 +249,9 @@ class Records:
             at[records] = clocks.as_logged(told, at[records])
 
     def settle(self) -> None:
-        """Puts batches in order that overlap in the source: a bar is found when a later
-        record asks for it, and a block may end in another range."""
+        """Sort batches that overlap in the source: a bar is found only when a later record asks for
+        it, and a block may end in another range.
+        """
         offset, bounds = self.columns["offset"].view(), [0, *np.cumsum(self._sizes).tolist()]
         spans = [(int(offset[low]), int(offset[high - 1])) for low, high in pairwise(bounds)]
         apart = [(bounds[first], bounds[end], end - first) for first, end in _overlapping(spans)]
@@ -255,7 +261,7 @@ class Records:
         self._sizes = [high - low for low, high, _ in apart]
 
     def _merge(self, base: int, end: int) -> None:
-        """Makes one batch of batches that hold the records from `base` to `end`."""
+        """Merge the batches that hold the records from `base` to `end` into one."""
         order = np.argsort(self.columns["offset"].view()[base:end], kind="stable")
         place = np.empty(end - base, np.int64)
         place[order] = np.arange(end - base)
@@ -272,7 +278,7 @@ class Records:
 
 
 def _over_epochs(texts: dict[str, Texts], step: np.ndarray, pattern: Pattern) -> np.ndarray:
-    """Steps that begin anew with each epoch, counted on over all of them; -1 if unknown."""
+    """Steps that restart with each epoch, numbered through all epochs; -1 if unknown."""
     epoch, length = (numbers_of(texts[name])[0] for name in ("epoch", "epoch_steps"))
     told = (epoch - pattern.first_epoch) * length + step
     return np.where((step >= 0) & (told >= 0) & (told < 2**31), told, -1).astype(np.int64)
@@ -283,8 +289,8 @@ def _joined(parts: Iterable[list[int]]) -> np.ndarray:
 
 
 def _overlapping(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Consecutive spans that overlap, as ranges of their numbers; a span alone is one too."""
-    groups: list[tuple[int, int, int]] = []  # first number, lowest, highest
+    """Ranges of indices of consecutive spans that overlap; a single span is a range, too."""
+    groups: list[tuple[int, int, int]] = []  # first index, lowest, highest
     for number, span in enumerate(spans):
         first, (low, high) = number, span
         while groups and groups[-1][2] > low:

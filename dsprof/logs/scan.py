@@ -1,7 +1,7 @@
-"""Bytes to records: the one pass over a source.
+"""From bytes to records: the single pass over a source.
 
-Every dialect's needles are searched at once; only what stands around a hit is looked at
-closely. A line without a needle costs nothing but its search.
+The needles of all dialects are searched for at once, and only the surroundings of hits are
+examined. A line without a needle costs no more than the search.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from dsprof.logs.together import Together
 
 _LINE_ENDS: Final = b"\n\r"
 _NEWLINE, _RETURN = _LINE_ENDS
-_FEW: Final = 256  # hits in a piece that cost less one by one than in columns
+_FEW: Final = 256  # hits per piece; fewer are cheaper to read one by one than as columns
 
 
 class Scanner:
-    """Reads one source. Feed it bytes in any portions, then `finish`.
+    """Reads one source. `feed` it bytes in portions of any size, then call `finish`.
 
     Attributes:
         records: what was found so far.
-        lines: line ends seen.
-        unread: lines that look like metrics and that no pattern read.
-        begins: what is fed begins where its source does.
+        lines: line ends seen so far.
+        unread: lines that look like metrics but were read by no pattern.
+        begins: whether the first bytes fed are the beginning of the source.
     """
 
     def __init__(self, grammar: Grammar, *, first_line: int = 0, month: int | None = 0) -> None:
-        """`month` is None where it may be told in front of what is fed, and read elsewhere."""
+        """`month` is None if an earlier part of the source, read elsewhere, may state it."""
         self.records = Records(grammar, month)
         self.lines = first_line
         self.unread = Unread()
@@ -52,25 +52,27 @@ class Scanner:
         self._bars = Bars(grammar)
         self._pieces = Lines()
         self._mask = Mask()
-        self._offset = 0  # of the next piece in the source, or in its range
+        self._offset = 0  # of the next piece, in the source or its range
         self._begin()
-        self._unended = False  # what is read now is a last line without its end
-        self._returns = 0  # up to the first line's end
-        self._is_open = False  # the last line read has no end yet
+        self._unended = False  # the piece being read is a last line without its end
+        self._returns = 0  # carriage returns before the first newline
+        self._is_open = False  # the last line read so far has no end yet
 
     @property
     def all_lines(self) -> int:
-        """With a last one that has no end; those that end in `\\r` where no line ends otherwise."""
+        """Lines including a last one without an end; if there are no newlines, those that end in
+        `\\r`.
+        """
         return (self.lines or self._returns) + self._is_open
 
     @property
     def month(self) -> int:
-        """That of the first full date, 0 if there was none (see `Senders`)."""
+        """The month of the first full date, 0 if there was none (see `Senders`)."""
         return self.records.senders.month
 
     @property
     def headers(self) -> Counter[bytes]:
-        """How often each `file:line` of a logger header was seen."""
+        """How often each `file:line` of a logger header occurred."""
         return self.records.senders.headers
 
     def feed(self, data: bytes) -> None:
@@ -81,11 +83,11 @@ class Scanner:
             self._scan(piece)
 
     def finish(self, *, is_end: bool = True) -> None:
-        """Reads what is left: a last line without an end.
+        """Read what is left: a last line without an end.
 
         Args:
-            is_end: the source ends here; False if more of it is read elsewhere, and open
-                blocks may go on in `follow`.
+            is_end: whether the source ends here; False if more of it is read elsewhere, and open
+                blocks may continue in `follow`.
         """
         rest = self._pieces.take()
         if rest:
@@ -98,9 +100,9 @@ class Scanner:
         self.records.flush()
 
     def look_at(self, before: bytes) -> None:
-        """Bytes in front of what will be fed, that a record may look back into.
+        """Read bytes before what will be fed, into which a record may look back.
 
-        Whoever reads them finds their records, and the bars that those look back for.
+        Their records, and the bars that these look back for, are found by whoever reads them.
         """
         text = wrappers.without_colours(before)
         self._offset = -len(text)
@@ -112,10 +114,10 @@ class Scanner:
         self._begin()
 
     def follow(self, behind: Iterable[bytes]) -> None:
-        """Reads lines behind the end of this range, while a block that it opened is open.
+        """Read lines after the end of this range, as long as a block that began in it is open.
 
-        What else stands there is read too, but not kept: it may end a block, and where
-        another record stands is no gap in one.
+        Other records there are read but not kept: they may end a block, and the lines they take up
+        are not gaps in one.
         """
         other = Scanner(self._grammar, first_line=self.lines)
         other.records.senders = self.records.senders.apart()
@@ -129,7 +131,7 @@ class Scanner:
         self.records.flush()
 
     def join(self, later: Scanner) -> None:
-        """Adds what was found in the range right behind this one."""
+        """Add what was found in the range right after this one."""
         self.records.join(later.records, self.lines, self._offset)
         self._offset += later._offset
         self.lines += later.lines
@@ -137,12 +139,12 @@ class Scanner:
         self.unread.join(later.unread, self.lines - later.lines)
 
     def __getstate__(self) -> dict[str, object]:
-        """What another process needs: what was found, not the means of finding."""
+        """What another process needs: the results, not the means of finding them."""
         kept = ("records", "lines", "unread", "_offset", "_returns", "_is_open")
         return {name: getattr(self, name) for name in kept}
 
     def _cut_between_records(self, piece: bytes) -> bytes:
-        """The part of an endless line that holds whole records; the rest is held back."""
+        """The part of a very long line that consists of whole records; the rest is held back."""
         needles, starts, stops = self._found(piece).tolist()
         cut = max(len(piece) - self._search.longest, 0)
         for i in range(len(starts) - 1, 0, -1):
@@ -155,7 +157,7 @@ class Scanner:
         return piece[:cut]
 
     def _begin(self, blocks: Blocks | None = None) -> None:
-        """Makes what reads into the records; blocks may be open."""
+        """Set up the readers that fill `records`; blocks may already be open."""
         self._blocks = Blocks() if blocks is None else blocks
         self._together = Together(self._grammar, self._search, self.records)
         self._singly = Singly(self._grammar, self._search, self.records, self._blocks)
@@ -182,7 +184,7 @@ class Scanner:
         return self._search.find(text, self._offset if self.begins else None)
 
     def _read_hits(self, piece: Piece, found: np.ndarray, newline: np.ndarray) -> None:
-        """Reads the records of a piece whose line ends `newline` masks."""
+        """Read the records of a piece, whose line ends are given as the mask `newline`."""
         text = piece.text
         if found.shape[1] < _FEW or piece.unended:
             few = found.tolist()
@@ -197,7 +199,7 @@ class Scanner:
             self._add_bar(text, begin, number, who)
 
     def _add_bar(self, text: bytes, begin: int, number: int, who: int) -> None:
-        """The progress bar in front of a record that has no step number of its own."""
+        """Add the progress bar before a record that has no step number of its own."""
         found = self._bars.before(text, begin, self._offset)
         if found is not None:
             p, groups, offset, lines_back = found

@@ -1,4 +1,4 @@
-"""Records of all sources as the one table of events."""
+"""Joins the records of all sources into one table of events."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from dsprof.logs.several import Extent, extent_of, launches_of, rivals
 from dsprof.logs.sheet import Sheet
 from dsprof.logs.stepless import beside_others, counted_beside
 
-_SHARED: Final = 100_000  # records of a source whose columns are worth a thread of their own
+_SHARED: Final = 100_000  # records of a source from which on several threads pay off
 
-#: Makes the batches of a column.
+#: Makes one column, as a list of batches.
 Column = Callable[[], "list[pa.Array]"]
 
 SCHEMA: Final = pa.schema(
@@ -65,11 +65,12 @@ class Events(NamedTuple):
     """The rows of one job.
 
     Attributes:
-        table: SCHEMA, in order of sources and lines.
-        counted: steps had to be counted.
-        clashes: pairs of sources that may tell the same steps of one rank.
-        sheets: what it was made of.
-        jobs: the sources of each job, that of the table first; one where nothing tells several.
+        table: in the columns of SCHEMA, ordered by source and line.
+        counted: whether step numbers had to be counted.
+        clashes: pairs of sources that may show the same steps of the same rank.
+        sheets: what the table was made from.
+        jobs: the sources of each job, first those of the table; a single job if nothing shows
+            several.
         why: what shows that there are several.
     """
 
@@ -82,7 +83,7 @@ class Events(NamedTuple):
 
 
 def events_table(sheets: Sequence[Sheet], grammar: Grammar, threads: int = 1) -> Events:
-    """The events of all sources of a job; files of a later launch are its segments."""
+    """The events of all sources of a job; files of a later launch become later segments."""
     words = _Words(grammar)
     columns: dict[str, list[pa.Array]] = {name: [] for name in SCHEMA.names}
     base = 0
@@ -140,11 +141,11 @@ def _extent(sheet: Sheet, source: Source, grammar: Grammar) -> Extent:
 def _numbered(
     segments: Sequence[list[pa.Array]], last: Sequence[int], launches: Sequence[int]
 ) -> list[pa.Array]:
-    """The segments of each source, behind those of the launches before its own.
+    """Segments of all sources, renumbered to follow those of earlier launches.
 
     Args:
-        last: the highest of each source.
-        launches: which one each source is of.
+        last: the highest segment of each source.
+        launches: the launch of each source.
     """
     before = np.zeros(max(launches, default=0) + 2, np.int32)
     for launch, highest in zip(launches, last, strict=True):
@@ -158,8 +159,9 @@ def _numbered(
 
 
 class _Words:
-    """What the codes of all batches stand for: they share their dictionaries, and none is
-    made anew in the end."""
+    """The words behind the codes of all batches, which share these dictionaries, so that none has
+    to be rebuilt at the end.
+    """
 
     def __init__(self, grammar: Grammar) -> None:
         self.of: dict[str, Codes[str]] = {
@@ -171,7 +173,7 @@ class _Words:
             self.of["timers"](flavour)
 
     def of_keys(self, keys: Sequence[Key]) -> dict[str, np.ndarray]:
-        """Columns that are the same for all rows of a key, a code a key."""
+        """Columns that depend only on the key, as one code per key."""
         found = {
             column: np.array([self.of[column](getattr(key, column)) for key in keys], np.int32)
             for column in ("kind", "name", "raw")
@@ -201,9 +203,9 @@ def _columns_of(
 ) -> tuple[dict[str, list[pa.Array]], Placed]:
     """The rows of a sheet: each column of SCHEMA in batches, words as codes.
 
-    Column by column, and what a column was made of is let go before the next one is made: both
-    never lie side by side as a whole. `threads` columns are made at once. `take` gives what places
-    the sheet's records, and keeps nothing of it.
+    To save memory, columns are made one after the other, and what a column is made from is freed
+    before the next one: the two are never in memory as a whole. `threads` columns are made at once.
+    `take` returns what is needed to place the sheet's records, and keeps no reference to it.
     """
     source = take()
     texts = words.of["text"].taken_from(sheet.records.reader.texts)
@@ -238,22 +240,24 @@ def _columns_of(
 def _making(
     columns: dict[str, Column], threads: int, made: dict[str, list[pa.Array]]
 ) -> Iterator[None]:
-    """Each column is in `made` behind this; what it is made of is let go at once. `threads - 1`
-    others begin now, this one when what stands inside is done."""
+    """Fill `made` with each column by the end of the block, freeing what it is made from at once.
+
+    `threads - 1` threads begin right away; this one joins them after the body of the block.
+    """
     with ThreadPoolExecutor(threads) as pool:
         others = [pool.submit(_make, columns, made) for _ in range(threads - 1)]
         yield
-        _make(columns, made)  # here, too: what another thread lets go, glibc keeps for it
+        _make(columns, made)  # here, too: glibc keeps for a thread what that thread frees
         for done in others:
             done.result()
 
 
 def _make(columns: dict[str, Column], made: dict[str, list[pa.Array]]) -> None:
-    """Columns, the last one first, until none is left."""
+    """Make columns, the last one first, until none is left."""
     while True:
         try:
             name, column = columns.popitem()
-        except KeyError:  # another thread had the last one
+        except KeyError:  # another thread took the last one
             return
         made[name] = column()
 
@@ -261,7 +265,7 @@ def _make(columns: dict[str, Column], made: dict[str, list[pa.Array]]) -> None:
 def _of_records(
     sheet: Sheet, placed: Placed, words: _Words, *, several: bool
 ) -> dict[str, np.ndarray]:
-    """Columns that are the same for all rows of a record, a value a record."""
+    """Columns that depend only on the record, as one value per record."""
     hosts = words.of["host"].taken_from(sheet.records.senders.hosts)
     source = np.int32(words.of["source"](sheet.name))
     return {
@@ -279,13 +283,15 @@ def _of_records(
 
 
 def _ranks(sheet: Sheet, *, several: bool) -> np.ndarray:
-    """Global ranks. On one host the local rank is the global one; on several it is not."""
+    """Global ranks. On a single host the local rank is the global rank; with several hosts it is
+    not.
+    """
     rank, local = sheet.columns.pop("rank"), sheet.columns.pop("local")
     return rank if several else np.where(rank < 0, local, rank)
 
 
 class _Span(NamedTuple):
-    """The records of a batch, which follow each other, and how many rows each has."""
+    """The records of a batch, which are consecutive, and the number of rows of each."""
 
     first: int
     end: int
@@ -300,7 +306,7 @@ def _span(record: np.ndarray) -> _Span:
 def _of_spans(
     name: str, values: np.ndarray, spans: Sequence[_Span], lengths: Sequence[int]
 ) -> list[pa.Array]:
-    """A column that is the same for all rows of a record."""
+    """A column that depends only on the record."""
     values = values.astype(_TYPES[name], copy=False)
     parts = (values[span.first : span.end] for span in spans)
     return _batches(name, parts, lengths, [span.rows for span in spans])
@@ -309,7 +315,7 @@ def _of_spans(
 def _of_codes(
     name: str, codes: np.ndarray, batches: Sequence[Rows], lengths: Sequence[int]
 ) -> list[pa.Array]:
-    """A column that is the same for all rows of a key."""
+    """A column that depends only on the key."""
     return _batches(name, (codes.take(rows.key) for rows in batches), lengths)
 
 
@@ -319,12 +325,12 @@ def _batches(
     lengths: Sequence[int],
     each: Sequence[np.ndarray] | None = None,
 ) -> list[pa.Array]:
-    """A column. Batches of one and the same value share it: what lies in memory once takes
-    neither room nor the time to touch it.
+    """Make a column. Batches with one and the same value share memory, which saves space and the
+    time to write it.
 
     Args:
         lengths: rows of each batch.
-        each: for how many rows each value of a batch stands, if not for one.
+        each: for each batch, how many rows each of its values covers; by default one.
     """
     same: dict[bytes, pa.Array] = {}
     made = []
@@ -340,11 +346,11 @@ def _batches(
 
 
 def _known(name: str, values: np.ndarray) -> pa.Array:
-    """A column, or its codes if it holds words, of the type that SCHEMA says."""
+    """A column of the type in SCHEMA, or its codes if it holds words."""
     values = values.astype(_TYPES[name], copy=False)
     missing = values == (UNKNOWN if name == "at" else -1)
     if pa.types.is_dictionary(SCHEMA.field(name).type) and missing.any():
-        values = np.maximum(values, 0)  # pyarrow looks a null's place up too where it unifies
+        values = np.maximum(values, 0)  # pyarrow looks up a null's index, too, to unify
     found = numbers(values, missing)
     return found.cast(SCHEMA.field(name).type) if name == "at" else found
 
@@ -357,7 +363,7 @@ def _texts(rows: Rows, sheet: Sheet) -> np.ndarray:
 
 
 def _measure(name: str, batches: Sequence[Rows], unknown: pa.Array) -> list[pa.Array]:
-    """A number a row; `unknown`: as many nulls as the longest batch has rows."""
+    """A numeric column; `unknown` is an array of nulls as long as the longest batch."""
     every = [rows.measures.get(name) for rows in batches]
     return [
         unknown[: len(rows.record)] if values is None else numbers(values, np.isnan(values))
