@@ -182,8 +182,8 @@ def of_finished_steps(
 ) -> pd.DataFrame:
     """Drop the timers of a step that the end of the log cut off.
 
-    `all_told`: each process marks the ends of each engine's steps. An engine that ends no step while
-    others do then has none, like a model that is only used for inference.
+    `all_told`: each process marks the ends of each engine's steps. An engine that ends no step
+    while others do then has none, like a model that is only used for inference.
     """
     closing = [name for name, flavour in flavours.items() if flavour.place == "end"]
     ends = among(events["timers"], closing) | among(events["name"], CLOSING)
