@@ -78,7 +78,9 @@ def world_size(key: str, value: int, reading: Reading) -> Iterator[Check]:
 
 
 def prefixes(key: str, value: list[str], reading: Reading) -> Iterator[Check]:
-    yield Check(key, "Run.meta.hosts", sorted(value), reading.run.meta.get("hosts"))
+    """What launchers call the hosts, which views may call by their own names."""
+    told = reading.run.recorded["host"].dropna().unique()
+    yield Check(key, "hosts", sorted(value), sorted(map(str, told)))
 
 
 def launches(key: str, value: int, reading: Reading) -> Iterator[Check]:

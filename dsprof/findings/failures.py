@@ -35,7 +35,7 @@ from dsprof.findings.ends import (
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Confidence, Evidence, Finding
-from dsprof.findings.launcher import Dead, Named, by_its_name, dead_rank, named
+from dsprof.findings.launcher import Dead, Named, dead_rank, named
 from dsprof.findings.quotes import quoted
 from dsprof.run import from_events
 from dsprof.units import format_bytes, format_seconds, size
@@ -57,7 +57,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
         return []
     who, dead = named(facts.run, row), dead_rank(facts.run, row)
     row = row if dead is None else pd.Series({**row, "rank": dead.rank})
-    row = by_its_name(facts.run, row if who is None else who.failure)
+    row = row if who is None else who.failure
     text = str(row["text"]) if pd.notna(row["text"]) else ""
     killed = (signal_of(row) or signal_behind(row)) == "SIGKILL"
     return [
@@ -131,7 +131,7 @@ def oom(facts: Facts) -> list[Finding] | str:
     first = first_failure(facts.run)
     row = first if first is not None and first["kind"] in OOM else rows.iloc[0]
     who = named(facts.run, row)
-    row = by_its_name(facts.run, row if who is None else who.failure)
+    row = row if who is None else who.failure
     host = row["kind"] == "host-oom"
     asked = _asked_for(facts.run, row)
     limit = None if host else capacity(facts.run.meta, rows)

@@ -110,17 +110,6 @@ def _alone(failure: pd.Series[Any], rows: pd.DataFrame) -> bool:
     return _by_kernel(failure) or int((own & rows["rank"].isna()).sum()) == 1
 
 
-def by_its_name(run: Run, failure: pd.Series[Any]) -> pd.Series[Any]:
-    """The failure with the own name of its host, where the launcher calls it localhost and NCCL
-    names it."""
-    told = run.told
-    mine = (told["segment"] == failure["segment"]) & (told["source"] == failure["source"])
-    names = told.loc[mine & (told["name"] == "localhost"), "text"].unique()
-    if failure["host"] != "localhost" or len(names) != 1:
-        return failure
-    return pd.Series({**failure, "host": names[0]})
-
-
 class Dead(NamedTuple):
     """A rank that the launcher did not have to end."""
 

@@ -22,6 +22,7 @@ from dsprof.recording.layout import SUFFIX
 from dsprof.run import bars, comm, config, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
 from dsprof.run.defects import DEFECTS
+from dsprof.run.hosts import by_own_names
 from dsprof.run.longest import longest_part
 from dsprof.run.misfits import (
     long_pauses,
@@ -108,7 +109,7 @@ class Run:
 
     @cached_property
     def _repaired(self) -> tuple[pd.DataFrame, list[Repair]]:
-        return repair(self._own, self._source, DEFECTS)
+        return repair(by_own_names(self._own), self._source, DEFECTS)
 
     @cached_property
     def _rows(self) -> Recorded | None:
@@ -164,7 +165,7 @@ class Run:
         """
         if self._whole is None:
             return self.told
-        return repair(self.recorded, self._source, DEFECTS)[0]
+        return repair(by_own_names(self.recorded), self._source, DEFECTS)[0]
 
     @cached_property
     def repairs(self) -> pd.DataFrame:

@@ -10,9 +10,27 @@ import pandas as pd
 
 from dsprof.events import TASK
 from dsprof.recording.layout import SUFFIX
+from dsprof.run.table import among, where
 
 #: Lines in which torchrun, on each host, calls that by its own name.
 _BY_ITSELF: Final = ("launcher.root_cause", "launcher.other_failures")
+_LOCAL: Final = (
+    "localhost"  #: a launcher's name of a host, and of the line in which NCCL has its own
+)
+
+
+def by_own_names(events: pd.DataFrame) -> pd.DataFrame:
+    """The same with a host by its own name where a launcher calls it localhost and NCCL, in the
+    same source and launch, names it: one host alone."""
+    told = where(events, among(events["name"], [_LOCAL]))
+    if told.empty:
+        return events
+    key = ["segment", "source"]
+    names = told[[*key, "text"]].drop_duplicates().drop_duplicates(key, keep=False)
+    own = events[key].merge(names, how="left", on=key)["text"].set_axis(events.index)
+    here = (events["host"] == _LOCAL) & own.notna()
+    hosts = events["host"].astype("str").mask(here, own).astype("category")
+    return events.assign(host=hosts)
 
 
 def hosts_of(events: pd.DataFrame) -> list[str]:

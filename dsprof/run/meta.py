@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from dsprof.run.hosts import hosts_of
+from dsprof.run.hosts import by_own_names, hosts_of
 from dsprof.run.versions import Versions, parse
 
 _FROM_CONFIG: Final = (
@@ -83,7 +83,7 @@ def meta(
         "framework": framework,
         "versions": versions,
         "version_range": spans,
-        "hosts": hosts_of(events),
+        "hosts": hosts_of(by_own_names(events)),
         "sources": sources,
         "jobs": [list(job) for job in facts.get("jobs", ())],
         "jobs_differ": facts.get("jobs_differ"),

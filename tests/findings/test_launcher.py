@@ -211,4 +211,6 @@ def test_a_host_that_a_launcher_calls_localhost_is_called_by_nccl_s_name(
     tmp_path: Path, text: str, host: str
 ) -> None:
     assert verdict(tmp_path, text).title == f"A process on {host} ran out of GPU memory (GPU 1)"
-    assert load(tmp_path / "run.log").meta["hosts"] == [text.partition(":")[0]]  # it is one host
+    run = load(tmp_path / "run.log")
+    assert run.meta["hosts"] == [host]
+    assert set(run.problems["host"]) == {host}

@@ -54,3 +54,22 @@ def test_a_host_whose_ranks_are_recorded_is_called_as_there() -> None:
     assert from_events(events(rows)).meta["hosts"] == ["w3"]
     other = common | {"host": "10.2.0.15", "source": "run.log"}  # which of the two it is, is open
     assert len(from_events(events([*rows, other])).meta["hosts"]) == 3
+
+
+FULL = "{host}: {own}:41:43 [1] alloc.h:228 NCCL WARN Cuda failure 2 'out of memory'\n"
+
+
+def test_every_view_calls_a_host_by_the_name_that_nccl_has_for_a_launcher_s_localhost() -> None:
+    run = run_of_text(
+        steps("localhost", 0), steps("10.2.0.14", 1), FULL.format(host="localhost", own="w7")
+    )
+    assert run.meta["hosts"] == ["10.2.0.14", "w7"]
+    assert run.problems["host"].tolist() == ["w7"]
+    assert run.findings[0].title.startswith("A process on w7 ")
+    assert set(run.events.loc[run.events["rank"] == 0, "host"]) == {"w7"}
+    assert "localhost" in set(run.recorded["host"])
+
+
+def test_a_localhost_of_which_nccl_has_two_names_stays_one() -> None:
+    both = (FULL.format(host="localhost", own=own) for own in ("w7", "w8"))
+    assert run_of_text(steps("localhost", 0), *both).meta["hosts"] == ["localhost"]
