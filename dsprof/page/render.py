@@ -72,7 +72,6 @@ def render_page(run: Run) -> str:
         theme=Markup(safe_json(_theme())),  # noqa: S704  escaped for its place
         data=pack_json(_data(page)),
         version=dsprof.__version__,
-        severities=words.SEVERITY,
         short=words.CONTENTS,
         labels=LABEL,
     )

@@ -50,9 +50,7 @@ def _marks(problems: pd.DataFrame) -> str:
     over = "time" if on_time(problems) else "the lines of the source"
     there = set(problems["severity"].astype(str))
     said = [
-        f"{_SHAPE[shape]}: {words.SEVERITY[severity]}"
-        for severity, shape in SYMBOL.items()
-        if severity in there
+        f"{_SHAPE[shape]}: {severity}" for severity, shape in SYMBOL.items() if severity in there
     ]
     said += ["star: first cause"] if problems["root_cause"].fillna(False).any() else []
     return f"Problems over {over}, a row per rank. {', '.join(said).capitalize()}."
@@ -104,7 +102,7 @@ def _problem(alike: pd.DataFrame, *, many: bool) -> list[Cell]:
     """One row of the table: a problem, or several that read alike; of `many` launches, of which."""
     row = alike.iloc[0]
     first = words.known(row["root_cause"]) and bool(row["root_cause"])
-    severity = words.SEVERITY.get(str(row["severity"]), str(row["severity"]))
+    severity = str(row["severity"])
     said = str(row["text"]) if words.known(row["text"]) else _name(row["kind"])
     ranks = alike["rank"].dropna().astype(int).tolist()
     lines = among(alike.assign(seconds=0.0), of=len(alike)) if len(alike) > 1 else None

@@ -29,7 +29,6 @@ __all__ = [
     "CONTENTS",
     "FRAMEWORK",
     "PROBLEM",
-    "SEVERITY",
     "byte_column",
     "calls_seen",
     "column",
@@ -50,7 +49,6 @@ __all__ = [
     "what_if",
 ]
 
-SEVERITY = {"critical": "critical", "warning": "warning", "info": "note"}
 #: Kinds of problems, as one says them.
 PROBLEM = {
     "oom": "out of GPU memory",

@@ -50,6 +50,12 @@ def test_nothing_of_the_page_lies_outside_the_file(page: str) -> None:
     assert "url(" not in head.replace("url(#", "")
 
 
+def test_the_badge_of_a_finding_is_its_severity(page: str) -> None:
+    told = re.findall(r'class="badge badge-(\w+)">([^<]+)<', page)
+    assert told
+    assert all(severity == said for severity, said in told)
+
+
 def test_no_element_carries_its_own_style_or_handler(page: str) -> None:
     assert not re.search(r"<[^>]+\s(?:style|on[a-z]+)=", page[: page.index('type="text/plain"')])
 

@@ -168,6 +168,16 @@ def test_the_caption_of_problems_says_what_its_marks_and_its_axis_are() -> None:
     )
 
 
+def test_severities_are_called_on_the_page_as_everywhere_else() -> None:
+    killed = {"kind": "problem", "name": "killed-by-launcher", "pattern": "launcher.killing"}
+    killed |= {"text": "Killing subprocess"}
+    run = with_rows(made(3), killed | {"line": 50}, killed | {"line": 51})
+    assert set(run.problems["severity"]) == {"info"}
+    section = problem_section(run)
+    assert section.tables[0].rows[0][0].text == "info"
+    assert section.charts[0].label.endswith(" Ring: info.")
+
+
 def test_problems_of_two_launches_are_told_apart() -> None:
     killed = {"kind": "problem", "name": "killed-by-launcher"}
     told = [killed | {"text": f"Killing subprocess {n}", "line": n} for n in range(50, 54)]
