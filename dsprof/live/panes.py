@@ -10,11 +10,13 @@ from typing import Final
 from dsprof.live.grid import Cell, Column, Row
 from dsprof.live.look import HEAT
 from dsprof.live.picture import GpuRow, MemoryRow, Picture, RankRow, Sighting
+from dsprof.text.words import PROBLEM
 from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
 
 Table = tuple[Sequence[Column], Sequence[Row]]
 
 _SPARK = "▁▂▃▄▅▆▇█"
+_KIND = 32  # cells for what a problem is
 _SPARKS = 20  # values of a trail that are shown
 
 
@@ -246,11 +248,13 @@ def spark(trail: Sequence[float]) -> str:
 
 
 def problems(picture: Picture) -> Table:
+    steps = ["" if row.step is None else f"{row.step:,}" for row in picture.problems]
+    kinds = [PROBLEM.get(row.kind, row.kind) for row in picture.problems]
     columns = [
         Column("severity", 8),
-        Column("kind", 18),
-        Column("rank", 5, right=True),
-        Column("step", 8, right=True),
+        Column("problem", max(8, min(_KIND, max(map(len, kinds), default=0)))),
+        Column("rank", 4, right=True),
+        Column("step", max(4, max(map(len, steps), default=0)), right=True),
         Column("what was said", 0),
     ]
     rows = [
@@ -258,13 +262,13 @@ def problems(picture: Picture) -> Table:
             number,
             (
                 Cell("first" if row.first else row.severity, "critical" if row.first else "muted"),
-                Cell(row.kind, row.severity),
+                Cell(kind, row.severity),
                 Cell("" if row.rank is None else str(row.rank)),
-                Cell("" if row.step is None else f"{row.step:,}"),
+                Cell(step),
                 Cell(row.text),
             ),
         )
-        for number, row in enumerate(picture.problems)
+        for number, (row, kind, step) in enumerate(zip(picture.problems, kinds, steps, strict=True))
     ]
     return columns, rows
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from dsprof.live.picture import Figures, Picture, RankRow, Sighting, Verdict
-from dsprof.text.words import count_of, plain, printable
+from dsprof.text.words import PROBLEM, count_of, plain, printable
 from dsprof.units import (
     format_bandwidth,
     format_bytes,
@@ -187,4 +187,4 @@ def _problems(picture: Picture) -> Iterator[str]:
     for row in picture.problems[-_PROBLEMS:]:
         who = "" if row.rank is None else f"rank {row.rank} "
         where = f"  {row.source}:{row.line}" if row.source and row.line else ""
-        yield f"{who}{row.kind}: {row.text[:200]}{where}"
+        yield f"{who}{PROBLEM.get(row.kind, row.kind)}: {row.text[:200]}{where}"

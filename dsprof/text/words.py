@@ -88,6 +88,42 @@ FRAMEWORK: Final = {
     "sagemaker": "FSDP, SageMaker's (by its log lines)",
 }
 
+#: Kinds of problems, as one says them.
+PROBLEM: Final = {
+    "oom": "out of GPU memory",
+    "host-oom": "out of host memory",
+    "shm-full": "data loader's worker lost: /dev/shm full",
+    "exception": "Python exception",
+    "exit": "process ended with an error code",
+    "signal": "process killed by a signal",
+    "gone": "process ended, nobody saw how",
+    "command": "command ended with an error, nobody saw which process did",
+    "command-alone": "command ended with an error, no recorded process did",
+    "killed-by-launcher": "ended by the launcher",
+    "root-cause": "failure that the launcher names as the first",
+    "watchdog": "collective timed out",
+    "stuck": "NCCL's watchdog was stuck",
+    "desync": "ranks at different collectives",
+    "absent": "did not come to a collective",
+    "connection": "connection to a peer broke",
+    "rendezvous": "workers did not find each other",
+    "port-in-use": "launcher's port is taken",
+    "ssh-refused": "host not reached over ssh",
+    "cancelled": "ended by the scheduler",
+    "restart": "workers started again",
+    "overflow-limit": "loss scale cannot shrink further",
+    "nan": "loss or gradient is not a number",
+    "network-fallback": "NCCL fell back to sockets",
+    "network-error": "network link broken",
+    "prefetch-broken": "ZeRO-3 fetches parameters late",
+    "checkpoint-failed": "checkpoint not written",
+    "gpu-lost": "GPU does not answer any more",
+    "recording-stopped": "recording ended, not training",
+    "build-failed": "extension not built",
+    "wrong-arguments": "command line rejected",
+    "optimizer-fallback": "fused optimizer not built, PyTorch's used",
+}
+
 #: How seconds of a step may be known, by the words of `Run.steps.seconds_from`.
 MEASURES: Final = {
     "logged": "logged times",

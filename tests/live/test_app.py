@@ -11,11 +11,14 @@ import pytest
 from textual.pilot import Pilot
 
 from dsprof.errors import DsprofError
+from dsprof.live import panes
 from dsprof.live.apart import Apart
 from dsprof.live.app import SCREENS, Live
 from dsprof.live.grid import Grid
 from dsprof.live.logview import LogView
+from dsprof.live.text import lines
 from dsprof.live.watch import Watch
+from dsprof.text.words import PROBLEM
 from tests.live.jobs import Job
 from tests.live.screens import (
     apart,
@@ -59,6 +62,17 @@ def test_every_screen_looks_as_it_was_agreed(
         KEPT.mkdir(exist_ok=True)
         file.write_text(seen, encoding="utf-8")
     assert seen == file.read_text(encoding="utf-8")
+
+
+def test_problems_are_called_in_words_as_on_the_page_and_in_the_text() -> None:
+    seen = picture()
+    assert "root-cause" in {row.kind for row in seen.problems}
+    columns, rows = panes.problems(seen)
+    called = [PROBLEM[row.kind] for row in seen.problems]
+    assert columns[1].title == "problem"
+    assert [row.cells[1].text for row in rows] == called
+    said = " ".join(" ".join(lines(seen, 200)).split())
+    assert all(f"{what}: " in said for what in called[-3:])
 
 
 def test_tab_goes_round_the_screens_and_back() -> None:
