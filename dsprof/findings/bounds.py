@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dsprof.analysis.breakdown import known_by, mean_of
 from dsprof.findings.facts import Facts, once
-from dsprof.findings.finding import OF_TIMED, Confidence, Finding
+from dsprof.findings.finding import OF_TIMED, Confidence, Finding, less_sure
 from dsprof.findings.thresholds import FEW_STEPS, UNACCOUNTED_WARNING
 from dsprof.run.bars import since_start
 from dsprof.run.table import within
@@ -143,9 +143,4 @@ def _says_shares(one: Finding) -> bool:
 def _at_most(one: Finding, most: Confidence, why: str) -> Finding:
     if _ORDER.index(one.confidence) <= _ORDER.index(most):
         return one
-    said = one.summary
-    for word in _ORDER:
-        said = said.replace(f"{word} confidence", f"{most} confidence")
-        said = said.replace(f"{word.title()} confidence", f"{most.title()} confidence")
-    summary = f"{said} {most.title()} confidence: {why}."
-    return replace(one, summary=summary, confidence=most)
+    return less_sure(one, most, why)

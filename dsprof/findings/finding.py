@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from dsprof.events import Severity
@@ -11,6 +12,13 @@ Confidence = Literal["high", "medium", "low"]
 
 #: What a share in a title is of, where steps are the sums of their timers.
 OF_TIMED: Final = "of what is timed of a step"
+
+
+#: How a summary says how sure it is: as a sentence with the reason, or behind the reason.
+_SENTENCE: Final = re.compile(r"\b(?:High|Medium|Low) confidence: (\w)")
+_ASIDE: Final = re.compile(
+    r"(?:, hence|:) (?:high|medium|low) confidence(?: (?:about|in) the \w{1,20})?(?=[.:)])"
+)
 
 
 class Evidence(NamedTuple):
@@ -68,6 +76,19 @@ class Finding:
     what_if: str = ""  # what `gain` was replayed for, "no rank were late"; "" if it is reckoned
     gain_why: str = ""  # why `gain` is more than `seconds_per_step`; "" where it is not
     confidence: Confidence = "high"
+
+
+def says_confidence(found: Finding) -> bool:
+    """Whether its summary says how sure it is, and why: nothing near it need say so again."""
+    return f"{found.confidence} confidence" in found.summary.lower()
+
+
+def less_sure(found: Finding, confidence: Confidence, why: str) -> Finding:
+    """The same with that confidence, for that reason. Reasons to be unsure that the summary had
+    stay; how sure it was then does not."""
+    said = _SENTENCE.sub(lambda reason: reason[1].upper(), _ASIDE.sub("", found.summary))
+    summary = f"{said} {confidence.title()} confidence: {why}.".lstrip()
+    return replace(found, summary=summary, confidence=confidence)
 
 
 class Abstention(NamedTuple):

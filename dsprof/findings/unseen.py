@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from dsprof.findings.facts import Facts
-from dsprof.findings.finding import Finding
+from dsprof.findings.finding import Finding, less_sure
 
 #: Rules that say what a step's time goes into, or how much of it collectives take.
 _DOUBTED: Final = (
@@ -30,10 +29,7 @@ def doubted(answer: list[Finding] | str, facts: Facts) -> list[Finding] | str:
     if isinstance(answer, str) or not answer or not (unseen := calls_unseen(facts)):
         return answer
     why = (
-        f" Low confidence: a rank issued {unseen:,} collectives that its recording did not see; "
-        "the time in which it waited for them is in other phases."
+        f"a rank issued {unseen:,} collectives that its recording did not see; the time in which "
+        "it waited for them is in other phases"
     )
-    return [
-        replace(one, summary=one.summary + why, confidence="low") if one.rule in _DOUBTED else one
-        for one in answer
-    ]
+    return [less_sure(one, "low", why) if one.rule in _DOUBTED else one for one in answer]

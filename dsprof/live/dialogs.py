@@ -15,6 +15,7 @@ from textual.widgets import Input, Label, Static
 
 from dsprof.errors import DsprofError
 from dsprof.findings import Evidence, Finding
+from dsprof.findings.finding import says_confidence
 from dsprof.live.chart import Chart
 from dsprof.live.panes import clock
 from dsprof.live.picture import Bar, RankRow, RankTable
@@ -76,8 +77,10 @@ class FindingDialog(Dialog):
 def _finding(found: Finding, step: float | None) -> list[RenderableType]:
     parts: list[RenderableType] = [say(found.title, "bold"), Text(), say(found.summary)]
     price = cost(found.seconds_per_step, found.share, step)
-    if price:
-        parts += [Text(), say(f"costs {price}, {found.confidence} confidence")]
+    sure = "" if says_confidence(found) else f"{found.confidence} confidence"
+    if price or sure:
+        said = filter(None, [f"costs {price}" if price else "", sure])
+        parts += [Text(), say(", ".join(said))]
     if found.advice:
         parts += [Text(), say("What to do", "dim")]
     for advice in found.advice:

@@ -18,7 +18,7 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.layout import offloads_optimizer
 from dsprof.charts import LABEL, MIXED, STACK
 from dsprof.events import Class
-from dsprof.findings.finding import OF_TIMED
+from dsprof.findings.finding import OF_TIMED, says_confidence
 from dsprof.page import words
 from dsprof.page.classes import drawn_classes, seen_whole
 from dsprof.page.facts import facts
@@ -59,7 +59,7 @@ def told(finding: Finding) -> Told:
     gain = words.gain(finding.gain, None)
     notes = [
         f"Gain {gain}" if gain else "",
-        f"{finding.confidence.capitalize()} confidence",
+        "" if says_confidence(finding) else f"{finding.confidence.capitalize()} confidence",
         _concerns(finding),
     ]
     return Told(finding, cost, " · ".join(filter(None, notes)))
@@ -178,10 +178,8 @@ def _number(found: Finding | None, step: float | None, *, divided: bool) -> tupl
 
 
 def _sure(found: Finding) -> str:
-    """How sure the finding is; why, where its summary does not give the reason."""
-    short = f"{found.confidence.capitalize()} confidence"
-    said = short.lower() in found.summary.lower()
-    return f"{short}." if said else words.CONFIDENCE.get(found.confidence, "")
+    """How sure the finding is, and why; "" where its summary, just above, says so."""
+    return "" if says_confidence(found) else words.CONFIDENCE.get(found.confidence, "")
 
 
 def _tells_nothing(found: Finding) -> bool:

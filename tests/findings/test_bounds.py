@@ -58,7 +58,7 @@ def sure(steps: int, rule: str = "any", **more: Any) -> Finding:
     rows = [metric("step_seconds", 100 + n, 1.0) for n in range(steps)]
     facts = Facts(from_events(events(rows), grammar=grammar_with()))
     more = {"share": 0.5} | more
-    one = Finding(rule, Severity.WARNING, "", "Hence medium confidence.", **more)
+    one = Finding(rule, Severity.WARNING, "", "Nobody tells, hence medium confidence.", **more)
     answer = bounded([one], facts)
     assert isinstance(answer, list)
     return answer[0]
@@ -68,14 +68,14 @@ def sure(steps: int, rule: str = "any", **more: Any) -> Finding:
 def test_one_or_two_steps_prove_little(steps: int, why: str) -> None:
     found = sure(steps)
     assert found.confidence == "low"
-    assert found.summary == f"Hence low confidence. Low confidence: {why}."
+    assert found.summary == f"Nobody tells. Low confidence: {why}."
     note = sure(steps, "unaccounted-time", share=None, phase="backward_inner")
     assert note.confidence == "low"
 
 
 def test_three_steps_are_believed_and_a_rule_may_be_less_sure() -> None:
     assert sure(3).confidence == "high"
-    assert sure(1, confidence="low").summary == "Hence medium confidence."
+    assert sure(1, confidence="low").summary == "Nobody tells, hence medium confidence."
 
 
 def micro_batches(steps: Iterable[int]) -> list[dict[str, Any]]:

@@ -448,7 +448,9 @@ def test_how_sure_a_finding_is_stands_below_it_and_why_stands_there_once() -> No
     assert verdict(run).sure == "Medium confidence: it follows from what the source says."
     reason = "It may be so. Medium confidence: no line tells."
     run.__dict__["findings"] = [finding(confidence="medium", summary=reason)]
-    assert verdict(run).sure == "Medium confidence."
+    assert verdict(run).sure == ""
+    assert "onfidence" not in told(run.findings[0]).note
+    assert told(finding(confidence="low")).note.startswith("Low confidence")
 
 
 def test_the_first_screen_says_what_of_the_layout_the_source_does_not_tell() -> None:
