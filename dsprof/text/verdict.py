@@ -20,6 +20,7 @@ _ADVICE: Final = 3
 _OTHERS: Final = 8
 _STYLE: Final = {"critical": ACCENT, "warning": STRONG, "info": QUIET}
 _UNKNOWN: Final = "unknown"
+_CONFIDENCE: Final = "Confidence"
 _NEXT_TIME: Final = (
     'Ask the job for more: "wall_clock_breakdown": true in its DeepSpeed config, and with '
     '"log_level": "info" DeepSpeed 0.19.3 and later print steps again.'
@@ -33,18 +34,19 @@ def verdict_section(
     if not findings:
         return [say(_no_verdict(seen), STRONG), say(_NEXT_TIME)]
     found = findings[0]
-    rows = columns(8)
     cost = _cost(found, seen)
-    sure = say(f"{found.confidence} confidence", QUIET)
+    costs = cost not in {"", _UNKNOWN}
+    rows = columns(8 if costs else len(_CONFIDENCE))
     if cost == _UNKNOWN:
         rows.add_row(say("Cost", QUIET), say(cost))
-    if cost not in {"", _UNKNOWN}:
+    if costs:
+        sure = say(f"{found.confidence} confidence", QUIET)
         rows.add_row(say("Cost", QUIET), Text(", ").join([say(cost, ACCENT), sure]))
     else:
-        rows.add_row(say("Sure", QUIET), sure)
+        rows.add_row(say(_CONFIDENCE, QUIET), say(found.confidence))
     for verb, advice in _advised(found):
         rows.add_row(say(verb, QUIET), _change(advice))
-    if cost not in {"", _UNKNOWN} and found.advice:
+    if costs and found.advice:
         gain = words.what_if(found, words.step_of(found, seen.seconds), cards)
         rows.add_row(say("Gain", QUIET), say(gain or _UNKNOWN))
     return [say(found.title, STRONG), Text(), rows]

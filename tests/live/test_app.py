@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from dsprof.errors import DsprofError
-from dsprof.live import panes
+from dsprof.live import dialogs, panes
 from dsprof.live.apart import Apart
 from dsprof.live.app import SCREENS, Live
 from dsprof.live.grid import Grid
@@ -73,6 +73,14 @@ def test_problems_are_called_in_words_as_on_the_page_and_in_the_text() -> None:
     assert [row.cells[1].text for row in rows] == called
     said = " ".join(" ".join(lines(seen, 200)).split())
     assert all(f"{what}: " in said for what in called[-3:])
+
+
+def test_a_finding_opens_with_how_sure_it_is_also_where_it_costs_nothing() -> None:
+    seen = picture()
+    dead = next(one.finding for one in seen.findings if one.finding.rule == "rank-died")
+    assert dead.seconds_per_step is None
+    shown = [str(part) for part in dialogs._finding(replace(dead, confidence="medium"), 0.2)]
+    assert "medium confidence" in shown
 
 
 def test_tab_goes_round_the_screens_and_back() -> None:

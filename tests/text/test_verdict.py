@@ -28,6 +28,18 @@ def test_a_healthy_run_costs_nothing_and_an_untimed_one_nobody_knows_what() -> N
     assert re.search(r"Cost +unknown *\n", text)
 
 
+def test_how_sure_a_verdict_without_a_cost_is_stands_under_its_own_word() -> None:
+    advice = Advice("dmesg on that host", "", "look", "names the victim")
+    text = rendered(Group(*verdict_section([finding("oom", advice=(advice,))], figures())), 80)
+    assert [line.rstrip() for line in text.splitlines()[2:4]] == [
+        "Confidence  high",
+        "Do          dmesg on that host: look",
+    ]
+    costs = finding("slow-link", share=0.5, seconds_per_step=2.0)
+    text = rendered(Group(*verdict_section([costs], figures())), 80)
+    assert re.search(r"^Cost      .*, high confidence *$", text, re.MULTILINE)
+
+
 def test_a_gain_that_nobody_can_tell_is_called_unknown() -> None:
     advice = Advice("bf16.enabled", "", "true", "half the bytes")
     found = finding("slow-link", share=0.5, seconds_per_step=2.0, advice=(advice,))
