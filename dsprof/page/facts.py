@@ -171,14 +171,8 @@ def _steps(steps: pd.DataFrame, how: str, *, counted: bool) -> Cell | None:
     number = steps["step"].to_numpy(dtype=np.int64)
     low, high = steps.iloc[int(number.argmin())], steps.iloc[int(number.argmax())]
     ends = {w: Place.of(row["source"], row["line"]) for w, row in (("first", low), ("last", high))}
-    said = _counted(len(steps)) if counted else _numbered(number, how)
+    said = words.of_records(steps) if counted else _numbered(number, how)
     return Cell(said, among=ends_of(ends, len(steps)))
-
-
-def _counted(records: int) -> str:
-    if records == 1:
-        return "1 record, of which step is unknown"
-    return f"{records:,} records, which steps they are of is unknown"
 
 
 def _numbered(number: np.ndarray, how: str) -> str:

@@ -129,7 +129,7 @@ def _facts(run: Run, seen: Overview) -> list[RenderableType]:
         ("Layout", _layout(run)),
         ("Clocks", words.of_clocks(run.meta)),
         ("Ranks", _ranks(run)),
-        ("Steps", _steps(seen, "recorded" if run.is_recording else "printed")),
+        ("Steps", _steps(seen, run)),
         ("Engines", _engines(run)),
         ("Speed", _speed(seen)),
         ("Loss", _loss(seen)),
@@ -197,10 +197,10 @@ def _ranks(run: Run) -> str:
     )
 
 
-def _steps(seen: Overview, how: str) -> str:
+def _steps(seen: Overview, run: Run) -> str:
     if not seen.rows:
         return f"{seen.skipped:,} skipped (overflow)" if seen.skipped else ""
-    said = [_which(seen, how)]
+    said = [_which(seen, run)]
     if seen.launches > 1:
         said.append(f"in {seen.launches:,} launches")
     if seen.spread:
@@ -232,9 +232,10 @@ def _step_of(run: Run, engine: int) -> str:
     return f"{said}, {format_share(seconds / mean.seconds)} of it {what}"
 
 
-def _which(seen: Overview, how: str) -> str:
+def _which(seen: Overview, run: Run) -> str:
     if seen.first is None:
-        return f"{words.count_of(seen.rows, 'record')}, which steps they belong to is unknown"
+        return words.of_records(run.steps)
+    how = "recorded" if run.is_recording else "printed"
     which = f"{seen.first:,}" if seen.first == seen.last else f"{seen.first:,} to {seen.last:,}"
     return f"{which}, {seen.rows:,} of them {how}"
 

@@ -170,6 +170,22 @@ def ranges(numbers: Iterable[int], most: int = 8) -> str:
     return ", ".join(said) + (f" and {len(spans) - most:,} more" if len(spans) > most else "")
 
 
+def of_records(steps: pd.DataFrame) -> str:
+    """`4 records, which steps they belong to is unknown`; of some of those printed which ones, as
+    charts and proofs number them: `1 record, number 2 as printed`.
+
+    Args:
+        steps: of a run whose steps are counted.
+    """
+    numbers = sorted(int(one) for one in steps["step"])
+    said = count_of(len(numbers), "record")
+    alone = len(steps[["segment", "engine"]].drop_duplicates()) == 1
+    if alone and numbers != list(range(1, len(numbers) + 1)):
+        said += f", number{'s' * (len(numbers) > 1)} {ranges(numbers)} as printed"
+    which = "step it belongs" if len(numbers) == 1 else "steps they belong"
+    return f"{said}, which {which} to is unknown"
+
+
 def on_hosts(known: Mapping[str, Any]) -> str:
     """`on 2 hosts`; `on at least 2 hosts` of a log, where others may print nothing; else "".
 

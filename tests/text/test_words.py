@@ -18,6 +18,7 @@ from dsprof.text.words import (
     known,
     number,
     of_clocks,
+    of_records,
     on_hosts,
     plain,
     ranges,
@@ -102,3 +103,24 @@ def test_the_clock_that_is_furthest_off_is_named_and_by_how_much() -> None:
     clocks["c"] = {"ahead": 0.1, "error": 0.002}
     assert of_clocks({"clocks": clocks}) == f"{said}; others of 3 hosts less"
     assert of_clocks({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ([1, 2, 3], "3 records, which steps they belong to is unknown"),
+        ([1], "1 record, which step it belongs to is unknown"),
+        ([2], "1 record, number 2 as printed, which step it belongs to is unknown"),
+        (
+            [2, 3, 5],
+            "3 records, numbers 2 to 3, 5 as printed, which steps they belong to is unknown",
+        ),
+    ],
+)
+def test_records_that_are_not_all_of_those_printed_are_told_by_the_numbers_of_the_chart(
+    numbers: list[int], said: str
+) -> None:
+    steps = pd.DataFrame({"step": numbers, "segment": 0, "engine": 0})
+    assert of_records(steps) == said
+    launches = pd.concat([steps, steps.assign(segment=1)])
+    assert "as printed" not in of_records(launches)
