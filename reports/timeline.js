@@ -107,14 +107,14 @@ class Timeline {
   }
 
   async show(from, to) {
-    const { size, x } = this.track;
+    const { size, x, low } = this.track;
     this.from = Math.max(0, Math.min(from, size - 1));
     this.to = Math.max(this.from + 1, Math.min(to, size));
     const all = this.from === 0 && this.to === size;
     this.plot.figure = all ? this.whole : this.part();
     const edge = this.spacing() / 2;
-    const few = this.to - this.from < 12 && !this.whole.layout.xaxis.tickvals ? { dtick: 2 * edge, tick0: x[this.from] } : {};
-    const range = [x[this.from] - edge, x[this.to - 1] + edge];
+    const few = this.to - this.from < 12 && !low && !this.whole.layout.xaxis.tickvals ? { dtick: 2 * edge, tick0: x[this.from] } : {};
+    const range = this.edges(this.from, this.to);
     this.plot.view = all ? {} : { xaxis: { ...painted(this.whole.layout.xaxis, isDark()), ...few, range } };
     await this.redraw();
     this.say();
@@ -134,6 +134,19 @@ class Timeline {
     return size > 1 ? (x[size - 1] - x[0]) / (size - 1) : 1;
   }
 
+  /* Where the columns of the steps from `a` up to `b` begin and end: those of windows span them. */
+  edges(a, b) {
+    const { x, low, high } = this.track;
+    const half = this.spacing() / 2;
+    return low ? [low[a], high[b - 1]] : [x[a] - half, x[b - 1] + half];
+  }
+
+  /* The first step of the window that a row stands for; of a single step that itself. */
+  begin(row) {
+    const { step, low, high } = this.track;
+    return low ? step[row] - Math.round(high[row] - low[row]) + 1 : step[row];
+  }
+
   /* The steps from `from` to `to` as columns and lines, drawn from every step's own numbers. */
   part() {
     const columns = this.columns();
@@ -150,16 +163,17 @@ class Timeline {
   }
 
   columns() {
-    const { x, step } = this.track;
+    const { step } = this.track;
     const each = Math.ceil((this.to - this.from) / COLUMNS);
-    const spacing = this.spacing();
     const air = this.to - this.from <= AIRY * each ? 0.92 : 1;
     const found = [];
     for (let a = this.from; a < this.to; a += each) {
       const b = Math.min(a + each, this.to);
       const { noun } = this;
-      const label = b - a === 1 ? `${noun} ${whole(step[a])}` : `${noun}s ${whole(step[a])} to ${whole(step[b - 1])}, mean`;
-      found.push({ a, b, x: (x[a] + x[b - 1]) / 2, width: (x[b - 1] - x[a] + spacing) * air, label });
+      const [first, last] = [this.begin(a), step[b - 1]];
+      const [low, high] = this.edges(a, b);
+      const label = first === last ? `${noun} ${whole(last)}` : `${noun}s ${whole(first)} to ${whole(last)}, mean`;
+      found.push({ a, b, x: (low + high) / 2, width: (high - low) * air, label });
     }
     return found;
   }

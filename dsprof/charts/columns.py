@@ -40,7 +40,50 @@ class Columns:
 
 
 def step_axis(steps: pd.DataFrame) -> Floats:
-    """Where every step stands: its number, or behind the last launch where numbers repeat."""
+    """Where every step stands: its number, or behind the last launch where numbers repeat; what
+    stands for several steps in the middle of those."""
+    x = _numbers(steps)
+    return x - (_covered(steps, x) - 1) / 2
+
+
+def step_edges(steps: pd.DataFrame) -> tuple[Floats, Floats]:
+    """Where the column of every step begins and ends: it spans the steps that it stands for, or
+    has the room between two steps that are printed."""
+    x = _numbers(steps)
+    many = _covered(steps, x)
+    if is_windowed(steps):
+        return x - many + 0.5, x + 0.5
+    half = _spacing(x) / 2
+    return x - half, x + half
+
+
+def reach(steps: pd.DataFrame) -> list[float]:
+    """The whole axis; found by plotly it would leave room for marks and words."""
+    low, high = step_edges(steps)
+    return [float(low[0]), float(high[-1])]
+
+
+def is_windowed(steps: pd.DataFrame) -> bool:
+    """Whether some of them stand for several: for the window that ends there."""
+    return bool((_covered(steps, _numbers(steps)) > 1).any())
+
+
+def _covered(steps: pd.DataFrame, x: Floats) -> Floats:
+    """Of how many steps each is the mean, none that those before it have told of."""
+    if "covers" not in steps or not len(x):
+        return np.ones(len(x))
+    covers = steps["covers"].to_numpy(dtype=float, na_value=1.0)
+    between = np.diff(x)
+    before = min(float(steps["step"].iloc[0]), float(between.max(initial=1.0)))
+    if len(x) == 1:
+        before = float(steps["step"].iloc[0])
+    room = np.append(before, between)
+    covered: Floats = np.clip(covers, 1.0, np.maximum(room, 1.0))
+    return covered
+
+
+def _numbers(steps: pd.DataFrame) -> Floats:
+    """The numbers of the steps, counted on where they begin anew."""
     number = steps["step"].to_numpy(dtype=float, na_value=np.nan)
     if len(number) < 2 or bool(np.all(np.diff(number) > 0)):
         return number
@@ -63,14 +106,16 @@ def columns(steps: pd.DataFrame, noun: str = "step") -> Columns:
     each = -(-len(steps) // COLUMNS)
     starts = np.arange(0, len(steps), each, dtype=np.int64)
     ends = np.append(starts[1:], len(steps)) - 1
-    x, spacing = step_axis(steps), _spacing(step_axis(steps))
-    number = steps["step"].to_numpy(dtype=np.int64)
+    low, high = step_edges(steps)
+    low, high = low[starts], high[ends]
+    last = steps["step"].to_numpy(dtype=np.int64)
+    first = last - _covered(steps, _numbers(steps)).astype(np.int64) + 1
     labels = [
-        f"{noun} {number[a]:,}" if a == b else f"{noun}s {number[a]:,} to {number[b]:,}, mean"
-        for a, b in zip(starts, ends, strict=True)
+        f"{noun} {a:,}" if a == b else f"{noun}s {a:,} to {b:,}, mean"
+        for a, b in zip(first[starts].tolist(), last[ends].tolist(), strict=True)
     ]
     air = 0.92 if len(starts) <= AIRY else 1.0
-    return Columns(starts, (x[starts] + x[ends]) / 2, (x[ends] - x[starts] + spacing) * air, labels)
+    return Columns(starts, (low + high) / 2, (high - low) * air, labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +131,21 @@ class StepAxis:
     x: Floats
 
     @classmethod
-    def of(cls, rows: pd.DataFrame) -> StepAxis:
-        """The axis of rows with `segment` and `step`; those without a step have no place."""
-        told = rows.loc[rows["step"].notna(), ["segment", "step"]].fillna({"segment": 0})
-        steps = told.astype("int64").drop_duplicates().sort_values(["segment", "step"])
-        return cls(steps.reset_index(drop=True), step_axis(steps))
+    def of(cls, rows: pd.DataFrame, like: pd.DataFrame | None = None) -> StepAxis:
+        """The axis of rows with `segment` and `step`; those without a step have no place.
+
+        Args:
+            like: other rows, on whose axis these stand if there is room for all of them.
+        """
+        steps = _distinct(rows)
+        own = cls(steps, _numbers(steps))
+        if like is None or steps.empty:
+            return own
+        other = _distinct(like)
+        ahead = pd.Series(_numbers(other) - other["step"].to_numpy(), other["segment"])
+        ahead = ahead[~ahead.index.duplicated()]
+        x = (steps["step"] + steps["segment"].map(ahead)).to_numpy(dtype=float)
+        return cls(steps, x) if np.isfinite(x).all() and (np.diff(x) > 0).all() else own
 
     def at(self, rows: pd.DataFrame) -> Floats:
         """Where rows stand that have a step. [rows]"""
@@ -109,11 +164,19 @@ class StepAxis:
         return int(self.steps["segment"].nunique())
 
 
+def _distinct(rows: pd.DataFrame) -> pd.DataFrame:
+    """`segment` and `step` of rows that have a step, each once."""
+    told = rows.loc[rows["step"].notna(), ["segment", "step"]].fillna({"segment": 0})
+    steps = told.astype("int64").drop_duplicates().sort_values(["segment", "step"])
+    return steps.reset_index(drop=True)
+
+
 def step_ticks(steps: pd.DataFrame, x: Floats) -> dict[str, Any]:
     """Step numbers at the ticks where the axis is not the step number itself."""
     number = steps["step"].to_numpy(dtype=float)
-    if np.array_equal(x, number):
-        return whole_ticks(x)
+    if np.array_equal(_numbers(steps), number):
+        low, high = step_edges(steps)
+        return whole_ticks([low[0], high[-1]] if is_windowed(steps) else x)
     at = np.unique(np.linspace(0, len(x) - 1, min(len(x), 9)).astype(int))
     return {
         "tickmode": "array",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsprof.charts.columns import StepAxis, apart, launch_lines, launch_starts, step_ticks
+from dsprof.charts.columns import StepAxis, apart, launch_lines, launch_starts, reach, step_ticks
 from dsprof.charts.figure import TICKS, Figure, axis, keep, layout, numbers, panel_title
 from dsprof.charts.palette import colour
 
@@ -34,9 +34,9 @@ def training(steps: pd.DataFrame) -> Figure | None:
     shown = [c for c in _TRAINING if _changes(steps[c])]
     if not shown:
         return None
-    place = StepAxis.of(steps)
+    place = StepAxis.of(steps, steps)
     panels = {_TRAINING[c]: _by_engine(steps, c, place) for c in shown}
-    return _panels(panels, place, stairs={_TRAINING[c] for c in _STAIRS})
+    return _panels(panels, place, stairs={_TRAINING[c] for c in _STAIRS}, steps=steps)
 
 
 def _by_engine(steps: pd.DataFrame, column: str, place: StepAxis) -> list[Line]:
@@ -61,7 +61,11 @@ def unchanged(steps: pd.DataFrame) -> dict[str, tuple[str, float]]:
     }
 
 
-def over_steps(frame: pd.DataFrame, measures: dict[str, tuple[str, float]]) -> Figure | None:
+def over_steps(
+    frame: pd.DataFrame,
+    measures: dict[str, tuple[str, float]],
+    steps: pd.DataFrame | None = None,
+) -> Figure | None:
     """One panel per measure of a long table (columns name, segment, step, rank, the measure's).
 
     A measure that never changes, or is told only once or twice, has none.
@@ -69,9 +73,10 @@ def over_steps(frame: pd.DataFrame, measures: dict[str, tuple[str, float]]) -> F
     Args:
         frame: rows of `Run.memory` or `Run.gpu` of one engine.
         measures: name in the table -> title of the panel, and what to divide by.
+        steps: of the run, on whose axis these stand.
     """
     frame = frame[frame["step"].notna()]
-    place = StepAxis.of(frame)
+    place = StepAxis.of(frame, steps)
     panels = {}
     for name, (title, unit) in measures.items():
         lines = _by_rank(frame[frame["name"] == name], unit, place)
@@ -79,7 +84,7 @@ def over_steps(frame: pd.DataFrame, measures: dict[str, tuple[str, float]]) -> F
             len(np.unique(y[np.isfinite(y)])) > 1 and len(np.unique(x)) > 2 for _, x, y in lines
         ):
             panels[title] = lines
-    return _panels(panels, place, rangemode="tozero") if panels else None
+    return _panels(panels, place, rangemode="tozero", steps=steps) if panels else None
 
 
 def measured(rows: pd.DataFrame) -> pd.Series[float]:
@@ -111,6 +116,7 @@ def _panels(
     place: StepAxis,
     stairs: Collection[str] = (),
     rangemode: str = "normal",
+    steps: pd.DataFrame | None = None,
 ) -> Figure:
     """Panels over each other; from zero on where rounding would else look like a cliff."""
     traces, axes, titles = [], {}, []
@@ -134,7 +140,7 @@ def _panels(
         drawn = [_trace(line, i, f"y{number}", shape, place) for i, line in enumerate(lines)]
         traces += [trace | {"showlegend": named and row == 0} for trace in drawn]
     last = "y" if len(panels) == 1 else f"y{len(panels)}"
-    ticks = step_ticks(place.steps, place.x)
+    ticks = step_ticks(place.steps, place.x) | _range(place, steps)
     one = {} if place.launches == 1 else {"unifiedhovertitle": {"text": " "}}
     return {
         "data": traces,
@@ -157,6 +163,17 @@ def _panels(
             **axes,
         ),
     }
+
+
+def _range(place: StepAxis, steps: pd.DataFrame | None) -> dict[str, Any]:
+    """The range of the chart of steps, and of what is told beyond it: what stands below each other
+    is of one step."""
+    if steps is None or steps.empty:
+        return {}
+    low, high = reach(steps)
+    spare = 0.02 * (high - low)
+    first, last = float(place.x[0]), float(place.x[-1])
+    return {"range": [min(low, first - spare), max(high, last + spare)]}
 
 
 def _ticks(lines: list[Line], rangemode: str) -> dict[str, Any]:

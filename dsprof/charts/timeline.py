@@ -14,6 +14,7 @@ from dsprof.charts.columns import (
     columns,
     launch_lines,
     launch_starts,
+    reach,
     step_axis,
     step_ticks,
 )
@@ -320,17 +321,11 @@ def _layout(
         hoversubplots="axis",  # one tooltip for all panels
         dragmode="zoom",
         meta={"unit": unit, "noun": noun},
-        xaxis=bottom | step_ticks(steps, x) | {"range": _reach(x)} | heading,
+        xaxis=bottom | step_ticks(steps, x) | {"range": reach(steps)} | heading,
         shapes=launch_lines(steps, x),
         annotations=notes,
         **more,
     )
-
-
-def _reach(x: Floats) -> list[float]:
-    """The whole axis; found by plotly it would leave room for marks and words."""
-    edge = (x[-1] - x[0]) / (2 * (len(x) - 1)) if len(x) > 1 else 0.5
-    return [float(x[0] - edge), float(x[-1] + edge)]
 
 
 def _domains(rows: list[str]) -> dict[str, tuple[float, float]]:

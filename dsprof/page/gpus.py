@@ -65,7 +65,7 @@ def gpu_section(run: Run) -> Section:
     if gpu.empty:
         return Section("gpu", _TITLE, why=_why(run))
     used = gpu[gpu["rank"].notna()]  # lines are told apart by their ranks
-    figure = over_steps(used if len(used) else gpu, _DRAWN)
+    figure = over_steps(used if len(used) else gpu, _DRAWN, run.steps)
     charts = [Chart("gpu", figure, "GPU counters over optimizer steps.")] if figure else []
     held = _held_down(gpu)
     lead = f"{_lead(gpu, run.told)} {_never_held(gpu) if held is None else ''}".rstrip()

@@ -43,7 +43,7 @@ def memory_section(run: Run) -> Section:
     if run.memory.empty:
         why = "No line of the source shows memory (MemAllocated=, MA, allocator warnings)."
         return Section("memory", "Memory", why=why)
-    figure = over_steps(run.memory, _MEMORY)
+    figure = over_steps(run.memory, _MEMORY, run.steps)
     table = _peaks(run.memory, {} if run.is_recording else _firsts(run.steps))
     limit = run.meta.get("gpu_memory_bytes")
     lead = _limit(run.told, limit) + _set_up(table)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_steps
 from dsprof.charts import HELD, MIXED, STACK, PhaseTable, bound_by, codes_of, held, step_axis
+from dsprof.charts.columns import is_windowed, step_edges
 from dsprof.charts.figure import Whole, keep
 from dsprof.events import Bound, Kind
 from dsprof.page.pack import FULL, SHORT, pack_columns
@@ -54,6 +55,8 @@ def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[
         "firsts": spans.firsts,
         "lasts": spans.lasts,
     }
+    if is_windowed(steps):
+        columns["low"], columns["high"] = step_edges(steps)
     whole = _whole_known(steps)
     measured = [name for name in _MEASURES if name in steps and steps[name].notna().any()]
     if not whole and "whole_seconds" in measured:

@@ -16,6 +16,7 @@ from dsprof.charts import (
     limit_of,
     over_steps,
     problem_line,
+    step_axis,
     timeline,
     training,
     unchanged,
@@ -25,6 +26,26 @@ from dsprof.charts.palette import LABEL, PALETTE, STACK
 from tests.page.runs import made, with_rows
 
 MIB = 1 << 20
+
+
+def test_memory_stands_on_the_axis_of_the_chart_of_steps() -> None:
+    run = made(12)
+    steps = pd.concat([run.steps, run.steps.assign(segment=1)], ignore_index=True)
+    at = [(0, 2), (0, 6), (0, 11), (1, 3), (1, 9)]  # of some steps alone
+    rows = [
+        {"name": "allocated", "segment": s, "step": n, "rank": 0, "bytes": float(n << 30)}
+        for s, n in at
+    ]
+    memory = pd.DataFrame(rows).assign(value=np.nan, count=np.nan)
+    figure = over_steps(memory, {"allocated": ("allocated, GiB", float(1 << 30))}, steps)
+    above = timeline(steps)
+    assert figure
+    assert above
+    assert figure["layout"]["xaxis"]["range"] == above["layout"]["xaxis"]["range"]
+    (line,) = figure["data"]
+    known = [x for x, y in zip(line["x"], line["y"], strict=True) if y is not None]
+    places = steps.assign(x=step_axis(steps)).set_index(["segment", "step"])["x"]
+    assert known == places[at].tolist()
 
 
 def calls(*rows: tuple[str, int, float, int, float]) -> pd.DataFrame:

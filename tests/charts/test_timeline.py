@@ -206,3 +206,32 @@ def test_steps_of_a_short_run_that_can_be_compared_are_all_within_the_axis(first
     figure = timeline(made(5, slow={1: first}).steps)
     assert figure
     assert "range" not in figure["layout"]["yaxis"]
+
+
+def windows(count: int, many: float = 10.0) -> pd.DataFrame:
+    """Steps of which every tenth is printed, from the 20th on, as the mean of those up to it."""
+    steps = made(count).steps
+    return steps.assign(step=10 * steps["step"] + 10, covers=many)
+
+
+def test_a_column_of_a_window_spans_the_steps_that_it_is_the_mean_of() -> None:
+    figure = timeline(windows(3))
+    assert figure
+    assert figure["layout"]["xaxis"]["range"] == [10.5, 40.5]
+    drawn = next(t for t in figure["data"] if t.get("meta") == "compute")
+    assert drawn["x"] == [15.5, 25.5, 35.5]
+    assert drawn["width"] == pytest.approx([9.2] * 3)  # and a gap
+    assert drawn["customdata"][0] == "steps 11 to 20, mean"
+    loss = next(t for t in figure["data"] if t.get("meta") == "loss")
+    assert loss["x"] == drawn["x"]  # one tooltip tells of both
+
+
+def test_windows_never_reach_over_those_before_them() -> None:
+    drawn = columns(windows(4, 25.0))
+    ends = drawn.x + drawn.width / 1.84
+    assert (np.diff(drawn.x) > 0).all()
+    assert (drawn.x[1:] - drawn.width[1:] / 1.84 >= ends[:-1] - 1e-9).all()
+
+
+def test_of_single_steps_that_are_printed_seldom_each_stands_at_its_own_number() -> None:
+    assert columns(windows(3, 1.0)).x.tolist() == [20, 30, 40]

@@ -25,6 +25,7 @@ from dsprof.charts import (
     step_axis,
     timeline,
 )
+from dsprof.charts.columns import is_windowed, step_edges
 from dsprof.charts.icicle import _fit
 from dsprof.page import words
 from tests.page.runs import made, with_rows
@@ -141,6 +142,8 @@ def zoomed(steps: pd.DataFrame, figure: Figure, start: int, stop: int) -> list[d
         name: steps[name] for name in (*STACK, "seconds", "loss", "samples_per_second", "step")
     }
     columns |= {"segment": steps["segment"], "x": pd.Series(step_axis(steps))}
+    if is_windowed(steps):
+        columns["low"], columns["high"] = map(pd.Series, step_edges(steps))
     columns |= {f"bound-{name}": pd.Series(held(steps, name)) for name in shares}
     track = ", ".join(f"'{name}': {script_numbers(values)}" for name, values in columns.items())
     known = json.dumps([name for name in STACK if steps[name].notna().any()])
@@ -165,6 +168,20 @@ def test_the_columns_of_the_script_are_those_of_python(steps: int) -> None:
         assert its["x"] == pytest.approx(mine["x"])
         assert its["width"] == pytest.approx(mine["width"], rel=1e-3)
         assert [v or 0 for v in its["y"]] == pytest.approx([v or 0 for v in mine["y"]], abs=2e-3)
+        assert its["customdata"] == mine["customdata"]
+
+
+@pytest.mark.parametrize("steps", [40, 700])
+def test_the_windows_of_the_script_are_those_of_python(steps: int) -> None:
+    table = made(steps).steps.assign(mixed=np.nan, covers=10.0)
+    table["step"] *= 10
+    figure = timeline(table)
+    assert figure
+    bars = [trace for trace in figure["data"] if trace["type"] == "bar"]
+    drawn = [trace for trace in zoomed(table, figure, 0, steps) if trace["type"] == "bar"]
+    for mine, its in zip(bars, drawn, strict=True):
+        assert its["x"] == pytest.approx(mine["x"])
+        assert its["width"] == pytest.approx(mine["width"])
         assert its["customdata"] == mine["customdata"]
 
 
