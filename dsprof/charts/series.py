@@ -146,7 +146,7 @@ def _panels(
         "data": traces,
         "layout": layout(
             90 + _PANEL * len(panels),
-            margin={"l": 62, "r": 12, "t": 24, "b": 40},
+            margin={"l": 68, "r": 12, "t": 24, "b": 40},
             annotations=titles,
             shapes=launch_lines(place.steps, place.x),
             hovermode="x unified",

@@ -314,7 +314,7 @@ def _layout(
     heading = {"unifiedhovertitle": {"text": " "}} if "time" in titles else {}
     return layout(
         120 + round(sum(_ROWS[row] for row in titles) * 420) + above,
-        margin={"l": 62, "r": 12, "t": 24 + above, "b": 40},
+        margin={"l": 68, "r": 12, "t": 24 + above, "b": 40},
         barmode="stack",
         bargap=0,
         hovermode="x unified",

@@ -35,6 +35,7 @@ _MEMORY: Final = {
     "cache_flushes": ("allocator cache flushes", 1.0),
     "refused": ("asked for and refused, GiB", _GIB),
 }
+_OF_GPU: Final = (*list(_MEMORY)[:5], "cache_flushes", "refused")
 _ON_GPU: Final = frozenset(_MEMORY[name][0] for name in list(_MEMORY)[:5])
 
 
@@ -46,7 +47,7 @@ def memory_section(run: Run) -> Section:
     figure = over_steps(run.memory, _MEMORY, run.steps)
     table = _peaks(run.memory, {} if run.is_recording else _firsts(run.steps))
     limit = run.meta.get("gpu_memory_bytes")
-    lead = _limit(run.told, limit) + _set_up(table)
+    lead = _limit(run, limit) + _set_up(table)
     if figure is None:
         return Section("memory", "Memory", lead=lead, tables=[table] if table.rows else [])
     if limit:
@@ -83,10 +84,12 @@ def _set_up(table: Table) -> list[str | Cell]:
     return [said] if early else []
 
 
-def _limit(events: pd.DataFrame, limit: float | None) -> list[str | Cell]:
+def _limit(run: Run, limit: float | None) -> list[str | Cell]:
+    """How much memory a GPU has; nothing where the memory told is none of a GPU."""
     if not limit:
-        return ["The source does not say how much memory a GPU has."]
-    told = of_kind(events, Kind.CONFIG, "gpu_memory_bytes")
+        on_gpu = run.memory["name"].isin(_OF_GPU).any() and not run.judged[0].on_cpu
+        return ["The source does not say how much memory a GPU has."] if on_gpu else []
+    told = of_kind(run.told, Kind.CONFIG, "gpu_memory_bytes")
     place = Place.of(str(told["source"].iloc[0]), told["line"].iloc[0]) if len(told) else None
     return ["One GPU has ", Cell(format_bytes(limit), place), "."]
 
