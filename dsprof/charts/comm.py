@@ -12,7 +12,7 @@ from dsprof.analysis.collectives import LARGE, SMALL
 from dsprof.charts.figure import Figure, Floats, Whole, axis, layout, numbers, plain
 from dsprof.charts.palette import colour
 from dsprof.run.table import keys, runs
-from dsprof.units import format_bandwidth, format_bytes, format_seconds
+from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
 
 NEAR: Final = 0.7  #: of the ceiling counts as limited by bandwidth
 SKEW: Final = 2.0  #: slowest over fastest rank of one call: the fast ones waited
@@ -98,6 +98,18 @@ def _skew(rows: pd.DataFrame) -> pd.DataFrame:
     return ratio.groupby(level=["op", "bytes"], observed=True).median().reset_index()
 
 
+_UNTRUSTED: Final = "times are not trustworthy"
+#: What `limit_of` may answer, and what that means.
+LIMITS: Final = {
+    "bandwidth": f"at least {format_share(NEAR)} of the ceiling",
+    "latency": f"messages below {format_bytes(SMALL)}, whose time hardly depends on their size",
+    "a slow peer": "the same call takes some ranks twice as long as others: those wait",
+    "peer or pipeline bubble": "between two ranks, each of which may wait for the other",
+    _UNTRUSTED: "a defect of the source, see Repairs and doubts",
+    "unknown": "none of these, or nothing tells the link's ceiling",
+}
+
+
 def ceiling(sizes: pd.DataFrame, link: float | None) -> tuple[float, str] | None:
     """Bytes/s the link can do and how we know; None where nothing tells."""
     if link:
@@ -111,7 +123,7 @@ def ceiling(sizes: pd.DataFrame, link: float | None) -> tuple[float, str] | None
 def limit_of(row: pd.Series, best: float | None) -> str:
     """What holds one operation and size back: a word for the table."""
     if row["suspect"]:
-        return "times are not trustworthy"
+        return _UNTRUSTED
     if _POINT_TO_POINT.search(str(row["op"])):
         return "peer or pipeline bubble"
     if row["skew"] >= SKEW:

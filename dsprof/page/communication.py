@@ -9,6 +9,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import regular_steps, without_first
 from dsprof.analysis.collectives import covered_steps, during_steps, told_once, trusted
 from dsprof.charts import bandwidths, ceiling, comm_sizes, limit_of
+from dsprof.charts.comm import LIMITS
 from dsprof.page import words
 from dsprof.page.model import Among, Cell, Chart, Section, Table, without_empty
 from dsprof.page.proofs import among
@@ -158,7 +159,10 @@ def _comm_table(
     head = ["operation", "message", f"calls {unit}", f"total {unit}", "exposed"]
     head += [_SPEEDS[speed], "of the ceiling", "limited by"]
     left = len(sizes) - len(rows)
-    more = f"{left:,} cheaper rows are not shown." if left > 0 else ""
+    used = {row[-1].text for row in rows}
+    means = "; ".join(f"{word}: {LIMITS[word]}" for word in LIMITS if word in used)
+    more = f"{left:,} cheaper rows are not shown. " if left > 0 else ""
+    more += f"Limited by {means}." if means else ""
     table = Table(caption, head, rows, frozenset({1, 2, 3, 4, 5, 6}), more)
     return without_empty(table, *_OPTIONAL, *((_TOTAL,) if sizes["exposed"].notna().any() else ()))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dsprof.charts.comm import LIMITS
 from dsprof.page.communication import comm_section
 from dsprof.page.model import Section
 from dsprof.run import Run
@@ -141,3 +142,12 @@ def test_a_recording_that_times_only_what_holds_a_step_up_says_so(tmp_path: Path
     assert section.tables[0].head == [
         "operation", "message", "calls per step", "exposed", "limited by",
     ]  # fmt: skip
+
+
+def test_the_words_of_what_limits_a_call_are_explained_below_the_table() -> None:
+    rows = [{"step": s, "bytes": size} for s in range(1, 41) for size in (1 << 10, 1 << 28)]
+    table = comm_section(with_calls(*rows)).tables[0]
+    used = {row[-1].text for row in table.rows}
+    assert "latency" in used
+    assert "latency: messages below 1.00 MiB, whose time hardly depends on their size" in table.more
+    assert all((f"{word}: " in table.more) == (word in used) for word in LIMITS)
