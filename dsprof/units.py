@@ -186,8 +186,12 @@ def format_count(value: float) -> str:
     return _scaled(value / 1e6, 1000, ("M", "B", "T", "P"))
 
 
+_NEARLY: Final = 99.5  #: percent that would round to all
+_ALL: Final = 100 - 1e-4  #: what lacks less is a rounding error: pages hold four bytes a number
+
+
 def format_share(share: float) -> str:
-    """`76 %`, `0.4 %`, `under 0.1 %`."""
+    """`76 %`, `0.4 %`, `under 0.1 %`; what is not all is no `100 %` but at most `99.9 %`."""
     percent = share * 100
     if not math.isfinite(percent):
         return "unknown"
@@ -195,6 +199,8 @@ def format_share(share: float) -> str:
         return "under 0.1 %"
     if abs(percent) < 9.95:
         return f"{percent:.1f} %"
+    if _NEARLY <= percent < _ALL:
+        return f"{math.floor(percent * 10 + 1e-9) / 10:.1f} %"
     return f"{percent:.0f} %" if abs(percent) < _LONGEST_NUMBER else f"{percent:.2e} %"
 
 

@@ -43,6 +43,7 @@ function share(part) {
   if (!Number.isFinite(part)) return "–";
   const percent = part * 100;
   if (percent > 0 && percent < 0.1) return "under 0.1 %";
+  if (percent >= 99.5 && percent < 100 - 1e-4) return `${(Math.floor(percent * 10 + 1e-9) / 10).toFixed(1)} %`; // not all
   return `${percent.toFixed(Math.abs(percent) < 9.95 ? 1 : 0)} %`;
 }
 

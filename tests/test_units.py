@@ -72,5 +72,30 @@ def test_the_page_writes_seconds_as_python_does() -> None:
     assert json.loads(done.stdout) == list(SAID.values())
 
 
+SHARES = {
+    0.994: "99 %",
+    0.995: "99.5 %",
+    0.996: "99.6 %",
+    0.9967: "99.6 %",
+    0.99999: "99.9 %",
+    1.0: "100 %",
+    1 - 1e-9: "100 %",  # all, but for rounding
+    1.002: "100 %",
+    0.0004: "under 0.1 %",
+}
+
+
+def test_what_is_not_all_is_not_called_100_percent() -> None:
+    assert [format_share(part) for part in SHARES] == list(SHARES.values())
+
+
+@pytest.mark.skipif(NODE is None, reason="needs node")
+def test_the_page_writes_shares_as_python_does() -> None:
+    code = f"{SCRIPT.read_text(encoding='utf-8')}\nconst asked = {json.dumps(list(SHARES))};"
+    code += "console.log(JSON.stringify(asked.map(share)));"
+    done = subprocess.run([str(NODE), "-e", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == list(SHARES.values())
+
+
 def test_bytes_are_whole() -> None:
     assert [format_bytes(n) for n in (0, 16, 1023, 1024)] == ["0 B", "16 B", "1023 B", "1.00 KiB"]

@@ -106,7 +106,7 @@ LIMITS: Final = {
     "a slow peer": "the same call takes some ranks twice as long as others: those wait",
     "peer or pipeline bubble": "between two ranks, each of which may wait for the other",
     _UNTRUSTED: "a defect of the source, see Repairs and doubts",
-    "unknown": "none of these, or nothing tells the link's ceiling",
+    "unknown": "neither small nor near the link's ceiling, or nothing tells that",
 }
 
 

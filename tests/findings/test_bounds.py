@@ -222,5 +222,5 @@ def test_a_part_of_what_is_timed_is_none_of_a_step_that_a_bar_shows_to_be_longer
     bar = f"  0%|          | 3/900 [{elapsed}<2:29:00, 10.00s/it]\n"
     record = "{'loss': 2.5, 'grad_norm': 0.5, 'learning_rate': 1e-05, 'epoch': 0.01}\n"
     first = run_of_text(timed, bar, record).findings[0]
-    assert first.title.startswith(f"100 % of {of} is computation and")
+    assert first.title.startswith(f"99.6 % of {of} is computation and")
     assert ("bar counts 10.0 s per iteration" in first.summary) == (elapsed == "00:30")
