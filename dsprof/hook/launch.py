@@ -9,8 +9,10 @@ Then it waits until `torch` has been imported; only then is the hook loaded (`fi
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -136,6 +138,7 @@ def run(command: Sequence[str], out: str | os.PathLike[str]) -> int:
     Raises:
         DsprofError: the folder cannot be written, or there is no such command.
     """
+    _must_exist(command[0])  # before a folder is made for it
     launch = os.environ.get("DSPROF_LAUNCH") or uuid.uuid4().hex
     environment = prepare(out, os.environ, launch)
     folder = Path(out)
@@ -270,12 +273,26 @@ def _started(
             signal.signal(number, handler)
 
 
+def _must_exist(program: str) -> None:
+    """Complain of a program that is not there, or is none, as starting it would.
+
+    Raises:
+        DsprofError: it cannot be run.
+    """
+    if shutil.which(program) is None:
+        is_path = os.sep in program and Path(program).exists()
+        raise _unable(program, os.strerror(errno.EACCES if is_path else errno.ENOENT))
+
+
+def _unable(program: str, reason: str) -> DsprofError:
+    return DsprofError(f"cannot be run: {reason}", program, "check its name")
+
+
 def _begun(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise DsprofError(f"cannot be run: {reason}", command[0], "check its name") from error
+        raise _unable(command[0], error.strerror or str(error)) from error
 
 
 def _code_of(process: subprocess.Popen[bytes]) -> int:

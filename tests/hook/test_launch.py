@@ -220,9 +220,16 @@ def test_the_exit_code_is_the_commands(tmp_path: Path) -> None:
     assert launch([sys.executable, "-c", kill], tmp_path) == 128 + 9
 
 
-def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DsprofError, match="no-such-command: cannot be run"):
-        launch(["no-such-command"], tmp_path)
+def test_a_command_that_does_not_exist_is_named_and_leaves_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "text").touch()
+    for command, why in (
+        ("no-such-command", "No such file or directory"),
+        ("/no/such/command", "No such file or directory"),
+        (str(tmp_path / "text"), "Permission denied"),
+    ):
+        with pytest.raises(DsprofError, match=f"{command}: cannot be run: {why}"):
+            launch([command], tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
