@@ -166,6 +166,21 @@ class Grid(ScrollView, can_focus=True):
         elif self.cursor >= top + height:
             self.scroll_to(y=self.cursor - height + 1, animate=False)
 
+    def show_words(self, column: int, words: str) -> None:
+        """Scroll sideways to words of the cursor's row; back to its begin where that shows them."""
+        text = plain_line(self.rows[self.cursor].cells[column].text)
+        at = text.casefold().find(words.casefold())
+        if at < 0:
+            return
+        first = self._places()[column][0] + _GAP + cell_len(text[:at]) - self._pinned
+        last = first + cell_len(text[at : at + len(words)])
+        room = self.size.width - self._pinned - 1  # and the mark that there is more
+        here = int(self.scroll_offset.x)
+        if last <= room:
+            self.scroll_to(x=0, animate=False)
+        elif not here <= first <= last <= here + room:
+            self.scroll_to(x=min(first - _GAP, last - room + _FAR), animate=False)
+
     def action_move(self, by: int) -> None:
         self.cursor += by
 

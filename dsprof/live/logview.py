@@ -73,6 +73,7 @@ class LogView(Vertical):
         self._fill()
         grid = self.query_one(Grid)
         grid.cursor = len(grid.rows) - 1
+        grid.scroll_to(x=0, animate=False)
 
     def next_source(self) -> None:
         if self._logs:
@@ -108,6 +109,7 @@ class LogView(Vertical):
         while sought and 0 <= at < len(grid.rows):
             if sought in grid.rows[at].cells[1].text.casefold():
                 grid.cursor = at
+                grid.show_words(1, self.sought)
                 return
             at += by
         if sought:

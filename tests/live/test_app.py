@@ -179,6 +179,33 @@ def test_a_search_goes_up_from_the_end_and_on() -> None:
     assert found[2:] == [found[0], ""]
 
 
+def test_a_search_shows_what_it_found_beyond_the_right_edge(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    told = b"".join(map(step_line, range(1, 4)))
+    far = f"{'x' * 300}NEEDLE{'y' * 300}\n{'x' * 290} NEEDLE\nNEEDLE\n"
+    path.write_bytes(told + far.encode())
+    app = Live(Watch([str(path)]), every=0.05)
+    shown: list[str] = []
+    places: list[int] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("6", "slash", *"needle", "enter")
+        for key in ("n", "n", "N", "escape"):
+            await settle(pilot)
+            shown.append(text_of(app))
+            places.append(int(app.query_one("#log-grid", Grid).scroll_offset.x))
+            await pilot.press(key)
+        await settle(pilot)
+        places.append(int(app.query_one("#log-grid", Grid).scroll_offset.x))
+
+    drive(app, keys)
+    assert all("NEEDLE" in screen for screen in shown)
+    assert "xNEEDLEy" in shown[2]
+    assert places[0] == 0  # the last line needs no scrolling
+    assert places[1] == places[2] == places[3] > 0  # what can be seen stays where it is
+    assert places[4] == 0
+
+
 def test_frozen_means_frozen(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     path.write_bytes(b"".join(map(step_line, range(1, 4))))
