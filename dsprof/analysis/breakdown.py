@@ -31,8 +31,9 @@ _PIPELINE = (
 #: step also builds kernels, buckets and traces.
 _WARM_UP_FROM = 6
 
-#: Of fewer rows the first one is left out where it is so many times the largest of the others,
-#: and at least two others remain.
+#: Of fewer rows the first one is left out where it is so many times the largest of the others.
+#: At least two others remain, or one where the launch is known to begin with the first: of two rows
+#: alone, either may be the unusual one.
 _WARM_UP_RATIO = 3.0
 _WARM_UP_OTHERS = 2
 
@@ -148,9 +149,9 @@ def _warm(part: pd.DataFrame) -> pd.DataFrame:
 def _slow_starts(part: pd.DataFrame) -> int:
     """How many rows at the start are each several times the largest of all that follow."""
     seconds = part["seconds"].to_numpy(dtype=float)
-    most = min(
-        len(seconds) - _WARM_UP_OTHERS, _WARM_UP_MOST, max(1, int(len(part) * _WARM_UP_PART))
-    )
+    begins = len(part) > 1 and bool(part["warm_up"].iloc[0])
+    others = 1 if begins else _WARM_UP_OTHERS
+    most = min(len(seconds) - others, _WARM_UP_MOST, max(1, int(len(part) * _WARM_UP_PART)))
     least = np.minimum.accumulate(seconds)
     rest = np.fmax.accumulate(seconds[::-1])[::-1]
     slow = [many for many in range(1, most + 1) if least[many - 1] >= _WARM_UP_RATIO * rest[many]]

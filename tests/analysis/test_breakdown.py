@@ -87,6 +87,20 @@ def test_steps_that_compile_at_the_start_warm_up_too_unless_there_are_many(
     assert overview(run).aside == f", without the first {first}, a warm-up"
 
 
+@pytest.mark.parametrize(
+    ("first", "seconds", "mean"),
+    [(1, (2.0, 0.43), 0.43), (1, (1.2, 0.43), 0.815), (1, (0.43, 2.0), 1.215),
+     (201, (2.0, 0.43), 1.215)],
+    ids=["three-times-as-long", "twice-as-long", "the-second-is-longer", "no-launch-is-seen"],
+)  # fmt: skip
+def test_of_two_steps_the_first_warms_up_only_if_a_launch_begins_with_it_and_it_is_much_longer(
+    first: int, seconds: tuple[float, float], mean: float
+) -> None:
+    run = run_of([metric("step_seconds", n, each) for n, each in enumerate(seconds, first)])
+    assert mean_of(run).seconds == pytest.approx(mean)
+    assert overview(run).aside == ", without the first step, a warm-up" * (mean == 0.43)
+
+
 def test_the_first_print_of_a_window_holds_the_first_step_and_that_of_a_later_launch_too() -> None:
     windows = [timers("zero", 10 * n, **ENGINE) for n in range(1, 9)]
     assert len(main_steps(run_of(*windows).steps)) == 7
