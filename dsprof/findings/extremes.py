@@ -11,13 +11,19 @@ from typing import Any, Final, NamedTuple
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases
-from dsprof.events import Class
+from dsprof.events import Class, Severity
 from dsprof.findings.advice import WHO_IS_LATE, record
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.thresholds import (
+    COMMUNICATION_CRITICAL,
+    COMMUNICATION_WARNING,
+    DATA_CRITICAL,
+    DATA_WARNING,
     EVIDENCE_STEPS,
+    OPTIMIZER_CRITICAL,
+    OPTIMIZER_WARNING,
     STRAGGLER_CRITICAL,
     STRAGGLER_WARNING,
     WAITING_EXPLAINS,
@@ -120,18 +126,23 @@ def _both(facts: Facts) -> pd.DataFrame:
     """Phases of these steps with `least`, that of the quickest rank: their own is the slowest's."""
     told = facts.run.told
     least = where(told, among(told["pattern"], [MAXIMA]) & (told["kind"] == "metric"))
-    least = within(facts.steps, least, *_STEP)
-    least = pd.DataFrame(
-        {
-            **{key: least[key] for key in _STEP},
-            "name": least["name"].astype("str").str.removesuffix(_LEAST),
-            "least": least["seconds"],
-        }
-    )
+    least = _least(within(facts.steps, least, *_STEP))
     if least.empty:
         return least
     phases = main_phases(facts.steps, facts.run.phases).astype({"name": "str"})
-    return phases.merge(least.drop_duplicates([*_STEP, "name"]), on=[*_STEP, "name"])
+    return phases.merge(least, on=[*_STEP, "name"])
+
+
+def _least(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of metrics that tell the least time of a timer: its name, and that time."""
+    least = pd.DataFrame(
+        {
+            **{key: rows[key] for key in _STEP},
+            "name": rows["name"].astype("str").str.removesuffix(_LEAST),
+            "least": rows["seconds"],
+        }
+    )
+    return least.drop_duplicates([*_STEP, "name"])
 
 
 def _widest(rows: pd.DataFrame) -> Spread | None:
@@ -141,6 +152,118 @@ def _widest(rows: pd.DataFrame) -> Spread | None:
     name = str((means["seconds"] - means["least"]).idxmax())
     least, greatest = (float(means[column][name]) for column in ("least", "seconds"))
     return Spread(name, least, greatest, rows[rows["name"] == name].iloc[-1])
+
+
+class Bounds(NamedTuple):
+    """Between what times every rank spends in timers of one class, seconds per step.
+
+    `last` is the widest timer's last line: the slowest rank took `seconds` in it, the quickest
+    `least`.
+    """
+
+    least: float
+    greatest: float
+    last: pd.Series[Any]
+
+
+class _Told(NamedTuple):
+    """A rule that judges a class, how the class reads in a title, and the rule's thresholds."""
+
+    of: Class
+    words: str
+    warning: float
+    critical: float
+
+
+_RULES: Final = {
+    "data-bound": _Told(Class.DATA, "waiting for input data", DATA_WARNING, DATA_CRITICAL),
+    "communication-bound": _Told(
+        Class.COMMUNICATION,
+        "communication between ranks",
+        COMMUNICATION_WARNING,
+        COMMUNICATION_CRITICAL,
+    ),
+    "optimizer-bound": _Told(
+        Class.OPTIMIZER, "the optimizer's own work", OPTIMIZER_WARNING, OPTIMIZER_CRITICAL
+    ),
+}
+
+
+def between(rule: str, facts: Facts) -> list[Finding]:
+    """What least and greatest times prove where maxima of several ranks do not divide the step.
+
+    No rank spends less than the least of its times, and none more than the greatest.
+    """
+    if rule not in _RULES or not _undivided(facts) or facts.no_basis:
+        return []
+    asked = _RULES[rule]
+    known, step = _bounds(facts, asked.of), facts.step_seconds
+    if known is None or not step:
+        return []
+    least, greatest = known.least / step, min(known.greatest / step, 1.0)
+    severity = grade(greatest, asked.warning, asked.critical)
+    if severity is None:
+        return []
+    if severity is Severity.CRITICAL and grade(least, asked.warning, asked.critical) != severity:
+        severity = Severity.WARNING  # of the slowest rank alone
+    name = str(known.last["name"])
+    span = f"{format_seconds(known.least)} to {format_seconds(known.greatest)}"
+    return [
+        Finding(
+            rule=rule,
+            severity=severity,
+            title=f"{format_share(least)} to {format_share(greatest)} of a step is {asked.words}, "
+            "depending on the rank",
+            summary=f"Of each timer the log states the fastest and the slowest rank: every rank "
+            f"spends {span} of {format_seconds(step)} per step in these timers. How the step of "
+            "one rank is divided is not known, since the longest times are those of several "
+            "ranks. Medium confidence: it does not say how many ranks are slow.",
+            share=least,
+            seconds_per_step=known.least,
+            phase=name,
+            evidence=(Spread(name, known.least, known.greatest, known.last).proof,),
+            advice=(
+                Advice("--timing-log-option", "minmax", "all", "prints the time of each rank"),
+                *record(facts, WHO_IS_LATE),
+            ),
+            confidence="medium",
+        )
+    ]
+
+
+def _undivided(facts: Facts) -> bool:
+    return bool(facts.run.repairs["name"].isin(["maxima-exceed-step", "maxima-of-parts"]).any())
+
+
+def _bounds(facts: Facts, of: Class) -> Bounds | None:
+    """Sums over the outermost timers of a class, as the log has them: a repair leaves parts out.
+
+    A sum of the least times is at most what any rank needs for all of them, that of the greatest
+    at least.
+    """
+    told = facts.run.as_told
+    rows = within(facts.steps, where(told, among(told["pattern"], [MAXIMA])), *_STEP)
+    of_phases = rows["kind"].eq("phase").to_numpy(dtype=bool)
+    outermost = _outermost(facts, of)
+    phases = where(rows, of_phases & rows["name"].isin(outermost).to_numpy(dtype=bool))
+    phases = phases.astype({"name": "str"}).drop_duplicates([*_STEP, "name"])
+    both = phases.merge(_least(where(rows, ~of_phases)), on=[*_STEP, "name"])
+    if both.empty:
+        return None
+    sums = both.groupby(_STEP)[["least", "seconds"]].sum().mean()
+    last = both.iloc[int(both["seconds"].to_numpy(dtype=float).argmax())]
+    return Bounds(float(sums["least"]), float(sums["seconds"]), last)
+
+
+def _outermost(facts: Facts, of: Class) -> list[str]:
+    """Names of the timers of a class that lie in no other one of it."""
+    trees = [one.tree for one in facts.run.grammar.timers.values() if one.name in facts.flavours]
+    return [
+        path.rpartition("/")[2]
+        for tree in trees
+        for path, class_ in tree.items()
+        if class_ == of and tree.get(path.rpartition("/")[0]) != of
+    ]
 
 
 def few_steps(steps: int, needed: int) -> str:

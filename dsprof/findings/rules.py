@@ -28,7 +28,8 @@ from dsprof.findings import (
     trust,
     unaccounted,
 )
-from dsprof.findings.bounds import bounded
+from dsprof.findings.bounds import bounded, modest
+from dsprof.findings.extremes import between
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Abstention, Finding
 from dsprof.findings.megatron import for_megatron, for_others
@@ -150,6 +151,8 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
 def _asked(name: str, facts: Facts) -> list[Finding] | str:
     """What a rule says of a run, or of one of its engines, which its findings then name."""
     answer = doubted(bounded(RULES[name](facts), facts), facts)
+    if isinstance(answer, str) and (told := between(name, facts)):
+        answer = [modest(one, facts) for one in told]
     if isinstance(answer, str) or facts.engine is None or name not in _OF_A_STEP:
         return answer
     whose = f"Engine {facts.engine}: "

@@ -111,6 +111,36 @@ def test_what_waits_in_the_reduction_is_no_communication(tmp_path: Path) -> None
     assert all_of_it.seconds_per_step == pytest.approx(0.42, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("data", "title", "severity"),
+    [
+        ((180.0, 420.0), "9.0 % to 21 % of a step is waiting for input data", "warning"),
+        ((440.0, 460.0), "22 % to 23 % of a step is waiting for input data", "critical"),
+    ],
+)
+def test_least_and_greatest_times_bound_a_class_whose_maxima_divide_no_step(
+    tmp_path: Path, data: tuple[float, float], title: str, severity: str
+) -> None:
+    """forward-compute alone is longer on one rank than forward-backward on any other."""
+    run = log(tmp_path, WORK, data, compute=(1400.0, 1510.0), lines=4)
+    assert run.repairs["name"].to_list()[0] == "maxima-of-parts"
+    found = one(run, "data-bound")
+    assert (found.severity, found.gain) == (severity, None)
+    assert found.title == f"{title}, depending on the rank"
+    assert found.seconds_per_step == pytest.approx(data[0] / 1000)
+    assert found.advice[0].setting == "--timing-log-option"
+
+
+def test_greatest_times_below_the_threshold_of_a_class_are_no_finding(tmp_path: Path) -> None:
+    run = log(tmp_path, WORK, (10.0, 180.0), compute=(1400.0, 1510.0))
+    assert why(run, "data-bound") is not None
+
+
+def test_maxima_that_divide_their_step_are_shares_and_no_bounds(tmp_path: Path) -> None:
+    found = one(log(tmp_path, data=(180.0, 420.0)), "data-bound")
+    assert found.title == "21 % of a step is waiting for input data"
+
+
 def test_ranks_that_are_alike_are_no_finding(tmp_path: Path) -> None:
     assert silent(log(tmp_path, work=(1400.0, 1500.0)), "straggler-rank")
 
