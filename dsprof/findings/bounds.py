@@ -89,7 +89,10 @@ def modest(one: Finding, facts: Facts) -> Finding:
         one = _of_what_is_timed(one, facts)
     steps = len(facts.steps)
     if steps < FEW_STEPS:
-        return _at_most(one, "low", "one step only" if steps == 1 else f"{steps} steps only")
+        few = "one step only" if steps == 1 else f"{steps} steps only"
+        maybe = ", which may be the first of its launch"
+        first = steps == 1 and facts.run.counted and bool(facts.steps["warm_up"].iloc[0])
+        return _at_most(one, "low", few + maybe * first)
     if facts.micro_only:
         return _at_most(one, "medium", "only micro-batches are timed")
     if _sums_alone(facts):

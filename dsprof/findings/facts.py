@@ -83,11 +83,20 @@ class Facts:
         lines = within(self.steps, self.run.told, "segment", "engine", "step")
         if (lines["steps"] > 1).any():  # a mean over a window of steps
             return None
+        if self.run.counted and not self._begins:  # an excerpt from anywhere
+            return None
         was = "may be" if self.run.counted else "is"  # unnumbered: perhaps an excerpt
         return (
             f"the only step with a time {was} the first of its launch, which also builds kernels, "
             "buckets and traces"
         )
+
+    @cached_property
+    def _begins(self) -> bool:
+        """Whether settings, which a launch prints first, stand before its steps."""
+        told = self.run.told
+        settings = told.loc[told["kind"] == "config", "line"].dropna()
+        return bool(len(settings) and settings.min() < self.steps["line"].min())
 
     @cached_property
     def series(self) -> pd.DataFrame:

@@ -232,6 +232,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
     said, timed = _said_of_speed(facts), _has_timers(facts)
     clocked = timed or _is_clocked(facts.run.told)
     events = facts.run.told
+    profiled = None if _mean_step(events) else _slow_optimizer(events)
     shares = _percentages(events) if timed else ""
     left = "only what is stated" if said or shares else "nothing"
     shown = (
@@ -244,15 +245,14 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             rule="unaccounted-time",
             severity=Severity.INFO,
             title=_mean_step(events)
-            or _slow_optimizer(events)
+            or profiled
             or (_counts_communication(events) if shares else None)
             or f"{shown}: {left} can be said about speed",
             summary=said
             + (_of_parts(facts) if timed else "")
             + _why_none(facts)
-            + (
-                "." if clocked or facts.is_megatron_alone else "; timers need wall_clock_breakdown."
-            ),
+            + ("." if clocked or facts.is_megatron_alone else "; timers need wall_clock_breakdown.")
+            + " Low confidence: one step only." * bool(profiled),
             advice=(
                 *_print_steps(facts),
                 *_log_level(facts),
@@ -262,6 +262,7 @@ def no_steps(facts: Facts) -> list[Finding] | str:
                     else change(facts, "wall_clock_breakdown", "true", "prints timers")
                 ),
             ),
+            confidence="low" if profiled else "high",
         )
     ]
 

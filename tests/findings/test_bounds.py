@@ -151,13 +151,25 @@ def test_a_launch_of_one_step_is_not_judged_by_that_warm_up(step: int) -> None:
     assert bounded(costing(0.5, None), Facts(run)) == costing(0.5, None)  # not of the mean
 
 
-def test_a_lone_step_that_nobody_numbers_may_be_the_first_of_its_launch() -> None:
-    rows = micro_batches([1])
-    run = from_events(events(rows), grammar=grammar_with(), meta={"counted_steps": True})
+def lone_step(*before: dict[str, Any]) -> Run:
+    """One step that nobody numbers, nearly all of which is its optimizer."""
+    rows = [*before, *timers("zero", 1, forward=0.3, backward=0.9, step=23.0)]
+    return from_events(events(rows), grammar=grammar_with(), meta={"counted_steps": True})
+
+
+def test_a_lone_step_behind_settings_that_nobody_numbers_may_be_the_first_of_its_launch() -> None:
+    run = lone_step({"kind": "config", "name": "zero_stage", "value": 0})
     assert run.findings[0].title == (
         "Too few steps to judge: only one has a time, which may be the first, a warm-up"
     )
     assert "may be the first of its launch" in str(Facts(run).no_basis)
+
+
+def test_a_lone_step_of_an_excerpt_is_a_weak_basis() -> None:
+    found = lone_step().findings[0]
+    assert (found.rule, found.confidence) == ("optimizer-bound", "low")
+    assert found.title.startswith("95 % of what is timed of a step is the optimizer's step")
+    assert "Low confidence: one step only, which may be the first of its launch." in found.summary
 
 
 def test_a_second_step_is_a_weak_basis() -> None:

@@ -228,6 +228,7 @@ def test_a_profiled_step_that_is_mostly_its_update_is_named_and_timers_are_on(
     rows = [metric(f"profiled_{name}_seconds", None, None, seconds=s) for name, s in parts]
     found = one(run_of(rows), "unaccounted-time")
     assert found.title == title
+    assert found.confidence == ("low" if update > 1 else "high")
     assert "wall_clock_breakdown" not in [advice.setting for advice in found.advice]
     assert "timers need" not in found.summary
 

@@ -130,7 +130,7 @@ def test_what_goes_wrong_with_a_real_job_is_seen_and_reported(
     job.kill(1)
     terminal.shows(r"DIED[\s\S]*rank 1 died after step")
     terminal.press("5")
-    terminal.shows(r"first +\S+ +1 ")
+    terminal.shows(r"first +\S[^\n]*  +1 ")
     terminal.press("q")
     terminal.shows(r"\$|^\s*$")
 
