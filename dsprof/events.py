@@ -203,7 +203,7 @@ PROBLEMS: Final = {
 
 #: Canonical configuration names (kind "config"; numbers in value, words in text).
 CONFIG: Final = {
-    "framework": "deepspeed, megatron, gpt-neox, huggingface, deepspeed-chat, verl",
+    "framework": "deepspeed, megatron, nemo, gpt-neox, huggingface, deepspeed-chat, verl",
     "deepspeed_version": "",
     "torch_version": "",
     "nccl_version": "",

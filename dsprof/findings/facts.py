@@ -40,8 +40,11 @@ RANKS_UNTOLD = "no timer shows communication, and the number of ranks is unknown
 COLLECTING = "memory-breakdown-inflates-backward"
 #: Frameworks that train with PyTorch alone, or with Megatron.
 _WITHOUT_DEEPSPEED = frozenset(
-    {"verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "sagemaker"}
-)
+    {
+        "verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "sagemaker",
+        "nemo",
+    }
+)  # fmt: skip
 NO_COMM = "no line shows single communication calls (comms_logger, or a recording)"
 
 
@@ -369,6 +372,11 @@ class Facts:
             and all(one.startswith("deepspeed_memory.") for one in engine)
             and all(name.startswith("megatron") for name in self.flavours)
         )
+
+    @property
+    def is_nemo(self) -> bool:
+        """Megatron's model in a loop that has settings of its own."""
+        return self.run.meta.get("framework") == "nemo"
 
     @cached_property
     def is_torch_alone(self) -> bool:

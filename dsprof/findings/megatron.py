@@ -1,4 +1,4 @@
-"""Advice where no DeepSpeed is: Megatron's own options, or plain words, instead of its keys."""
+"""Advice without DeepSpeed's keys: options of Megatron, settings of NeMo, or plain words."""
 
 from __future__ import annotations
 
@@ -60,6 +60,28 @@ _IN_WORDS: Final = {
     "train_micro_batch_size_per_gpu": Option("micro-batch", why="more of them keep the batch"),
 }
 
+#: NeMo's names of Megatron's settings, and those of the Trainer of Lightning around it.
+_NEMO: Final = {
+    "bf16.enabled": Option("precision", "bf16-mixed"),
+    "fp16.initial_scale_power": Option("initial loss scale", "lower"),
+    "gradient_clipping": Option("clip_grad (NeMo 1: gradient_clip_val)"),
+    "train_micro_batch_size_per_gpu": Option(
+        "micro_batch_size", why="at the same global_batch_size there are more micro-batches"
+    ),
+    "gradient_accumulation_steps": Option("global_batch_size", "twice as large"),
+    "number of pipeline stages": Option("pipeline_model_parallel_size"),
+    "PipelineModule(partition_method=...)": Option("layers of each pipeline stage"),
+    "zero_optimization.stage": Option(
+        "use_distributed_optimizer (NeMo 1: distributed_fused_adam)",
+        "on",
+        "shards the optimizer's states over the data-parallel ranks",
+    ),
+    "zero_optimization.overlap_comm": Option("overlap_grad_reduce", "on"),
+    "steps_per_print": Option("log_every_n_steps"),
+    "eval_steps": Option("val_check_interval"),
+    "evaluation data set": Option("limit_val_batches", "fewer"),
+}
+
 #: Settings of DeepSpeed, and of Hugging Face's Trainer, that have no like elsewhere.
 _NOWHERE_ELSE: Final = (
     "zero_optimization.", "checkpoint.", "comms_logger.", "optimizer.", "steps_per_print",
@@ -71,6 +93,11 @@ def for_megatron(found: Finding) -> Finding:
     """The same finding with Megatron's own options; no gain where nothing is left to change."""
     in_a_pipeline = _IN_A_PIPELINE if found.rule.startswith("pipeline-") else {}
     return _by(_OPTIONS | in_a_pipeline, found)
+
+
+def for_nemo(found: Finding) -> Finding:
+    """The same finding with NeMo's own settings, which are no options of a command line."""
+    return _by(_NEMO, found)
 
 
 def for_others(found: Finding) -> Finding:

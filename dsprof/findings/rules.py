@@ -32,7 +32,7 @@ from dsprof.findings.bounds import bounded, modest
 from dsprof.findings.extremes import between
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Abstention, Finding
-from dsprof.findings.megatron import for_megatron, for_others
+from dsprof.findings.megatron import for_megatron, for_nemo, for_others
 from dsprof.findings.unnumbered import unnumbered
 from dsprof.findings.unseen import doubted
 
@@ -144,7 +144,8 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
     quoted = set(run.problems["text"]) if run.counted else ()
     said = [unnumbered(one, quoted) for one in found] if run.counted else found
     said = [for_megatron(one) for one in said] if judged.is_megatron_alone else said
-    said = [for_others(one) for one in said] if judged.is_torch_alone else said
+    if judged.is_torch_alone:
+        said = [for_nemo(one) if judged.is_nemo else for_others(one) for one in said]
     return sorted(said, key=_cost), silent
 
 

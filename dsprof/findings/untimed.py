@@ -181,6 +181,11 @@ _PRINTS_TIMERS = (
 )
 
 
+_PROFILED_BY_NEMO: Final = Advice(
+    "NsysCallback (NeMo 1: nsys_profile)", "", "a few steps", "nsys then shows what a step does"
+)
+
+
 def _spoilt(facts: Facts) -> str | None:
     """Why the existing timers cannot be used; None if no reason is known."""
     met = set(facts.run.repairs["name"])
@@ -195,6 +200,8 @@ def _ask_for_timers(facts: Facts, lacking: str) -> tuple[Advice, ...]:
 
 def _for_timers(facts: Facts) -> tuple[str, tuple[Advice, ...]]:
     """What would make the source print timers, as a sentence and as advice."""
+    if facts.is_nemo:
+        return "", (_PROFILED_BY_NEMO,)
     if facts.run.is_recording or facts.is_torch_alone:
         return "", ()
     if facts.is_megatron_alone:

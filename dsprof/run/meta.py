@@ -43,6 +43,7 @@ _DIALECTS: Final = {
     "torchtune": "torchtune",
     "nanogpt": "nanogpt",
     "sagemaker": "sagemaker",
+    "nemo": "nemo",
 }
 #: Of a dialect of many: what one framework alone prints.
 _OWN: Final = {
@@ -51,6 +52,9 @@ _OWN: Final = {
     "loops.nanogpt_evaluation": "nanogpt",
     "loops.sagemaker": "sagemaker",
     "loops.sagemaker_flushes": "sagemaker",
+    "megatron.nemo": "nemo",
+    "megatron.nemo_first": "nemo",
+    "megatron.nemo_bar": "nemo",
 }
 
 
@@ -103,6 +107,8 @@ def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Version
         dialect, _, name = str(pattern).partition(".")
         if rows and not (dialect == "huggingface" and name in _ANYBODYS):
             met[_OWN.get(str(pattern), dialect)] += rows
+    if "nemo" in met:  # its model is Megatron's, and says so
+        met["nemo"] += met.pop("megatron", 0)
     own = [dialect for dialect, _ in met.most_common() if dialect in _DIALECTS]
     if own:
         return _DIALECTS[own[0]]

@@ -85,6 +85,7 @@ FRAMEWORK: Final = {
     "gpt-neox": "GPT-NeoX",
     "huggingface": "Hugging Face Trainer (by its log lines)",
     "deepspeed-chat": "DeepSpeed-Chat",
+    "nemo": "NeMo",
     "sagemaker": "FSDP, SageMaker's (by its log lines)",
 }
 

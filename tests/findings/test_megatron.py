@@ -11,7 +11,7 @@ import dsprof.findings
 from dsprof.events import Severity
 from dsprof.findings import Advice, Finding
 from dsprof.findings.finding import Evidence
-from dsprof.findings.megatron import for_megatron, for_others
+from dsprof.findings.megatron import for_megatron, for_nemo, for_others
 from tests.findings.plants import Row, one, problem, rules, run_of, steps
 from tests.loaded import run_of_text
 
@@ -114,6 +114,28 @@ def test_maxima_of_different_ranks_beyond_their_step_are_not_divided_into_shares
     found = rules(run_of(rows, world_size=16))
     assert ("communication-bound" in found) is judged
     assert ("untrustworthy-timers" in found) is not judged
+
+
+@pytest.mark.parametrize("setting", settings())
+def test_no_key_of_deepspeed_and_no_option_of_megatron_is_left_for_nemo(setting: str) -> None:
+    said = for_nemo(advising(setting))
+    told = [advice.setting for advice in said.advice]
+    assert setting not in told
+    assert not [one for one in told if one.startswith("--")]
+
+
+def test_nemo_is_named_and_told_no_option_of_megatron() -> None:
+    step = (
+        "Training epoch 0, iteration {0}/99 | lr: 5e-06 | global_step: {0} | "
+        "reduced_train_loss: 9.5 | train_step_timing in s: 27.5 | consumed_samples: 512\n"
+    )
+    run = run_of_text(*(step.format(n) for n in range(8, 12)))
+    assert run.meta["framework"] == "nemo"
+    found = one(run, "unaccounted-time")
+    assert [advice.setting for advice in found.advice] == [
+        "NsysCallback (NeMo 1: nsys_profile)", "dsprof attach",
+    ]  # fmt: skip
+    assert "Megatron" not in found.summary
 
 
 def test_why_megatron_printed_no_step_is_told_with_its_option() -> None:
