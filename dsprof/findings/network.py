@@ -14,12 +14,14 @@ from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence, Finding
 from dsprof.findings.quotes import quoted
+from dsprof.run.problems import FLUSHED
 from dsprof.run.table import of_kind
 
 _NETWORK: Final = ("network-fallback", "network-error")
 
 #: A network, or a channel's transport, of that kind.
 _SOCKET: Final = r"^(?:NET/)?Socket"
+_BROKEN_LINK: Final = "NCCL reports a broken link"
 
 
 def network_fallback(facts: Facts) -> list[Finding] | str:
@@ -67,15 +69,19 @@ def network_fallback(facts: Facts) -> list[Finding] | str:
 
 def _broken(facts: Facts, rows: pd.DataFrame) -> Finding:
     """NCCL's warnings of a link that failed, which ended no process that this source shows."""
+    queues = rows["text"].astype("str").str.contains(FLUSHED)
+    flushed = bool(queues.all())
+    first = str((rows if flushed else rows[~queues])["text"].iloc[0])
     told = "One line" if len(rows) == 1 else f"{len(rows):,} lines"
     return Finding(
         rule="network-fallback",
         severity=Severity.CRITICAL,
-        title="NCCL reports a broken link",
+        title="NCCL reports a queue that an earlier error had closed" if flushed else _BROKEN_LINK,
         summary=f"{told} of NCCL: a connection was not made, or data did not arrive."
-        + code_meant(str(rows["text"].iloc[0])),
+        + " The error that came before is not among NCCL's lines here." * flushed
+        + code_meant(first),
         evidence=_evidence(rows),
-        advice=not_yet_debugged(facts, cures("network-error", str(rows["text"].iloc[0]))),
+        advice=not_yet_debugged(facts, cures("network-error", first)),
     )
 
 

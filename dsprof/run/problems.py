@@ -13,6 +13,9 @@ where the launcher restarts its workers) in this order:
 3. a collective that timed out: the rank that had enqueued least is the one waited for;
 4. a broken connection, or an exception of C++ that does not say which, if nothing else is there.
 
+A completion that InfiniBand flushed says itself that an earlier error had closed the queue: it is
+no cause, even if that error is not in the source.
+
 A scheduler that gives no reason ended the job because of what one of its tasks had done before, if
 any had failed: srun does so of itself.
 
@@ -70,6 +73,8 @@ OF_A_PEER: Final = (
     r"|gloo/transport[^\]]{0,120}\] Timed out waiting "
     r"|^RuntimeError: Rank \d+ .{0,60}monitoredBarrier"
 )
+#: An InfiniBand completion with status 5, IBV_WC_WR_FLUSH_ERR.
+FLUSHED: Final = r"Got completion from peer .{1,100}? with (?:error |status=)5\b"
 _SIGTERM: Final = (15, -15, 143)
 _SIGNALS: Final = 128  # exit codes above it stand for signals
 _ABORTED: Final = (-6, 134, 250)  # exit codes of abort(): 250 is DeepSpeed's launcher's own
@@ -271,6 +276,8 @@ def _suspicion(rows: pd.DataFrame) -> Numbers:
     found[stops.to_numpy(dtype=bool)] = 1.0
     ended = rows["value"].isin(_SIGTERM) | (rows["value"] == 0)
     found[(kind.isin(_SILENT) & ended).to_numpy()] = np.nan
+    flushed = (kind == "network-error") & text.str.contains(FLUSHED)
+    found[flushed.to_numpy(dtype=bool)] = np.nan
     unsaved = (kind == "checkpoint-failed") & (rows["severity"] != Severity.CRITICAL)
     found[unsaved.to_numpy()] = np.nan
     return found

@@ -662,6 +662,19 @@ def test_the_link_that_ended_a_process_comes_before_the_exceptions_it_raised(
     assert silent(load(log), "network-fallback")
 
 
+def test_a_queue_that_an_earlier_error_closed_is_not_called_a_broken_link(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    flushed = "NET/IB: Got completion from peer 10.0.0.7<41322> with status=5 opcode=0 len=0\n"
+    log.write_text("w0:288:1307 [4] ib_plugin.c:1673 NCCL WARN " + flushed)
+    found = one(load(log), "network-fallback")
+    assert found.title == "NCCL reports a queue that an earlier error had closed"
+    log.write_text(
+        log.read_text() + "ncclRemoteError: A call failed possibly due to a network error"
+    )
+    died = one(load(log), "rank-died")
+    assert died.title.startswith("A process lost its connection to a peer: ncclRemoteError")
+
+
 def test_a_broken_link_that_ends_nobody_is_no_death_and_says_nothing_of_sockets(
     tmp_path: Path,
 ) -> None:

@@ -42,6 +42,15 @@ def test_the_earliest_of_several_faults_counts_even_if_printed_later() -> None:
     ) == [1]
 
 
+@pytest.mark.parametrize("status", ["error 5,", "status=5 "])
+def test_a_completion_that_an_earlier_error_flushed_is_no_cause(status: str) -> None:
+    flushed = problem("network-error", f"NET/IB: Got completion from peer w1<4> with {status}")
+    failed = problem("network-error", "NET/IB: Got completion from peer w1<4> with status=12 ")
+    assert causes(flushed) == []
+    assert causes(flushed, failed) == [1]
+    assert causes(flushed, problem("connection", "ncclRemoteError: A call failed")) == [1]
+
+
 @pytest.mark.parametrize(
     "said",
     [
