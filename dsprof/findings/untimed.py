@@ -283,7 +283,7 @@ def _why_none(facts: Facts) -> str:
             "Megatron prints one line for every --log-interval steps, 100 unless it is set, when "
             "the last of them is done"
         )
-    if _is_trainer_alone(facts):
+    if _is_trainer(facts):
         return "The Trainer prints a record every logging_steps steps, 500 unless it is set"
     every = facts.setting("steps_per_print") or facts.run.config.get("steps_per_print")
     if isinstance(every, int | float):
@@ -299,14 +299,32 @@ def _why_none(facts: Facts) -> str:
     )
 
 
-def _is_trainer_alone(facts: Facts) -> bool:
-    """Whether this is Hugging Face's Trainer without a line of DeepSpeed's engine."""
-    return facts.run.meta.get("framework") == "huggingface" and not facts.engine_lines
+def _is_trainer(facts: Facts) -> bool:
+    """Whether this is Hugging Face's Trainer, under which DeepSpeed's engine prints no steps unless
+    its JSON asks for them."""
+    every = facts.setting("steps_per_print") or facts.run.config.get("steps_per_print")
+    asked = isinstance(every, int | float) and math.isfinite(every)
+    return facts.run.meta.get("framework") == "huggingface" and not asked
+
+
+def _draws_bars(facts: Facts) -> bool:
+    """Whether a bar is all that shows the loop around the engine, which may be the Trainer."""
+    known = facts.run.meta.get("framework") not in (None, "deepspeed")
+    return not known and bool(facts.run.told["name"].eq("bar_position").any())
 
 
 def _print_steps(facts: Facts) -> tuple[Advice, ...]:
-    if _is_trainer_alone(facts):
+    if _is_trainer(facts):
         return (Advice("logging_steps", "", str(_EVERY), "the Trainer's own: prints steps"),)
+    if _draws_bars(facts):
+        return (
+            Advice("logging_steps", "", str(_EVERY), "prints steps if the Trainer draws the bar"),
+            *_print_engine_steps(facts),
+        )
+    return _print_engine_steps(facts)
+
+
+def _print_engine_steps(facts: Facts) -> tuple[Advice, ...]:
     if (_throughput_every(facts) or math.inf) <= _EVERY:
         return ()
     return change(facts, "steps_per_print", str(_EVERY), "prints steps")

@@ -166,7 +166,25 @@ def test_a_training_of_the_trainer_that_prints_no_record_is_told_by_its_mean_ste
     assert "0.585 samples/s. The Trainer prints a record every logging_steps" in found.summary
     engine = "[2024-03-04 10:11:12,345] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed Final "
     beside = one(run_of_text(f"{engine}Optimizer = AdamW\n", bar, end), "unaccounted-time")
-    assert "logging_steps" not in [advice.setting for advice in beside.advice]
+    assert [advice.setting for advice in beside.advice] == ["logging_steps", "wall_clock_breakdown"]
+
+
+@pytest.mark.parametrize(
+    ("first", "settings"),
+    [
+        ("{'eval_loss': 0.25, 'eval_runtime': 17.0, 'epoch': 0.16}", ["logging_steps"]),
+        ("loading the data", ["logging_steps", "steps_per_print"]),
+    ],
+    ids=["trainer", "anybody"],
+)
+def test_of_bars_beside_a_line_of_deepspeed_the_trainers_own_setting_is_told_first(
+    first: str, settings: list[str]
+) -> None:
+    bar = "  5%|██        | 36/675 [05:01<1:58:38, 11.14s/it]"
+    line = "Invalidate trace cache @ step 2: expected module 1, but got module 332\n"
+    found = one(run_of_text(f"{first}\n", bar, line), "unaccounted-time")
+    told = [one.setting for one in found.advice if one.setting.endswith(("_steps", "_print"))]
+    assert told == settings
 
 
 @pytest.mark.parametrize(
