@@ -138,6 +138,8 @@ _LAYERS: Final[tuple[tuple[bool, bytes], ...]] = (
         rb"(?P<at>(?:" + _DATE + rb"|\d{4}/\d\d/\d\d)[ T]" + _TIME + rb"(?:[.,]\d{1,9})?"
         rb"(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)(?: [|>-] |: |\t|,\"?| |\Z)",
     ),
+    # torchrun of 2.0 to 2.2 where its time stamp was cut off
+    (False, rb"torch\.[\w.]{1,120}: \[[A-Z]+\] "),
     # pm2; docker compose; pdsh, clush, ansible; srun --label; collectors
     (False, rb"\d{1,4}\|[\w .-]{1,64}\| "),
     (False, _UNNUMBERED + _NO_LEVEL + _HOST + rb" {1,20}\| "),

@@ -90,6 +90,10 @@ LAYERS: dict[str, tuple[bytes, dict[str, Any]]] = {
         b"[2024-03-15 13:21:52,800] torch.distributed.elastic.multiprocessing.api: [ERROR] ",
         {"at": LOGGED},
     ),
+    "torchrun 2.1 without its time": (
+        b"torch.distributed.elastic.multiprocessing.api: [ERROR] ",
+        {},
+    ),
     "Ascend": (b"EI0006: ", {}),
     "LLaMA-Factory": (
         b"[INFO|2024-03-15 13:21:52] llamafactory.train.callbacks:143 >> ",
