@@ -105,6 +105,7 @@ METRICS: Final = {
     "tokens_per_second_gpu": "tokens per second of one GPU",
     "tflops": "TFLOP/s of one GPU",
     "exited_well": "a process that ended with exit code 0 (its id)",
+    "training_over": "a trainer says that it has trained as much as it was asked to (why)",
     "mfu": "model FLOPs utilisation, percent",
     "raised_in_step": "1 for a traceback that passes through a call of some step()",
     "samples": "samples consumed since the start",

@@ -1,4 +1,4 @@
-"""What looks like a failure and ended no process."""
+"""What looks like a failure and ended no training."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dsprof.events import Kind
 from dsprof.run.table import among, where
 
 _NOT_WELL: Final = ("exit", "signal", "gone", "root-cause", "killed-by-launcher")
@@ -22,7 +23,8 @@ def harmless(events: pd.DataFrame, rows: pd.DataFrame) -> Flags:
         events: tidy events.
         rows: problems among them.
     """
-    found: Flags = (_only_printed(events, rows) | _behind_success(events, rows)).to_numpy(bool)
+    printed, behind = _only_printed(events, rows), _behind_success(events, rows)
+    found: Flags = (printed | behind | _behind_training(events, rows)).to_numpy(bool)
     return found
 
 
@@ -46,6 +48,25 @@ def _only_printed(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
 def _places(events: pd.DataFrame, name: str) -> set[tuple[Any, ...]]:
     marks = where(events[["source", "line"]], among(events["name"], [name])).dropna(subset="line")
     return set(zip(marks["source"], marks["line"], strict=True))
+
+
+def _behind_training(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
+    """What a scheduler ended behind a trainer's word that it had trained enough, if no training
+    began behind that."""
+    found = pd.Series(data=False, index=rows.index)
+    overs = where(events, among(events["name"], ["training_over"]) & events["line"].notna())
+    cancelled = rows["kind"] == "cancelled"
+    if overs.empty or not cancelled.any():
+        return found
+    marks = events["step"].notna() & events["line"].notna() & (events["kind"] != Kind.PROBLEM)
+    stepped = where(events, marks)
+    for (segment, source), here in overs.groupby(["segment", "source"], observed=True):
+        last = here["line"].max()
+        mine = (rows["segment"] == segment) & (rows["source"] == source)
+        on = (stepped["segment"] == segment) & (stepped["source"] == source)
+        if not (on & (stepped["line"] > last)).any():
+            found |= (mine & cancelled & (rows["line"] > last)).fillna(value=False).astype(bool)
+    return found
 
 
 def _behind_success(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:
