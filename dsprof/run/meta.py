@@ -75,6 +75,7 @@ def meta(
     `error`, seconds).
     """
     known = {name: config[name] for name in _FROM_CONFIG if name in config}
+    known.setdefault("gpu_memory_bytes", _device_memory(events))
     framework = known.get("framework") or _framework(events, config, version)
     sources = list(facts.get("sources") or map(str, events["source"].dropna().unique()))
     versions = _versions(config, version)
@@ -97,6 +98,20 @@ def meta(
         "link_bytes_per_second": facts.get("link_bytes_per_second"),
     }
     return {name: value for name, value in found.items() if value not in (None, "", [], {})}
+
+
+def _device_memory(events: pd.DataFrame) -> float | None:
+    """Of one GPU, by the largest peak that a line tells in bytes and as a part of all of it."""
+    named = events["name"].isin(["max_reserved", "max_reserved_percent"])
+    if not (named & (events["name"] == "max_reserved_percent")).any():
+        return None
+    rows = events.loc[named, ["source", "record", "bytes", "value"]]
+    both = rows.groupby(["source", "record"], observed=True)[["bytes", "value"]].max()
+    both = both[both["value"] > 0].dropna()
+    if both.empty:
+        return None
+    fullest = both.loc[both["value"].idxmax()]
+    return float(fullest["bytes"] / fullest["value"] * 100)
 
 
 def _framework(events: pd.DataFrame, config: Mapping[str, Any], version: Versions) -> str | None:

@@ -39,6 +39,17 @@ def test_logger_lines_tell_the_version_as_far_as_they_do(lines: tuple[str, ...],
     assert str(versions(run.events, {"fingerprints": dict.fromkeys(lines, 1)})) == text
 
 
+def test_what_a_peak_is_of_a_gpus_memory_tells_how_much_that_is() -> None:
+    def line(step: int, gib: float, percent: float) -> list[dict[str, Any]]:
+        same = {"step": step, "record": step}
+        peak = {"kind": "memory", "name": "max_reserved", "bytes": gib * 2**30}
+        return [peak | same, metric("max_reserved_percent", step, percent) | same]
+
+    run = run_of(*line(1, 9.25, 11.56), *line(2, 76.0, 95.0))
+    assert run.meta["gpu_memory_bytes"] == pytest.approx(80 * 2**30)
+    assert "gpu_memory_bytes" not in run_of(*line(1, 9.25, 11.56)[:1]).meta
+
+
 def test_a_stated_version_wins() -> None:
     run = run_of(config("deepspeed_version", "0.9.5+cu118"), lines=("logging.py:123",))
     assert run.meta["versions"] == {"deepspeed": "0.9.5+cu118"}
