@@ -55,6 +55,12 @@ _RETURN: Final = rb"#015|\^M(?![a-z])"
 _WRITTEN: Final = re.compile(rb"%s|(?<![\x1b\[])\[0m|%s" % (_COLOUR, _RETURN))
 _COLOURS: Final = re.compile(rb"%s|%s" % (_COLOUR, _LOST_COLOUR))
 _RETURNS: Final = re.compile(_RETURN)
+#: The second line of a table in Markdown, which may have no bars at its edges.
+_RULE: Final = re.compile(rb"[ \t]*\|?(?:[ \t]*:?-{2,}+:?[ \t]*\|)+(?:[ \t]*:?-{2,}+:?)?[ \t\r]*")
+#: Empty cells before and behind what was printed.
+_CELLS: Final = re.compile(
+    rb"^(?:[ \t]{0,16}\|){1,8}[ \t]?|(?:[ \t]{0,16}\|){1,8}[ \t]*(?=\r?\n?$)"
+)
 _LONGEST: Final = 1 << 16  # of a record that is laid out over lines
 
 #: What goes in front of a record's text, the stream it is of, the text, and whether its line ends.
@@ -62,14 +68,16 @@ Record = tuple[bytes, bytes, bytes, bool]
 
 
 def document_kind(head: bytes) -> str:
-    """What a source is that begins so: "objects", "notebook", "page", "table" or "written out";
-    "" if none of them."""
+    """What a source is that begins so: "objects", "notebook", "page", "table", "markdown" or
+    "written out"; "" if none of them."""
     start = head.removeprefix(_MARK).lstrip()
     first = start.split(b"\n", 1)[0].strip()
     if start[:15].lower().startswith((b"<!doctype html", b"<html")):
         return "page"
     if table_reader(head) is not None:
         return "table"
+    if _RULE.fullmatch(start.split(b"\n", 2)[1] if start.count(b"\n") > 1 else b""):
+        return "markdown"
     is_json = start.startswith((b"{", b"["))
     if is_json and (b'"cell_type"' in head or (b'"cells"' in head and b'"nbformat' in head)):
         return "notebook"
@@ -228,8 +236,18 @@ def page_line(line: bytes) -> bytes:
     return html.unescape(text).encode("utf-8", "surrogateescape")
 
 
+def markdown_line(line: bytes) -> bytes:
+    """A row of a table in Markdown without the empty cells at its edges."""
+    return _CELLS.sub(b"", line)
+
+
 #: Of kinds of sources that are read a line at a time.
-LINE_READERS: Final = {"notebook": notebook_line, "page": page_line, "written out": written_line}
+LINE_READERS: Final = {
+    "notebook": notebook_line,
+    "page": page_line,
+    "written out": written_line,
+    "markdown": markdown_line,
+}
 
 
 def _bytes(text: str) -> bytes:

@@ -129,6 +129,27 @@ def test_the_time_of_an_export_is_that_of_its_lines(export: str) -> None:
     assert at is None or abs((at.replace(tzinfo=None) - TOLD_AT).total_seconds()) < 0.001
 
 
+@pytest.mark.parametrize("edge", ["| ", "", "  |   | "], ids=["barred", "open", "empty-cells"])
+def test_cells_of_a_table_in_markdown_are_no_part_of_what_was_printed(edge: str) -> None:
+    lines = [
+        "03/15/2024 13:21:52 - INFO - a - begins",
+        "Traceback (most recent call last):",
+        'File "/data/train.py", line 4, in <module>',
+        "RuntimeError: rank0: [1, 2], rank1: [1, 3]",
+    ]
+    first, *others = [f"2024-03-15 13:21:52.197 | {line} |  " for line in lines]
+    text = "\n".join([first, "-- | -- | --", *(edge + line for line in others)]) + "\n"
+    (failed,) = [row for row in read(text.encode()).events.to_pylist() if row["kind"] == "problem"]
+    assert failed["text"] == "RuntimeError: rank0: [1, 2], rank1: [1, 3]"
+    assert failed["line"] == 5
+    assert not is_plain_text(text.encode())
+
+
+def test_bars_of_a_log_that_begins_with_no_table_stay() -> None:
+    assert document_kind(b"| a | b |\n| c | d |\n|---|---|\n") == ""
+    assert document_kind(b"a log\n-----------\n") == ""
+
+
 @pytest.mark.parametrize("sign", ["ESC", "#033", "\\x1b", "\\u001b", "\ufffd", ""])
 @pytest.mark.parametrize("end", ["^M", "#015"])
 def test_control_characters_that_were_written_out_hide_nothing(sign: str, end: str) -> None:
