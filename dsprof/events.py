@@ -104,6 +104,7 @@ METRICS: Final = {
     "tokens_per_second": "global tokens per second",
     "tokens_per_second_gpu": "tokens per second of one GPU",
     "tflops": "TFLOP/s of one GPU",
+    "tflops_mean": "the same, a mean since the job began",
     "exited_well": "a process that ended with exit code 0 (its id)",
     "training_over": "a trainer says that it has trained as much as it was asked to (why)",
     "mfu": "model FLOPs utilisation, percent",
