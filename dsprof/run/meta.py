@@ -110,7 +110,7 @@ def _device_memory(events: pd.DataFrame) -> float | None:
     both = both[both["value"] > 0].dropna()
     if both.empty:
         return None
-    fullest = both.loc[both["value"].idxmax()]
+    fullest = both.iloc[int(both["value"].to_numpy(dtype=float).argmax())]
     return float(fullest["bytes"] / fullest["value"] * 100)
 
 
