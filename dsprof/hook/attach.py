@@ -22,43 +22,49 @@ from dsprof.recording.layout import stem_of
 if TYPE_CHECKING:
     from typing import Self  # since 3.11
 
-_MOST_SAID: Final = 1000  # characters of an exception
-_FIRST: Final = 1 << 20  # before multiprocessing ends the workers of this process
+_MOST_SAID: Final = 1000  # characters of an exception that are recorded
+_FIRST: Final = 1 << 20  # exit priority: before multiprocessing ends this process's workers
 _KINDS: Final = {"OutOfMemoryError": "oom", "MemoryError": "host-oom"}  # of `events.PROBLEMS`
 
 
 def _nobody() -> None:
-    """What a handle without a target refers to."""
+    """Stands for the weak reference of a handle without a target."""
 
 
 class Handle:
-    """A recording under way; `detach` or leaving the `with` block ends it."""
+    """A recording in progress; `detach` or leaving the `with` block ends it."""
 
     def __init__(self) -> None:
         self.patches = Patches()
-        self.target: Callable[[], Any] = _nobody  # a reference that keeps no engine alive
-        self.optimizer: Callable[[], Any] = _nobody  # the same
-        self.step = 1  # number of the first step of models that are found by themselves
-        self.out: str | os.PathLike[str] | None = None  # where their recording goes
+        self.target: Callable[[], Any] = _nobody  # weak reference, keeps no engine alive
+        self.optimizer: Callable[[], Any] = _nobody  # weak reference
+        self.step = 1  # without a target: number of the step at whose end models are found
+        self.out: str | os.PathLike[str] | None = None  # without a target: the run's folder
         self._entered = 0
 
     @property
     def folder(self) -> str | None:
-        """Where the recording goes; None if there is none."""
+        """The run's folder; None if nothing is being recorded."""
         recorder = _active.recorder
         return str(recorder.folder) if recorder else None
 
     def metric(self, name: str, value: float, step: int) -> None:
-        """Record a number that training knows and the hook cannot see; `name` is one of `events`.
+        """Record a metric of a step that training knows and the hook cannot see.
 
-        What is not a number, or belongs to no step, is left out, and one line says so.
+        Raises nothing: a value that is not a number, or has no step, is left out, and one line on
+        standard error says so.
+
+        Args:
+            name: a name of `dsprof.events`, such as "loss".
+            value: in the unit that `dsprof.events` gives for it.
+            step: number of the optimizer step, from 1.
         """
         recorder = _active.recorder
         if recorder:
             recorder.guard(recorder.metric)(name, value, step)
 
     def detach(self) -> None:
-        """Restore everything that was touched. The last handle ends the file."""
+        """Undo all patches of this handle. Detaching the last handle closes the recording."""
         Guard("detaching")(self._detach)()
 
     def _detach(self) -> None:
@@ -77,34 +83,38 @@ class Handle:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """A block within another one of the same handle ends nothing."""
+        """Detach at the end of the outermost `with` block of this handle."""
         self._entered -= 1
         if not self._entered:
             self.detach()
 
 
 class _Before(NamedTuple):
-    """A recording of this process that has ended, of one target."""
+    """A recording of this process and one target that has ended."""
 
-    target: Callable[[], Any]  # a reference
-    step: int  # the first that it does not hold
+    target: Callable[[], Any]  # weak reference
+    step: int  # the first step after its last
     folder: Path
-    name: str
+    name: str  # stem of its file names
 
     def goes_on(self, target: Any, step: int, folder: Path) -> bool:
-        """Whether one that begins at `step` of `target` tells of no step twice."""
+        """Whether a recording from `step` of `target` on can continue this one: no step would be
+        recorded twice.
+        """
         same = self.target() is target and self.folder.absolute() == folder.absolute()
         return same and step >= self.step
 
 
 class _Active:
-    """The process's recorder, while there are handles, and its search."""
+    """The state of this process: its recorder, which exists while there are handles, and the
+    search for targets.
+    """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """As at the beginning: what a forked process trains is recorded in a file of its own."""
+        """Reset, also in a forked process: what that trains is recorded in a file of its own."""
         self.recorder: Any = None
         self.handles: list[Handle] = []
         self.search: Handle | None = None
@@ -175,7 +185,7 @@ def attach(
 
 
 def _ask(out: str | os.PathLike[str]) -> None:
-    """Of what is not found yet, the last one to ask says where it goes."""
+    """Handle `out` of a call of `attach`: until a recording has begun, the last call decides."""
     recorder, search = _active.recorder, _active.search
     if recorder is None:
         if search is not None:
@@ -197,9 +207,10 @@ def _attach(handle: Handle, target: Any, optimizer: Any, step: int, out: Any) ->
 
 
 def _begin_anew(out: Path) -> None:
-    """An engine went back to a step that is told already: what follows is another launch.
+    """Continue in a new recording, as another launch, because an engine went back to a step that is
+    already recorded.
 
-    Models without an engine count on from where they are.
+    Models without an engine keep counting their steps.
     """
     recorder, handles = _active.recorder, _active.handles[:]
     models = [parts for parts in recorder.models.values() if parts.model() is not None]
@@ -216,7 +227,7 @@ def _begin_anew(out: Path) -> None:
 
 
 def _search(handle: Handle) -> None:
-    """What is found is attached to, and detached with `handle`."""
+    """Attach to targets as they are found; they are detached together with `handle`."""
     from dsprof.hook.finding import Search
 
     found: list[Handle] = []
@@ -251,17 +262,18 @@ def _record(out: Any, config: Mapping[str, Any], target: Any, first: int) -> Any
         recorder.begin_anew = partial(_begin_anew, place)
         unless_it_starts.pop_all()
     atexit.unregister(_last_words)
-    atexit.register(_last_words)  # behind the recorder's own, and so run before it
+    atexit.register(_last_words)  # registered after the recorder's own: runs before it
     if parent_process():
         util.Finalize(None, _child_ends, exitpriority=_FIRST)
     return recorder
 
 
 def _child_ends() -> None:
-    """The end of a process of `multiprocessing`: it catches what ends it, and a fork skips atexit.
+    """End the recording of a process of `multiprocessing`, which catches the exception that ends it
+    and, if forked, skips `atexit`.
 
-    PyTorch's own processes hand the exception on to their parent and then exit. From Python 3.13 on
-    it is gone by then, and what ended the process unknown.
+    Processes that PyTorch starts pass the exception on to their parent and then exit. From Python
+    3.13 on it is gone by then, so what ended the process is unknown.
     """
     error = sys.exc_info()[1]
     if isinstance(error, SystemExit) and error.code:
@@ -272,9 +284,10 @@ def _child_ends() -> None:
 
 
 def _last_words(error: BaseException | None = None) -> None:
-    """The exception that ends this process, if one does: Python keeps what nobody caught.
+    """Record the exception that ends this process, if there is one: Python keeps an uncaught one.
 
-    An interactive one keeps also what ended nothing, and Ctrl-C is no fault.
+    Interactive sessions are left out, because they keep exceptions that ended nothing; so is
+    Ctrl-C, which is no fault.
     """
     recorder = _active.recorder
     error = error or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
@@ -283,17 +296,18 @@ def _last_words(error: BaseException | None = None) -> None:
 
 
 def _tell(recorder: Any, error: Exception) -> None:
-    """Behind the steps that ended before, which may wait to be written."""
+    """Record `error`, after the steps that have ended, whose rows may still be buffered."""
     said = "".join(traceback.format_exception_only(type(error), error)).strip()
     recorder.timeline.flush()
     recorder.writer.problem(_KINDS.get(type(error).__name__, "exception"), said[:_MOST_SAID])
 
 
 def way_of(target: Any, optimizer: Any, step: int) -> tuple[Any, Mapping[str, Any]]:
-    """How to record that target, and what its configuration says.
+    """A function that records `target`, given a recorder and patches; and the target's
+    configuration, by names of `events.CONFIG`.
 
     Raises:
-        DsprofError: it is nothing that can be recorded, or its optimizer is not named.
+        DsprofError: `target` is neither an engine nor a model, or a model without an optimizer.
     """
     from dsprof.hook import deepspeed, modules, pipeline
 

@@ -1,4 +1,4 @@
-"""Backward of models without an engine: whose it is, and what DDP waits for at its end."""
+"""Backward of models without an engine: which model it belongs to, and DDP's wait at its end."""
 
 from __future__ import annotations
 
@@ -19,48 +19,50 @@ from dsprof.hook.parts import Parts
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Track
 
-MOST_OUTPUTS: Final = 16  # of one forward that are looked at, where there are several models
-MOST_LOSSES: Final = 256  # that wait for a step
+MOST_OUTPUTS: Final = 16  # tensors of one forward's output that get a hook
+MOST_LOSSES: Final = 256  # losses that wait for the end of their step
 
 
 class Told(NamedTuple):
-    """The loss of one backward, and whose it may be."""
+    """The loss of one backward, and the models to which it may belong."""
 
     loss: Loss
-    models: set[Track]  # that backward went through
-    taken: list[Track]  # whose steps ended with it
+    models: set[Track]  # those that backward went through
+    taken: list[Track]  # those whose steps have ended since and took this loss
 
 
 class Backward:
-    """`loss.backward()` or `torch.autograd.backward`, booked on the models that it goes through.
+    """Assigns `loss.backward()` and `torch.autograd.backward` to the models they go through.
 
-    Of a single model it is that one's. Where there are several, or an engine, a hook on each
-    one's outputs tells when the gradient comes to it: from there on it is its own. Autograd runs
-    what was computed later first, so one model's backward is over when the next one's begins.
+    A single model has all of it. If there are several models, or an engine, hooks on each model's
+    outputs tell when the gradient reaches that model, and its backward begins there. Autograd runs
+    first what was computed last, so one model's backward ends when the next one's begins.
 
-    A loss is of the models that it went through and that step next: a generator's goes through
-    its discriminator, which does not learn from it.
+    A loss belongs to the models that backward went through and that step next: that of a generator
+    goes through its discriminator, which does not learn from it.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self.timeline, self.models = recorder.timeline, recorder.models
         self.optimizers = Optimizers(recorder)
-        self.reducing: list[Reducer] = []  # in the backward under way, in their order
-        self.ending: list[Callable[[], None]] = []  # steps that end with the one under way
+        self.reducing: list[Reducer] = []  # those in the current backward, in order of begin
+        self.ending: list[Callable[[], None]] = []  # end the steps that end with this backward
         self._given = Given(recorder)
         self._phase = self.timeline.phase("backward", Class.COMPUTE)
         self._on_host = recorder.gpu is None
         self._frame: Frame | None = None
-        self._is_anybodys = False  # nobody knows yet whose the frame is
-        self._since = 0  # it began where an engine's forward was the last, and came to no model yet
-        self._told: Told | None = None  # of the backward under way
+        self._is_anybodys = False  # it is not known yet to which model the frame belongs
+        self._since = 0  # ns; begin of a backward with no frame yet: no model's forward came last
+        self._told: Told | None = None  # of the current backward
         self._failing = Failing()
-        self._through: set[Track] = set()  # whose part of the one under way is over
-        self._keeps = False  # what it went through, for one more loss
+        self._through: set[Track] = set()  # models whose part of the current backward has ended
+        self._keeps = False  # it retains the graph for another loss
         self._losses: deque[Told] = deque(maxlen=MOST_LOSSES)
 
     def patch(self, recorder: Recorder) -> None:
-        """Around whatever else is put there: backward has begun when that runs."""
+        """Wrap the functions that run backward. To be called after other patches of them, whose
+        code then runs inside backward.
+        """
         from torch import Tensor, autograd
         from torch.nn.parallel import DistributedDataParallel
 
@@ -78,7 +80,7 @@ class Backward:
         return len(self.timeline.tracks) > 1
 
     def add(self, parts: Parts) -> None:
-        """One more model."""
+        """Add a model."""
         for other in self.models.values():
             other.metrics.doubt()
         self.models[parts.track] = parts
@@ -86,16 +88,18 @@ class Backward:
         self.ask()
 
     def ask(self) -> None:
-        """From a second model or engine on, all models are asked whether backward came to them."""
+        """Once there are two models or engines, watch the outputs of all models."""
         if self.several:
             for one in self.models.values():
                 if one.returned is None:
                     one.returned = partial(self.watch, one)
 
     def watch(self, parts: Parts, output: Any, also: Any = None) -> None:
-        """Be there when the gradient comes to what a forward gave; then call `also`, too.
+        """Register hooks for when the gradient reaches the output of a forward; they also call
+        `also`.
 
-        A model inside another one's forward has its backward inside that one's.
+        The backward of a model that was called inside another one's forward counts as that of the
+        other one.
         """
         from torch import is_grad_enabled
 
@@ -111,7 +115,9 @@ class Backward:
         return self._begin(args[0]) and self._begun(args, kwargs)
 
     def _of_losses(self, args: Any, kwargs: Any) -> bool:
-        """Inside of a phase it is what `loss.backward()` calls, or a function's own affair."""
+        """Inside a phase it is not counted: `loss.backward()` called it, or it is a detail of some
+        other function.
+        """
         if self.timeline.stack or self._since:
             return False
         losses = args[0] if args else kwargs.get("tensors")
@@ -119,14 +125,18 @@ class Backward:
         return self._begin(losses[0] if alone else losses) and self._begun(args, kwargs)
 
     def _begun(self, args: Any, kwargs: Any) -> bool:
-        """Both functions have `retain_graph` and `create_graph` behind their first two."""
+        """Note `retain_graph`. Both functions take it and `create_graph` as third and fourth
+        argument.
+        """
         keeps, creates = (*args[2:4], None, None)[:2]
         keeps, creates = kwargs.get("retain_graph", keeps), kwargs.get("create_graph", creates)
         self._keeps = bool(creates if keeps is None else keeps)
         return True
 
     def _begin(self, start: Any) -> bool:
-        """Of several losses, a list, none is told: which of them training means is unknown."""
+        """Begin a backward; False if it is not to be timed. From a list of several losses none is
+        recorded, because it is unknown which of them is the training loss.
+        """
         timeline = self.timeline
         if not self.models or timeline.is_elsewhere() or timeline.is_open(self._phase):
             return False
@@ -137,7 +147,7 @@ class Backward:
         parts = self.models.get(timeline.current)
         if parts is not None:
             parts.steps.backward_begins()
-        if self.reducing:  # an exception ended that backward
+        if self.reducing:  # left over from a backward that an exception ended
             self.forget()
         loss = self._given.loss_of(start)
         if self.several:
@@ -155,6 +165,7 @@ class Backward:
         return True
 
     def _reached(self, parts: Parts, also: Any, gradient: Any) -> None:
+        """The gradient has reached the output of a model: its backward begins."""
         timeline, frame, told = self.timeline, self._frame, self._told
         if frame is None and self._since and not timeline.stack:
             self._frame = frame = timeline.enter(parts.track, self._phase)
@@ -169,7 +180,7 @@ class Backward:
                 self._tell_of_inner()
                 self._leave(frame)
                 self._frame = timeline.enter(parts.track, self._phase)
-        elif timeline.is_open(self._phase):  # an engine's, through this model, too
+        elif timeline.is_open(self._phase):  # an engine's backward, which also goes through this
             parts.track.blind = timeline.stack[-1].track.blind = True
         if told is not None:
             told.models.add(parts.track)
@@ -177,7 +188,9 @@ class Backward:
             also(gradient)
 
     def _tell_of_inner(self) -> None:
-        """What was waited for in a backward inside this one, which is over, is this model's."""
+        """Record the waits of a backward inside this one that has ended, for the model that
+        waited.
+        """
         for reducer in self.reducing.copy():
             if reducer.waited:
                 reducer.tell()
@@ -214,13 +227,15 @@ class Backward:
             self._losses.append(told)
 
     def _take_back(self, frame: Frame | None) -> None:
-        """An exception ended that backward: its loss is no step's, if training survives it."""
+        """Drop the loss of a backward that an exception ended, in case training goes on."""
         parts = self.models.get(frame.track) if frame is not None else None
         if parts is not None and not self.several:
             parts.metrics.take_back()
 
     def _look_at_unseen(self, frame: Frame | None) -> None:
-        """Through a model whose output is no tensor backward may have gone unseen."""
+        """Backward may have gone unseen through a model whose output has no tensor: its step has no
+        division into classes.
+        """
         unseen = [parts for parts in self.models.values() if parts.unseen]
         for parts in unseen:
             parts.track.blind, parts.unseen = True, False
@@ -228,9 +243,10 @@ class Backward:
             frame.track.blind = True
 
     def tell(self, parts: Parts) -> None:
-        """A step of that model ends: the losses since are its own.
+        """A step of a model ends: record the losses since the last one that went through it.
 
-        Of a sum of losses that several models returned each knows its own.
+        If a loss went through several models, as a sum of their losses, a model that returned its
+        own loss keeps that.
         """
         for told in self._losses:
             if parts.track in told.models:
@@ -239,7 +255,7 @@ class Backward:
                     told.loss.tell(parts.metrics)
 
     def forget_told(self) -> None:
-        """A forward begins, and the steps that some losses were for have ended."""
+        """A forward begins: forget the losses whose steps have ended."""
         if self._losses:
             left = [told for told in self._losses if not told.taken]
             self._losses.clear()
@@ -265,11 +281,13 @@ class Backward:
 class Reducer:
     """DDP's gradient all-reduce, which C++ issues and waits for at the end of backward.
 
-    Autograd runs final callbacks in the order in which they were queued. One that is queued
-    when backward begins runs as soon as the last gradient is there, before the reducer's
-    own, which waits for the buckets; one that it queues itself runs after that. What lies
-    between is the time that communication kept backward waiting. Of several models, where
-    one's wait begins that of the one before is over: no moment counts twice.
+    Autograd runs final callbacks in the order in which they were queued. Ours, queued when backward
+    begins, runs once the last gradient is computed, before that of DDP's reducer, which waits for
+    the buckets. In turn it queues another one, which runs after the reducer's. The time between our
+    two callbacks is the exposed time of the all-reduce.
+
+    With several models, the wait of one ends where that of the next begins, so no time counts
+    twice.
     """
 
     def __init__(self, model: Any, parts: Parts, backward: Backward) -> None:
@@ -284,32 +302,37 @@ class Reducer:
         learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.on_cpu = all(parameter.is_cpu for parameter in learned)
         self.bytes = sum(parameter.nbytes for parameter in learned)
-        self.group = model.process_group  # the model holds it too
+        self.group = model.process_group  # keeps nothing alive that the model does not
         self.began = self.issued = self.since = self.buckets = 0
-        self.waited = 0  # in a backward inside this one
-        self.held: tuple[Frame | None, int] = (None, 0)  # the phase then, and what it had waited
-        self.queued = False  # backward is under way, and its end awaited
+        self.waited = 0  # ns, in backwards inside this one
+        self.held: tuple[Frame | None, int] = (None, 0)  # open phase at `since`, its blocked time
+        self.queued = False  # backward is in progress and our callback is queued
 
     def watch(self, output: Any) -> None:
-        """Be there when backward through `output` begins, whoever begins it."""
+        """Notice when backward through `output` begins, whoever calls it."""
         if self.backward.several:
             self.backward.watch(self.parts, output, self._begun)
         else:
             self.begins_at(first_with_gradient(output))
 
     def begins_at(self, tensor: Any) -> None:
-        """Be there when backward through `tensor` begins. What a model returns may be any object
-        that holds its loss; backward always begins at one."""
-        if not self.parts.timeline.is_elsewhere():  # who evaluates ends no backward of training's
-            self.backward.forget()  # one that an exception ended
+        """Notice when backward through `tensor` begins.
+
+        Called with the tensor that backward begins at, because a model may return any object that
+        holds its loss.
+        """
+        if not self.parts.timeline.is_elsewhere():  # evaluation on another thread changes nothing
+            self.backward.forget()  # left over from a backward that an exception ended
         if getattr(tensor, "requires_grad", False) and not tensor.is_leaf:
             tensor.register_hook(self.begun)
 
     def _begun(self, _: Any) -> None:
-        """Whether it will reduce anything, DDP has decided in forward: what it issues tells."""
+        """Backward through this model begins. DDP decided in forward whether to reduce; the number
+        of collectives that it issues from here on will tell.
+        """
         if self.queued:
             return
-        for other in self.backward.reducing:  # what is issued from here on is ours
+        for other in self.backward.reducing:  # from here on, collectives are this model's
             other.count_buckets()
         self.backward.reducing.append(self)
         self.queued = True
@@ -332,21 +355,22 @@ class Reducer:
             self.tell()
 
     def _is_finalized_by_hand(self) -> bool:
-        """Whether the loop waits by itself: `finalize_backward`, which PyTorch 2.15 has."""
+        """Whether the loop itself calls `finalize_backward` (PyTorch 2.15), which then waits."""
         return getattr(self.model(), "require_manual_backward_finalization", False)
 
     def finalizes(self) -> None:
-        """The loop begins to wait, in backward or behind it."""
+        """The loop calls `finalize_backward`, in backward or after it: the wait begins."""
         self.count_buckets()
         self.since, self.held = now(), self._held()
         self.parts.recorder.collectives.wait_begins()
 
     def count_buckets(self) -> None:
+        """Count the collectives issued since this model's backward began, unless done."""
         if self.buckets < 0:
             self.buckets = self._count() - self.issued
 
     def tell(self) -> None:
-        """Its wait is over."""
+        """The wait is over: record it."""
         self.count_buckets()
         blocked = self.waited + (self._since_then() if self.since else 0) if self.on_cpu else -1
         since, self.since, self.waited, self.queued = self.since or now(), 0, 0, False
@@ -356,11 +380,11 @@ class Reducer:
             collectives.by_others(
                 "all_reduce", self.group, since, blocked, self.buckets, self.bytes
             )
-        else:  # nothing, or a communication hook issues them in Python
+        else:  # none, or a communication hook issued them from Python
             collectives.waited_for(self.group, self.began, since, blocked)
 
     def inside(self, _: Any) -> None:
-        """A backward has begun inside this one, which may reduce: wait for its end, too."""
+        """A backward has begun inside this one and may reduce, too: measure its wait as well."""
         if self.queued and self.on_cpu:
             self.queue(self.computed_inside)
 
@@ -372,12 +396,14 @@ class Reducer:
         self.waited, self.since = self.waited + self._since_then(), 0
 
     def _held(self) -> tuple[Frame | None, int]:
-        """The phase that is open, and for how long collectives held it up."""
+        """The innermost open phase, and the time it has been blocked so far, ns."""
         stack = self.parts.timeline.stack
         return (stack[-1], stack[-1].blocked) if stack else (None, 0)
 
     def _since_then(self) -> int:
-        """What our wait took, without what FSDP2, in the same backward, waited for meanwhile."""
+        """Duration of our wait, ns, without the waits of FSDP2 in it, which are recorded
+        already.
+        """
         frame, before = self.held
         inner = frame.blocked - before if frame is not None and frame is self._held()[0] else 0
         return now() - self.since - inner
@@ -387,25 +413,32 @@ class Reducer:
 
 
 def _kept(loss: Loss) -> Loss:
-    """As it is now, until it is known whose it is. What a device holds is not read."""
+    """A copy of the loss as it is now, to keep until its model is known; without its value if that
+    is in device memory.
+    """
     value = loss.value
     is_read = getattr(value, "is_cpu", False) and value.numel() == 1
     return loss._replace(value=value.detach().clone() if is_read else None)
 
 
 def _nothing(gradient: Any) -> None:
-    """What is done where the gradient of a model's inner one comes."""
+    """Does nothing: the hook for the gradient of a model inside another one."""
 
 
 def first_with_gradient(output: Any) -> Any:
-    """Not a parameter that the model returns as it is: hooks on it would outlive the step."""
-    if hasattr(output, "requires_grad"):  # as nearly always, and once a step
+    """The first tensor with gradients in a model's output, or None.
+
+    Parameters that a model returns are left out: hooks on them would outlive the step.
+    """
+    if hasattr(output, "requires_grad"):  # shortcut for the usual case, once per step
         return output if output.requires_grad and not output.is_leaf else None
     return next((one for one in tensors_in(output) if one.requires_grad and not one.is_leaf), None)
 
 
 def tensors_in(output: Any, *, of_objects: bool = True) -> Iterator[Any]:
-    """The tensors of what a model returned; of an object of its own, those that it holds."""
+    """The tensors in a model's output: nested in dicts, lists, tuples and, one level deep, in
+    attributes of other objects.
+    """
     if hasattr(output, "requires_grad"):
         yield output
         return

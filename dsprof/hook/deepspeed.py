@@ -1,4 +1,6 @@
-"""DeepSpeedEngine: forward, backward, step and optimizer, on this engine's own methods."""
+"""Records a DeepSpeedEngine: forward, backward, step and optimizer, by wrapping methods of the
+instance.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ from dsprof.hook.spans import Frame, Phase, Timeline, Track
 def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
     """Record `engine` (ZeRO 0 to 3, without pipeline).
 
-    New versions (0.18.3 and later) run `_backward_prologue` and `_backward_epilogue` also
-    for `loss.backward()`; in old ones `engine.backward` is the only way, and calls both. Before
-    0.16 there are none, and what the epilogue does is `allreduce_gradients`.
+    DeepSpeed 0.18.3 and later run `_backward_prologue` and `_backward_epilogue` for
+    `loss.backward()`, too. Older versions support only `engine.backward`, which calls both. Before
+    0.16 neither exists, and `allreduce_gradients` does what the epilogue does.
     """
     parts = parts_of(engine, recorder, patches)
     parts.forward(engine, is_engine=True)
@@ -41,10 +43,13 @@ def parts_of(engine: Any, recorder: Recorder, patches: Patches) -> Parts:
 
 
 def tell_step(engine: Any, parts: Parts, step: int, micros: int) -> None:
-    """Loss and the like of a step that ends, of `micros` micro-batches."""
+    """Record the metrics of a step of `micros` micro-batches that ends.
+
+    At the first step of a second or later engine, its settings are recorded, too.
+    """
     track, writer = parts.track, parts.recorder.writer
-    if track.number and not track.trains:  # one that only evaluates says nothing of the job
-        for name, value in _settings(engine).items():  # those of the first one are in the header
+    if track.number and not track.trains:  # not earlier: an engine may only evaluate
+        for name, value in _settings(engine).items():  # the header has those of the first engine
             writer.config(name, value, track.number)
     samples = parts.batch.other(engine, micros)
     if samples is not None:
@@ -115,25 +120,28 @@ def _backward(engine: Any, parts: Parts) -> None:
 
 
 def _is_divided(args: Any, kwargs: Any) -> bool:
-    """Whether the caller of `backward(loss, retain_graph, scale_wrt_gas)` has divided the loss by
-    the micro-batches of the step: transformers' Trainer does."""
+    """Whether the caller of `backward(loss, retain_graph, scale_wrt_gas)` has already divided the
+    loss by the step's micro-batches, as transformers' Trainer does.
+    """
     return (args[2] if len(args) > 2 else kwargs.get("scale_wrt_gas", True)) is False
 
 
 def _closed(engine: Any, parts: Parts) -> None:
-    """Whether a call of `step` ended an optimizer step, the engine's own counter says."""
+    """Handle the end of a call of `step`. The engine's counter says whether it was an optimizer
+    step.
+    """
     step = engine.global_steps
     parts.falls_back(step + 1)
     if step >= parts.track.step:
         tell_step(engine, parts, step, parts.track.micro + 1)
         parts.timeline.close_step(parts.track, step)
-    else:  # a micro-batch, whose backward an old version may not have told
+    else:  # a micro-batch; an old version may have run its backward unseen
         parts.backward_done()
         parts.metrics.micro_batch_ends()
 
 
 class _Direct:
-    """Backward through `loss.backward()`: from the first prologue to the epilogue's end."""
+    """Backward by `loss.backward()`: from the first prologue to the end of the epilogue."""
 
     def __init__(self, timeline: Timeline, track: Track, phase: Phase, failing: Failing) -> None:
         self.timeline, self.track, self.phase = timeline, track, phase
@@ -141,11 +149,13 @@ class _Direct:
         self.frame: Frame | None = None
 
     def begin(self) -> None:
-        """Not within `engine.backward`, which is timed whole; reentrant ones count once."""
+        """Open the phase, unless it is open: `engine.backward` is timed as a whole, and a reentrant
+        backward counts once.
+        """
         if not self.timeline.is_open(self.phase):
             self.failing.begins()
             self.frame = self.timeline.enter(self.track, self.phase)
-        elif self.timeline.stack[-1].track is not self.track:  # through a model without an engine
+        elif self.timeline.stack[-1].track is not self.track:  # of a model without an engine
             self.track.blind = self.timeline.stack[-1].track.blind = True
 
     def end(self) -> None:
@@ -154,7 +164,7 @@ class _Direct:
 
 
 def config(engine: Any) -> dict[str, Any]:
-    """What a report needs to know of the engine, by the canonical names of `events.CONFIG`."""
+    """The settings of the engine that reports need, by their names in `events.CONFIG`."""
     found: dict[str, Any] = {"framework": "deepspeed"} | _settings(engine)
     found["dtype"] = _dtype(engine)
     found |= costly_defaults(engine, _comms_logger(), waits=_device_waits())
@@ -173,7 +183,7 @@ _SETTINGS: Final = {
 
 
 def _settings(engine: Any) -> dict[str, Any]:
-    """What each engine of a process may have differently."""
+    """The settings that may differ between the engines of one process."""
     asked = {name: getattr(engine, method, None) for name, method in _SETTINGS.items()}
     told = {name: method() for name, method in asked.items() if callable(method)}
     told |= sizes(engine)
@@ -187,7 +197,7 @@ def _dtype(engine: Any) -> str:
 
 
 def _device_waits() -> bool:
-    """Whether synchronising costs anything: a CPU is done when it returns."""
+    """Whether synchronizing with the device can take time; on a CPU calls return only when done."""
     from deepspeed.accelerator import get_accelerator
 
     synchronous = getattr(get_accelerator(), "is_synchronized_device", None)
@@ -195,15 +205,18 @@ def _device_waits() -> bool:
 
 
 def _comms_logger() -> bool | None:
-    """Whether it is on; it belongs to the process and not to the engine."""
+    """Whether the comms logger is on; it belongs to the process, not to the engine. None if
+    unknown.
+    """
     module = sys.modules.get("deepspeed.comm.comm")
     return getattr(getattr(module, "comms_logger", None), "enabled", None)
 
 
 def costly_defaults(engine: Any, comms_logger: bool | None, *, waits: bool) -> dict[str, float]:
-    """Settings that make the host wait for the device: they cost time and hide overlap.
+    """Settings that make the host wait for the device, 1 if on; this costs time and prevents
+    overlap.
 
-    The throughput timer's is on by default, and waits at both ends of every micro-batch.
+    `throughput_timer_synchronized` is on by default and waits at both ends of every micro-batch.
     """
     timer = getattr(getattr(engine, "tput_timer", None), "config", None)
     settings = {

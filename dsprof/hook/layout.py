@@ -1,4 +1,4 @@
-"""How ranks share the work of a DeepSpeed engine, and how many samples a step of it has."""
+"""How ranks share the work of a DeepSpeed engine, and how many samples its steps have."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dsprof.hook.sizes import parameters_of
 
 
 def sizes(engine: Any) -> dict[str, int]:
-    """By the names of `events.CONFIG`; what the engine does not say is absent."""
-    stages = getattr(engine, "num_stages", None)  # of a pipeline alone
-    model = getattr(engine, "mp_world_size", None)  # ranks that share one copy: stages, too
+    """Sizes by their names in `events.CONFIG`; those that the engine does not tell are absent."""
+    stages = getattr(engine, "num_stages", None)  # only a pipeline has it
+    model = getattr(engine, "mp_world_size", None)  # ranks per replica, pipeline stages included
     found = {
         "data_parallel_size": _replicas(engine),
         "tensor_parallel_size": model // (stages or 1) if model else None,
@@ -23,7 +23,7 @@ def sizes(engine: Any) -> dict[str, int]:
 
 
 def _parameters(engine: Any, stages: int | None) -> int:
-    """Of an engine whose every rank has all of the model, if only in shards of ZeRO; else 0."""
+    """Parameters of the model if each rank holds all of it or its ZeRO shard of it; else 0."""
     replicas, world = _replicas(engine), getattr(engine, "world_size", None)
     sharing = getattr(engine, "sequence_parallel_size", None) or 1
     if stages or not replicas or not world or replicas * sharing != world:
@@ -32,15 +32,17 @@ def _parameters(engine: Any, stages: int | None) -> int:
 
 
 class Batch:
-    """Samples of an engine's steps, all ranks: most have as many as it is configured for."""
+    """Samples per step of an engine, over all ranks. Most steps have the configured number."""
 
     def __init__(self, engine: Any) -> None:
         self._configured = samples(engine)
         self._settings = self._told(engine, engine.gradient_accumulation_steps())
 
     def other(self, engine: Any, micros: int) -> int | None:
-        """Samples of a step of `micros` micro-batches, where it has others than configured."""
-        if self._told(engine, micros) == self._settings:  # as ever: asked at each step's end
+        """Samples of a step of `micros` micro-batches if they differ from the configured number;
+        else None.
+        """
+        if self._told(engine, micros) == self._settings:  # shortcut, because every step asks
             return None
         found = samples(engine, micros)
         return None if found == self._configured else found
@@ -51,11 +53,13 @@ class Batch:
 
 
 def samples(engine: Any, micros: int = 0) -> int | None:
-    """Samples of one optimizer step, all ranks: of as many micro-batches as are configured, or of
-    `micros` where more ran, as under `no_sync` or where the loop says by itself when to step.
+    """Samples of one optimizer step, over all ranks.
 
-    DeepSpeed's own number counts the samples of a tensor parallel group once for each of its
-    ranks, where it made that group by itself (AutoTP).
+    The step has the configured number of micro-batches, or `micros` if more ran, as under `no_sync`
+    or where the loop decides by itself when to step.
+
+    DeepSpeed's own number is not used if possible: where it created the tensor-parallel group
+    itself (AutoTP), it counts the group's samples once for each of its ranks.
     """
     replicas = _replicas(engine)
     if replicas is None:
@@ -65,8 +69,11 @@ def samples(engine: Any, micros: int = 0) -> int | None:
 
 
 def _replicas(engine: Any) -> int | None:
-    """Copies of the model with samples of their own. The engine may not know of ranks that share
-    a sequence, its configuration not of those that share tensors: the smaller number holds."""
+    """Number of model replicas, each with its own samples; None if unknown.
+
+    The engine may not account for sequence parallelism, nor its configuration for tensor
+    parallelism, so the smaller number is right.
+    """
     settings = getattr(engine, "_config", None)
     told = (getattr(engine, "dp_world_size", None), getattr(settings, "world_size", None))
     known = [int(one) for one in told if one]

@@ -1,7 +1,6 @@
-"""What the engine knows of a step: loss, learning rate, gradient norm, loss scale, skips.
+"""Metrics of a step: loss, learning rate, gradient norm, loss scale, skipped steps.
 
-Nothing is copied from a device: a number that lives there is not recorded, for reading it
-would make the host wait.
+Numbers in device memory are not recorded, because reading them would make the host wait.
 """
 
 from __future__ import annotations
@@ -16,12 +15,15 @@ from dsprof.hook.spans import Timeline, Track
 from dsprof.recording import RowKind
 
 _METRIC: Final = int(RowKind.METRIC)
-_MOST: Final = 1024  # losses of one step that are known again
+_MOST: Final = 1024  # losses of one step that are recognized when backward begins at them
 
 
 class Failing:
-    """Whether an exception ended what began: asked in its `finally`. Another one may be under way
-    all the while, as where training goes on in an `except`."""
+    """Whether a call ended with an exception; to be asked in its `finally`.
+
+    An exception that was already being handled when the call began does not count: training may
+    continue in an `except` block.
+    """
 
     def __init__(self) -> None:
         self._during: BaseException | None = None
@@ -34,7 +36,7 @@ class Failing:
 
 
 class Metrics:
-    """Collects over the micro-batches of a step, written when it closes."""
+    """Collects metrics over the micro-batches of a step and writes them when the step ends."""
 
     def __init__(self, timeline: Timeline, track: Track, *, scaled: bool) -> None:
         from torch import Tensor
@@ -46,17 +48,17 @@ class Metrics:
         self.track = track
         self.scaled = scaled  # fp16: the loss is scaled, and steps can be skipped
         self.losses: list[float] = []
-        self._over = 0  # of them, those of micro-batches that are over
-        self.given = False  # backward passes through us, so outputs need no look
-        self.returned = False  # in this step the model returned its loss
-        self._given_out: list[weakref.ref[Any]] = []  # what it returned, in the order of `losses`
-        self._learned: list[int] = []  # of these, where backward began
-        self._all_known = True  # each backward began at one of these
-        self.aside = False  # an optimizer tries its closure again: no loss of the step's
-        self._doubted = False  # of this step's losses some may be another model's
-        self.parts = False  # the losses are parts of the step's, divided by its micro-batches
-        self._divisors: list[float] = []  # by what the loop divided each last; NaN unknown
-        self._kept: tuple[int, float, int, int] = (0, 0.0, 0, 0)  # as the backward under way began
+        self._over = 0  # number of losses that belong to micro-batches that have ended
+        self.given = False  # an engine or library gives the loss, so outputs are not examined
+        self.returned = False  # the model returned its loss in this step
+        self._given_out: list[weakref.ref[Any]] = []  # the tensors of `losses`, if returned
+        self._learned: list[int] = []  # indices of those at which a backward began
+        self._all_known = True  # each backward began at one of them
+        self.aside = False  # the optimizer reevaluates its closure: not a loss of the step
+        self._doubted = False  # some of this step's losses may belong to another model
+        self.parts = False  # the losses are already divided by the step's micro-batches
+        self._divisors: list[float] = []  # what the loop divided each loss by; NaN if unknown
+        self._kept: tuple[int, float, int, int] = (0, 0.0, 0, 0)  # state when backward began
         self._writer = writer = timeline.writer
         self._values = writer.values
         self._loss, self._lr, self._grad_norm, self._loss_scale, self._skipped = map(
@@ -64,9 +66,10 @@ class Metrics:
         )
 
     def output(self, result: Any) -> None:
-        """A model that returns its loss; used where backward does not pass through us.
+        """Take the loss from what a model returned; used unless an engine or library gives it.
 
-        One number in dimensions is what it gives for a batch of one sample, unless it is named.
+        A tensor with one element but with dimensions may be the output for a batch of one sample;
+        it counts only if it is named as the loss.
         """
         loss = loss_in(result)
         is_named = loss is not result and not isinstance(result, tuple)
@@ -78,9 +81,12 @@ class Metrics:
                 self._given_out.append(weakref.ref(loss))
 
     def backward_of(self, start: Any, divisor: float | None) -> None:
-        """What `backward` begins at is the loss, unless the model returned one: it may be
-        divided by the micro-batches by then. Beside a library that gives its own it is part of
-        how that is computed, as where a contrastive loss caches its gradients."""
+        """Take the tensor at which `backward` begins as the loss, unless the model returned one:
+        by then the loop may have divided it by the number of micro-batches.
+
+        If a library gives its own loss, `start` is only part of how that is computed, as where a
+        contrastive loss caches its gradients.
+        """
         self._keep()
         if self.returned and not self.aside:
             self._begins_at(start)
@@ -90,8 +96,12 @@ class Metrics:
                 self._divisors.append(divisor)
 
     def _begins_at(self, start: Any) -> None:
-        """What the model returned and no backward begins at, it does not learn from: an evaluation
-        with gradients. A loss that the loop made of it, as of several, says nothing of that."""
+        """Note which returned loss a backward begins at. A loss at which none begins is not learned
+        from: it is that of an evaluation with gradients.
+
+        If a backward begins at a tensor that the loop computed, as from several losses, nothing is
+        known about which of them count.
+        """
         places = (place for place, one in enumerate(self._given_out) if one() is start)
         place = next(places, -1)
         self._all_known = self._all_known and place >= 0
@@ -103,9 +113,13 @@ class Metrics:
         return [self.losses[place] for place in self._learned] if known else self.losses
 
     def give(self, loss: Any, *, part: bool, again: bool = False) -> None:
-        """Backward passes through us: what the model returned until here is not asked any more.
+        """Take the loss that the loop passed to an engine or library, such as accelerate; from then
+        on, what the model returns is ignored.
 
-        `again`: it is one more of a micro-batch's losses, which learns from their sum.
+        Args:
+            loss: a tensor.
+            part: it is already divided by the step's micro-batches.
+            again: it is a further loss of the same micro-batch, whose loss is their sum.
         """
         if not self.given:
             self.losses.clear()
@@ -123,42 +137,45 @@ class Metrics:
         )  # fmt: skip
 
     def take_back(self) -> None:
-        """An exception ended that backward, and training survived: its loss is no step's."""
+        """Drop the loss of a backward that an exception ended, if training goes on."""
         many, last, divisors, learned = self._kept
         del self._learned[learned:]
         del self.losses[many:], self._divisors[divisors:]
         if self.returned and not self.given:
-            del self.losses[-1:]  # what its forward returned
+            del self.losses[-1:]  # the one that the forward returned
         elif self.losses:
             self.losses[-1] = last
         del self._given_out[len(self.losses) :]
 
     def doubt(self) -> None:
-        """A second model was found: what backward began at until here may have been its loss."""
+        """A second model was found: losses so far may be those of that model."""
         self._doubted = bool(self.losses) and not self.returned
 
     def micro_batch_ends(self) -> None:
-        """What is given from here on is another one's."""
+        """Losses from now on belong to the next micro-batch."""
         self._over = len(self.losses)
 
     def add(self, loss: Any) -> None:
-        """One micro-batch's loss, where it lies in host memory."""
+        """Add the loss of one micro-batch, if it is in host memory."""
         if self.aside:
             return
         if getattr(loss, "is_cpu", False) and loss.numel() == 1 and self._is_a_number(loss):
             self.losses.append(float(loss.item()))
 
     def _is_a_number(self, loss: Any) -> bool:
-        """Not what stands for many, as under `vmap`, or for none, as where shapes are traced; nor
-        this rank's share of what several have, for whose whole all would have to be asked."""
+        """Whether a tensor holds one known number.
+
+        It does not under `vmap` (it stands for many), while shapes are traced (a FakeTensor), or if
+        it is this rank's shard of a DTensor, whose value would need communication.
+        """
         if self._is_of_a_transform(loss) or isinstance(loss, self._fake):
             return False
-        if type(loss) is self._plain:  # the question below takes long
+        if type(loss) is self._plain:  # shortcut, because the check below is slow
             return True
         return all(place.is_replicate() for place in getattr(loss, "placements", ()))
 
     def write(self, step: int, optimizer: Any, grad_norm: Any = None, skipped: Any = None) -> None:
-        """A step closed: write what is known of it, and forget its losses."""
+        """A step has ended: write its metrics, and forget its losses."""
         begin = now()
         losses = self._learns_from()
         are_parts = self.parts or self._divisors == [len(losses)] * len(losses)
@@ -180,11 +197,11 @@ class Metrics:
             self.scaling(step, loss_scale(optimizer), skipped)
 
     def tell_samples(self, step: int, samples: int) -> None:
-        """Samples of that step, all ranks, which has others than configured."""
+        """Record the samples of a step, over all ranks, if they differ from the configuration."""
         self._put(self._writer.name("global_batch_size"), float(samples), step, now())
 
     def scaling(self, step: int, scale: Any, skipped: Any) -> None:
-        """By what the loss was multiplied, and how many steps were skipped so far."""
+        """Record the loss scale, and the number of steps skipped so far."""
         at = now()
         self._put(self._loss_scale, scale, step, at)
         self._put(self._skipped, skipped, step, at)
@@ -196,9 +213,10 @@ class Metrics:
 
 
 def loss_in(result: Any) -> Any:
-    """What a model returned, or the loss in it: an attribute, a key, of several the only
-    number that can be learned from, or what comes first."""
-    if isinstance(result, dict):  # ModelOutput of transformers is one
+    """The loss in what a model returned: the attribute or key `loss`; in a tuple the only scalar
+    with gradients, else the first element. Any other result is returned as it is.
+    """
+    if isinstance(result, dict):  # such as a ModelOutput of transformers
         return result.get("loss")
     if isinstance(result, tuple):
         learned = [one for one in result if getattr(one, "requires_grad", False)]
@@ -210,10 +228,10 @@ def loss_in(result: Any) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """A Python number, or a tensor of one that lies in host memory."""
+    """The value of a Python number or of a one-element tensor in host memory; else None."""
     if value is None or not getattr(value, "is_cpu", True):
         return None
-    return float(value.item() if hasattr(value, "item") else value)  # `item` is the quick way
+    return float(value.item() if hasattr(value, "item") else value)  # `item` is faster
 
 
 def learning_rate(optimizer: Any) -> Any:
@@ -222,5 +240,7 @@ def learning_rate(optimizer: Any) -> Any:
 
 
 def loss_scale(optimizer: Any) -> Any:
-    """Of a DeepSpeed optimizer for fp16. Without ZeRO newer ones keep it with their settings."""
+    """The loss scale of DeepSpeed's fp16 optimizers. Without ZeRO, new versions keep it in
+    `loss_scale_config`.
+    """
     return getattr(getattr(optimizer, "loss_scale_config", optimizer), "cur_scale", None)

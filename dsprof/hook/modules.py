@@ -1,4 +1,4 @@
-"""Models without an engine: plain, under DDP, under FSDP2. Their optimizers end a step."""
+"""Records models without an engine: plain, under DDP, under FSDP2. Their optimizers end a step."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from dsprof.hook.reentrant import Reentrant
 
 
 def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: Patches) -> None:
-    """Record `model`, trained by `optimizer`, whose next step has the number `step`."""
+    """Record `model`, which `optimizer` trains; its next step has the number `step`."""
     parts = Parts(recorder, patches, step, scaled=False)
     backward = _backward_of(recorder)
     held_if_compiled(patches)
-    inner = getattr(model, "_orig_mod", model)  # of one that is compiled
+    inner = getattr(model, "_orig_mod", model)  # the model inside a compiled one
     names = {kind.__name__ for kind in type(inner).__mro__}
     if "DistributedDataParallel" in names:
         reducer = Reducer(inner, parts, backward)
         parts.returned, parts.backward_begins = reducer.watch, reducer.begins_at
         parts.forward(model, _entry(model))
-    elif "LightningModule" in names:  # not wrapped: Lightning calls no forward, but this
+    elif "LightningModule" in names:  # Lightning calls this and not `forward` if nothing wraps it
         parts.forward(model.trainer.strategy, "training_step")
     else:
         parts.forward(model, _entry(model))
@@ -38,23 +38,28 @@ def attach(model: Any, optimizer: Any, step: int, recorder: Recorder, patches: P
 
 
 def _stepping(optimizer: Any) -> Any:
-    """What steps, of what holds it and is one by its class alone, as accelerate's is."""
+    """The optimizer that really steps. A wrapper such as accelerate's is an Optimizer by class
+    only and has no hooks of its own.
+    """
     is_one = hasattr(optimizer, "_optimizer_step_pre_hooks")
     return optimizer if is_one else getattr(optimizer, "optimizer", optimizer)
 
 
 def _entry(model: Any) -> str:
-    """The method that a call of the model runs, whatever is done around its forward."""
+    """The name of the method to time, so that all that a call of the model does is included."""
     if getattr(model, "_compiled_call_impl", None) is not None:
         return "_compiled_call_impl"  # `model.compile()`
-    # FSDP2 gathers parameters in hooks, which run around `forward` and inside this.
+    # FSDP2 gathers parameters in hooks, which run around `forward` but inside `_call_impl`.
     sharded = any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__)
     return "_call_impl" if sharded else "forward"
 
 
 def _backward_of(recorder: Recorder) -> Backward:
-    """What times `loss.backward()`, buffers that DDP sends, and what a model is compiled to later:
-    the process's, whose patches all models share. Handles end in any order."""
+    """The process's only `Backward`; the first call also patches what else all models share.
+
+    That is `loss.backward()`, the buffers that DDP broadcasts, and compiling. These patches belong
+    to the recorder, not to a handle, because handles may be detached in any order.
+    """
     if recorder.backward is None:
         recorder.backward = Backward(recorder)
         Reentrant(recorder, recorder.backward)

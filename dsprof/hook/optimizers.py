@@ -1,4 +1,4 @@
-"""When a step of a model without an engine ends: as its optimizers step, one or several."""
+"""Ends the steps of a model without an engine when its optimizers, one or several, have stepped."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ from dsprof.hook.recorder import Recorder
 class Steps:
     """Ends the steps of one model.
 
-    Of several optimizers the one ends a step that ended the one before. If it does not come this
-    time, the step ends where the next forward begins. Optimizers that step inside backward, each
-    for a part of the model, end it with backward. What a gradient scaler leaves out, because
-    gradients overflowed, ends one as well: of a step in which no optimizer stepped, all were.
+    If there are several optimizers, a step ends with the same one that ended the step before. If
+    that one does not step this time, the step ends where the next forward begins. If optimizers
+    step inside backward, each for a part of the model, the step ends with backward.
+
+    A gradient scaler leaves an optimizer's step out if gradients overflowed. That also ends our
+    step, which counts as skipped if none of the optimizers stepped in it.
     """
 
     def __init__(self, parts: Parts, optimizer: Any) -> None:
         self.parts, self.backward = parts, parts.recorder.backward
-        self._told = weakref.ref(optimizer)  # whose learning rate is told
-        self._last = id(optimizer)  # whose step ends ours
-        self._pending = 0  # who stepped since, and may be the last one
-        self._begun = False  # a forward or backward has been since the last end
+        self._told = weakref.ref(optimizer)  # the one whose learning rate is recorded
+        self._last = id(optimizer)  # the optimizer whose step ends ours
+        self._pending = 0  # id of another one that stepped last and may have ended the step
+        self._begun = False  # a forward or backward has run since the last step ended
         self._learned = False  # an optimizer has stepped since then
-        self._skipped: int | None = None  # steps in which none did, where a scaler leaves any out
-        self._scale: Any = None  # by which a scaler multiplied this step's loss
+        self._skipped: int | None = None  # skipped steps; None without a scaler that may skip
+        self._scale: Any = None  # loss scale of this step
         parts.forward_begins = self._forward
         self.add(optimizer)
 
     def add(self, optimizer: Any) -> None:
-        """One that trains the model."""
+        """Add an optimizer that trains the model."""
         self.backward.optimizers.known[optimizer] = self
         self.parts.optimizer(optimizer, "step", self._stepped)
 
@@ -46,13 +48,15 @@ class Steps:
         self.made(optimizer)
 
     def scales(self, scale: Any, *, tells: bool) -> None:
-        """A scaler steps one of our optimizers; `tells`: it does not where gradients overflowed."""
+        """A gradient scaler handles one of our optimizers. `tells`: it skips the optimizer's step
+        if gradients overflowed, so skipped steps can be counted.
+        """
         self._scale = scale
         if tells and self._skipped is None:
             self._skipped = 0
 
     def made(self, optimizer: Any) -> None:
-        """That one has stepped, or a scaler left it out."""
+        """`optimizer` has stepped, or a scaler skipped its step."""
         if self.parts.timeline.is_open(self.parts.backward):
             if self.close not in self.backward.ending:
                 self.backward.ending.append(self.close)
@@ -64,11 +68,11 @@ class Steps:
         elif self._begun:
             self._pending = one
             self.parts.forward_begins = self._forward
-        else:  # behind an end: the next one is its
+        else:  # it steps after a step has ended, so the next step ends with it
             self._last, self._learned = one, False
 
     def _forward(self) -> None:
-        """The first forward of a step, or behind what may have been its last optimizer."""
+        """The first forward of a step, or one after an optimizer that may have ended the step."""
         if self._pending:
             self._last = self._pending
             self.close()
@@ -76,7 +80,9 @@ class Steps:
         self._begun, self.parts.forward_begins = True, None
 
     def backward_begins(self) -> None:
-        """What is seen first of a step of a model that is not called as a whole."""
+        """A backward begins. It is the first that is seen of a step if the loop calls only parts of
+        the model.
+        """
         self._begun = self._begun or not self._pending
 
     def close(self) -> None:
@@ -98,17 +104,16 @@ class Steps:
 
 
 class Optimizers:
-    """Those that nobody named, and that train a model which is recorded; and those that a
-    gradient scaler steps, or leaves out.
+    """Finds further optimizers that train a recorded model, and steps that a gradient scaler skips.
 
-    Whether it did nobody tells: what it looked at may lie on a device. The optimizer's hooks do,
-    which run where it steps.
+    What the scaler decides by may be in device memory and is not read. The optimizer's hooks tell
+    instead: they run only if it steps.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self.models = recorder.models
-        self.known = ById()  # the `Steps` of an optimizer; None of one that trains no model of ours
-        self.stepped = 0  # when one did
+        self.known = ById()  # optimizer → its `Steps`; None if it trains no recorded model
+        self.stepped = 0  # ns; when one of them stepped last
         hooks = importlib.import_module("torch.optim.optimizer")  # torch.optim hides its name
         known, guard = self.known, recorder.guard
         look = guard(self._look)
@@ -119,12 +124,14 @@ class Optimizers:
 
         hook = hooks.register_optimizer_step_pre_hook(unless_compiling(nothing, stepping))
         recorder.patches.undo_with(hook.remove)
-        self._scaled: tuple[Steps, Any, int] | None = None  # whose optimizer a scaler steps, when
+        self._scaled: tuple[Steps, Any, int] | None = None  # optimizer in a scaler's hands; since
         around = (self._scales, nothing, self._has_scaled)
         recorder.patches.of_class(scaler(), "step", lambda raw: guard.around(raw, *around))
 
     def _look(self, optimizer: Any) -> None:
-        """Before the hooks of its own, which it may have from here on."""
+        """Find out which model an optimizer trains. Runs before the optimizer's own hooks, which
+        this may register.
+        """
         self.known[optimizer] = None
         models = {parts.model(): parts for parts in self.models.values()}
         model = most_trained(optimizer, models.keys() - {None})
@@ -147,7 +154,9 @@ class Optimizers:
                 self._scaled = steps, optimizer, now()
 
     def _has_scaled(self, _: Any) -> None:
-        """Its optimizer did not step meanwhile, nor any inside it: the scaler left it out."""
+        """If no optimizer has stepped since the scaler's call began, the scaler skipped the
+        step.
+        """
         if self._scaled is not None:
             (steps, optimizer, since), self._scaled = self._scaled, None
             if self.stepped < since:
@@ -155,6 +164,6 @@ class Optimizers:
 
 
 def _tells(optimizer: Any) -> bool:
-    """Whether its hooks run where it steps: they may be no part of what `step` is compiled to."""
+    """Whether the optimizer's hooks run when it steps; a compiled `step` may not contain them."""
     is_compiled = hasattr(getattr(optimizer, "step", None), "_torchdynamo_orig_callable")
     return not is_compiled and hasattr(getattr(type(optimizer), "step", None), "hooked")

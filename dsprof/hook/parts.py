@@ -1,4 +1,4 @@
-"""What the kinds of targets have in common: wrapping their methods as phases of a step."""
+"""Shared by all kinds of targets: wrapping their methods as phases of a step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Phase
 
-_CALLED: Final = "_call_impl"  # of a model: what `model.compile()` has the compiler make
+_CALLED: Final = "_call_impl"  # the method of a model that `model.compile()` compiles
 
 
 class Parts:
-    """One engine's track in the recording, and wrappers that write to it."""
+    """The track of one engine or model in the recording, and the wrappers that write to it."""
 
     def __init__(self, recorder: Recorder, patches: Patches, step: int, *, scaled: bool) -> None:
         self.recorder, self.patches = recorder, patches
@@ -27,26 +27,26 @@ class Parts:
         self._first = step
         self.backward = self.timeline.phase("backward", Class.COMPUTE)
         self.metrics = Metrics(self.timeline, self.track, scaled=scaled)
-        self.returned: Call | None = None  # gets what a forward gave
-        self.backward_begins: Call | None = None  # gets the tensor that `backward` begins at
-        self.unseen = False  # no tensor was in it: backward through it cannot be seen
-        self.checkpointing = False  # a forward without gradients, which backward runs again
-        self.forward_begins: Callable[[], None] | None = None  # of the first forward of a step
-        self.model: Callable[[], Any] = _nobody  # a reference, of one without an engine
-        self.steps: Any = None  # what ends its steps
-        self.batch: Any = None  # of an engine: how many samples its steps have
+        self.returned: Call | None = None  # called with the result of a forward
+        self.backward_begins: Call | None = None  # called with the tensor that backward begins at
+        self.unseen = False  # its output had no tensor, so backward through it cannot be seen
+        self.checkpointing = False  # forward without gradients is training: backward reruns it
+        self.forward_begins: Callable[[], None] | None = None  # called at a step's first forward
+        self.model: Callable[[], Any] = _nobody  # weak reference to a model without an engine
+        self.steps: Any = None  # the `Steps` of a model without an engine
+        self.batch: Any = None  # the `Batch` of an engine: samples of its steps
         self._stepping: list[_Stepping] = []
         patches.undo_with(self._take_hooks_off)
 
     def span(
         self, owner: Any, method: str, path: str, class_: Class, then: Call | None = None
     ) -> None:
-        """Time every call of a method as the phase `path`; `then` gets what it returned."""
+        """Time every call of a method as the phase `path`; `then` is called with its result."""
         phase = self.timeline.phase(path, class_)
         self.patches.method(owner, method, lambda raw: self.timed(raw, phase, then))
 
     def timed(self, raw: Call, phase: Phase, then: Call | None = None) -> Call:
-        """`raw` as a phase."""
+        """Wrap `raw` so that its calls are recorded as `phase`."""
         timeline = self.timeline
         enter = partial(timeline.enter, self.track, phase)
         return self.guard.around(raw, enter, timeline.leave, then)
@@ -54,7 +54,7 @@ class Parts:
     def forward(self, owner: Any, method: str = "forward", *, is_engine: bool = False) -> None:
         """Time a model's forward; without gradients it is evaluation.
 
-        An engine is not compiled itself, but what it holds.
+        An engine needs no care for compilation: not the engine is compiled but the model in it.
         """
         from torch import is_grad_enabled
 
@@ -67,7 +67,7 @@ class Parts:
             if track.begin and timeline.is_elsewhere() and not self._moves_here():
                 return None
             if timeline.stack and (timeline.is_open(backward) or timeline.is_open(generating)):
-                return None  # activation checkpointing computes it again there, or it is a token's
+                return None  # recomputed by activation checkpointing, or one token of generation
             self.look_at_compiled()
             if self.forward_begins is not None:
                 self.forward_begins()
@@ -90,16 +90,17 @@ class Parts:
         self._owner, self._around = weakref.ref(owner), around
 
     def _moves_here(self) -> bool:
-        """Whether a forward in another thread than the one that trained is training's next."""
+        """Whether a forward on another thread means that training has moved to that thread."""
         from torch import is_grad_enabled
 
         return is_grad_enabled() and self.timeline.moves_here()
 
     def to_compile(self, given: Any) -> Any:
-        """What `model.compile()` gives to the compiler: nothing of ours, as if it had never been.
+        """The function that `model.compile()` should compile instead of `given`: the model's own,
+        without our wrapper.
 
-        The compiler leaves out frames of PyTorch's own classes (`nn.Sequential`, DDP), and would
-        not ours around them. Its calls then run what was made, which is timed.
+        The compiler skips frames of PyTorch's own classes (`nn.Sequential`, DDP), but would not
+        skip our frames around them. The compiled result is timed by `compiled`.
         """
         model = self._owner()
         if model is None or getattr(given, "__name__", "") != _CALLED:
@@ -110,21 +111,28 @@ class Parts:
         return given
 
     def compiled(self, given: Any, made: Any) -> Any:
-        """What `torch.compile` made of something: timed where it replaces the model's forward."""
+        """`made`, which `torch.compile` made of `given`; timed if it replaces the model's
+        forward.
+        """
         model = self._owner()
         if model is None:
             return made
         if given is model:
             self.patches.method_of_a_model(made, "forward", self._around)
         elif getattr(given, "__self__", None) is model:
-            return self._around(made)  # `model.compile()`, or of one of its methods
+            return self._around(made)  # by `model.compile()`, or of a method of the model
         return made
 
     def optimizer(self, optimizer: Any, path: str, then: Call | None = None) -> None:
-        """Time an optimizer's step. PyTorch's own have hooks for it, which others may wrap.
+        """Time an optimizer's step as the phase `path`.
 
-        An optimizer that steps inside backward, for a part of the model, is a phase of that.
-        `then` gets the optimizer when its step is over; only PyTorch's own tell.
+        PyTorch optimizers have hooks for it, which also work if other objects wrap the optimizer.
+        One that steps inside backward, for a part of the model, is a phase of backward.
+
+        Args:
+            optimizer: an optimizer; without hooks its `step` is wrapped instead.
+            path: of the phase.
+            then: called with the optimizer after each step, only if it has hooks.
         """
         if not hasattr(optimizer, "register_step_pre_hook"):
             if hasattr(optimizer, "step"):
@@ -135,7 +143,7 @@ class Parts:
         pre = optimizer.register_step_pre_hook(unless_compiling(nothing, begin))
         post = optimizer.register_step_post_hook(unless_compiling(steps.ends_compiled, end))
         steps.hooks = pre, post
-        # Some loops make an optimizer a step: of those that are gone nothing is kept.
+        # Some loops create a new optimizer for every step: forget those that are gone.
         self._stepping = [one for one in self._stepping if one.optimizer() is not None]
         self._stepping.append(steps)
 
@@ -145,8 +153,11 @@ class Parts:
                 hook.remove()
 
     def look_at_compiled(self, *, is_timed: bool = False) -> None:
-        """End what optimizers stepped in compiled functions since; how long they took nobody saw,
-        unless it `is_timed` from outside."""
+        """Handle optimizer steps that compiled functions have run since the last call.
+
+        Their duration was not seen, so the step has no division into classes, unless the compiled
+        function `is_timed` as a whole.
+        """
         for steps in self._stepping:
             if steps.compiled:
                 steps.compiled = False
@@ -157,8 +168,9 @@ class Parts:
                     steps.then(steps.optimizer())
 
     def first_went_unseen(self) -> bool:
-        """Whether a first step ends of which there was no phase: the second begins at this moment,
-        and of the first nothing can be told."""
+        """Whether the first step ends without any phase. If so, the second begins now, and nothing
+        is recorded of the first.
+        """
         unseen = not self.track.begin
         if unseen:
             self.timeline.begin(self.track)
@@ -166,19 +178,26 @@ class Parts:
         return unseen
 
     def closing(self, owner: Any, closed: Callable[[Any, Parts], None]) -> Call:
-        """`closed(owner, parts)`, to be called after what may end a step of `owner`."""
+        """A callback that calls `closed(owner, parts)`, for calls that may end a step of `owner`.
+
+        It keeps only a weak reference to `owner`.
+        """
         reference = weakref.ref(owner)
         return lambda _: closed(reference(), self)
 
     def counts_on(self, step: int) -> None:
-        """The engine's counter was set: its next step is `step`. Back behind steps that are
-        recorded it goes with `falls_back`."""
+        """The engine's counter was set, as by loading a checkpoint: its next step is `step`.
+
+        A step before one that is already recorded is handled by `falls_back` instead.
+        """
         if self.track.step == self._first or step > self.track.step:
             self._first = step
             self.timeline.renumber(self.track, step)
 
     def falls_back(self, step: int) -> None:
-        """Where the next step, `step`, is told already, it is of another launch's recording."""
+        """If the next step, `step`, is already recorded, continue in a new recording, which counts
+        as another launch.
+        """
         if step < self.track.step:
             self.recorder.begin_anew()
 
@@ -187,11 +206,10 @@ class Parts:
 
 
 class _Stepping:
-    """One optimizer's `step`, of whose hooks only the outermost pair counts.
+    """The step of one optimizer. If its hooks are nested, only the outermost pair counts.
 
-    PyTorch runs them for each class with a `step` of its own: twice, nested, where a class that
-    calls `super().step()` and its base are both in use. A compiled one runs no hooks: it sets
-    `compiled`.
+    PyTorch runs the hooks for each class that defines `step`, so they are nested where such a
+    method calls `super().step()`. A compiled step does not time itself: it only sets `compiled`.
     """
 
     def __init__(
@@ -203,7 +221,7 @@ class _Stepping:
         self.inside = self.timeline.phase("backward/optimizer_step", Class.OPTIMIZER)
         self.then, self.metrics = then, parts.metrics
         self.evaluated = False  # the closure has run in this step
-        self.hooks: tuple[Any, ...] = ()  # what takes them off
+        self.hooks: tuple[Any, ...] = ()  # handles that remove the hooks
         self.frame: Frame | None = None
         self.depth = 0
 
@@ -218,16 +236,19 @@ class _Stepping:
         return around_closure(self._paused, args, kwargs)
 
     def ends_compiled(self, *_: Any) -> None:
-        """Compiled with the optimizer's step: set whenever that runs, behind its graph, and never
-        read there, so that no graph is made anew for it."""
+        """Runs after the graph of a compiled optimizer step. Compiled code only writes this flag
+        and never reads it, so that it causes no recompilation.
+        """
         self.compiled = True
 
     def _goes_on(self) -> bool:
-        """No phase has ended since: else an exception ended that step, and training survived."""
+        """Whether the step that began is still running: no phase has ended since. Otherwise an
+        exception ended it, and training went on.
+        """
         return self.frame is not None and self.track.left <= self.frame.begin
 
     def end(self, optimizer: Any, *_: Any) -> None:
-        """Where recording began meanwhile, nothing is open."""
+        """End the step; does nothing if recording began inside it."""
         if self.depth:
             self.depth -= 1
             if not self.depth:
@@ -236,9 +257,10 @@ class _Stepping:
                     self.then(optimizer)
 
     def _paused(self, closure: Call) -> Call:
-        """Forward and backward inside the optimizer's step are no part of its phase.
+        """`closure`, whose forward and backward are kept out of the optimizer's phase.
 
-        The loss is that of the first time, which `step` returns: L-BFGS goes on to try others.
+        The step's loss is that of the first evaluation, which `step` returns: L-BFGS evaluates the
+        closure again.
         """
         return self.guard.around(closure, self._evaluates, self._evaluated)
 
@@ -259,19 +281,21 @@ class _Stepping:
 
 
 def _nobody() -> None:
-    """What an engine refers to."""
+    """Stands for the weak reference to a model where there is none."""
 
 
 def nothing(*_: Any) -> None:
-    """Where an optimizer's compiled step begins, and where a scaler's has ended or failed."""
+    """Does nothing: where a compiled optimizer step begins, and for hooks that are not needed."""
 
 
 def unless_compiling(raw: Call, timed: Call) -> Call:
-    """What is compiled or traced after us has `raw`: its graph stays whole."""
+    """A function that calls `raw` while PyTorch compiles or traces, so that our code causes no
+    graph break, and `timed` otherwise.
+    """
     import torch
     from torch.jit import is_tracing
 
-    # Since PyTorch 2.3. The one before is a constant for whoever compiles, as this one is.
+    # Public since PyTorch 2.3. The compiler treats both functions as constants.
     is_compiling = getattr(torch.compiler, "is_compiling", None)
     is_compiling = is_compiling or torch._utils.is_compiling  # noqa: SLF001
 
@@ -282,7 +306,7 @@ def unless_compiling(raw: Call, timed: Call) -> Call:
 
 
 def around_closure(around: Callable[[Call], Call], args: Any, kwargs: Any) -> Any:
-    """The arguments of `step` with `around` its closure; None if it was given none."""
+    """The arguments of `step` with its closure wrapped by `around`; None without a closure."""
     if len(args) > 1 and callable(args[1]):
         return (args[0], around(args[1]), *args[2:]), kwargs
     if callable(kwargs.get("closure")):

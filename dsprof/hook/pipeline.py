@@ -1,4 +1,6 @@
-"""PipelineEngine: one phase per instruction of its schedule, one step per `train_batch`."""
+"""Records a PipelineEngine: one phase per instruction of its schedule, one step per
+`train_batch`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Phase
 
-#: Instruction: the phase, by the name of DeepSpeed's own timer where it has one, and class.
+#: Instruction → phase and class. The phase has the name of DeepSpeed's own timer if there is one.
 INSTRUCTIONS: Final = {
     "LoadMicroBatch": ("batch_input", Class.DATA),
     "ForwardPass": ("forward", Class.COMPUTE),
@@ -28,7 +30,7 @@ INSTRUCTIONS: Final = {
 
 
 def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
-    """Record `engine`: its map of instructions is replaced by one of timed functions."""
+    """Record `engine` by replacing its map of instructions with one of timed functions."""
     parts = parts_of(engine, recorder, patches)
     timed_map = {}
     evaluation = parts.timeline.phase("evaluation", Class.OTHER)
@@ -42,8 +44,10 @@ def attach(engine: Any, recorder: Recorder, patches: Patches) -> None:
 
 
 def _instruction(name: str, function: Any, parts: Parts, evaluation: Phase) -> Any:
-    """A plain function, for the engine binds it to itself at each use. What an evaluation runs is
-    part of that."""
+    """A timed plain function, because the engine binds it to itself at each use.
+
+    Inside an evaluation it is not timed: that is one phase as a whole.
+    """
     path, class_ = INSTRUCTIONS.get(name, (name, Class.OTHER))
     phase = parts.timeline.phase(path, class_)
     timeline = parts.timeline
@@ -75,7 +79,7 @@ def _closed(engine: Any, parts: Parts) -> None:
     step = engine.global_steps
     parts.falls_back(step + 1)
     if step >= parts.track.step:
-        parts.track.micro = engine.micro_batches - 1  # stages run several forwards in a row
+        parts.track.micro = engine.micro_batches - 1  # forwards may run in a row, uncounted
         parts.metrics.add(getattr(engine, "agg_train_loss", None))
         tell_step(engine, parts, step, engine.micro_batches)
         parts.timeline.close_step(parts.track, step)

@@ -1,7 +1,8 @@
-"""How large a model is and on how many ranks: under DDP, FSDP2 and a DeepSpeed engine.
+"""Number of parameters of a model and of its ranks, under DDP, FSDP2 and a DeepSpeed engine.
 
-Neither a device nor another rank is asked. A model that may be only a part of the job's is left
-out, and so is one that is only partly trained: its gradients are fewer than its parameters.
+This needs no device access and no communication. The number of parameters is not given if the model
+may be only a part of the job's, or if it is only partly trained, so that there are fewer gradients
+than parameters.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from dsprof.hook.parts import Parts
 
 
 def tell(model: Any, parts: Parts) -> None:
-    """Once, when recording begins. Of several models no number of parameters is the job's."""
+    """Record the sizes once, when recording of a model begins. With several models, no number of
+    parameters is that of the job.
+    """
     from torch.distributed import get_world_size, is_initialized
 
     writer = parts.recorder.writer
     if parts.track.number:
-        writer.config("parameters", math.nan)  # what was said of the first one holds no longer
+        writer.config("parameters", math.nan)  # revokes that of the first model
     elif is_initialized():
         for name, value in sizes_of(model, get_world_size()).items():
             writer.config(name, value)
 
 
 def sizes_of(model: Any, world: int) -> dict[str, int]:
-    """By the names of `events.CONFIG`; what is not known is absent."""
+    """Sizes by their names in `events.CONFIG`; unknown ones are absent."""
     kinds = {kind.__name__ for kind in type(model).__mro__}
     if "DistributedDataParallel" in kinds:
         ranks = model.process_group.size()
@@ -35,7 +38,7 @@ def sizes_of(model: Any, world: int) -> dict[str, int]:
         mesh = meshes.pop() if len(meshes) == 1 else None
         if mesh is None:
             return {}
-        ranks = mesh.size() if mesh.ndim == 1 else 0  # of more, some may split what FSDP shards
+        ranks = mesh.size() if mesh.ndim == 1 else 0  # other dimensions may be tensor parallel
         is_whole = mesh.size() == world
     else:
         return {}
@@ -44,10 +47,13 @@ def sizes_of(model: Any, world: int) -> dict[str, int]:
 
 
 def parameters_of(model: Any) -> int:
-    """All of a model that this rank holds or shards; 0 where that is not what it reduces."""
+    """Number of parameters of a model, also if this rank holds only a shard of each.
+
+    0 if they are not exactly those whose gradients are reduced.
+    """
     every = list(model.parameters())
-    if not all(one.requires_grad and one.is_floating_point() for one in every):  # or it is packed
+    if not all(one.requires_grad and one.is_floating_point() for one in every):  # or quantized
         return 0
-    if not all(getattr(one, "allreduce", True) for one in every):  # experts, some on other ranks
+    if not all(getattr(one, "allreduce", True) for one in every):  # experts, some elsewhere
         return 0
-    return sum(getattr(one, "ds_numel", None) or one.numel() for one in every)  # ZeRO-3 keeps parts
+    return sum(getattr(one, "ds_numel", None) or one.numel() for one in every)  # ZeRO-3: shards

@@ -1,7 +1,7 @@
-"""Open phases of this process, and where the nanoseconds of each step went.
+"""The stack of open phases of this process, and the time of each step by class.
 
-Time blocked in a collective is charged to the innermost phase it happens in, and taken out
-of that phase's own class: communication inside backward is communication.
+Time blocked in a collective is charged to the innermost open phase and subtracted from that phase's
+own class: communication inside backward counts as communication.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from dsprof.recording.layout import UNKNOWN
 CLASSES: Final = tuple(Class)
 COMMUNICATION: Final = CLASSES.index(Class.COMMUNICATION)
 WAIT: Final = CLASSES.index(Class.WAIT)
-PATIENCE: Final = 1_000_000_000  # ns after which rows of a step that does not end are written
-MOST_MICROS: Final = (1 << 15) - 1  # as many as a row can say
+PATIENCE: Final = 1_000_000_000  # ns; rows are written this often during a step that does not end
+MOST_MICROS: Final = (1 << 15) - 1  # the largest micro-batch number that fits into a row
 MOST_TRACKS: Final = 256
 _SPAN: Final = int(RowKind.SPAN)
 _NONE: Final = [0] * len(CLASSES)
 
 
 class Phase(NamedTuple):
-    """A phase as the recording knows it."""
+    """A phase as the recording identifies it."""
 
-    id: int
+    id: int  # of its path
     class_: int  # index into CLASSES
 
 
 class Frame:
-    """One open phase."""
+    """A phase that is open."""
 
     __slots__ = ("begin", "blocked", "depth", "device", "inner", "phase", "track")
 
     phase: Phase
     track: Track
     depth: int
-    inner: int  # ns of phases inside
-    blocked: int  # ns in collectives and point-to-point, outside of those
+    inner: int  # ns of the phases directly inside
+    blocked: int  # ns in collectives and point-to-point calls that are in none of those
     begin: int
-    device: Any  # what `device.DeviceTimeline` knows of it
+    device: Any  # set and used by `device.DeviceTimeline`
 
 
 class Track:
-    """One engine: the step it is in, and what that step was made of so far."""
+    """One engine, or one model without an engine: its current step, and that step's time so far."""
 
     __slots__ = (
         "away", "backward_done", "backwards", "begin", "blind", "classes", "forwards", "left",
@@ -59,75 +59,80 @@ class Track:
 
     def __init__(self, number: int, step: int) -> None:
         self.number = number
-        self.step = step  # the one under way, counted from 1
-        self.begin = 0  # ns; 0 until the first phase opens
+        self.step = step  # the current one, counted from 1
+        self.begin = 0  # ns; when the step began, 0 until the first phase opens
         self.left = 0  # ns; when its last phase ended
-        self.trains = False  # it has ended a step
+        self.trains = False  # it has ended a step before
         self.reset()
 
     def reset(self) -> None:
         self.classes = _NONE.copy()
-        self.away = 0  # ns of this step that were another engine's
-        self.blind = False  # a collective whose waiting the host cannot see
-        self.micro = 0  # turns from backward to forward
+        self.away = 0  # ns of this step that belong to other engines
+        self.blind = False  # part of it was not seen, so its division into classes is unknown
+        self.micro = 0  # changes from backward to forward
         self.backward_done = False
-        self.forwards = self.backwards = 0  # that learn, of a model without an engine
+        self.forwards = self.backwards = 0  # with gradients; backwards: models without an engine
 
     @property
     def micros(self) -> int:
-        """Micro-batches so far: each has a forward and a backward, in turns, or in a row (GPipe).
+        """Micro-batches so far. Forwards and backwards alternate, or all forwards come first
+        (GPipe).
 
-        Several forwards of one loss have one backward. Several losses of one forward have one
-        backward that lets go of what they share, behind which it can be asked no more.
+        If one loss needs several forwards, there is one backward. If one forward has several
+        losses, only one backward frees the graph that they share (`retain_graph=False`), and only
+        that one is counted.
         """
         return max(self.micro + 1, min(self.forwards, self.backwards))
 
 
-#: The innermost open phase, the engine and its micro-batch, -1 without one.
+#: The innermost open phase, the engine, and its micro-batch (-1 without an engine).
 Where = tuple[Optional[Frame], Optional[Track], int]
 
 
 class Ended(NamedTuple):
-    """A step that is over."""
+    """A step that has ended."""
 
     track: int
     step: int
-    begin: int
+    begin: int  # ns, like `end`
     end: int
-    own: int  # ns that recording took meanwhile
+    own: int  # ns that recording itself took during the step
 
 
 class Timeline:
-    """The stack of open phases. Autograd's threads use it while the main one waits for them."""
+    """The stack of open phases. Autograd's threads use it too, while the training thread waits for
+    them, so it needs no lock.
+    """
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self._record = writer.spans.append
         self.stack: list[Frame] = []
         self.tracks: list[Track] = []
-        self.current: Track | None = None  # whose phase was open last
-        self.guard = Guard()  # whose account of time is the recording's
-        self.closing: list[Callable[[Ended], None]] = []  # before a step is written
-        self.renumbering: list[Callable[[Track, int], None]] = []  # before its rows are
-        self.thread = get_ident()  # the one that trains
-        # Of a thread: whether it is elsewhere, and has ended a step. Ids come again.
+        self.current: Track | None = None  # the one whose phase was entered last
+        self.guard = Guard()  # it measures the time that recording takes
+        self.closing: list[Callable[[Ended], None]] = []  # called before a step is flushed
+        self.renumbering: list[Callable[[Track, int], None]] = []  # called before rows change
+        self.thread = get_ident()  # the training thread
+        # Per thread: whether it is elsewhere, and has ended a step. Not keyed by thread id, because
+        # ids are reused.
         self._mine = threading.local()
-        self._due = now() + PATIENCE  # when what waits must be written
+        self._due = now() + PATIENCE  # when buffered rows must be written
 
     def phase(self, path: str, class_: Class) -> Phase:
-        """The phase of that path, "step/optimizer_step"; its class is that of its own time.
+        """The phase of a path such as "step/optimizer_step"; `class_` is that of its own time.
 
-        An outer phase is named, with its class, before those inside it.
+        An outer phase must be requested, with its class, before the phases inside it.
         """
         outer, _, name = path.rpartition("/")
         parent = self.writer.name(outer) if outer else 0
         return Phase(self.writer.name(name, parent, class_), CLASSES.index(class_))
 
     def track(self, step: int) -> Track:
-        """A new engine's, whose next step is `step`.
+        """Add the track of a new engine, whose next step is `step`.
 
         Raises:
-            DsprofError: more engines than a row can name.
+            DsprofError: there are more engines than a row can number.
         """
         if len(self.tracks) == MOST_TRACKS:
             raise DsprofError(f"is the {MOST_TRACKS + 1}th of one recording", "this engine")
@@ -136,21 +141,21 @@ class Timeline:
         return track
 
     def enter(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
-        """None in another thread than the one that trains: what it does is no part of a step.
+        """Open a phase. None on a thread that does not train: its work is not part of a step.
 
-        `_`: where it stands before a call, that call's arguments.
+        `_` takes the arguments of the wrapped call, when this is called in front of one.
         """
         if get_ident() != self.thread and track.begin and self.is_elsewhere():
             return None
         stack = self.stack
-        frame = Frame()  # filled here: a call of its own would cost as much again
+        frame = Frame()  # filled here, because an `__init__` would double the cost
         frame.phase, frame.track, frame.depth = phase, track, len(stack)
         frame.inner = frame.blocked = 0
         stack.append(frame)
         if track is not self.current:
             self._turn(track)
         begin = now()
-        if begin >= self._due:  # the phase may be long, and rows wait
+        if begin >= self._due:  # the phase may be long, and rows are waiting to be written
             self.flush()
             begin = now()
         frame.begin = begin
@@ -160,14 +165,15 @@ class Timeline:
         return frame
 
     def begin(self, track: Track) -> None:
-        """Its first step begins, in what is no phase."""
+        """Begin the first step of `track` outside of any phase."""
         self.enter(track, Phase(0, 0))
         self.stack.pop()
 
     def _turn(self, track: Track) -> None:
-        """From the end of the last engine's last phase on it is this engine's turn.
+        """Change the current engine. Its turn began where the previous engine's last phase ended.
 
-        Within a phase of its own it was its turn all the while: one model may hold another.
+        If a phase of its own is open, the turn was its own all along: one model may contain
+        another.
         """
         before, self.current = self.current, track
         if any(frame.track is track for frame in self.stack[:-1]):
@@ -176,13 +182,13 @@ class Timeline:
             track.away += before.left - track.left
 
     def give(self, frame: Frame, track: Track) -> None:
-        """The innermost open phase turns out to be that engine's."""
+        """Assign the innermost open phase to `track`, once it is known to belong to it."""
         frame.track = track
         if track is not self.current:
             self._turn(track)
 
     def enter_forward(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
-        """As `enter`; a forward after a backward begins the next micro-batch."""
+        """Like `enter`; a forward after a backward begins the next micro-batch."""
         if track.backward_done and not self.is_elsewhere():
             track.backward_done = False
             track.micro = min(track.micro + 1, MOST_MICROS)
@@ -192,10 +198,11 @@ class Timeline:
         return frame
 
     def enter_once(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
-        """As `enter`; not inside the same phase, of which a trainer's own call is all.
+        """Like `enter`, but None inside the same phase, as where a trainer's own call is timed as a
+        whole.
 
-        What another engine's training asks, as a reference model that ends no steps, takes no
-        turn: it is a phase of that one's step, which waits for it.
+        A model that ends no steps, such as a reference model, and is called while another engine
+        trains takes no turn: the phase is part of that engine's step, which waits for it.
         """
         if self.stack and self.is_open(phase):
             return None
@@ -205,11 +212,12 @@ class Timeline:
         return self.enter(track, phase)
 
     def leave(self, frame: Frame | None) -> None:
+        """Close a phase and record its row. Does nothing for None or a frame no longer open."""
         end = now()
         stack = self.stack
         if frame is None or len(stack) <= frame.depth or stack[frame.depth] is not frame:
             return
-        del stack[frame.depth :]  # and what an exception left open inside
+        del stack[frame.depth :]  # also removes phases inside that an exception left open
         track, phase = frame.track, frame.phase
         track.left = end
         length = end - frame.begin
@@ -223,10 +231,10 @@ class Timeline:
             self.flush()
 
     def is_elsewhere(self) -> bool:
-        """Whether this is another of Python's threads than the one that trains.
+        """Whether the current thread was started by Python and is not the training thread.
 
-        What a thread of its own loads or saves keeps no step waiting. Autograd's threads
-        train too: they are not Python's.
+        Such a thread may load or save, but no step waits for it. Autograd's threads are not started
+        by Python; they count as training.
         """
         thread = get_ident()
         if thread == self.thread:
@@ -239,15 +247,19 @@ class Timeline:
         return found
 
     def moves_here(self) -> bool:
-        """Whether training is back in this thread, where it has ended a step before, as where each
-        step is given to any one of a pool's threads. Asked as a forward of training begins."""
+        """Whether training has returned to this thread, which has ended a step before; if so, make
+        it the training thread.
+
+        This happens where a pool of threads runs the steps. To be called when a forward with
+        gradients begins.
+        """
         back = not self.stack and getattr(self._mine, "trains", False)
         if back:
             self.thread = get_ident()
         return back
 
     def is_open(self, phase: Phase) -> bool:
-        for frame in self.stack:  # noqa: SIM110 - a generator would cost more than the search
+        for frame in self.stack:  # noqa: SIM110 - a generator costs more than the search itself
             if frame.phase == phase:
                 return True
         return False
@@ -257,9 +269,10 @@ class Timeline:
         return stack[-1] if stack else None, track, track.micro if track else -1
 
     def block(self, length: int, class_: int) -> Where:
-        """Charge `length` ns of waiting to where we are; -1 makes the step's split unknown.
+        """Charge `length` ns of waiting to the innermost open phase; return where that was.
 
-        Outside of any phase it is that engine's turn until then.
+        A length of -1 makes the step's division into classes unknown. Outside of any phase, the
+        turn of the current engine lasts until now.
         """
         frame, track, _ = where = self.where()
         if track and length < 0:
@@ -273,13 +286,13 @@ class Timeline:
         return where
 
     def close_step(self, track: Track, finished: int) -> None:
-        """The optimizer step `finished` is over; the next one begins at this moment."""
+        """End the optimizer step `finished`; the next one begins at the same moment."""
         end = now()
-        if self.is_elsewhere():  # training has moved here, and what it did was not seen
+        if self.is_elsewhere():  # training has moved to this thread, where it was not observed
             self.thread = get_ident()
             track.blind = True
         self._mine.trains = True
-        self.stack.clear()  # an exception that training survived may have left phases open
+        self.stack.clear()  # an exception that training caught may have left phases open
         own, self.guard.own = self.guard.own, 0
         begin = track.begin + track.away
         self._write_step(track, finished, begin, end)
@@ -292,7 +305,7 @@ class Timeline:
         self.flush()
 
     def renumber(self, track: Track, step: int) -> None:
-        """The step under way has that number, and what waits to be written of it, too."""
+        """Change the number of the current step to `step`, also in its buffered rows."""
         for action in self.renumbering:
             action(track, step)
         before, track.step = track.step, step
@@ -304,17 +317,17 @@ class Timeline:
         self.writer.step(step, begin, end, seconds, track.micros, track.number)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the buffered rows."""
         self._due = now() + PATIENCE
         self.writer.flush()
 
     def finish(self) -> None:
-        """Recording ends: write what still waits."""
+        """End the recording: write what is left."""
         self.flush()
 
 
 def renumbered(row: tuple[int, ...], track: int, before: int, step: int) -> tuple[int, ...]:
-    """A row of `layout.SPAN` or `COLLECTIVE` of the step that was number `before`."""
+    """`row` (of `layout.SPAN` or `COLLECTIVE`) with number `step`, if it is of step `before`."""
     engine, at = (1, 3) if row[0] == _SPAN else (2, 4)
     if row[engine] != track or row[at] != before:
         return row
@@ -322,6 +335,6 @@ def renumbered(row: tuple[int, ...], track: int, before: int, step: int) -> tupl
 
 
 def _seconds(classes: list[int], length: int) -> list[float]:
-    """Seconds per class; together they are the step, for what no phase covers is `other`."""
+    """Seconds per class. They add up to the step: time that no phase covers is `other`."""
     classes[-1] += length - sum(classes)
     return [ns * 1e-9 for ns in classes]
