@@ -2,7 +2,7 @@
 
     boards() ─► Board.sample() ─► Sample(gpu, name, value, process)
 
-What a GPU, driver or container does not tell gives no sample: unknown is never 0.
+A counter that a GPU, driver or container does not provide yields no sample; it is never 0 instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counters of each GPU, in the names of `events.GPU`; every one of them may be missing."""
+"""Counters of each GPU, by their names in `events.GPU`; any of them may be missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dsprof.errors import DsprofError
 Values = dict[str, Optional[float]]
 Reading = Callable[[Any, Any], Values]
 
-#: Reasons for a lower clock, by who asks for it; bits as `nvml.h` numbers them.
+#: Reasons for a reduced clock, as bits of `nvmlClocksEventReasons` in `nvml.h`.
 THROTTLES: Final = {
     "throttled_power": 0x04,  # software power cap
     "throttled_thermal": 0x20 | 0x40,  # software and hardware, thermal
@@ -33,30 +33,30 @@ _FIELDS: Final = {
     197: (0, "pcie_sent", 1),
     198: (0, "pcie_received", 1),
 }
-#: Counters that only rise: what is told is their rate.
+#: Counters that only increase; their samples are rates, in bytes per second.
 COUNTERS: Final = ("nvlink_sent", "nvlink_received", "pcie_sent", "pcie_received")
 #: Member of NVML's value union, by value type.
 _MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 class Sample(NamedTuple):
-    """One value; `process` is a process id for what is told by process."""
+    """One value of one counter."""
 
     gpu: str  # UUID
-    name: str
+    name: str  # of `events.GPU`, which gives the unit
     value: float
-    process: int | None = None
+    process: int | None = None  # process id, for counters per process
 
 
 class Lost(Exception):  # noqa: N818 - it is the GPU that is lost
-    """The GPU fell off the bus: it answers no more."""
+    """The GPU fell off the bus and no longer responds."""
 
 
 def boards() -> list[Board]:
-    """Every GPU that NVML shows here, and the MIG instances on them.
+    """Every GPU that NVML shows here, and their MIG instances.
 
     Raises:
-        DsprofError: `pynvml`, the driver's library or the driver is not there.
+        DsprofError: `pynvml`, the driver's library or the driver is missing.
     """
     pynvml = _pynvml()
     try:
@@ -68,8 +68,11 @@ def boards() -> list[Board]:
 
 
 def _pynvml() -> Any:
-    """That of the environment, or else the one that is installed beside dsprof, by a name of ours:
-    the rest of the process has none still."""
+    """The environment's `pynvml`, or else the one that is installed with dsprof.
+
+    The latter is imported under a name of ours, so that the rest of the process, which has no
+    `pynvml`, still has none.
+    """
     try:
         import pynvml
     except ImportError as error:
@@ -86,7 +89,7 @@ def _pynvml() -> Any:
 
 
 def _boards_at(nvml: Any, index: int) -> Iterator[Board]:
-    """The GPU of that number, unless it is lost already, and its instances."""
+    """The GPU with that index, unless it is already lost, and its MIG instances."""
     with contextlib.suppress(nvml.NVMLError):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         model = nvml.nvmlDeviceGetName(handle)
@@ -96,18 +99,19 @@ def _boards_at(nvml: Any, index: int) -> Iterator[Board]:
 
 
 def _instances(nvml: Any, handle: Any, model: str) -> Iterator[Board]:
-    """MIG instances: memory is theirs, all else is the board's."""
+    """MIG instances. Only memory is read per instance; all other counters are the board's."""
     for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
-        except nvml.NVMLError_NotFound:  # places may be empty
+        except nvml.NVMLError_NotFound:  # an index may be unused
             continue
         yield Board(nvml, instance, nvml.nvmlDeviceGetUUID(instance), model, INSTANCE)
 
 
 class Board:
-    """A GPU, or a MIG instance of one. A reading that it, or this pynvml, does not support is asked
-    for once."""
+    """A GPU, or a MIG instance of one. A reading that it, or this pynvml, does not support is tried
+    only once.
+    """
 
     def __init__(
         self,
@@ -128,10 +132,10 @@ class Board:
         self._before: dict[str, tuple[int, float]] = {}
 
     def sample(self, at: int) -> list[Sample]:
-        """What is known of it at the moment `at` (ns); rates are means since the last sample.
+        """All counters at time `at` (ns). Rates are means since the previous sample.
 
         Raises:
-            Lost: it fell off the bus.
+            Lost: the GPU fell off the bus.
         """
         found = [
             Sample(self.uuid, name, value)
@@ -142,22 +146,24 @@ class Board:
         return found + self._processes()
 
     def _read(self, ways: list[Reading]) -> Values:
-        """By the first way that is supported; the others are not tried again."""
+        """Read by the first way that is supported. Ways that are not are removed from `ways`."""
         while ways:
             try:
                 return ways[0](self._nvml, self._handle)
-            except AttributeError:  # noqa: PERF203 - a pynvml older than what it is asked for
+            except AttributeError:  # noqa: PERF203 - this pynvml is too old to have it
                 del ways[0]
             except self._nvml.NVMLError as error:
                 if error.value == self._nvml.NVML_ERROR_GPU_IS_LOST:
                     raise Lost(self.uuid) from error
                 if error.value not in self._never:
-                    return {}  # not this time
+                    return {}  # a failure that may pass
                 del ways[0]
         return {}
 
     def _told(self, name: str, value: float, at: int) -> float | None:
-        """A counter's rate per second; None at first, and where the counter began anew."""
+        """The value of a sample: for `COUNTERS` the rate per second, None at first and if the
+        counter was reset.
+        """
         if name not in COUNTERS:
             return value
         since, before = self._before.get(name, (at, value))
@@ -167,7 +173,7 @@ class Board:
         return (value - before) / ((at - since) * 1e-9)
 
     def _processes(self) -> list[Sample]:
-        """Memory by process; ids are the host's, which a container may not know."""
+        """Memory per process, bytes. Process ids are the host's, unknown in some containers."""
         try:
             running = self._nvml.nvmlDeviceGetComputeRunningProcesses_v3(self._handle)
         except (AttributeError, self._nvml.NVMLError):
@@ -185,7 +191,7 @@ def _memory(nvml: Any, handle: Any) -> Values:
 
 
 def _memory_v1(nvml: Any, handle: Any) -> Values:
-    """Of drivers before 510: what the driver keeps for itself counts as used."""
+    """For drivers before 510; memory that the driver reserves counts as used."""
     info = nvml.nvmlDeviceGetMemoryInfo(handle)
     return {"memory_used": info.used, "memory_total": info.total}
 
@@ -216,7 +222,7 @@ def _throttles(nvml: Any, handle: Any) -> Values:
 
 
 def _throttles_v1(nvml: Any, handle: Any) -> Values:
-    """The name of drivers before 535."""
+    """For drivers before 535, where the function has another name."""
     return _reasons(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
 
@@ -225,7 +231,7 @@ def _reasons(bits: int) -> Values:
 
 
 def _fields(nvml: Any, handle: Any) -> Values:
-    """Several counters in one call; each says for itself whether it is there."""
+    """Several counters in one call; each answer has its own error code."""
     asked = [(field, scope) for field, (scope, _, _) in _FIELDS.items()]
     values: Values = {}
     for answer in nvml.nvmlDeviceGetFieldValues(handle, asked):
@@ -237,7 +243,8 @@ def _fields(nvml: Any, handle: Any) -> Values:
     return values
 
 
-#: Ways to read, best first; the next is tried where one is not supported.
+#: Each inner sequence holds alternative ways to read the same counters, best first; the next one is
+#: tried if one is not supported.
 INSTANCE: Final[Sequence[Sequence[Reading]]] = ((_memory, _memory_v1),)
 BOARD: Final[Sequence[Sequence[Reading]]] = (
     *INSTANCE, (_utilization,), (_power,), (_temperature,), (_clock_sm,), (_clock_memory,),

@@ -1,4 +1,4 @@
-"""Which GPU is CUDA's device 0: CUDA_VISIBLE_DEVICES, where the framework gives no UUID."""
+"""Which GPU is CUDA's device 0, by CUDA_VISIBLE_DEVICES; for frameworks that give no UUID."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Named(Protocol):
-    """What must be known of a GPU; a `Board` is one."""
+    """What must be known of a GPU; `Board` satisfies it."""
 
     @property
     def uuid(self) -> str: ...
@@ -16,16 +16,17 @@ class Named(Protocol):
 
 
 def visible(environment: Mapping[str, str], there: Sequence[Named]) -> list[str] | None:
-    """UUIDs in CUDA's order; None where the order cannot be known.
+    """UUIDs of the visible GPUs in CUDA's order; None if the order cannot be known.
 
-    As the CUDA programming guide has it: entries are numbers, or UUIDs that may be cut as
-    long as one GPU alone fits; the first one that means nothing ends the list, and a GPU
-    named twice empties it. Numbers follow CUDA_DEVICE_ORDER, by default the fastest first:
-    among different models only PCI_BUS_ID says which is which.
+    Rules of the CUDA programming guide: an entry of CUDA_VISIBLE_DEVICES is an index, or a UUID
+    that may be shortened to a prefix that only one GPU has. The first invalid entry ends the list,
+    and a GPU that is named twice empties it. Indices follow CUDA_DEVICE_ORDER, whose default is
+    fastest first; so if GPUs are of different models, only PCI_BUS_ID makes indices meaningful
+    here.
 
     Args:
-        environment: of the process.
-        there: GPUs in NVML's order, that of the PCI bus, and MIG instances.
+        environment: environment variables of the process.
+        there: all GPUs in NVML's order, which is that of the PCI bus, and MIG instances.
     """
     whole = [gpu for gpu in there if not gpu.uuid.startswith("MIG-")]
     by_bus = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
