@@ -1,1 +1,1 @@
-"""Derived tables: pure functions from a run's views to numbers and frames."""
+"""Pure functions that derive numbers and tables from the views of a run."""

@@ -17,33 +17,33 @@ from dsprof.run.table import numbers, where, within
 
 CLASSES = tuple(str(member) for member in Class)
 
-#: How reports say that a mean is of that step, or those, alone whose whole time the source says.
+#: How reports say that a mean is only of the one step, or of the steps, whose whole time is known.
 _WHOLE: Final = ("the one whose whole time is known", "those whose whole time is known")
 
-#: Prefixes and suffixes of point-to-point timers: DeepSpeed's and DeeperSpeed's
-#: pipeline engine, Megatron's schedules; and calls that a recording saw inside them.
+#: Names of point-to-point timers: those of the pipeline engines of DeepSpeed and DeeperSpeed, and
+#: of Megatron's schedules; and of calls that a recording saw inside them.
 _PIPELINE = (
     r"(?:^|_in_)pipe_(?:send|recv)|(?:forward|backward)-(?:send|recv)"
     r"|(?:forward|backward)_(?:send|recv)"
 )
 
-#: Rows left out at the start of a launch once there are that many: the first
-#: step also builds kernels, buckets and traces.
+#: The first row of a launch with at least this many rows is left out: the first step also builds
+#: kernels, buckets and traces.
 _WARM_UP_FROM = 6
 
-#: Of fewer rows the first one is left out where it is so many times the largest of the others.
-#: At least two others remain, or one where the launch is known to begin with the first: of two rows
-#: alone, either may be the unusual one.
+#: Of fewer rows the first one is left out if it is at least this many times the largest of the
+#: others. At least two others must remain, or one if the launch is known to begin with the first:
+#: of two rows alone, either may be the unusual one.
 _WARM_UP_RATIO = 3.0
 _WARM_UP_OTHERS = 2
 
-#: Several rows at the start, such as those that are compiled, are left out where the least of them
-#: is as slow, up to so many, and up to that part of all.
+#: Several rows at the start, such as those during which models are compiled, are left out if even
+#: the least of them is that slow: at most this many, and at most this part of all rows.
 _WARM_UP_MOST = 10
 _WARM_UP_PART = 0.1
 
-#: Part of a step beyond which one alone shows that timers leave something out, if its own sum to
-#: less than so many times the usual.
+#: Timers are known to leave something out if they lack more than this part of a single step whose
+#: whole time is known, unless that step is unusual: its timers sum to `_LIKE` times the median.
 _LEFT_OUT = 0.1
 _LIKE = 1.5
 
@@ -52,18 +52,17 @@ _RATES = ("samples_per_second", "tokens_per_second", "tflops")
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """The mean optimizer step of the part of a run that lasted longest.
+    """The mean optimizer step of the (segment, engine) of a run that lasted longest.
 
     Attributes:
-        seconds: of one step.
-        classes: seconds per class; only classes the source tells.
-        phases: one row per phase, largest first: `name` (index), `class`, `seconds` (self
-            time per step and rank, scaled as the classes are where timers exceed their step),
-            `mixed` (that is compute and communication unseparated); `step`, `shown` (seconds of
-            its own), `held` (with the timers inside it), `raw` (its name there), `source` and
-            `line` of its last row.
-        windows: printed rows it is the mean of.
-        first, last: optimizer steps at which it begins and ends.
+        seconds: duration of one step.
+        classes: seconds per class; only classes that the source tells.
+        phases: one row per phase, largest first: `name` (index), `class`, `seconds` (self time per
+            step and rank, scaled like the classes if timers exceed their step) and `mixed` (it
+            holds both compute and communication). Of its last row: `step`, `shown` (self time),
+            `held` (with the timers inside it), `raw` (the source's name), `source` and `line`.
+        windows: number of rows that are averaged.
+        first, last: the first and the last optimizer step of these rows.
     """
 
     seconds: float
@@ -74,18 +73,18 @@ class Breakdown:
     last: int
 
     def of(self, *classes: str) -> float | None:
-        """Seconds per step spent in these classes; None if the source tells of none of them."""
+        """Seconds per step in these classes together; None if the source tells none of them."""
         known = [self.classes[name] for name in classes if name in self.classes]
         return sum(known) if known else None
 
 
 def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the (segment, engine) that took most time, without its first step.
+    """The rows of the (segment, engine) that took most time, without its warm-up.
 
-    Launches and engines have different step times: their mean would be of nothing. Nor would
-    a mean of steps that are known in different ways: timers leave out what nobody timed. So
-    where a source says of enough steps how long all of each took, or of one that timers leave
-    much of it out, these alone are meant.
+    Launches and engines have different step times, so a mean over several would describe none of
+    them. Nor may steps be averaged whose seconds are known in different ways, because timers leave
+    out what nobody timed. So only steps whose whole time the source states are returned if there
+    are enough of them (`ENOUGH`), or if one of them shows that timers leave out much of it.
     """
     part = _warm(longest_part(steps))
     whole = whole_steps(part)
@@ -96,29 +95,35 @@ def main_steps(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def averaged_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """The rows that the mean step is of: `main_steps`, those that are timed alike."""
+    """The rows that the mean step is taken over: those of `main_steps` that are divided alike."""
     return told_alike(main_steps(steps))
 
 
 def regular_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """The same for a view over time: every row whose seconds are known, all in one way."""
+    """The same for a view over time: every row of the longest part whose seconds are known in the
+    same way, without the warm-up.
+    """
     return _warm(longest_part(steps))
 
 
 def known_by(steps: pd.DataFrame) -> str | None:
-    """How the seconds of these steps are known, all in one way; None where there are no steps."""
+    """How the seconds of these steps are known, which is the same for all; None without steps."""
     return str(steps["seconds_from"].iloc[0]) if len(steps) else None
 
 
 def without_first(steps: pd.DataFrame) -> str:
-    """`without the first step, a warm-up`: what `main_steps` and `regular_steps` leave out."""
+    """Words for what `main_steps` and `regular_steps` leave out at the start: `without the first
+    step, a warm-up`, or "".
+    """
     part = longest_part(steps)
     many = len(part) - len(_warm(part))
     return f"without the first {many if many > 1 else 'step'}, a warm-up" if many else ""
 
 
 def left_aside(steps: pd.DataFrame) -> str:
-    """`, without the first step, a warm-up`: which steps `main_steps` is of; "" if of all."""
+    """Words for the steps that `main_steps` returns, such as `, without the first step, a warm-up`;
+    "" if all.
+    """
     part = longest_part(steps)
     main = len(main_steps(steps))
     few = main < len(_warm(part))
@@ -127,9 +132,9 @@ def left_aside(steps: pd.DataFrame) -> str:
 
 
 def engines(steps: pd.DataFrame) -> dict[int, float]:
-    """Engine → mean seconds of its steps, of the launch that took most time; the judged one first.
+    """Engine → mean seconds of its steps, in the launch that took most time.
 
-    Empty unless steps of several engines are timed.
+    The engine that reports are about comes first. Empty unless several engines have timed steps.
     """
     part = longest_part(steps)
     if part.empty:
@@ -147,7 +152,9 @@ def _warm(part: pd.DataFrame) -> pd.DataFrame:
 
 
 def _slow_starts(part: pd.DataFrame) -> int:
-    """How many rows at the start are each several times the largest of all that follow."""
+    """The number of rows at the start that are each at least `_WARM_UP_RATIO` times the largest of
+    all rows after them.
+    """
     seconds = part["seconds"].to_numpy(dtype=float)
     begins = len(part) > 1 and bool(part["warm_up"].iloc[0])
     others = 1 if begins else _WARM_UP_OTHERS
@@ -159,7 +166,7 @@ def _slow_starts(part: pd.DataFrame) -> int:
 
 
 def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
-    """The mean step of `steps` (as `main_steps` gives them); None if no step has a time."""
+    """The mean step of `steps` (from `main_steps`); None if there are none."""
     if steps.empty:
         return None
     told = told_alike(steps)
@@ -175,11 +182,12 @@ def breakdown_of(steps: pd.DataFrame, phases: pd.DataFrame) -> Breakdown | None:
 
 
 def mean_of(steps: pd.DataFrame, column: str) -> float:
-    """The mean of a column over the steps of all rows: of a rate that over their time.
+    """The mean of a column over steps; for rates the mean over time. NaN if no value is known.
 
-    Bars stand at any distance: their rows weigh more as they cover more. Seconds that are not of
-    the step a rate is of leave the rate to say how long that is: steps of one batch take so much
-    longer as they are slower.
+    A row of a progress bar covers many steps and weighs accordingly. A rate is weighted by the
+    duration of its step. If `seconds` is not the duration that the rate is based on, 1 / rate
+    stands for it, because with a constant batch a step takes longer in proportion as the rate is
+    lower.
     """
     values = numbers(steps[column])
     known = ~np.isnan(values)
@@ -193,14 +201,16 @@ def mean_of(steps: pd.DataFrame, column: str) -> float:
 
 
 def weights_of(steps: pd.DataFrame) -> np.ndarray:
-    """Of how many steps each row counts: what a bar says as many as it covers, any other one."""
+    """The number of steps that each row stands for: those that a bar covers, otherwise 1. [rows]"""
     weights: np.ndarray = np.where(steps["seconds_from"] == "bar", numbers(steps["covers"]), 1.0)
     return weights
 
 
 def told_alike(steps: pd.DataFrame) -> pd.DataFrame:
-    """The steps of which the same classes are known, as of most: a mean over steps that lack a
-    class would count it as nothing there. All steps, if none of them is divided."""
+    """The steps that have the most frequent set of known classes; all steps if none is divided.
+
+    A mean over steps that lack a class would count it as zero there.
+    """
     kind = np.zeros(len(steps), np.int64)  # a bit for each class that is known
     for bit, name in enumerate(CLASSES):
         kind |= steps[name].notna().to_numpy().astype(np.int64) << bit
@@ -208,7 +218,7 @@ def told_alike(steps: pd.DataFrame) -> pd.DataFrame:
     if not len(divided):
         return steps
     often = np.bincount(divided)[divided]
-    return where(steps, kind == divided[often.argmax()])  # of those as often the first one
+    return where(steps, kind == divided[often.argmax()])  # a tie goes to the earliest
 
 
 def pipeline_phases(phases: pd.DataFrame) -> pd.DataFrame:
@@ -217,18 +227,20 @@ def pipeline_phases(phases: pd.DataFrame) -> pd.DataFrame:
 
 
 def main_phases(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
-    """The phases of `steps` (as `main_steps` gives them)."""
+    """The phases of `steps` (from `main_steps`)."""
     return within(steps, phases, "segment", "engine", "step")
 
 
-#: What a phase's last row tells, and what that is called in the table.
+#: Columns taken from a phase's last row, and new names for some of them in the table.
 _LAST = ("class", "mixed", "step", "self_seconds", "seconds", "raw", "source", "line")
 _SHOWN = {"self_seconds": "shown", "seconds": "held"}
 
 
 def _phase_table(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
-    """Self seconds of `steps` per name, step and rank, largest first: where timers sum to more
-    than their class has of a step, so much less of each."""
+    """`Breakdown.phases`: self seconds per name, step and rank, largest first.
+
+    If timers sum to more than their class has in a step, all of them are scaled down to that.
+    """
     phases = where(phases, phases["self_seconds"].notna())
     at = steps_of(steps, phases)
     name = phases["name"].astype("category")
@@ -240,7 +252,7 @@ def _phase_table(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     sums, ranks = at.sums(np.searchsorted(known, pair), len(known), own), at.ranks(phases["rank"])
     for number, word in enumerate(CLASSES):
         mine = known % (len(CLASSES) + 1) == number
-        if word == Class.CHECKPOINT or not mine.any():  # what is saved between steps is of none
+        if word == Class.CHECKPOINT or not mine.any():  # saves between steps belong to no step
             continue
         timed = sums[:, mine].sum(axis=1) / np.maximum(ranks, 1.0)
         part = np.divide(numbers(steps[word]), timed, out=np.ones(len(timed)), where=timed > 0)
@@ -257,7 +269,7 @@ def _phase_table(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
 
 
 def shares(breakdown: Breakdown) -> dict[str, float]:
-    """Part of the step per class, 0 to 1."""
+    """Share of the step per class, 0 to 1; empty if the step's seconds are unknown or 0."""
     if not breakdown.seconds or not np.isfinite(breakdown.seconds):
         return {}
     return {name: value / breakdown.seconds for name, value in breakdown.classes.items()}

@@ -1,4 +1,4 @@
-"""What chance alone does to a series: whether a stretch of it stands out of its own noise."""
+"""Whether a stretch of a series stands out from its noise, or may be due to chance alone."""
 
 from __future__ import annotations
 
@@ -10,22 +10,27 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_BLOCK: Final = 5  # values; what is alike for longer is a level of its own (`trends`)
-_MOST_BLOCKS: Final = 100  # longer series have longer blocks
+_BLOCK: Final = 5  # values; similarity over longer stretches is a level of its own (`trends`)
+_MOST_BLOCKS: Final = 100  # for longer series the blocks become longer
 _SHUFFLES: Final = 199
 
 
 def chance(values: Floats, residuals: Floats, start: int, stop: int) -> float:
-    """How likely shuffling makes some stretch stand as high as one of `start` to before `stop`.
+    """The probability that a shuffled series has some stretch as high as the given one.
 
-    A permutation test on ranks. Where neighbours are alike (`residuals`, what the levels of
-    the series leave, are correlated) whole blocks are shuffled, since single values would be
-    told apart too easily (Künsch 1989 for blocks of dependent data). The statistic is the
-    largest difference of means of any stretch against the rest, over its standard error, so
-    that having looked everywhere is paid for (Olshen et al. 2004).
+    This is a permutation test on ranks. If successive `residuals` are correlated, whole blocks are
+    shuffled, because shuffling single values would make every stretch look significant (blocks of
+    dependent data: Künsch 1989). The statistic is the largest difference between the mean of any
+    stretch and that of the rest, over its standard error. Taking the largest corrects for having
+    searched all stretches (Olshen et al. 2004).
+
+    Args:
+        values: the series.
+        residuals: what is left of it without its levels.
+        start, stop: the stretch, from `start` to before `stop`.
 
     Returns:
-        0 to 1; at least 1 / (shuffles + 1).
+        A p-value, at least 1 / (shuffles + 1).
     """
     width = max(_BLOCK if _alike(residuals) else 1, -(-len(values) // _MOST_BLOCKS))
     blocks = _medians(values, width)
@@ -41,7 +46,7 @@ def chance(values: Floats, residuals: Floats, start: int, stop: int) -> float:
 
 
 def _alike(residuals: Floats) -> bool:
-    """Whether successive values are correlated: beyond two standard errors of none."""
+    """Whether successive values are correlated, by more than two standard errors."""
     centred = residuals - residuals.mean()
     power = float(centred @ centred)
     return bool(power) and float(centred[1:] @ centred[:-1]) > 2 * power / np.sqrt(len(centred))
@@ -53,7 +58,11 @@ def _medians(values: Floats, width: int) -> Floats:
 
 
 def _heights(values: Floats) -> Floats:
-    """Of each stretch (first x last) its mean less that of the rest, in standard errors."""
+    """For each stretch, its mean minus that of the rest, in standard errors; -inf for pairs that
+    are none.
+
+    [start x stop], each from 0 to the number of values.
+    """
     size = len(values)
     sums = np.concatenate([[0.0], np.cumsum(values - values.mean())])
     length = np.arange(size + 1)[None, :] - np.arange(size + 1)[:, None]

@@ -1,4 +1,4 @@
-"""How long saving took, each time."""
+"""The duration of each checkpoint save, and what it costs training."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dsprof.run.table import among, of_kind, where, within
 
 _BEGIN = "checkpoint_begin"
 _END = ("checkpoint_ready", "checkpoint_end")
-#: How calls inside a recorded save are named.
+#: Suffix of the names of calls inside a recorded save.
 IN_SAVES = "_in_checkpoint"
 _TIMED = ("save-checkpoint", "save_checkpoint")
-#: What else a job may do between two steps, beside saving.
+#: Names of events that show an evaluation, which may also happen between two steps.
 _ALSO: Final = r"(?i)eval|valid"
-#: Stretches without a save that must be known, to say what a step takes without one.
+#: At least so many stretches without a save must be known to tell what steps take without one.
 _ENOUGH: Final = 5
 
 
@@ -27,9 +27,9 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
     """One row per save: `segment`, `step`, `seconds`, `source`, `line`, `inferred`; empty if no
     save has a duration.
 
-    A duration is what a timer says, else the time between the lines that begin and end a save,
-    else what the steps around its beginning are further apart than others: `inferred`. Of
-    several ranks that time the same save the slowest counts.
+    The duration is that of a timer or a recorded phase; else the time between the lines that begin
+    and end the save; else, `inferred`, the time by which the steps around its beginning are further
+    apart than others. If several ranks time the same save, the slowest counts.
     """
     columns = ["segment", "step", "seconds", "source", "line", "inferred"]
     timed = of_kind(events, Kind.PHASE, *_TIMED)
@@ -42,10 +42,10 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
 
 
 def held(found: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float]:
-    """Seconds of the saves in `found` that the time of each of `rows` of `steps` holds.
+    """Seconds per step that the saves in `found` contribute to the time of each of `rows`. [rows]
 
-    A clock goes on while a job saves, and so does a bar's. Other times are those of training: what
-    a recording knows of saving inside them is a class of theirs.
+    Times by timestamps or progress bars include saves between steps. Other times do not; a save
+    that a recording saw inside a step is a class of that step.
     """
     if found.empty:
         return pd.Series(0.0, rows.index)
@@ -58,16 +58,16 @@ def held(found: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame) -> pd.Ser
 
 
 def calls_of_saves(phases: pd.DataFrame) -> pd.DataFrame:
-    """Collectives inside a save: ranks meet there and wait for the one that writes."""
+    """Collectives inside a save, in which ranks wait for the one that writes."""
     return where(phases, _in_saves(phases))
 
 
 def waits_for_saves(phases: pd.DataFrame) -> pd.Series[float]:
-    """Seconds that ranks wait, in the mean of all, for one that saves while they do not, by
-    segment, engine and step.
+    """Seconds that ranks wait for one that saves while they do not: mean over ranks, by segment,
+    engine and step.
 
-    In a loop of one's own rank 0 saves alone, and the others meet it in their next collective:
-    at most what that held them up.
+    In a hand-written loop rank 0 may save alone. The others then wait for it in their next
+    collective, so the wait is at most their exposed communication of that step.
     """
     step = ["segment", "engine", "step"]
     saving = phases[phases["class"] == Class.CHECKPOINT]
@@ -86,7 +86,7 @@ def waits_for_saves(phases: pd.DataFrame) -> pd.Series[float]:
 
 
 def apart_from_saves(phases: pd.DataFrame) -> pd.DataFrame:
-    """Phases of training alone: a rank that writes for the others is not late."""
+    """The phases without those of saves: a rank that writes for the others is no straggler."""
     return where(phases, ~_in_saves(phases) & (phases["class"] != Class.CHECKPOINT).to_numpy(bool))
 
 
@@ -96,10 +96,10 @@ def _in_saves(phases: pd.DataFrame) -> np.ndarray:
 
 
 def _between(events: pd.DataFrame) -> pd.DataFrame:
-    """Saves by the time from the line that begins one to the last that says it is over.
+    """Saves by the time from the line that begins one to the last line that ends it.
 
-    Rank 0 alone says that one begins, and every rank, without a word of which it is, that it is
-    over: the job waits for all of them.
+    Only rank 0 prints the beginning. Every rank prints the end, without naming itself; the last one
+    counts because the job waits for all ranks.
     """
     marks = of_kind(events, Kind.METRIC, _BEGIN, *_END)
     marks = where(marks, marks["at"].notna())
@@ -114,10 +114,10 @@ def _between(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_the_clock(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Saves whose beginning alone is printed: from DeepSpeed 0.18 on no line says that one is over.
+    """Saves of which only the beginning is printed: from DeepSpeed 0.18 on no line tells the end.
 
-    One counts where the steps around it are further apart than any two without one. Engines that
-    take turns are left aside, and where the job evaluated too, and nothing says for how long.
+    A save counts if the steps around it are further apart than any two without a save. Engines that
+    take turns are left out, and so are saves beside an evaluation of unknown duration.
     """
     begun = of_kind(events, Kind.METRIC, _BEGIN)
     if begun.empty:
@@ -134,7 +134,9 @@ def _by_the_clock(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _also(apart: pd.DataFrame, events: pd.DataFrame) -> pd.Series[bool]:
-    """Whether the job evaluated meanwhile, where that was not left out of what `elapsed`."""
+    """Whether the job also evaluated before each step, and `elapsed` includes that. [rows of
+    `apart`]
+    """
     others = happened_in(apart, events[events["name"].astype("str").str.contains(_ALSO)])["within"]
     key = ["segment", "engine", "step"]
     left_out = evaluated(events).query("evaluated > 0").sort_values(key)
@@ -144,12 +146,12 @@ def _also(apart: pd.DataFrame, events: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _apart(steps: pd.DataFrame) -> pd.DataFrame:
-    """Steps, with what passed since the one before: `passed` of them, `elapsed` seconds.
+    """Steps with the distance from the previous row: `passed` steps, `elapsed` seconds.
 
-    Bars tell both, without the evaluations between them (see `dsprof.run.bars`).
+    Progress bars tell both, without the evaluations in between (see `dsprof.run.bars`).
     """
     alone = steps.groupby("segment")["engine"].transform("nunique") == 1
-    by_bar = whole_steps(steps[alone])  # beside timers, too
+    by_bar = whole_steps(steps[alone])  # also if there are timers
     by_bar = by_bar[by_bar["seconds_from"].eq("bar").fillna(False)]
     by_bar = by_bar.assign(passed=by_bar["covers"], elapsed=by_bar["seconds"] * by_bar["covers"])
     segments = by_bar["segment"].unique()
@@ -162,7 +164,9 @@ def _apart(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def happened_in(apart: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """`rows` with `within`: which of `apart` they happened in; without those in none."""
+    """`rows` with a column `within`, the index of the row of `apart` in which they happened;
+    without rows that are in none.
+    """
     key = ["segment", "step"]
     rows = rows[rows["step"].notna()].astype({"step": "int64"}).sort_values("step", kind="stable")
     ends = apart[key].astype("int64").assign(within=apart.index).sort_values("step")

@@ -24,24 +24,25 @@ from dsprof.run.table import (
 
 _MEBI = 1 << 20
 
-#: Calls of at least this many bytes show what a link can do; smaller ones show latency.
+#: Calls of at least this many bytes show a link's bandwidth; smaller ones show its latency.
 LARGE = 16 * _MEBI
-#: Calls below this are paid in latency rather than bandwidth on any fast link.
+#: The time of calls with fewer bytes is latency rather than bandwidth on any fast link.
 SMALL = _MEBI
 
-#: Metrics of the straggler table: this rank beyond the fastest one, and the fastest one.
+#: Metrics of DeepSpeed's straggler table: time beyond the fastest rank, and the fastest rank's.
 _LATE, _FASTEST = "comm_straggler", "comm_fastest_rank"
 
 _RECEIVE = re.compile(r"recv|send", re.ASCII)
 _GATHER = re.compile(r"all_?gather", re.ASCII)
-#: What gathers into a list of tensors, as trainers do what they log: no sharded parameters.
+#: The operation that gathers into a list of tensors, as trainers do with values that they log. It
+#: gathers no sharded parameters.
 INTO_LISTS = "all_gather"
 
 
 def trusted(comm: pd.DataFrame) -> pd.DataFrame:
-    """The calls whose duration and size can be believed.
+    """The calls whose duration and size are plausible.
 
-    Where single calls are told, summary tables of the same calls are left out.
+    If single calls are logged, rows of summary tables are left out, which sum the same calls.
     """
     told = where(comm, comm["seconds"].gt(0) & comm["bytes"].gt(0) & comm["suspect"].isna())
     single = where(told, ~told["total"].astype(bool))
@@ -49,10 +50,10 @@ def trusted(comm: pd.DataFrame) -> pd.DataFrame:
 
 
 def held_up(comm: pd.DataFrame) -> pd.DataFrame:
-    """The same, with what of each call held its step up as its `seconds`, where that is known.
+    """Like `trusted`, with the exposed time of each call as its `seconds`, if that is known.
 
-    A recording on the host knows no other duration. What was hidden altogether is no row, nor
-    is a call from one rank to another: it waits for that rank's work, however little is sent.
+    A recording on the host knows no other duration. Calls that were entirely hidden are left out,
+    and so are sends and receives, which wait for the other rank's work however little is sent.
     """
     exposed = comm["exposed_seconds"]
     receives = exposed.notna().to_numpy() & operations(comm, _RECEIVE)
@@ -60,13 +61,18 @@ def held_up(comm: pd.DataFrame) -> pd.DataFrame:
 
 
 def operations(comm: pd.DataFrame, wanted: re.Pattern[str]) -> np.ndarray:
-    """Which rows are of an operation that a pattern is found in: its words are few."""
+    """Which rows have an operation in whose name the pattern is found. [rows]
+
+    The pattern is tried once per distinct name, because there are few.
+    """
     op = comm["op"].astype("category")
     return among(op, [word for word in op.cat.categories if wanted.search(str(word))])
 
 
 def per_operation(comm: pd.DataFrame) -> pd.DataFrame:
-    """`op` -> `seconds`, `bytes`, `count`, `small_seconds`, `small_count`, costliest first."""
+    """Sums by `op` (index): `seconds`, `bytes`, `count`, and of calls below `SMALL` bytes
+    `small_seconds` and `small_count`. The costliest operation comes first.
+    """
     op = comm["op"].astype("category")
     words = ["", *op.cat.categories.astype("str")]
     seconds, count = numbers(comm["seconds"]), numbers(comm["count"].fillna(1))
@@ -85,15 +91,15 @@ def per_operation(comm: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sums(code: Codes, values: Numbers, size: int) -> Numbers:
-    """Sums of what is known: of large and of small calls. [size, 2]"""
+    """Sums of the known values, of large and of small calls. [size, 2]"""
     known = values if np.isfinite(values.sum()) else np.where(np.isnan(values), 0.0, values)
     return np.asarray(np.bincount(code, known, 2 * size), np.float64).reshape(-1, 2)
 
 
 def during_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Of single calls those of `steps`: others are of set-up, or of steps left out.
+    """Single calls in `steps`, without those during set-up or in other steps; and all summary rows.
 
-    A summary table counts those of set-up too: what it says of a step is an upper bound.
+    A summary table also counts calls during set-up, so what it gives for a step is an upper bound.
     """
     total = comm["total"].to_numpy(bool)
     if not total.any():
@@ -102,16 +108,18 @@ def during_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def told_once(comm: pd.DataFrame) -> pd.DataFrame:
-    """Rows that count no call twice: single calls where any can be believed, else tables."""
+    """Rows that count no call twice: single calls if any of them is plausible, else the summary
+    tables.
+    """
     total = comm["total"].astype(bool)
     single, tables = where(comm, ~total), where(comm, total)
     return single if tables.empty or len(trusted(single)) else tables
 
 
 def covered_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> int | None:
-    """Optimizer steps over which `comm` sums; None if no step is known.
+    """The number of optimizer steps that `comm` covers; None if no step is known.
 
-    Single calls belong to the steps up to the mark behind them; a summary table sums since
+    Single calls belong to the steps up to the next step that is logged; a summary table sums since
     the start of the process.
     """
     known = where(comm, comm["step"].notna())
@@ -127,7 +135,7 @@ def covered_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> int | None:
 
 
 def per_step(comm: pd.DataFrame, steps: pd.DataFrame) -> float | None:
-    """What turns a sum over `comm` (as `during_steps` gives it) into one rank's optimizer step.
+    """The factor from a sum over `comm` (from `during_steps`) to one optimizer step of one rank.
 
     None if no step is known.
     """
@@ -137,15 +145,17 @@ def per_step(comm: pd.DataFrame, steps: pd.DataFrame) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What DeepSpeed's straggler table says of the rank that prints it."""
+    """What DeepSpeed's straggler table says about the rank that prints it."""
 
-    seconds: float  # beyond the fastest rank's calls, since the start
-    share: float  # of its communication
-    row: pd.Series[Any]  # the event that waited longest
+    seconds: float  # beyond the fastest rank, in all calls since the launch began
+    share: float  # of this rank's communication time
+    row: pd.Series[Any]  # the event with the longest wait
 
 
 def waiting(events: pd.DataFrame) -> Waiting | None:
-    """The last straggler table of a log: this rank's wait against the fastest rank's calls."""
+    """The last straggler table of a log: this rank's wait beside the fastest rank's calls. None
+    without such a table.
+    """
     rows = where(events, among(events["name"], [_LATE, _FASTEST]))
     if rows.empty:
         return None
@@ -162,7 +172,7 @@ def waiting(events: pd.DataFrame) -> Waiting | None:
 
 
 def gathers(comm: pd.DataFrame) -> pd.DataFrame:
-    """The calls of a `Run.comm` table that gather parameters, whatever the backend calls them."""
+    """The calls of a `Run.comm` table that gather parameters, under any backend's name for them."""
     return where(comm, _of_parameters(comm))
 
 
@@ -172,6 +182,10 @@ def apart_from_gathers(comm: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_parameters(comm: pd.DataFrame) -> np.ndarray:
-    """A recording tells by what PyTorch's method the call was made; a log's words may differ."""
+    """Which calls may gather parameters. [rows]
+
+    `INTO_LISTS` is excluded only in recordings, whose names are those of PyTorch's methods; logs
+    may use the same word for other calls.
+    """
     listed = (comm["op"] == INTO_LISTS) & comm["exposed_seconds"].notna()
     return operations(comm, _GATHER) & ~listed.to_numpy(bool)

@@ -1,8 +1,8 @@
-"""What a step ought to cost: bytes that must move, and the least time they need.
+"""The cost model: bytes that a step must move, the least time for them, and the pipeline bubble.
 
-Sources: nccl-tests' doc/PERFORMANCE.md (bus factors), the ZeRO paper
-(arXiv 1910.02054, section 7: 2 parameters' worth per step for stages 0 to 2,
-3 for stage 3), GPipe and PipeDream-flush (bubble (p-1)/(m+p-1)).
+Sources: doc/PERFORMANCE.md of nccl-tests (bus bandwidth factors); the ZeRO paper (arXiv 1910.02054,
+section 7: the traffic of a step is 2 times the parameters for stages 0 to 2, and 3 times for stage
+3); GPipe and PipeDream-flush (bubble (p-1)/(m+p-1)).
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from dsprof.analysis.layout import Layout
 
 
 def shard_factor(ranks: int) -> float:
-    """Bytes a rank sends per byte of a gathered or reduce-scattered tensor on a ring: (n-1)/n.
+    """Bytes that a rank sends per byte of a tensor in a ring all-gather or reduce-scatter: (n-1)/n.
 
-    An all-reduce is both, one after the other.
+    An all-reduce is a reduce-scatter and an all-gather, so it sends twice as much.
     """
     return (ranks - 1) / ranks
 
 
 def bubble_share(stages: int, micro_batches: int) -> float:
-    """Part of a balanced pipeline's time in which a stage idles: (p-1)/(m+p-1)."""
+    """Share of a balanced pipeline's time in which a stage is idle: (p-1)/(m+p-1)."""
     return (stages - 1) / (micro_batches + stages - 1)
 
 
 def bubble_seconds(stages: int, micro_batches: int, compute: float) -> float:
-    """Idle seconds of a stage that computes for `compute` seconds: (p-1)/m of it."""
+    """Idle seconds of a stage that computes for `compute` seconds: (p-1)/m of these."""
     return (stages - 1) / micro_batches * compute
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes through one node's link, one direction, one optimizer step."""
+    """Bytes over one node's link, in one direction, in one optimizer step."""
 
     gradients: float
     parameters: float
@@ -43,11 +43,11 @@ class Traffic:
 
 
 def zero_traffic(layout: Layout) -> Traffic | None:
-    """What ZeRO's data parallelism must move in one optimizer step; None if not known.
+    """The traffic of ZeRO's data parallelism in one optimizer step; None if unknown.
 
-    Stage 0 all-reduces gradients once. Stage 1 reduces them once and gathers
-    parameters once. Stage 2 reduces at every micro-batch, because it keeps only
-    its shard of the gradients. Stage 3 also gathers parameters twice a micro-batch.
+    Stage 0 all-reduces gradients once. Stage 1 reduces them once and gathers parameters once. Stage
+    2 reduces in every micro-batch, because a rank keeps only its shard of the gradients. Stage 3
+    also gathers parameters twice in every micro-batch.
     """
     size, ranks, stage = layout.replica_bytes, layout.data_parallel, layout.zero_stage
     if size is None or ranks is None or stage is None:
@@ -63,9 +63,9 @@ def zero_traffic(layout: Layout) -> Traffic | None:
 
 
 def least_seconds(traffic: Traffic | None, layout: Layout) -> float | None:
-    """The least time `traffic` needs on a node's link, no overlap.
+    """The least time in seconds that `traffic` needs on a node's link.
 
-    None if not known, and on one node: nothing crosses its link.
+    None if unknown, and for a single node, where nothing crosses the link.
     """
     if traffic is None or not layout.link_bytes_per_second or layout.nodes == 1:
         return None

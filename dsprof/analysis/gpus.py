@@ -1,4 +1,4 @@
-"""GPUs that run below their clock, as their own samples say."""
+"""GPUs whose clock is throttled, as their samples tell."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-#: Counters of `dsprof.events.GPU` that hold a clock down against the job's will. The power
-#: limit is left out: a GPU that works as it should reaches it.
+#: Counters of `dsprof.events.GPU` for throttling that is a fault. The power limit is left out,
+#: because a GPU under full load reaches it normally.
 REASONS: Final = {
     "throttled_thermal": "too hot",
     "throttled_hardware": "power brake or slowdown of the hardware",
@@ -19,22 +19,25 @@ TEMPERATURE: Final = "temperature"
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    """The GPU that is held back in the largest part of its samples."""
+    """The GPU that is throttled in the largest share of its samples."""
 
     rank: int | None
     host: str | None
     device: str  # UUID, "" if unknown
-    share: float  # of its samples
-    count: int
-    of: int
+    share: float  # of its samples, 0 to 1: count / of
+    count: int  # samples in which it is throttled
+    of: int  # its samples
     devices: int  # GPUs with such samples
-    why: str  # its reason
-    celsius: float | None  # its highest temperature
-    row: pd.Series[Any]  # its last such sample
+    why: str  # a value of `REASONS`
+    celsius: float | None  # its highest temperature, if known
+    row: pd.Series[Any]  # the last sample in which it is throttled, else its last sample
 
 
 def throttled(samples: pd.DataFrame) -> Throttling | None:
-    """The worst GPU and reason of a `Run.gpu` table; None if no sample tells of reasons."""
+    """The worst GPU and reason in a `Run.gpu` table, with share 0 if none is throttled.
+
+    None if no sample tells reasons.
+    """
     rows = samples[samples["name"].isin(REASONS) & samples["value"].notna()]
     if rows.empty:
         return None
@@ -61,7 +64,7 @@ def throttled(samples: pd.DataFrame) -> Throttling | None:
 
 
 def _devices(rows: pd.DataFrame) -> np.ndarray:
-    """Which GPU each row is of: its UUID, else the rank that uses it."""
+    """The GPU of each row: its UUID, else the rank that uses it. [rows]"""
     rank = "rank " + rows["rank"].astype("str")
     found = rows["text"].astype("str").where(rows["text"].notna(), rank)
     return found.to_numpy(dtype=object)

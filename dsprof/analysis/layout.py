@@ -1,4 +1,4 @@
-"""How a job is laid out over its GPUs, as far as its source tells."""
+"""How a job is distributed over its GPUs, as far as its source tells."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _DATA_PARALLEL_ONLY = ("deepspeed", "huggingface", "deepspeed-chat")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """None means that the source does not say."""
+    """Sizes of a job; None if the source does not tell."""
 
     world_size: int | None = None
     nodes: int | None = None
     data_parallel: int | None = None
     tensor_parallel: int | None = None
     stages: int | None = None  # of the pipeline
-    micro_batches: int | None = None  # of one optimizer step on one replica
-    samples: int | None = None  # of one optimizer step, all ranks
+    micro_batches: int | None = None  # per optimizer step and replica
+    samples: int | None = None  # per optimizer step, over all ranks
     zero_stage: int | None = None
     parameters: float | None = None
     element_bytes: int | None = None
@@ -31,9 +31,9 @@ class Layout:
 
     @property
     def replica_bytes(self) -> float | None:
-        """Bytes of the parameters that one node's link carries for one replica.
+        """Bytes of one replica's parameters that cross one node's link.
 
-        Tensor-parallel ranks share their node's link, pipeline stages do not.
+        Tensor-parallel ranks share the link of their node; pipeline stages are on different nodes.
         """
         if self.parameters is None or self.element_bytes is None or self.stages is None:
             return None
@@ -41,18 +41,21 @@ class Layout:
 
 
 def offloads_optimizer(config: Mapping[str, Any]) -> bool:
-    """Whether the optimizer's states are known to lie outside of the GPU."""
+    """Whether the optimizer states are known to be offloaded from the GPU."""
     return config.get("offload_optimizer") in ("cpu", "nvme")
 
 
 def layout_of(
     config: Mapping[str, Any], meta: Mapping[str, Any], *, pipeline: bool = False
 ) -> Layout:
-    """The layout that configuration and meta data state or imply.
+    """The layout that configuration and metadata state or imply.
 
-    `pipeline` says that the run shows pipeline timers. Without them a plain
-    DeepSpeed job that names no tensor or pipeline parallelism has none, which is
-    DeepSpeed's own rule; Megatron and GPT-NeoX jobs usually have both.
+    Args:
+        config: `Run.config`.
+        meta: `Run.meta`.
+        pipeline: whether the run has pipeline timers. Without them, a plain DeepSpeed job that
+            states no tensor or pipeline parallelism has none, by DeepSpeed's own defaults. Megatron
+            and GPT-NeoX jobs usually have both, so nothing is assumed for them.
     """
     known = {**meta, **{key: value for key, value in config.items() if value is not None}}
     plain = not pipeline and known.get("framework") in _DATA_PARALLEL_ONLY
@@ -85,12 +88,12 @@ def layout_of(
 
 
 def setting(config: Mapping[str, Any], path: str) -> Any:
-    """The value of a dotted DeepSpeed key in the job's own JSON; None if unset or "auto"."""
+    """The value at a dotted path in the job's DeepSpeed JSON; None if unset or "auto"."""
     return in_json(ds_config(config), path)
 
 
 def ds_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The job's DeepSpeed JSON, as `Run.config` holds it; empty if the source does not show it."""
+    """The job's DeepSpeed JSON from `Run.config`; empty if the source does not show it."""
     value = config.get("ds_config")
     return value if isinstance(value, Mapping) else {}
 
@@ -112,7 +115,9 @@ def _setting_or(
 
 
 def _hosts(known: Mapping[str, Any]) -> int | None:
-    """One host is all there are only where every rank of the job was recorded there."""
+    """The number of hosts that were seen. A single one counts only if every rank of the job was
+    recorded there, because others may not have been recorded.
+    """
     hosts = known.get("hosts") or ()
     ranks = {one.get("rank") for one in known.get("recordings") or ()}
     complete = len(ranks) == _whole(known.get("world_size"))

@@ -1,4 +1,4 @@
-"""Memory against its limit, and memory that only ever grows."""
+"""The memory capacity of a GPU, and memory that keeps growing."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ _BANDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Memory of one rank that rises through the run, in bytes."""
+    """How the memory of one rank changes through the run, in bytes."""
 
     name: str
     rank: int | None
     first: float  # median of the first tenth of the steps
     last: float  # median of the last tenth
-    rising: float  # part of the tenths that lie above the one before
-    late: float  # part of the growth that is of the second half
-    readings: int
-    steps: tuple[int, int]
+    rising: float  # share of the tenths whose median is above that of the tenth before
+    late: float  # share of the growth that happens in the second half
+    readings: int  # number of steps with a value
+    steps: tuple[int, int]  # the first and the last of them
     row: int  # index of the last row in the memory view
 
 
 def capacity(meta: Mapping[str, Any], problems: pd.DataFrame) -> float | None:
-    """Bytes of one GPU, as the recording or an out-of-memory message says; None if neither."""
+    """Memory of one GPU in bytes, from the recording or an out-of-memory message; None if neither
+    tells it.
+    """
     if meta.get("gpu_memory_bytes"):
         return float(meta["gpu_memory_bytes"])
     for text in problems["text"][problems["kind"] == "oom"].dropna():
@@ -45,14 +47,16 @@ def capacity(meta: Mapping[str, Any], problems: pd.DataFrame) -> float | None:
 
 
 def growths(memory: pd.DataFrame, names: tuple[str, ...], least: int) -> list[Growth]:
-    """How each (name, rank) moves, where at least `least` steps tell of it."""
+    """The growth of each segment, engine, name and rank that has values of at least `least`
+    steps.
+    """
     rows = memory[memory["name"].isin(names) & memory["step"].notna() & memory["bytes"].notna()]
     parts = rows.groupby(["segment", "engine", "name", "rank"], observed=True, dropna=False)
     return [growth for key, part in parts if (growth := _growth(str(key[2]), key[3], part, least))]
 
 
 def _growth(name: str, rank: Any, part: pd.DataFrame, least: int) -> Growth | None:
-    peaks = part.groupby("step")["bytes"].max().sort_index()  # several moments of one step
+    peaks = part.groupby("step")["bytes"].max().sort_index()  # a step may have several values
     if len(peaks) < least:
         return None
     bands = np.array([np.median(band) for band in np.array_split(peaks.to_numpy(), _BANDS)])

@@ -1,4 +1,4 @@
-"""Who the others wait for: ranks compared step by step."""
+"""Finds the straggler, the rank that the others wait for, by comparing ranks step by step."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from dsprof.events import Class
 from dsprof.run.stretches import Stretches
 from dsprof.run.table import numbers, places, plain, runs, where
 
-#: Where ranks meet: who comes last waits least there. A table of phases keeps no order in
-#: time, so a rank's own work is put first and what waits for others last.
+#: Classes of phases in which ranks meet; the rank that arrives last waits least there. A table of
+#: phases has no order in time, so a rank's own work is put first and these phases last.
 _MEETING = (Class.COMMUNICATION, Class.WAIT)
 
-_TIE = 1e-9  # of the time reached: what adding floats in another order changes
-_WORTH = 0.01  # of a step: less in no timer is no rank's secret
-_MOST_STEPS = 2_000  # evenly spread over the run; more tells nothing new
+_TIE = 1e-9  # relative: rounding errors of sums in another order
+_WORTH = 0.01  # of a step; less untimed work than this cannot hide a straggler
+_MOST_STEPS = 2_000  # evenly spread over the run; more would not change the result
 
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """The rank that is behind most often.
+    """The rank that is last most often.
 
     Attributes:
-        rank: the global rank.
-        delay: seconds per step the median rank waits for it, mean over all steps.
-        held: part of the steps in which it is the last one.
-        next: the same of the rank that is it second most often.
-        phase: of its own work, where it loses most against the median rank; "" if it loses
-            most where nothing is timed.
-        phase_delay: seconds per step it loses there.
-        meeting: where the others wait for it; "" if that is not timed.
-        steps, ranks: how much was compared.
-        first, last: optimizer steps compared.
+        rank: global rank.
+        delay: seconds per step for which the median rank waits for it, mean over all steps.
+        held: share of the steps in which it is last.
+        next: the same for the rank that is last second most often.
+        phase: the phase of its own work in which it loses most time against the median rank; "" if
+            it loses most where nothing is timed.
+        phase_delay: seconds per step that it loses there.
+        meeting: the phase in which the others wait for it; "" if that is not timed.
+        steps, ranks: how many were compared.
+        first, last: the first and the last optimizer step that was compared.
     """
 
     rank: int
@@ -52,15 +52,17 @@ class Straggler:
 
     @property
     def above_chance(self) -> float:
-        """Standard errors by which it is last more often than the next one is."""
+        """By how many standard errors it is last more often than the next rank."""
         both = (self.held + self.next) * self.steps
         return (self.held - self.next) * self.steps / math.sqrt(both) if both else 0.0
 
     @property
     def chance(self) -> float:
-        """How likely some rank is last so often, or more, where each step is anyone's.
+        """The probability that some rank is last at least this often if every rank is equally
+        likely to be last in each step.
 
-        The tail of a binomial distribution, times the ranks: it might have been any of them.
+        The tail of a binomial distribution, times the number of ranks because it might have been
+        any of them (Bonferroni), at most 1.
         """
         last = round(self.held * self.steps)
         others = self.ranks - 1
@@ -76,18 +78,18 @@ class Straggler:
 
 
 def frontier(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Who stands at the front of each phase boundary, and by how much.
+    """The rank with the largest cumulative time at each phase boundary, and its lead.
 
-    At a boundary the frontier is the largest cumulative time of any rank; its
-    increments add up to the step exactly, however ranks wait for each other
-    (StageFrontier, arXiv 2606.06751).
+    At a boundary the frontier is the largest cumulative time of any rank. Its increments add up to
+    the step exactly, however ranks wait for each other (StageFrontier, arXiv 2606.06751).
 
     Args:
-        seconds: steps x ranks x phases, phases in the order they run.
+        seconds: [steps x ranks x phases], phases in the order in which they run.
 
     Returns:
-        Index of the leading rank and its lead over the median rank (of an even
-        number the earlier one: it waits) in seconds, both steps x phases.
+        The index of the leading rank, and its lead over the median rank in seconds, both
+        [steps x phases]. If the number of ranks is even, the lower of the two middle ranks is the
+        median, because that one waits.
     """
     reached = seconds.cumsum(axis=2)
     leader = reached.argmax(axis=1)
@@ -101,29 +103,26 @@ def _median(of_ranks: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """The rank at index `rank`: in which steps, and by how much per step it is the last one."""
+    """The rank that is last most often, and by how much."""
 
-    rank: int
-    steps: np.ndarray
-    next: float
-    delay: float
+    rank: int  # index
+    steps: np.ndarray  # whether it is the only last one [steps]
+    next: float  # share of the steps in which the next rank is
+    delay: float  # seconds per step behind the median of the others, mean over all steps
 
 
 @dataclass(frozen=True, slots=True)
 class _Arrivals:
-    """When each rank comes to where the others wait: steps x ranks, seconds, larger is later.
+    """When each rank arrives where the others wait for it."""
 
-    `before` are the phases that lie in front of it, steps x phases.
-    """
-
-    at: np.ndarray
-    before: np.ndarray
+    at: np.ndarray  # seconds, larger is later [steps x ranks]
+    before: np.ndarray  # whether a phase comes before that point [steps x phases]
 
     def last(self) -> _Last | None:
-        """Who is the only last one most often.
+        """The rank that is most often the only last one; None if none ever is.
 
-        Steps in which it comes before the others count against it: who is early as often as
-        late costs nothing that another rank would not.
+        Its delay is a mean over all steps, so those in which it is early reduce it: a rank that is
+        early as often as late costs no more than any other.
         """
         late = np.sort(self.at, axis=1)
         alone = late[:, -1] - late[:, -2] > _TIE * np.abs(late[:, -1])
@@ -142,26 +141,32 @@ class _Arrivals:
 
 
 def _by_work(seconds: np.ndarray) -> _Arrivals:
-    """By their own work, at the boundary where one is furthest ahead of the median rank."""
+    """Arrivals by the ranks' own work, at the phase boundary where the leading rank is furthest
+    ahead of the median rank.
+    """
     _, lead = frontier(seconds)
     before = np.arange(seconds.shape[2]) <= lead.argmax(axis=1)[:, None]
     return _Arrivals((seconds * before[:, None, :]).sum(axis=2), before)
 
 
 def _by_waiting(seconds: np.ndarray, own: int) -> _Arrivals:
-    """By how long they wait at what they do together: who comes last waits least.
+    """Arrivals by how long ranks wait where they meet: the rank that arrives last waits least.
 
-    This sees also what no timer of the late rank holds.
+    This also shows delays that no timer of the late rank includes.
+
+    Args:
+        seconds: [steps x ranks x phases].
+        own: the number of phases, the first ones, that are a rank's own work.
     """
     before = np.broadcast_to(np.arange(seconds.shape[2]) < own, seconds.shape[::2])
     return _Arrivals(-seconds[:, :, own:].sum(axis=2), before)
 
 
 def straggler(phases: pd.DataFrame) -> Straggler | None:
-    """The slowest rank of a table of phases.
+    """The straggler in a table of phases.
 
-    None if fewer than two ranks can be compared, or none is ever the only last one: where
-    several arrive last together nobody waits for one of them.
+    None if fewer than two ranks can be compared, or if none is ever the only last one: if several
+    arrive last together, nobody waits for one of them alone.
     """
     cube = _cube(phases)
     if cube is None:
@@ -177,7 +182,7 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
     behind, delay = last.steps, last.delay
     more = seconds[:, last.rank, :] - _median(seconds)
     loss = (more[:, :own] * way.before[:, :own])[behind].sum(axis=0) / len(steps)
-    others = _median(np.delete(seconds, last.rank, axis=1))  # of two it waits least itself
+    others = _median(np.delete(seconds, last.rank, axis=1))  # it would be the median of two
     waits = (others - seconds[:, last.rank, :])[:, own:][behind].sum(axis=0)
     worst = int(loss.argmax()) if own else 0
     timed = bool(own) and loss[worst] * 2 > delay
@@ -197,14 +202,14 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
 
 
 def untimed(phases: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float] | None:
-    """Seconds per step that none of a rank's timers holds, by rank; None where that is next to
-    nothing, or how long the steps take is not known.
+    """Seconds per step outside of all timers, by rank; None if that is less than `_WORTH` of a step
+    for all ranks, or if the duration of steps is unknown.
 
-    A rank that is late there would else look like the quickest of all.
+    Without this, a rank that is late outside of its timers would look like the fastest one.
 
     Args:
-        phases: of ranks, in some of `steps`.
-        steps: which all ranks end together, so that each takes as long for all of them.
+        phases: phases by rank, in some of `steps`.
+        steps: steps that all ranks end together, so that each has one duration for all ranks.
     """
     told = where(phases, phases["rank"].notna() & phases["self_seconds"].notna())
     lasting = steps.drop_duplicates("step").set_index("step")["seconds"]
@@ -218,9 +223,11 @@ def untimed(phases: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float] | Non
 def _cube(
     phases: pd.DataFrame,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str], int] | None:
-    """Self seconds as steps x ranks x phases, of steps that all these ranks report.
+    """Self seconds [steps x ranks x phases] of the steps that all ranks report; None if fewer than
+    two ranks can be compared.
 
-    With them steps, ranks and phases; of the phases, how many are a rank's own work: the first.
+    Also returns the steps, the ranks, the names of the phases, and how many of these, the first
+    ones, are a rank's own work.
     """
     told = phases["rank"].notna() & phases["step"].notna() & phases["self_seconds"].notna()
     rows = compared_steps(where(phases, told))
@@ -240,7 +247,9 @@ def _cube(
 
 
 def compared_steps(phases: pd.DataFrame) -> pd.DataFrame:
-    """Phases of the steps that most ranks tell, evenly spread over the run."""
+    """Phases of the steps that the largest number of ranks report, of at most about `_MOST_STEPS`
+    steps evenly spread over the run.
+    """
     step = plain(phases["step"])
     heads = runs(step)
     steps, place = np.unique(step[heads], return_inverse=True)

@@ -1,4 +1,4 @@
-"""Rates that a source states, held against its steps."""
+"""Rates that a source states, compared with its step times."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from dsprof.run import Run
 
-_DIFFERS: Final = 0.1  #: of the stated rate: more than scatter
+_DIFFERS: Final = 0.1  #: of the stated rate; more than scatter explains
 
 
 def batch_of(run: Run, steps: pd.DataFrame) -> float | None:
-    """Samples of each of `steps` as the job was told; None where its lines state others of some."""
+    """Configured samples per step; None if unknown, or if lines state another number for some."""
     rows = run.told[run.told["engine"].isin(steps["engine"].unique())]
     told = of_kind(rows, Kind.METRIC, "global_batch_size")["value"].dropna()
     batch = configured_batch(run, steps)
@@ -25,9 +25,9 @@ def batch_of(run: Run, steps: pd.DataFrame) -> float | None:
 
 
 def configured_batch(run: Run, steps: pd.DataFrame) -> float | None:
-    """Samples of a step as the engine of `steps` was configured; None where that is not told.
+    """Samples per step as configured for the engine of `steps`; None if unknown.
 
-    Engine 0 speaks for the run, but for the steps of another one that says its own.
+    An engine that states no batch of its own has that of the run, which is engine 0's.
     """
     engines = steps["engine"].unique()
     rows = run.told[run.told["engine"].isin(engines)]
@@ -37,15 +37,16 @@ def configured_batch(run: Run, steps: pd.DataFrame) -> float | None:
 
 
 def rate_of_steps(steps: pd.DataFrame, seconds: float | None, batch: float | None) -> float | None:
-    """Samples per second by batch and step time, where the stated rates are clearly others.
+    """Samples per second by batch and step time, if the stated rates clearly differ; else None.
 
-    DeepSpeed's timer of throughput runs from forward to step: loading data between steps is not
-    in its rate (deepspeed/utils/timer.py, `ThroughputTimer`), which is higher then. It is lower
-    where it is of printed steps and the clock knows of quicker ones between them.
+    DeepSpeed's throughput timer runs from forward to step, so its rate leaves out data loading
+    between steps and is then higher (deepspeed/utils/timer.py, `ThroughputTimer`). The stated rate
+    is lower if only printed steps have one and timestamps show that the steps between them are
+    faster.
 
     Args:
-        steps: those with a rate, of all ranks.
-        seconds: mean of one optimizer step of these.
+        steps: steps of all ranks.
+        seconds: mean duration of one of these optimizer steps.
         batch: samples of each of them, if known.
     """
     told = steps["samples_per_second"].notna()

@@ -1,4 +1,4 @@
-"""Where a series changes its level, and which points stick out of it."""
+"""Changes of level in a series, its spikes and their period."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_BINS = 400  # levels are searched on that many medians, then placed on the raw series
-_SHORTEST = 5  # rows of a level; fewer is a spike
-_PENALTY = 6.0  # times log(n) noise variances per change; 2 is the Bayesian criterion for one
+_BINS = 400  # changes are searched in this many medians, then placed in the raw series
+_SHORTEST = 5  # rows of a level; fewer are a spike
+_PENALTY = 6.0  # per change, times log(n) noise variances; 2 is the Bayesian criterion for one
 _WIDEST_SPIKE = 25  # rows; a longer rise is a level of its own
-REPEATS = 4  # rows that can show a rhythm, or that there is none
+REPEATS = 4  # the least number of rows that can show a period, or that there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A stretch of a series, `start` to before `stop`, and its median."""
+    """A stretch of a series, from `start` to before `stop`, and its median."""
 
     start: int
     stop: int
@@ -28,12 +28,12 @@ class Level:
 
 
 def levels(values: Floats) -> list[Level]:
-    """The constant stretches a positive series consists of (one, if nothing changes).
+    """The constant stretches of a positive series; a single one if nothing changes.
 
-    Change points minimise squared error of the logarithm plus a price for each
-    (optimal partitioning, Jackson et al. 2005), so that 10 % counts the same at
-    every level. Outliers are put back to their neighbourhood first; the noise is
-    that of successive differences.
+    Change points minimize the squared error of the logarithm plus a penalty for each of them
+    (optimal partitioning, Jackson et al. 2005). With the logarithm, 10 % counts the same at every
+    level. Outliers are first replaced by the median around them. The noise is estimated from
+    successive differences.
     """
     width = max(1, -(-len(values) // _BINS))
     calm = _without_outliers(np.log(values))
@@ -46,26 +46,28 @@ def levels(values: Floats) -> list[Level]:
 
 
 def spikes(values: Floats, ratio: float) -> NDArray[np.intp]:
-    """Rows at least `ratio` times the median of their neighbourhood and far out of its noise."""
+    """Rows at least `ratio` times the running median around them, and far outside the noise."""
     usual = _neighbourhood(values)
     noise = 1.4826 * float(np.median(np.abs(values - usual)))
     return np.flatnonzero((values >= ratio * usual) & (values - usual > 6 * noise))
 
 
 def excess(values: Floats, rows: NDArray[np.intp]) -> Floats:
-    """How far `rows` of a series stand above their neighbourhood."""
+    """How far `rows` of a series are above the running median around them. [rows]"""
     return np.asarray(values[rows] - _neighbourhood(values)[rows])
 
 
 def without_spikes(values: Floats, ratio: float) -> Floats:
-    """The series with what sticks out of it put back to its neighbourhood."""
+    """The series with its spikes (see `spikes`) replaced by the running median around them."""
     calm, rows = values.copy(), spikes(values, ratio)
     calm[rows] -= excess(values, rows)
     return calm
 
 
 def period(rows: NDArray[np.intp]) -> int | None:
-    """The distance at which rows repeat, if at least `REPEATS` of them keep to one."""
+    """The usual distance between `rows`, if there are at least `REPEATS` and most keep to it; else
+    None.
+    """
     if len(rows) < REPEATS:
         return None
     distances = np.diff(rows)
@@ -80,7 +82,7 @@ def _neighbourhood(values: Floats) -> Floats:
 
 
 def _running_median(values: Floats, width: int) -> Floats:
-    """Median of `width` (odd) values around each; the series is mirrored at its ends."""
+    """The median of `width` (odd) values around each one; the series is mirrored at its ends."""
     mirrored = pd.Series(np.pad(values, width // 2, mode="reflect"))
     return np.asarray(mirrored.rolling(width).median()[width - 1 :], np.float64)
 
@@ -102,12 +104,12 @@ def _cuts(bins: Floats) -> list[int]:
     noise = 1.4826 * float(np.median(np.abs(np.diff(bins)))) / np.sqrt(2)
     if len(bins) < 2 * _SHORTEST or not np.ptp(bins):
         return []
-    scaled = bins / max(noise, 1e-3)  # below 0.1 % nothing matters
+    scaled = bins / max(noise, 1e-3)  # a change below 0.1 % does not matter
     return _partition(scaled - scaled.mean(), price=_PENALTY * np.log(len(bins)))
 
 
 def _partition(values: Floats, price: float) -> list[int]:
-    """Where to cut so that squared errors and `price` a cut add up to the least."""
+    """Where to cut so that the sum of squared errors plus `price` per cut is least."""
     size = len(values)
     total, square = (np.concatenate([[0.0], np.cumsum(part)]) for part in (values, values**2))
     best = np.full(size + 1, np.inf)
@@ -126,7 +128,7 @@ def _partition(values: Floats, price: float) -> list[int]:
 
 
 def _place(values: Floats, near: int, width: int) -> int:
-    """The best single cut within one bin of `near`."""
+    """The position of the best single cut near `near`, a boundary of bins `width` values wide."""
     if width == 1:
         return near
     start, stop = max(0, near - 2 * width), min(len(values), near + 2 * width)

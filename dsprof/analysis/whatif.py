@@ -1,10 +1,10 @@
-"""The recorded steps once more, without one of their faults.
+"""Estimates by how much recorded steps would be shorter without one of their faults.
 
-Each rank works as long as its own phases take, and then meets the others: a step is as long as
-the last rank's work and what all of them then exchange. Taking a fault away changes the parts of
-every step and rank; the step becomes shorter by what that changes at the meeting. Replayed are
-means of steps (as in "Understanding Stragglers in Large Model Training", arXiv 2505.05713), so
-jitter that is nobody's fault stays in.
+The model: each rank works as long as its own phases take and then meets the others, so a step is as
+long as the last rank's work plus the communication that follows. Removing a fault changes the times
+of ranks in every step, and the step becomes shorter by the change at the meeting. The estimate is
+for the mean step (as in "Understanding Stragglers in Large Model Training", arXiv 2505.05713), so
+jitter that no rank is responsible for remains.
 """
 
 from __future__ import annotations
@@ -29,25 +29,24 @@ Ranks = npt.NDArray[np.int64]
 _MEETING: Final = [CLASSES.index(Class.COMMUNICATION), CLASSES.index(Class.WAIT)]
 _ALONE: Final = [index for index in range(len(CLASSES)) if index not in _MEETING]
 _DATA: Final = CLASSES.index(Class.DATA)
-#: What else changes with a fault that goes, and no recording shows, as a part of the gain.
+#: Margin, as a share of the gain, for side effects of removing a fault that no recording shows.
 _ELSE: Final = 0.05
-#: Half of a 95 % interval, in standard errors.
+#: Half the width of a 95 % interval, in standard errors.
 _ERRORS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a step would be shorter by, seconds: at least and at most."""
+    """By how many seconds a step would be shorter, at least and at most."""
 
     low: float
     high: float
 
 
 def parts(phases: pd.DataFrame) -> tuple[Seconds, Ranks] | None:
-    """Self seconds, steps x ranks x classes, of the steps that all ranks tell; and the ranks.
+    """Self seconds [steps x ranks x classes] of the steps that all ranks report; and the ranks.
 
-    Of many steps those that are compared (see `ranks.compared_steps`). None unless at least two
-    can be told.
+    The steps are among those of `ranks.compared_steps`. None unless there are at least two.
     """
     known = phases["step"].notna() & phases["rank"].notna() & phases["self_seconds"].notna()
     rows = compared_steps(where(phases, known))
@@ -69,11 +68,15 @@ def parts(phases: pd.DataFrame) -> tuple[Seconds, Ranks] | None:
 
 
 def no_straggler(table: Seconds, rank: int, *, timed: bool = True) -> Gain:
-    """If the rank at index `rank` worked as long as the median of the others.
+    """The gain if the rank at index `rank` worked only as long as the median of the others.
 
-    Told twice: by how much longer it works, and by how much longer the others wait. Where the
-    two differ the truth lies between them. Where no phase holds what makes it late (not `timed`),
-    only the waiting tells.
+    It is measured in two ways: by how much longer this rank works, and by how much longer the
+    others wait. Where the two differ, the truth is taken to lie between them.
+
+    Args:
+        table: from `parts`.
+        rank: index of the rank.
+        timed: whether phases include what makes it late; otherwise only the waiting is used.
     """
     others = np.delete(table, rank, axis=1)
     works = table[:, :, _ALONE].sum(axis=2)
@@ -84,9 +87,10 @@ def no_straggler(table: Seconds, rank: int, *, timed: bool = True) -> Gain:
 
 
 def data_ready(table: Seconds) -> Gain:
-    """If no rank waited for its input: ranks load side by side, and the last one counts.
+    """The gain if no rank waited for its input. Ranks load in parallel, so the last one counts.
 
-    Few steps of very different waits leave their mean uncertain; what else a rank works is left.
+    If there are few steps with very different waits, the interval of the mean is wide. The gain is
+    therefore limited to what remains of a step beyond the ranks' other work.
     """
     data = table[:, :, _DATA]
     gain = _between(data.min(axis=1), data.max(axis=1))
@@ -101,6 +105,6 @@ def _between(one: Seconds, other: Seconds) -> Gain:
 
 
 def _interval(values: Seconds) -> tuple[float, float]:
-    """The mean's 95 % interval."""
+    """The 95 % interval of the mean."""
     error = _ERRORS * float(values.std(ddof=1)) / np.sqrt(len(values))
     return float(values.mean()) - error, float(values.mean()) + error
