@@ -1,4 +1,4 @@
-"""Callbacks for training libraries, which then need no `attach` of their own.
+"""Callbacks for training libraries; training that uses one needs no `attach`.
 
-Each module imports its library: import the one you use.
+Each module imports its library, so import only the one that you use.
 """

@@ -1,4 +1,4 @@
-"""Hugging Face: `Trainer(..., callbacks=[DsprofCallback()])`, whatever runs beneath it."""
+"""Hugging Face: `Trainer(..., callbacks=[DsprofCallback()])`, with any backend."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dsprof.hook.attach import is_attached
 _NAMES: Final = {"loss": "loss", "learning_rate": "lr", "grad_norm": "grad_norm"}
 
 
-class DsprofCallback(TrainerCallback):  # type: ignore[misc]  # types are the library's
-    """Records what `Trainer.train` does, one file a rank.
+class DsprofCallback(TrainerCallback):  # type: ignore[misc]  # the base may be untyped
+    """Records `Trainer.train`, one file per rank.
 
-    Make it before training starts: DeepSpeed engines and models under DDP or FSDP2 are found
-    as accelerate makes them.
+    Create it before training starts, because DeepSpeed engines and models under DDP or FSDP2 are
+    found when accelerate creates them.
     """
 
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
@@ -27,18 +27,20 @@ class DsprofCallback(TrainerCallback):  # type: ignore[misc]  # types are the li
         self._model: Handle | None = None
 
     def on_train_begin(self, args: Any, state: Any, *_: Any, **objects: Any) -> None:
-        """A model that nothing wraps is not found by itself, but given here."""
+        """Attach to a model that nothing wraps, because such a model is not found by the search."""
         self._search.step = state.global_step + 1
         if args.world_size == 1 and not is_attached():
             optimizer = objects["optimizer"]
-            if optimizer is None:  # transformers 4.49 tells callbacks of it by their state
+            if optimizer is None:  # transformers 4.49 passes it in the state
                 optimizer = getattr(state, "optimizer", None)
             inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper has no hooks
             step = state.global_step + 1
             self._model = attach(objects["model"], optimizer=inner, step=step, out=self.out)
 
     def on_log(self, args: Any, state: Any, *_: Any, logs: Any = None, **__: Any) -> None:
-        """Numbers that lie on a GPU the hook leaves there; the trainer has read them anyway."""
+        """Record metrics that the trainer logs. On a GPU the hook does not read them, because that
+        would make the host wait, but the trainer has read them anyway.
+        """
         if args.device.type == "cpu":
             return
         for key, name in _NAMES.items():
@@ -46,7 +48,7 @@ class DsprofCallback(TrainerCallback):  # type: ignore[misc]  # types are the li
                 self._search.metric(name, logs[key], state.global_step)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """The recording ends; a second training would be another one."""
+        """End the recording; another call of `train` gets a recording of its own."""
         if self._model is not None:
             self._model.detach()
         self._search.detach()

@@ -10,10 +10,10 @@ from lightning.pytorch import Callback
 from dsprof.hook import Handle, attach
 
 
-class DsprofCallback(Callback):  # type: ignore[misc]  # types are the library's
-    """Records what `Trainer.fit` does, one file a rank, on any strategy.
+class DsprofCallback(Callback):  # type: ignore[misc]  # the base may be untyped
+    """Records `Trainer.fit`, one file per rank, with any strategy.
 
-    A module with several optimizers is recorded by the steps of its first one.
+    If a module has several optimizers, its first one is passed to `attach`.
     """
 
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
@@ -22,10 +22,10 @@ class DsprofCallback(Callback):  # type: ignore[misc]  # types are the library's
         self._handle: Handle | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """The strategy's model is the engine, the wrapped model or the module itself.
+        """Attach to the strategy's model: the engine, the wrapped model or the module itself.
 
-        A training that an exception ended is left attached: if it ends the process, too, that is
-        its last word.
+        A training that an exception ended stays attached until another one starts, so that the
+        exception is recorded if it also ends the process.
         """
         self._end()
         optimizers = trainer.optimizers
