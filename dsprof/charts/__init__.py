@@ -1,4 +1,4 @@
-"""A run as plotly figures: plain dicts, in the light colours of the palette."""
+"""Figures of a run: plotly figures as plain dicts, in the palette's colours for a light page."""
 
 from dsprof.charts.columns import step_axis
 from dsprof.charts.comm import bandwidths, ceiling, comm_sizes, limit_of

@@ -1,4 +1,4 @@
-"""Communication by operation and message size, against what the link can do."""
+"""Communication by operation and message size, compared with the bandwidth of the link."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dsprof.charts.palette import colour
 from dsprof.run.table import keys, runs
 from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
 
-NEAR: Final = 0.7  #: of the ceiling counts as limited by bandwidth
-SKEW: Final = 2.0  #: slowest over fastest rank of one call: the fast ones waited
+NEAR: Final = 0.7  #: share of the ceiling from which a call counts as limited by bandwidth
+SKEW: Final = 2.0  #: slowest over fastest rank of a call that shows that one rank was late
 _POINT_TO_POINT = re.compile(r"send|recv", re.ASCII)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _RATES = ("B/s", "KB/s", "MB/s", "GB/s", "TB/s")
@@ -24,15 +24,16 @@ _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", 
 
 
 def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
-    """One row per operation and message size, costliest first; doubted times are never added.
+    """One row per operation and message size, costliest first, with suspect times kept apart.
 
-    Columns: `op`, `bytes`, `suspect`, `count` and `seconds`, `exposed` per step and rank,
-    `busbw` (bytes/s, weighted by time), `algbw` (the same, where no bus bandwidth is known),
-    `rows` (positions in `comm`). The times of a suspect row are NaN.
+    Columns: `op`, `bytes`, `suspect`; per step and rank `count`, `seconds` and `exposed`; `busbw`
+    (bytes/s, weighted by time), `algbw` (the same, filled instead if no bus bandwidth is known),
+    `rows` (positions in `comm`), `skew` (slowest over fastest rank). The times of a suspect row are
+    NaN.
 
     Args:
         comm: rows of `Run.comm` that count no call twice.
-        steps: optimizer steps they sum over; 1 for the sums themselves.
+        steps: number of optimizer steps they sum over; 1 gives sums instead of values per step.
     """
     suspect = doubted(comm["suspect"])
     known = "busbw" if comm["busbw"].notna().any() else "algbw"
@@ -64,7 +65,7 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
 
 
 def _groups(key: Whole) -> tuple[Whole, Whole]:
-    """Which group each row is of, numbered as they come, and the first row of each."""
+    """The group of each row, numbered in order of appearance, and the first row of each group."""
     heads = runs(key)
     code, _ = pd.factorize(key[heads])
     first = heads[np.unique(code, return_index=True)[1]]
@@ -72,7 +73,7 @@ def _groups(key: Whole) -> tuple[Whole, Whole]:
 
 
 def _sums(group: Whole, values: Floats, size: int) -> Floats:
-    """NaN where nothing of a group is known."""
+    """Sums of known values by group; NaN if none of a group is known. [size]"""
     known = ~np.isnan(values)
     if not known.any():
         return np.full(size, np.nan)
@@ -83,13 +84,13 @@ def _sums(group: Whole, values: Floats, size: int) -> Floats:
 
 
 def doubted(suspect: pd.Series) -> pd.Series[bool]:
-    """Whether the source's numbers are doubted: the column holds the reason, or nothing."""
+    """Whether the source's numbers are doubted; the column holds the reason or is empty. [rows]"""
     told = suspect.notna()
     return told & suspect.ne(False) if told.any() else told
 
 
 def _skew(rows: pd.DataFrame) -> pd.DataFrame:
-    """Slowest over fastest rank of the same operation, size and step, in the median."""
+    """Slowest over fastest rank of the same operation, size and step: the median over steps."""
     told = rows[rows["rank"].notna() & rows["step"].notna() & rows["seconds"].notna()]
     mean = told.groupby(["op", "bytes", "step", "rank"], observed=True)["seconds"].mean()
     span = mean.groupby(level=["op", "bytes", "step"], observed=True).agg(["min", "max", "size"])
@@ -111,7 +112,7 @@ LIMITS: Final = {
 
 
 def ceiling(sizes: pd.DataFrame, link: float | None) -> tuple[float, str] | None:
-    """Bytes/s the link can do and how we know; None where nothing tells."""
+    """Bandwidth of the link in bytes/s, and words for how it is known; None if unknown."""
     if link:
         return float(link), "as the run states"
     large = sizes[(sizes["bytes"] >= LARGE) & sizes["busbw"].notna() & ~sizes["suspect"]]
@@ -121,7 +122,12 @@ def ceiling(sizes: pd.DataFrame, link: float | None) -> tuple[float, str] | None
 
 
 def limit_of(row: pd.Series, best: float | None) -> str:
-    """What holds one operation and size back: a word for the table."""
+    """What limits one operation and size, in words for the table.
+
+    Args:
+        row: a row of `comm_sizes`.
+        best: bandwidth of the link in bytes/s, if known (`ceiling`).
+    """
     if row["suspect"]:
         return _UNTRUSTED
     if _POINT_TO_POINT.search(str(row["op"])):
@@ -138,9 +144,12 @@ def limit_of(row: pd.Series, best: float | None) -> str:
 def bandwidths(
     sizes: pd.DataFrame, best: tuple[float, str] | None, unit: str = "per step"
 ) -> Figure | None:
-    """Bus bandwidth over message size; None with fewer than three points to compare.
+    """Figure of bus bandwidth over message size; None with fewer than three points to compare.
 
-    `unit` says what the seconds of `sizes` are sums of.
+    Args:
+        sizes: from `comm_sizes`.
+        best: from `ceiling`.
+        unit: words for what the seconds of `sizes` refer to.
     """
     told = sizes[(sizes["bytes"] > 0) & (sizes["busbw"] > 0) & ~sizes["suspect"]]
     if len(told) < 3:
@@ -168,7 +177,7 @@ def bandwidths(
 
 
 def _speeds() -> dict[str, Any]:
-    """Ticks at powers of ten, written as the table writes them."""
+    """Ticks at powers of ten, in the notation of the table."""
     powers = range(0, 15, 1)
     return {
         "tickvals": [10.0**p for p in powers],
@@ -177,7 +186,7 @@ def _speeds() -> dict[str, Any]:
 
 
 def _marks(op: str, rows: pd.DataFrame, nth: int, largest: float, unit: str) -> dict[str, Any]:
-    """The sizes of one operation, as large as they are costly."""
+    """Marks for the sizes of one operation, with an area that shows their seconds."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -196,7 +205,7 @@ def _marks(op: str, rows: pd.DataFrame, nth: int, largest: float, unit: str) -> 
             for size, speed, time in rows[["bytes", "busbw", "seconds"]].to_numpy(dtype=float)
         ],
         "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",
-        "meta": "rows",  # the page opens the row of a mark
+        "meta": "rows",  # for the page: a click on a mark opens its row
         "customdata": [int(row) for row in rows.index],
     }
 

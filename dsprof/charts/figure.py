@@ -1,4 +1,4 @@
-"""What all figures share: type, axes, and reduction of long series."""
+"""Shared by all figures: their type, axes, thinning of long series, and text from logs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 
 FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
-FEW: Final = 10  #: numbers on an axis so close that each has a tick
-TICKS: Final = 5  #: of a low panel at most: of fewer, plotly may leave a single one
-_LONGEST: Final = 60  # letters of a log's words
-POINTS: Final = 1200  #: of one line; more than a screen is wide
+FEW: Final = 10  #: the largest range of whole numbers on an axis for which each has a tick
+TICKS: Final = 5  #: most ticks of a low panel; with a lower limit plotly may draw only one
+_LONGEST: Final = 60  # characters of text from a log
+POINTS: Final = 1200  #: most points of one line; more than a screen shows
 TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -37,10 +37,10 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
 
 
 def whole_ticks(values: npt.ArrayLike) -> dict[str, Any]:
-    """Ticks of an axis of whole numbers; no two of them read the same.
+    """Ticks of an axis of whole numbers, no two of them with the same label.
 
-    With few numbers plotly would put ticks between them. With many it does so only after
-    zooming in; such a tick then shows its fraction.
+    In a small range plotly would also put ticks between whole numbers. In a large one it does so
+    only after zooming in; such a tick then shows its fraction.
     """
     known = np.asarray(values, dtype=float)
     known = known[np.isfinite(known)]
@@ -66,12 +66,12 @@ def layout(height: int, **more: Any) -> dict[str, Any]:
 
 
 def time_unit(largest: float) -> tuple[float, str]:
-    """Size and name of the unit in which seconds up to `largest` are drawn."""
+    """The unit in which seconds up to `largest` are drawn: its size in seconds, and its name."""
     return next((unit for unit in TIMES if largest >= unit[0]), TIMES[-1])
 
 
 def panel_title(text: str, top: float) -> dict[str, Any]:
-    """A title above the left end of a panel: rotated ones are cut off in low panels."""
+    """A title above the left end of a panel; a rotated one would be cut off in a low panel."""
     return {
         "xref": "paper",
         "yref": "paper",
@@ -86,7 +86,7 @@ def panel_title(text: str, top: float) -> dict[str, Any]:
 
 
 def keep(x: npt.ArrayLike, y: npt.ArrayLike, points: int = POINTS) -> Whole:
-    """Positions of the points worth drawing: known ones, thinned so that outliers stay."""
+    """Indices of the points to draw: the known ones, thinned to `points` so that outliers stay."""
     xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     known = np.flatnonzero(np.isfinite(ys) & np.isfinite(xs))
     if len(known) <= points:
@@ -103,7 +103,9 @@ def ratio(total: npt.NDArray[Any], count: npt.NDArray[Any]) -> Floats:
 
 
 def numbers(values: npt.ArrayLike, digits: int = 5) -> list[float | None]:
-    """JSON numbers of so many significant digits; what is not finite becomes null."""
+    """JSON numbers with this many significant digits; None (null) for values that are not
+    finite.
+    """
     array = np.asarray(values, dtype=float)
     return [float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in array]
 
@@ -114,7 +116,7 @@ _UNSEEN: Final = re.compile(
 
 
 def visible(text: str) -> str:
-    """Letters that turn the direction of writing or that no face draws, as escapes."""
+    """`text` with escapes for control characters and those that change the writing direction."""
     return _UNSEEN.sub(_escape, text)
 
 
@@ -124,7 +126,9 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def plain(text: object) -> str:
-    """Words of a log as plotly must get them to show them as they are: it reads markup."""
+    """Text of a log, shortened and escaped so that plotly, which interprets markup, shows it
+    literally.
+    """
     shown = visible(str(text))
     if len(shown) > _LONGEST:
         shown = shown[: _LONGEST - 1] + "…"

@@ -1,4 +1,4 @@
-"""Where a step goes: phases inside phases, as wide as they last."""
+"""Icicle of a mean step: nested phases, whose widths show their durations."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from dsprof.charts.palette import LABEL, MIXED, PATTERN, SHORT, colour, text_on
 from dsprof.charts.phase_table import PhaseTable
 from dsprof.units import format_seconds, format_share
 
-SMALLEST = 10  #: px; words that do not fit at this size are left out
+SMALLEST = 10  #: px; text that does not fit at this size is left out
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A rectangle: the step, a phase of it, or what no timer covers."""
+    """A rectangle: the step, a phase of it, or the time that no timer covers."""
 
     id: str
     parent: str
     label: str
     role: str
     seconds: float
-    drawn: float  # what its width stands for
+    drawn: float  # seconds that its width shows
     note: str
 
 
@@ -34,11 +34,11 @@ def icicle(
     """Icicle of one mean step.
 
     Args:
-        table: phases.
-        values: seconds per phase. [phases]
-        step_seconds: how long the step was; what the phases do not explain is shown, and phases
-            that together outlast it (some overlap) are fitted into it.
-        widest: seconds that fill the whole width, if another step is to be compared.
+        table: the phases.
+        values: seconds of each phase. [phases]
+        step_seconds: duration of the step, if known. Time that no phase explains gets a rectangle
+            of its own; phases that together outlast the step, as some overlap, are scaled to fit.
+        widest: seconds that fill the whole width, if the step is compared with another one.
     """
     once = table.drawn(values)
     covered = float(sum(once[i] for i in table.roots))
@@ -47,7 +47,7 @@ def icicle(
     left = max(whole - covered, 0.0)
     rest = _Piece("rest", "step", "not broken down", "unknown", left, left, "no timer covers it")
     pieces = [step, *_phases(table, values, _fit(table, once, whole)), rest]
-    divided = {piece.parent for piece in pieces}  # what lies in these may be of other classes
+    divided = {piece.parent for piece in pieces}  # their class may differ from those inside
     shown = [i for i, piece in enumerate(pieces) if piece.drawn > 1e-3 * whole or piece is step]
     seen = [pieces[i] for i in shown]
     trace = {
@@ -119,7 +119,7 @@ def _marker(roles: list[str]) -> dict[str, Any]:
         "line": {"width": 1, "color": colour("paper")},
         "pattern": {
             "shape": [PATTERN.get(role, "") for role in roles],
-            "fillmode": "replace",  # overlay takes the list of colours for one colour, and warns
+            "fillmode": "replace",  # "overlay" takes the list for one colour and warns
             "size": 6,
             "solidity": 0.12,
             "fgcolor": [colour("communication" if role == MIXED else "paper") for role in roles],
@@ -129,7 +129,7 @@ def _marker(roles: list[str]) -> dict[str, Any]:
 
 
 def _fit(table: PhaseTable, values: Floats, whole: float) -> Floats:
-    """Parts that together outlast what they lie in (clocks differ) are scaled to fit into it."""
+    """`values`, with children that together outlast their parent (clocks differ) scaled to fit."""
     fitted = values.copy()
     for parent in range(-1, len(values)):
         children = [i for i, p in enumerate(table.parents) if p == parent]
@@ -140,7 +140,7 @@ def _fit(table: PhaseTable, values: Floats, whole: float) -> Floats:
 
 
 def _height(table: PhaseTable, shown: list[int]) -> int:
-    """Room for the levels that are drawn; `shown` counts phases from 1."""
+    """Height in px for the levels that are drawn; phase i is number i + 1 in `shown`."""
     depth = [1] * len(table.parents)
     for child, parent in enumerate(table.parents):
         if parent >= 0:

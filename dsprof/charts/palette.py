@@ -1,7 +1,7 @@
-"""What figures are drawn with: colours by role, the order of classes, their names and patterns.
+"""The style of figures: colours by role, the order of classes, their names and patterns.
 
-Figures are drawn in the light colours. The page turns them dark by exact
-substitution, so every colour a figure uses must stand in `PALETTE`.
+Figures use the light colours. The page makes them dark by replacing each colour exactly, so every
+colour of a figure must be in `PALETTE`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def colour(role: str) -> str:
     return PALETTE[role][0]
 
 
-#: Timers that hold compute and communication and cannot tell them apart.
+#: Role of timers that include both compute and communication and do not separate them.
 MIXED: Final = "mixed"
 
-#: Bottom of a stack to its top: what the page is about stands on the axis.
+#: Order of a stack from bottom to top. Communication, the page's subject, is next to the axis.
 STACK: Final = (
     str(Class.COMMUNICATION),
     str(Class.WAIT),
@@ -35,7 +35,7 @@ STACK: Final = (
     str(Class.OTHER),
 )
 
-#: What a class is called where a person reads it.
+#: Names of the classes for readers.
 LABEL: Final = {
     "communication": "communication (collectives)",
     "wait": "waiting for a pipeline peer",
@@ -49,7 +49,7 @@ LABEL: Final = {
     "unknown": "not broken down",
 }
 
-#: The same in one word, where there is little room.
+#: Shorter names, where there is little room.
 SHORT: Final = {
     "communication": "communication",
     "wait": "waiting",
@@ -63,7 +63,7 @@ SHORT: Final = {
     "unknown": "not broken down",
 }
 
-#: Hatching tells classes apart where colour cannot.
+#: Patterns that distinguish classes where colour does not suffice.
 PATTERN: Final = {
     "wait": "/",
     "mixed": "+",
@@ -75,12 +75,12 @@ PATTERN: Final = {
 }
 
 
-#: What is written upon a class: light on dark ones, in both themes.
+#: Classes with light text, because their colours are dark in both themes.
 _PALE_TEXT: Final = ("communication", "compute", "mixed", "offload", "checkpoint")
 
 
 def text_on(role: str) -> str:
-    """The colour of words upon an area of that role."""
+    """The colour of text on an area of that role."""
     return colour("paper" if role in _PALE_TEXT else "ink")
 
 

@@ -1,4 +1,4 @@
-"""Phases of every step as one matrix: the mean over ranks, and the slowest rank."""
+"""Phases of every step as matrices: the mean over ranks, and the slowest rank."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dsprof.run.table import numbers, where, whole
 
 @dataclass(frozen=True, slots=True)
 class PhaseTable:
-    """`seconds[step, phase]`, NaN where the source says nothing.
+    """Phases by step. Seconds are NaN where the source tells nothing.
 
     Attributes:
-        names: of the phases; a parent stands before its children.
-        parents: index of the parent, -1 for none.
-        rows: the last row that tells of each phase.
-        seconds: mean over the ranks that tell. [steps, phases]
-        slowest: rank that took longest, -1 if none is known. [steps, phases]
+        names: names of the phases, parents before their children. [phases]
+        parents: index of the parent, -1 for none. [phases]
+        rows: the last row of each phase. [phases]
+        seconds: mean over the ranks that report the phase. [steps, phases]
+        slowest: the rank that took longest, -1 if none is known. [steps, phases]
         longest: its seconds. [steps, phases]
-        told: the rows that tell.
+        told: all rows that the table is made of.
         last: position in `told` of the last row of a phase in a step, -1 for none. [steps, phases]
-        count: how many rows tell of it. [steps, phases]
+        count: number of rows of a phase in a step. [steps, phases]
     """
 
     names: list[str]
@@ -43,7 +43,7 @@ class PhaseTable:
 
     @property
     def classes(self) -> list[str]:
-        """Classes of the phases' self time; `MIXED` where it holds several."""
+        """Class of each phase's self time; `MIXED` if it holds several. [phases]"""
         words = self.rows["class"].astype("str").fillna("other")
         if "mixed" in self.rows:
             words = words.mask(self.rows["mixed"].astype(bool), MIXED)
@@ -54,10 +54,11 @@ class PhaseTable:
         return [i for i, parent in enumerate(self.parents) if parent < 0]
 
     def mean(self, rows: slice | Whole = slice(None)) -> Floats:
-        """Seconds of one step per phase, over some rows. [phases]
+        """Mean seconds per step and phase, over some rows of the matrices. [phases]
 
-        Checkpoints happen now and then: they are spread over all steps. Timers may be sampled:
-        they stand for the steps between, and their sums are spread over the steps that tell any.
+        Checkpoints are occasional, so their sum is divided by the number of all steps. Other timers
+        may be sampled and then stand for the steps in between, so their sums are divided by the
+        number of steps that have any.
         """
         part = self.seconds[rows]
         known = np.isfinite(part)
@@ -68,11 +69,12 @@ class PhaseTable:
 
     @property
     def shared(self) -> list[tuple[int, int]]:
-        """Phases whose time two timers measure, as (the first timer, the phase).
+        """Phases whose time two timers measure, as pairs (index of the first timer, index of the
+        phase).
 
-        `Run.phases` shows such a stretch once, as `a_in_b` inside b; a's own seconds hold it too,
-        which neither its self time nor its parts explain. A call that is named after its place
-        (`broadcast_in_step`) is no such stretch.
+        `Run.phases` shows such a stretch once, as `a_in_b` inside b. The seconds of a include it,
+        too, although neither its self time nor its children do. A call that is named after the
+        phase it is in (`broadcast_in_step`) is no such stretch.
         """
         pairs = [
             (self.names.index(timer), i)
@@ -90,7 +92,9 @@ class PhaseTable:
         return [(a, b) for a, b in pairs if unexplained[a] > 0.5 * seconds[b]]
 
     def drawn(self, totals: Floats) -> Floats:
-        """Seconds to draw: what two timers measure is counted where it is shown. [phases]"""
+        """Seconds to draw per phase; time that two timers measure counts only where it is shown.
+        [phases]
+        """
         once = totals.copy()
         for timer, phase in self.shared:
             above = timer
@@ -100,7 +104,7 @@ class PhaseTable:
         return once
 
     def self_time(self, totals: Floats) -> Floats:
-        """What neither the children of a phase nor a phase elsewhere explains. [phases]"""
+        """Seconds of each phase without its children and without time shown elsewhere. [phases]"""
         once = self.drawn(totals)
         own = once.copy()
         for child, parent in enumerate(self.parents):
@@ -112,9 +116,9 @@ class PhaseTable:
 def phase_table(
     phases: pd.DataFrame, steps: pd.DataFrame, *, slowest: bool = True
 ) -> PhaseTable | None:
-    """The phases of `steps` (one engine); None if there are none.
+    """The phases of `steps` (of one engine); None if there are none.
 
-    `slowest`: whether the slowest rank of every phase and step is wanted as well.
+    `slowest`: whether to fill `slowest` and `longest`, which takes more time.
     """
     phases = where(phases, phases["seconds"].notna())
     at = steps_of(steps, phases)
@@ -140,13 +144,13 @@ def phase_table(
 
 
 def codes_of(column: pd.Series[Any]) -> tuple[Whole, list[str]]:
-    """Words of a column and which of them each row is, -1 for none."""
+    """For each row of a column the index of its word, -1 for none; and the words."""
     codes, words = _narrow(column)
     return codes.astype(np.int64), words
 
 
 def _narrow(column: pd.Series[Any]) -> tuple[np.ndarray[Any, np.dtype[Any]], list[str]]:
-    """The same, in as few bytes as the column has."""
+    """Like `codes_of`, but with the column's own, narrow integer type."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy(), [str(w) for w in column.cat.categories]
     found, words = pd.factorize(column)
@@ -156,14 +160,14 @@ def _narrow(column: pd.Series[Any]) -> tuple[np.ndarray[Any, np.dtype[Any]], lis
 def _tree(
     name_code: Whole, name_words: list[str], parent_code: Whole, parent_words: list[str]
 ) -> tuple[Whole, list[str], list[int], Whole]:
-    """Code of every row; names, parents and last rows of the phases, parents first.
+    """The index of each row's phase; names, parents and last rows of the phases, parents first.
 
-    A phase is a name below a parent: the same word may stand below two of them.
+    A phase is a name together with its parent, because a name may occur below two parents.
     """
     width = len(parent_words) + 1
     pair = name_code.astype(np.int64) * width + parent_code + 1
     last = np.full(len(name_words) * width, -1, dtype=np.int64)
-    last[pair] = np.arange(len(pair), dtype=np.int32)  # of the rows of a phase the last one stays
+    last[pair] = np.arange(len(pair), dtype=np.int32)  # the last row of a phase wins
     distinct = np.flatnonzero(last >= 0)
     names = [name_words[p // width] for p in distinct]
     above = [parent_words[p % width - 1] if p % width else "" for p in distinct]

@@ -1,4 +1,4 @@
-"""Failures and warnings on one line of time, the first cause marked."""
+"""Failures and warnings on a time line, with the first cause marked."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dsprof.charts.columns import launch_line
 from dsprof.charts.figure import Figure, axis, layout, plain, whole_ticks
 from dsprof.charts.palette import colour
 
-SHOWN = 2000  #: marks on the line; the list below it is complete to its own limit
-ROWS = 24  #: with room for a name each, on paper too
-EDGE = 0.25  #: of the axis, on either side
+SHOWN = 2000  #: most marks; the list below the figure has its own limit
+ROWS = 24  #: most rows that each have room for a name, also in print
+EDGE = 0.25  #: share of the axis at either end where words are aligned inwards
 NO_RANK = "rank unknown"
 SYMBOL = {"critical": "diamond", "warning": "triangle-up", "info": "circle-open"}
 
@@ -22,12 +22,14 @@ SYMBOL = {"critical": "diamond", "warning": "triangle-up", "info": "circle-open"
 def problem_line(
     problems: pd.DataFrame, names: Mapping[str, str], launches: Sequence[int] = ()
 ) -> Figure | None:
-    """Marks by rank over time (line number of the source where there is no time).
+    """Figure of problems by rank over time; over line numbers of the source if not all have a time.
+
+    None if there are fewer than two.
 
     Args:
-        problems: as `Run.problems` has them.
-        names: what a kind of problem is called.
-        launches: lines of the source at which other launches begin.
+        problems: from `Run.problems`.
+        names: kind of a problem → words for it.
+        launches: lines of the source at which further launches begin.
     """
     if len(problems) < 2:
         return None
@@ -57,25 +59,27 @@ def problem_line(
 
 
 def _untimed(shown: pd.DataFrame) -> str:
-    """The axis of lines, and why it is none of times."""
+    """Title of an axis of line numbers, with the reason why it does not show times."""
     some = bool(shown["at"].notna().any())
     return f"line of the source ({'not all have a time' if some else 'no times are known'})"
 
 
 def on_time(problems: pd.DataFrame) -> bool:
-    """Whether the marks stand at their times; else at the lines of their source."""
+    """Whether marks are placed by time; otherwise by line number."""
     return bool(_first(problems)["at"].notna().all())
 
 
 def _reach(lines: list[Any], launches: Sequence[int]) -> list[float]:
-    """The lines shown, with room for marks on the left and for words on the right."""
+    """The range of lines, with room for marks on the left and for words on the right."""
     low, high = min(*lines, *launches), max(*lines, *launches)
     wide = max(high - low, 1)
     return [low - 0.03 * wide, high + (0.12 if launches else 0.03) * wide]
 
 
 def _rows(where: list[str]) -> list[str]:
-    """Ranks from the top down, below them what has none. From the bottom up, as plotly counts."""
+    """Rows from the bottom up, as plotly counts: ranks are at the top, in order from the top down,
+    and below them the rows without a rank.
+    """
     ranks = sorted({name for name in where if name.startswith("rank ")})
     return [*ranks, *sorted(set(where) - set(ranks))][::-1]
 
@@ -122,7 +126,7 @@ def _marks(
             f"{plain(names.get(kind, kind))}, {s}"
             for kind, s in zip(shown["kind"].astype(str), severity, strict=True)
         ],
-        "meta": "places",  # the page opens the line of a mark
+        "meta": "places",  # for the page: a click on a mark opens its line
         "customdata": [
             [str(source), None if pd.isna(line) else int(line)]
             for source, line in zip(shown["source"], shown["line"], strict=True)
@@ -132,7 +136,9 @@ def _marks(
 
 
 def first_cause(problems: pd.DataFrame) -> int | None:
-    """Which problem ended the run: of several launches the last one that failed."""
+    """Position of the problem that ended the run, or the last launch that failed; None if
+    unknown.
+    """
     causes = np.flatnonzero(problems["root_cause"].fillna(False).to_numpy(dtype=bool))
     if not len(causes):
         return None
@@ -141,7 +147,7 @@ def first_cause(problems: pd.DataFrame) -> int | None:
 
 
 def _first_cause(x: list[Any], where: list[str], at: int | None) -> list[dict[str, Any]]:
-    """Words at the mark of the cause."""
+    """An annotation at the mark of the first cause."""
     if at is None:
         return []
     side = _side(x, at)
@@ -160,7 +166,7 @@ def _first_cause(x: list[Any], where: list[str], at: int | None) -> list[dict[st
 
 
 def _side(x: list[Any], at: int) -> str:
-    """Which end of words at a mark stays with it: near an edge they would leave the chart."""
+    """Which end of a text to anchor at its mark, so that it stays inside the chart near an edge."""
     times = pd.to_datetime(x, format="ISO8601") if isinstance(x[0], str) else x
     places = pd.Series(times).astype("int64")
     part = (places[at] - places.min()) / max(1, places.max() - places.min())

@@ -1,4 +1,4 @@
-"""Ranks side by side: which one is slow, and in which phase."""
+"""Heat map of ranks and phases: which rank is slow, and in which phase."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from dsprof.charts.palette import colour
 from dsprof.charts.phase_table import codes_of
 from dsprof.units import NOTHING, format_seconds
 
-PALE = 2.0  #: below words colours go no further than half of the way, so that they are read
-WORDED = 12  #: ranks whose cells have room for words
+PALE = 2.0  #: factor on the colour range under text, so that cells are pale and text legible
+WORDED = 12  #: most ranks whose cells have room for text
 MARGINS = {"l": 62, "r": 12, "t": 8, "b": 46}  #: px
 
 
 def rank_phases(phases: pd.DataFrame) -> pd.DataFrame | None:
-    """Mean seconds per step, phases down and ranks across; None with fewer than two ranks.
+    """Mean seconds per step [phases, ranks], the longest phase first; None with fewer than two
+    ranks.
 
     Args:
-        phases: of steps that all these ranks tell: means over different steps say nothing.
+        phases: phases of steps that all these ranks report, because means over different steps
+            cannot be compared.
     """
     rank = phases["rank"].to_numpy(dtype=np.int64, na_value=-1)
     ranks = np.flatnonzero(np.bincount(rank + 1)) - 1
@@ -44,7 +46,7 @@ def rank_phases(phases: pd.DataFrame) -> pd.DataFrame | None:
 
 
 def rank_map(table: pd.DataFrame) -> Figure:
-    """Heat map of seconds beyond the median rank; slower and faster have a colour each."""
+    """Heat map of seconds beyond the median rank, with one colour for slower and one for faster."""
     values = table.to_numpy(dtype=float)
     beyond, limit = beyond_median(table)
     limit *= PALE if has_words(table) else 1.0
@@ -62,10 +64,10 @@ def rank_map(table: pd.DataFrame) -> Figure:
         "xgap": 1 if len(table.columns) <= 32 else 0,
         "ygap": 1,
         "colorscale": [[0, colour("data")], [0.5, colour("grid")], [1, colour("compute")]],
-        "showscale": False,  # the page says beside the map what its colours mean
+        "showscale": False,  # the page explains the colours beside the map
         "customdata": _said(table, values, beyond),
         "hovertemplate": "%{customdata}<extra></extra>",
-        "meta": "rows",  # the page opens the row of a cell
+        "meta": "rows",  # for the page: a click on a cell opens its row
     }
     return {
         "data": [trace],
@@ -79,25 +81,25 @@ def rank_map(table: pd.DataFrame) -> Figure:
 
 
 def has_words(table: pd.DataFrame) -> bool:
-    """Whether every cell of the map says its time."""
+    """Whether each cell of the map shows its time as text."""
     return len(table.columns) <= WORDED
 
 
 def beyond_median(table: pd.DataFrame) -> tuple[Floats, float]:
-    """Seconds beyond the median rank, phases by ranks, and those of the strongest colour."""
+    """Seconds beyond the median rank [phases, ranks], and the seconds of the strongest colour."""
     values = table.to_numpy(dtype=float)
     beyond = values - np.nanmedian(values, axis=1, keepdims=True)
-    # Differences below 2 % of the longest phase are no pattern: they stay pale.
+    # Differences below 2 % of the longest phase are noise, so they stay pale.
     return beyond, float(max(np.nanmax(np.abs(beyond)), 0.02 * np.nanmax(values))) or 1.0
 
 
 def _ranks() -> dict[str, Any]:
-    """The axis is named at its first tick: a title would run into the others."""
+    """Name the axis at its first tick, because a title would overlap the other ticks."""
     return {"tickprefix": "rank ", "showtickprefix": "first"}
 
 
 def _said(table: pd.DataFrame, values: Floats, beyond: Floats) -> list[list[str]]:
-    """What a cell says when pointed at. [phases][ranks]"""
+    """Tooltips of the cells. [phases][ranks]"""
     return [
         [
             f"rank {rank} · {plain(name)}<br>"
