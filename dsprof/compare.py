@@ -1,12 +1,12 @@
-"""Two runs of one job: slower, faster, the same, or cannot tell.
+"""Compares two runs of one job: slower, faster, the same, or cannot tell.
 
-Step times of a run depend on each other (a slow minute is slow throughout), so intervals
-come from a moving-block bootstrap (Künsch 1989): whole stretches are drawn, not single
-steps. What a reader decides on is the ratio of mean step times.
+The measure is the ratio of mean step times. Step times of a run are correlated (a slow minute is
+slow throughout), so its interval comes from a moving-block bootstrap (Künsch 1989), which draws
+whole stretches instead of single steps.
 
-Judged are the steps that a report averages, where both runs have enough of them and tell their
-seconds in the same way; else all that are timed alike. Where a step goes is always of the steps
-that a report averages, so that the two agree.
+The steps that a report averages are judged if both runs have enough of them and know their seconds
+in the same way; otherwise all steps that are timed alike. The division of a step into classes is
+always that of the steps that a report averages, so that it agrees with the report.
 """
 
 from __future__ import annotations
@@ -33,27 +33,29 @@ Answer = Literal["regression", "improvement", "none", "cannot tell"]
 
 TOLERANCE: Final = 0.02  # a difference of less than 2 % does not matter
 
-_FEWEST: Final = 8  # rows of a run; fewer hold no stretch worth drawing
-_APART: Final = 4  # rows of a run that answer where no two of both are near: by chance 1 in 35
-_FAR: Final = 1.25  # how much longer each must be then than any of the other run
+_FEWEST: Final = 8  # rows of a run; fewer are not enough for a block bootstrap
+_APART: Final = 4  # rows of a run that suffice if all are far from the other's: chance is 1 in 35
+_FAR: Final = 1.25  # the least ratio between any two rows of the two runs in that case
 _DRAWS: Final = 4000
-_HOPE: Final = 100  # times the rows there are; who asks for more asks for nothing
+_HOPE: Final = 100  # times the rows there are; to ask for more would not be realistic
 _LEVEL: Final = 0.95
-_MOST: Final = 20_000  # rows, evenly spread; more tells nothing new
-_SEED: Final = 20_231_115  # the same two runs get the same answer
+_MOST: Final = 20_000  # rows, evenly spread; more would not change the result
+_SEED: Final = 20_231_115  # fixed, so that the same two runs get the same answer
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two runs; seconds are of a step or of a sample.
+    """One of the two runs. Seconds are per step or per sample, see `Comparison.per`.
 
     Attributes:
-        rows: printed rows that were judged.
+        rows: number of rows that were judged.
         seconds: their mean.
-        steps: printed rows that a report of the run averages.
-        step_seconds: their mean, and in `seconds_from` how it is known.
-        classes: of that by class, as far as seen: what was only inferred to be 0 is not here.
-        parts: of that as a report shows it; they add up to it.
+        steps: number of rows that a report of the run averages.
+        step_seconds: their mean.
+        seconds_from: how it is known.
+        classes: its seconds by class, as far as seen; a class that is only inferred to be 0 is
+            absent.
+        parts: its division as a report shows it; they add up to it.
     """
 
     rows: int
@@ -70,16 +72,16 @@ class Comparison:
     """How the second run compares with the first.
 
     Attributes:
-        answer: what the interval allows to say.
-        why: in a sentence.
-        assumed: what must be so for the answer to hold, and what nothing says; "" if nothing.
-        per: "step", or "sample" where the runs' batches are known to differ.
-        seconds_from: how the seconds of the judged rows are known; None where not in one way.
-        ratio, low, high: mean seconds of the second over the first, with a 95 % interval; of few
-            rows, which have none, the least and the greatest ratio of two of them.
-        needed: rows of each run that would decide it, where that can be estimated.
+        answer: the conclusion that the interval allows.
+        why: the reason, in words.
+        assumed: an assumption of the answer that neither run confirms; "" if there is none.
+        per: "step", or "sample" if the runs' batches are known to differ.
+        seconds_from: how the seconds of the judged rows are known; None if not all in one way.
+        ratio, low, high: mean seconds of the second run over the first, with a 95 % interval. Few
+            rows have no interval; for them, the least and the greatest ratio of any two rows.
+        needed: rows of each run that would be enough to decide, if that can be estimated.
         first, second: the two runs.
-        settings: configuration that differs: name to both values, None where unknown.
+        settings: configuration that differs: name → both values, None if unknown.
     """
 
     answer: Answer
@@ -96,7 +98,7 @@ class Comparison:
     settings: dict[str, tuple[Any, Any]]
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON types, `schema` 1."""
+        """The comparison as JSON types (docs/json.md), `schema` 1."""
         from dsprof.text.document import SCHEMA, to_json
 
         return {"schema": SCHEMA, **to_json(asdict(self))}
@@ -135,15 +137,18 @@ _SAME: Final[dict[str, Any]] = {
 
 
 def _same(first: pd.DataFrame, second: pd.DataFrame) -> bool:
-    """Whether the runs are one and the same: two measurements agree nowhere so well."""
+    """Whether both are the same run: two measurements never agree in every value."""
     return first.drop(columns="source").equals(second.drop(columns="source"))
 
 
 def _judgeable(first: Run, second: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of both to judge by; sums of timers, which leave out what nobody timed, only
-    where too few rows tell all of a step, or one run alone has a rate at each."""
+    """The rows of both runs to judge by.
+
+    Sums of timers leave out untimed work. They are used only if too few rows have the time of the
+    whole step, or if only one of the runs has a rate for every step.
+    """
     whole = main_steps(first.steps), main_steps(second.steps)
-    alike = known_by(whole[0]) == known_by(whole[1]) != "rated"  # by few rates, without a spread
+    alike = known_by(whole[0]) == known_by(whole[1]) != "rated"  # few rates, so no scatter is known
     if min(map(len, whole)) >= _FEWEST and alike:
         return whole
     each = regular_steps(first.steps), regular_steps(second.steps)
@@ -155,14 +160,18 @@ def _judgeable(first: Run, second: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _by_timers(run: Run, steps: pd.DataFrame) -> pd.DataFrame:
-    """Those of `steps` that are timed, in terms of their timers."""
+    """The timed ones of `steps`, with the sums of their timers as seconds."""
     timed = run.timed[steps.index]
     return steps.assign(seconds=timed, seconds_from="timers")[timed > 0]
 
 
 def _unseen(first: Run, second: Run, batches: float, tolerance: float) -> dict[str, Any]:
-    """What takes back that timers let the second run pass: the few whole steps that both tell do
-    not, so that what nobody timed may be what became slower."""
+    """Fields that revoke a pass by timers; empty if nothing contradicts it.
+
+    It is revoked if the few whole steps that both runs have are slower in the second run, because
+    untimed work may be what became slower. `batches` is the second run's samples per step over the
+    first's.
+    """
     before, after = main_steps(first.steps), main_steps(second.steps)
     ratio = float(after["seconds"].mean() / before["seconds"].mean()) / batches
     measures = {known_by(rows) for rows in (before, after)}
@@ -175,7 +184,7 @@ def _unseen(first: Run, second: Run, batches: float, tolerance: float) -> dict[s
 
 
 def _judged(first: Floats, second: Floats, tolerance: float, obstacle: str) -> dict[str, Any]:
-    """The fields of a `Comparison` that say what the interval allows to say."""
+    """The fields `answer`, `why`, `needed`, `ratio`, `low` and `high` of a `Comparison`."""
     rows = min(len(first), len(second))
     few = not obstacle and _APART <= rows < _FEWEST
     if few and (apart := _far_apart(first, second, tolerance)):
@@ -195,8 +204,9 @@ def _judged(first: Floats, second: Floats, tolerance: float, obstacle: str) -> d
 
 
 def _far_apart(first: Floats, second: Floats, tolerance: float) -> dict[str, Any] | None:
-    """What few rows say for which no interval is to be had, if each is far from all of the other
-    run's."""
+    """The same fields for few rows, which have no interval, if each row is far from all rows of the
+    other run; else None.
+    """
     low, high = float(second.min() / first.max()), float(second.max() / first.min())
     far = max(_FAR, 1 + tolerance)
     if low < far and high > 1 / far:
@@ -218,22 +228,26 @@ def _far_apart(first: Floats, second: Floats, tolerance: float) -> dict[str, Any
 
 
 def _batches(first: Run, second: Run) -> tuple[float, float] | None:
-    """Samples of a step where they differ: then only seconds of a sample compare."""
+    """Samples per step of both runs if they are known to differ, so that only seconds per sample
+    can be compared; else None.
+    """
     before, after = (run.config.get("train_batch_size") for run in (first, second))
     if not before or not after or before == after:
         return None
     return float(before), float(after)
 
 
-#: What multiplies to the batch.
+#: Settings that determine the batch.
 _FACTORS: Final = (
     "micro_batch_size", "gradient_accumulation_steps", "data_parallel_size", "world_size",
 )  # fmt: skip
-_ALIKE: Final = 0.05  # by which what rates tell may be off
+_ALIKE: Final = 0.05  # relative error of samples that are derived from rates
 
 
 def _unlike(first: Run, second: Run) -> str:
-    """What shows that steps hold unlike many samples, where not both batches are told."""
+    """Words for what shows that steps of the two runs have different numbers of samples, if not
+    both state their batch; "" if nothing does.
+    """
     if _untold(first, second) is None:
         return ""
     samples = [_samples(run) for run in (first, second)]
@@ -251,7 +265,9 @@ def _unlike(first: Run, second: Run) -> str:
 
 
 def _assumed(first: Run, second: Run) -> str:
-    """That batches are the same, where neither they nor rates show it."""
+    """The assumption that both have the same batch, if neither settings nor rates show it; "" if
+    they do.
+    """
     which = _untold(first, second)
     if which is None or all(_samples(run) for run in (first, second)):
         return ""
@@ -259,7 +275,9 @@ def _assumed(first: Run, second: Run) -> str:
 
 
 def _untold(first: Run, second: Run) -> str | None:
-    """Which of them do not tell their batch: `the second run does not tell`."""
+    """Words for which runs do not state their batch, such as `the second run does not tell`; None
+    if both do.
+    """
     told = [bool(run.config.get("train_batch_size")) for run in (first, second)]
     if all(told):
         return None
@@ -270,7 +288,7 @@ _NEITHER: Final = "neither run tells"
 
 
 def _samples(run: Run) -> float:
-    """Samples of a step, as told, or by rates beside seconds of whole steps; else 0."""
+    """Samples per step, as configured or by rate times seconds of whole steps; 0 if unknown."""
     told = run.config.get("train_batch_size")
     if told:
         return float(told)
@@ -289,7 +307,9 @@ _WHY: Final = {
 
 
 def judge(low: float, high: float, tolerance: float) -> Answer:
-    """What an interval of the ratio allows to say."""
+    """The answer that an interval of the ratio allows, where differences up to `tolerance` do not
+    matter.
+    """
     if low > 1 + tolerance:
         return "regression"
     if high < 1 - tolerance:
@@ -300,7 +320,7 @@ def judge(low: float, high: float, tolerance: float) -> Answer:
 
 
 def interval(first: Floats, second: Floats) -> tuple[float, float, float]:
-    """Ratio of the means (second over first), and its 95 % interval."""
+    """The ratio of the means (second over first), and the ends of its 95 % interval."""
     first, second = _thinned(first), _thinned(second)
     chance = np.random.default_rng(_SEED)
     ratios = block_means(second, chance) / block_means(first, chance)
@@ -311,7 +331,10 @@ def interval(first: Floats, second: Floats) -> tuple[float, float, float]:
 
 
 def _few_blocks(blocks: float) -> float:
-    """How much wider an interval of few independent stretches must be: Student's t over normal."""
+    """The factor by which an interval from few independent blocks must be wider: the quantile of
+    Student's t over that of the normal distribution, and the small-sample correction of the
+    variance.
+    """
     from scipy.special import ndtri, stdtrit
 
     freedom, tail = max(1.0, blocks - 1), (1 + _LEVEL) / 2
@@ -319,9 +342,9 @@ def _few_blocks(blocks: float) -> float:
 
 
 def block_means(values: Floats, chance: np.random.Generator) -> Floats:
-    """Means of `_DRAWS` resamples made of whole stretches of `values`.
+    """Means of `_DRAWS` resamples that consist of whole blocks of `values`. [draws]
 
-    The stretches wrap around the end, so that every value is drawn equally often.
+    Blocks wrap around the end, so that every value is equally likely to be drawn.
     """
     size = len(values)
     length = _block_length(values)
@@ -332,7 +355,9 @@ def block_means(values: Floats, chance: np.random.Generator) -> Floats:
 
 
 def _block_length(values: Floats) -> int:
-    """Rows over which step times remember: twice where their correlation has died out."""
+    """Rows per block: twice the lag at which the autocorrelation of step times vanishes, but at
+    least the cube root and at most a quarter of the number of rows.
+    """
     size = len(values)
     calm = values - values.mean()
     spread = float(np.dot(calm, calm))
@@ -350,16 +375,18 @@ def _thinned(values: Floats) -> Floats:
 
 
 def _needed(ratio: float, low: float, high: float, tolerance: float, rows: int) -> int | None:
-    """Rows at which the interval would end before the nearest border; it shrinks as 1/sqrt."""
+    """The number of rows at which the interval would no longer reach the nearer limit of the
+    tolerance, given that its width shrinks with the square root of the rows; None if unrealistic.
+    """
     room = min(abs(ratio - (1 + tolerance)), abs(ratio - (1 - tolerance)))
     if room < 1e-6:
         return None
     needed = math.ceil(rows * ((high - low) / 2 / room) ** 2)
-    return needed if needed <= _HOPE * rows else None  # so near a border none would tell
+    return needed if needed <= _HOPE * rows else None  # too near a limit to decide
 
 
 def _incomparable(first: pd.DataFrame, second: pd.DataFrame) -> str:
-    """Why seconds of the two are not of the same thing; "" if they are."""
+    """Words for why the seconds of the two runs cannot be compared; "" if they can."""
     if first.empty or second.empty:
         which = "first" if first.empty else "second"
         return f"the {which} run does not say how long a step takes"
@@ -391,7 +418,7 @@ def _side(run: Run, values: Floats, batch: float) -> Side:
 
 
 def _scaled(part: Part, batch: float) -> Part:
-    """The same of one sample."""
+    """The same per sample."""
     return part if part.seconds is None else replace(part, seconds=part.seconds / batch)
 
 
@@ -400,19 +427,23 @@ def _configured(run: Run) -> dict[str, Any]:
 
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Settings that both or one of the runs tell and that are not the same, by dotted name."""
+    """Settings that differ, or that only one run has: dotted name → both values, None if
+    unknown.
+    """
     flat = [dict(_flat(config)) for config in (first, second)]
     names = [name for name in {**flat[0], **flat[1]} if flat[0].get(name) != flat[1].get(name)]
     return {name: (flat[0].get(name), flat[1].get(name)) for name in sorted(names)}
 
 
 def _flat(config: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
-    """`{"a": {"b": 1}}` to `a.b`; the job's own JSON keeps its own names."""
+    """Pairs of dotted name and value: `{"a": {"b": 1}}` gives `a.b`. The keys of the job's own JSON
+    (`ds_config`) get no prefix.
+    """
     pairs: list[tuple[str, Any]] = []
     for name, value in config.items():
         inner = f"{path}.{name}" if path else str(name)
         if isinstance(value, Mapping):
             pairs += _flat(value, "" if inner == "ds_config" else inner)
-        elif " object at 0x" not in str(value):  # an address says nothing
+        elif " object at 0x" not in str(value):  # a memory address differs in every run
             pairs.append((inner, value))
     return pairs

@@ -1,4 +1,4 @@
-"""The one exception that reaches the user: what was wrong, where, what to do."""
+"""The only exception that is shown to users: what was wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class DsprofError(Exception):
     Printed by the command line as one line on standard error, exit code 1.
 
     Args:
-        what: what was wrong, a sentence without a full stop.
+        what: what was wrong, without a full stop; it follows `where` in the message.
         where: the file, line or setting, or "".
         todo: what the user can do about it, or "".
     """
@@ -25,7 +25,7 @@ class DsprofError(Exception):
 
 
 class GrammarError(DsprofError):
-    """A dialect file says something that cannot be meant."""
+    """A dialect file is invalid."""
 
     def __init__(self, what: str, where: str = "", todo: str = "see parsers/README.md") -> None:
         super().__init__(what, where, todo)

@@ -1,7 +1,7 @@
-"""The table every door writes and every view reads: columns, kinds, words.
+"""The table of events that logs and recordings fill and all views read: columns, kinds, names.
 
-One row is one thing that happened (or a sum of such things) on one rank.
-Seconds and bytes always; a missing value means that the source did not say.
+A row is one event on one rank, or a sum of such events. Units are always seconds and bytes. A
+missing value means that the source does not tell it.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Final
 
 if sys.version_info >= (3, 11):
     from enum import StrEnum
-else:  # training's Python, see `hook`
+else:  # the hook imports this module, and training may use Python 3.9
 
     class StrEnum(str, Enum):
         __str__ = str.__str__
 
 
 COLUMNS: Final = (
-    "segment",  # which launch: a restart or an appended run opens the next one
+    "segment",  # the launch; a restart or an appended run begins the next one
     "engine",  # 0 unless several engines share the run (actor, critic)
     "step",  # optimizer step, missing if none
-    "steps",  # how many optimizer steps, up to `step`, the row sums over, or one of which a logged
-    # call is of; missing for one micro-batch or no step
+    "steps",  # number of optimizer steps, up to `step`, that the row sums over; for a logged call,
+    # that it may belong to; missing for a single micro-batch or no step
     "rank",
     "host",
-    "at",  # UTC if the source says so, else the log's own clock
+    "at",  # UTC if the source states the time zone, else by the log's own clock
     "kind",
     "name",  # canonical
-    "raw",  # the source's own word
+    "raw",  # the source's own name
     "seconds",
     "bytes",
     "count",
@@ -37,13 +37,13 @@ COLUMNS: Final = (
     "text",
     "source",
     "line",
-    # Beyond the contract: what the later layers need in order not to read a line twice.
-    "pattern",  # dialect.pattern that read the row
-    "timers",  # flavour of the timer line the row comes from, missing if none
-    "record",  # rows of one record share it; unique within a table
+    # Internal: for higher layers, so that they need not read a line again.
+    "pattern",  # `dialect.pattern` that matched
+    "timers",  # flavour of the timer line that the row comes from, missing if none
+    "record",  # shared by the rows of one record, unique within a table
 )
 
-#: How `host` begins where srun's label names the task alone: neither its node nor its rank is told.
+#: Prefix of `host` if a label of srun gives only the task, and neither node nor rank is known.
 TASK: Final = "task "
 
 
@@ -58,11 +58,11 @@ class Kind(StrEnum):
 
 
 class Class(StrEnum):
-    """What a second of a step was spent on."""
+    """What the time of a step was spent on."""
 
     COMPUTE = "compute"
     COMMUNICATION = "communication"  # collectives
-    WAIT = "wait"  # point-to-point: transfer, bubble and a slow peer together
+    WAIT = "wait"  # point-to-point: transfer, pipeline bubble and slow peers together
     OPTIMIZER = "optimizer"
     DATA = "data"
     OFFLOAD = "offload"
@@ -89,7 +89,7 @@ class Severity(StrEnum):
     CRITICAL = "critical"
 
 
-#: Canonical metric names. A source's other metrics keep their own words.
+#: Canonical metric names. Other metrics keep the source's names.
 METRICS: Final = {
     "loss": "training loss; the window's mean where the source gives one",
     "lr": "learning rate of the first parameter group",
@@ -128,7 +128,7 @@ METRICS: Final = {
     "overflow": "1 for a step skipped because of an overflow; text says how the scale moved",
 }
 
-#: Canonical memory names (column bytes). One GPU of the row's rank unless said.
+#: Canonical memory names (column bytes unless said). Of the GPU of the row's rank unless said.
 MEMORY: Final = {
     "allocated": "held by tensors now",
     "refused": "what was asked for in vain",
@@ -166,7 +166,7 @@ GPU: Final = {
     "ecc_uncorrected": "the same, not corrected (column count)",
 }
 
-#: Problem names (kind "problem"): the failures and warnings a log can tell.
+#: Problem names (kind "problem"): failures and warnings that a log or recording can show.
 PROBLEMS: Final = {
     "oom": "out of memory on a GPU",
     "host-oom": "out of memory on the host",

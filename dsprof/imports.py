@@ -1,14 +1,14 @@
-"""Act when modules have been imported, and import nothing that the process would not itself.
+"""Runs actions once a module has been imported, without importing that module itself.
 
-Every Python that a recorded command starts runs this: it imports next to nothing.
+Every Python process that a recorded command starts runs this, so it imports next to nothing.
 """
 
 from __future__ import annotations
 
 import sys
-from _thread import get_ident  # as threading has it, which takes longer to import
+from _thread import get_ident  # the same as in `threading`, which is slower to import
 
-TYPE_CHECKING = False  # as in typing, which takes longer to import than all of this
+TYPE_CHECKING = False  # as in `typing`, which is slower to import than this module
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def when_imported(name: str, action: Action) -> Callable[[], None]:
-    """Call `action` with the module of that name: at once, or as soon as its import is over.
+    """Call `action` with the module of that name: now, or when its import has finished.
 
-    It may not raise: that would be the import's error. A module whose import was under way when
-    it was first asked for is not seen to end.
+    `action` must not raise, because the importing code would get the exception. If the module's
+    import is already in progress at the first call for it, its end is not noticed.
 
     Returns:
-        What takes it back, as long as it has not been called.
+        A function that cancels the action if it has not been called yet.
     """
     module = sys.modules.get(name)
     if module is not None and not _is_under_way(module):
@@ -37,7 +37,7 @@ def when_imported(name: str, action: Action) -> Callable[[], None]:
 
 
 def _is_under_way(module: ModuleType) -> bool:
-    """As Python's own import asks."""
+    """Whether the module is being imported, by the same test as Python's import."""
     return getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
@@ -50,16 +50,17 @@ def _forget(name: str, action: Action) -> None:
 
 
 class _Finder:
-    """Lets the other finders find, and runs actions when the module is there.
+    """A finder that asks the other finders, and runs actions once the module has been executed.
 
-    Finding is not importing: libraries ask whether a module could be found long before, and
-    Python holds a lock of all imports meanwhile. Finders of an old kind, which cannot be asked
-    so, Python asks itself. One that asks all others, as we do, finds nothing here.
+    Finding a module is not importing it: libraries may ask whether a module exists long before, so
+    actions run after the loader has executed it. Finders without `find_spec` are left to Python. To
+    another finder that asks all others, as this one does, it answers that it finds nothing, so that
+    the two do not call each other for ever.
     """
 
     def __init__(self) -> None:
         self.actions: dict[str, list[Action]] = {}
-        self._asking: set[tuple[str, int]] = set()  # the others, for which name in which thread
+        self._asking: set[tuple[str, int]] = set()  # (module, thread) for which others are asked
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         question = name, get_ident()
@@ -80,24 +81,30 @@ class _Finder:
         return spec
 
     def _follow(self, spec: Any) -> None:
-        """One that loads when the module is first used is followed then. A loader of an old kind
-        says by what it lacks how it is to be called: it stays as it is, and nobody sees its end."""
+        """Wrap the loader of a module that was found.
+
+        Inside a `LazyLoader` the actual loader is wrapped, so actions run when the module is first
+        used. A loader without `exec_module` is not wrapped, because Python chooses how to call it
+        by the methods that it lacks; the end of its import is not noticed.
+        """
         lazy = getattr(sys.modules.get("importlib.util"), "LazyLoader", ())
         owner = spec.loader if isinstance(spec.loader, lazy) else spec
         if hasattr(owner.loader, "exec_module"):
             owner.loader = _Loader(owner.loader, self)
 
     def imported(self, module: ModuleType) -> None:
-        """An action may ask for others of the same module: its import is not over yet."""
+        """Run the actions of a module, including those that an action adds for the same module,
+        whose import still counts as in progress.
+        """
         waiting = self.actions.get(module.__name__, [])
         while waiting:
             waiting.pop(0)(module)
 
 
 class _Loader:
-    """A module's own loader, and what follows it."""
+    """A module's own loader, which also runs the actions afterwards."""
 
-    _loader: Any = None  # while a copy is made
+    _loader: Any = None  # for `__getattr__` while a copy is made, before attributes are set
 
     def __init__(self, loader: Any, finder: _Finder) -> None:
         self._loader, self._finder = loader, finder

@@ -1,4 +1,4 @@
-"""Standard output and standard error, as shells, pipes and full disks leave them."""
+"""Writing to standard output and standard error, with broken pipes and full disks handled."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from typing import Final
 
 from dsprof.errors import DsprofError
 
-TRACEBACK: Final = "DSPROF_TRACEBACK"  #: set to 1 in the environment, it shows where a bug is
+TRACEBACK: Final = "DSPROF_TRACEBACK"  #: environment variable; 1 shows the traceback of a bug
 
-#: What a terminal without Unicode gets, one letter for one: columns stay columns.
+#: Replacements for terminals without Unicode, one character for one, so that columns stay aligned.
 _ASCII: Final = str.maketrans("µ×→…–—·•≥’“”", 'ux>.--**>\'""')
 
 
 def prepare() -> None:
-    """Make writing safe: no encoding, closed stream or library's warning stands in its way."""
+    """Prepare the standard streams, so that neither encodings nor closed streams make writing fail;
+    hide libraries' warnings, and report unexpected exceptions as bugs.
+    """
     codecs.register_error("dsprof", _nearest)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:  # closed by the caller
+        if getattr(sys, name) is None:  # closed by the parent process
             nowhere = Path(os.devnull)
             setattr(sys, name, nowhere.open("w" if number else "r", encoding="utf-8"))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="dsprof")
     if not sys.warnoptions:
-        warnings.simplefilter("ignore")  # they speak to developers
+        warnings.simplefilter("ignore")  # they are meant for developers
     sys.excepthook = _bug
 
 
 def put(text: str) -> None:
-    """Write to standard output; a reader who has seen enough is no error.
+    """Write to standard output. A broken pipe is no error: the reader has seen enough.
 
     Raises:
-        DsprofError: there is no room for it.
+        DsprofError: it cannot be written, as on a full disk.
     """
     try:
         sys.stdout.write(text)
@@ -53,31 +55,35 @@ def put(text: str) -> None:
 
 
 def discard() -> None:
-    """Let standard output lead nowhere: what is left in its buffer must not fail once more."""
+    """Redirect standard output to the null device, so that flushing the rest of its buffer at exit
+    does not fail again.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
 
 
 def tell(text: str) -> None:
-    """One line on standard error; if that too is lost, nobody is left to hear of it."""
+    """Print one line on standard error. Failures are ignored, because there is nowhere left to
+    report them.
+    """
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 
 def refused(error: OSError, where: str) -> DsprofError:
-    """What to raise where a file or stream takes no more."""
+    """The error to raise if a file or stream cannot be written; `where` names it."""
     reason = error.strerror or str(error)
     return DsprofError(f"cannot be written: {reason}", where, "make room or choose another file")
 
 
 def spare(path: str | Path, sources: Iterable[str]) -> None:
-    """Nothing that was read may be written over.
+    """Check that writing `path` would not overwrite one of the sources that were read.
 
     Raises:
         DsprofError: `path` is one of the sources.
     """
     for source in sources:
-        with suppress(OSError):  # it is not there, or is none of this machine's files
+        with suppress(OSError):  # it does not exist or is no local file
             if Path(path).samefile(source):
                 todo = "choose another file: writing would destroy it"
                 raise DsprofError("is what was read", str(path), todo)
@@ -91,7 +97,7 @@ def _nearest(error: UnicodeError) -> tuple[str, int]:
 
 
 def _bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The last word on an exception that nobody expected: one line, or all of it if asked."""
+    """Report an unexpected exception: in one line, or as a traceback if `TRACEBACK` is set."""
     if os.environ.get(TRACEBACK, "0") not in ("", "0"):
         traceback.print_exception(kind, error, trace)
         return

@@ -1,4 +1,4 @@
-"""Seconds and bytes inside; the ways people write them at the doors."""
+"""Conversion between seconds, bytes and numbers, and the ways in which people write them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SECONDS: Final = {
     "min": 60.0,
     "m": 60.0,
     "h": 3600.0,
-    "Gs": 1e9,  # the flops profiler prints it when its timer is broken
+    "Gs": 1e9,  # DeepSpeed's flops profiler prints it if its timer is broken
     "Ms": 1e6,
     "Ks": 1e3,
 }
 
-#: 1024-based, as DeepSpeed and PyTorch print sizes whatever suffix they use.
+#: Powers of 1024 for all suffixes, as DeepSpeed and PyTorch print sizes.
 BYTES: Final = {
     "B": 1,
     "KB": 1 << 10,
@@ -49,16 +49,16 @@ _PREFIX: Final = {
     "Z": 1e21,
 }
 
-NOTHING: Final = 0.5e-9  #: seconds; less is what is left of rounding, no clock tells it
+NOTHING: Final = 0.5e-9  #: seconds; less is a rounding error, because no clock resolves it
 
-_LONGEST_NUMBER: Final = 1e12  #: from here digits would tell nothing but the noise
+_LONGEST_NUMBER: Final = 1e12  #: larger numbers are written with an exponent
 
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµ/]*)")
 
 
 def number(text: str) -> float | None:
-    """The number a text says, `nan` and `inf` included; None if it says none."""
-    if len(text) > 64:  # a hostile run of digits is no measurement
+    """The number that a text states, including `nan` and `inf`; None if it is none."""
+    if len(text) > 64:  # such a run of digits is hostile input, not a measurement
         return None
     try:
         return float(text)
@@ -75,12 +75,12 @@ def _quantity(text: str) -> tuple[float, str] | None:
 
 
 def duration(text: str) -> float | None:
-    """Seconds of `356.67 us`, `1.8 s`, `2min`; None if there is no known unit."""
+    """Seconds in a text such as `356.67 us`, `1.8 s`, `2min`; None without a known unit."""
     return _measured(text, SECONDS)
 
 
 def size(text: str) -> float | None:
-    """Bytes of `8.0 KB`, `2.00 GiB`, `0B`; None if there is no known unit."""
+    """Bytes in a text such as `8.0 KB`, `2.00 GiB`, `0B`; None without a known unit."""
     return _measured(text, BYTES)
 
 
@@ -92,7 +92,9 @@ def _measured(text: str, units: Mapping[str, float]) -> float | None:
 
 
 def amount(text: str) -> float | None:
-    """Units of one of `17.29 K`, `93.4TFLOPS`, `1.3 B`, `42`; None if it is no number."""
+    """The number in a text such as `17.29 K`, `93.4TFLOPS`, `1.3 B`, `42`, with its decimal prefix
+    applied; None if it is no number.
+    """
     found = _quantity(text)
     if found is None:
         return None
@@ -103,15 +105,15 @@ _LINK: Final = re.compile(
     r"\s*(\d{1,9}(?:\.\d{0,9})?)\s*(?P<prefix>[KkMGT]?)"
     r"(?:(?P<bytes>B|B/s|Bps|[Bb]ytes?/s)|(?P<bits>b|b/s|bps|[Bb]its?|[Bb]its?/s))?\s*"
 )
-SLOWEST_LINK: Final = 1e6  #: bytes per second; less is a slip of the unit
+SLOWEST_LINK: Final = 1e6  #: bytes per second; less is a mistake in the unit
 FASTEST_LINK: Final = 100e12
 
 
 def bandwidth(text: str) -> float | None:
-    """Bytes per second of a link: `100Gb`, `25Gbps`, `12.5GB/s` (networks count in thousands).
+    """Bytes per second of a link given as `100Gb`, `25Gbps`, `12.5GB/s` (powers of 1000).
 
-    None if it names no unit or is no speed that a network has. `100G` is a kind of Ethernet:
-    bits.
+    `100G` means bits, as in the names of Ethernet standards. None without a unit, or if the speed
+    is not between `SLOWEST_LINK` and `FASTEST_LINK`.
     """
     match = _LINK.fullmatch(text[:64])
     if match is None or not (match["prefix"] or match["bytes"] or match["bits"]):
@@ -121,7 +123,9 @@ def bandwidth(text: str) -> float | None:
 
 
 def _digits(value: float, significant: int = 3) -> str:
-    """Three significant digits (9.996 is 10.0); an exponent only beyond what anything measures."""
+    """`value` with this many significant digits (9.996 is 10.0), and an exponent only for absurdly
+    large numbers.
+    """
     if value == 0:
         return "0"
     if abs(value) >= _LONGEST_NUMBER:
@@ -132,9 +136,9 @@ def _digits(value: float, significant: int = 3) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """`5.79 s`, `302 ms`, `45 µs`, `2 h 05 min`.
+    """Seconds as `5.79 s`, `302 ms`, `45 µs`, `2 h 05 min`; "unknown" if not finite.
 
-    Below 100 µs in two digits: logs print hundredths of a millisecond.
+    Below 100 µs there are two significant digits, because logs print hundredths of a millisecond.
     """
     if not math.isfinite(seconds):
         return "unknown"
@@ -162,7 +166,7 @@ def _scaled(value: float, base: float, names: tuple[str, ...]) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """`22.9 GiB`, `8.00 KiB`, `16 B`."""
+    """Bytes as `22.9 GiB`, `8.00 KiB`, `16 B`; "unknown" if not finite."""
     if not math.isfinite(count):
         return "unknown"
     if count == int(count) and abs(count) < 1024:
@@ -171,14 +175,14 @@ def format_bytes(count: float) -> str:
 
 
 def format_bandwidth(bytes_per_second: float) -> str:
-    """`12.5 GB/s`; thousands, as networks are sold."""
+    """Bandwidth as `12.5 GB/s`, in powers of 1000 as for networks; "unknown" if not finite."""
     if not math.isfinite(bytes_per_second):
         return "unknown"
     return _scaled(bytes_per_second, 1000, ("B/s", "KB/s", "MB/s", "GB/s", "TB/s"))
 
 
 def format_count(value: float) -> str:
-    """`12,000`, `1.3 B` (billions), `345 M`."""
+    """A count as `12,000`, `1.3 B` (billions), `345 M`; "unknown" if not finite."""
     if not math.isfinite(value):
         return "unknown"
     if abs(value) < 1e6:
@@ -191,7 +195,10 @@ _ALL: Final = 100 - 1e-4  #: what lacks less is a rounding error: pages hold fou
 
 
 def format_share(share: float) -> str:
-    """`76 %`, `0.4 %`, `under 0.1 %`; what is not all is no `100 %` but at most `99.9 %`."""
+    """A share (0 to 1) as `76 %`, `0.4 %`, `under 0.1 %`; "unknown" if not finite.
+
+    What is not all is never `100 %`, but at most `99.9 %`.
+    """
     percent = share * 100
     if not math.isfinite(percent):
         return "unknown"
@@ -205,6 +212,10 @@ def format_share(share: float) -> str:
 
 
 def windows(many: int | None, count: int = 2) -> str:
-    """`windows of 10 steps`, of several where they differ (None); "" of single steps."""
+    """Words for windows of `many` steps, such as `windows of 10 steps`; "" for single steps.
+
+    None, for windows that differ, gives `windows of several steps`. `count` is the number of
+    windows.
+    """
     one = "window" if count == 1 else "windows"
     return "" if many == 1 else f"{one} of {f'{many:,}' if many else 'several'} steps"
