@@ -6,13 +6,14 @@ import weakref
 from typing import Any
 
 from dsprof.hook import sizes
-from dsprof.hook.backward import Backward, Reducer
+from dsprof.hook.backward import Backward
 from dsprof.hook.buffers import Buffers
 from dsprof.hook.compiling import Compiling, held_if_compiled
 from dsprof.hook.optimizers import Steps
 from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder
+from dsprof.hook.reducer import Reducer
 from dsprof.hook.reentrant import Reentrant
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsprof.hook.backward import Backward, first_with_gradient
+from dsprof.hook.backward import Backward
+from dsprof.hook.outputs import first_with_gradient
 from dsprof.hook.patches import Call
 from dsprof.hook.recorder import Recorder
 

@@ -1,0 +1,32 @@
+"""The tensors in what a model returned, which may be any object that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def first_with_gradient(output: Any) -> Any:
+    """The first tensor with gradients in a model's output, or None.
+
+    Parameters that a model returns are left out: hooks on them would outlive the step.
+    """
+    if hasattr(output, "requires_grad"):  # shortcut for the usual case, once per step
+        return output if output.requires_grad and not output.is_leaf else None
+    return next((one for one in tensors_in(output) if one.requires_grad and not one.is_leaf), None)
+
+
+def tensors_in(output: Any, *, of_objects: bool = True) -> Iterator[Any]:
+    """The tensors in a model's output: nested in dicts, lists, tuples and, one level deep, in
+    attributes of other objects.
+    """
+    if hasattr(output, "requires_grad"):
+        yield output
+        return
+    if isinstance(output, dict):
+        output = list(output.values())
+    elif of_objects and hasattr(output, "__dict__"):
+        of_objects, output = False, list(vars(output).values())
+    if isinstance(output, list | tuple):
+        for part in output:
+            yield from tensors_in(part, of_objects=of_objects)
