@@ -43,6 +43,11 @@ class Advice(NamedTuple):
         is_command = self.setting.partition(" ")[0].rstrip(",") in _COMMANDS
         return "Do" if is_command or self.to.partition(" ")[0] in _DONE else "Change"
 
+    @property
+    def is_in_words(self) -> bool:
+        """Whether `setting` describes what to change or do, instead of naming a key or option."""
+        return " " in self.setting
+
 
 #: Commands, and how what is to be done begins, in the advice of rules.
 _COMMANDS: Final = (

@@ -16,6 +16,8 @@ from dsprof.charts.figure import plain
 from dsprof.errors import DsprofError
 from dsprof.page import render_page, write_page
 from dsprof.page.pack import safe_json
+from dsprof.run import load
+from tests.conftest import SAMPLES
 from tests.page.browsing import Written
 from tests.page.runs import huge, made, with_rows
 
@@ -105,6 +107,13 @@ def test_every_section_has_something_to_show_or_says_why_not(
         page = written(name).read_text()
         for section in re.findall(r'<section id="[a-z0-9-]+".*?</section>', page, re.DOTALL):
             assert re.search(r"<figure|<table|<article|<p class=\"(?:why|lead)|<h1", section)
+
+
+def test_advice_in_words_is_not_set_as_code_and_a_key_is() -> None:
+    page = render_page(load(SAMPLES / "neox_pipeline_2023.log"))
+    advice = page[page.index('class="advice"') :]
+    assert "<code>gradient_<wbr>accumulation_<wbr>steps</code>" in advice
+    assert '<span class="label">Change</span> <p>number of pipeline stages: fewer</p>' in advice
 
 
 def test_keys_that_the_advice_names_are_marked_in_the_configuration(
