@@ -187,7 +187,8 @@ def safe(picture: Picture) -> str:
         share, row = max(known, key=lambda one: one[0])
         limit = format_bytes(row.limit or 0.0)
         return f"{_of(row)} is fullest: {format_share(share)} of {limit}"
-    return "the size of a GPU's memory is unknown" if picture.memory else ""
+    on_gpu = any(map(_used, picture.memory))  # else the memory of processes alone is known
+    return "the size of a GPU's memory is unknown" if on_gpu else ""
 
 
 def _of(row: MemoryRow) -> str:

@@ -93,3 +93,12 @@ def test_without_a_limit_nothing_is_said_to_be_safe(tmp_path: Path) -> None:
     job.writers[0].memory(job.writers[0].name("allocated"), 5.0, 1)
     job.run(3)
     assert panes.safe(Watch([str(tmp_path)]).refresh(10)) == "the size of a GPU's memory is unknown"
+
+
+def test_a_job_without_a_gpu_is_told_nothing_of_the_size_of_one(tmp_path: Path) -> None:
+    job = Job(tmp_path, 1)
+    job.writers[0].memory(job.writers[0].name("host_process"), 5.0, 1)
+    job.run(3)
+    picture = Watch([str(tmp_path)]).refresh(10)
+    assert [row.process for row in picture.memory] == [5.0]
+    assert not panes.safe(picture)
