@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dsprof.events import Class
 from dsprof.hook.given import Given, Loss
-from dsprof.hook.metrics import Failing
+from dsprof.hook.guard import Failing
 from dsprof.hook.optimizers import Optimizers
 from dsprof.hook.outputs import first_with_gradient, tensors_in
 from dsprof.hook.parts import Parts

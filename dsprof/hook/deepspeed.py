@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Final
 
 from dsprof.events import Class
+from dsprof.hook.guard import Failing
 from dsprof.hook.layout import Batch, sizes
-from dsprof.hook.metrics import Failing
 from dsprof.hook.parts import Parts
 from dsprof.hook.patches import Patches
 from dsprof.hook.recorder import Recorder

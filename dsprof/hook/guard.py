@@ -146,6 +146,23 @@ class Guard:
             self.on_failure(text)
 
 
+class Failing:
+    """Whether a call ended with an exception; to be asked in its `finally`.
+
+    An exception that was already being handled when the call began does not count: training may
+    continue in an `except` block.
+    """
+
+    def __init__(self) -> None:
+        self._during: BaseException | None = None
+
+    def begins(self) -> None:
+        self._during = sys.exc_info()[1]
+
+    def failed(self) -> bool:
+        return sys.exc_info()[1] is not self._during
+
+
 def _is_of_a_signal(error: Exception) -> bool:
     """Whether a signal handler of training raised `error`, for example for a timeout or a
     preemption.

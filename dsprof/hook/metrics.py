@@ -6,7 +6,6 @@ Numbers in device memory are not recorded, because reading them would make the h
 from __future__ import annotations
 
 import math
-import sys
 import weakref
 from time import perf_counter_ns as now
 from typing import Any, Final
@@ -16,23 +15,6 @@ from dsprof.recording import RowKind
 
 _METRIC: Final = int(RowKind.METRIC)
 _MOST: Final = 1024  # losses of one step that are recognized when backward begins at them
-
-
-class Failing:
-    """Whether a call ended with an exception; to be asked in its `finally`.
-
-    An exception that was already being handled when the call began does not count: training may
-    continue in an `except` block.
-    """
-
-    def __init__(self) -> None:
-        self._during: BaseException | None = None
-
-    def begins(self) -> None:
-        self._during = sys.exc_info()[1]
-
-    def failed(self) -> bool:
-        return sys.exc_info()[1] is not self._during
 
 
 class Metrics:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dsprof.hook.guard import Guard
+from dsprof.hook.guard import Failing, Guard
 
 
 def fail(*_: object) -> None:
@@ -241,3 +241,25 @@ def test_what_fails_in_code_of_training_that_we_look_at_does_not_reach_it() -> N
     guard = Guard()
     guard(lambda output: output.loss)(Output())
     assert guard.off
+
+
+def test_what_fails_is_told_from_what_runs_while_another_exception_is_handled() -> None:
+    """As a loop that goes on in an `except`."""
+    said: list[bool] = []
+
+    def run(action: Any) -> None:
+        failing = Failing()
+        failing.begins()
+        try:
+            action()
+        finally:
+            said.append(failing.failed())
+
+    try:
+        run(lambda: 1 / 0)
+    except ZeroDivisionError:
+        run(lambda: None)
+        with pytest.raises(KeyError):
+            run(lambda: dict[int, int]()[0])
+    run(lambda: None)
+    assert said == [True, False, True, False]

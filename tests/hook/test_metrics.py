@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dsprof.hook.given import Loss, _divisor_of
-from dsprof.hook.metrics import Failing, Metrics, loss_in
+from dsprof.hook.metrics import Metrics, loss_in
 from dsprof.hook.spans import Timeline
 from dsprof.recording import Writer
 from tests.hook.rows import folder
@@ -114,28 +114,6 @@ def test_what_a_model_returns_and_does_not_learn_from_is_no_loss_of_the_step(
     timeline.writer.close()
     (rank,) = folder(tmp_path)
     assert rank.metric("loss") == {1: 1.0, 2: 1.5, 3: 1.0, 4: 1.5, 5: 3.0, 6: 1.0}
-
-
-def test_what_fails_is_told_from_what_runs_while_another_exception_is_handled() -> None:
-    """As a loop that goes on in an `except`."""
-    said: list[bool] = []
-
-    def run(action: Any) -> None:
-        failing = Failing()
-        failing.begins()
-        try:
-            action()
-        finally:
-            said.append(failing.failed())
-
-    try:
-        run(lambda: 1 / 0)
-    except ZeroDivisionError:
-        run(lambda: None)
-        with pytest.raises(KeyError):
-            run(lambda: dict[int, int]()[0])
-    run(lambda: None)
-    assert said == [True, False, True, False]
 
 
 @pytest.mark.parametrize(("micros", "told"), [(1, [0.5]), (2, [])])
