@@ -12,38 +12,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.typing import NDArray
 from rich.console import Console
 
 from dsprof.analysis.breakdown import regular_steps
-from dsprof.compare import (
-    Answer,
-    Comparison,
-    _needed,
-    block_means,
-    compare,
-    differing,
-    interval,
-    judge,
-)
+from dsprof.analysis.ratio import Answer
+from dsprof.compare import Comparison, compare, differing
 from dsprof.events import Class
 from dsprof.run import Run, from_events, load
 from dsprof.text.difference import difference
 from dsprof.text.overview import overview
 from dsprof.text.parts import BLENT, UNTIMED
+from tests.analysis.test_ratio import Floats, series
 from tests.conftest import ROOT, SAMPLES, Dsprof
 from tests.run.run_rows import events, metric, timers
 from tests.run.test_seldom import at_tenths, printed
-
-Floats = NDArray[np.float64]
-
-
-def series(size: int, mean: float, memory: float, chance: np.random.Generator) -> Floats:
-    """Step times with 5 % noise that remembers: an autoregressive process of order one."""
-    noise = chance.normal(0, 0.05, size)
-    for i in range(1, size):
-        noise[i] += memory * noise[i - 1]
-    return np.asarray(mean * (1 + noise))
 
 
 def run_of(seconds: Floats, **config: float) -> Run:
@@ -55,20 +37,6 @@ def run_of(seconds: Floats, **config: float) -> Run:
         for i, s in enumerate(seconds)
     ]
     return from_events(pd.DataFrame(rows))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "answer"),
-    [
-        (1.03, 1.2, "regression"),
-        (0.8, 0.97, "improvement"),
-        (0.985, 1.015, "none"),
-        (0.99, 1.1, "cannot tell"),
-        (0.9, 1.1, "cannot tell"),
-    ],
-)
-def test_an_interval_allows_one_answer(low: float, high: float, answer: str) -> None:
-    assert judge(low, high, 0.02) == answer
 
 
 @pytest.mark.parametrize(("factor", "answer"), [(1.1, "regression"), (0.9, "improvement")])
@@ -87,32 +55,6 @@ def test_a_run_is_no_slower_than_itself() -> None:
     assert (found.answer, found.ratio) == ("none", 1.0)
 
 
-def test_two_runs_of_the_same_job_are_rarely_called_different() -> None:
-    """The false alarms of 200 pairs whose step times remember each other."""
-    chance = np.random.default_rng(7)
-    answers = [
-        judge(*interval(series(60, 1, 0.7, chance), series(60, 1, 0.7, chance))[1:], 0.02)
-        for _ in range(200)
-    ]
-    assert answers.count("regression") + answers.count("improvement") <= 14
-
-
-def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
-    chance = np.random.default_rng(11)
-    held = 0
-    for _ in range(200):
-        _, low, high = interval(series(150, 1, 0.5, chance), series(150, 1.05, 0.5, chance))
-        held += low <= 1.05 <= high
-    assert held >= 175
-
-
-def test_resamples_centre_on_the_mean() -> None:
-    values = np.arange(100.0)
-    means = block_means(values, np.random.default_rng(3))
-    assert means.mean() == pytest.approx(values.mean(), rel=0.02)
-    assert means.std() > values.std() / 10  # blocks of neighbours vary more than single values
-
-
 def test_noise_too_large_to_tell_says_how_many_rows_would() -> None:
     chance = np.random.default_rng(2)
     found = compare(run_of(series(30, 1, 0.5, chance)), run_of(series(30, 1.005, 0.5, chance)))
@@ -121,11 +63,10 @@ def test_noise_too_large_to_tell_says_how_many_rows_would() -> None:
     assert found.needed > 30
 
 
-def test_so_near_a_border_that_no_run_would_tell_asks_for_none() -> None:
+def test_settings_are_shown_side_by_side_unless_they_are_too_long() -> None:
     chance = np.random.default_rng(2)
     found = compare(run_of(series(30, 1, 0.5, chance)), run_of(series(30, 1.0, 0.5, chance)))
     far = replace(found, settings={"zero_stage": (1, 2), "zero_config": ("x" * 30, "y" * 30)})
-    assert _needed(1.0201, 0.9, 1.1, 0.02, 30) is None
     console = Console(file=StringIO(), width=80)
     console.print(difference(far))
     text = console.file.getvalue()  # type: ignore[attr-defined]
