@@ -38,7 +38,7 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.findings.unseen import calls_unseen
-from dsprof.findings.untimed import is_known
+from dsprof.findings.versions import is_known
 from dsprof.run.table import plain, runs
 from dsprof.units import format_bytes, format_seconds, format_share
 

@@ -17,6 +17,7 @@ from dsprof.findings.proofs import average_proof, by_the_clock
 from dsprof.findings.ranks import late_outside
 from dsprof.findings.saves import saving_in_mean
 from dsprof.findings.spikes import without_spikes
+from dsprof.findings.stepless import no_steps
 from dsprof.findings.thresholds import (
     UNACCOUNTED_CRITICAL,
     UNACCOUNTED_WARNING,
@@ -25,7 +26,6 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.findings.untimed import (
     EVERY_PHASE,
-    no_steps,
     no_timers,
     only_calls,
     only_data,

@@ -1,0 +1,299 @@
+"""Sources without steps: what they say of speed nevertheless, and how to get steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import pandas as pd
+
+from dsprof.events import Kind, Severity
+from dsprof.findings.advice import change
+from dsprof.findings.ends import first_failure
+from dsprof.findings.evidence import whole
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.thresholds import COMMUNICATION_WARNING
+from dsprof.findings.versions import is_known
+from dsprof.run.bars import steps_meant
+from dsprof.units import format_count, format_seconds, format_share
+
+_RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
+#: What the flops profiler reports about a step, in its order.
+_PROFILED: Final = {
+    "profiled_forward_seconds": "forward",
+    "profiled_backward_seconds": "backward",
+    "profiled_step_seconds": "optimizer",
+    "profiled_iteration_seconds": "in all",
+}
+#: What DeeperSpeed reports about its windows of steps.
+_PERCENT: Final = {
+    "communication_percent": "communication",
+    "optimizer_percent": "optimizer",
+    "forward_percent": "forward",
+    "backward_percent": "backward",
+}
+_ROUNDED: Final = 0.0005  #: rounding error of a rate with three decimals
+_SURE: Final = 50  #: from this many times that on, a rate has two reliable digits
+#: The advised steps_per_print; sources that print at least this often get no advice.
+_EVERY: Final = 10
+_NO_STEPS_RECORDED: Final = Finding(
+    rule="unaccounted-time",
+    severity=Severity.INFO,
+    title="This recording shows no optimizer step: nothing can be said about speed",
+    summary="It was stopped before the first step ended, or the optimizer that steps is none that "
+    "dsprof.attach found or was given.",
+)
+
+
+def no_steps(facts: Facts) -> list[Finding] | str:
+    """A note on what is stated without steps, or why none is needed: the run failed before."""
+    if first_failure(facts.run) is not None:
+        return "the source shows no optimizer step, only how the run failed"
+    if facts.run.is_recording:
+        return [_NO_STEPS_RECORDED]
+    events = facts.run.told
+    said, timed = _said_of_speed(facts), _has_timers(facts)
+    clocked = timed or _is_clocked(events)
+    mean = _mean_step(events)
+    profiled = None if mean else _slow_optimizer(events)
+    shares = _percentages(events) if timed else ""
+    left = "only what is stated" if said or shares else "nothing"
+    shown = (
+        "Nothing but a progress bar shows optimizer steps"
+        if _bars_of_steps(facts)
+        else "This source shows no optimizer step"
+    )
+    ask_for_timers = change(facts, "wall_clock_breakdown", "true", "prints timers")
+    return [
+        Finding(
+            rule="unaccounted-time",
+            severity=Severity.INFO,
+            title=mean
+            or profiled
+            or (_counts_communication(events) if shares else None)
+            or f"{shown}: {left} can be said about speed",
+            summary=said
+            + (_of_parts(facts) if timed else "")
+            + _why_none(facts)
+            + ("." if clocked or facts.is_megatron_alone else "; timers need wall_clock_breakdown.")
+            + " Low confidence: one step only." * bool(profiled),
+            advice=(
+                *_print_steps(facts),
+                *_log_level(facts),
+                *(() if clocked else ask_for_timers),
+            ),
+            confidence="low" if profiled else "high",
+        )
+    ]
+
+
+def _mean_step(events: pd.DataFrame) -> str | None:
+    """The mean duration of a step over a whole training, from its last record; None if unknown."""
+    told = [
+        events.loc[events["name"] == name, column].dropna()
+        for name, column in [("train_steps_per_second", "value"), ("train_runtime", "seconds")]
+    ]
+    if any(rows.empty for rows in told):
+        return None
+    many = _steps_in(float(told[0].iloc[-1]), float(told[1].iloc[-1]), steps_meant(events))
+    if many is None:
+        return None
+    took = format_seconds(told[1].iloc[-1] / many)
+    return f"A step took {took} in the mean of the whole training; none is printed"
+
+
+def _steps_in(rate: float, seconds: float, meant: frozenset[float]) -> float | None:
+    """How many steps a training had, from its rate, which has three decimals: the planned number if
+    it fits, or the only whole number that fits; None if the rate is too imprecise.
+    """
+    least, most = ((rate + sign * _ROUNDED) * seconds for sign in (-1, 1))
+    fit = [many for many in meant if least <= many <= most and many >= 1]
+    if len(fit) == 1:
+        return fit[0]
+    if 1 <= math.ceil(least) == math.floor(most):
+        return float(math.floor(most))
+    return rate * seconds if rate >= _SURE * _ROUNDED else None
+
+
+def _why_none(facts: Facts) -> str:
+    """Why no step was printed, as far as the settings and version of DeepSpeed tell, or those of
+    Megatron.
+    """
+    if facts.is_megatron_alone:
+        return (
+            "Megatron prints one line for every --log-interval steps, 100 unless it is set, when "
+            "the last of them is done"
+        )
+    if _is_trainer(facts):
+        return "The Trainer prints a record every logging_steps steps, 500 unless it is set"
+    every = facts.setting("steps_per_print") or facts.run.config.get("steps_per_print")
+    if isinstance(every, int | float):
+        return f"DeepSpeed prints a step every {format_count(every)} (steps_per_print)"
+    throughput = _throughput_every(facts)
+    if throughput is not None:
+        return f"Throughput is printed every {throughput:,} micro-steps, but no line numbers a step"
+    if is_known(facts, lambda _, last: last < (0, 15, 2)):
+        return "DeepSpeed of this version prints every tenth step unless steps_per_print is set"
+    return (
+        "DeepSpeed 0.15.2 and later prints steps only with steps_per_print set, 0.17.6 and later "
+        "only where its log level lets them through"
+    )
+
+
+def _is_trainer(facts: Facts) -> bool:
+    """Whether this is Hugging Face's Trainer, under which DeepSpeed's engine prints no steps unless
+    its JSON asks for them."""
+    every = facts.setting("steps_per_print") or facts.run.config.get("steps_per_print")
+    asked = isinstance(every, int | float) and math.isfinite(every)
+    return facts.run.meta.get("framework") == "huggingface" and not asked
+
+
+def _draws_bars(facts: Facts) -> bool:
+    """Whether a bar is all that shows the loop around the engine, which may be the Trainer."""
+    known = facts.run.meta.get("framework") not in (None, "deepspeed")
+    return not known and bool(facts.run.told["name"].eq("bar_position").any())
+
+
+def _print_steps(facts: Facts) -> tuple[Advice, ...]:
+    if _is_trainer(facts):
+        return (Advice("logging_steps", "", str(_EVERY), "the Trainer's own: prints steps"),)
+    if _draws_bars(facts):
+        return (
+            Advice("logging_steps", "", str(_EVERY), "prints steps if the Trainer draws the bar"),
+            *_print_engine_steps(facts),
+        )
+    return _print_engine_steps(facts)
+
+
+def _print_engine_steps(facts: Facts) -> tuple[Advice, ...]:
+    if (_throughput_every(facts) or math.inf) <= _EVERY:
+        return ()
+    return change(facts, "steps_per_print", str(_EVERY), "prints steps")
+
+
+def _throughput_every(facts: Facts) -> int | None:
+    """Micro-steps between two throughput lines, which is steps_per_print since 0.3; None if
+    unknown.
+    """
+    if not is_known(facts, lambda first, _: first >= (0, 3, 0)):
+        return None
+    told = facts.run.told
+    turns = told[(told["name"] == "micro_step").to_numpy(dtype=bool)]
+    apart = turns.groupby(["segment", "source"])["value"].diff()
+    return whole(apart[apart > 0].median())
+
+
+def _said_of_speed(facts: Facts) -> str:
+    """The stated rates of steps without a number, in words: the median, because the last batch of
+    an epoch may be small; of mean rates the last, which covers all.
+    """
+    events = facts.run.told
+    for name, words in _RATES.items():
+        told = events.loc[events["name"] == name, "value"].dropna()
+        if len(told) > 1 and name == "samples_per_second":
+            rate = format_count(told.median())
+            return f"It states {len(told):,} rates, of {rate} samples/s in the median. "
+        if len(told):
+            last = f", last of {len(told):,}" * (len(told) > 1)
+            return f"It states {words} of {format_count(told.iloc[-1])} samples/s{last}. "
+    if (profiled := _profiled(events)) is not None:
+        return profiled
+    if events.loc[events["name"] == "bar_elapsed", "seconds"].gt(0).any():
+        if _bars_of_steps(facts):
+            return (
+                "A progress bar counts its steps, but there is no second position to time them by. "
+            )
+        return (
+            "A progress bar moves; whether an iteration of it is an optimizer step is not stated. "
+        )
+    return ""
+
+
+def _profiled(events: pd.DataFrame) -> str | None:
+    """What the flops profiler's last report says about the step it profiled."""
+    last = _last_profile(events)
+    said = ", ".join(
+        f"{word} {format_seconds(last[name])}" for name, word in _PROFILED.items() if name in last
+    )
+    return f"The flops profiler's report says of one profiled step: {said}. " if said else None
+
+
+def _last_profile(events: pd.DataFrame) -> pd.Series[float]:
+    """Seconds per part of the step in the flops profiler's last report."""
+    told = events[events["name"].isin(list(_PROFILED)) & events["seconds"].gt(0)]
+    told = told[told["source"] == told["source"].iloc[-1]] if len(told) else told
+    return told.drop_duplicates("name", keep="last").set_index("name")["seconds"]
+
+
+def _is_clocked(events: pd.DataFrame) -> bool:
+    """Whether wall_clock_breakdown is on: only then does the profiler report backward."""
+    return "profiled_backward_seconds" in _last_profile(events)
+
+
+def _slow_optimizer(events: pd.DataFrame) -> str | None:
+    """Says so if most of the profiled step is the update. Nothing is said about other parts: the
+    profile may be of a micro-batch without an update, as most are.
+    """
+    last = _last_profile(events)
+    if not {"profiled_step_seconds", "profiled_iteration_seconds"} <= {*last.index}:
+        return None
+    update, whole_step = last["profiled_step_seconds"], last["profiled_iteration_seconds"]
+    if not whole_step / 2 <= update <= whole_step:
+        return None
+    return (
+        f"{format_share(update / whole_step)} of the one step that was profiled is the optimizer: "
+        f"{format_seconds(update)} of {format_seconds(whole_step)}"
+    )
+
+
+def _bars_of_steps(facts: Facts) -> bool:
+    """Whether a bar's total is a number of steps that the job plans to train."""
+    events = facts.run.told
+    totals = events.loc[events["name"] == "bar_total", "value"].dropna()
+    return bool(totals.isin(steps_meant(events)).any())
+
+
+def _has_timers(facts: Facts) -> bool:
+    timed = facts.run.as_told  # a repair may have removed truncated ones
+    return bool(((timed["kind"] == Kind.PHASE) & timed["seconds"].gt(0)).any())
+
+
+def _of_parts(facts: Facts) -> str:
+    """What timer lines that close no step show nevertheless."""
+    repairs = facts.run.repairs
+    alone = repairs.loc[repairs["name"] == "micro-batches-alone", "text"]
+    told = str(next(iter(alone), "it has timer lines, but none that closes a complete step"))
+    return f"{told[0].upper()}{told[1:]}. {_percentages(facts.run.told)}"
+
+
+def _last_percentages(events: pd.DataFrame) -> pd.Series[float]:
+    told = events[events["name"].isin(list(_PERCENT)) & events["value"].notna()]
+    return told.drop_duplicates("name", keep="last").set_index("name")["value"]
+
+
+def _counts_communication(events: pd.DataFrame) -> str | None:
+    """Says so if much of a step is communication, by DeeperSpeed's own count."""
+    share = _last_percentages(events).get("communication_percent", 0.0) / 100
+    if not COMMUNICATION_WARNING <= share <= 1:
+        return None
+    said = f"{format_share(share)} of a step is communication"
+    return f"{said} by the log's own count; no step is printed"
+
+
+def _percentages(events: pd.DataFrame) -> str:
+    """DeeperSpeed's last percentages, whichever steps they are of."""
+    last = _last_percentages(events)
+    said = ", ".join(
+        f"{word} {format_share(last[name] / 100)}"
+        for name, word in _PERCENT.items()
+        if name in last
+    )
+    return f"Its last percentages, which overlap: {said}. " if said else ""
+
+
+def _log_level(facts: Facts) -> tuple[Advice, ...]:
+    """Advice to set log_level, which exists since 0.19.3."""
+    if not is_known(facts, lambda first, _: first >= (0, 19, 3)):
+        return ()
+    return change(facts, "log_level", "info", "lets the lines through")

@@ -1,0 +1,17 @@
+"""Which DeepSpeed a run is of, as far as a rule has to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dsprof.findings.facts import Facts
+from dsprof.run.versions import LAST, Version, parse
+
+
+def is_known(facts: Facts, holds: Callable[[Version, Version], bool]) -> bool:
+    """Whether the range of possible DeepSpeed versions is known and `holds(oldest, newest)`."""
+    spans = str(facts.run.meta.get("version_range", "")).partition(" (")[0]
+    if not spans[:1].isdigit():
+        return False
+    newest = LAST if spans.endswith("later") else parse(spans.rpartition(" ")[2])
+    return holds(parse(spans.partition(" ")[0]), newest)

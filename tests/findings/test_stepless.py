@@ -1,0 +1,198 @@
+"""Sources without steps say what they state of speed, and how steps would be printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsprof.run import load
+from tests.findings.plants import config, metric, one, phase, problem, rules, run_of, why
+from tests.loaded import run_of_text
+
+STEPLESS = ["steps_per_print", "wall_clock_breakdown"]
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        ("", STEPLESS),
+        ("0.18.2", STEPLESS),
+        ("2.1", STEPLESS),  # what 0.1 called itself, which had no log_level yet
+        ("0.19.3", ["steps_per_print", "log_level", "wall_clock_breakdown"]),
+    ],
+)
+def test_a_source_without_steps_says_what_would_print_them_in_its_version(
+    version: str, told: list[str]
+) -> None:
+    run = run_of([metric("elapsed", None, 1.0)], deepspeed_version=version)
+    found = one(run, "unaccounted-time")
+    assert "no optimizer step" in found.title
+    assert [advice.setting for advice in found.advice] == told
+
+
+def test_timers_and_a_rate_without_steps_are_told_and_not_asked_for() -> None:
+    timer = phase("forward", 1, 0.25) | {"step": None, "timers": None}
+    rate = metric("samples_per_second_mean", None, 4365.0)
+    found = one(run_of([timer, rate]), "unaccounted-time")
+    assert "4,365 samples/s" in found.summary
+    assert "timer lines" in found.summary
+    assert "wall_clock_breakdown" not in [advice.setting for advice in found.advice]
+
+
+def test_what_a_micro_batch_takes_is_told_where_no_line_ends_a_step(tmp_path: Path) -> None:
+    line = (
+        "time (ms) | forward_microstep: 200.00 | backward_microstep: 330.10 | "
+        "backward_inner_microstep: 330.00 | backward_allreduce_microstep: 0.05 | "
+        "step_microstep: 0.05\n"
+    )
+    log = tmp_path / "run.log"
+    log.write_text(line * 5)
+    found = one(load([log]), "unaccounted-time")
+    assert found.title == "This source shows no optimizer step: nothing can be said about speed"
+    assert "One takes 530 ms (mean of 5), most of it backward_inner 330 ms" in found.summary
+
+
+def test_a_bar_as_long_as_the_training_shows_optimizer_steps() -> None:
+    run = run_of_text(
+        "  Total optimization steps = 1,230\n",
+        "100%|##########| 1230/1230 [2:08:35<00:00,  6.27s/it]\n",
+    )
+    assert one(run, "unaccounted-time").title == (
+        "Nothing but a progress bar shows optimizer steps: only what is stated can be said about "
+        "speed"
+    )
+
+
+def test_a_progress_bar_is_said_to_tell_of_speed() -> None:
+    bar = metric("bar_elapsed", None, None, seconds=40.0)
+    found = one(run_of([bar]), "unaccounted-time")
+    assert "nothing" not in found.title
+    assert "A progress bar moves" in found.summary
+
+
+def test_a_training_of_the_trainer_that_prints_no_record_is_told_by_its_mean_step() -> None:
+    banner = "  Total optimization steps = 100\n"
+    bar = "100%|██████████| 100/100 [45:33<00:00, 27.33s/it]\n"
+    end = "{'train_runtime': 2733.2875, 'train_samples_per_second': 0.585, "
+    end += "'train_steps_per_second': 0.037, 'train_loss': 0.51, 'epoch': 1.0}\n"
+    found = one(run_of_text(banner, bar, end), "unaccounted-time")
+    assert found.title == "A step took 27.3 s in the mean of the whole training; none is printed"
+    assert found.advice[0].setting == "logging_steps"
+    assert "0.585 samples/s. The Trainer prints a record every logging_steps" in found.summary
+    engine = "[2024-03-04 10:11:12,345] [INFO] [logging.py:96:log_dist] [Rank 0] DeepSpeed Final "
+    beside = one(run_of_text(f"{engine}Optimizer = AdamW\n", bar, end), "unaccounted-time")
+    assert [advice.setting for advice in beside.advice] == ["logging_steps", "wall_clock_breakdown"]
+
+
+@pytest.mark.parametrize(
+    ("first", "settings"),
+    [
+        ("{'eval_loss': 0.25, 'eval_runtime': 17.0, 'epoch': 0.16}", ["logging_steps"]),
+        ("loading the data", ["logging_steps", "steps_per_print"]),
+    ],
+    ids=["trainer", "anybody"],
+)
+def test_of_bars_beside_a_line_of_deepspeed_the_trainers_own_setting_is_told_first(
+    first: str, settings: list[str]
+) -> None:
+    bar = "  5%|██        | 36/675 [05:01<1:58:38, 11.14s/it]"
+    line = "Invalidate trace cache @ step 2: expected module 1, but got module 332\n"
+    found = one(run_of_text(f"{first}\n", bar, line), "unaccounted-time")
+    told = [one.setting for one in found.advice if one.setting.endswith(("_steps", "_print"))]
+    assert told == settings
+
+
+@pytest.mark.parametrize(
+    ("runtime", "rate", "took"),
+    [
+        (273.0148, 0.007, "2 min 17 s"),  # two steps: no other number is rounded to that rate
+        (9000.0, 0.007, None),  # 59 to 67 of them
+        (9000.0, 0.5, "2.00 s"),
+        (100.0, 0.0, None),
+    ],
+)
+def test_a_mean_step_is_as_exact_as_the_rate_that_tells_it(
+    runtime: float, rate: float, took: str | None
+) -> None:
+    rows = [
+        metric("train_runtime", None, None, seconds=runtime),
+        metric("train_steps_per_second", None, rate),
+    ]
+    title = one(run_of(rows), "unaccounted-time").title
+    assert title.startswith(f"A step took {took} in the mean" if took else "This source shows no")
+
+
+def test_percentages_of_steps_that_nobody_prints_are_told() -> None:
+    timer = phase("forward", 1, 0.25) | {"step": None, "timers": None}
+    shares = [
+        metric(f"{name}_percent", None, value)
+        for name, value in [("communication", 71.5), ("communication", 85.4), ("forward", 3.25)]
+    ]
+    found = one(run_of([timer, *shares]), "unaccounted-time")
+    assert "percentages, which overlap: communication 85 %, forward 3.2 %." in found.summary
+    assert (
+        found.title == "85 % of a step is communication by the log's own count; no step is printed"
+    )
+    few = one(run_of([timer, metric("communication_percent", None, 3.0)]), "unaccounted-time")
+    assert few.title.endswith("only what is stated can be said about speed")
+
+
+def test_what_the_flops_profiler_reports_is_told_where_no_step_is_printed() -> None:
+    rows = [
+        metric(f"profiled_{name}_seconds", None, None, seconds=seconds)
+        for name, seconds in [("backward", 0.108), ("iteration", 0.185), ("forward", 0.0767)]
+    ]
+    found = one(run_of(rows), "unaccounted-time")
+    assert "only what is stated" in found.title
+    assert "of one profiled step: forward 76.7 ms, backward 108 ms, in all 185 ms." in found.summary
+
+
+@pytest.mark.parametrize(
+    ("update", "title"),
+    [
+        (25.4, "98 % of the one step that was profiled is the optimizer: 25.4 s of 26.0 s"),
+        (0.4, "This source shows no optimizer step: only what is stated can be said about speed"),
+    ],
+)
+def test_a_profiled_step_that_is_mostly_its_update_is_named_and_timers_are_on(
+    update: float, title: str
+) -> None:
+    parts = [("forward", 0.15), ("backward", 0.45), ("step", update), ("iteration", update + 0.6)]
+    rows = [metric(f"profiled_{name}_seconds", None, None, seconds=s) for name, s in parts]
+    found = one(run_of(rows), "unaccounted-time")
+    assert found.title == title
+    assert found.confidence == ("low" if update > 1 else "high")
+    assert "wall_clock_breakdown" not in [advice.setting for advice in found.advice]
+    assert "timers need" not in found.summary
+
+
+@pytest.mark.parametrize(("apart", "asked"), [(10, False), (100, True)])
+def test_steps_per_print_is_not_advised_where_throughput_shows_it_is_so(
+    apart: int, asked: bool
+) -> None:
+    rows = [metric("micro_step", None, apart * turn) for turn in range(1, 6)]
+    found = one(run_of(rows, deepspeed_version="0.6.1"), "unaccounted-time")
+    assert f"printed every {apart} micro-steps" in found.summary
+    assert ("steps_per_print" in [advice.setting for advice in found.advice]) is asked
+
+
+def test_a_run_that_failed_before_its_first_step_is_not_asked_for_timers() -> None:
+    run = run_of([problem("exception", "ValueError: no", rank=0)])
+    assert rules(run) == ["rank-died"]
+    assert "how the run failed" in (why(run, "unaccounted-time") or "")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("deepspeed_version", "0.9.5", "of this version prints every tenth step unless"),
+        ("deepspeed_version", "0.16.0", "0.15.2 and later prints steps only with"),
+        ("steps_per_print", 2000, "DeepSpeed prints a step every 2,000 (steps_per_print)"),
+    ],
+)
+def test_why_no_step_is_printed_is_told_by_setting_and_version(
+    setting: str, value: float | str, said: str
+) -> None:
+    found = one(run_of([metric("elapsed", None, 1.0), config(setting, value)]), "unaccounted-time")
+    assert said in found.summary
