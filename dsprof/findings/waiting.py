@@ -1,0 +1,195 @@
+"""What a stage of a pipeline waits for: how long, and how that is said."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+from dsprof.analysis.breakdown import pipeline_phases
+from dsprof.analysis.cost import bubble_seconds, bubble_share
+from dsprof.events import Class
+from dsprof.findings.facts import NO_TIMERS, Facts
+from dsprof.findings.finding import Confidence
+from dsprof.findings.stages import by_rank, in_collectives
+from dsprof.findings.thresholds import TRANSFER_CHEAP, WORTH_NAMING
+from dsprof.findings.untimed import source_word
+from dsprof.units import format_seconds, format_share
+
+NO_PIPELINE: Final = "no pipeline timers in this run"
+
+
+def waiting_in(facts: Facts) -> pd.DataFrame | str:
+    """The phases in which a stage waits for its neighbours, longest first; or why none is known."""
+    if facts.breakdown is None:
+        return NO_TIMERS
+    waiting = pipeline_phases(facts.phases_of("wait"))
+    return waiting if len(waiting) else NO_PIPELINE
+
+
+def transfer_is_cheap(waiting: pd.DataFrame) -> bool | None:
+    """Stage 0 sends activations as large as the gradients it gets: sending shows the transfer.
+
+    None where a stage does not show both directions alone.
+    """
+    sent, received = _seconds(waiting, "send"), _seconds(waiting, "recv")
+    if not _is_first_stage(waiting) or not sent:
+        return None
+    return sent <= TRANSFER_CHEAP * received
+
+
+def ideal_bubble(facts: Facts) -> float | None:
+    """Seconds of waiting a balanced pipeline causes; None if its shape is unknown."""
+    stages, micro_batches = facts.layout.stages, facts.layout.micro_batches
+    compute = facts.seconds_of("compute")
+    if not stages or stages < 2 or not micro_batches or not compute:
+        return None
+    return bubble_seconds(stages, micro_batches, compute)
+
+
+def sure(cheap: bool | None) -> Confidence:
+    """How sure a verdict is where the bubble is unknown. `cheap`: see `transfer_is_cheap`."""
+    return "medium" if cheap else "low"
+
+
+def headline(facts: Facts, waiting: pd.DataFrame) -> str:
+    """How much of a step moves data, and how much of that is waiting for what."""
+    moving = float(waiting["seconds"].sum()) + (facts.seconds_of("communication") or 0.0)
+    return (
+        f"{format_share(facts.share(moving) or 0.0)} of a step is communication, and "
+        f"{_shares_of(facts, waiting, moving)}"
+    )
+
+
+def sentences(
+    facts: Facts, waiting: pd.DataFrame, cheap: bool | None, ideal: float | None
+) -> list[str]:
+    """What is known of the waiting: its longest phase, collectives beside it, transfer, bubble.
+
+    Args:
+        cheap: see `transfer_is_cheap`.
+        ideal: see `ideal_bubble`.
+    """
+    late = in_collectives(facts)
+    total = float(waiting["seconds"].sum()) + late
+    longest = (
+        f"{waiting.index[0]} takes {format_seconds(waiting['seconds'].iloc[0])} of a step of "
+        f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
+        f"({facts.windows})."
+    )
+    found = [longest, _collectives(facts, waiting, late)]
+    if cheap:
+        found.append(
+            "Sending the activations, which are as large as the gradients that come back, takes "
+            f"{format_seconds(_seconds(waiting, 'send'))}: the transfer is not what it waits for."
+        )
+    if ideal is None:
+        found += _unknown_shape(facts, total, cheap)
+    else:
+        found.append(_known_shape(facts, total, ideal))
+    return found
+
+
+def _seconds(waiting: pd.DataFrame, word: str) -> float:
+    return float(waiting["seconds"][waiting.index.str.contains(word)].sum())
+
+
+def _is_first_stage(waiting: pd.DataFrame) -> bool:
+    names = waiting.index
+    return bool(names.str.contains("recv_grad|backward.recv").any()) and not bool(
+        names.str.contains("recv_input|forward.recv").any()
+    )
+
+
+def _stage(facts: Facts, waiting: pd.DataFrame) -> str:
+    if _is_first_stage(waiting):
+        return "stage 0"
+    return "the stage that prints" if by_rank(facts, Class.COMPUTE) is None else "stages"
+
+
+#: What point-to-point timers wait for, and the words in their names.
+_FOR: Final = {
+    "waiting for gradients": "recv_grad|backward.recv",
+    "waiting for activations": "recv_input|recv_activation|forward.recv",
+    "sending results on": "",  # all others
+}
+
+
+def _shares_of(facts: Facts, waiting: pd.DataFrame, whole: float) -> str:
+    """`94 % of that is stage 0 waiting for gradients`, and what else is no small part."""
+    left, parts = waiting, {"waiting in collectives for the last one": in_collectives(facts)}
+    for what, words in _FOR.items():
+        mine = left.index.str.contains(words)
+        parts[what] = float(left["seconds"][mine].sum())
+        left = left[~mine]
+    said = sorted(parts.items(), key=lambda part: -part[1])
+    most, *others = [(what, part / whole) for what, part in said]
+    found = f"{format_share(most[1])} of that is {_stage(facts, waiting)} {most[0]}"
+    for what, share in others:
+        found += f", {format_share(share)} {what}" if share >= WORTH_NAMING else ""
+    return found
+
+
+def _collectives(facts: Facts, waiting: pd.DataFrame, late: float) -> str:
+    table = facts.phases_of("communication")
+    if table.empty and facts.layout.data_parallel == 1:
+        return "With one replica there are no gradients to reduce."
+    if table.empty:
+        return "Gradient reduction is not timed by this source."
+    all_of_it = float(table["seconds"].sum())
+    if 2 * late > all_of_it:
+        return (
+            f"Collectives take {format_seconds(all_of_it)}, of which "
+            f"{format_seconds(late)} is waiting for the stage that comes last."
+        )
+    only = "only " if 2 * all_of_it < float(waiting["seconds"].sum()) else ""
+    return (
+        f"Collectives (gradient reduction, parameter gathering) take {only}"
+        f"{format_seconds(all_of_it)}."
+    )
+
+
+def _known_shape(facts: Facts, seconds: float, ideal: float) -> str:
+    stages, micro_batches = facts.layout.stages or 1, facts.layout.micro_batches or 1
+    return (
+        f"{stages} stages and {micro_batches} micro-batches idle "
+        f"{format_share(bubble_share(stages, micro_batches))} of their time even when balanced, "
+        f"(p-1)/(m+p-1): {format_seconds(min(ideal, seconds))} of the wait here is that bubble, "
+        f"{format_seconds(max(0.0, seconds - ideal))} is not."
+    )
+
+
+def _unknown_shape(facts: Facts, seconds: float, cheap: bool | None) -> list[str]:
+    compute = facts.seconds_of("compute")
+    silent = (
+        f"{_lacking(facts)}, so bubble and slower later stages cannot be told apart, hence "
+        f"{sure(cheap)} confidence."
+    )
+    found = [silent]
+    if compute:
+        ratio = seconds / compute
+        digits = 1 if ratio >= 1 else 2  # times m: 0.24 of 16 is one stage more than 0.2
+        found.append(f"If the stages are balanced, p - 1 = {ratio:.{digits}f} m explains the wait.")
+    samples = facts.layout.samples or _samples(facts)
+    if samples and not facts.layout.micro_batches:
+        found.append(
+            f"A step has about {samples} samples, so at most {samples} micro-batches fill the "
+            "pipeline."
+        )
+    return found
+
+
+def _lacking(facts: Facts) -> str:
+    """What the size of the bubble would need, and the source does not tell."""
+    told = {"stages p": facts.layout.stages, "micro-batches m": facts.layout.micro_batches}
+    missing = " and ".join(name for name, number in told.items() if not number)
+    if missing:
+        return f"The number of {missing} is not in this {source_word(facts)}"
+    return "No timer shows what a stage computes"
+
+
+def _samples(facts: Facts) -> int | None:
+    """Samples of one step: rate times duration."""
+    rate = facts.steps["samples_per_second"] * facts.steps["seconds"]
+    rate = rate[rate.gt(0)]
+    return round(float(rate.median())) if len(rate) else None
