@@ -331,59 +331,6 @@ _BY_KIND_AND_TEXT: Final = {
     ),
 }
 
-#: What HCCL's functions return (`HcclResult` of CANN's hccl_types.h).
-_HCCL: Final = {
-    "1": "a parameter was wrong",
-    "2": "a pointer was empty",
-    "3": "memory",
-    "4": "an internal error",
-    "5": "not supported",
-    "6": "something it needs was not found",
-    "7": "a resource was not available",
-    "8": "a system call failed",
-    "9": "it timed out",
-    "11": "a TCP connection failed",
-    "12": "a RoCE connection failed",
-    "13": "a TCP transfer failed",
-    "14": "a RoCE transfer failed",
-    "15": "the runtime failed",
-    "16": "the driver failed",
-    "19": "the network failed",
-    "21": "the peer, or the path to it, did not answer",
-}
-_HCCL_RESULT: Final = re.compile(r"HCCL function error: .{1,200}error code is (\d{1,3})\b")
-
-#: What torch_npu's functions return, as the lines below them explain it.
-_NPU: Final = {
-    "507046": "what was queued on the device did not end in time, as when it waits for a peer",
-}
-_NPU_RESULT: Final = re.compile(r"NPU (?:function )?error.{1,120}error code is (\d{6})\b")
-
-#: InfiniBand's completion status -> what it means (`enum ibv_wc_status` of rdma-core's verbs.h).
-_COMPLETIONS: Final = {
-    "5": "an earlier error had closed the queue already",
-    "10": "the peer refused access to its memory",
-    "12": "retries ran out, the peer or the path to it did not answer",
-    "13": "the peer was not ready to receive, and retries ran out",
-}
-_COMPLETION: Final = re.compile(
-    r"Got completion from peer \S{1,100} with (?:error |status=)(\d{1,3})\b"
-)
-
-
-def code_meant(text: str) -> str:
-    """What the code in a line of NCCL (an InfiniBand completion), HCCL or torch_npu means, as a
-    sentence; "" if unknown."""
-    for whose, code, meanings in (
-        ("InfiniBand's error", _COMPLETION, _COMPLETIONS),
-        ("HCCL's code", _HCCL_RESULT, _HCCL),
-        ("torch_npu's code", _NPU_RESULT, _NPU),
-    ):
-        found = code.search(text)
-        if found and found[1] in meanings:
-            return f" {whose} {found[1]}: {meanings[found[1]]}."
-    return ""
-
 
 def cures(kind: str, text: str) -> tuple[Advice, ...]:
     """What to change; empty where nothing but the code that failed is at fault."""

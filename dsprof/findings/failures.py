@@ -17,7 +17,7 @@ from dsprof.findings.advice import (
     not_yet_debugged,
     offload_less,
 )
-from dsprof.findings.cures import code_meant, cures
+from dsprof.findings.cures import cures
 from dsprof.findings.ends import (
     ENDED,
     HANG,
@@ -32,6 +32,7 @@ from dsprof.findings.ends import (
     step_span,
     untold_among,
 )
+from dsprof.findings.error_codes import code_meant
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Confidence, Evidence, Finding

@@ -8,8 +8,9 @@ import pandas as pd
 
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import not_yet_debugged, variable
-from dsprof.findings.cures import code_meant, cures
+from dsprof.findings.cures import cures
 from dsprof.findings.ends import first_failure
+from dsprof.findings.error_codes import code_meant
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence, Finding

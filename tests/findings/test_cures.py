@@ -145,14 +145,6 @@ def test_a_launcher_that_somebody_stopped_by_hand_is_not_advised_on() -> None:
     assert one(run_of([problem("signal", "got signal 2", value=2.0)]), "rank-died").advice == ()
 
 
-def test_what_hccl_returned_is_told_in_words() -> None:
-    text = "HCCL function error: HcclGetRootInfo(&hcclID), error code is {}"
-    found = one(run_of([problem("exception", text.format(9), rank=0)]), "rank-died")
-    assert found.summary.endswith(" HCCL's code 9: it timed out.")
-    unknown = one(run_of([problem("exception", text.format(77), rank=0)]), "rank-died")
-    assert "HCCL's code" not in unknown.summary
-
-
 _ASCEND = """\
 [rank1]: Traceback (most recent call last):
 [rank1]:   File "train.py", line 9, in <module>
