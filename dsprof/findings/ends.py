@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from dsprof.events import Severity
+from dsprof.findings.finding import Confidence
 from dsprof.logs.source import named
 
 if TYPE_CHECKING:
@@ -183,3 +184,67 @@ def signal_of(row: pd.Series[Any]) -> str | None:
         return signal.Signals(number).name
     except ValueError:
         return None
+
+
+def ranks_of(row: pd.Series[Any]) -> tuple[int, ...]:
+    """The rank that failed, as a finding's ranks; none if it is unknown."""
+    return () if pd.isna(row["rank"]) else (int(row["rank"]),)
+
+
+def said_among_others(run: Run, row: pd.Series[Any]) -> str:
+    """Whether the last launch shows other failures, and how it is known that this was the first."""
+    launches, others = untold_among(run, row), _others(run)
+    if launches:
+        return said_untold(launches)
+    if not others:
+        return f"It is the only failure {_where(run)}."
+    if row["kind"] == "root-cause":
+        return f"The launcher names it as the first of several failures {_where(run)}."
+    if row["root_cause"] and _is_behind(run, row):
+        return f"It is the likeliest cause of the failure messages {_where(run)}, some before it."
+    if row["root_cause"]:
+        return f"It was the first failure {_where(run)}; other messages come after it."
+    return (
+        f"It is the first of the failure messages {_where(run)}; which came first is not "
+        "certain, hence medium confidence."
+    )
+
+
+def sure_of(run: Run, row: pd.Series[Any]) -> Confidence:
+    """How sure it is that this failure ended the last launch."""
+    if untold_among(run, row):
+        return "low"
+    if row["kind"] == "gone" or of_ssh(row):
+        return "medium"
+    return "high" if row["root_cause"] or not _others(run) else "medium"
+
+
+def _others(run: Run) -> int:
+    """Failure messages of the last launch beside the first one."""
+    ended = (last_launch(run)["kind"] == "killed-by-launcher").sum()
+    listed = run.problems  # as notes, in the launcher's own summary
+    listed = (
+        (listed["kind"] == "exit")
+        & (listed["severity"] == Severity.INFO)
+        & (listed["segment"] == run.told["segment"].max())
+    )
+    return int(len(_fatal(run)) + ended + listed.sum()) - 1
+
+
+def _fatal(run: Run) -> pd.DataFrame:
+    """Failure messages of the last launch."""
+    rows = last_launch(run)
+    fatal = rows["kind"].isin(ENDED | dict.fromkeys((*OOM, *HANG)))
+    return rows[fatal & (rows["severity"] != Severity.INFO)]
+
+
+def _is_behind(run: Run, row: pd.Series[Any]) -> bool:
+    """Whether its own source told of another failure before: of what its cause led to elsewhere,
+    or of the same with less."""
+    rows = _fatal(run)
+    return bool(((rows["source"] == row["source"]) & (rows["line"] < row["line"])).any())
+
+
+def _where(run: Run) -> str:
+    launches = run.told["segment"].nunique()
+    return "in the source" if launches == 1 else f"of the last of {launches:,} launches"

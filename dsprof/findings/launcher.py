@@ -21,6 +21,9 @@ import pandas as pd
 from dsprof.analysis.layout import layout_of
 from dsprof.events import Severity
 from dsprof.findings.ends import last_launch
+from dsprof.findings.evidence import row_evidence
+from dsprof.findings.finding import Evidence
+from dsprof.findings.quotes import quoted
 from dsprof.findings.thresholds import DEAD_WAIT, ENDING_WAIT
 from dsprof.run.config import config
 
@@ -146,3 +149,24 @@ def _ended(run: Run, failure: pd.Series[Any]) -> pd.DataFrame:
     said = rows["text"].astype("str").str.startswith("Killing subprocess ")
     found: pd.DataFrame = rows[mine & said].sort_values("line")
     return found
+
+
+def said_of_named(who: Named | None) -> str:
+    """A sentence on who named the process; "" if nobody did."""
+    if who is None:
+        return ""
+    task = "task" in who.failure
+    one = f"task {who.failure['task']}" if task else f"rank {int(who.failure['rank'])}"
+    return f" {who.by} names {one}; the message itself does not name it."
+
+
+def evidence_of(run: Run, row: pd.Series[Any], who: Named | None) -> tuple[Evidence, ...]:
+    """The line of a failure, and the launcher's line about it."""
+    text = str(row["text"]) if pd.notna(row["text"]) else str(row["kind"])
+    launcher = last_launch(run)
+    launcher = launcher[(launcher["kind"] == "root-cause") & (launcher["line"] != row["line"])]
+    told = [who.row] if who is not None else [one for _, one in launcher.head(1).iterrows()]
+    return (
+        row_evidence(row, quoted(text, 300)),
+        *(row_evidence(one, quoted(one["text"], 200)) for one in told),
+    )

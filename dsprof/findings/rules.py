@@ -20,6 +20,7 @@ from dsprof.findings import (
     memory,
     network,
     numerics,
+    oom,
     pipeline,
     ranks,
     shares,
@@ -44,7 +45,7 @@ Rule = Callable[[Facts], list[Finding] | str]
 
 #: Every rule but `healthy`, which needs the answers of all others.
 RULES: Final[Mapping[str, Rule]] = {
-    "oom": failures.oom,
+    "oom": oom.oom,
     "rank-died": failures.rank_died,
     "hang": hangs.hang,
     "earlier-failure": earlier.earlier_failure,

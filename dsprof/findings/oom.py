@@ -1,0 +1,238 @@
+"""A GPU or a host that ran out of memory: which rank was first, and what makes room."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from dsprof.analysis.memory import capacity
+from dsprof.events import Severity
+from dsprof.findings.advice import change, half_micro_batch, higher_stage, offload_less
+from dsprof.findings.ends import (
+    OOM,
+    first_failure,
+    last_launch,
+    ranks_of,
+    said_among_others,
+    said_of,
+    step_span,
+    sure_of,
+)
+from dsprof.findings.facts import Facts
+from dsprof.findings.finding import Advice, Finding
+from dsprof.findings.launcher import evidence_of, named, said_of_named
+from dsprof.run import from_events
+from dsprof.units import format_bytes, size
+
+if TYPE_CHECKING:
+    from dsprof.run import Run
+
+_OF_NCCL: Final = re.compile(r"Cuda failure|Failed to CUDA")
+_TRIED: Final = re.compile(r"[Tt]ried to allocate ([\d.]{1,12} [KMGT]?i?B)")
+_NEAR: Final = 10  #: lines
+_TRACEBACK: Final = 60  #: lines of one, from the script's to the last
+_NAMES_VICTIM: Final = re.compile(r"^Out of memory: Kill")  #: what dmesg would be asked for
+_OF_CGROUP: Final = re.compile(r"^(?:Memory cgroup out of memory|OOMKilled|oom[-_]kill event)")
+_BY_RAY: Final = re.compile(r"^ray\.exceptions\.|due to memory pressure \(OOM\)")
+_UNUSED: Final = re.compile(r"([\d.]{1,12} [KMGT]?i?B) is reserved by PyTorch but unallocated")
+_HELD: Final = re.compile(
+    r"([\d.]{1,12} [KMGT]?i?B) already allocated; .{1,60}; "
+    r"([\d.]{1,12} [KMGT]?i?B) reserved in total"
+)
+_IN_STEP: Final = (
+    "Its traceback passes through step(): the optimizer's states and its update asked for it, not "
+    "activations. "
+)
+_IN_EVALUATION: Final = (
+    "Its traceback passes through an evaluation: training itself did not ask for it. "
+)
+_FRAGMENTED: Final = (
+    "PyTorch held more than that unused, in pieces that are too small: memory is fragmented. "
+)
+_AT_ITS_LIMIT: Final = (
+    "It reached the limit of its container or job (a control group): the host itself may have had "
+    "memory left. "
+)
+_MORE_FOR_CGROUP: Final = Advice(
+    "docker --memory, resources.limits.memory, sbatch --mem",
+    "",
+    "higher, if the host has more",
+    "that limit, and not the host's memory, was reached",
+)
+_OF_RAY: Final = Advice(
+    "ray logs raylet.out on that host",
+    "",
+    "see which process held how much",
+    "Ray itself ended the worker, before the kernel had to",
+)
+_EVALUATION_MEMORY: Final = (
+    Advice("per_device_eval_batch_size", "", "smaller", "evaluation has a batch size of its own"),
+    Advice(
+        "eval_accumulation_steps, prediction_loss_only",
+        "",
+        "a few steps, True",
+        "predictions of all batches stay on the GPU otherwise",
+    ),
+)
+_FRAGMENTS: Final = Advice(
+    "PYTORCH_CUDA_ALLOC_CONF", "", "expandable_segments:True", "less fragmentation"
+)
+
+
+def oom(facts: Facts) -> list[Finding] | str:
+    """A GPU or a host ran out of memory."""
+    rows = last_launch(facts.run)
+    rows = rows[rows["kind"].isin(OOM) & (rows["severity"] != Severity.INFO)]
+    if rows.empty:
+        return []
+    first = first_failure(facts.run)
+    row = first if first is not None and first["kind"] in OOM else rows.iloc[0]
+    who = named(facts.run, row)
+    row = row if who is None else who.failure
+    host = row["kind"] == "host-oom"
+    asked = _asked_for(facts.run, row)
+    limit = None if host else capacity(facts.run.meta, rows)
+    of = f" on a GPU of {format_bytes(limit)}" if limit else ""
+    return [
+        Finding(
+            rule="oom",
+            severity=Severity.CRITICAL,
+            title=said_of(row),
+            summary=(f"It asked for {asked} more{of}. " if asked else "")
+            + (_IN_STEP if _inside(facts.run, row, "raised_in_step") else "")
+            + (_IN_EVALUATION if _inside(facts.run, row, "raised_in_evaluation") else "")
+            + (_FRAGMENTED if _fragmented(str(row["text"])) else "")
+            + (_AT_ITS_LIMIT if _OF_CGROUP.match(str(row["text"])) else "")
+            + said_among_others(facts.run, row)
+            + said_of_named(who),
+            ranks=ranks_of(row),
+            steps=step_span(row),
+            evidence=evidence_of(facts.run, row, who),
+            advice=_memory_advice(_alone(facts), row),
+            confidence=sure_of(facts.run, row),
+        )
+    ]
+
+
+def _asked_for(run: Run, row: pd.Series[Any]) -> str:
+    """How much was refused, as PyTorch says in the same line and NCCL in one just behind."""
+    tried = _TRIED.search(str(row["text"]))
+    if tried:
+        return tried[1]
+    events = run.told
+    behind = events["line"] - row["line"] if pd.notna(row["line"]) else math.inf
+    near = (events["source"] == row["source"]) & (behind > 0) & (behind <= _NEAR)
+    same = (events["name"] == "refused") & (events["value"] == row["value"])
+    told = events.loc[near & same, "bytes"]
+    return format_bytes(float(told.iloc[0])) if len(told) else ""
+
+
+def _fragmented(text: str) -> bool:
+    """Whether PyTorch had reserved more than was asked for, beside what it had given out."""
+    asked, unused, held = _TRIED.search(text), _UNUSED.search(text), _HELD.search(text)
+    if not asked or not (unused or held):
+        return False
+    free = _size(unused[1]) if unused else _size(held[2]) - _size(held[1]) if held else 0.0
+    return free > _size(asked[1])
+
+
+def _size(text: str) -> float:
+    return size(text) or 0.0
+
+
+def _inside(run: Run, row: pd.Series[Any], name: str) -> bool:
+    """Whether the traceback that ends with this failure passes through what has that name."""
+    told = run.told
+    told = told[(told["name"] == name) & (told["source"] == row["source"])]
+    apart = row["line"] - told["line"][told["rank"].isna() | (told["rank"] == row["rank"])]
+    return bool(((apart > 0) & (apart <= _TRACEBACK)).any())
+
+
+def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
+    if row["kind"] == "host-oom":
+        return _of_full_host(facts, str(row["text"]))
+    if _full_before(facts, row):
+        return _other_process()
+    if _inside(facts.run, row, "raised_in_evaluation"):
+        return _EVALUATION_MEMORY
+    cures = _step_memory(facts) if _inside(facts.run, row, "raised_in_step") else _gpu_memory(facts)
+    if _fragmented(str(row["text"])):
+        return (_FRAGMENTS, *(advice for advice in cures if advice != _FRAGMENTS))
+    return cures
+
+
+def for_host_memory(facts: Facts) -> tuple[Advice, ...]:
+    """What makes room in a host's memory, by what the last launch was told."""
+    return _host_memory(_alone(facts))
+
+
+def _host_memory(facts: Facts) -> tuple[Advice, ...]:
+    return (
+        Advice(
+            "dmesg on that host", "", "look for 'Out of memory: Killed process'", "names the victim"
+        ),
+        Advice("DataLoader(num_workers=...)", "", "fewer", "each worker holds its own batches"),
+        *offload_less(facts),
+    )
+
+
+def _of_full_host(facts: Facts, said: str) -> tuple[Advice, ...]:
+    dmesg, *others = _host_memory(facts)
+    if _OF_CGROUP.match(said):
+        return (_MORE_FOR_CGROUP, *others)
+    if _NAMES_VICTIM.match(said):
+        return tuple(others)
+    return (_OF_RAY if _BY_RAY.search(said) else dmesg, *others)
+
+
+def _step_memory(facts: Facts) -> tuple[Advice, ...]:
+    """What makes room for the optimizer: smaller micro-batches would not."""
+    key = "zero_optimization.offload_optimizer.device"
+    return (
+        *higher_stage(facts),
+        *change(facts, key, "cpu", "keeps the optimizer's states in the host's memory"),
+        Advice("optimizer", "", "one with smaller states", "8-bit Adam or Adafactor keep less"),
+        _FRAGMENTS,
+    )
+
+
+def _gpu_memory(facts: Facts) -> tuple[Advice, ...]:
+    why = "recomputes activations instead of keeping them"
+    return (
+        *half_micro_batch(facts),
+        Advice("activation checkpointing", "", "on", why),
+        *higher_stage(facts),
+        _FRAGMENTS,
+    )
+
+
+def _full_before(facts: Facts, row: pd.Series[Any]) -> bool:
+    """Whether NCCL, which asks for little, found the GPU full before any step."""
+    return bool(_OF_NCCL.search(str(row["text"]))) and bool(facts.run.told["step"].isna().all())
+
+
+def _other_process() -> tuple[Advice, ...]:
+    why = "NCCL asks for little, so the GPU was full already: by this process, or by another one"
+    return (
+        Advice(
+            "nvidia-smi on that host", "", "see what uses the GPU; end what is not this job", why
+        ),
+        Advice(
+            "processes per GPU",
+            "",
+            "one each",
+            "if two ranks share this GPU, they fill it together",
+        ),
+    )
+
+
+def _alone(facts: Facts) -> Facts:
+    """The last launch by itself: what it was told, not what those before it were."""
+    events = facts.run.told
+    here = events["segment"] == events["segment"].max()
+    if here.all():
+        return facts
+    return Facts(from_events(events[here], grammar=facts.run.grammar))
