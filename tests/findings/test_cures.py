@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dsprof.findings import findings_of
+from dsprof.findings import ends, findings_of
+from dsprof.findings.cures import cures
 from dsprof.run import load
 from tests.findings.plants import one, problem, run_of
 
@@ -191,3 +192,8 @@ def test_a_full_dev_shm_is_no_full_host(tmp_path: Path) -> None:
         "docker --shm-size, --ipc=host",
         "DataLoader(num_workers=...)",
     ]
+
+
+@pytest.mark.parametrize("kind", sorted(ends.ENDED))
+def test_every_cure_says_why(kind: str) -> None:
+    assert all(advice.why for advice in cures(kind, ""))

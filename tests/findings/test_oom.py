@@ -1,0 +1,180 @@
+"""Memory that ran out: who was first, and what makes room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsprof.events import Severity
+from dsprof.run import load
+from tests.findings.plants import (
+    WELL,
+    config,
+    one,
+    problem,
+    rules,
+    run_of,
+    steps,
+)
+from tests.findings.test_failures import OOM, of_launch
+
+
+def test_out_of_memory_names_rank_host_and_size() -> None:
+    run = run_of([*steps(40, WELL), problem("oom", OOM, rank=3, host="w1", step=40)])
+    found = one(run, "oom")
+    assert found.severity is Severity.CRITICAL
+    assert found.title == "Rank 3 on w1 ran out of GPU memory after step 40"
+    assert "It asked for 2.00 GiB more on a GPU of 79.2 GiB" in found.summary
+    assert found.ranks == (3,)
+    assert "rank-died" not in rules(run)
+
+
+def test_out_of_memory_halves_the_micro_batch_it_knows() -> None:
+    run = run_of([problem("oom", OOM, rank=3)], micro_batch_size=8, zero_stage=2)
+    advice = {a.setting: (a.now, a.to) for a in one(run, "oom").advice}
+    assert advice["train_micro_batch_size_per_gpu"] == ("8", "4")
+    assert advice["zero_optimization.stage"] == ("2", "3")
+
+
+def test_a_micro_batch_of_one_sample_cannot_be_smaller() -> None:
+    run = run_of([problem("oom", OOM, rank=3)], micro_batch_size=1, zero_stage=3)
+    assert [advice.setting for advice in one(run, "oom").advice] == [
+        "activation checkpointing", "PYTORCH_CUDA_ALLOC_CONF"
+    ]  # fmt: skip
+
+
+def test_a_card_that_is_full_for_nccl_before_any_step_is_held_by_another_process() -> None:
+    full = problem("oom", "Cuda failure 2 'out of memory'", host="w0")
+    assert one(run_of([full], zero_stage=1), "oom").advice[0].setting == "nvidia-smi on that host"
+    later = one(run_of([*steps(9, WELL), full], zero_stage=1), "oom").advice
+    assert "zero_optimization.stage" in [advice.setting for advice in later]
+
+
+def test_a_worker_that_ray_ended_is_not_looked_for_in_the_kernel_s_log() -> None:
+    said = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."
+    assert one(run_of([problem("host-oom", said)]), "oom").advice[0].setting.startswith("ray logs")
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Out of memory: Killed process 4101 (python3)", "DataLoader(num_workers=...)"),
+        ("Memory cgroup out of memory: Killed process 4101 (python3)", "docker --memory"),
+        ("OOMKilled", "docker --memory"),
+    ],
+)
+def test_where_the_kernel_names_its_victim_nobody_is_sent_to_ask_it(said: str, asked: str) -> None:
+    found = one(run_of([problem("host-oom", said)]), "oom")
+    assert found.advice[0].setting.startswith(asked)
+    assert ("limit of its container" in found.summary) == (asked == "docker --memory")
+
+
+def test_a_full_host_is_told_from_a_full_card() -> None:
+    run = run_of([problem("host-oom", "DefaultCPUAllocator: can't allocate memory", rank=0)])
+    assert "ran out of host memory" in one(run, "oom").title
+
+
+def test_advice_is_on_the_settings_of_the_launch_that_failed() -> None:
+    rows = [*steps(9, WELL), *of_launch(1, [config("zero_stage", 1), problem("oom", OOM, rank=0)])]
+    run = run_of(rows, micro_batch_size=8, zero_stage=3)
+    advice = {a.setting: (a.now, a.to) for a in one(run, "oom").advice}
+    assert advice["train_micro_batch_size_per_gpu"] == ("", "smaller")
+    assert advice["zero_optimization.stage"] == ("1", "2")
+
+
+def test_a_card_that_is_full_for_nccl_is_named_and_so_is_what_was_asked_for() -> None:
+    full = problem("oom", "Cuda failure 2 'out of memory'", value=1)
+    refused = {"kind": "memory", "name": "refused", "bytes": 16, "value": 1}
+    found = one(run_of([full, refused]), "oom")
+    assert found.title == "A process ran out of GPU memory (GPU 1)"
+    assert "It asked for 16 B more." in found.summary
+
+
+@pytest.mark.parametrize(("stage", "advised"), [(0, False), (2, True)])
+def test_less_offloading_is_advised_only_where_there_may_be_some(stage: int, advised: bool) -> None:
+    run = run_of([problem("signal", "Signal 9 (SIGKILL)", value=9, rank=1)], zero_stage=stage)
+    found = one(run, "rank-died")
+    assert any("offload_optimizer" in advice.setting for advice in found.advice) is advised
+
+
+def test_an_optimizer_that_is_not_offloaded_is_not_advised_to_be_offloaded_less() -> None:
+    killed = problem("signal", "Signal 9 (SIGKILL)", value=9, rank=1)
+    told = {"kind": "config", "name": "cpu_offload", "raw": "CPU Offload", "text": "False"}
+    advised = one(run_of([killed, told], zero_stage=1), "rank-died").advice
+    assert not any("offload" in advice.setting for advice in advised)
+
+
+def test_a_recording_without_deepspeed_is_not_advised_to_offload_less() -> None:
+    killed = problem("signal", "killed by SIGKILL", value=9, rank=1, source="rank00001.0.dsprof")
+    assert not any("zero" in advice.setting for advice in one(run_of([killed]), "rank-died").advice)
+
+
+def test_a_full_gpu_is_not_blamed_on_a_process_that_nothing_shows() -> None:
+    full = problem("oom", "Cuda failure 2 'out of memory'", host="w0")
+    first, second = one(run_of([full]), "oom").advice
+    assert "by this process, or by another one" in first.why
+    assert second.why.startswith("if two ranks share this GPU")
+
+
+_IN_STEP = """[rank1]: Traceback (most recent call last):
+[rank1]:   File "train.py", line 135, in main
+[rank1]:     model_engine.{call}()
+[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.44 GiB. GPU 1 has a total
+"""
+
+
+@pytest.mark.parametrize(("call", "inside"), [("step", True), ("backward", False)])
+def test_memory_that_the_update_asks_for_is_not_sought_in_activations(
+    tmp_path: Path, call: str, inside: bool
+) -> None:
+    (tmp_path / "run.log").write_text(_IN_STEP.format(call=call), encoding="utf-8")
+    found = one(load(tmp_path / "run.log"), "oom")
+    settings = [advice.setting for advice in found.advice]
+    assert ("passes through step()" in found.summary) is inside
+    assert ("zero_optimization.offload_optimizer.device" in settings) is inside
+    assert ("activation checkpointing" in settings) is not inside
+
+
+_NEW = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.25 GiB. GPU 3 has a total "
+    "capacity of 79.25 GiB of which 7.00 GiB is free. Of the allocated memory 60.00 GiB is "
+    "allocated by PyTorch, and {} is reserved by PyTorch but unallocated."
+)
+_OLD = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.50 GiB total "
+    "capacity; 19.00 GiB already allocated; 1.00 GiB free; {} reserved in total by PyTorch)"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "fragmented"),
+    [
+        (_NEW.format("10.25 GiB"), True),
+        (_NEW.format("120.50 MiB"), False),
+        (_OLD.format("22.00 GiB"), True),
+        (_OLD.format("20.50 GiB"), False),
+    ],
+)
+def test_memory_that_is_held_in_pieces_is_sought_there_first(text: str, fragmented: bool) -> None:
+    found = one(run_of([*steps(3, WELL), problem("oom", text, rank=3)]), "oom")
+    first = found.advice[0].setting == "PYTORCH_CUDA_ALLOC_CONF"
+    assert (first, "memory is fragmented" in found.summary) == (fragmented, fragmented)
+
+
+def test_memory_that_evaluation_asks_for_is_no_matter_of_the_batch_of_training(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(
+        "Traceback (most recent call last):\n"
+        '  File "/opt/venv/transformers/trainer.py", line 4100, in evaluation_loop\n'
+        "    losses = self.prediction_step(model, inputs)\n"
+        '  File "/opt/venv/model.py", line 9, in forward\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    )
+    found = one(load(log), "oom")
+    assert [advice.setting for advice in found.advice] == [
+        "per_device_eval_batch_size",
+        "eval_accumulation_steps, prediction_loss_only",
+    ]
