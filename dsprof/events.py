@@ -70,6 +70,9 @@ class Class(StrEnum):
     OTHER = "other"
 
 
+CLASSES: Final = tuple(str(word) for word in Class)
+
+
 class Bound(StrEnum):
     """What holds a step back."""
 

@@ -8,14 +8,12 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.events import Class
+from dsprof.events import CLASSES, Class
 from dsprof.recording.table import distinct
 from dsprof.run.longest import longest_part
 from dsprof.run.steps import ENOUGH, whole_steps
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import numbers, where, within
-
-CLASSES = tuple(str(member) for member in Class)
 
 #: How reports say that a mean is only of the one step, or of the steps, whose whole time is known.
 _WHOLE: Final = ("the one whose whole time is known", "those whose whole time is known")

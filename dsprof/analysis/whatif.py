@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.analysis.breakdown import CLASSES
 from dsprof.analysis.ranks import compared_steps
-from dsprof.events import Class
+from dsprof.events import CLASSES, Class
 from dsprof.run.calls import class_codes
 from dsprof.run.table import numbers, places, plain, where
 

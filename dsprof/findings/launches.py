@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import CLASSES, main_steps
-from dsprof.events import Class, Kind, Severity
+from dsprof.analysis.breakdown import main_steps
+from dsprof.events import CLASSES, Class, Kind, Severity
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import step_proof

@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import CLASSES, main_phases
+from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.chance import chance
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.trends import Floats, Level, levels, without_spikes
-from dsprof.events import Class, Severity
+from dsprof.events import CLASSES, Class, Severity
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory

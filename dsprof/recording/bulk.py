@@ -18,8 +18,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from dsprof.events import CLASSES
 from dsprof.recording.clocks import apart
-from dsprof.recording.layout import CLASSES, NAME_BITS, ROW, RowKind, rank_of
+from dsprof.recording.layout import NAME_BITS, ROW, RowKind, rank_of
 from dsprof.recording.read import Recording, Recordings, numbered
 from dsprof.recording.stream import Portion
 from dsprof.recording.table import DTYPES, SCHEMA, Array

@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from dsprof.errors import DsprofError
-from dsprof.events import Class
+from dsprof.events import CLASSES
 
 MAGIC: Final = b"\x89DSPROF\n"  # no text file begins like this, and it shows newline translation
 VERSION: Final = 1
@@ -57,7 +57,6 @@ class Unit(IntEnum):
 ASYNC: Final = 1  # issued first and waited for later
 THINNED: Final = 2  # sums the calls of one kind in a step
 
-CLASSES: Final = tuple(str(word) for word in Class)
 UNKNOWN: Final = (math.nan,) * len(CLASSES)  # seconds per class if they are unknown
 
 # Common fields are at the same offset in all rows: kind 0, flags or unit 1, engine 2, name 4, step

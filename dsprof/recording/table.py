@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dsprof.events import Kind
+from dsprof.events import CLASSES, Kind
 from dsprof.recording.layout import (
-    CLASSES,
     CLOCK,
     NAME_BITS,
     ROW,

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dsprof.errors import DsprofError
+from dsprof.events import CLASSES
 from dsprof.recording.layout import (
-    CLASSES,
     CLOCK,
     COLLECTIVE,
     MARK,

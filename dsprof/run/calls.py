@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.events import Class, Kind
+from dsprof.events import CLASSES, Class, Kind
 from dsprof.run.comm import of_a_table
 from dsprof.run.table import (
     Codes,
@@ -41,10 +41,9 @@ _WORDS: Final = ("name", "parent", "class", "raw", "source")
 
 def class_codes(phases: pd.DataFrame) -> Codes:
     """Which class each phase is of, as a number: `other` where its mixture is undivided."""
-    words = [str(word) for word in Class]
     class_ = phases["class"].astype("category").cat
     meant = [Class.OTHER if word == UNDIVIDED else word for word in class_.categories]
-    codes: Codes = np.array([*map(words.index, meant), -1], np.int64)[class_.codes]
+    codes: Codes = np.array([*map(CLASSES.index, meant), -1], np.int64)[class_.codes]
     return codes
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from dsprof.events import Class
+from dsprof.events import CLASSES, Class
 from dsprof.run.calls import class_codes
 from dsprof.run.stretches import Stretches
 from dsprof.run.table import (
@@ -51,15 +51,14 @@ def class_seconds(
     own = numbers(phases["self_seconds"])
     ranks = at.ranks(phases["rank"])
     run = keys(table, "segment", "engine")
-    words = [str(word) for word in Class]
     (class_,) = at.once(class_codes(phases))
-    total, rows = (at.sums(class_, len(words), values) for values in (own, None))
+    total, rows = (at.sums(class_, len(CLASSES), values) for values in (own, None))
     mean = total / np.maximum(ranks, 1.0)[:, None]
     known = {
         word: (ranks > 0) & np.isin(run, run[count > 0])
-        for word, count in zip(words, rows.T, strict=True)
+        for word, count in zip(CLASSES, rows.T, strict=True)
     }
-    found = pd.DataFrame(mean, table.index, words).where(pd.DataFrame(known, table.index))
+    found = pd.DataFrame(mean, table.index, list(CLASSES)).where(pd.DataFrame(known, table.index))
     unknown = np.isnan(own)  # a timer is missing: where its time went is unknown as well
     broken = at.of_rows[unknown] if unknown.any() else np.zeros(0, np.int64)
     found.iloc[broken] = np.nan

@@ -13,9 +13,8 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from dsprof.events import Kind
+from dsprof.events import CLASSES, Kind
 from dsprof.recording.bulk import FORGOTTEN, LONGEST, Bulk, Process
-from dsprof.recording.layout import CLASSES
 from dsprof.recording.table import distinct
 from dsprof.recording.told import Columns
 from dsprof.run import spans

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from dsprof.events import Class, Kind
+from dsprof.events import CLASSES, Class, Kind
 from dsprof.run.bars import bar_seconds
 from dsprof.run.between import by_the_clock, wider_timers
 from dsprof.run.bound import bound_of
@@ -48,7 +48,6 @@ MARKS: Final = (
 )  # fmt: skip
 #: What an engine states that also holds for the turn its steps are part of.
 OF_TURNS: Final = ("lr", "grad_norm", "loss_scale", "overflow")
-CLASSES: Final = tuple(str(word) for word in Class)
 COLUMNS: Final = (
     *STEP, "at", "loss", "lr", "grad_norm", "loss_scale", "skipped", "overflow",
     "seconds", "seconds_from", "whole_seconds", "whole_from", "covers", "smoothed", "warm_up",

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dsprof.analysis.breakdown import CLASSES, breakdown_of, main_steps
+from dsprof.analysis.breakdown import breakdown_of, main_steps
 from dsprof.errors import DsprofError
+from dsprof.events import CLASSES
 from dsprof.findings import Advice, Finding, findings_of
 from dsprof.run import Run
 from dsprof.text.overview import overview

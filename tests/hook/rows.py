@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from dsprof.events import CLASSES
 from dsprof.recording import RowKind, layout
 
 
@@ -104,7 +105,7 @@ def read(path: Path) -> Rows:
             _, used, class_, number, parent, _, _, piece = layout.TEXT.unpack(row)
             pieces[number] = pieces.get(number, b"") + piece[:used]
             names[number] = (pieces[number].decode(), parent)
-            rows.classes[_path(names, number)] = layout.CLASSES[class_ - 1] if class_ else ""
+            rows.classes[_path(names, number)] = CLASSES[class_ - 1] if class_ else ""
         else:
             _READ.get(kind, _skip)(rows, names, row)
     return rows

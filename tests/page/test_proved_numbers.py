@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dsprof.events import CLASSES
 from dsprof.page.classes import drawn_classes
 from dsprof.page.contents import contents
 from dsprof.page.model import Place
 from dsprof.page.verdict import Verdict, verdict
-from dsprof.run.steps import CLASSES
 from dsprof.text.overview import overview
 from dsprof.text.parts import BLENT, UNTIMED
 from dsprof.units import format_share

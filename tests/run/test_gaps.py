@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dsprof.events import CLASSES
 from dsprof.run import Run, from_events
-from dsprof.run.steps import CLASSES
 from tests.run.run_rows import config, events, grammar_with, metric, timers
 
 LINE: dict[str, Any] = {
