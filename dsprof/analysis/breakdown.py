@@ -10,8 +10,8 @@ import pandas as pd
 
 from dsprof.events import CLASSES, Class
 from dsprof.recording.table import distinct
+from dsprof.run.durations import ENOUGH, whole_steps
 from dsprof.run.longest import longest_part
-from dsprof.run.steps import ENOUGH, whole_steps
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import numbers, where, within
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dsprof.events import Class, Kind
 from dsprof.run.bars import evaluated
-from dsprof.run.steps import whole_steps
+from dsprof.run.durations import whole_steps
 from dsprof.run.table import among, of_kind, where, within
 
 _BEGIN = "checkpoint_begin"

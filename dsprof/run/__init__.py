@@ -19,7 +19,7 @@ from dsprof import grammar as dialects
 from dsprof import units
 from dsprof.errors import DsprofError
 from dsprof.recording.layout import SUFFIX
-from dsprof.run import bars, comm, config, memory, meta, phases, problems, spans, steps
+from dsprof.run import bars, comm, config, durations, memory, meta, phases, problems, spans, steps
 from dsprof.run.cumulative import table_is_suspect
 from dsprof.run.defects import DEFECTS
 from dsprof.run.hosts import by_own_names
@@ -170,10 +170,10 @@ class Run:
     @cached_property
     def repairs(self) -> pd.DataFrame:
         """What was corrected, or cannot be trusted, and why."""
-        over = steps.overrun(self.steps, self._steps[1])
-        late = phases_exceed_step(self.told, over, int(steps.stated(self.steps).sum()))
+        over = durations.overrun(self.steps, self._steps[1])
+        late = phases_exceed_step(self.told, over, int(durations.stated(self.steps).sum()))
         barred = (self.steps["seconds_from"] == "bar").any()
-        found = [steps.pauses(self.steps), *([bars.pauses(self.told)] if barred else [])]
+        found = [durations.pauses(self.steps), *([bars.pauses(self.told)] if barred else [])]
         paused = long_pauses(pd.concat(found).drop_duplicates(list(steps.STEP)))
         facts = self._facts
         of_facts = (jobs, wraps, repetitions, clashes, strangers)

@@ -13,7 +13,6 @@ from dsprof.run.bars import bar_seconds
 from dsprof.run.between import by_the_clock, wider_timers
 from dsprof.run.bound import bound_of
 from dsprof.run.classes import (
-    TOLERATED,
     class_seconds,
     excess_of,
     mixed_seconds,
@@ -21,8 +20,9 @@ from dsprof.run.classes import (
     settle,
     timed_steps,
 )
+from dsprof.run.durations import ENOUGH, all_seconds, shares_of
 from dsprof.run.partial import partial_steps
-from dsprof.run.pauses import behind_pauses, lasted, paces
+from dsprof.run.pauses import lasted, paces
 from dsprof.run.seldom import of_all_steps
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import (
@@ -62,9 +62,6 @@ _READ: Final = (
 
 COUNTABLE: Final = 2.0**53  #: beyond this, floats cannot represent all integers
 
-#: Steps whose whole duration must be stated before it is preferred to timers.
-ENOUGH: Final = 2
-
 
 def steps(
     events: pd.DataFrame,
@@ -83,7 +80,7 @@ def steps(
     divided by "throughput"; from a progress "bar" of training; as the sum of the step's "timers"
     (forward to step, without untimed work); or, if a run has nothing else, by the "clock" between
     two lines. The first that is known for half of the steps is used. `whole_seconds` is the whole
-    step as the source states it, however rarely: see `whole_steps`.
+    step as the source states it, however rarely: see `durations.whole_steps`.
 
     Bars, lines of every tenth step and the clock give the mean of as many steps as `covers` says.
     Where it is `smoothed`, the mean over the steps is known but no single step: by the clock (see
@@ -330,59 +327,9 @@ def _clock(table: pd.DataFrame) -> pd.Series[float]:
     return seconds.mask(lasted(table, seconds).notna())
 
 
-def pauses(steps_: pd.DataFrame) -> pd.DataFrame:
-    """Steps after a pause that is in no step's seconds, with its duration in `lasted`."""
-    return behind_pauses(steps_, all_seconds(steps_))
-
-
 def _number(config: Mapping[str, Any], name: str) -> float:
     value = config.get(name)
     return float(value) if isinstance(value, int | float) and value > 0 else np.nan
-
-
-def shares_of(steps_: pd.DataFrame) -> pd.DataFrame:
-    """Share of the whole step by class; what timers leave of it is `other`."""
-    beyond = (all_seconds(steps_) - steps_["seconds"]).clip(lower=0.0)
-    classes = steps_[list(CLASSES)]
-    other = classes[Class.OTHER].where(~(beyond > 0), classes[Class.OTHER].fillna(0.0) + beyond)
-    told = classes.notna().any(axis=1)
-    return classes.assign(**{Class.OTHER: other.where(told)}).div(all_seconds(steps_), axis=0)
-
-
-def all_seconds(steps_: pd.DataFrame) -> pd.Series[float]:
-    """The duration of each whole step: as stated, or else `seconds`.
-
-    Unknown if it is stated for enough other steps and those show that timers omit something.
-    """
-    seconds, whole = numbers(steps_["seconds"]), numbers(steps_["whole_seconds"])
-    told = ~np.isnan(whole)
-    sums = [of_part(steps_, np.where(told, one, np.nan)) for one in (whole, seconds)]
-    short = (of_part(steps_, told) >= ENOUGH) & (sums[0] > TOLERATED * sums[1])
-    known = np.where(told | ~short, seconds, np.nan)
-    return pd.Series(np.where(told & (whole > known), whole, known), steps_.index)
-
-
-def whole_steps(steps_: pd.DataFrame) -> pd.DataFrame:
-    """The steps whose whole duration the source states, with `seconds` replaced by it.
-
-    Timers omit untimed work, such as loading data. If a source prints timers for every step and a
-    rate for some, `seconds` in `Run.steps` is the sum of the timers; here it is the whole step, and
-    what the timers leave of it is `other`. If the clock shows more time than both, that is
-    included, too (see `dsprof.run.between`).
-    """
-    rows = where(steps_, steps_["whole_seconds"].notna())
-    if (rows["whole_seconds"] == rows["seconds"]).all():
-        return rows.assign(seconds_from=rows["whole_from"])
-    untimed = (rows["whole_seconds"] - rows["seconds"]).clip(lower=0.0)
-    scale = (rows["whole_seconds"] / rows["seconds"]).clip(upper=1.0)  # as `settle` does
-    classes = rows[list(CLASSES)].mul(scale, axis=0)
-    classes[Class.OTHER] = classes[Class.OTHER] + untimed
-    return rows.assign(
-        seconds=rows["whole_seconds"],
-        seconds_from=rows["whole_from"],
-        mixed=rows["mixed"] * scale,
-        **classes,
-    )
 
 
 def _warms_up(table: pd.DataFrame, events: pd.DataFrame, *, recorded: bool) -> pd.Series[bool]:
@@ -424,13 +371,3 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
     table["skipped"] = skipped.astype("Int64")
     printed = pd.Series(said).groupby(run).transform("any").to_numpy()
     table["overflow"] = rose.where(~pd.Series(printed), pd.Series(said).astype("boolean"))
-
-
-def overrun(steps_: pd.DataFrame, timed: pd.Series[float]) -> pd.DataFrame:
-    """Steps whose timers sum to more than `TOLERATED` times the step."""
-    return steps_[(timed > TOLERATED * steps_["seconds"]) & stated(steps_)]
-
-
-def stated(steps_: pd.DataFrame) -> pd.Series[bool]:
-    """Steps whose duration is known from something other than timers."""
-    return steps_["seconds"].notna() & (steps_["seconds_from"] != "timers").fillna(True)

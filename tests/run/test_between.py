@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from dsprof.run import Run
-from dsprof.run.steps import whole_steps
+from dsprof.run.durations import whole_steps
 from tests.loaded import run_of_text
 
 BEGAN = datetime.fromisoformat("2025-03-04 10:00:00")

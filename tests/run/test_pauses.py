@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dsprof.run import Run, from_events
-from dsprof.run.steps import whole_steps
+from dsprof.run.durations import whole_steps
 from tests.loaded import run_of_text
 from tests.run.run_rows import events, grammar_with, metric, timers
 

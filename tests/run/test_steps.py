@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dsprof.events import CLASSES
 from dsprof.run import Run, from_events
 from dsprof.run.bound import bound_of
-from dsprof.run.steps import whole_steps
+from dsprof.run.durations import whole_steps
 from dsprof.text.overview import overview
 from tests.loaded import run_of_text
 from tests.run.run_rows import config, events, grammar_with, metric, timers

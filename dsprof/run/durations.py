@@ -1,0 +1,76 @@
+"""How long whole steps took, and what timers leave of them: read off the table of steps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from dsprof.events import CLASSES, Class
+from dsprof.run.classes import TOLERATED
+from dsprof.run.pauses import behind_pauses
+from dsprof.run.table import numbers, of_part, where
+
+#: Steps whose whole duration must be stated before it is preferred to timers.
+ENOUGH: Final = 2
+
+
+def all_seconds(steps: pd.DataFrame) -> pd.Series[float]:
+    """The duration of each whole step: as stated, or else `seconds`.
+
+    Unknown if it is stated for enough other steps and those show that timers omit something.
+    """
+    seconds, whole = numbers(steps["seconds"]), numbers(steps["whole_seconds"])
+    told = ~np.isnan(whole)
+    sums = [of_part(steps, np.where(told, one, np.nan)) for one in (whole, seconds)]
+    short = (of_part(steps, told) >= ENOUGH) & (sums[0] > TOLERATED * sums[1])
+    known = np.where(told | ~short, seconds, np.nan)
+    return pd.Series(np.where(told & (whole > known), whole, known), steps.index)
+
+
+def whole_steps(steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps whose whole duration the source states, with `seconds` replaced by it.
+
+    Timers omit untimed work, such as loading data. If a source prints timers for every step and a
+    rate for some, `seconds` in `Run.steps` is the sum of the timers; here it is the whole step, and
+    what the timers leave of it is `other`. If the clock shows more time than both, that is
+    included, too (see `dsprof.run.between`).
+    """
+    rows = where(steps, steps["whole_seconds"].notna())
+    if (rows["whole_seconds"] == rows["seconds"]).all():
+        return rows.assign(seconds_from=rows["whole_from"])
+    untimed = (rows["whole_seconds"] - rows["seconds"]).clip(lower=0.0)
+    scale = (rows["whole_seconds"] / rows["seconds"]).clip(upper=1.0)  # as `settle` does
+    classes = rows[list(CLASSES)].mul(scale, axis=0)
+    classes[Class.OTHER] = classes[Class.OTHER] + untimed
+    return rows.assign(
+        seconds=rows["whole_seconds"],
+        seconds_from=rows["whole_from"],
+        mixed=rows["mixed"] * scale,
+        **classes,
+    )
+
+
+def shares_of(steps: pd.DataFrame) -> pd.DataFrame:
+    """Share of the whole step by class; what timers leave of it is `other`."""
+    beyond = (all_seconds(steps) - steps["seconds"]).clip(lower=0.0)
+    classes = steps[list(CLASSES)]
+    other = classes[Class.OTHER].where(~(beyond > 0), classes[Class.OTHER].fillna(0.0) + beyond)
+    told = classes.notna().any(axis=1)
+    return classes.assign(**{Class.OTHER: other.where(told)}).div(all_seconds(steps), axis=0)
+
+
+def stated(steps: pd.DataFrame) -> pd.Series[bool]:
+    """Steps whose duration is known from something other than timers."""
+    return steps["seconds"].notna() & (steps["seconds_from"] != "timers").fillna(True)
+
+
+def overrun(steps: pd.DataFrame, timed: pd.Series[float]) -> pd.DataFrame:
+    """Steps whose timers sum to more than `TOLERATED` times the step."""
+    return steps[(timed > TOLERATED * steps["seconds"]) & stated(steps)]
+
+
+def pauses(steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps after a pause that is in no step's seconds, with its duration in `lasted`."""
+    return behind_pauses(steps, all_seconds(steps))
