@@ -8,9 +8,10 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.run.phases import Flavour, phases
+from dsprof.run.phases import phases
 from dsprof.run.repairs import Repair, met
 from dsprof.run.table import among, where
+from dsprof.run.words import Flavour
 from dsprof.units import format_seconds
 
 #: Megatron's `(min, max) time across ranks`: the maximum is the timer.

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 
 import pandas as pd
 
-from dsprof.run.phases import Flavour
 from dsprof.run.versions import Versions
+from dsprof.run.words import Flavour
 from dsprof.run.zero import Mixture, Zero
 
 COLUMNS: Final = ("name", "kind", "text", "rows", "source", "line", "lines")

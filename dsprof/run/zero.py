@@ -20,8 +20,8 @@ from dsprof.events import Class, Kind
 from dsprof.recording.table import FLAVOUR
 from dsprof.run.classes import SEEN
 from dsprof.run.config import setting
-from dsprof.run.phases import Flavour, words_of
 from dsprof.run.table import among, numbers, of_kind, where
+from dsprof.run.words import Flavour, words_of
 
 #: Flavours of DeepSpeed's own forward, backward and step, and those of ZeRO-3 alone.
 ENGINE_TIMERS: Final = frozenset({"zero", "zero-micro"})
