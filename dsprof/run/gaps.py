@@ -9,22 +9,14 @@ engine and rank: another engine may measure less.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.run import lost
 from dsprof.run.lost import USUAL, lost_lines
 from dsprof.run.table import Codes, keys, known_rank, runs, whole
-
-
-class Word(lost.Word, Protocol):
-    """What a gap depends on; `dsprof.run.phases` makes them."""
-
-    @property
-    def class_(self) -> str: ...
+from dsprof.run.words import Word
 
 
 def gaps(

@@ -7,29 +7,19 @@ those of other lines (`optimizer_allgather` in `step`), which then would seem to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from dsprof.run.table import Codes, Numbers, keys, known_rank, numbers, whole
+from dsprof.run.words import Word
 
 #: Part of a rank's steps, from the first one that shows a timer on, that must show it.
 USUAL: Final = 0.5
 
 Flags = npt.NDArray[np.bool_]
-
-
-class Word(Protocol):
-    """What a timer means, as far as it is asked here; `dsprof.run.phases` makes them."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def parents(self) -> tuple[str, ...]: ...
-    @property
-    def spelling(self) -> int: ...
 
 
 def lost_lines(

@@ -8,10 +8,10 @@ from typing import Final
 import pandas as pd
 
 from dsprof.events import Kind
+from dsprof.grammar import TimerFlavour
 from dsprof.run.phases import phases
 from dsprof.run.repairs import Repair, met
 from dsprof.run.table import among, where
-from dsprof.run.words import Flavour
 from dsprof.units import format_seconds
 
 #: Megatron's `(min, max) time across ranks`: the maximum is the timer.
@@ -69,7 +69,7 @@ def long_pauses(steps: pd.DataFrame) -> Repair | None:
 
 
 def micro_batches_alone(
-    events: pd.DataFrame, found: pd.DataFrame, flavours: Mapping[str, Flavour]
+    events: pd.DataFrame, found: pd.DataFrame, flavours: Mapping[str, TimerFlavour]
 ) -> Repair | None:
     """`found`: the phases of `events`. If there are none, what its micro-batches take is told."""
     micro = [name for name, flavour in flavours.items() if flavour.sums == "micro"]

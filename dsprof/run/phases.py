@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Class, Kind
+from dsprof.grammar import TimerFlavour
 from dsprof.run.calls import UNDIVIDED, divided, logged, with_scalars
 from dsprof.run.ended import ended_by_process
 from dsprof.run.gaps import gaps
@@ -32,7 +33,7 @@ from dsprof.run.table import (
     where,
     whole,
 )
-from dsprof.run.words import Flavour, Word, words_of
+from dsprof.run.words import Word, words_of
 
 COLUMNS: Final = (
     "segment", "engine", "step", "rank", "name", "raw", "parent", "class",
@@ -68,7 +69,7 @@ CLOSING: Final = ("loss", "lr", "skipped", "step_seconds", "samples_per_second")
 
 def phases(
     events: pd.DataFrame,
-    flavours: Mapping[str, Flavour],
+    flavours: Mapping[str, TimerFlavour],
     *,
     accumulation: int | None = None,
     mixed: frozenset[str] = frozenset(),
@@ -112,7 +113,7 @@ def phases(
 def of_finished_steps(
     rows: pd.DataFrame,
     events: pd.DataFrame,
-    flavours: Mapping[str, Flavour],
+    flavours: Mapping[str, TimerFlavour],
     *,
     all_told: bool = False,
 ) -> pd.DataFrame:

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 
 import pandas as pd
 
+from dsprof.grammar import TimerFlavour
 from dsprof.run.versions import Versions
-from dsprof.run.words import Flavour
 from dsprof.run.zero import Mixture, Zero
 
 COLUMNS: Final = ("name", "kind", "text", "rows", "source", "line", "lines")
@@ -38,7 +38,7 @@ class Source:
     """What a defect may depend on, besides the events."""
 
     version: Versions
-    flavours: Mapping[str, Flavour]
+    flavours: Mapping[str, TimerFlavour]
     config: Mapping[str, Any]
     zero: Zero
     mixture: Mixture | None

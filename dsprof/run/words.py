@@ -4,31 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import pandas as pd
 
 from dsprof.events import Class
+from dsprof.grammar import TimerFlavour
 from dsprof.run.table import Codes, whole
-
-
-class Flavour(Protocol):
-    """What `[[timers]]` of a dialect says about a kind of timer line."""
-
-    @property
-    def sums(self) -> str: ...
-    @property
-    def place(self) -> str: ...
-    @property
-    def tree(self) -> Mapping[str, str]: ...
-    @property
-    def aliases(self) -> Mapping[str, str]: ...
-    @property
-    def ignore(self) -> Any: ...
-    @property
-    def rough(self) -> Any: ...
-    @property
-    def overlaps(self) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True)
@@ -46,7 +27,7 @@ class Word:
     rough: bool = False  # dropped if the engines inside a turn print timers
 
 
-def words_of(rows: pd.DataFrame, flavours: Mapping[str, Flavour]) -> tuple[list[Word], Codes]:
+def words_of(rows: pd.DataFrame, flavours: Mapping[str, TimerFlavour]) -> tuple[list[Word], Codes]:
     """The distinct timers of `rows`, and for each row the index of its timer."""
     timers, names = rows["timers"].cat.categories, rows["name"].cat.categories
     pair = (whole(rows["timers"]) + 1) * len(names) + whole(rows["name"])
@@ -60,7 +41,7 @@ def words_of(rows: pd.DataFrame, flavours: Mapping[str, Flavour]) -> tuple[list[
     return words, which
 
 
-def word_of(timer: str, flavour: Flavour | None, classes: Mapping[str, str]) -> Word:
+def word_of(timer: str, flavour: TimerFlavour | None, classes: Mapping[str, str]) -> Word:
     """What `timer` means. Without a flavour it is per step, with the class that other flavours
     state.
     """
@@ -81,7 +62,7 @@ def word_of(timer: str, flavour: Flavour | None, classes: Mapping[str, str]) -> 
     )
 
 
-def classes_of(flavours: Mapping[str, Flavour]) -> dict[str, str]:
+def classes_of(flavours: Mapping[str, TimerFlavour]) -> dict[str, str]:
     """Timer name → class, over all flavours."""
     return {
         path.rpartition("/")[2]: class_

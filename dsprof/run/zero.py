@@ -17,11 +17,12 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class, Kind
+from dsprof.grammar import TimerFlavour
 from dsprof.recording.table import FLAVOUR
 from dsprof.run.classes import SEEN
 from dsprof.run.config import setting
 from dsprof.run.table import among, numbers, of_kind, where
-from dsprof.run.words import Flavour, words_of
+from dsprof.run.words import words_of
 
 #: Flavours of DeepSpeed's own forward, backward and step, and those of ZeRO-3 alone.
 ENGINE_TIMERS: Final = frozenset({"zero", "zero-micro"})
@@ -182,7 +183,7 @@ def _overlaps(names: Collection[str], config: Mapping[str, Any]) -> bool:
     return asked and stages == 1 and not SHARDED.isdisjoint(names)
 
 
-def blind_timers(events: pd.DataFrame, flavours: Mapping[str, Flavour]) -> frozenset[str]:
+def blind_timers(events: pd.DataFrame, flavours: Mapping[str, TimerFlavour]) -> frozenset[str]:
     """Compute timers of a log whose timers ran around no communication; none if one did.
 
     A pipeline's engine communicates between its compute timers, not inside them.
