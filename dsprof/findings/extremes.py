@@ -30,12 +30,11 @@ from dsprof.findings.thresholds import (
     grade,
 )
 from dsprof.run.misfits import MAXIMA
-from dsprof.run.table import among, where, within
+from dsprof.run.table import STEP, among, where, within
 from dsprof.units import format_seconds, format_share
 
 #: What the metric of a timer's least time is called: the timer's name and this.
 _LEAST: Final = "_min"
-_STEP: Final = ["segment", "engine", "step"]
 #: Where ranks wait for each other, and what one of them may do for all.
 _NOT_OWN: Final = (Class.COMMUNICATION, Class.WAIT, Class.CHECKPOINT)
 
@@ -126,23 +125,23 @@ def _both(facts: Facts) -> pd.DataFrame:
     """Phases of these steps with `least`, that of the quickest rank: their own is the slowest's."""
     told = facts.run.told
     least = where(told, among(told["pattern"], [MAXIMA]) & (told["kind"] == "metric"))
-    least = _least(within(facts.steps, least, *_STEP))
+    least = _least(within(facts.steps, least, *STEP))
     if least.empty:
         return least
     phases = main_phases(facts.steps, facts.run.phases).astype({"name": "str"})
-    return phases.merge(least, on=[*_STEP, "name"])
+    return phases.merge(least, on=[*STEP, "name"])
 
 
 def _least(rows: pd.DataFrame) -> pd.DataFrame:
     """Of metrics that tell the least time of a timer: its name, and that time."""
     least = pd.DataFrame(
         {
-            **{key: rows[key] for key in _STEP},
+            **{key: rows[key] for key in STEP},
             "name": rows["name"].astype("str").str.removesuffix(_LEAST),
             "least": rows["seconds"],
         }
     )
-    return least.drop_duplicates([*_STEP, "name"])
+    return least.drop_duplicates([*STEP, "name"])
 
 
 def _widest(rows: pd.DataFrame) -> Spread | None:
@@ -242,15 +241,15 @@ def _bounds(facts: Facts, of: Class) -> Bounds | None:
     at least.
     """
     told = facts.run.as_told
-    rows = within(facts.steps, where(told, among(told["pattern"], [MAXIMA])), *_STEP)
+    rows = within(facts.steps, where(told, among(told["pattern"], [MAXIMA])), *STEP)
     of_phases = rows["kind"].eq("phase").to_numpy(dtype=bool)
     outermost = _outermost(facts, of)
     phases = where(rows, of_phases & rows["name"].isin(outermost).to_numpy(dtype=bool))
-    phases = phases.astype({"name": "str"}).drop_duplicates([*_STEP, "name"])
-    both = phases.merge(_least(where(rows, ~of_phases)), on=[*_STEP, "name"])
+    phases = phases.astype({"name": "str"}).drop_duplicates([*STEP, "name"])
+    both = phases.merge(_least(where(rows, ~of_phases)), on=[*STEP, "name"])
     if both.empty:
         return None
-    sums = both.groupby(_STEP)[["least", "seconds"]].sum().mean()
+    sums = both.groupby(list(STEP))[["least", "seconds"]].sum().mean()
     last = both.iloc[int(both["seconds"].to_numpy(dtype=float).argmax())]
     return Bounds(float(sums["least"]), float(sums["seconds"]), last)
 

@@ -10,11 +10,10 @@ from dsprof.events import Kind
 from dsprof.findings.evidence import largest, row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence
-from dsprof.run.table import of_kind, positions
+from dsprof.run.table import STEP, of_kind, positions
 from dsprof.units import format_count, format_seconds
 
 _RATE: Final = "samples_per_second"
-_STEP: Final = ("segment", "engine", "step")
 #: Metric whose line proves the seconds of a step, by how they are known.
 _STATED: Final = {
     "logged": "step_seconds",
@@ -33,7 +32,7 @@ def average_proof(facts: Facts) -> tuple[Evidence, ...]:
         stamped = _stamped_lines(facts)
         ends = stamped.iloc[[0, -1] if stamped["at"].is_monotonic_increasing else [-2, -1]]
         return tuple(row_evidence(row, _stamped(row)) for _, row in ends.iterrows())
-    rates = positions(facts.steps, of_kind(facts.run.told, Kind.METRIC, _RATE), *_STEP)
+    rates = positions(facts.steps, of_kind(facts.run.told, Kind.METRIC, _RATE), *STEP)
     last = rates.max(initial=-1) if facts.steps["seconds_from"].eq("rated").any() else -1
     return (step_proof(facts, facts.steps.iloc[last]),)
 
@@ -43,10 +42,10 @@ def _stamped_lines(facts: Facts) -> pd.DataFrame:
     hardly one of them is stamped, the last of these steps; or those that mark the others."""
     told = facts.run.told
     lines = told[told["at"].notna() & told["step"].notna()]
-    lines = lines[positions(facts.steps, lines, *_STEP) >= 0]
+    lines = lines[positions(facts.steps, lines, *STEP) >= 0]
     marks, *others = (
         rows[rows["at"].notna()]
-        for rows in (facts.steps, lines.drop_duplicates(list(_STEP), keep="last"), facts.own_steps)
+        for rows in (facts.steps, lines.drop_duplicates(list(STEP), keep="last"), facts.own_steps)
     )
     return next((rows for rows in (marks, *others) if len(rows) > 1), marks)
 

@@ -12,8 +12,7 @@ from dsprof.analysis.rates import configured_batch
 from dsprof.analysis.trends import Floats, Level
 from dsprof.events import Kind
 from dsprof.findings.facts import Facts
-from dsprof.run.steps import STEP
-from dsprof.run.table import of_kind
+from dsprof.run.table import STEP, of_kind
 from dsprof.units import format_seconds
 
 _BATCH, _LENGTH = "global_batch_size", "seq_length"

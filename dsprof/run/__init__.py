@@ -35,7 +35,7 @@ from dsprof.run.partial import partial_timers
 from dsprof.run.recorded import Recorded
 from dsprof.run.repairs import Repair, Source, repair, table_of
 from dsprof.run.seldom import rates_of_few, seldom_rates
-from dsprof.run.table import frame_of, tidy
+from dsprof.run.table import STEP, frame_of, tidy
 from dsprof.run.unclosed import with_unclosed
 from dsprof.run.unread import clashes, faults, jobs, repetitions, strangers, wraps
 from dsprof.run.versions import versions
@@ -174,7 +174,7 @@ class Run:
         late = phases_exceed_step(self.told, over, int(durations.stated(self.steps).sum()))
         barred = (self.steps["seconds_from"] == "bar").any()
         found = [durations.pauses(self.steps), *([bars.pauses(self.told)] if barred else [])]
-        paused = long_pauses(pd.concat(found).drop_duplicates(list(steps.STEP)))
+        paused = long_pauses(pd.concat(found).drop_duplicates(list(STEP)))
         facts = self._facts
         of_facts = (jobs, wraps, repetitions, clashes, strangers)
         told = (faults(self._own, facts), *(tell(facts) for tell in of_facts))

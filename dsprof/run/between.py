@@ -16,7 +16,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.classes import TOLERATED
 from dsprof.run.clocks import SLACK
-from dsprof.run.table import among, keys, known_rank, numbers, positions, where
+from dsprof.run.table import STEP, among, keys, known_rank, numbers, positions, where
 
 #: Stretches between two lines that must be known, or fewer of this many steps together, and part
 #: of the clock's time beyond which what the timers leave of it is told.
@@ -38,7 +38,6 @@ PAUSE: Final = 1800.0
 #: Names of events that tell by themselves what a job did between two steps.
 _TOLD: Final = r"(?i)checkpoint|^save|eval|valid"
 
-_STEP: Final = ("segment", "engine", "step")
 _PART: Final = ["segment", "engine"]
 
 
@@ -155,9 +154,9 @@ def _stamps(events: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """
     apart = among(events["name"], _names(events))  # also of a step, but behind its end
     stamped = events["at"].notna().to_numpy() & among(events["kind"], [Kind.METRIC, Kind.PHASE])
-    wanted = [*_STEP, "rank", "host", "at", "kind", "source", "line", "pattern"]
+    wanted = [*STEP, "rank", "host", "at", "kind", "source", "line", "pattern"]
     rows = known_rank(where(events[wanted], stamped & ~apart))
-    found = table[list(_STEP)]
+    found = table[list(STEP)]
     if not len(rows):
         return found.assign(at=table["at"], told=0, fell=0)
     process = keys(rows, "source", "host", "rank")
@@ -187,7 +186,7 @@ def _so_far(rows: pd.DataFrame, last: pd.DataFrame) -> npt.NDArray[np.intp]:
 def _lasts(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """The latest `at` and `line` of `rows` of each step."""
     rows = rows[rows["step"].notna()]
-    place = positions(table, rows, *_STEP)
+    place = positions(table, rows, *STEP)
     return rows.groupby(place)[["at", "line"]].max().reindex(table.index)
 
 

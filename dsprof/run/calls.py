@@ -11,6 +11,7 @@ import pandas as pd
 from dsprof.events import CLASSES, Class, Kind
 from dsprof.run.comm import of_a_table
 from dsprof.run.table import (
+    STEP,
     Codes,
     Numbers,
     among,
@@ -20,8 +21,6 @@ from dsprof.run.table import (
     of_kind,
     positions,
 )
-
-STEP: Final = ("segment", "engine", "step")
 
 #: Class of a timer that holds computation and communication, where the logged calls of its step
 #: tell how much all such timers hold of each, but not how much this one does.

@@ -11,6 +11,7 @@ from dsprof.events import CLASSES, Class
 from dsprof.run.calls import class_codes
 from dsprof.run.stretches import Stretches
 from dsprof.run.table import (
+    STEP,
     Codes,
     Numbers,
     among,
@@ -22,7 +23,6 @@ from dsprof.run.table import (
     visits,
 )
 
-STEP: Final = ("segment", "engine", "step")
 SEEN: Final = 1e-3  # of the timed seconds: what several ranks exchange at the least
 UPDATES: Final = ("step", "optimizer")  #: what is mixed in them is no forward nor backward
 LOCAL: Final = (Class.COMPUTE, Class.DATA, Class.OFFLOAD)  # what a rank does by itself

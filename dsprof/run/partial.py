@@ -10,9 +10,7 @@ import pandas as pd
 from dsprof.events import Class
 from dsprof.run.calls import UNDIVIDED
 from dsprof.run.repairs import Repair, met
-from dsprof.run.table import among, positions, where
-
-STEP: Final = ("segment", "engine", "step")
+from dsprof.run.table import STEP, among, positions, where
 
 #: What engines time of each step, under the names that they have for it.
 PARTS: Final = (

@@ -15,7 +15,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.classes import TOLERATED
 from dsprof.run.repairs import Repair, met
-from dsprof.run.table import of_kind, positions, where
+from dsprof.run.table import STEP, of_kind, positions, where
 from dsprof.units import format_count, format_seconds
 
 #: The repair or doubt that the average step is not of the steps with a rate alone, or should not.
@@ -30,7 +30,6 @@ UNLIKE: Final = 0.1
 #: Steps with a rate, of fewer of which it is not said what they have beyond their timers.
 ENOUGH: Final = 2
 
-_STEP: Final = ("segment", "engine", "step")
 _PART: Final = ["segment", "engine"]
 _RATES: Final = ("samples_per_second", "tokens_per_second")
 
@@ -80,7 +79,7 @@ def of_all_steps(table: pd.DataFrame) -> None:
 def seldom_rates(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
     """That the average step is of more steps than those with a rate, and what these cost."""
     rates = of_kind(events, Kind.METRIC, "samples_per_second")
-    at = positions(steps, where(rates, rates["value"].notna()), *_STEP)
+    at = positions(steps, where(rates, rates["value"].notna()), *STEP)
     odd = odd_ones(steps, pd.Series(np.isin(np.arange(len(steps)), at), steps.index))
     if not odd.any():
         return None

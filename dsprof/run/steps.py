@@ -26,6 +26,7 @@ from dsprof.run.pauses import lasted, paces
 from dsprof.run.seldom import of_all_steps
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import (
+    STEP,
     Codes,
     Numbers,
     among,
@@ -40,7 +41,6 @@ from dsprof.run.table import (
     whole,
 )
 
-STEP: Final = ("segment", "engine", "step")
 MARKS: Final = (
     "loss", "lr", "grad_norm", "loss_scale", "skipped", "skipped_window", "nan_window",
     "step_seconds", "samples_per_second", "samples_per_second_mean", "tokens_per_second",

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsprof.run.table import Codes, Numbers, plain, stretches, visits
-
-STEP: Final = ("segment", "engine", "step")
+from dsprof.run.table import STEP, Codes, Numbers, plain, stretches, visits
 
 
 @dataclass(frozen=True)

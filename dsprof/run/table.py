@@ -17,6 +17,7 @@ WORDS: Final = ("kind", "name", "raw", "host", "source", "pattern", "timers")
 SURE: Final = ("segment", "engine", "record")  # never missing
 WHOLE: Final = ("step", "steps", "rank", "count", "line")
 MEASURES: Final = ("seconds", "bytes", "value")
+STEP: Final = ("segment", "engine", "step")  # what tells one optimizer step from all others
 
 Codes = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]

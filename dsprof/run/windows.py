@@ -14,10 +14,9 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.phases import phases
 from dsprof.run.repairs import Outcome, Source, met
-from dsprof.run.table import among, numbers, of_kind, positions, where
+from dsprof.run.table import STEP, among, numbers, of_kind, positions, where
 from dsprof.units import format_seconds
 
-STEP: Final = ("segment", "engine", "step")
 ROUNDING: Final = 0.02  #: of a window that is computed from printed numbers
 TOLERATED: Final = 1.05  #: of a step, which its timers may take by rounding
 

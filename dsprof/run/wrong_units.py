@@ -10,9 +10,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.recording.table import FLAVOUR
 from dsprof.run.repairs import Outcome, Source, met
-from dsprof.run.table import among, numbers, where
-
-STEP: Final = ["segment", "engine", "step"]
+from dsprof.run.table import STEP, among, numbers, where
 
 _OF_PIPELINES: Final = ("deepspeed_pipeline.steps", "deepspeed_pipeline.steps_losses")
 
@@ -126,8 +124,8 @@ def _step_by_clock(events: pd.DataFrame) -> pd.Series[float]:
     marks = where(events[[*STEP, "at"]], among(events["kind"], [Kind.METRIC])).dropna()
     if marks.empty:
         return pd.Series(dtype="float64")
-    ends = marks.groupby(STEP)["at"].max().reset_index()
-    by = ends.groupby(STEP[:2])
+    ends = marks.groupby(list(STEP))["at"].max().reset_index()
+    by = ends.groupby(list(STEP[:2]))
     passed, elapsed = by["step"].diff().astype("float64"), by["at"].diff().dt.total_seconds()
     seconds = elapsed.where(elapsed > 0) / passed
     enough = passed.groupby(ends["segment"]).sum() >= ENOUGH
