@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -78,6 +78,25 @@ def _meant(one: Finding, briefly: str, why: str) -> Finding:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Rise:
+    """A level of steps, the highest one behind it, and the row at which that is over."""
+
+    before: Level
+    after: Level
+    stop: int
+
+    @property
+    def many(self) -> int:
+        """Steps until it is over."""
+        return self.stop - self.after.start
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether both levels are long."""
+        return min(self.before.stop - self.before.start, self.many) >= EVIDENCE_STEPS
+
+
 def _within(facts: Facts) -> list[Finding] | str:
     """Of one launch.
 
@@ -91,37 +110,30 @@ def _within(facts: Facts) -> list[Finding] | str:
     rise = _worst_rise(known)
     if rise is None or _by_chance(seconds, known, rise):
         return []
-    before, after, stop = rise
+    before, after, stop = rise.before, rise.after, rise.stop
     work = work_beside(facts, steps, before, after)
     meant = before.median * work.times
-    ratio, beyond = (after.median / usual - 1 for usual in (before.median, meant[after.stop - 1]))
-    first, last = steps.iloc[after.start], steps.iloc[stop - 1]
     longer = (without_spikes(seconds, SPIKE_RATIO) - meant)[after.start : stop]
     cost = float(longer.sum()) / len(steps)
-    share, lasts = cost / float(seconds.mean()), stop == len(steps)
-    again = _as_long_before(known, before, after)
-    climbs = any(after.start < level.start < after.stop for level in known)
+    share = cost / float(seconds.mean())
     severity = (
-        grade(beyond, SLOWDOWN_WARNING, SLOWDOWN_CRITICAL)
-        if lasts
+        grade(after.median / meant[after.stop - 1] - 1, SLOWDOWN_WARNING, SLOWDOWN_CRITICAL)
+        if stop == len(steps)
         else grade(share, SPIKES_WARNING, SPIKES_CRITICAL)
     )
     if severity is None and not work.said:
         return []
+    again = _as_long_before(known, before, after)
+    climbs = any(after.start < level.start < after.stop for level in known)
     rows = np.arange(len(steps))
     flushed = flushed_in(facts, steps, (rows >= after.start) & (rows < stop))
-    lasting = "to the end" if lasts else f"until step {int(last['step']):,}"
-    until = "on" if lasts else f"to {int(last['step']):,}"
     found = Finding(
         rule="slowdown",
         severity=severity or Severity.INFO,
-        title=f"From step {int(first['step']):,} {until}, a step takes "
-        f"{'up to ' if climbs else ''}{format_share(ratio)} longer"
+        title=_title(steps, rise, climbs=climbs)
         + (", more than what it computes" if work.said and severity else "")
         + (", and not for the first time" if again else ""),
-        summary=f"{format_seconds(before.median)} per step became "
-        f"{format_seconds(after.median)}{' little by little' if climbs else ''}, {lasting} "
-        f"({stop - after.start:,} of {len(steps):,} {_told(facts)} steps)."
+        summary=_became(facts, steps, rise, climbs=climbs)
         + grown(
             facts,
             steps.iloc[before.start : before.stop],
@@ -130,10 +142,10 @@ def _within(facts: Facts) -> list[Finding] | str:
         + work.said
         + flushed
         + _comes_and_goes(steps, again)
-        + ("" if _clear(before, stop - after.start) else _SHORT),
+        + ("" if rise.is_clear else _SHORT),
         share=share,
         seconds_per_step=cost,
-        steps=(int(first["step"]), int(last["step"])),
+        steps=(int(steps["step"].iloc[after.start]), int(steps["step"].iloc[stop - 1])),
         evidence=tuple(
             step_proof(facts, steps.iloc[row]) for row in (after.start - 1, after.start)
         ),
@@ -141,11 +153,30 @@ def _within(facts: Facts) -> list[Finding] | str:
         if flushed
         else _look(facts, comes_and_goes=climbs or bool(again)),
         gain=(0.0, cost),
-        confidence="high" if _clear(before, stop - after.start) else "medium",
+        confidence="high" if rise.is_clear else "medium",
     )
     return [
         found if severity else _meant(found, "it computes more", "Later steps have more to compute")
     ]
+
+
+def _title(steps: pd.DataFrame, rise: _Rise, *, climbs: bool) -> str:
+    """`From step 31 on, a step takes 40 % longer`."""
+    first, last = (int(steps["step"].iloc[row]) for row in (rise.after.start, rise.stop - 1))
+    until = "on" if rise.stop == len(steps) else f"to {last:,}"
+    more = format_share(rise.after.median / rise.before.median - 1)
+    return f"From step {first:,} {until}, a step takes {'up to ' if climbs else ''}{more} longer"
+
+
+def _became(facts: Facts, steps: pd.DataFrame, rise: _Rise, *, climbs: bool) -> str:
+    """The seconds of both levels, and how long the higher one lasted."""
+    last = int(steps["step"].iloc[rise.stop - 1])
+    lasting = "to the end" if rise.stop == len(steps) else f"until step {last:,}"
+    return (
+        f"{format_seconds(rise.before.median)} per step became {format_seconds(rise.after.median)}"
+        f"{' little by little' if climbs else ''}, {lasting} "
+        f"({rise.many:,} of {len(steps):,} {_told(facts)} steps)."
+    )
 
 
 def _look(facts: Facts, *, comes_and_goes: bool) -> tuple[Advice, ...]:
@@ -168,10 +199,6 @@ def _told(facts: Facts) -> str:
 _SHORT = " One of the two levels is short, hence medium confidence."
 
 
-def _clear(before: Level, rows: int) -> bool:
-    return min(before.stop - before.start, rows) >= EVIDENCE_STEPS
-
-
 def _comparable(facts: Facts) -> pd.DataFrame:
     """Steps that did all of their work: one that skipped its update is shorter."""
     steps = facts.series
@@ -183,8 +210,8 @@ def too_few(steps: pd.DataFrame) -> str:
     return f"{len(steps)} timed step{'s' * (len(steps) != 1)}, {EVIDENCE_STEPS} needed"
 
 
-def _worst_rise(found: list[Level]) -> tuple[Level, Level, int] | None:
-    """The rise that cost most: level before, highest after, and the row at which it is over.
+def _worst_rise(found: list[Level]) -> _Rise | None:
+    """The rise that cost most.
 
     Several levels that rise one after the other are one: a drift climbs in stairs. The first of
     them may be no higher yet: they are of the level before.
@@ -210,7 +237,7 @@ def _worst_rise(found: list[Level]) -> tuple[Level, Level, int] | None:
         if cost > most and height >= SLOWDOWN_WARNING * before.median:
             quick = Level(before.start, first, before.median)
             after = Level(first, found[top].stop, found[top].median)
-            worst, most = (quick, after, calm), cost
+            worst, most = _Rise(quick, after, calm), cost
     return worst
 
 
@@ -230,11 +257,10 @@ def _comes_and_goes(steps: pd.DataFrame, again: list[Level]) -> str:
     )
 
 
-def _by_chance(seconds: Floats, found: list[Level], rise: tuple[Level, Level, int]) -> bool:
+def _by_chance(seconds: Floats, found: list[Level], rise: _Rise) -> bool:
     """Whether the run's own noise makes such rises."""
     own = np.concatenate([np.full(level.stop - level.start, level.median) for level in found])
-    _, after, stop = rise
-    return chance(seconds, seconds / own - 1, after.start, stop) > SLOWDOWN_CHANCE
+    return chance(seconds, seconds / own - 1, rise.after.start, rise.stop) > SLOWDOWN_CHANCE
 
 
 def grown(facts: Facts, before: pd.DataFrame, after: pd.DataFrame) -> str:
