@@ -12,7 +12,6 @@ import gc
 import os
 import sys
 from enum import IntEnum
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
@@ -27,8 +26,6 @@ from dsprof.output import discard, prepare, put, refused, spare, tell
 from dsprof.units import bandwidth
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from dsprof.run import Run
 
 app = typer.Typer(
@@ -158,7 +155,7 @@ def report(
         typer.Option("--output", "-o", metavar="FILE", help="Write the page: one HTML file."),
     ] = None,
     json_file: JsonFile = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     fail_on: Annotated[
         Severity | None,
         typer.Option(
@@ -173,14 +170,15 @@ def report(
     """Say what holds a job back, with proof."""
     from dsprof.text.document import document
     from dsprof.text.summary import summary
+    from dsprof.text.terminal import has_blocks, show
 
     run = _load(paths, parsers, link)
     if json_file:
         _write_json(json_file, document(run), run)
     if json_file != "-":
-        _print(summary(run, blocks=_has_blocks()))
-    if output or show:
-        _page(run, output, show=show)
+        show(summary(run, blocks=has_blocks()))
+    if output or open_page:
+        _page(run, output, open_page=open_page)
     if fail_on:
         raise typer.Exit(_gate(run, fail_on))
 
@@ -252,16 +250,17 @@ def parsers(
     """List the supported dialects; show lines that none reads; check your own files."""
     from dsprof import grammar, logs
     from dsprof.text import dialects
+    from dsprof.text.terminal import show
 
     if check:
         mistakes = dialects.mistakes(check)
-        _print(dialects.verdict(mistakes))
+        show(dialects.verdict(mistakes))
         raise typer.Exit(Exit.INPUT if mistakes else Exit.FINE)
     known = grammar.load(folders or ())
     if unknown:
-        _print(dialects.unknown(logs.read(unknown, grammar=known).coverage))
+        show(dialects.unknown(logs.read(unknown, grammar=known).coverage))
     else:
-        _print(dialects.dialects(known))
+        show(dialects.dialects(known))
 
 
 @app.command()
@@ -278,6 +277,7 @@ def compare(
     """Say whether B is slower than A. Exit code 3 if it is, 4 if that cannot be told."""
     from dsprof.compare import compare as judge
     from dsprof.text.difference import difference
+    from dsprof.text.terminal import show
 
     runs = [_load([path], parsers) for path in (first, second)]
     _tell_jobs(*runs)
@@ -285,7 +285,7 @@ def compare(
     if json_file:
         _write_json(json_file, found.document(), *runs)
     if json_file != "-":
-        _print(difference(found))
+        show(difference(found))
     raise typer.Exit({"regression": Exit.GATE, "cannot tell": Exit.UNKNOWN}.get(found.answer, 0))
 
 
@@ -322,9 +322,10 @@ def doctor() -> None:
     """Say what this machine and environment support."""
     from dsprof.doctor import checks
     from dsprof.text.examination import examination
+    from dsprof.text.terminal import show
 
     found = checks()
-    _print(examination(found))
+    show(examination(found))
     raise typer.Exit(Exit.FINE if all(check.fine for check in found) else Exit.INPUT)
 
 
@@ -367,7 +368,7 @@ def _gate(run: Run, least: Severity) -> Exit:
     return Exit.FINE if judged else Exit.UNKNOWN
 
 
-def _page(run: Run, output: Path | None, *, show: bool) -> None:
+def _page(run: Run, output: Path | None, *, open_page: bool) -> None:
     from dsprof.page import write_page
 
     if output is None:
@@ -376,7 +377,7 @@ def _page(run: Run, output: Path | None, *, show: bool) -> None:
         output = Path(tempfile.mkdtemp(prefix="dsprof-")) / "report.html"
     write_page(run, output)
     tell(f"page: {output}")
-    if show:
+    if open_page:
         typer.launch(output.resolve().as_uri())
 
 
@@ -393,27 +394,6 @@ def _write_json(name: str, content: dict[str, Any], *runs: Run) -> None:
         Path(name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise refused(error, name) from None
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
-    console.width = min(console.width, 100)  # longer lines are hard to read
-    return console
-
-
-def _has_blocks() -> bool:
-    return (sys.stdout.encoding or "").lower().startswith("utf")
-
-
-def _print(content: RenderableType) -> None:
-    """To standard output, without the blanks that columns leave at the ends of lines."""
-    console = _console()
-    console.file = StringIO()  # rich itself must not meet a full disk or a closed pipe
-    console.print(content)
-    lines = (line.rstrip() for line in console.file.getvalue().splitlines())
-    put("\n".join(lines).rstrip("\n") + "\n")
 
 
 if __name__ == "__main__":
