@@ -18,7 +18,8 @@ import numpy as np
 from dsprof.events import TASK
 from dsprof.logs import clocks
 from dsprof.logs.codes import Codes
-from dsprof.logs.wrappers import Plan, Prefixes, Span
+from dsprof.logs.prefixes import Prefixes
+from dsprof.logs.wrappers import Plan, Span
 
 #: Rank, local rank and host code; -1 where unknown.
 Who = tuple[int, int, int]
