@@ -223,6 +223,8 @@ class Live(App[None]):
         if picture is None or not self.query(Head):
             return
         self.query_one(Head).show(picture, frozen=self._frozen, stopped=self.fault is not None)
+        if not picture.judged and self.screen_name != "log":
+            return  # to say that there is nothing would be a guess
         _DRAW[self.screen_name](self, picture)
 
     @property

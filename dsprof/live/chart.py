@@ -34,7 +34,7 @@ class Chart(Widget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._bars: Sequence[Bar] = ()
+        self._bars: Sequence[Bar] | None = None  # nothing is known of them yet
 
     def show(self, bars: Sequence[Bar]) -> None:
         if bars != self._bars:
@@ -44,6 +44,8 @@ class Chart(Widget):
     def render_line(self, y: int) -> Strip:
         app: Live = self.app  # type: ignore[assignment]
         look = app.look
+        if self._bars is None:
+            return Strip.blank(self.size.width)
         room = max(0, self.size.width - _AXIS - 1)
         wide = max(1, min(_WIDEST, room // max(1, len(self._bars))))
         bars = self._bars[-(room // wide) :] if room else ()

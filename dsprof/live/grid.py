@@ -97,7 +97,8 @@ class Grid(ScrollView, can_focus=True):
         super().__init__(id=id)
         self.columns: Sequence[Column] = ()
         self.rows: Sequence[Row] = ()
-        self.empty = empty
+        self.empty = empty  # said where there is nothing, once that is known
+        self._filled = False
         self.sticky = sticky  # at the last row it stays there when more come
         self._drawn_in: Look | None = None
 
@@ -106,7 +107,8 @@ class Grid(ScrollView, can_focus=True):
         key, before = self.chosen, self.rows
         last = self.sticky and self.cursor >= len(before) - 1
         same = columns == self.columns and self._look() is self._drawn_in
-        self.columns, self.rows, self._drawn_in = columns, rows, self._look()
+        same = same and self._filled
+        self.columns, self.rows, self._drawn_in, self._filled = columns, rows, self._look(), True
         self._measure()
         at = next((i for i, row in enumerate(rows) if row.key == key), None)
         if last:
@@ -218,7 +220,7 @@ class Grid(ScrollView, can_focus=True):
         if y == 0:
             return self._heading(look)
         if not self.rows:
-            line = wrap(plain(self.empty), max(width - 2, 1))[y - 1 : y]
+            line = wrap(plain(self.empty) if self._filled else "", max(width - 2, 1))[y - 1 : y]
             strip = Strip([Segment(" " + part, look.style("muted")) for part in line])
         elif 0 <= at < len(self.rows):
             on = "line" if at == self.cursor and self.has_focus else "paper"

@@ -166,7 +166,8 @@ class Picture:
 
     `state`: "waiting" for a first step; "silent": nothing was written for `idle` seconds.
     `logs`: names of those whose lines can be looked at. `records`: how many were printed, where no
-    line tells of which step they are.
+    line tells of which step they are. `judged`: False until the steps read first have been judged;
+    what is empty may then not be for long.
     """
 
     at: float
@@ -190,3 +191,4 @@ class Picture:
     memory: tuple[MemoryRow, ...]
     gpus: tuple[GpuRow, ...]
     problems: tuple[ProblemRow, ...]
+    judged: bool = True

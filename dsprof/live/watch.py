@@ -250,6 +250,7 @@ class Watch:
             memory=recent.memory,
             gpus=recent.gpus,
             problems=whole.problems,
+            judged=self._judged,
         )
 
 

@@ -561,3 +561,21 @@ def test_a_picture_without_anything_is_drawn() -> None:
 
     app = app_of(bare)
     drive(app, keys)
+
+
+def test_before_the_steps_are_judged_no_screen_says_that_there_is_nothing() -> None:
+    early = replace(
+        picture(), bars=(), now=None, since=None, findings=(), problems=(), judged=False
+    )  # fmt: skip
+    seen: list[str] = []
+
+    async def keys(pilot: Pilot[None]) -> None:
+        for number in range(1, len(SCREENS)):
+            await pilot.press(str(number))
+            await settle(pilot)
+            seen.append(text_of(app))
+
+    app = app_of(early)
+    drive(app, keys)
+    for word in ("no step", "no verdict", "nothing", "no rank", "no single", "no line"):
+        assert not [text for text in seen if word in text]
