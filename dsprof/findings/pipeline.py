@@ -158,7 +158,7 @@ def _uneven(facts: Facts, stage: int, ranks: tuple[int, ...], excess: float) -> 
             rule="pipeline-imbalance",
             severity=severity,
             title=f"Stage {stage} computes {format_seconds(excess)} a step more than the others, "
-            f"{format_share(share)} of it",
+            f"{format_share(share)} of the step",
             summary=f"All {stages} stages are recorded: what stage {stage} computes beyond the "
             f"median of the others, all of them wait for ({facts.windows}).",
             share=share,

@@ -167,6 +167,7 @@ def test_where_every_stage_is_recorded_the_slow_one_is_named() -> None:
     assert found.seconds_per_step == pytest.approx(0.5)
     assert (found.ranks, found.confidence) == ((2, 3), "high")
     assert found.title.startswith("Stage 1 computes 500 ms a step more than the others")
+    assert found.title.endswith(" % of the step")
     assert found.gain == pytest.approx((0.125, 0.25))
 
 
