@@ -252,7 +252,7 @@ def _launch(steps: pd.DataFrame, main: pd.DataFrame) -> str:
 
 
 def _mean_of(run: Run, main: pd.DataFrame) -> str:
-    """Which steps the average one is of, and what of the run is left aside."""
+    """Which steps and ranks the average one is of, and what of the run is left aside."""
     if main.empty:
         return ""
     how = "record" if run.counted else "recorded step" if run.is_recording else "printed step"
@@ -268,7 +268,8 @@ def _mean_of(run: Run, main: pd.DataFrame) -> str:
         without_first(run.steps),
         "those that are timed alike" if len(main) < len(main_steps(run.steps)) else "",
     ]
-    return ", ".join(filter(None, [said, *apart])) + "."
+    averaged = ", ".join(filter(None, [said, *apart])) + "."
+    return f"{averaged} {words.of_ranks(run, main)}".rstrip()
 
 
 def _bound(steps: pd.DataFrame, noun: str = "step") -> str:

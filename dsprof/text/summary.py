@@ -106,6 +106,13 @@ def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
 
 
 def _notes(run: Run, seen: Overview, *, blocks: bool) -> list[Text]:
+    whose = words.of_ranks(run, main_steps(run.steps))
+    said = [*_bounds(run, seen, blocks=blocks), *([whose] if whose else [])]
+    return [say(one, QUIET) for one in said]
+
+
+def _bounds(run: Run, seen: Overview, *, blocks: bool) -> list[str]:
+    """What the signs before numbers mean."""
     signs = {part.sign for part in seen.parts if part.sign}
     if not signs:
         return []
@@ -119,7 +126,7 @@ def _notes(run: Run, seen: Overview, *, blocks: bool) -> list[Text]:
     said = [f"{least} is at least{also}: {hides}."]
     if offloads_optimizer(run.config):
         said.append("Offloading: the timer of communication holds copies to the host, too.")
-    return [say(one, QUIET) for one in said]
+    return said
 
 
 def _facts(run: Run, seen: Overview) -> list[RenderableType]:

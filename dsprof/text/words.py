@@ -146,6 +146,33 @@ def steps_by(count: int, measured: str | None, window: int | None = 1) -> str:
     return (f"{count:,} {of}" if (of := windows(window, count)) else count_of(count, "step")) + by
 
 
+def of_ranks(run: Run, main: pd.DataFrame) -> str:
+    """Whose numbers the parts of the mean step are, where several ranks tell of theirs; "" of one.
+
+    A verdict may be about some of them alone, and its share is that of those that wait.
+
+    Args:
+        main: the steps that are averaged, of one launch and engine.
+    """
+    if main.empty:
+        return ""
+    segment, engine = main[["segment", "engine"]].iloc[0]
+    own = run.phases["segment"].eq(segment) & run.phases["engine"].eq(engine)
+    ranks = run.phases.loc[own, "rank"].nunique()
+    if ranks < 2:
+        return ""
+    said = f"Mean of {ranks:,} ranks"
+    found = run.findings[0] if run.findings else None
+    if found is None or found.share is None or found.rule not in _OF_SOME or not found.ranks:
+        return f"{said}."
+    late = f"rank{'s' * (len(found.ranks) > 1)} {ranges(found.ranks)}"
+    return f"{said}; the verdict's {format_share(found.share)} is of those that wait for {late}."
+
+
+#: Rules whose share is what the other ranks lose by some of them.
+_OF_SOME: Final = ("straggler-rank", "pipeline-imbalance")
+
+
 def launch_of(steps: pd.DataFrame, main: pd.DataFrame) -> str:
     """`launch 1 of 4`: which one the steps are of that means are of; "" where there is one."""
     launches = steps["segment"].unique().tolist()

@@ -414,3 +414,13 @@ def test_a_recording_that_ended_itself_is_told_in_words() -> None:
     text = shown(run_of([*steps(4, WELL), problem("recording-stopped", "the disk is full")]))
     assert "dsprof ended its recording of a rank, not the training" in " ".join(text.split())
     assert "recording-stopped" not in text
+
+
+def test_a_table_of_means_says_so_where_the_verdict_is_about_one_rank() -> None:
+    text = " ".join(shown(run_of(ranks(30, 2, 0.3))).split())
+    assert "of those that wait for rank 2." in text
+    assert "Mean of 4 ranks; the verdict's 30 % is " in text
+
+
+def test_of_a_single_rank_nothing_is_said_to_be_a_mean_of_ranks(sample_run: Sample) -> None:
+    assert not re.search(r"Mean of \d+ ranks", shown(sample_run(SEED)))
