@@ -55,6 +55,17 @@ function plainNumber(value) {
   return Math.abs(short) >= 1000 && Math.abs(short) < 1e12 ? short.toLocaleString("en-US", { maximumFractionDigits: 1 }) : String(short);
 }
 
+/* How to write the numbers of one column: all with the digits behind the point that the largest
+   has of five, and no more than any of them needs. */
+function sameDigits(values) {
+  const known = [...values].filter(Number.isFinite);
+  const largest = Math.max(...known.map(Math.abs), 0);
+  if (!largest || largest >= 1e12) return plainNumber;
+  const needed = Math.max(...known.map((value) => Number(value.toPrecision(5)).toFixed(10).replace(/0+$/, "").split(".")[1].length));
+  const digits = Math.min(needed, Math.max(0, 4 - Math.floor(Math.log10(largest))));
+  return (value) => (Number.isFinite(value) ? value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }) : "–");
+}
+
 /* Letters that turn the direction of writing, and those that no face draws, as escapes: a name must read as it is. */
 const visible = (text) => String(text).replace(/[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, escapeOf);
 

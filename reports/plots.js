@@ -37,6 +37,7 @@ function draw(name, { dark = isDark(), width, low = 1 } = {}) {
   const tall = shown.height + (room < 560 && shown.showlegend ? LEGEND_ROWS : 0);
   const narrowed = room < 560 ? data.map(forNarrow) : data;
   const traces = data[0]?.type === "icicle" ? [shortened({ ...data[0], level: plot.inside ?? "" }, room)] : narrowed;
+  if (traces[0]?.keys) tellKeys(plot.keys, { ...data[0], keys: traces[0].keys }, data[0]);
   const drawn = Plotly.react(plot.holder, copyOf(painted(traces, dark)), copyOf({ ...shown, ...narrow, width: room, height: Math.max(Math.min(tall, 160), Math.round(low * tall)), ...plot.view }), {
     displayModeBar: false,
     doubleClick: data[0]?.meta === "columns" ? false : "reset", // steps come back with their own numbers
@@ -62,27 +63,58 @@ function narrowAxis({ type, y }, axis) {
   return { ...axis, tickvals: y, ticktext: y.map(short) };
 }
 
-/* Words of an icicle as far as they fit: class, then share, then time are left out first. */
+const PER_LETTER = 6.1; // px of the widest face in use, at 11 px
+
+/* Words of an icicle as far as they fit: class, then share, then time are left out first. A name
+   that does not fit is cut, and led by a letter, with which it stands below the drawing. */
 function shortened(trace, room) {
-  const perLetter = 6.1; // px of the widest face in use, at 11 px
   const width = room * (trace.domain.x[1] - trace.domain.x[0]);
   const all = trace.values[Math.max(0, trace.ids.indexOf(trace.level))];
-  const letters = trace.values.map((value) => Math.floor(Math.min(width, (width * value) / all) / perLetter - 1));
+  const wide = trace.values.map((value) => Math.min(width, (width * value) / all));
+  const letters = wide.map((px) => Math.floor(px / PER_LETTER - 1));
   const text = trace.text.map((said, i) => {
     const parts = said.split(" · ");
     while (parts.length && parts.join(" · ").length > letters[i]) parts.pop();
     return parts.join(" · ");
   });
-  const labels = trace.labels.map((label, i) => fitting(plainOf(label), letters[i]));
+  const names = trace.labels.map(plainOf);
+  const keys = keysOf(trace, names, wide, letters);
+  const labels = names.map((name, i) => fitting(name, letters[i], keys.get(i)));
   const hover = trace.text.map((said, i) => `${trace.labels[i]}<br>${said}<br>${trace.customdata[i]}`);
-  return { ...trace, text, labels, customdata: hover, hovertemplate: "%{customdata}<extra></extra>" };
+  return { ...trace, text, labels, customdata: hover, hovertemplate: "%{customdata}<extra></extra>", keys };
 }
 
-/* A name as far as it fits; of few letters nothing could be told. */
+/* The letters of the pieces in view whose names do not fit, the widest of them if there are many:
+   row by row, from left to right. */
+const KEYS = "abcdefghijklmnopqrstuvwxyz";
+const NARROWEST = 13; // px: one letter and the room around it
+function keysOf({ ids, parents, level }, names, wide, letters) {
+  const depth = (i) => (ids[i] === level || !parents[i] ? 0 : 1 + depth(ids.indexOf(parents[i])));
+  const inView = (i) => !level || ids[i] === level || (parents[i] && inView(ids.indexOf(parents[i])));
+  const cut = names.map((_, i) => i).filter((i) => wide[i] >= NARROWEST && names[i].length > letters[i] && inView(i));
+  const widest = cut.sort((one, other) => wide[other] - wide[one]).slice(0, KEYS.length);
+  const rows = widest.sort((one, other) => depth(one) - depth(other) || one - other);
+  return new Map(rows.map((i, nth) => [i, KEYS[nth]]));
+}
+
+/* A name as far as it fits; of few letters nothing could be told, and its letter stands alone. */
 const FEWEST = 5;
-function fitting(name, letters) {
+function fitting(name, letters, key) {
   if (name.length <= letters) return escaped(name);
-  return letters < FEWEST ? " " : `${escaped(name.slice(0, letters - 1))}…`;
+  if (!key) return " ";
+  const room = letters - key.length - 2;
+  return room < FEWEST ? key : `${key} ${escaped(name.slice(0, room))}…`;
+}
+
+/* Below the drawing: what the letters in it stand for. */
+function tellKeys(place, { keys, labels }, { text }) {
+  place.replaceChildren();
+  place.hidden = !keys.size;
+  for (const [i, key] of keys) {
+    const item = element("li");
+    item.append(element("b", key), ` ${plainOf(labels[i])} `, element("span", text[i].split(" · ").slice(0, 2).join(" · "), { class: "quiet" }));
+    place.append(item);
+  }
 }
 
 /* What markup says. */
@@ -163,7 +195,11 @@ function watchPlots(figures) {
     const name = chart.dataset.chart;
     plots.set(name, { holder: chart.querySelector(".plot"), figure: figures[name], drawn: false, view: {} });
     chart.querySelector(".plot").style.minHeight = `${figures[name].layout.height}px`;
-    if (figures[name].data[0]?.type === "icicle") icicleTools(name, chart);
+    if (figures[name].data[0]?.type === "icicle") {
+      icicleTools(name, chart);
+      plots.get(name).keys = element("ul", "", { class: "legend keys", hidden: "", "aria-label": "Phases whose names do not fit" });
+      chart.querySelector(".holder").after(plots.get(name).keys);
+    }
     seen.observe(chart);
   }
   let width = innerWidth;

@@ -26,6 +26,12 @@ function drawnOnce({ parents, shared }, totals) {
   return once;
 }
 
+/* What no timer covers of a step of so many seconds. */
+function untimed(phases, totals, step) {
+  const once = drawnOnce(phases, totals.map((value) => value || 0)); // NaN of a phase that did not run
+  return Math.max(0, phases.parents.reduce((left, parent, i) => (parent < 0 ? left - once[i] : left), step));
+}
+
 function selfTimes(phases, totals) {
   const once = drawnOnce(phases, totals);
   const own = Float64Array.from(once);
@@ -87,9 +93,8 @@ function meanAt(values, rows) {
 function icicleOf(track, figure, totals, step) {
   const { parents, classes, names, shared } = track.phases;
   const once = drawnOnce(track.phases, totals);
-  const covered = parents.reduce((sum, parent, i) => (parent < 0 ? sum + once[i] : sum), 0);
-  const all = step || covered;
-  const rest = Math.max(all - covered, 0);
+  const all = step || parents.reduce((sum, parent, i) => (parent < 0 ? sum + once[i] : sum), 0);
+  const rest = untimed(track.phases, totals, all);
   const own = selfTimes(track.phases, totals);
   const fitted = fit(parents, once, all);
   const values = [all, ...fitted, rest];
@@ -130,7 +135,9 @@ function fillPhases(track, name, totals, step, whole) {
   const widest = Math.max(...own, 1e-12);
   const inUnit = oneUnit(totals);
   const alone = oneUnit(own);
+  const rest = untimed(track.phases, totals, all);
   rows.forEach((row, i) => {
+    if (i === parents.length) return putRest(row, inUnit(rest), share(rest / all), whole);
     for (const cell of row.cells) aim(cell, whole ? null : [track.name, i, cell.cellIndex === 4 && parents.includes(i)]);
     put(row.cells[2], inUnit(totals[i]), whole);
     put(row.cells[3], share(totals[i] / all), whole);
@@ -139,7 +146,14 @@ function fillPhases(track, name, totals, step, whole) {
       rect.whole ??= rect.getAttribute("width");
       rect.setAttribute("width", whole ? rect.whole : `${(100 * own[i]) / widest}%`);
     }
+    return undefined;
   });
+}
+
+/* The last row, of what no timer covers. */
+function putRest(row, time, part, whole) {
+  put(row.cells[2], time, whole);
+  put(row.cells[3], part, whole);
 }
 
 /* A number of a range is proved by the steps of that range. */
@@ -212,7 +226,8 @@ function phasesOf(track, row) {
   const all = track.whole_seconds?.[row] || track.seconds?.[row] || parents.reduce((sum, parent, p) => (parent < 0 ? sum + (at(track.phaseColumns, p) || 0) : sum), 0);
   const rows = [];
   const columns = track.slowest ? [track.phaseColumns, track.longest] : [track.phaseColumns];
-  const inUnit = oneUnit(columns.flatMap((column) => names.map((_, p) => at(column, p))));
+  const rest = untimed(track.phases, names.map((_, p) => at(track.phaseColumns, p)), all);
+  const inUnit = oneUnit([rest, ...columns.flatMap((column) => names.map((_, p) => at(column, p)))]);
   names.forEach((name, p) => {
     const value = at(track.phaseColumns, p);
     if (!Number.isFinite(value)) return;
@@ -222,6 +237,7 @@ function phasesOf(track, row) {
     if (track.slowest) cells.push(`${inUnit(at(track.longest, p))}, rank ${at(track.slowest, p)}`);
     rows.push(cells);
   });
+  if (rows.length && rest > LEAST * all) rows.push([theme.labels.unknown, inUnit(rest), share(rest / all), ...(track.slowest ? ["–"] : [])]);
   const head = ["phase", track.slowest ? "mean of the ranks" : "time", "of the step", ...(track.slowest ? ["slowest rank"] : [])];
   return rows.length ? tableOf("Phases of this step", head, rows) : element("p", "The source does not break this step into phases.", { class: "why" });
 }

@@ -3,6 +3,8 @@
 const COLUMNS = 320;
 const AIRY = 60;
 const POINTS = 1200;
+const TICKS = 9;
+const LEAST = 1e-3; // of a step: what takes less is neither drawn nor named
 const TWICE = 280; // ms within which a second click belongs to the first
 const timelines = new Map(); // engine -> its chart of steps
 
@@ -113,7 +115,7 @@ class Timeline {
     const all = this.from === 0 && this.to === size;
     this.plot.figure = all ? this.whole : this.part();
     const edge = this.spacing() / 2;
-    const few = this.to - this.from < 12 && !low && !this.whole.layout.xaxis.tickvals ? { dtick: 2 * edge, tick0: x[this.from] } : {};
+    const few = this.to - this.from < 12 && !low && !this.whole.layout.xaxis.tickvals ? { dtick: 2 * edge, tick0: x[this.from] } : this.ticks();
     const range = this.edges(this.from, this.to);
     this.plot.view = all ? {} : { xaxis: { ...painted(this.whole.layout.xaxis, isDark()), ...few, range } };
     await this.redraw();
@@ -127,6 +129,16 @@ class Timeline {
     this.plot.view.shapes = [...painted(this.whole.layout.shapes ?? [], isDark()), ...this.mark()];
     await draw(this.name);
     this.busy = false;
+  }
+
+  /* Step numbers of the range where the axis is not the step number itself, as step_ticks of
+     dsprof.charts.columns has them: a window is named at its last step. */
+  ticks() {
+    if (!this.whole.layout.xaxis.tickvals) return {};
+    const { x, high, step } = this.track;
+    const [many, last] = [Math.min(this.to - this.from, TICKS), this.to - 1 - this.from];
+    const rows = [...new Set(Array.from({ length: many }, (_, i) => this.from + Math.floor((i * last) / Math.max(many - 1, 1))))];
+    return { tickvals: rows.map((row) => (high ? high[row] - 0.5 : x[row])), ticktext: rows.map((row) => whole(step[row])) };
   }
 
   spacing() {
@@ -240,7 +252,7 @@ class Timeline {
     const { seconds: all, classes, size } = this.track;
     this.rest ??= Float32Array.from({ length: size }, (_, i) => {
       const known = classes.reduce((sum, name) => sum + (this.track[name][i] || 0), 0);
-      return all[i] - known > 1e-3 * all[i] ? all[i] - known : NaN;
+      return all[i] - known > LEAST * all[i] ? all[i] - known : NaN;
     });
     return this.rest;
   }
@@ -307,16 +319,17 @@ class Timeline {
   fillTable(details) {
     if (!details.open) return;
     const { step } = this.track;
-    const names = toldOf(this.track);
     const rows = [];
     const shown = (name) => this.track[name].subarray(this.from, Math.min(this.to, this.from + 200));
+    const { names, same } = worthColumns(toldOf(this.track), shown);
     const times = names.filter((name) => TIMES.has(name));
     const inUnit = oneUnit(times.flatMap((name) => [...shown(name)]));
-    const written = (name, value) => (TIMES.has(name) ? inUnit(value) : cellOf(name, value));
+    const forms = Object.fromEntries(names.map((name) => [name, formOf(name, inUnit, shown(name))]));
     for (let i = this.from; i < Math.min(this.to, this.from + 200); i++)
-      rows.push([whole(step[i]), ...names.map((name) => written(name, partOf(this.track, name, i)))]);
+      rows.push([whole(step[i]), ...names.map((name) => forms[name](partOf(this.track, name, i)))]);
     const more = this.to - this.from > 200 ? `, the first 200 of ${whole(this.to - this.from)}; zoom in for others` : "";
-    details.querySelector(".scroll").replaceChildren(tableOf(`${capital(this.noun)}s${more}`, [this.noun, ...names.map((n) => measureWords(this.track, n))], rows));
+    const alike = same.map((name) => `, ${measureWords(this.track, name)} ${cellOf(name, shown(name)[0])} in all of them`).join("");
+    details.querySelector(".scroll").replaceChildren(tableOf(`${capital(this.noun)}s${more}${alike}`, [this.noun, ...names.map((n) => measureWords(this.track, n))], rows));
   }
 }
 
@@ -329,6 +342,18 @@ function toldOf({ measures, classes }) {
   const ofTime = (name) => TIMES.has(name) || name === "communication_share";
   return [...new Set([...measures.filter(ofTime), ...classes, ...measures])];
 }
+
+/* Measures that the steps shown tell of: classes that take some of their time, and what is not
+   the same in all of them, which the caption says. */
+function worthColumns(names, shown) {
+  const largest = (name) => shown(name).reduce((most, value) => (value > most ? value : most), 0);
+  const least = LEAST * Math.max(...names.filter((name) => TIMES.has(name)).map(largest), 0);
+  const told = names.filter((name) => (name in theme.labels ? largest(name) > least : shown(name).some(Number.isFinite)));
+  const isSame = (name) => !TIMES.has(name) && shown(name).length > 1 && shown(name).every((value) => value === shown(name)[0]);
+  return { names: told.filter((name) => !isSame(name)), same: told.filter(isSame) };
+}
+
+const formOf = (name, inUnit, values) => (TIMES.has(name) ? inUnit : name === "communication_share" ? share : sameDigits(values));
 
 const cellOf = (name, value) => (TIMES.has(name) ? seconds(value) : name === "communication_share" ? share(value) : plainNumber(value));
 

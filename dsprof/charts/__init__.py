@@ -8,8 +8,8 @@ from dsprof.charts.palette import LABEL, MIXED, PALETTE, PATTERN, SHORT, STACK
 from dsprof.charts.phase_table import PhaseTable, codes_of, phase_table
 from dsprof.charts.problems import SYMBOL, first_cause, on_time, problem_line
 from dsprof.charts.ranks import beyond_median, has_words, rank_map, rank_phases
-from dsprof.charts.series import measured, over_steps, training, unchanged
-from dsprof.charts.timeline import HELD, bound_by, held, highest, timeline
+from dsprof.charts.series import TRAINING, measured, over_steps, training, unchanged
+from dsprof.charts.timeline import HELD, RATES, bound_by, held, highest, timeline
 
 __all__ = [
     "HELD",
@@ -17,9 +17,11 @@ __all__ = [
     "MIXED",
     "PALETTE",
     "PATTERN",
+    "RATES",
     "SHORT",
     "STACK",
     "SYMBOL",
+    "TRAINING",
     "Figure",
     "PhaseTable",
     "bandwidths",

@@ -172,15 +172,21 @@ def _distinct(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def step_ticks(steps: pd.DataFrame, x: Floats) -> dict[str, Any]:
-    """Step numbers at the ticks where the axis is not the step number itself."""
+    """Step numbers at the ticks where the axis is not the step number itself.
+
+    Args:
+        steps: in the order of the run.
+        x: where they stand; those that stand for several in the middle of these. [steps]
+    """
     number = steps["step"].to_numpy(dtype=float)
     if np.array_equal(_numbers(steps), number):
         low, high = step_edges(steps)
         return whole_ticks([low[0], high[-1]] if is_windowed(steps) else x)
     at = np.unique(np.linspace(0, len(x) - 1, min(len(x), 9)).astype(int))
+    ends = x + (_covered(steps, _numbers(steps)) - 1) / 2  # a window is named after its last step
     return {
         "tickmode": "array",
-        "tickvals": numbers(x[at], 9),
+        "tickvals": numbers(ends[at], 9),
         "ticktext": [f"{int(n):,}" for n in number[at]],
     }
 

@@ -45,7 +45,7 @@ def icicle(
     whole = step_seconds or covered
     step = _Piece("step", "", "one step", "unknown", whole, whole, "all of it")
     left = max(whole - covered, 0.0)
-    rest = _Piece("rest", "step", "not broken down", "unknown", left, left, "no timer covers it")
+    rest = _Piece("rest", "step", LABEL["unknown"], "unknown", left, left, "no timer covers it")
     pieces = [step, *_phases(table, values, _fit(table, once, whole)), rest]
     divided = {piece.parent for piece in pieces}  # their class may differ from those inside
     shown = [i for i, piece in enumerate(pieces) if piece.drawn > 1e-3 * whole or piece is step]
@@ -119,6 +119,7 @@ def _marker(roles: list[str]) -> dict[str, Any]:
         "line": {"width": 1, "color": colour("paper")},
         "pattern": {
             "shape": [PATTERN.get(role, "") for role in roles],
+            "fgopacity": 0.6,  # words stand on it
             "fillmode": "replace",  # "overlay" takes the list for one colour and warns
             "size": 6,
             "solidity": 0.12,

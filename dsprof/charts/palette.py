@@ -45,8 +45,8 @@ LABEL: Final = {
     "data": "data loading",
     "offload": "offload",
     "checkpoint": "checkpoint",
-    "other": "other or not timed",
-    "unknown": "not broken down",
+    "other": "no timer or other",
+    "unknown": "no timer",
 }
 
 #: Shorter names, where there is little room.
@@ -60,7 +60,7 @@ SHORT: Final = {
     "offload": "offload",
     "checkpoint": "checkpoint",
     "other": "other",
-    "unknown": "not broken down",
+    "unknown": "no timer",
 }
 
 #: Patterns that distinguish classes where colour does not suffice.

@@ -16,7 +16,7 @@ Line = tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]  #: name, x, y
 
 LINES = 8  #: ranks drawn one by one; more are drawn as lowest, median and highest
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "2px,4px")
-_TRAINING = {
+TRAINING = {
     "lr": "learning rate",
     "loss_scale": "loss scale",
     "grad_norm": "gradient norm",
@@ -31,12 +31,12 @@ _STAIRS = ("loss_scale", "skipped")  #: they stay until they jump
 
 def training(steps: pd.DataFrame) -> Figure | None:
     """Learning rate, loss scale, gradient norm and skipped steps, those that ever change."""
-    shown = [c for c in _TRAINING if _changes(steps[c])]
+    shown = [c for c in TRAINING if _changes(steps[c])]
     if not shown:
         return None
     place = StepAxis.of(steps, steps)
-    panels = {_TRAINING[c]: _by_engine(steps, c, place) for c in shown}
-    return _panels(panels, place, stairs={_TRAINING[c] for c in _STAIRS}, steps=steps)
+    panels = {TRAINING[c]: _by_engine(steps, c, place) for c in shown}
+    return _panels(panels, place, stairs={TRAINING[c] for c in _STAIRS}, steps=steps)
 
 
 def _by_engine(steps: pd.DataFrame, column: str, place: StepAxis) -> list[Line]:
@@ -56,7 +56,7 @@ def unchanged(steps: pd.DataFrame) -> dict[str, tuple[str, float]]:
     """What a chart would show as a flat line: name -> title and its only value."""
     return {
         c: (title, float(steps[c].dropna().iloc[0]))
-        for c, title in _TRAINING.items()
+        for c, title in TRAINING.items()
         if steps[c].notna().any() and not _changes(steps[c])
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -41,6 +41,13 @@ _ROWS = {"time": 0.56, "bound": 0.1, "rate": 0.19, "loss": 0.19}
 BEYOND = 200  #: slow steps marked at the end of the axis
 _ABOVE = 18  #: px, of what stands above steps beyond the axis
 FEWEST, MANY = 3, 20  #: steps of which one may be beyond it; and without saying much
+
+#: Rates of a step by their column, as they are titled; the first one told is drawn.
+RATES: Final = {
+    "samples_per_second": "samples/s",
+    "tokens_per_second": "tokens/s",
+    "tflops": "TFLOP/s per GPU",
+}
 
 LEAST = 1e-3  #: of the highest column; what takes less is neither drawn nor named
 
@@ -116,14 +123,7 @@ def _known(frame: pd.DataFrame, column: str) -> bool:
 
 
 def _rate(steps: pd.DataFrame) -> tuple[str, str] | None:
-    for column, label in (
-        ("samples_per_second", "samples/s"),
-        ("tokens_per_second", "tokens/s"),
-        ("tflops", "TFLOP/s per GPU"),
-    ):
-        if _known(steps, column):
-            return column, label
-    return None
+    return next((rate for rate in RATES.items() if _known(steps, rate[0])), None)
 
 
 def _values(steps: pd.DataFrame, column: str) -> Floats:

@@ -50,6 +50,7 @@ class Typical(NamedTuple):
         return self.lines_of(*(i for i, word in enumerate(self.table.classes) if word == role))
 
 
+LEAST = 1e-3  #: of a step; time without a timer that is less is not worth a row
 DRAWN = 0.01  #: of a step; timers that take less are of set-up and checkpoints
 NO_STEPS = "No line of the source says that an optimizer step ended."
 NO_PHASES = "No line of the source breaks a step into phases."
@@ -290,7 +291,10 @@ def _phase_rows(
     mean = Typical(table, rows)
     proofs = [mean.lines_of(i) for i in range(len(table.names))]
     widest = max(float(own.max()), 1e-12)
-    per_step, alone = words.column(totals), words.column(own)
+    once = table.drawn(totals)
+    rest = whole - float(sum(once[i] for i in table.roots))
+    left = [rest] * (rest > LEAST * whole)
+    per_step, alone = words.column([*totals, *left]), words.column(own)
     cells = [
         [
             Cell("\u2003" * _depth(table, i) + table.names[i]),
@@ -301,6 +305,9 @@ def _phase_rows(
         ]
         for i, role in enumerate(table.classes)
     ]
+    if left:
+        told = (LABEL["unknown"], "", per_step[-1], format_share(rest / whole), "")
+        cells.append([Cell(text) for text in told])
     head = ["phase", "class of its self time", "per step", "of the step", "self time"]
     return Table("Phases of a mean step", head, cells, numeric=frozenset({2, 3, 4}))
 

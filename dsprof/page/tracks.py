@@ -9,7 +9,18 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_steps
-from dsprof.charts import HELD, MIXED, STACK, PhaseTable, bound_by, codes_of, held, step_axis
+from dsprof.charts import (
+    HELD,
+    MIXED,
+    RATES,
+    STACK,
+    TRAINING,
+    PhaseTable,
+    bound_by,
+    codes_of,
+    held,
+    step_axis,
+)
 from dsprof.charts.columns import is_windowed, step_edges
 from dsprof.charts.figure import Whole, keep
 from dsprof.events import Bound, Kind
@@ -80,7 +91,7 @@ def track(steps: pd.DataFrame, phases: PhaseTable | None, spans: Spans) -> dict[
         "bounds": _BOUNDS,
         "classes": classes,
         "measures": measured,
-        "words": _SUMS if whole else {"seconds": "step time"},
+        "words": {**TRAINING, **RATES, **(_SUMS if whole else {"seconds": "step time"})},
         "phases": _tree(phases),
         "elsewhere": spans.elsewhere,
     }

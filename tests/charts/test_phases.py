@@ -71,7 +71,7 @@ def test_the_icicle_is_as_wide_as_the_step_and_says_what_is_missing() -> None:
     go.Figure(figure)
     values = dict(zip(trace["labels"], trace["values"], strict=True))
     assert values["one step"] == 2.0
-    assert values["not broken down"] == pytest.approx(2.0 - 1.6)
+    assert values["no timer"] == pytest.approx(2.0 - 1.6)
 
 
 def test_children_that_outlast_their_parent_are_fitted_into_it() -> None:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import pytest
 
 from dsprof.charts import LABEL, bound_by, held, step_axis, timeline
-from dsprof.charts.columns import COLUMNS, columns
+from dsprof.charts.columns import COLUMNS, columns, step_edges
 from dsprof.units import format_seconds
 from tests.page.runs import made
 
@@ -100,6 +100,19 @@ def test_steps_of_a_second_launch_stand_behind_those_of_the_first() -> None:
     assert figure["layout"]["xaxis"]["ticktext"][-1] == "10"
 
 
+def test_the_window_of_a_later_launch_has_its_number_where_it_ends() -> None:
+    steps = made(10).steps.assign(covers=10.0)
+    steps["step"] *= 10
+    again = pd.concat([steps, steps.assign(segment=1)], ignore_index=True)
+    figure = timeline(again)
+    assert figure
+    axis, (_, high) = figure["layout"]["xaxis"], step_edges(again)
+    ends = dict(zip(axis["tickvals"], axis["ticktext"], strict=True))
+    assert ends[100.0] == "100"  # as where a run has one launch
+    assert list(ends)[-1] == high[-1] - 0.5
+    assert list(ends.values())[-1] == "100"
+
+
 def test_no_line_is_drawn_from_one_launch_to_another() -> None:
     steps = made(10).steps
     again = pd.concat([steps, steps.assign(segment=1)], ignore_index=True)
@@ -142,7 +155,7 @@ def test_a_tooltip_says_of_which_steps_its_numbers_are() -> None:
 
 
 def test_time_that_no_timer_covers_is_not_called_timed() -> None:
-    assert LABEL["other"] == "other or not timed"
+    assert LABEL["other"] == "no timer or other"
 
 
 def test_a_mark_is_as_high_as_the_part_of_the_step_it_stands_for() -> None:

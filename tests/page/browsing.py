@@ -19,7 +19,7 @@ FIVE = ("seed", "megatron", "failure", "zero3", "huge")
 _STATE = """async () => {
   for (let frames = 0; frames < 3; frames++) await new Promise(requestAnimationFrame);
   const words = document.querySelector("main").cloneNode(true);
-  for (const plot of words.querySelectorAll(".plot")) plot.remove();
+  for (const plot of words.querySelectorAll(".plot, .keys")) plot.remove();
   const fields = [...document.querySelectorAll("input, select")].map((one) => one.value);
   const views = [...timelines.values()].map(({ from, to, row }) => [from, to, row]);
   const around = [document.documentElement.dataset.theme, byId("drawer").hidden, innerWidth];

@@ -45,8 +45,26 @@ def test_a_name_too_long_for_its_phase_is_cut_and_stays_readable(opened: Open) -
     page = opened("huge", 400)
     draw_everything(page)
     said = page.locator(".plot-phases .slicetext").all_text_contents()
-    assert any(re.match(r"backward_\w+…", text) for text in said)
+    assert any(re.match(r"a backward_\w+…", text) for text in said)
     assert "backward_allreduce" in page.evaluate("plots.get('phases-0').figure.data[0].labels")
+
+
+def test_names_that_do_not_fit_their_phase_stand_below_the_drawing(opened: Open) -> None:
+    page = opened("seed")
+    draw_everything(page)
+    keys = page.locator("[data-chart='phases-0'] .keys")
+    said = keys.locator("li").all_text_contents()
+    assert "a step 124 ms · 2.1 %" in said
+    drawn = page.locator(".plot-phases .slicetext").all_text_contents()
+    assert {line[0] for line in said} <= {text.strip()[:1] for text in drawn}
+    page.locator("select[name=phase]").select_option(label="step")
+    expect(keys).not_to_contain_text("a step")  # it fills the width now
+
+
+def test_of_a_drawing_whose_names_fit_nothing_more_is_told(opened: Open) -> None:
+    page = opened("huge")
+    draw_everything(page)
+    expect(page.locator("[data-chart='phases-0'] .keys")).to_be_hidden()
 
 
 @pytest.mark.parametrize("ends", [(1.5156, 2.3756), (0.41, 0.69), (101.0, 318.0)])

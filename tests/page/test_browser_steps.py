@@ -265,5 +265,30 @@ def test_a_step_is_told_by_its_times_before_what_it_trains(opened: Open) -> None
     expect(page.locator("#drawer h2")).to_have_text("Step 20")
     drawer = page.locator("#drawer .pairs dt").all_text_contents()
     for told in (head, drawer):
-        assert told.index("compute") < min(told.index("samples per second"), told.index("lr"))
+        assert told.index("compute") < min(told.index("samples/s"), told.index("learning rate"))
         assert len(told) == len(set(told))
+
+
+def test_the_drawer_tells_what_of_a_step_no_timer_covers(opened: Open) -> None:
+    page = opened("comms")
+    find_step(page, "20")
+    expect(page.locator("#drawer h2")).to_have_text("Step 20")
+    rows = page.locator("#drawer table tbody tr").all_text_contents()
+    assert rows[-1].startswith("no timer")
+
+
+def test_the_table_of_steps_fits_a_desktop(opened: Open) -> None:
+    for name in ("comms", "seed", "recorded", "megatron"):
+        page = opened(name, 1400)
+        page.locator("[data-steps-table] summary").click()
+        box = page.locator("[data-steps-table] .scroll")
+        expect(box.locator("tbody tr").first).to_be_visible()
+        assert box.evaluate("box => box.scrollWidth <= box.clientWidth"), name
+
+
+def test_what_is_the_same_in_all_steps_is_no_column_of_their_table(opened: Open) -> None:
+    page = opened("megatron")
+    page.locator("[data-steps-table] summary").click()
+    table = page.locator("[data-steps-table] table")
+    expect(table.locator("caption")).to_contain_text("loss scale 65,536 in all of them")
+    assert "loss scale" not in table.locator("th").all_text_contents()

@@ -30,6 +30,8 @@ from dsprof.page.trust import problem_section
 from dsprof.page.verdict import told, verdict
 from dsprof.page.words import gain, ranges
 from dsprof.run import Run, from_events, load
+from tests.findings.plants import run_of
+from tests.findings.test_ranks import ranks
 from tests.loaded import sample
 from tests.page.runs import gpus, made, with_rows
 
@@ -207,6 +209,22 @@ def test_a_step_that_timers_divide_is_not_said_to_be_told_by_no_line() -> None:
     shown_ = verdict(run)
     assert shown_.parts
     assert (shown_.number, shown_.proves) == ("1.60 s", "per step")
+
+
+def test_the_table_of_phases_ends_with_what_no_timer_covers() -> None:
+    run = made(3)
+    steps = run.steps.assign(seconds=2.0, whole_seconds=2.0)  # of which timers tell 1.6 s
+    section = phase_section(run, 0, steps, phase_table(run.phases, steps), many=False)
+    table = section.charts[0].table
+    assert table
+    assert [cell.text for cell in table.rows[-1]][:4] == ["no timer", "", "0.40 s", "20 %"]
+
+
+def test_the_bar_says_that_it_is_a_mean_where_the_verdict_is_about_one_rank() -> None:
+    run = run_of(ranks(30, 2, 0.3))
+    assert run.findings[0].rule == "straggler-rank"
+    assert "Mean of 4 ranks; the verdict's " in verdict(run).mean
+    assert verdict(run).mean.endswith(" is of those that wait for rank 2.")
 
 
 def test_one_step_is_no_range_of_steps() -> None:

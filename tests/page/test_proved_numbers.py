@@ -151,7 +151,7 @@ def test_the_bar_shows_the_classes_that_the_terminal_shows() -> None:
     assert bar["compute or communication"] == format_share(told[BLENT])
     assert bar["optimizer"] == format_share(told["optimizer"])
     rest = told[UNTIMED] + told["other"]
-    assert bar["other or not timed"] == format_share(rest)
+    assert bar["no timer or other"] == format_share(rest)
 
 
 def test_reduction_beside_an_offloaded_optimizer_is_not_called_the_least_of_communication() -> None:

@@ -220,3 +220,40 @@ def test_the_script_writes_a_column_as_python_does(seconds: list[float]) -> None
     stored = np.array(seconds, np.float32)
     asked = script_numbers(stored)
     assert answer(f"[...{asked}].map(oneUnit([...{asked}]))") == words.column(seconds)
+
+
+def test_the_steps_of_a_later_launch_are_numbered_in_a_range_too() -> None:
+    steps = made(10).steps.assign(covers=10.0)
+    steps["step"] *= 10
+    again = pd.concat([steps, steps.assign(segment=1)], ignore_index=True)
+    x, (_, high) = step_axis(again), step_edges(again)
+    track = f"x: {script_numbers(x)}, high: {script_numbers(high)}"
+    track += f", step: {script_numbers(again['step'])}"
+    asked = "whole: { layout: { xaxis: { tickvals: [0] } } }, from: 12, to: 15"
+    fields = f"{{ track: {{ {track} }}, {asked} }}"
+    ticks = answer(f"Object.assign(Object.create(Timeline.prototype), {fields}).ticks()")
+    assert ticks["ticktext"] == ["30", "40", "50"]
+    assert ticks["tickvals"] == [end - 0.5 for end in high[12:15]]
+
+
+def test_what_no_timer_covers_of_a_step_is_what_its_phases_leave() -> None:
+    tree = "{ parents: [-1, 0, -1], shared: [] }"
+    assert answer(f"untimed({tree}, [2, 1, NaN], 5)") == 3
+    assert answer(f"untimed({tree}, [4, 1, 2], 5)") == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "written"),
+    [
+        ([2.39, 2.5878, 10.0], ["2.390", "2.588", "10.000"]),
+        ([2167.21, 978.67], ["2,167.2", "978.7"]),
+        ([65536.0, 32768.0], ["65,536", "32,768"]),
+        ([5.662e-06, 1.126e-04], ["0.00000566", "0.00011260"]),
+        ([float("nan"), 0.5], ["–", "0.5"]),
+    ],
+)
+def test_the_numbers_of_a_column_have_the_same_digits_behind_the_point(
+    column: list[float], written: list[str]
+) -> None:
+    stored = script_numbers(np.array(column, np.float32))
+    assert answer(f"[...{stored}].map(sameDigits({stored}))") == written
