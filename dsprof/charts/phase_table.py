@@ -23,7 +23,8 @@ class PhaseTable:
         names: names of the phases, parents before their children. [phases]
         parents: index of the parent, -1 for none. [phases]
         rows: the last row of each phase. [phases]
-        seconds: mean over the ranks that report the phase. [steps, phases]
+        seconds: mean over the ranks that report any phase of the step: one that lacks this phase
+            spent no time in it. [steps, phases]
         slowest: the rank that took longest, -1 if none is known. [steps, phases]
         longest: its seconds. [steps, phases]
         told: all rows that the table is made of.
@@ -137,7 +138,8 @@ def phase_table(
         cell = at.of_rows * shape[1] + of_rows
         longest, whose = _longest(cell, seconds, whole(phases["rank"]), shape)
     count = at.sums(code, len(names)).astype(np.int64)
-    mean = ratio(at.sums(code, len(names), seconds).ravel(), count.ravel()).reshape(shape)
+    over = np.where(count > 0, np.maximum(count, at.ranks(phases["rank"])[:, None]), 0)
+    mean = ratio(at.sums(code, len(names), seconds).ravel(), over.ravel()).reshape(shape)
     rows = phases.iloc[len(phases) - len(code) + last]
     of_cell = at.lasts(code, len(names))
     return PhaseTable(names, parents, rows, mean, whose, longest, phases, of_cell, count)

@@ -20,6 +20,19 @@ def test_a_phase_is_the_mean_over_the_ranks_of_its_step() -> None:
     assert reduction == pytest.approx(np.full(4, 0.5 * (3 + 0.8) / 4))
 
 
+def test_a_phase_that_only_some_ranks_have_is_a_mean_over_all_of_them() -> None:
+    """As in a pipeline: what stage 0 waits for is no wait of the last stage."""
+    run = made(4, ranks=4)
+    alone = run.phases[run.phases["rank"].eq(0) | run.phases["name"].ne("backward_allreduce")]
+    table, every = phase_table(alone, run.steps), phase_table(run.phases, run.steps)
+    assert table
+    assert every
+    mean = dict(zip(table.names, table.mean(), strict=True))
+    before = dict(zip(every.names, every.mean(), strict=True))
+    assert mean["backward_allreduce"] == pytest.approx(0.5 / 4)
+    assert mean["forward"] == pytest.approx(before["forward"])
+
+
 def test_the_slowest_rank_of_a_phase_is_known() -> None:
     run = made(4, ranks=5)
     table = phase_table(run.phases, run.steps)
