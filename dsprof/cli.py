@@ -235,7 +235,7 @@ def live(
     watch(paths, once=once, as_json=as_json, every=every, link=link, parsers=parsers or ())
 
 
-@app.command()
+@app.command(short_help="List the supported dialects, and lines that none reads.")
 def parsers(
     unknown: Annotated[
         list[str] | None,

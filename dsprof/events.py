@@ -244,3 +244,6 @@ CONFIG: Final = {
     "gpu_counters": "why there are none, where a recording has none",
     "phases_on": "gpu: phases are time on the device's stream; host: on the CPU that feeds it",
 }
+
+#: What a recording counts, and writes beside what the job was told.
+COUNTED: Final = ("collectives_seen", "collectives_issued")

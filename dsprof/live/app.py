@@ -152,6 +152,7 @@ class Live(App[None]):
                 yield Sentence(id="since")
                 yield Chart()
                 yield Legend()
+                yield Sentence(id="whose")
                 yield Grid("nothing has been found yet", id="findings")
             with Vertical(id="ranks"):
                 yield Sentence(id="who")
@@ -373,6 +374,7 @@ def _overview(app: Live, picture: Picture) -> None:
         since.show(picture.since, "Since the start")
     app.query_one("#overview Chart", Chart).show(picture.bars)
     app.query_one(Legend).show(picture.now)
+    app.query_one("#whose", Sentence).say(picture.now.whose if picture.now else "", "muted")
     app.fill("#findings", panes.findings(picture))
 
 

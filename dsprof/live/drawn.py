@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dsprof.analysis.breakdown import main_steps
 from dsprof.findings import Finding
 from dsprof.findings.ends import first_failure
 from dsprof.live import resources, tables
@@ -12,7 +13,7 @@ from dsprof.live.picture import Figures, Verdict
 from dsprof.live.processes import Process
 from dsprof.run import Run
 from dsprof.text.overview import Overview, overview
-from dsprof.text.words import number, whole_number
+from dsprof.text.words import number, of_ranks, whole_number
 
 
 def recent_of(run: Run, processes: Sequence[Process]) -> Recent:
@@ -78,7 +79,13 @@ def _verdict(run: Run, seen: Overview, processes: Sequence[Process]) -> Verdict 
     found = run.findings[0]
     parts = tuple(part for part in seen.parts if not part.inside)
     return Verdict(
-        found.title, str(found.severity), seen.averaged, seen.seconds, seen.classes, parts
+        found.title,
+        str(found.severity),
+        seen.averaged,
+        seen.seconds,
+        seen.classes,
+        parts,
+        of_ranks(run, main_steps(run.steps)) if parts else "",
     )
 
 

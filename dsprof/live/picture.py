@@ -42,7 +42,7 @@ class Figures:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One sentence about some steps; `seconds`, `classes` and `parts` are of their mean step, the
-    parts as a report shows them."""
+    parts as a report shows them. `whose`: of which ranks that is the mean, "" of one."""
 
     title: str
     severity: str
@@ -50,6 +50,7 @@ class Verdict:
     seconds: float | None
     classes: dict[str, float]
     parts: tuple[Part, ...] = ()
+    whose: str = ""
 
 
 @dataclass(frozen=True, slots=True)

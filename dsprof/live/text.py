@@ -72,6 +72,8 @@ def _lines(picture: Picture) -> Iterator[str]:
             of = f" ({count_of(verdict.steps, noun)})" if verdict.steps else ""
             yield f"{name}{of}: {verdict.title}"
             yield f"  {parts(verdict)}"
+            if verdict.whose:
+                yield f"  {verdict.whose}"
     yield from _section("Findings", [_sighting(seen) for seen in picture.findings])
     rows = [row for row in picture.ranks.rows if row.late_by is not None or row.state]
     sentence = [picture.ranks.sentence] if picture.ranks.sentence else []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pandas as pd
 
+from dsprof.events import COUNTED
 from dsprof.page.model import Place
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def settings(run: Run) -> list[Setting]:
     list of it say stands here once, as the JSON has it.
     """
     advice = _advised(run.findings)
-    rows = run.told[run.told["kind"] == "config"].drop_duplicates("name", keep="last")
+    rows = run.told[(run.told["kind"] == "config") & ~run.told["name"].isin(COUNTED)]
+    rows = rows.drop_duplicates("name", keep="last")
     job = list(_of_job(rows, run.config.get("ds_config")))
     own = {setting.key for setting in job}
     printed = [s for s in _printed(rows) if s.key not in own]

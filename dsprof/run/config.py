@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from dsprof.events import Kind
+from dsprof.events import COUNTED, Kind
 from dsprof.run.table import of_kind
 
 #: Canonical name → where the job's DeepSpeed JSON says it.
@@ -36,6 +36,7 @@ def config(events: pd.DataFrame, launch: int | None = None) -> dict[str, Any]:
         launch: the last one that counts; all of them if None.
     """
     rows = of_kind(events, Kind.CONFIG)
+    rows = rows[~rows["name"].isin(COUNTED)]
     if launch is not None:
         rows = rows[~(rows["segment"] > launch).fillna(value=False).astype(bool)]
     rows = rows[rows["engine"] == rows["engine"].min()] if len(rows) else rows

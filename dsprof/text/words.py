@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from dsprof.events import COUNTED
 from dsprof.units import format_seconds, format_share, windows
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ _ESCAPE: Final = re.compile(
     "|\x1b[ -/]{0,4}[0-~]?"
 )
 _LONGEST: Final = 2000
-_COUNTS: Final = ("collectives_seen", "collectives_issued")  # what a recording says of itself
 
 
 def plain(text: object) -> str:
@@ -232,7 +232,7 @@ def calls_seen(told: pd.DataFrame) -> str:
 
     Of a process that was killed neither number is known.
     """
-    counts = [told.loc[told["name"] == name] for name in _COUNTS]
+    counts = [told.loc[told["name"] == name] for name in COUNTED]
     each = [part.set_index(["segment", "rank"])["value"] for part in counts]
     both = each[0].index.intersection(each[1].index)
     seen, issued = (int(part.loc[both].sum()) for part in each)

@@ -579,3 +579,14 @@ def test_before_the_steps_are_judged_no_screen_says_that_there_is_nothing() -> N
     drive(app, keys)
     for word in ("no step", "no verdict", "nothing", "no rank", "no single", "no line"):
         assert not [text for text in seen if word in text]
+
+
+def test_the_parts_of_a_step_are_said_to_be_means_of_the_ranks() -> None:
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("1")
+        await settle(pilot)
+        assert "Mean of 16 ranks." in text_of(app)
+
+    app = app_of()
+    drive(app, keys)
+    assert "  Mean of 16 ranks." in lines(picture(), 200)

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 import dsprof
 from dsprof.page.communication import comm_section
+from dsprof.page.configuration import settings
 from dsprof.page.ranks import rank_section
 from dsprof.recording import Writer
 from dsprof.run import load
@@ -351,6 +352,17 @@ def test_how_many_collectives_a_recording_saw_is_said(
     lead = "".join(map(str, comm_section(run).lead))
     assert said.removeprefix("Calls ") in lead
     assert said or "own count" not in text + lead
+
+
+def test_what_a_recording_counts_is_no_setting_of_the_job(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    write_steps(writer, 1, 5)
+    writer.config("collectives_seen", 40)
+    writer.config("collectives_issued", 42)
+    writer.close()
+    run = load(tmp_path)
+    assert not [name for name in run.config if name.startswith("collectives")]
+    assert not [one for one in settings(run) if one.key.startswith("collectives")]
 
 
 def test_a_rate_that_leaves_out_loading_stands_beside_that_of_whole_steps(tmp_path: Path) -> None:
