@@ -160,9 +160,9 @@ def _comm_table(
     head += [_SPEEDS[speed], "of the ceiling", "limited by"]
     left = len(sizes) - len(rows)
     used = {row[-1].text for row in rows}
-    means = "; ".join(f"{word}: {LIMITS[word]}" for word in LIMITS if word in used)
+    means = "; ".join(f"{word} ({LIMITS[word]})" for word in LIMITS if word in used)
     more = f"{left:,} cheaper rows are not shown. " if left > 0 else ""
-    more += f"Limited by {means}." if means else ""
+    more += f"What limits them: {means}." if means else ""
     table = Table(caption, head, rows, frozenset({1, 2, 3, 4, 5, 6}), more)
     return without_empty(table, *_OPTIONAL, *((_TOTAL,) if sizes["exposed"].notna().any() else ()))
 

@@ -141,10 +141,9 @@ def doubt_section(run: Run, abstentions: list[Any]) -> Section:
 def _repairs(repairs: pd.DataFrame) -> Table | None:
     if repairs.empty:
         return None
-    said = {"repair": "corrected", "doubt": "doubted"}
     rows = [
         [
-            Cell(said.get(str(r["kind"]), str(r["kind"]))),
+            Cell(words.REPAIR.get(str(r["kind"]), str(r["kind"]))),
             Cell(str(r["text"])),
             Cell(f"{int(r['rows']):,}"),
             Cell("", Place.of(r["source"], r["line"])),

@@ -9,6 +9,7 @@ from typing import Any
 from dsprof.text.words import (
     FRAMEWORK,
     PROBLEM,
+    REPAIR,
     calls_seen,
     count_of,
     deepspeed,
@@ -32,6 +33,7 @@ __all__ = [
     "CONTENTS",
     "FRAMEWORK",
     "PROBLEM",
+    "REPAIR",
     "byte_column",
     "calls_seen",
     "column",

@@ -1,4 +1,4 @@
-"""What went wrong, what was corrected, what was not understood, what nobody could judge."""
+"""What went wrong, what was repaired, what was not understood, what nobody could judge."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def repair_section(repairs: pd.DataFrame) -> list[RenderableType]:
         return []
     rows = columns(8)
     for _, row in repairs.iterrows():
-        label = "doubt" if row["kind"] == "doubt" else "repaired"
+        label = words.REPAIR.get(str(row["kind"]), str(row["kind"]))
         told = say(f"{row['text']} ({words.count_of(int(row['rows']), 'row')})")
         where = place(row["source"], row["line"])
         rows.add_row(say(label, QUIET), beside(say(row["name"], STRONG), told, where))
-    return section("Corrected or doubted", "", rows)
+    return section("Repaired or doubted", "", rows)
 
 
 def coverage_section(coverage: Coverage | None) -> list[RenderableType]:

@@ -125,6 +125,9 @@ PROBLEM: Final = {
     "optimizer-fallback": "fused optimizer not built, PyTorch's used",
 }
 
+#: What was done about a defect of the source, by the words of `Run.repairs.kind`.
+REPAIR: Final = {"repair": "repaired", "doubt": "doubted"}
+
 #: How seconds of a step may be known, by the words of `Run.steps.seconds_from`.
 MEASURES: Final = {
     "logged": "logged times",

@@ -69,9 +69,11 @@ def test_totals_that_cannot_be_divided_are_said_to_be_totals() -> None:
 
 
 def test_a_doubted_time_has_no_number_and_says_why() -> None:
-    rows = cells(section_of("comms_table_0.19.8"))
+    section = section_of("comms_table_0.19.8")
+    rows = cells(section)
     assert {row[3] for row in rows} == {"–"}
     assert {row[-1] for row in rows} == {"times are not trustworthy"}
+    assert "What limits them: times are not trustworthy (a defect of" in section.tables[0].more
 
 
 def test_a_table_of_calls_that_are_told_one_by_one_is_not_added_to_them() -> None:

@@ -13,6 +13,7 @@ import dsprof
 from dsprof.page.communication import comm_section
 from dsprof.page.configuration import settings
 from dsprof.page.ranks import rank_section
+from dsprof.page.trust import doubt_section
 from dsprof.recording import Writer
 from dsprof.run import load
 from dsprof.text.document import document
@@ -436,3 +437,14 @@ def test_a_table_of_means_says_so_where_the_verdict_is_about_one_rank() -> None:
 
 def test_of_a_single_rank_nothing_is_said_to_be_a_mean_of_ranks(sample_run: Sample) -> None:
     assert not re.search(r"Mean of \d+ ranks", shown(sample_run(SEED)))
+
+
+def test_what_was_repaired_is_called_the_same_in_the_terminal_and_on_the_page() -> None:
+    run = load(dsprof_sample("comms_verbose_0.19.8"))
+    table = next(
+        one for one in doubt_section(run, []).tables if one.caption == "Repairs and doubts"
+    )
+    told = rows_of(shown(run), "Repaired or doubted")[1:]
+    assert [line.split()[0] for line in told if not line.startswith("   ")] == [
+        row[0].text for row in table.rows
+    ]
