@@ -189,10 +189,19 @@ class Legend(Line):
 
     DEFAULT_CSS = "Legend { height: 1; padding: 0 1; }"
 
+    _verdict: Verdict | None = None
+
     def show(self, verdict: Verdict | None) -> None:
+        self._verdict = verdict
+        self._draw()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
         look = look_of(self)
         line, room = Text(no_wrap=True), self.size.width - 2
-        for part, class_ in _marked(verdict) if verdict else ():
+        for part, class_ in _marked(self._verdict) if self._verdict else ():
             mark = "■" if look.colour else GLYPH[class_]
             words = f"{part.label} {share_of(part)}"
             if len(line) + cell_len(f"{mark} {words}") > room:

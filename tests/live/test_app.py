@@ -590,3 +590,18 @@ def test_the_parts_of_a_step_are_said_to_be_means_of_the_ranks() -> None:
     app = app_of()
     drive(app, keys)
     assert "  Mean of 16 ranks." in lines(picture(), 200)
+
+
+def test_the_first_picture_has_its_legend_and_a_wider_screen_more_of_it() -> None:
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.pause(0.2)
+        assert "communication 46 %" in text_of(app)
+        await pilot.resize_terminal(20, 24)
+        await pilot.pause(0.2)
+        assert "communication 46 %" not in text_of(app)
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause(0.2)
+        assert "communication 46 %" in text_of(app)
+
+    app = app_of()
+    drive(app, keys)
