@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dsprof.recording.launches import is_every_rank_recorded
 from dsprof.run.config import setting as in_json
 
 _ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
@@ -119,9 +120,7 @@ def _hosts(known: Mapping[str, Any]) -> int | None:
     recorded there, because others may not have been recorded.
     """
     hosts = known.get("hosts") or ()
-    ranks = {one.get("rank") for one in known.get("recordings") or ()}
-    complete = len(ranks) == _whole(known.get("world_size"))
-    return len(hosts) if len(hosts) > 1 or (hosts and complete) else None
+    return len(hosts) if len(hosts) > 1 or (hosts and is_every_rank_recorded(known)) else None
 
 
 def _zero_stage(known: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:

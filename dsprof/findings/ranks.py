@@ -143,10 +143,7 @@ def _own_code(facts: Facts, late: Straggler) -> tuple[Advice, ...]:
 
 def _is_alone(facts: Facts) -> bool:
     """Whether all ranks run on one host, by settings or recordings; a log may lack some hosts."""
-    known = facts.run.meta
-    return known.get("nodes") == 1 or (
-        bool(known.get("recordings")) and len(known.get("hosts") or []) == 1
-    )
+    return facts.layout.nodes == 1
 
 
 def _gain(facts: Facts, late: Straggler) -> tuple[float, float]:

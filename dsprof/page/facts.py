@@ -115,7 +115,10 @@ def _framework(known: dict[str, Any], patterns: pd.Series[Any]) -> str:
 
 def _ranks(known: dict[str, Any]) -> str:
     ranks = known.get("world_size")
-    return f"{format_count(ranks)} {words.on_hosts(known)}".strip() if ranks else ""
+    if not ranks:
+        return ""
+    said = f"{format_count(ranks)} {words.on_hosts(known)}".strip()
+    return ", ".join(filter(None, [said, words.partly_recorded(known)]))
 
 
 def _parallel(known: dict[str, Any]) -> str:

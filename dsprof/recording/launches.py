@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dsprof.recording.layout import stem_of
 
@@ -27,6 +28,21 @@ class Gone(NamedTuple):
     at: int  # ns since 1970
     signal: int  # that ended it; 0 if none or if not observed; see `NOT_FOUND`
     code: int | None = None  # exit code; None if a signal ended it or if not observed
+
+
+def ranks_recorded(known: Mapping[str, Any]) -> int:
+    """How many ranks have recordings among those that were read; 0 of a log.
+
+    Args:
+        known: configuration and meta data of a run.
+    """
+    return len({one.get("rank") for one in known.get("recordings") or ()})
+
+
+def is_every_rank_recorded(known: Mapping[str, Any]) -> bool:
+    """Whether recordings of all ranks were read; those of other hosts may be in other folders."""
+    recorded, world = ranks_recorded(known), known.get("world_size")
+    return recorded > 0 and recorded >= (world or recorded)
 
 
 def end(folder: str | os.PathLike[str], launch: str, code: int) -> None:

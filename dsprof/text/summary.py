@@ -187,7 +187,8 @@ def _layout(run: Run) -> str:
     micro = known.get("gradient_accumulation_steps")
     batches = words.count_of(int(micro), "micro-batch", "micro-batches") if micro else ""
     batches += " a step" if batches else ""
-    return ", ".join(filter(None, [" ".join(filter(None, said)), *sizes, zero, batches]))
+    whole = [" ".join(filter(None, said)), words.partly_recorded(known)]
+    return ", ".join(filter(None, [*whole, *sizes, zero, batches]))
 
 
 def _ranks(run: Run) -> str:

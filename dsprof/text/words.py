@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from dsprof.events import COUNTED
+from dsprof.recording.launches import is_every_rank_recorded, ranks_recorded
 from dsprof.units import format_seconds, format_share, windows
 
 if TYPE_CHECKING:
@@ -218,16 +219,25 @@ def of_records(steps: pd.DataFrame) -> str:
 
 
 def on_hosts(known: Mapping[str, Any]) -> str:
-    """`on 2 hosts`; `on at least 2 hosts` of a log, where others may print nothing; else "".
+    """`on 2 hosts`; `on at least 2 hosts` where others may have printed or recorded nothing; else
+    "".
 
     Args:
         known: configuration and meta data of a run.
     """
     seen = len(known.get("hosts") or [])
-    if known.get("nodes") or known.get("recordings"):
+    if known.get("nodes") or is_every_rank_recorded(known):
         hosts = int(known.get("nodes") or seen)
         return f"on {count_of(hosts, 'host')}" if hosts else ""
     return f"on at least {seen:,} hosts" if seen > 1 else ""
+
+
+def partly_recorded(known: Mapping[str, Any]) -> str:
+    """`1 of them recorded` if recordings of other ranks are missing; else ""."""
+    recorded = ranks_recorded(known)
+    if not recorded or is_every_rank_recorded(known):
+        return ""
+    return f"{recorded:,} of them recorded"
 
 
 def calls_seen(told: pd.DataFrame) -> str:

@@ -20,6 +20,7 @@ from dsprof.text.words import (
     of_clocks,
     of_records,
     on_hosts,
+    partly_recorded,
     plain,
     ranges,
     what_if,
@@ -91,9 +92,20 @@ def test_small_words() -> None:
 
 def test_hosts_are_those_stated_and_of_those_that_only_print_the_least_there_are() -> None:
     assert on_hosts({"nodes": 1, "hosts": ["a"]}) == "on 1 host"
-    assert on_hosts({"recordings": [{}, {}], "hosts": ["a", "b"]}) == "on 2 hosts"
+    both = {"recordings": [{"rank": 0}, {"rank": 1}], "hosts": ["a", "b"]}
+    assert on_hosts({**both, "world_size": 2}) == "on 2 hosts"
     assert on_hosts({"hosts": ["a", "b"]}) == "on at least 2 hosts"
     assert on_hosts({"hosts": ["a"]}) == on_hosts({}) == ""
+
+
+def test_ranks_without_recordings_may_be_on_hosts_that_nobody_named() -> None:
+    one = {"recordings": [{"rank": 0}], "hosts": ["a"]}
+    assert on_hosts({**one, "world_size": 1}) == "on 1 host"
+    assert on_hosts({**one, "world_size": 2}) == ""
+    two = {"recordings": [{"rank": 0}, {"rank": 4}], "hosts": ["a", "b"]}
+    assert on_hosts({**two, "world_size": 8}) == "on at least 2 hosts"
+    assert partly_recorded({**two, "world_size": 8}) == "2 of them recorded"
+    assert partly_recorded({**one, "world_size": 1}) == partly_recorded({"world_size": 8}) == ""
 
 
 def test_the_clock_that_is_furthest_off_is_named_and_by_how_much() -> None:
