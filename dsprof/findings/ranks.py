@@ -201,6 +201,7 @@ def _from_table(facts: Facts) -> list[Finding] | str:
     late = (1 - printer,) if facts.run.meta.get("world_size") == 2 else ()
     who = f"rank {late[0]}" if late else "a slower rank"
     least = "" if is_known(facts, lambda first, _: first >= _IN_ORDER) else "at least "
+    sums = not is_known(facts, lambda _, last: last < _SUMS)
     part = f"{least}{format_share(told.share)}"
     of = f"{part} of its communication"
     if share is not None:
@@ -215,7 +216,8 @@ def _from_table(facts: Facts) -> list[Finding] | str:
             f"says so of {format_seconds(told.seconds)} of rank {printer}'s calls so far."
             + (_OUT_OF_ORDER if least else "")
             + ("" if lost else " How long a step takes is unknown, and so is what this costs it.")
-            + ("" if late else " It does not say which rank is late, hence medium confidence."),
+            + ("" if late else _WHO_IS_UNKNOWN + ("." if sums else ", hence medium confidence."))
+            + (_OF_SUMS if sums else ""),
             share=share,
             seconds_per_step=lost,
             ranks=late,
@@ -229,11 +231,18 @@ def _from_table(facts: Facts) -> list[Finding] | str:
             ),
             advice=record(facts, WHO_IS_LATE),
             gain=None if lost is None else promise(lost),
-            confidence="high" if late else "medium",
+            confidence="low" if sums else "high" if late else "medium",
         )
     ]
 
 
+_WHO_IS_UNKNOWN: Final = " It does not say which rank is late"
+#: The first DeepSpeed whose table adds up totals. Where the log tells that, nothing is taken of it.
+_SUMS: Final = (0, 18, 3)
+_OF_SUMS: Final = (
+    " From 0.18.3 on the table adds up totals: unless an older version printed it, the share is "
+    "wrong, hence low confidence."
+)
 #: The first DeepSpeed known to compare the same calls (its pull request 8199). Earlier ones let
 #: each rank sort its calls by duration first, which can only reduce the wait.
 _IN_ORDER: Final = (0, 19, 8)

@@ -94,7 +94,8 @@ _WORDS: Final = _table(
 _PRINTED: Final = _table(
     {"fwd": "0.18.0-999", "fwd_microstep": "0.18.0-999", "max_allocated": "0.18.3-999"}
 )
-_PRINTS: Final = ("deepspeed.timers", "deepspeed_memory.see_memory")
+#: Pattern of such a line → the file of the header that older versions print before it.
+_PRINTS: Final = {"deepspeed.timers": "logging.py", "deepspeed_memory.see_memory": "utils.py"}
 
 #: What the first public releases called themselves → what they are counted as today.
 _EARLY: Final = _table({"2.1": "0.1.0-0.2.0"})
@@ -164,11 +165,17 @@ def _short(word: str) -> str:
 
 
 def _printed(events: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, tuple[Span, ...]]:
-    """Lines without the logger's header and time, in a log that kept the headers of others."""
-    if not facts.get("fingerprints"):
+    """Lines without the logger's header, in a log that kept the headers of others.
+
+    They have no time, or that of a wrapper, and none of the headers is of such a line.
+    """
+    headers = {line.partition(":")[0] for line in facts.get("fingerprints", {})}
+    if not headers:
         return {}
-    rows = events[events["pattern"].isin(_PRINTS) & events["raw"].isin(list(_PRINTED))]
-    bare = rows["at"].isna().groupby(rows["raw"].astype("str")).all()
+    rows = events[events["pattern"].isin(list(_PRINTS)) & events["raw"].isin(list(_PRINTED))]
+    lost = [pattern for pattern, file in _PRINTS.items() if file not in headers]
+    no_header = rows["at"].isna() | rows["pattern"].isin(lost)
+    bare = no_header.groupby(rows["raw"].astype("str")).all()
     return {
         f"{_short(word)} without a header": _PRINTED[word] for word in map(str, bare.index[bare])
     }

@@ -94,12 +94,30 @@ def bare(pattern: str, raw: str, **more: Any) -> dict[str, Any]:
         ),  # headers may be cut off
         (
             bare("deepspeed.timers", "fwd", at=pd.Timestamp("2024-01-01")),
-            ("launch.py:285",),
+            ("launch.py:285", "logging.py:900"),
             "0.10.1 or later",
+        ),
+        (
+            bare("deepspeed.timers", "fwd", at=pd.Timestamp("2024-01-01")),
+            ("launch.py:285",),
+            "0.18.0 or later",
+        ),
+        (
+            bare("deepspeed_memory.see_memory", "max_allocated", at=pd.Timestamp("2024-01-01")),
+            ("launch.py:285", "logging.py:900"),
+            "0.18.3 or later",
         ),
         (bare("deepspeed.timers", "forward_microstep"), ("logging.py:96",), "0.9.0 to 0.10.0"),
     ],
-    ids=["printed timers", "printed memory", "no header anywhere", "a header", "older words"],
+    ids=[
+        "printed timers",
+        "printed memory",
+        "no header anywhere",
+        "a header",
+        "the time of a wrapper",
+        "memory, the time of a wrapper",
+        "older words",
+    ],
 )
 def test_how_a_line_is_printed_narrows_the_range(
     row: dict[str, Any], lines: tuple[str, ...], text: str
