@@ -14,14 +14,37 @@ from dsprof.run.zero import ENGINE_TIMERS
 
 
 def last_micro_throughput(events: pd.DataFrame, source: Source) -> Outcome:
-    """Up to 0.7.7 the current rate is that of the last micro-batch, which also steps."""
-    if source.config.get("gradient_accumulation_steps", 1) == 1:
+    """Up to 0.7.7 the current rate is that of the last micro-batch, which also steps.
+
+    Of several micro-batches it is left out. Where their number is unknown, it may be right.
+    """
+    rates = among(events["pattern"], ["deepspeed.throughput_07"])
+    current = rates & among(events["name"], ["samples_per_second"])
+    many = _micro_batches(events[rates], source) if current.any() else 1.0
+    if many == 1:
         return events, None
-    rows = events[
-        (events["pattern"] == "deepspeed.throughput_07") & (events["name"] == "samples_per_second")
-    ]
-    text = "the current rate is that of the step's last micro-batch, not of the step"
-    return events, met("last-micro-throughput", "doubt", text, rows)
+    name = "last-micro-throughput"
+    if many is None:
+        text = (
+            "the current rate is that of the step's last micro-batch: of the step itself only if "
+            "it has no other, and how many it has is unknown"
+        )
+        return events, met(name, "doubt", text, events[current])
+    text = "the current rate is that of the step's last micro-batch, not of the step: left out"
+    fixed = events.assign(value=events["value"].mask(current))
+    return fixed, met(name, "doubt", text, events[current])
+
+
+def _micro_batches(rates: pd.DataFrame, source: Source) -> float | None:
+    """How many a step has, as the job was told, or as its throughput lines count both."""
+    told = source.config.get("gradient_accumulation_steps")
+    if told is not None:
+        return float(told)
+    counts = rates[among(rates["name"], ["micro_step"])]
+    by = counts.groupby(["source", "segment", "engine"], observed=True)
+    batches, steps = by["value"].diff(), by["step"].diff().astype("float64")
+    each = (batches / steps)[(batches > 0) & (steps > 0)]  # an epoch counts them anew
+    return float(each.median()) if len(each) else None
 
 
 def memory_breakdown(events: pd.DataFrame, _: Source) -> Outcome:

@@ -399,6 +399,21 @@ def test_the_last_micro_batchs_rate_is_doubted_with_accumulation() -> None:
         "last-micro-throughput"
     ]
     assert names(run_of(rate, config("gradient_accumulation_steps", 1))) == []
+    assert names(run_of(rate)) == ["last-micro-throughput"]
+
+
+@pytest.mark.parametrize(("many", "speed"), [(1, 5.0), (4, None)])
+def test_the_last_micro_batchs_rate_is_no_speed_where_throughput_lines_count_several(
+    many: int, speed: float | None
+) -> None:
+    rows = [
+        metric(name, step, value, pattern="deepspeed.throughput_07", record=step)
+        for step in (10, 20, 30)
+        for name, value in (("samples_per_second", 5.0), ("micro_step", 10.0 + step * many))
+    ]
+    run = run_of(*rows)
+    assert names(run) == ["last-micro-throughput"] * (many > 1)
+    assert run.steps["samples_per_second"].dropna().tolist() == [speed] * 3 * (many == 1)
 
 
 def test_reduce_scatter_bandwidth_does_not_count_its_input_n_times() -> None:
