@@ -10,7 +10,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.recording.table import FLAVOUR
 from dsprof.run.repairs import Outcome, Source, met
-from dsprof.run.table import STEP, among, numbers, where
+from dsprof.run.table import STEP, Numbers, among, numbers, where
 
 _OF_PIPELINES: Final = ("deepspeed_pipeline.steps", "deepspeed_pipeline.steps_losses")
 
@@ -19,6 +19,9 @@ ENOUGH: Final = 5
 
 #: Samples/s, printed with three decimals: of less no two digits are known.
 TELLING: Final = 0.01
+
+DECIMALS: Final = 0.0005  #: what rounding takes from a rate or a time of three decimals, at most
+LINES: Final = 3  #: that must prove the same
 
 #: What milliseconds taken for seconds come to, beside what the clock shows of a step: its own
 #: time, or the longest of its timers.
@@ -135,20 +138,35 @@ def _step_by_clock(events: pd.DataFrame) -> pd.Series[float]:
 
 def throughput_per_print(events: pd.DataFrame, source: Source) -> Outcome:
     """0.3.0 divided the pipeline's samples/sec by steps_per_print."""
-    batch = source.config.get("train_batch_size")
     rates = pipeline_marks(events, "samples_per_second")
-    if not batch or not len(rates) or not source.version.maybe("0.3.0", "0.3.0"):
+    if not len(rates) or not source.version.maybe("0.3.0", "0.3.0"):
         return events, None
     times = pipeline_marks(events, "step_seconds").drop_duplicates("record").set_index("record")
     seconds = rates["record"].map(times["seconds"])
-    too_low = batch / (rates["value"] * seconds)
     window = numbers(rates["steps"])
+    batch = source.config.get("train_batch_size") or _batch_of(rates["value"], seconds, window)
+    if not batch:
+        return events, None
+    too_low = batch / (rates["value"] * seconds)
     wrong = rates[(window > 1) & (np.abs(too_low / window - 1) < 0.02)]
     fixed = events["value"].mask(
         events.index.isin(wrong.index), batch / seconds.reindex(events.index)
     )
     text = "samples/sec was divided by steps_per_print once too often (0.3.0)"
     return events.assign(value=fixed), met("throughput-steps-per-print", "repair", text, wrong)
+
+
+def _batch_of(rates: pd.Series[float], seconds: pd.Series[float], window: Numbers) -> float | None:
+    """The samples of a step, where rates and times give no whole number of them, and as many
+    times as a line has steps give the same one in each line: proof of the division."""
+    told = rates * seconds
+    unsure = DECIMALS * (rates + seconds)  # both were rounded
+    whole = (told * window).round()
+    divided = (told - told.round()).abs() > unsure
+    divided &= (told * window - whole).abs() <= unsure * window
+    same = (whole == whole.iloc[0]).all()
+    proven = len(told) >= LINES and divided.all() and same
+    return float(whole.iloc[0]) if proven and (unsure * window).max() < 0.25 else None
 
 
 def pipeline_marks(events: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -269,6 +269,27 @@ def test_throughput_divided_by_the_window_is_multiplied_back() -> None:
     assert names(run) == ["throughput-steps-per-print"]
 
 
+@pytest.mark.parametrize(
+    ("samples", "printed", "rates"),
+    [
+        (64, 6.4, [128.0, 120.755, 133.333]),  # 6.4 samples are none: ten times as many are
+        (80, 8.0, [16.0, 15.094, 16.667]),  # 8 may be all of a step
+        (64, 64.0, [128.0, 120.755, 133.333]),
+    ],
+)
+def test_a_throughput_of_parts_of_samples_was_divided_whatever_the_batch(
+    samples: int, printed: float, rates: list[float]
+) -> None:
+    rows = [
+        row
+        for n, seconds in enumerate((0.5, 0.53, 0.48), 1)
+        for row in pipeline_line(10 * n, seconds, round(printed / seconds, 3), 5.0 * n)
+    ]
+    run = run_of(*rows, lines=("logging.py:60",))
+    assert run.steps["samples_per_second"].round(3).tolist() == rates
+    assert names(run) == ["throughput-steps-per-print"] * (printed * 10 == samples != 80)
+
+
 def test_a_right_throughput_of_the_same_version_stays() -> None:
     rows = [config("train_batch_size", 64), *pipeline_line(10, 0.5, 128.0, 0)]
     assert names(run_of(*rows, lines=("logging.py:60",))) == []
