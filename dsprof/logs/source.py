@@ -8,6 +8,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final, cast
@@ -38,7 +39,6 @@ _LOG_NAMES: Final = re.compile(
 )
 _BINARY: Final = (
     b"\x7fELF",
-    b"PK\x03\x04",
     b"\x89PNG",
     b"%PDF",
     b"\x93NUMPY",
@@ -46,7 +46,9 @@ _BINARY: Final = (
     b"\x80\x02",
     b"\x89DSPROF",
 )
-
+_BLOCK: Final = 512  # bytes, of tar
+#: Archives of files, perhaps of several ranks or jobs: where their mark is, and what opens them.
+_FILES: Final = ((0, b"PK\x03\x04", "zip", "unzip"), (257, b"ustar", "tar", "tar xf"))
 
 #: What to do about a source that cannot be read to its end.
 FETCH_AGAIN: Final = "fetch it again, whole"
@@ -201,9 +203,7 @@ def open_bytes(name: str) -> BinaryIO:
     """
     try:
         stream = _opened(name)
-        head = stream.peek(16)[:16] if hasattr(stream, "peek") else stream.read(16)
-        if not hasattr(stream, "peek"):
-            stream.seek(0)
+        head = _head(stream)
     except OSError as error:
         missing = "there is no such file" if isinstance(error, FileNotFoundError) else error
         reason = error.strerror or str(error.__cause__ or missing)
@@ -215,7 +215,25 @@ def open_bytes(name: str) -> BinaryIO:
         stream.close()
         raise no_text(name)
     kind = compression(head)
-    return unpacked(stream, kind, name) if kind else stream
+    if kind:
+        stream, head = unpacked(stream, kind, name), b""
+        with suppress(*damages()):  # reading says so
+            head = _head(stream)
+    for at, mark, what, opens in _FILES:
+        if head[at:].startswith(mark):
+            stream.close()
+            todo = f"unpack it ({opens}) and name the folder"
+            raise DsprofError(f"is a {what} archive of files", name, todo)
+    return stream
+
+
+def _head(stream: BinaryIO) -> bytes:
+    """Its first bytes, which stay to be read."""
+    if hasattr(stream, "peek"):
+        return cast("bytes", stream.peek(_BLOCK)[:_BLOCK])
+    head = stream.read(_BLOCK)
+    stream.seek(0)
+    return head
 
 
 def no_text(name: str) -> DsprofError:

@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +137,18 @@ def test_bad_input_is_one_clear_error(fault: str, words: str, tmp_path: Path) ->
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["logs.zip", "logs.tar", "logs.tar.gz", "logs.tar.xz"])
+def test_an_archive_of_files_is_no_log_and_what_opens_it_is_said(name: str, tmp_path: Path) -> None:
+    """Read as one, the files of two ranks would pass for two launches."""
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.log").write_bytes(LINE)
+    path = shutil.make_archive(
+        str(tmp_path / "logs"), PACKS[name.removeprefix("logs")], tmp_path, "rank0.log"
+    )
+    with pytest.raises(DsprofError, match=r"is a (zip|tar) archive of files \(unpack it"):
+        logs.read([path])
+
+
 def test_a_file_that_may_not_be_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +163,7 @@ def test_a_file_that_may_not_be_read_is_named(
         open_bytes(str(path))
 
 
+PACKS = {".zip": "zip", ".tar": "tar", ".tar.gz": "gztar", ".tar.xz": "xztar"}
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.compress,
     "bz2": bz2.compress,
