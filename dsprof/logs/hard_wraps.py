@@ -51,7 +51,8 @@ class Wrap:
         beginnings: how lines begin there that go on with none.
         widest: columns that a line may have; more than the width where lines were cut at blanks.
         at_blanks: whether lines were cut at blanks.
-        blank: the one that was taken away where a line was cut.
+        blank: the one that was taken away where a line was cut; where lines were cut at the width,
+            only of those that it ended.
     """
 
     width: int
@@ -63,7 +64,7 @@ class Wrap:
     def may_go_on(self, line: bytes) -> bool:
         """Whether a line ends as those do that were cut."""
         if not self.at_blanks:
-            return self._is_full(line)
+            return self._is_full(line) or (bool(self.blank) and _columns(line) == self.width - 1)
         return line.endswith(b" ") or self._is_long_word(line) or bool(line and self.blank)
 
     def goes_on(self, line: bytes, behind: bytes) -> bool:
@@ -84,7 +85,8 @@ class Wrap:
 
     def between(self, line: bytes) -> bytes:
         """What stood between a line and its rest."""
-        return b"" if self._is_long_word(line) else self.blank
+        is_whole = self._is_long_word(line) if self.at_blanks else self._is_full(line)
+        return b"" if is_whole else self.blank
 
     def begins_anew(self, line: bytes) -> bool:
         stamped = _STAMP.match(line) is not None
@@ -115,13 +117,15 @@ def wrap_of(head: bytes) -> Wrap | None:
 
 def _through_words(lines: Sequence[bytes], columns: Sequence[int], width: int) -> Wrap | None:
     full = [width in (length, len(line)) for length, line in zip(columns, lines, strict=True)]
+    blank = b"" if any(line.endswith(b" ") for line in lines) else b" "
+    may_go_on = Wrap(width, frozenset(), width, blank=blank).may_go_on
     as_many = sum(2 * columns.count(width - less) >= sum(full) for less in range(1, 1 + _NEAR))
     behind = [False, *full[:-1]]
-    beginnings = _beginnings(lines, behind)
+    beginnings = _beginnings(lines, [False, *map(may_go_on, lines[:-1])])
     rests = [i for i, goes_on in enumerate(behind) if goes_on and not full[i]]
     cuts = [(lines[i - 1][-_BEGINNING:], lines[i]) for i in rests]
     keys = sum(_goes_through_key(lines[i - 1], lines[i]) for i in rests)
-    wrap = Wrap(width, beginnings, width)
+    wrap = Wrap(width, beginnings, width, blank=blank)
     return wrap if as_many <= 1 and (keys >= _SURE or _are_cuts(cuts, wrap)) else None
 
 
@@ -154,8 +158,12 @@ def _at_blanks(lines: Sequence[bytes], bare: Wrap) -> Wrap | None:
 
 
 def _lost_their_blanks(cuts: Sequence[Cut], width: int) -> bool:
-    """Whether these are cuts at blanks of which none is left."""
-    return _ways(cuts) >= _MANY and 2 * _shorter(cuts, width) >= len(cuts)
+    """Whether these are cuts at blanks of which none is left.
+
+    Where lines are cut at the width, one that lost a blank there is shorter by that alone.
+    """
+    shorter = [cut for cut in cuts if len(cut[0]) < width - 1]
+    return min(_ways(cuts), 2 * _ways(shorter)) >= _MANY and 2 * _shorter(cuts, width) >= len(cuts)
 
 
 def _end_with_blanks(lines: Sequence[bytes], cuts: Sequence[Cut], width: int) -> bool:
@@ -216,13 +224,13 @@ class Unwrapped:
             self._parts[-1] += self._wrap.between(self._parts[-1])
         self._parts.append(text)
         self._length += len(text)
-        self._is_whole = bool(self._wrap.blank) and line.endswith(b"\n")
+        self._is_whole = bool(self._wrap.between(text)) and line.endswith(b"\n")
         if self._wrap.may_go_on(text):
             return told
         return told + (self._take() if line.endswith(b"\n") else self._joined())
 
     def rest(self) -> bytes:
-        """A last line that may go on; where any line may, it has its end."""
+        """A last line that may go on; where a blank was to follow, it has its end."""
         return self._take() if self._is_whole else self._joined()
 
     def _joined(self) -> bytes:

@@ -111,6 +111,23 @@ def test_a_log_whose_cuts_lost_their_blanks_has_the_verdict_of_the_whole_one(
     assert verdict(path) == verdict(log)
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "comms_verbose_0.16.9", "csv_monitor_0.16.9", "pipeline_0.16.9",
+        "zero2_accumulation_0.16.9", "zero3_offload_0.19.8",
+    ],
+)  # fmt: skip
+def test_a_copy_of_a_terminal_that_ends_no_line_with_a_blank_has_the_verdict_of_the_log(
+    name: str, width: int, tmp_path: Path
+) -> None:
+    log = ROOT / "sample_logs" / f"{name}.log"
+    path = tmp_path / log.name
+    path.write_bytes(without_blanks(folded(log.read_bytes(), width)))
+    assert verdict(path) == verdict(log)
+
+
 @pytest.mark.parametrize("log", [*SAMPLES, *CORPUS], ids=lambda log: log.stem)
 def test_no_real_log_without_blanks_at_its_ends_is_taken_for_a_wrapped_one(log: Path) -> None:
     assert wrap_of(without_blanks(log.read_bytes())[:HEAD]) is None
