@@ -10,6 +10,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.proofs import average_proof, mark_proof
 from dsprof.grammar import TimerFlavour
+from dsprof.run.table import LONGEST
 from dsprof.units import format_seconds, format_share
 
 EVERY_PHASE: Final = "times every phase of every rank"
@@ -158,7 +159,10 @@ def _for_timers(facts: Facts) -> tuple[str, tuple[Advice, ...]]:
 def _lacking(facts: Facts) -> str:
     """Why no timer of this log divides a step."""
     timed = facts.run.as_told
-    timed = timed[(timed["kind"] == Kind.PHASE) & timed["seconds"].notna()]
+    timed = timed[timed["kind"] == Kind.PHASE]
+    if len(timed) and not timed["seconds"].between(0.0, LONGEST).any():
+        return "its timers read no possible durations"
+    timed = timed[timed["seconds"].notna()]
     flavours = facts.run.grammar.timers.values()
     beside = [one.name for one in flavours if one.sums == "once" or _only_checkpoints(one)]
     of_steps = timed[~timed["timers"].isin(beside)]

@@ -9,9 +9,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.step_timers import are_timer_lines, without_seconds
-
-#: Seconds; no phase, call or step of a training takes longer (a year has 31.6e6).
-LONGEST: Final = 1e8
+from dsprof.run.table import LONGEST
 
 RATES: Final = (
     "samples_per_second", "samples_per_second_mean", "tokens_per_second",

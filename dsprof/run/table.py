@@ -22,6 +22,9 @@ STEP: Final = ("segment", "engine", "step")  # what tells one optimizer step fro
 Codes = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
 
+#: Seconds; no phase, call or step of a training takes longer (a year has 31.6e6).
+LONGEST: Final = 1e8
+
 
 def frame_of(table: pa.Table) -> pd.DataFrame:
     """The events of a `Log` as a frame for `tidy`, with integers kept as integers."""

@@ -29,6 +29,7 @@ _SPAN: Final = ("segment", "engine", "step", "rank")
 STAMPED: Final = 0.002  #: seconds by which the time between two stamps may be wrong
 FITS: Final = 0.05  #: share of a timer by which the time left between two steps may differ from it
 ENOUGH: Final = 5  #: intervals between two steps that must be timed
+MANY: Final = 200  #: names that no job gives its timers: to judge each takes too long
 MOST: Final = 0.9  #: share of them that must agree to prove where a timer lies
 
 
@@ -51,7 +52,7 @@ def unplaced_timers(events: pd.DataFrame, source: Source) -> Outcome:
     engine = span[among(rows["timers"], _ENGINE)]
     found = where(rows, rows["strange"].to_numpy(bool) & np.isin(span, engine))
     between = _between_steps(where(rows, ~rows["strange"].to_numpy(bool)), source)
-    inside = [name for name in _names(found) if _has_no_room(between, _of(found, name))]
+    inside = _inside(between, found)
     others = found[~found["name"].isin(inside)]
     if len(others) and _fills(between, others):
         events = without_seconds(events, found[found["name"].isin(inside)])
@@ -93,6 +94,14 @@ def _told(rows: pd.DataFrame, text: str, kind: str) -> Repair | None:
 
 def _names(rows: pd.DataFrame) -> list[str]:
     return list(rows["name"].astype("str").unique())
+
+
+def _inside(between: pd.DataFrame, found: pd.DataFrame) -> list[str]:
+    """The timers for which there is no room between the steps; not looked for among many."""
+    names = _names(found)
+    if len(names) > MANY:
+        return []
+    return [name for name in names if _has_no_room(between, _of(found, name))]
 
 
 def _of(rows: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from dsprof.grammar import TimerFlavour
 from dsprof.recording.table import FLAVOUR
 from dsprof.run.classes import SEEN
 from dsprof.run.config import setting
-from dsprof.run.table import among, numbers, of_kind, where
+from dsprof.run.table import LONGEST, among, numbers, of_kind, where
 from dsprof.run.words import words_of
 
 #: Flavours of DeepSpeed's own forward, backward and step, and those of ZeRO-3 alone.
@@ -195,7 +195,8 @@ def blind_timers(events: pd.DataFrame, flavours: Mapping[str, TimerFlavour]) -> 
     rows = where(rows, among(rows["timers"], flavoured) & rows["step"].notna().to_numpy())
     words, which = words_of(rows, flavours)
     classes = np.array([str(word.class_) for word in words], dtype=object)[which]
-    seconds = np.nan_to_num(numbers(rows["seconds"]))
+    seconds = numbers(rows["seconds"])
+    seconds = np.where((seconds >= 0) & (seconds <= LONGEST), seconds, 0.0)
     inside = np.isin(classes, [Class.COMMUNICATION, Class.WAIT]) & ~among(rows["timers"], AROUND)
     moving = seconds[inside].sum()
     if moving >= SEEN * seconds.sum():

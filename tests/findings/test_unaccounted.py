@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -118,6 +119,13 @@ def test_timers_that_only_read_zero_are_told_as_such() -> None:
     zero = {"kind": "phase", "name": "forward", "seconds": 0.0, "step": 30, "timers": "flat"}
     found = one(run_of([zero, metric("step_seconds", 30, 0.3)]), "unaccounted-time")
     assert found.title.endswith("its timers of steps all read 0")
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -0.005, 1e300])
+def test_durations_that_no_clock_reads_are_said_to_be_why_no_timer_tells(odd: float) -> None:
+    row = {"kind": "phase", "name": "forward", "seconds": odd, "step": 30, "timers": "zero"}
+    found = one(run_of([row, metric("step_seconds", 30, 0.3)]), UNTIMED)
+    assert found.title.endswith("its timers read no possible durations")
 
 
 def recorded(rows: list[Row]) -> Run:

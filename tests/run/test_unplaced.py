@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dsprof.run import Run
+from dsprof.run import Run, unplaced
 from tests.run.run_rows import events, grammar_with, timers
 
 #: What the engine times of each step, its own way: no two alike.
@@ -118,3 +118,16 @@ def test_of_several_timers_each_is_placed() -> None:
     rows = [*run.recorded.dropna(axis=1, how="all").to_dict("records"), *inside]
     both = Run(pd.DataFrame(rows), grammar=grammar_with())
     assert {"my_timer"} == set(both.phases["name"].astype("str")) & {"my_timer", "inner"}
+
+
+def test_thousands_of_names_on_one_line_are_no_timers_to_judge_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(unplaced, "_has_no_room")
+    seconds: dict[str, Any] = {f"timer_{n}": 0.001 for n in range(1000)}
+    line = timers("", 7, **seconds)
+    lines = [row for step in range(1, 8) for row in timers("zero", step, forward=0.3, step=0.1)]
+    rows = [row | {"pattern": "deepspeed.timers"} for row in (*lines, *line)]
+    run = Run(events(rows), grammar=grammar_with())
+    assert told(run) == [("unplaced-timers", "doubt")]
+    assert set(run.phases["name"].astype("str")) == {"forward", "step"}
