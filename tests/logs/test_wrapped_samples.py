@@ -12,6 +12,7 @@ import pytest
 
 from dsprof.logs import read
 from dsprof.logs.containers import is_plain_text
+from dsprof.run import load
 from tests.logs.reading import difference
 from tests.logs.reading import read as read_portions
 
@@ -120,6 +121,21 @@ def test_a_wrapped_log_reads_like_the_bare_one(name: str, wrapper: str, tmp_path
     wrapped = events(tmp_path, WRAPS[wrapper](lines_of(name)))
     assert wrapped["pattern"].value_counts().to_dict() == bare["pattern"].value_counts().to_dict()
     pd.testing.assert_frame_equal(wrapped, bare)
+
+
+@cache
+def judged(path: Path) -> list[tuple[object, ...]]:
+    findings = load(path).findings
+    return [(f.rule, f.severity, f.share, f.seconds_per_step) for f in findings]
+
+
+@pytest.mark.parametrize("wrapper", WRAPS)
+def test_a_wrapped_log_has_the_findings_of_the_bare_one(wrapper: str, tmp_path: Path) -> None:
+    """Of a version that a line without a header gives away, also behind the time of a wrapper."""
+    name = "straggler_0.19.8"
+    log = tmp_path / "log.txt"
+    log.write_bytes(b"\n".join(WRAPS[wrapper](lines_of(name))) + b"\n")
+    assert judged(log) == judged(SAMPLES / f"{name}.log")
 
 
 TIMERS = b"time (ms) | fwd: 1.00 | bwd: 2.00 | step: 3.00"
