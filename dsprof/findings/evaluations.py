@@ -25,7 +25,7 @@ from dsprof.run.bars import evaluated, evaluations_told
 from dsprof.run.table import of_kind, where
 from dsprof.units import format_seconds, format_share
 
-#: The phase of a recording that holds forwards without gradients.
+#: The phase of a recording that holds forwards that nothing learns from.
 EVALUATION: Final = "evaluation"
 
 
@@ -138,7 +138,7 @@ def _phases(facts: Facts) -> pd.DataFrame:
 
 
 def _recorded(facts: Facts) -> list[Finding]:
-    """What a recording calls evaluation, forwards without gradients, is one if it comes rarely:
+    """What a recording calls evaluation, forwards without a backward, is one if it comes rarely:
     in most steps it may as well be generating, or scoring."""
     cost = evaluating(facts)
     share = facts.share(cost) or 0.0
@@ -148,7 +148,7 @@ def _recorded(facts: Facts) -> list[Finding]:
     phases = facts.run.phases
     held = phases.loc[phases["name"] == EVALUATION, "step"]
     is_rare = bool(2 * facts.steps["step"].isin(held).sum() < len(facts.steps))
-    what = "Evaluating takes" if is_rare else "Forwards without gradients take"
+    what = "Evaluating takes" if is_rare else "Forwards without a backward take"
     where = (
         "Code of the script around them is not included."
         if is_rare
@@ -160,7 +160,7 @@ def _recorded(facts: Facts) -> list[Finding]:
             rule="evaluation-stall",
             severity=severity,
             title=f"{what} {format_share(share)} of the training time",
-            summary=f"The model's forwards without gradients take {format_seconds(cost)} of "
+            summary=f"The model's forwards without a backward take {format_seconds(cost)} of "
             f"{format_seconds(facts.average or 0.0)} per step ({facts.windows}). {where}",
             share=share,
             seconds_per_step=cost,
@@ -174,10 +174,10 @@ def _recorded(facts: Facts) -> list[Finding]:
 
 _LARGER: Final = (
     Advice(
-        "batches of forwards without gradients",
+        "batches of forwards without a backward",
         "",
         "larger",
-        "without gradients and optimizer more samples fit, and fewer batches are run",
+        "without backward and optimizer more samples fit, and fewer batches are run",
     ),
 )
 _ADVICE: Final = (
@@ -187,7 +187,7 @@ _ADVICE: Final = (
         "per_device_eval_batch_size",
         "",
         "larger",
-        "without gradients and optimizer more samples fit, and fewer batches are run",
+        "without backward and optimizer more samples fit, and fewer batches are run",
     ),
 )
 

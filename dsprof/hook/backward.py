@@ -13,7 +13,7 @@ from dsprof.events import Class
 from dsprof.hook.given import Given, Loss
 from dsprof.hook.guard import Failing
 from dsprof.hook.optimizers import Optimizers
-from dsprof.hook.outputs import first_with_gradient, tensors_in
+from dsprof.hook.outputs import MOST_OUTPUTS, first_with_gradient, tensors_in
 from dsprof.hook.parts import Parts
 from dsprof.hook.recorder import Recorder
 from dsprof.hook.spans import Frame, Track
@@ -21,7 +21,6 @@ from dsprof.hook.spans import Frame, Track
 if TYPE_CHECKING:
     from dsprof.hook.reducer import Reducer
 
-MOST_OUTPUTS: Final = 16  # tensors of one forward's output that get a hook
 MOST_LOSSES: Final = 256  # losses that wait for the end of their step
 
 

@@ -104,6 +104,13 @@ class DeviceTimeline(Timeline):
             self._leaving.end = self.marks.mark()
         super().leave(frame)
 
+    def revise(self, frame: Frame, phase: Phase) -> bool:
+        interval = frame.device
+        row = interval.row
+        interval.row, interval.class_ = (*row[:2], phase.id, *row[3:]), phase.class_
+        frame.phase = phase
+        return True
+
     @property
     def innermost(self) -> Interval | None:
         return self.stack[-1].device if self.stack else None

@@ -37,7 +37,7 @@ class Metrics:
         self._learned: list[int] = []  # indices of those at which a backward began
         self._all_known = True  # each backward began at one of them
         self.aside = False  # the optimizer reevaluates its closure: not a loss of the step
-        self._doubted = False  # some of this step's losses may belong to another model
+        self._doubted = False  # some of this step's losses may be another model's, or divided
         self.parts = False  # the losses are already divided by the step's micro-batches
         self._divisors: list[float] = []  # what the loop divided each loss by; NaN if unknown
         self._kept: tuple[int, float, int, int] = (0, 0.0, 0, 0)  # state when backward began
@@ -51,12 +51,14 @@ class Metrics:
         """Take the loss from what a model returned; used unless an engine or library gives it.
 
         A tensor with one element but with dimensions may be the output for a batch of one sample;
-        it counts only if it is named as the loss.
+        it counts only if it is named as the loss. If other backwards of the step began at losses
+        that were not returned, those may have been divided.
         """
         loss = loss_in(result)
         is_named = loss is not result and not isinstance(result, tuple)
         if getattr(loss, "requires_grad", False) and (is_named or not loss.dim()):
             before = len(self.losses)
+            self._doubted = self._doubted or (before > 0 and not self.returned)
             self.add(loss)
             self.returned = self.returned or len(self.losses) > before
             if before == len(self._given_out) < min(len(self.losses), _MOST):

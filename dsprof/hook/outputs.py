@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
+
+MOST_OUTPUTS: Final = 16  # tensors of one forward's output that get a hook
 
 
 def first_with_gradient(output: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dsprof.events import Class
 from dsprof.hook.between import GENERATE
+from dsprof.hook.evaluations import Evaluations
 from dsprof.hook.metrics import Metrics
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.recorder import Recorder
@@ -58,10 +59,11 @@ class Parts:
         """
         from torch import is_grad_enabled
 
-        timeline, track, metrics = self.timeline, self.track, self.metrics
+        timeline, track = self.timeline, self.track
         backward, generating = self.backward, timeline.phase(*GENERATE)
         training = timeline.phase("forward", Class.COMPUTE)
         evaluating = timeline.phase("evaluation", Class.OTHER)
+        evaluations = Evaluations(self, owner, training)
 
         def begin(*_: Any) -> Frame | None:
             if track.begin and timeline.is_elsewhere() and not self._moves_here():
@@ -71,18 +73,19 @@ class Parts:
             self.look_at_compiled()
             if self.forward_begins is not None:
                 self.forward_begins()
+            if evaluations.begin():
+                return evaluations.opened(timeline.enter_once(track, evaluating))
             if is_grad_enabled() or self.checkpointing:
                 return timeline.enter_forward(track, training)
             return timeline.enter_once(track, evaluating)
 
         def finished(result: Any) -> None:
-            if not metrics.given:
-                metrics.output(result)
+            evaluations.end(result)
             if self.returned is not None:
                 self.returned(result)
 
         def around(raw: Call) -> Call:
-            timed = self.guard.around(raw, begin, timeline.leave, finished)
+            timed = self.guard.around(raw, begin, evaluations.leave, finished)
             return timed if is_engine else unless_compiling(raw, timed)
 
         wrap = self.patches.method if is_engine else self.patches.method_of_a_model

@@ -190,12 +190,17 @@ class Timeline:
     def enter_forward(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
         """Like `enter`; a forward after a backward begins the next micro-batch."""
         if track.backward_done and not self.is_elsewhere():
-            track.backward_done = False
-            track.micro = min(track.micro + 1, MOST_MICROS)
+            _turn_over(track)
         frame = self.enter(track, phase)
         if frame is not None:
             track.forwards += 1
         return frame
+
+    def count_forward(self, track: Track) -> None:
+        """A forward that has ended counts as one of training, after all."""
+        if track.backward_done:
+            _turn_over(track)
+        track.forwards += 1
 
     def enter_once(self, track: Track, phase: Phase, *_: Any) -> Frame | None:
         """Like `enter`, but None inside the same phase, as where a trainer's own call is timed as a
@@ -229,6 +234,29 @@ class Timeline:
         )
         if end >= self._due:
             self.flush()
+
+    def put_off(self) -> None:
+        """Let buffered rows wait for `PATIENCE` from now on."""
+        self._due = now() + PATIENCE
+
+    def revise(self, frame: Frame, phase: Phase) -> bool:
+        """A closed phase of the current step turns out to be `phase`.
+
+        False if its row was written meanwhile, because the step is long: the step's division into
+        classes is then unknown.
+        """
+        track, rows = frame.track, self.writer.spans
+        for place in range(len(rows) - 1, -1, -1):
+            row = rows[place]
+            if row[1] == track.number and row[2] == frame.phase.id and row[5] == frame.begin:
+                own = row[6] - frame.inner - frame.blocked
+                track.classes[frame.phase.class_] -= own
+                track.classes[phase.class_] += own
+                rows[place] = (*row[:2], phase.id, *row[3:])
+                frame.phase = phase
+                return True
+        track.blind = True
+        return False
 
     def is_elsewhere(self) -> bool:
         """Whether the current thread was started by Python and is not the training thread.
@@ -324,6 +352,12 @@ class Timeline:
     def finish(self) -> None:
         """End the recording: write what is left."""
         self.flush()
+
+
+def _turn_over(track: Track) -> None:
+    """The next micro-batch begins."""
+    track.backward_done = False
+    track.micro = min(track.micro + 1, MOST_MICROS)
 
 
 def renumbered(row: tuple[int, ...], track: int, before: int, step: int) -> tuple[int, ...]:

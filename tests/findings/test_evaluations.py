@@ -192,10 +192,10 @@ def test_an_evaluation_that_a_recording_times_is_told_by_its_name_and_not_as_une
     assert silent(run, "unaccounted-time")
 
 
-def test_forwards_without_gradients_in_each_step_are_not_said_to_evaluate() -> None:
+def test_forwards_without_a_backward_in_each_step_are_not_said_to_evaluate() -> None:
     """GRPO and PPO generate so; nothing is to be left out then."""
     found = one(recorded(0.5, 1.5), RULE)
-    assert found.title == "Forwards without gradients take 33 % of the training time"
+    assert found.title == "Forwards without a backward take 33 % of the training time"
     assert "generate, score or evaluate" in found.summary
     assert "eval_steps" not in {one.setting for one in found.advice}
     assert found.gain is None

@@ -51,6 +51,14 @@ def test_what_stage_3_gathers_to_save_a_model_is_part_of_the_save(out: Path) -> 
         assert {row.path for row in inside} == {"checkpoint"}
 
 
+def test_an_evaluation_of_an_engine_with_gradients_is_no_training(out: Path) -> None:
+    """`engine.eval()` changes the model's mode alone, not the engine's."""
+    for rows in folder(out / "evaluates"):
+        phases = [(span.path, span.step) for span in rows.spans]
+        assert phases.count(("evaluation", 2)) == phases.count(("evaluation", 4)) == 3
+        assert [step for path, step in phases if path == "forward"] == list(range(1, STEPS + 1))
+
+
 def test_the_loss_scale_is_told_without_zero(out: Path, results: list[dict[str, Any]]) -> None:
     for rows, result in zip(folder(out / "scaled"), results, strict=True):
         assert list(rows.metric("loss_scale").values()) == result["scales"]

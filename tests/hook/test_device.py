@@ -145,6 +145,24 @@ def test_a_step_is_written_when_the_device_has_passed_it_and_not_before(
     ]
 
 
+def test_a_phase_that_turns_out_to_be_another_takes_its_device_time_along(
+    timeline: DeviceTimeline, stream: FakeStream
+) -> None:
+    track = timeline.track(1)
+    evaluating = timeline.phase("evaluation", Class.OTHER)
+    frame = timeline.enter(track, evaluating)
+    assert frame is not None
+    stream.works(30)
+    timeline.leave(frame)
+    assert timeline.revise(frame, timeline.phase("forward", Class.COMPUTE))
+    timeline.close_step(track, 1)
+    stream.comes_after()
+    timeline.drain()
+    (step,) = rows(timeline).steps
+    assert milliseconds(step.classes) == [30, 0, 0, 0, 0, 0, 0, 0]
+    assert [(row.path, row.gpu) for row in rows(timeline).spans] == [("forward", 30 * MS)]
+
+
 def test_the_device_is_asked_once_a_step_while_it_is_behind(
     timeline: DeviceTimeline, stream: FakeStream
 ) -> None:

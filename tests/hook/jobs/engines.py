@@ -135,6 +135,20 @@ def module() -> list[float]:
     return means
 
 
+def evaluates() -> None:
+    """After every other step, with gradients."""
+    engine = job.engine(1, 1)
+    with recorded("evaluates", engine):
+        for step in range(STEPS):
+            micro_batches(engine, step, 1)
+            engine.step()
+            if step % 2 == 0:
+                engine.eval()
+                for number in range(3):
+                    engine(job.batch(number))
+                engine.train()
+
+
 def recorded(name: str, *engines: Any) -> Any:
     from contextlib import ExitStack
 
@@ -146,6 +160,6 @@ def recorded(name: str, *engines: Any) -> Any:
 
 def main() -> None:
     job.start_deepspeed()
-    for way in (no_sync, batch, two, saves):
+    for way in (no_sync, batch, two, saves, evaluates):
         way()
     job.finish({"scales": scaled(), "losses": losses(), "means": module(), "failed": failed()})

@@ -1,0 +1,93 @@
+"""A plain model whose forwards in evaluation mode have gradients, for training or not."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+import dsprof.hook
+from dsprof.hook import spans
+from tests.hook.jobs import job
+
+STEPS = 4
+BATCHES = 3  # of an evaluation
+MICROS = 2
+
+
+class Scored(nn.Module):  # type: ignore[misc]
+    """Returns its loss."""
+
+    def __init__(self, slow: float) -> None:
+        super().__init__()
+        self.net, self.slow = job.model(), slow
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        time.sleep(self.slow)
+        out = self.net(x)
+        return {"loss": out.square().mean(), "out": out}
+
+
+def batch(number: int) -> torch.Tensor:
+    return torch.randn(8, job.WIDTH, generator=torch.Generator().manual_seed(number))
+
+
+def trained(net: Any, number: int) -> list[float]:
+    """A step of two micro-batches."""
+    losses = []
+    for micro in range(MICROS):
+        loss = net(batch(MICROS * number + micro))["loss"]
+        (loss / MICROS).backward()
+        losses.append(loss.item())
+    return losses
+
+
+def evaluated(net: Any) -> None:
+    net.eval()
+    for number in range(BATCHES):
+        net(100 * batch(number))["loss"].item()
+
+
+def attacked(net: Any, number: int) -> None:
+    """What an attack changes of a batch to mislead the model."""
+    given = batch(number).requires_grad_()
+    torch.autograd.grad(net(given)["loss"], given)
+
+
+def one(way: str, *, watched: bool) -> list[float]:
+    net = Scored(0.06 if way == "slow" else 0.0)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    handle = dsprof.hook.Handle()
+    if watched:
+        handle = dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / way)
+    told = []
+    for step in range(STEPS):
+        net.train(way in {"forgotten", "attacked"})
+        if way == "attacked":
+            net.eval()
+            attacked(net, step)
+            net.train()
+        losses = trained(net, step)
+        optimizer.step()
+        optimizer.zero_grad()
+        told.append(sum(losses) / MICROS)
+        if way in {"forgotten", "tuned"} and step % 2 == 0:
+            evaluated(net)
+    handle.detach()
+    return told
+
+
+def main() -> None:
+    result = {}
+    for way, patience in (
+        ("forgotten", 1.0),
+        ("tuned", 1.0),
+        ("attacked", 1.0),
+        ("slow", 0.05),  # a forward takes longer than rows are kept
+        ("late", 0.0),  # no row is kept
+    ):
+        spans.PATIENCE = int(patience * 1e9)  # type: ignore[misc]
+        result[way] = [one(way, watched=watched) for watched in (False, True)]
+    job.finish(result)
