@@ -185,8 +185,10 @@ class Collectives:
         """The collective that is waited for, if known, and when the wait began.
 
         Its name goes into the in-flight cell, which shows the operation if the process never
-        returns from it.
+        returns from it. A wait in another thread than training's holds up no phase.
         """
+        if get_ident() != self.timeline.thread and self.timeline.is_elsewhere():
+            return None, now()
         work = id(args[0])
         issued = self._under_way.pop(work, None)
         while issued is None and work in self._promises:

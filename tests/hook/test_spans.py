@@ -304,6 +304,29 @@ def test_a_collective_is_charged_to_the_phase_that_waits_for_it(
     assert (track.classes[COMMUNICATION], track.classes[OPTIMIZER]) == (6, 3)
 
 
+def test_a_wait_of_another_thread_holds_up_no_phase_of_training(
+    timeline: Timeline, clock: Clock
+) -> None:
+    group, work = Group(), object()
+    calls, track = calls_on(timeline, group), timeline.track(1)
+    frame = timeline.enter(track, timeline.phase("forward", Class.COMPUTE))
+    calls.issued(Operation("all_reduce", 0), group, ([Tensor(8)],), {}, work, clock.time)
+
+    def wait() -> None:
+        held = calls.before_wait((work,))
+        clock.passes(6)
+        calls.after_wait(held)
+
+    in_a_thread(wait)
+    assert timeline.writer.ring.cell[0] == 0  # training itself is in no operation
+    timeline.leave(frame)
+    assert (track.classes[COMPUTE], track.classes[COMMUNICATION]) == (6, 0)
+    for step in (1, 2):  # nobody will wait for it any more
+        timeline.close_step(track, step)
+    (row,) = rows(timeline).collectives
+    assert (row.op, row.step, row.blocked) == ("all_reduce", 1, 0)
+
+
 def test_handing_a_call_over_is_part_of_the_wait_of_the_same_phase(
     timeline: Timeline, clock: Clock
 ) -> None:
