@@ -119,8 +119,8 @@ def of_finished_steps(
 ) -> pd.DataFrame:
     """Drop the timers of a step that the end of the log cut off.
 
-    `all_told`: each process marks the ends of each engine's steps. An engine that ends no step
-    while others do then has none, like a model that is only used for inference.
+    `all_told`: each process marks the ends of each engine's steps. An engine that ends no step then
+    has none, like a model that is only used for inference.
     """
     closing = [name for name, flavour in flavours.items() if flavour.place == "end"]
     ends = among(events["timers"], closing) | among(events["name"], CLOSING)
@@ -131,7 +131,7 @@ def of_finished_steps(
     place = positions(table, rows, "segment", "engine")
     until = np.append(numbers(table["step"]), np.nan)[place]
     if all_told:
-        until[np.isnan(until) & rows["segment"].isin(table["segment"]).to_numpy(bool)] = 0
+        until[np.isnan(until)] = 0
         until = np.fmin(until, ended_by_process(rows, events))
     return where(rows, ~(numbers(rows["step"]) > until))
 

@@ -281,16 +281,15 @@ class Recorded:
     def _finished(self, process: Process, columns: Columns) -> Array:
         """Rows of steps that the end of the recording did not cut off.
 
-        An engine that ends no step while others do has none: its model is only used for inference.
-        Nor has a process steps that it did not end while others did.
+        An engine that ends no step has none: its model is only used for inference, or what steps
+        was not found. Nor has a process steps that it did not end while others did.
         """
         kept = np.ones(len(columns["step"]), bool)
-        others = 0 if any(segment == process.segment for segment, _ in self._until) else None
         for engine in distinct(columns["engine"]):
             until = self._own_end(process, int(engine))
             if until is None:
-                until = self._until.get((process.segment, int(engine)), others)
-            if until is not None and columns["step"].max() > until:
+                until = self._until.get((process.segment, int(engine)), 0)
+            if columns["step"].max() > until:
                 kept &= (columns["step"] <= until) | (columns["engine"] != engine)
         return kept
 

@@ -228,6 +228,18 @@ def test_a_model_that_is_only_asked_makes_no_steps(tmp_path: Path) -> None:
     assert list(run.steps["step"]) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("way", ["all events", "columns"])
+def test_phases_of_a_recording_that_ends_no_step_are_no_step(tmp_path: Path, way: str) -> None:
+    """As where optimizers are fused into backward, and none of them is seen to step."""
+    writer = Writer.create(tmp_path, header(0))
+    for turn in range(30):
+        writer.span(writer.name("forward", 0, "compute"), turn * MS, (turn + 1) * MS, 1)
+    writer.close()
+    run = load(tmp_path) if way == "columns" else from_events(read_folder(tmp_path))
+    assert run.steps.empty
+    assert "shows no optimizer step" in run.findings[0].title
+
+
 def test_what_a_rank_does_in_a_step_that_it_never_ends_is_no_part_of_that_step_of_the_others(
     tmp_path: Path,
 ) -> None:
