@@ -118,7 +118,7 @@ finally:
 '''
 
 _UNSEEN: Final = (
-    "no DeepSpeed engine, DDP or FSDP model trained: "
+    "no DeepSpeed engine was made, and no optimizer of PyTorch stepped for a DDP or FSDP model: "
     "dsprof.attach(model, optimizer=optimizer) in the script records any other; "
     "or no Python looked: `python -E`, `-I` and `-S` do not, nor one whose PYTHONPATH was set anew "
     "or names what its user may not read"
