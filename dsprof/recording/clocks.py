@@ -1,8 +1,9 @@
 """How far the clocks of a run's hosts are apart, derived from when steps end.
 
-Ranks end a step at the same time, because its collectives hold back whoever is early. So the median
-difference between the ends of the same steps, by two hosts' clocks, is the difference between the
-clocks.
+Ranks end a step at nearly the same time, because its collectives hold back whoever is early. So the
+median difference between the ends of the same steps, by two hosts' clocks, is about the difference
+between the clocks. A host that always ends its steps a little later than the others cannot be told
+from one whose clock is ahead by as much.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ Recorded = tuple["Recording", Columns]
 
 def apart(recorded: Sequence[Recorded]) -> dict[str, dict[str, float]]:
     """For each host by name: `ahead`, the seconds by which its clock is ahead of the first host's,
-    and `error`, how much single steps scatter around that, in seconds.
+    and `error`, how much single steps scatter around that, in seconds. Of a host whose clock was
+    set during the run only `set`, by how many seconds (negative: back).
 
     Args:
         recorded: each process with its steps (`engine`, `step`, `begin`, `duration`), by launch and
@@ -46,19 +48,25 @@ def apart(recorded: Sequence[Recorded]) -> dict[str, dict[str, float]]:
 
 
 def _of_launch(ranks: list[list[Recorded]], names: list[str]) -> dict[str, dict[str, float]]:
-    if len(names) < 2:
-        return {}
+    found = {
+        name: {"set": one.clock.was_set * 1e-9}
+        for name, of_host in zip(names, ranks, strict=True)
+        for one, _ in of_host
+        if one.clock.was_set
+    }
+    if len(names) < 2 or names[0] in found:
+        return found
+    first = {names[0]: {"ahead": 0.0, "error": 0.0}}
     steps = np.unique(_numbers(ranks[0][0][1]))
     steps = steps[:: max(1, -(-len(steps) // MOST))]
     ends = [np.median([_ends(*one, steps) for one in of_host], axis=0) for of_host in ranks]
-    found = {}
     for name, end in zip(names[1:], ends[1:], strict=True):
         ahead = end - ends[0]
         ahead = ahead[~np.isnan(ahead)]
-        if len(ahead) >= LEAST:
+        if name not in found and len(ahead) >= LEAST:
             low, high = np.percentile(ahead, _SPREAD)
             found[name] = {"ahead": float(np.median(ahead)), "error": float(high - low) / 2}
-    return {names[0]: {"ahead": 0.0, "error": 0.0}, **found} if found else {}
+    return first | found if found else {}
 
 
 def _numbers(steps: Columns) -> Array:

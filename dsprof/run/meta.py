@@ -72,7 +72,7 @@ def meta(
     `counted_steps` is true where no line tells a step number and `step` counts what was printed.
     `recordings` says of each recorded process whether it ended, and the operation it was in when
     last heard of; `clocks` how far each host's clock is ahead of the first one's (`ahead` and
-    `error`, seconds).
+    `error`, seconds), or by how much it was `set` during the run.
     """
     known = {name: config[name] for name in _FROM_CONFIG if name in config}
     known.setdefault("gpu_memory_bytes", _device_memory(events))

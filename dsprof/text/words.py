@@ -258,7 +258,8 @@ def calls_seen(told: pd.DataFrame) -> str:
 
 
 def of_clocks(known: Mapping[str, Any]) -> str:
-    """`worker-2's is 350 ms ahead of worker-1's, give or take 2.0 ms`; "" where not known.
+    """`worker-2's is 350 ms ahead of worker-1's, if both end steps at once (give or take 2.0 ms)`,
+    or that a clock was set; "" where not known.
 
     Of many hosts the one that is furthest off.
 
@@ -266,13 +267,20 @@ def of_clocks(known: Mapping[str, Any]) -> str:
         known: meta data of a run.
     """
     told = known.get("clocks") or {}
+    were_set = {host: one["set"] for host, one in told.items() if "set" in one}
+    if were_set:
+        host = max(were_set, key=lambda name: abs(were_set[name]))
+        by = format_seconds(abs(were_set[host]))
+        where = "forward" if were_set[host] > 0 else "back"
+        return f"{host}'s was set {where} by {by} during the run"
     first, *others = told or [""]
     if not others:
         return ""
     host = max(others, key=lambda name: abs(told[name]["ahead"]))
     ahead, error = told[host]["ahead"], format_seconds(told[host]["error"])
     where = "ahead of" if ahead > 0 else "behind"
-    said = f"{host}'s is {format_seconds(abs(ahead))} {where} {first}'s, give or take {error}"
+    said = f"{host}'s is {format_seconds(abs(ahead))} {where} {first}'s, if both end steps at once "
+    said += f"(give or take {error})"
     return said + (f"; others of {len(told):,} hosts less" if len(told) > 2 else "")
 
 

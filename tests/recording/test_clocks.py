@@ -12,6 +12,7 @@ from dsprof.recording.bulk import read_bulk
 from tests.recording.recorded import MS, header
 
 STEPS = 40
+HOUR = 3_600_000 * MS
 
 
 def record(folder: Path, rank: int, host: str, monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
@@ -64,3 +65,29 @@ def test_a_host_that_ended_no_step_of_the_others_is_not_told(
     made = Writer.create(tmp_path, header(1, host="worker-2"))
     made.close()
     assert told(tmp_path) == {}
+
+
+def recorded_with_a_set_clock(folder: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of 100 ms; the wall clock is an hour ahead when the recording ends."""
+    readings = iter([(100 * MS, 10**18, 1), (5_000 * MS, 10**18 + 4_900 * MS + HOUR, 1)])
+    monkeypatch.setattr(writer, "clocks", lambda: next(readings))
+    made = Writer.create(folder, header(rank, host=f"worker-{rank + 1}"))
+    for step in range(1, STEPS + 1):
+        made.step(step, step * 100 * MS, (step + 1) * 100 * MS)
+    made.close()
+
+
+def test_a_clock_that_was_set_stretches_no_step_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path, 0, "worker-1", monkeypatch, 0)
+    recorded_with_a_set_clock(tmp_path, 1, monkeypatch)
+    bulk = read_bulk([tmp_path])
+    assert bulk.facts["clocks"] == {
+        "worker-1": {"ahead": 0.0, "error": 0.0},
+        "worker-2": {"set": pytest.approx(3600)},
+    }
+    late = bulk.processes[1]
+    ends = late.recording.clock.utc(late.steps["begin"] + late.steps["duration"])
+    assert set(np.diff(ends)) == {100 * MS}
+    assert late.recording.clock.last == 10**18 + 4_900 * MS + HOUR

@@ -110,11 +110,19 @@ def test_ranks_without_recordings_may_be_on_hosts_that_nobody_named() -> None:
 
 def test_the_clock_that_is_furthest_off_is_named_and_by_how_much() -> None:
     clocks = {"a": {"ahead": 0.0, "error": 0.0}, "b": {"ahead": -0.35, "error": 0.002}}
-    said = "b's is 350 ms behind a's, give or take 2.00 ms"
+    said = "b's is 350 ms behind a's, if both end steps at once (give or take 2.00 ms)"
     assert of_clocks({"clocks": clocks}) == said
     clocks["c"] = {"ahead": 0.1, "error": 0.002}
     assert of_clocks({"clocks": clocks}) == f"{said}; others of 3 hosts less"
     assert of_clocks({}) == ""
+
+
+def test_a_clock_that_was_set_during_the_run_is_said_to_be() -> None:
+    clocks = {"a": {"ahead": 0.0, "error": 0.0}, "b": {"set": -3600.0}}
+    assert of_clocks({"clocks": clocks}) == "b's was set back by 1 h 00 min during the run"
+    assert of_clocks({"clocks": {"a": {"set": 2.0}}}) == (
+        "a's was set forward by 2.00 s during the run"
+    )
 
 
 @pytest.mark.parametrize(
