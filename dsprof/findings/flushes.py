@@ -13,7 +13,7 @@ from dsprof.findings.advice import half_micro_batch
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice
 from dsprof.findings.thresholds import SLOWDOWN_WARNING, SPIKES_ABOVE_CHANCE, WAITING_EXPLAINS
-from dsprof.run.table import positions
+from dsprof.run.table import STEP, positions
 
 Rows = npt.NDArray[np.bool_]
 
@@ -68,7 +68,7 @@ def _each_is_timed(facts: Facts, steps: pd.DataFrame, many: int) -> bool:
 
 def flushing_rows(facts: Facts, steps: pd.DataFrame) -> Rows:
     """Which of `steps` report a flush."""
-    place = positions(steps, flush_lines(facts), "segment", "engine", "step")
+    place = positions(steps, flush_lines(facts), *STEP)
     return np.isin(np.arange(len(steps)), place)
 
 

@@ -23,6 +23,7 @@ from dsprof.findings.thresholds import (
     OVERFLOW_STREAK,
     OVERFLOW_WARNING,
 )
+from dsprof.run.table import STEP
 from dsprof.units import format_seconds, format_share
 
 
@@ -245,8 +246,8 @@ def _skips(facts: Facts) -> Skips | None:
 
 def _overflow_lines(facts: Facts, over: pd.DataFrame) -> tuple[Evidence, ...]:
     """The lines that tell of the overflows of these steps; else those of the steps."""
-    told = overflows(facts.run).drop_duplicates(["segment", "engine", "step"])
-    said = over.merge(told, "left", ["segment", "engine", "step"], suffixes=("", "_told"))
+    told = overflows(facts.run).drop_duplicates([*STEP])
+    said = over.merge(told, "left", [*STEP], suffixes=("", "_told"))
     return tuple(
         Evidence(
             str(row["source_told"] if known else row["source"]),

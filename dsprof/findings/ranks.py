@@ -39,7 +39,7 @@ from dsprof.findings.thresholds import (
 )
 from dsprof.findings.unseen import calls_unseen
 from dsprof.findings.versions import is_known
-from dsprof.run.table import plain, runs
+from dsprof.run.table import STEP, plain, runs
 from dsprof.units import format_bytes, format_seconds, format_share
 
 
@@ -261,10 +261,10 @@ def _of_communication(facts: Facts, seconds: float | None) -> str:
 
 def _ranks_meet(facts: Facts) -> bool:
     """Whether some step is timed by several ranks."""
-    columns = ["segment", "engine", "step", "rank"]
+    columns = [*STEP, "rank"]
     visits = facts.run.phases[columns]
     visits = visits.iloc[runs(*(plain(visits[name]) for name in columns))].drop_duplicates()
-    return bool(visits.duplicated(["segment", "engine", "step"]).any())
+    return bool(visits.duplicated([*STEP]).any())
 
 
 #: The rank on which memory_breakdown collects garbage before printing.

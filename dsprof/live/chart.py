@@ -10,7 +10,7 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
-from dsprof.events import Class
+from dsprof.events import CLASSES
 from dsprof.live.look import GLYPH, STACK, Look
 from dsprof.live.picture import Bar
 from dsprof.units import format_seconds
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _AXIS: Final = 9  # cells at the left
 _WIDEST: Final = 4  # cells of a bar
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
-_CLASSES: Final = tuple(str(word) for word in Class)
 _HELD: Final = ("communication", "pipeline")  # bounds that are marked
 
 Stack = list[tuple[str, float]]
@@ -71,7 +70,7 @@ class Chart(Widget):
 
 def stack_of(bar: Bar) -> Stack:
     """Class and seconds, bottom to top; what no class explains is unknown."""
-    told = dict(zip(_CLASSES, bar.classes, strict=True))
+    told = dict(zip(CLASSES, bar.classes, strict=True))
     stack = [(str(name), told[name] or 0.0) for name in STACK]
     rest = bar.seconds - sum(seconds for _, seconds in stack)
     return [*stack, ("unknown", max(0.0, rest))]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from dsprof.events import Class
+from dsprof.events import CLASSES
 from dsprof.findings import Finding
 from dsprof.live.picture import (
     Bar,
@@ -19,8 +19,6 @@ from dsprof.live.picture import (
     RankTable,
     Verdict,
 )
-
-CLASSES: Final = tuple(str(word) for word in Class)
 
 Numbers = np.ndarray[Any, Any]
 Place = tuple[int, int, int]  # segment, step, engine

@@ -11,9 +11,9 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_phases, main_steps
 from dsprof.analysis.collectives import covered_steps, during_steps, told_once
 from dsprof.analysis.ranks import Straggler, straggler, untimed
-from dsprof.events import Class
+from dsprof.events import CLASSES, Class
 from dsprof.findings.ranks import stands_out
-from dsprof.live.judged import CLASSES, Place, RankBars
+from dsprof.live.judged import Place, RankBars
 from dsprof.live.picture import (
     Bar,
     CommRow,

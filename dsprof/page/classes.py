@@ -8,9 +8,7 @@ import pandas as pd
 from dsprof.charts import MIXED
 from dsprof.events import Class
 from dsprof.run.classes import ranks_of
-from dsprof.run.table import Numbers, numbers, positions, where
-
-_STEP = ("segment", "engine", "step")
+from dsprof.run.table import STEP, Numbers, numbers, positions, where
 
 
 def drawn_classes(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
@@ -41,7 +39,7 @@ def seen_whole(steps: pd.DataFrame) -> bool:
 
 def _timed(steps: pd.DataFrame, phases: pd.DataFrame) -> Numbers:
     """Seconds of each step in timers of nothing but communication, on the mean rank. [steps]"""
-    place = positions(steps, phases, *_STEP)
+    place = positions(steps, phases, *STEP)
     ranks = np.maximum(ranks_of(place[place >= 0], where(phases, place >= 0), len(steps)), 1.0)
     mine = (place >= 0) & (phases["class"] == Class.COMMUNICATION).to_numpy(dtype=bool)
     mine &= phases["self_seconds"].notna().to_numpy()

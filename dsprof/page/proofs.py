@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.charts.figure import Floats, Whole
 from dsprof.events import Kind
 from dsprof.page.model import Among, Place
-from dsprof.run.table import of_kind, positions, where
+from dsprof.run.table import STEP, of_kind, positions, where
 
 SHOWN: Final = 36  #: lines shown of a mean: the first, the longest and the last, a third each
 _ENDS: Final = SHOWN // 3
@@ -22,7 +22,6 @@ _MEASURED: Final = {
     "step_seconds": ("seconds", "longest"),
     "samples_per_second": ("value", "highest"),
 }
-_STEP: Final = ("segment", "engine", "step")
 _TIMER: Final = ("source", "line", "raw")
 
 
@@ -98,7 +97,7 @@ _STATED: Final = {
 def rate_lines(steps: pd.DataFrame, events: pd.DataFrame, phases: pd.DataFrame) -> Among | None:
     """The lines that the samples per second of `steps` are read or reckoned from."""
     rates = of_kind(events, Kind.METRIC, "samples_per_second")
-    read = np.isin(np.arange(len(steps)), positions(steps, rates, *_STEP))
+    read = np.isin(np.arange(len(steps)), positions(steps, rates, *STEP))
     if read.any() and steps.loc[~read, "samples_per_second"].notna().any():
         return among(_outermost(steps, phases))
     return metric_lines(steps, events, "samples_per_second", "samples_per_second") or (
@@ -115,7 +114,7 @@ def metric_lines(
     """
     measure, largest = _MEASURED[metric]
     rows = of_kind(events, Kind.METRIC, metric)
-    place = positions(steps, rows, *_STEP)
+    place = positions(steps, rows, *STEP)
     rows, place = rows[place >= 0], place[place >= 0]
     said = rows[measure].to_numpy(dtype=float, na_value=np.nan)
     same = np.isclose(said, steps[column].to_numpy(dtype=float, na_value=np.nan)[place], rtol=1e-9)
@@ -126,7 +125,7 @@ def metric_lines(
 
 def _outermost(steps: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     """Timers of `steps` that lie in no other, those of one line together."""
-    mine = (positions(steps, phases, *_STEP) >= 0) & phases["parent"].isna().to_numpy()
+    mine = (positions(steps, phases, *STEP) >= 0) & phases["parent"].isna().to_numpy()
     rows = phases.loc[mine & phases["line"].notna().to_numpy(), ["source", "line", "seconds"]]
     return (
         rows.groupby(["source", "line"], sort=False, observed=True)["seconds"].sum().reset_index()

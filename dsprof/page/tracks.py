@@ -25,7 +25,7 @@ from dsprof.charts.columns import is_windowed, step_edges
 from dsprof.charts.figure import Whole, keep
 from dsprof.events import Bound, Kind
 from dsprof.page.pack import FULL, SHORT, pack_columns
-from dsprof.run.table import of_kind, positions, whole
+from dsprof.run.table import STEP, of_kind, positions, whole
 
 STEPS = 120_000  #: kept of one engine; a longer run is thinned, and the page says so
 SPACIOUS = 20_000  #: up to here everything is kept in full
@@ -113,7 +113,7 @@ def with_broken_losses(steps: pd.DataFrame, events: pd.DataFrame) -> pd.DataFram
     """Steps with `loss_broken`: the source prints a loss, and it is nan or infinite."""
     broken = of_kind(events, Kind.METRIC, "loss")
     broken = broken[(broken["text"] == "nan") | np.isinf(broken["value"].astype(float))]
-    keys = ["segment", "engine", "step"]
+    keys = [*STEP]
     told = pd.MultiIndex.from_frame(broken[keys].dropna().astype(np.int64))
     mine = pd.MultiIndex.from_frame(steps[keys].fillna(-1).astype(np.int64)).isin(told)
     finite = np.isfinite(steps["loss"].to_numpy(dtype=float, na_value=np.nan))
@@ -166,7 +166,7 @@ def line_spans(steps: pd.DataFrame, events: pd.DataFrame, sources: list[str]) ->
     """
     own = steps["line"].to_numpy(dtype=float, na_value=-1.0).astype(np.int64)
     source = _codes(steps["source"], sources)
-    at = positions(steps, events, "segment", "engine", "step")
+    at = positions(steps, events, *STEP)
     told = (at >= 0) & events["line"].notna().to_numpy()
     at, line = at[told], whole(events["line"])[told]
     code = _codes(events["source"], sources)[told]
