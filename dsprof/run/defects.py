@@ -40,7 +40,12 @@ from dsprof.run.turns import (
 from dsprof.run.unplaced import unplaced_timers
 from dsprof.run.unread import cut_head, cut_short
 from dsprof.run.windows import lone_print
-from dsprof.run.wrong_units import beyond_the_clock, pipeline_1000x, throughput_per_print
+from dsprof.run.wrong_units import (
+    beyond_the_clock,
+    monitor_1000x,
+    pipeline_1000x,
+    throughput_per_print,
+)
 
 DEFECTS: Final[tuple[Defect, ...]] = (
     steps_from_launch,
@@ -64,6 +69,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     cumulative_moe_timers,
     clock_runs_backwards,
     pipeline_1000x,
+    monitor_1000x,
     beyond_the_clock,
     lone_print,
     throughput_per_print,

@@ -23,6 +23,8 @@ TELLING: Final = 0.01
 DECIMALS: Final = 0.0005  #: what rounding takes from a rate or a time of three decimals, at most
 LINES: Final = 3  #: that must prove the same
 
+LONG: Final = 10.0  #: seconds of a step's longest timer, of which few jobs have as much
+
 #: What milliseconds taken for seconds come to, beside what the clock shows of a step: its own
 #: time, or the longest of its timers.
 THOUSANDFOLD: Final = {True: (300.0, 3000.0), False: (100.0, 3000.0)}
@@ -167,6 +169,28 @@ def _batch_of(rates: pd.Series[float], seconds: pd.Series[float], window: Number
     same = (whole == whole.iloc[0]).all()
     proven = len(told) >= LINES and divided.all() and same
     return float(whole.iloc[0]) if proven and (unsure * window).max() < 0.25 else None
+
+
+def monitor_1000x(events: pd.DataFrame, source: Source) -> Outcome:
+    """0.6.2 to 0.7.7 multiplied the milliseconds that they gave to monitors by 1000.
+
+    Where no version is known, times that long may still be true.
+    """
+    written = among(events["pattern"], ["csv_monitor.scalar"])
+    rows = where(events, written & among(events["kind"], [Kind.PHASE]))
+    if not len(rows) or not source.version.maybe("0.6.2", "0.7.7"):
+        return events, None
+    if source.version.surely("0.6.2", "0.7.7"):
+        right = events["seconds"].mask(events.index.isin(rows.index), events["seconds"] / 1000)
+        text = "a monitor was given times 1000 times too long (0.6.2 to 0.7.7): divided by 1000"
+        return events.assign(seconds=right), met("monitor-1000x", "repair", text, rows)
+    if not rows.groupby(STEP)["seconds"].max().median() > LONG:
+        return events, None
+    text = (
+        "DeepSpeed 0.6.2 to 0.7.7 wrote times 1000 times too long into csv files, and the version "
+        "is unknown: all seconds may be too long by that, shares are right"
+    )
+    return events, met("monitor-1000x", "doubt", text, rows)
 
 
 def pipeline_marks(events: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -261,6 +261,26 @@ def test_timers_tell_an_iteration_time_that_is_a_thousand_fold() -> None:
     assert names(run_of(*line, *slow, lines=("logging.py:69",))) == []
 
 
+@pytest.mark.parametrize(
+    ("of", "forward", "kind", "seconds"),
+    [
+        ("0.7.3", 200.0, "repair", 0.2),
+        ("0.9.2", 200.0, None, 200.0),
+        ("", 200.0, "doubt", 200.0),
+        ("", 0.2, None, 0.2),
+    ],
+)
+def test_times_that_a_monitor_wrote_a_thousand_fold_are_divided_or_doubted(
+    of: str, forward: float, kind: str | None, seconds: float
+) -> None:
+    rows = [row for step in (1, 2, 3) for row in timers("zero", step, forward=forward)]
+    written = [row | {"pattern": "csv_monitor.scalar"} for row in rows]
+    run = run_of(*written, *([version(of)] if of else []))
+    found = run.repairs[run.repairs["name"] == "monitor-1000x"]
+    assert found["kind"].tolist() == [kind] * (kind is not None)
+    assert run.phases["seconds"].tolist() == pytest.approx([seconds] * 3)
+
+
 def test_throughput_divided_by_the_window_is_multiplied_back() -> None:
     # 64 samples in 0.5 s are 128 a second; 0.3.0 printed a tenth of it.
     rows = [config("train_batch_size", 64), *pipeline_line(10, 0.5, 12.8, 0)]
