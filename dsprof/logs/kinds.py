@@ -66,6 +66,17 @@ class Kinds:
     over: np.ndarray  # shows that a training is over
     sums: np.ndarray  # 0 nothing, 1 one step, 2 a window
 
+    def real(self, step: np.ndarray) -> np.ndarray:
+        """Which records mark a step that was made, given the step of each mark. Loops around
+        engines may count their turns from 0."""
+        made: np.ndarray = self.own & (step >= 0) & ~self.initial(step)
+        return made
+
+    def initial(self, step: np.ndarray) -> np.ndarray:
+        """Which records are the step 0 that is printed before training."""
+        born: np.ndarray = self.own & (step == 0) & (self.bare | ~self.turn)
+        return born
+
     @classmethod
     def of(cls, source: Source, grammar: Grammar, flavour: np.ndarray) -> Kinds:
         patterns = grammar.patterns

@@ -18,15 +18,16 @@ def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
     """0 for the first launch; the next number where a launch line, a step=0 line, a falling step
     number or a falling count of skipped steps shows that another one began."""
     before = np.full(len(own), NONE, np.int64)  # the mark that a fallen one fell from
-    for pattern in np.unique(source.pattern[own > 0]):
-        marks = np.flatnonzero((source.pattern == pattern) & (own > 0))
+    real, born = kinds.real(own), kinds.initial(own)
+    for pattern in np.unique(source.pattern[real]):
+        marks = np.flatnonzero((source.pattern == pattern) & real)
         marks = marks[~late_marks(own[marks])]
         fallen = np.flatnonzero((np.diff(own[marks]) < 0) & _few(own[marks]))
         fallen = np.union1d(fallen, np.flatnonzero(_back_in_time(source.at[marks])))
         fallen = np.union1d(fallen, np.flatnonzero(_counts_anew(source.skipped[marks])))
         before[marks[fallen + 1]] = marks[fallen]
-    candidates = np.flatnonzero(kinds.starts | (kinds.own & (own == 0)) | (before >= 0))
-    shown = np.flatnonzero(kinds.stepped & (own != 0)), np.flatnonzero(kinds.failed)
+    candidates = np.flatnonzero(kinds.starts | born | (before >= 0))
+    shown = np.flatnonzero(kinds.stepped & ~born), np.flatnonzero(kinds.failed)
     steps_seen = fails_seen = 0
     starts_seen: set[int] = set()
     opens: list[int] = []

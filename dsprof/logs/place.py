@@ -68,7 +68,8 @@ def place(source: Source, grammar: Grammar, signatures: list[frozenset[str]]) ->
     launches = [slice(first, end) for first, end in pairwise(cuts)]
     records = [number_bare(source, kinds, launch, own) for launch in launches]
     steps = np.full(len(segment), NONE, np.int64)
-    placed = Placed(segment, engine, np.where(own > 0, own, NONE), steps, flavour, any(records))
+    marked = np.where(kinds.real(own), own, NONE)
+    placed = Placed(segment, engine, marked, steps, flavour, any(records))
     who = _who(source)
     for launch, unknown in zip(launches, records, strict=True):
         _place_launch(launch, kinds, own, source, who, placed)
@@ -117,11 +118,9 @@ def _place_launch(  # noqa: PLR0917  # parallel
     placed: Placed,
 ) -> None:
     """Fill `placed` for the records of one launch."""
-    real = those(
-        launch, own[launch] > 0
-    )  # marks of steps; a mark of step 0 is printed at the start
+    real = those(launch, kinds.real(own)[launch])
     real = real[~_late(real, own, source)]  # late marks tell nothing about nearby lines
-    births = those(launch, own[launch] == 0)
+    births = those(launch, kinds.initial(own)[launch])
     ends = those(launch, kinds.end[launch])
     placed.steps[real] = _windows(placed.step[real], placed.engine[real])
     ranks = _of_each(ends, who, real)
@@ -203,7 +202,7 @@ def _windows(steps: np.ndarray, engine: np.ndarray) -> np.ndarray:
         mine = np.flatnonzero(engine == one)
         printed, which = np.unique(steps[mine], return_inverse=True)
         gaps = np.diff(printed)
-        first = min(int(printed[0]), int(np.median(gaps))) if len(gaps) else NONE
+        first = min(max(int(printed[0]), 1), int(np.median(gaps))) if len(gaps) else NONE
         windows[mine] = np.append(first, gaps)[which]
     return windows
 

@@ -9,13 +9,14 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.step_timers import are_timer_lines, without_seconds
-from dsprof.run.table import LONGEST
+from dsprof.run.table import LONGEST, among
 
 RATES: Final = (
     "samples_per_second", "samples_per_second_mean", "tokens_per_second",
     "tokens_per_second_gpu", "tflops", "mfu",
 )  # fmt: skip
 FASTEST: Final = 1e18  #: of anything, per second
+TURNS_FROM_0: Final = ("deepspeed_chat.ppo",)
 
 
 def impossible_seconds(events: pd.DataFrame, _: Source) -> Outcome:
@@ -38,8 +39,11 @@ def impossible_seconds(events: pd.DataFrame, _: Source) -> Outcome:
 
 
 def initial_step_zero(events: pd.DataFrame, _: Source) -> Outcome:
-    """Every version prints `step=0` once when the engine is made: no step was taken."""
+    """Every version prints `step=0` once when the engine is made: no step was taken. Turns of a
+    loop that counts them from 0 are."""
     rows = events["step"] == 0
+    turns = rows & among(events["pattern"], TURNS_FROM_0)
+    rows &= ~events["segment"].isin(events.loc[turns, "segment"])
     text = "the line with step=0 is printed when the engine is created and is no training step"
     fixed = events.assign(step=events["step"].mask(rows))
     return (

@@ -18,3 +18,11 @@ def test_a_training_that_goes_on_behind_its_summary_is_one() -> None:
     """Several ranks say that it is over, and one may still have a record to print."""
     text = b"{'loss': 1.5, 'epoch': 1.0}\n{'train_runtime': 9.5}\n{'loss': 1.25, 'epoch': 2.0}\n"
     assert {row["segment"] for row in rows(text, name="loss")} == {0}
+
+
+def test_turns_that_begin_anew_at_0_are_of_a_new_launch() -> None:
+    losses = b"epoch: 0|step: %d|ppo_ep: 1|act_loss: 0.5|cri_loss: 0.25|unsuper_loss: 0.0\n"
+    text = b"".join(losses % n for n in [*range(8), *range(8)])
+    assert [(row["segment"], row["step"]) for row in rows(text, name="loss")] == [
+        (segment, step) for segment in (0, 1) for step in range(8)
+    ]

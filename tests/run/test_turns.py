@@ -100,3 +100,16 @@ def test_the_time_that_nanogpt_prints_is_of_one_iteration_however_rarely_it_prin
     run = run_of_text(*(f"iter {at}: loss 3.5, time 250.50ms\n" for at in range(10, 60, 10)))
     assert run.steps["covers"].eq(1).all()
     assert run.repairs.empty
+
+
+def test_a_turn_numbered_0_is_a_turn_and_not_what_is_printed_before_training() -> None:
+    made = "[2024-03-15 13:21:52,800] [INFO] [logging.py:96:log_dist] [Rank 0] step=0, skipped=0\n"
+    turns = [losses(n) + batch(5.0 + n, 2.0) for n in range(3)]
+    run = run_of_text(made, *turns)
+    assert run.steps[["segment", "step", "covers", "seconds"]].to_numpy().tolist() == [
+        [0, 0, 1, 5.0],
+        [0, 1, 1, 6.0],
+        [0, 2, 1, 7.0],
+    ]
+    assert run.steps["warm_up"].tolist() == [True, False, False]
+    assert run.repairs.empty
