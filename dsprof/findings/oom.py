@@ -118,15 +118,19 @@ def oom(facts: Facts) -> list[Finding] | str:
 
 
 def _asked_for(run: Run, row: pd.Series[Any]) -> str:
-    """How much was refused, as PyTorch says in the same line and NCCL in one just behind."""
+    """How much was refused, as PyTorch says in the same line.
+
+    NCCL says it just behind, as does a message that was broken into lines.
+    """
     tried = _TRIED.search(str(row["text"]))
     if tried:
         return tried[1]
     events = run.told
     behind = events["line"] - row["line"] if pd.notna(row["line"]) else math.inf
     near = (events["source"] == row["source"]) & (behind > 0) & (behind <= _NEAR)
-    same = (events["name"] == "refused") & (events["value"] == row["value"])
-    told = events.loc[near & same, "bytes"]
+    by = "value" if pd.notna(row["value"]) else "rank"  # NCCL says the device
+    same = events[by].isna() if pd.isna(row[by]) else events[by] == row[by]
+    told = events.loc[near & (events["name"] == "refused") & same.fillna(False), "bytes"]
     return format_bytes(float(told.iloc[0])) if len(told) else ""
 
 

@@ -18,6 +18,7 @@ from tests.findings.plants import (
     steps,
 )
 from tests.findings.test_failures import OOM, of_launch
+from tests.loaded import run_of_text
 
 
 def test_out_of_memory_names_rank_host_and_size() -> None:
@@ -178,3 +179,13 @@ def test_memory_that_evaluation_asks_for_is_no_matter_of_the_batch_of_training(
         "per_device_eval_batch_size",
         "eval_accumulation_steps, prediction_loss_only",
     ]
+
+
+@pytest.mark.parametrize("who", ["", "[rank3]: "])
+def test_an_out_of_memory_message_that_was_broken_into_lines_keeps_its_size(who: str) -> None:
+    run = run_of_text(
+        f"{who}torch.OutOfMemoryError: CUDA out of memory.\n",
+        "[rank1]: torch.OutOfMemoryError: CUDA out of memory.\n",
+        f"{who}Tried to allocate 2.00 GiB.\n",
+    )
+    assert "It asked for 2.00 GiB more." in one(run, "oom").summary
