@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from dsprof.run import from_events, load
+from tests.loaded import run_of_text
 from tests.run.run_rows import events, grammar_with
 
 START = pd.Timestamp("2024-01-01")
@@ -314,3 +315,22 @@ def test_a_device_error_in_quotation_marks_is_a_note() -> None:
     text = "RuntimeError: CUDA error: device-side assert triggered"
     assert causes(problem("exception", text + "'")) == []
     assert causes(problem("exception", text)) == [0]
+
+
+_REFUSED = "FileExistsError: [Errno 17] File exists: '/data/cache/S043'"
+
+
+def test_an_exception_whose_traceback_the_source_lacks_is_the_cause_of_what_follows() -> None:
+    run = run_of_text(
+        f"{_REFUSED}\n",
+        "srun: error: node7: task 3: Exited with exit code 1\n",
+        "srun: error: node7: tasks 0-2: Terminated\n",
+    )
+    assert run.problems.loc[run.problems["root_cause"], "text"].tolist() == [_REFUSED]
+
+
+def test_an_exception_is_told_once_with_its_traceback_and_never_where_a_line_quotes_it() -> None:
+    head = "Traceback (most recent call last):\n"
+    frames = f'{head}  File "train.py", line 3, in <module>\n    main()\n'
+    assert run_of_text(frames, f"{_REFUSED}\n").problems["text"].tolist() == [_REFUSED]
+    assert run_of_text(f"WARNING cache not made: {_REFUSED}\n").problems.empty
