@@ -41,8 +41,8 @@ COLLECTING = "memory-breakdown-inflates-backward"
 #: Frameworks that train with PyTorch alone, or with Megatron.
 _WITHOUT_DEEPSPEED = frozenset(
     {
-        "verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "sagemaker",
-        "nemo",
+        "verl", "torchtitan", "torchtune", "internlm", "slime", "fairseq", "nanogpt", "nanotron",
+        "sagemaker", "nemo",
     }
 )  # fmt: skip
 NO_COMM = "no line shows single communication calls (comms_logger, or a recording)"

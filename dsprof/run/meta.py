@@ -42,6 +42,7 @@ _DIALECTS: Final = {
     "composer": "composer",
     "torchtune": "torchtune",
     "nanogpt": "nanogpt",
+    "nanotron": "nanotron",
     "sagemaker": "sagemaker",
     "nemo": "nemo",
 }

@@ -167,7 +167,10 @@ def test_megatron_alone_is_told_its_own_option_for_timers() -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["verl.step", "torchtitan.step", "fairseq.update", "loops.nanogpt", "loops.sagemaker"],
+    [
+        *("verl.step", "torchtitan.step", "fairseq.update", "loops.nanogpt", "loops.sagemaker"),
+        "nanotron.log_metrics",
+    ],
 )
 @pytest.mark.parametrize("phases", [{}, {"forward": 0.9}])
 def test_a_trainer_without_deepspeed_is_told_none_of_its_settings(
