@@ -59,6 +59,8 @@ class Overview:
     tflops: float | None
     skipped: int | None
     samples_per_second_mean: float | None = None  # the last that the source states of all so far
+    tokens_per_second_mean: float | None = None  # the same
+    tflops_mean: float | None = None  # the same
     samples_per_second_of_steps: float | None = None  # batch over `seconds`, where that is less
     training: Training | None = None  # what the source states of the whole training
     bar: Bar | None = None  # how far the last bar came, where no step is timed
@@ -97,7 +99,9 @@ def overview(run: Run) -> Overview:
         tokens_per_second=number(mean_of(rates, "tokens_per_second")),
         tflops=number(mean_of(rates, "tflops")),
         skipped=_skipped(run),
-        samples_per_second_mean=_so_far(run),
+        samples_per_second_mean=_so_far(run, "samples_per_second_mean"),
+        tokens_per_second_mean=_so_far(run, "tokens_per_second_mean"),
+        tflops_mean=_so_far(run, "tflops_mean"),
         samples_per_second_of_steps=rate_of_steps(rates, length, batch_of(run, rates)),
         training=training(run),
         bar=bar(run),
@@ -111,9 +115,9 @@ def _rated(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
     return last if main.empty and len(last["engine"].unique()) == 1 else main
 
 
-def _so_far(run: Run) -> float | None:
+def _so_far(run: Run, name: str) -> float | None:
     """The mean rate since the start that the source states last."""
-    told = run.told.loc[run.told["name"] == "samples_per_second_mean", "value"].dropna()
+    told = run.told.loc[run.told["name"] == name, "value"].dropna()
     return number(told.iloc[-1]) if len(told) else None
 
 

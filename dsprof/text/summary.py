@@ -250,13 +250,16 @@ def _which(seen: Overview, run: Run) -> str:
 
 def _speed(seen: Overview) -> str:
     rates = {
-        "samples/s": seen.samples_per_second,
-        "tokens/s": seen.tokens_per_second,
-        "TFLOP/s a GPU": seen.tflops,
+        "samples/s": (seen.samples_per_second, seen.samples_per_second_mean),
+        "tokens/s": (seen.tokens_per_second, seen.tokens_per_second_mean),
+        "TFLOP/s a GPU": (seen.tflops, seen.tflops_mean),
     }
-    said = [f"{format_count(rate)} {unit}" for unit, rate in rates.items() if rate]
-    if not seen.samples_per_second and seen.samples_per_second_mean and not seen.training:
-        said.insert(0, f"{format_count(seen.samples_per_second_mean)} samples/s since the start")
+    said = []
+    for unit, (rate, so_far) in rates.items():
+        if rate:
+            said.append(f"{format_count(rate)} {unit}")
+        elif so_far and not seen.training:
+            said.append(f"{format_count(so_far)} {unit} since the start")
     if seen.samples_per_second_of_steps:
         rate, stated = seen.samples_per_second_of_steps, seen.samples_per_second or 0.0
         said[0] = (

@@ -257,6 +257,22 @@ def test_a_rate_is_told_where_no_step_can_be_timed(tmp_path: Path, line: str, to
     assert f"Speed {told}" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [("tokens_per_second_mean", "tokens/s"), ("tflops_mean", "TFLOP/s a GPU")],
+)
+def test_a_mean_rate_stands_for_the_current_one_where_the_source_states_no_other(
+    name: str, unit: str
+) -> None:
+    means = [metric(name, step, value) for step, value in ((10, 1400.0), (20, 1500.0))]
+    said = " ".join(shown(run_of(means)).split())
+    assert f"Speed 1,500 {unit} since the start" in said
+    current = metric(name.removesuffix("_mean"), 20, 1600.0)
+    said = " ".join(shown(run_of([*means, current])).split())
+    assert f"Speed 1,600 {unit}" in said
+    assert "since the start" not in said
+
+
 def test_a_log_of_zero_2_says_that_backward_holds_reduction_too() -> None:
     rows = steps(20, WELL)
     said = shown(run_of(rows, world_size=2, zero_stage=2))
