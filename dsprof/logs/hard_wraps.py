@@ -6,6 +6,8 @@ are of one length, as those of a table, goes on behind them as it does elsewhere
 
 `fold -s` and mails wrap at blanks: a line that was cut ends with one, and the next word would have
 made it longer than the width. Where that blank was taken away, many such ends and rests must tell.
+
+A copy of a terminal's screen may have each line filled up with blanks: these are taken away first.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ _VALUE: Final = re.compile(rb"[:=] [-+]?\d+(?:\.\d+)?(?:[\s,|]|$)")  # behind th
 _REST_OF_A_KEY: Final = re.compile(rb"[\w/-]*: [-+]?\d[\d.]*(?: \||\s*$)")
 _OPEN: Final = (b": ", b"= ")  # no line ends so: a value is to follow
 _PADDING: Final = b"    "  # between the columns of a table
+_FILLED: Final = b"  "  # up to the width, at the end of a line
 _REST_OF_A_LETTER: Final = bytes(range(0x80, 0xC0))  # of UTF-8
 #: The last byte in front of a cut and the first one behind it, inside a word or a pair.
 _INSIDE: Final = re.compile(
@@ -53,6 +56,7 @@ class Wrap:
         at_blanks: whether lines were cut at blanks.
         blank: the one that was taken away where a line was cut; where lines were cut at the width,
             only of those that it ended.
+        is_filled: whether lines were filled up with blanks to the width.
     """
 
     width: int
@@ -60,6 +64,7 @@ class Wrap:
     widest: int
     at_blanks: bool = False
     blank: bytes = b""
+    is_filled: bool = False
 
     def may_go_on(self, line: bytes) -> bool:
         """Whether a line ends as those do that were cut."""
@@ -108,11 +113,27 @@ def wrap_of(head: bytes) -> Wrap | None:
     width = max(columns, default=0)
     if not _NARROWEST <= width <= _WIDEST:
         return None
+    if _are_filled(lines, columns):
+        lines = [*map(_unfilled, lines)]
+        wrap = _through_words(lines, [*map(_columns, lines)], width)
+        return None if wrap is None else replace(wrap, is_filled=True)
     if any(line.endswith(b" ") for line in lines):
         at_blanks = _at_blanks(lines, Wrap(width, frozenset(), width, at_blanks=True))
     else:
         at_blanks = _at_blanks(lines, Wrap(width, frozenset(), width, at_blanks=True, blank=b" "))
     return at_blanks or _through_words(lines, columns, width)
+
+
+def _are_filled(lines: Sequence[bytes], columns: Sequence[int]) -> bool:
+    """Whether all lines with text are of one length, many of them by blanks alone."""
+    told = [i for i, line in enumerate(lines) if line]
+    filled = sum(lines[i].endswith(_FILLED) for i in told)
+    return 2 * filled >= len(told) and len({columns[i] for i in told}) == 1 and filled >= _FEWEST
+
+
+def _unfilled(line: bytes) -> bytes:
+    """A line without what fills it up; a single blank may be the one that it was cut behind."""
+    return line.rstrip(b" ") if line.endswith(_FILLED) else line
 
 
 def _through_words(lines: Sequence[bytes], columns: Sequence[int], width: int) -> Wrap | None:
@@ -209,6 +230,7 @@ class Unwrapped:
         if self._wrap is None:
             return line
         text = line.rstrip(b"\r\n")
+        text = _unfilled(text) if self._wrap.is_filled else text
         told = b""
         self._lines += 1
         if self._parts and (

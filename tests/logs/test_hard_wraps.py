@@ -247,6 +247,21 @@ def test_what_is_held_back_of_a_growing_log_is_told_when_asked() -> None:
     assert difference(read(FOLDED).events, reader.log().events) == ""
 
 
+@pytest.mark.parametrize("width", [90, 120])
+def test_a_copy_of_a_screen_whose_lines_are_filled_up_says_what_the_log_said(width: int) -> None:
+    lines = folded(TEXT, width).split(b"\n")
+    filled = b"\n".join(line.ljust(width) for line in lines)
+    whole, copy = rows(TEXT, kind="phase"), rows(filled, kind="phase")
+    assert [(row["name"], row["step"], row["seconds"]) for row in copy] == [
+        (row["name"], row["step"], row["seconds"]) for row in whole
+    ]
+
+
+def test_lines_that_are_filled_up_and_were_cut_nowhere_are_not_joined() -> None:
+    filled = b"".join(line.ljust(200) + b"\n" for line in TEXT.splitlines())
+    assert wrap_of(filled[:HEAD]) is None
+
+
 def test_windows_line_ends_and_letters_of_several_bytes_are_no_obstacle() -> None:
     plain = [(row["name"], row["step"], row["seconds"]) for row in rows(TEXT)]
     windows = folded(TEXT, 70, b"\r\n")
