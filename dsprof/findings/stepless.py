@@ -216,7 +216,11 @@ def _profiled(events: pd.DataFrame) -> str | None:
     said = ", ".join(
         f"{word} {format_seconds(last[name])}" for name, word in _PROFILED.items() if name in last
     )
-    return f"The flops profiler's report says of one profiled step: {said}. " if said else None
+    if not said:
+        return None
+    rates = events.loc[events["name"] == "profiled_samples_per_second", "value"].dropna()
+    rate = f" ({format_count(rates.iloc[-1])} samples/s)" if len(rates) else ""
+    return f"The flops profiler's report says of one profiled step: {said}{rate}. "
 
 
 def _last_profile(events: pd.DataFrame) -> pd.Series[float]:

@@ -146,6 +146,8 @@ def test_what_the_flops_profiler_reports_is_told_where_no_step_is_printed() -> N
     found = one(run_of(rows), "unaccounted-time")
     assert "only what is stated" in found.title
     assert "of one profiled step: forward 76.7 ms, backward 108 ms, in all 185 ms." in found.summary
+    rated = one(run_of([*rows, metric("profiled_samples_per_second", None, 433.0)]), found.rule)
+    assert "in all 185 ms (433 samples/s)." in rated.summary
 
 
 @pytest.mark.parametrize(
