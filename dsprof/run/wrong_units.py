@@ -184,7 +184,7 @@ def monitor_1000x(events: pd.DataFrame, source: Source) -> Outcome:
         right = events["seconds"].mask(events.index.isin(rows.index), events["seconds"] / 1000)
         text = "a monitor was given times 1000 times too long (0.6.2 to 0.7.7): divided by 1000"
         return events.assign(seconds=right), met("monitor-1000x", "repair", text, rows)
-    if not rows.groupby(STEP)["seconds"].max().median() > LONG:
+    if not rows.groupby([*STEP])["seconds"].max().median() > LONG:
         return events, None
     text = (
         "DeepSpeed 0.6.2 to 0.7.7 wrote times 1000 times too long into csv files, and the version "
