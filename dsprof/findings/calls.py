@@ -273,7 +273,8 @@ def zero3_gather_stall(facts: Facts) -> list[Finding] | str:
     Gain: at best all of the exposed waiting and the preparation of the calls; none if only an upper
     bound is known.
     """
-    if facts.layout.zero_stage not in (None, 3):
+    stage = facts.layout.zero_stage
+    if stage not in (None, 3) or (stage is None and facts.run.is_recording):  # it tells an engine's
         return "not a ZeRO-3 run"
     if facts.layout.world_size == 1:
         return "a single rank gathers from no other"

@@ -24,7 +24,7 @@ from tests.findings.plants import (
     why,
 )
 from tests.loaded import run_of_text
-from tests.recording.recorded import CLASSES, MS, header
+from tests.recording.recorded import CLASSES, MS, header, record
 
 LINK = {"link_bytes_per_second": 10e9}
 
@@ -257,6 +257,13 @@ def test_what_a_trainer_gathers_into_lists_is_no_parameter_and_in_no_bucket(stag
     assert not found.gain
     assert not found.advice
     assert why(run, "zero3-gather-stall")
+
+
+def test_a_recording_without_deepspeed_is_of_no_zero_3_run(tmp_path: Path) -> None:
+    """It would have recorded the engine's stage, and gathers are calls of their own."""
+    record(tmp_path, 30)
+    record(tmp_path, 30, rank=1)
+    assert why(load(tmp_path), "zero3-gather-stall") == "not a ZeRO-3 run"
 
 
 def test_waiting_for_a_pipelines_neighbour_is_no_small_message() -> None:
