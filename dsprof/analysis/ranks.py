@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -199,6 +200,41 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
         first=int(steps[0]),
         last=int(steps[-1]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Uneven:
+    """What collectives take because ranks work unequally long, whichever of them works longest.
+
+    Attributes:
+        seconds: per step, mean over all ranks, beyond the rank that is held up least.
+        phase: the phase in which the rank that works longest exceeds the mean of the others most;
+            "" if that explains less than half of it.
+    """
+
+    seconds: float
+    phase: str
+
+
+def uneven(phases: pd.DataFrame, meets: re.Pattern[str]) -> Uneven | None:
+    """How much longer ranks are held up in phases that match `meets` than the one held up least.
+
+    Ranks end a collective together, so in a step that one has worked longest. A lower bound: in a
+    step of several collectives, different ranks may come last. None if ranks cannot be compared.
+    """
+    cube = _cube(phases)
+    if cube is None:
+        return None
+    seconds, _, ranks, names, own = cube
+    held_up = seconds[:, :, [bool(meets.match(name)) for name in names]].sum(axis=2)
+    longest = held_up.argmin(axis=1)[:, None]
+    more = float((held_up - np.take_along_axis(held_up, longest, axis=1)).mean())
+    work = seconds[:, :, :own]
+    of_it = np.take_along_axis(work, longest[:, :, None], axis=1)[:, 0]
+    beyond = (of_it - (work.sum(axis=1) - of_it) / (len(ranks) - 1)).mean(axis=0)
+    behind = more * len(ranks) / (len(ranks) - 1)  # the mean of the others
+    worst = int(beyond.argmax()) if own else 0
+    return Uneven(more, names[worst] if own and beyond[worst] * 2 > behind else "")
 
 
 def untimed(phases: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float] | None:

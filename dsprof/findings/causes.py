@@ -1,8 +1,9 @@
 """Why collectives take as long as they do: bandwidth, latency, or a slower peer.
 
 Waiting for a rank that is proven late belongs to `straggler-rank`, not here. For the rest, the
-first cause that the source proves is taken: reduction compared with gathering of as many bytes,
-then the cost model with a stated link. If neither applies, the cause stays unknown.
+first cause that the source proves is taken: in a recording, ranks that work unequally long;
+reduction compared with gathering of as many bytes; the cost model with a stated link. If none
+applies, the cause stays unknown.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from dsprof.findings.thresholds import (
     REDUCE_PER_GATHER,
     WAITING_EXPLAINS,
 )
+from dsprof.findings.uneven import uneven_work
 from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
 
 #: Timers of the reduction of gradients.
@@ -62,7 +64,7 @@ class Cause:
 
 def cause_of(facts: Facts, seconds: float) -> Cause:
     """The cause of `seconds` of exposed collectives per step."""
-    for cause in (_slower_than_gathering, _against_model):
+    for cause in (_uneven_work, _slower_than_gathering, _against_model):
         found = cause(facts, seconds)
         if found is not None:
             return found
@@ -120,6 +122,26 @@ def _untold(layout: Layout) -> list[str]:
         "the micro-batches of a step": layout.micro_batches if repeats else 1,
     }
     return [what for what, known in needed.items() if known is None]
+
+
+def _uneven_work(facts: Facts, seconds: float) -> Cause | None:
+    """Ranks that work unequally long, often in turns.
+
+    No gain: how far their work can be evened out is not in the recording.
+    """
+    found = uneven_work(facts, seconds)
+    if found is None or found.seconds < WAITING_EXPLAINS * seconds:
+        return None
+    where = f" Most of what that rank does longer is {found.phase}." if found.phase else ""
+    why = "all ranks wait for the longest batch, the slowest read or the busiest host of a step"
+    return Cause(
+        "In each step, the rank that works longest is held up least, and the mean rank "
+        f"{format_seconds(found.seconds)} longer. At least that much is uneven work, whichever "
+        f"rank has more of it.{where}",
+        title=f", at least {format_share(found.seconds / seconds)} of it because their work is "
+        "uneven",
+        advice=(Advice(f"the ranks' work in {found.phase or 'a step'}", "", "even it out", why),),
+    )
 
 
 def _slower_than_gathering(facts: Facts, seconds: float) -> Cause | None:
