@@ -358,10 +358,11 @@ def _size_of(paths: list[str]) -> int | None:
 
 
 def _gate(run: Run, least: Severity) -> Exit:
-    """Whether a finding is that severe; neither a run of whose steps no timer says where they go
-    nor files of jobs that nobody judged can pass as healthy."""
+    """Whether something is wrong that is that severe; neither a run of whose steps no timer says
+    where they go nor files of jobs that nobody judged can pass as healthy."""
     order = list(Severity)
-    if any(order.index(found.severity) >= order.index(least) for found in run.findings):
+    wrong = [found.severity for found in run.findings if found.rule != "healthy"]
+    if any(order.index(severity) >= order.index(least) for severity in wrong):
         return Exit.GATE
     mean = run.judged[0].mean
     judged = mean is not None and mean.classes and not run.meta.get("jobs")

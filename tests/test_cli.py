@@ -351,6 +351,25 @@ def test_a_gate_above_every_finding_lets_pass(cli: Dsprof, tmp_path: Path) -> No
     assert cli("report", "calm.log", "--fail-on", "critical").returncode == 0
 
 
+def test_a_gate_does_not_trip_because_nothing_is_wrong(cli: Dsprof, tmp_path: Path) -> None:
+    parts = [
+        ("forward", "compute", 0, 85_000_000),
+        ("all_reduce_in_backward", "communication", 85_000_000, 93_000_000),
+        ("step", "optimizer", 93_000_000, 100_000_000),
+    ]
+    for rank in (0, 1):
+        told = {"rank": rank, "host": "worker-1", "world": 2}
+        with closing(Writer.create(tmp_path / "run", told)) as writer:
+            for step in range(1, 31):
+                begin = step * 100_000_000
+                for name, class_, start, end in parts:
+                    writer.span(writer.name(name, class_=class_), begin + start, begin + end, step)
+                writer.step(step, begin, begin + 100_000_000)
+    done = cli("report", "run", "--fail-on", "info")
+    assert done.stdout.startswith("Nothing holds this run back")
+    assert done.returncode == 0
+
+
 def test_a_gate_does_not_pass_steps_of_which_only_the_length_is_known(
     cli: Dsprof, tmp_path: Path
 ) -> None:
