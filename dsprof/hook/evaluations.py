@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from functools import partial
 from itertools import islice
@@ -11,6 +12,8 @@ from dsprof.hook.outputs import MOST_OUTPUTS, tensors_in
 from dsprof.hook.spans import Frame, Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dsprof.hook.parts import Parts
 
 #: Wrappers, and where each holds the model: `model.eval()` may be called on that alone.
@@ -36,7 +39,8 @@ class Evaluations:
         self._has_gradients = is_grad_enabled
         self._model = weakref.ref(_inside(owner))
         self._is_one = False  # of the current forward
-        self._frame: Frame | None = None  # its phase
+        self._frame: Frame | None = None  # the phase of the outermost one
+        self._ended: Frame | None = None  # the same, once it has ended
         self._is_awaited = False  # a gradient is expected
         self._came = True  # a gradient came back from the last one
         self._is_tuned = False  # one came too late for its row: from now on all are training
@@ -45,21 +49,24 @@ class Evaluations:
         """Whether the forward that begins is one, as far as is known."""
         is_training = getattr(self._model(), "training", True)
         self._is_one = not (is_training or self._is_tuned or self.parts.checkpointing)
-        self._is_one = self._is_one and self._has_gradients()
-        if self._is_one:
-            self._is_awaited = self._came
-            self._came = False
+        self._is_one = self._is_one and self._has_gradients() and not _is_backward_compiled()
         return self._is_one
 
     def opened(self, frame: Frame | None) -> Frame | None:
-        self._frame = frame
+        """`frame` is its phase; None inside an evaluation, as where a model calls itself."""
+        if frame is not None:
+            self._frame = frame
+            self._is_awaited, self._came = self._came, False
         return frame
 
     def leave(self, frame: Frame | None) -> None:
         """A forward ends. If a gradient came back from the one before, its row waits for that."""
         timeline = self.parts.timeline
-        if self._is_one and self._is_awaited:
-            timeline.put_off()
+        self._ended = None
+        if frame is not None and frame is self._frame:
+            self._ended, self._frame, self._is_one = frame, None, True
+            if self._is_awaited:
+                timeline.put_off()
         timeline.leave(frame)
 
     def end(self, result: Any) -> None:
@@ -68,8 +75,8 @@ class Evaluations:
         """
         if self._is_one:
             self._is_one = False
-            if self._frame is not None:
-                self._watch(self._frame, result)
+            if self._ended is not None:
+                self._watch(self._ended, result)
         elif not self.parts.metrics.given:
             self.parts.metrics.output(result)
 
@@ -82,7 +89,7 @@ class Evaluations:
         if not 0 < len(tensors) <= MOST_OUTPUTS:  # a gradient might come unseen
             reached()
             return
-        hook = self.parts.guard(reached)
+        hook = _unless_compiling(self.parts.guard(reached))
         for node in (tensor.grad_fn for tensor in tensors):
             if node is not None:
                 node.register_prehook(hook)
@@ -92,12 +99,35 @@ class Evaluations:
             return
         timeline, track = self.parts.timeline, self.parts.track
         self._came = True
-        self._is_tuned = not timeline.revise(frame, self.training)
+        self._is_tuned = not timeline.revise(frame, self.training) or self._is_tuned
         timeline.count_forward(track)
 
 
 def _inside(owner: Any) -> Any:
     """The model inside of wrappers."""
     kinds = (kind.__name__ for kind in type(owner).__mro__)
-    held = next((_HELD[kind] for kind in kinds if kind in _HELD), None)
-    return _inside(getattr(owner, held)) if held else owner
+    held = next((_HELD[kind] for kind in kinds if kind in _HELD), "")
+    model = getattr(owner, held, None)
+    return owner if model is None else _inside(model)
+
+
+def _unless_compiling(hook: Callable[[Any], None]) -> Callable[[Any], None]:
+    """A hook of a node. Compiled autograd would compile it as well, and fails if it must not break
+    the graph: nothing of it is left there.
+    """
+    import torch
+
+    is_compiling: Any = getattr(torch.compiler, "is_compiling", None)  # since PyTorch 2.3
+
+    def called(gradient: Any) -> None:
+        if not is_compiling():
+            hook(gradient)
+
+    return hook if is_compiling is None else called
+
+
+def _is_backward_compiled() -> bool:
+    """Whether compiled autograd has run: no hook tells then where a gradient comes."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    counted = getattr(utils, "counters", {}).get("compiled_autograd", {})
+    return bool(counted.get("captures"))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
+from torch._dynamo import compiled_autograd
+from torch._dynamo.utils import counters
 
 import dsprof.hook
 from dsprof.hook import spans
@@ -18,13 +21,15 @@ MICROS = 2
 
 
 class Scored(nn.Module):  # type: ignore[misc]
-    """Returns its loss."""
+    """Returns its loss; perhaps by a call of itself."""
 
-    def __init__(self, slow: float) -> None:
+    def __init__(self, slow: float, *, calls_itself: bool) -> None:
         super().__init__()
-        self.net, self.slow = job.model(), slow
+        self.net, self.slow, self.calls_itself = job.model(), slow, calls_itself
 
-    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(self, x: torch.Tensor, *, again: bool = False) -> dict[str, torch.Tensor]:
+        if self.calls_itself and not again:
+            return self.forward(x, again=True)
         time.sleep(self.slow)
         out = self.net(x)
         return {"loss": out.square().mean(), "out": out}
@@ -34,12 +39,20 @@ def batch(number: int) -> torch.Tensor:
     return torch.randn(8, job.WIDTH, generator=torch.Generator().manual_seed(number))
 
 
-def trained(net: Any, number: int) -> list[float]:
+def compiled() -> AbstractContextManager[None]:
+    """Backward in one graph, which nothing may break."""
+    enable = getattr(compiled_autograd, "_enable", None) or compiled_autograd.enable
+    context: AbstractContextManager[None] = enable(torch.compile(backend="eager", fullgraph=True))
+    return context
+
+
+def trained(net: Any, number: int, way: str) -> list[float]:
     """A step of two micro-batches."""
     losses = []
     for micro in range(MICROS):
         loss = net(batch(MICROS * number + micro))["loss"]
-        (loss / MICROS).backward()
+        with compiled() if way == "compiled" else nullcontext():
+            (loss / MICROS).backward()
         losses.append(loss.item())
     return losses
 
@@ -57,11 +70,12 @@ def attacked(net: Any, number: int) -> None:
 
 
 def one(way: str, *, watched: bool) -> list[float]:
-    net = Scored(0.06 if way == "slow" else 0.0)
+    net = Scored(0.06 if way == "slow" else 0.0, calls_itself=way == "nested")
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
     handle = dsprof.hook.Handle()
     if watched:
         handle = dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / way)
+    counters.clear()  # nothing was compiled yet
     told = []
     for step in range(STEPS):
         net.train(way in {"forgotten", "attacked"})
@@ -69,7 +83,7 @@ def one(way: str, *, watched: bool) -> list[float]:
             net.eval()
             attacked(net, step)
             net.train()
-        losses = trained(net, step)
+        losses = trained(net, step, way)
         optimizer.step()
         optimizer.zero_grad()
         told.append(sum(losses) / MICROS)
@@ -87,6 +101,8 @@ def main() -> None:
         ("attacked", 1.0),
         ("slow", 0.05),  # a forward takes longer than rows are kept
         ("late", 0.0),  # no row is kept
+        ("nested", 1.0),
+        ("compiled", 1.0),
     ):
         spans.PATIENCE = int(patience * 1e9)  # type: ignore[misc]
         result[way] = [one(way, watched=watched) for watched in (False, True)]
