@@ -52,8 +52,13 @@ class Evaluations:
         self._is_one = self._is_one and self._has_gradients() and not _is_backward_compiled()
         return self._is_one
 
-    def opened(self, frame: Frame | None) -> Frame | None:
-        """`frame` is its phase; None inside an evaluation, as where a model calls itself."""
+    def enter(self, phase: Phase) -> Frame | None:
+        """Open its phase; None inside an evaluation, as where a model calls itself.
+
+        It is of the model's own step, also of the first one: it may be training.
+        """
+        timeline = self.parts.timeline
+        frame = None if timeline.is_open(phase) else timeline.enter(self.parts.track, phase)
         if frame is not None:
             self._frame = frame
             self._is_awaited, self._came = self._came, False

@@ -74,7 +74,7 @@ class Parts:
             if self.forward_begins is not None:
                 self.forward_begins()
             if evaluations.begin():
-                return evaluations.opened(timeline.enter_once(track, evaluating))
+                return evaluations.enter(evaluating)
             if is_grad_enabled() or self.checkpointing:
                 return timeline.enter_forward(track, training)
             return timeline.enter_once(track, evaluating)

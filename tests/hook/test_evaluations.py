@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.hook.rows import Rows, folder
 
 JOB = ("evaluating",)
 STEPS, BATCHES, MICROS = 4, 3, 2
-WAYS = ("forgotten", "tuned", "attacked", "slow", "late", "nested", "compiled")
+WAYS = ("forgotten", "tuned", "attacked", "slow", "late", "nested", "compiled", "second")
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,15 @@ def test_a_row_waits_for_the_gradient_that_decides_what_it_is(rows: Rows) -> Non
 def test_a_model_that_calls_itself_in_evaluation_mode_is_training(rows: Rows) -> None:
     assert steps_of(rows, "evaluation") == []
     assert len(steps_of(rows, "forward")) == STEPS * MICROS
+
+
+@pytest.mark.parametrize("way", ["second"])
+def test_a_model_that_is_tuned_in_evaluation_mode_beside_another_has_its_own_first_step(
+    rows: Rows,
+) -> None:
+    forwards = Counter((row.engine, row.step) for row in rows.spans if row.path == "forward")
+    many = enumerate((1, MICROS))
+    assert forwards == {(of, step): n for of, n in many for step in range(1, STEPS + 1)}
 
 
 @pytest.mark.parametrize("way", ["compiled"])

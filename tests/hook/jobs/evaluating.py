@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -69,10 +71,24 @@ def attacked(net: Any, number: int) -> None:
     torch.autograd.grad(net(given)["loss"], given)
 
 
+def another(out: Path) -> Callable[[], None]:
+    """A step of another model, recorded too."""
+    net = job.model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+    dsprof.hook.attach(net, optimizer=optimizer, out=out)
+
+    def step() -> None:
+        net(batch(0)).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
 def one(way: str, *, watched: bool) -> list[float]:
     net = Scored(0.06 if way == "slow" else 0.0, calls_itself=way == "nested")
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
     handle = dsprof.hook.Handle()
+    first = another(job.out() / way) if watched and way == "second" else None
     if watched:
         handle = dsprof.hook.attach(net, optimizer=optimizer, out=job.out() / way)
     counters.clear()  # nothing was compiled yet
@@ -83,6 +99,8 @@ def one(way: str, *, watched: bool) -> list[float]:
             net.eval()
             attacked(net, step)
             net.train()
+        if first is not None:
+            first()
         losses = trained(net, step, way)
         optimizer.step()
         optimizer.zero_grad()
@@ -103,6 +121,7 @@ def main() -> None:
         ("late", 0.0),  # no row is kept
         ("nested", 1.0),
         ("compiled", 1.0),
+        ("second", 1.0),
     ):
         spans.PATIENCE = int(patience * 1e9)  # type: ignore[misc]
         result[way] = [one(way, watched=watched) for watched in (False, True)]
