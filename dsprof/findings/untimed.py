@@ -82,10 +82,11 @@ def _one_kind_alone(facts: Facts, title: str, summary: str) -> Finding:
 
 #: For timer lines without a step, for example if they precede the only line of a step.
 _PLACELESS: Final = "its timer lines cannot be assigned to steps"
+_IMPOSSIBLE: Final = "its timers read no possible durations"
 
 
 def _prints_timers(facts: Facts, lacking: str) -> bool:
-    return lacking == _PLACELESS or _spoilt(facts) is not None
+    return lacking in {_PLACELESS, _IMPOSSIBLE} or _spoilt(facts) is not None
 
 
 def _mean_of_training(facts: Facts) -> str:
@@ -161,7 +162,7 @@ def _lacking(facts: Facts) -> str:
     timed = facts.run.as_told
     timed = timed[timed["kind"] == Kind.PHASE]
     if len(timed) and not timed["seconds"].between(0.0, LONGEST).any():
-        return "its timers read no possible durations"
+        return _IMPOSSIBLE
     timed = timed[timed["seconds"].notna()]
     flavours = facts.run.grammar.timers.values()
     beside = [one.name for one in flavours if one.sums == "once" or _only_checkpoints(one)]

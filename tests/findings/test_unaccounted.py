@@ -126,6 +126,7 @@ def test_durations_that_no_clock_reads_are_said_to_be_why_no_timer_tells(odd: fl
     row = {"kind": "phase", "name": "forward", "seconds": odd, "step": 30, "timers": "zero"}
     found = one(run_of([row, metric("step_seconds", 30, 0.3)]), UNTIMED)
     assert found.title.endswith("its timers read no possible durations")
+    assert "wall_clock_breakdown" not in {one.setting for one in found.advice}  # it is on
 
 
 def recorded(rows: list[Row]) -> Run:
