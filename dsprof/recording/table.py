@@ -158,7 +158,8 @@ class Clock:
 
     Interpolates linearly between readings, which spreads out a drift of the wall clock. If the wall
     clock was set in between, nobody knows when: then the earlier reading holds up to the later one,
-    so that no duration in between changes.
+    so that no duration in between changes. A host that was suspended looks alike: the other clock
+    stood still.
 
     `was_set` is by how many ns the wall clock was set in all; negative if back.
     """

@@ -271,8 +271,9 @@ def of_clocks(known: Mapping[str, Any]) -> str:
     if were_set:
         host = max(were_set, key=lambda name: abs(were_set[name]))
         by = format_seconds(abs(were_set[host]))
-        where = "forward" if were_set[host] > 0 else "back"
-        return f"{host}'s was set {where} by {by} during the run"
+        if were_set[host] < 0:
+            return f"{host}'s was set back by {by} during the run"
+        return f"{host}'s was set forward by {by} during the run, or the host was suspended"
     first, *others = told or [""]
     if not others:
         return ""

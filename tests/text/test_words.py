@@ -121,7 +121,7 @@ def test_a_clock_that_was_set_during_the_run_is_said_to_be() -> None:
     clocks = {"a": {"ahead": 0.0, "error": 0.0}, "b": {"set": -3600.0}}
     assert of_clocks({"clocks": clocks}) == "b's was set back by 1 h 00 min during the run"
     assert of_clocks({"clocks": {"a": {"set": 2.0}}}) == (
-        "a's was set forward by 2.00 s during the run"
+        "a's was set forward by 2.00 s during the run, or the host was suspended"
     )
 
 
