@@ -77,6 +77,12 @@ def test_a_model_that_calls_itself_in_evaluation_mode_is_training(rows: Rows) ->
     assert len(steps_of(rows, "forward")) == STEPS * MICROS
 
 
+@pytest.mark.parametrize("way", ["both"])
+def test_one_gradient_that_came_too_late_suffices_if_others_come_in_time(rows: Rows) -> None:
+    assert {row.step for row in rows.spans if row.path == "evaluation"} == {1}
+    assert [row.step for row in rows.steps if math.isnan(row.classes[0])] == [1]
+
+
 @pytest.mark.parametrize("way", ["second"])
 def test_a_model_that_is_tuned_in_evaluation_mode_beside_another_has_its_own_first_step(
     rows: Rows,

@@ -59,6 +59,19 @@ def trained(net: Any, number: int, way: str) -> list[float]:
     return losses
 
 
+def late_and_in_time(net: Any, number: int) -> list[float]:
+    """Two losses: the rows of the first one's forwards are written before its backward begins, that
+    of the second one's is kept.
+    """
+    net.slow = 0.06
+    first = sum(net(batch(MICROS * number + half))["loss"] for half in range(2))
+    net.slow = 0.0
+    second = net(batch(number))["loss"]
+    first.backward()
+    second.backward()
+    return [first.item(), second.item()]
+
+
 def evaluated(net: Any) -> None:
     net.eval()
     for number in range(BATCHES):
@@ -101,7 +114,7 @@ def one(way: str, *, watched: bool) -> list[float]:
             net.train()
         if first is not None:
             first()
-        losses = trained(net, step, way)
+        losses = late_and_in_time(net, step) if way == "both" else trained(net, step, way)
         optimizer.step()
         optimizer.zero_grad()
         told.append(sum(losses) / MICROS)
@@ -119,6 +132,7 @@ def main() -> None:
         ("attacked", 1.0),
         ("slow", 0.05),  # a forward takes longer than rows are kept
         ("late", 0.0),  # no row is kept
+        ("both", 0.05),
         ("nested", 1.0),
         ("compiled", 1.0),
         ("second", 1.0),
