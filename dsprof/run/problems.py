@@ -39,6 +39,7 @@ import pandas as pd
 
 from dsprof.events import Kind, Severity
 from dsprof.run.harmless import harmless
+from dsprof.run.spans import recorded
 from dsprof.run.table import Numbers, among, keys, of_kind, where
 
 Flags = npt.NDArray[np.bool_]
@@ -169,7 +170,10 @@ def _quoted(rows: pd.DataFrame) -> Flags:
 
 def _progress(events: pd.DataFrame, rows: pd.DataFrame) -> tuple[Numbers, Numbers]:
     """The last step complete before each row, and how many steps its source printed behind it
-    in the same launch."""
+    in the same launch.
+
+    Phases of a recording, such as a save, also belong to a step that has not ended yet.
+    """
     step = rows["step"].to_numpy(dtype=float, na_value=np.nan)
     behind = np.zeros(len(rows))
     places = rows[["segment", "source", "line"]].dropna()
@@ -180,6 +184,7 @@ def _progress(events: pd.DataFrame, rows: pd.DataFrame) -> tuple[Numbers, Number
         & events["line"].notna()
         & events["kind"].isin((Kind.METRIC, Kind.PHASE))
         & ~among(events["pattern"], [_TRACEBACK])
+        & ~recorded(events)
         & events["segment"].isin(places["segment"].unique()),
         ["segment", "source", "step", "line"],
     ].drop_duplicates(["segment", "source", "step"], keep="last")

@@ -9,8 +9,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dsprof.recording import Writer
 from dsprof.run import from_events, load
 from tests.loaded import run_of_text
+from tests.recording.recorded import MS, header
 from tests.run.run_rows import events, grammar_with
 
 START = pd.Timestamp("2024-01-01")
@@ -334,3 +336,21 @@ def test_an_exception_is_told_once_with_its_traceback_and_never_where_a_line_quo
     frames = f'{head}  File "train.py", line 3, in <module>\n    main()\n'
     assert run_of_text(frames, f"{_REFUSED}\n").problems["text"].tolist() == [_REFUSED]
     assert run_of_text(f"WARNING cache not made: {_REFUSED}\n").problems.empty
+
+
+def test_a_rank_that_fails_between_two_steps_fails_after_the_one_that_ended(
+    tmp_path: Path,
+) -> None:
+    """What it saved or loaded then is recorded as part of the step that has not ended."""
+    for restart, done in ((0, 4), (1, 0)):
+        writer = Writer.create(tmp_path, header(0, restart=restart))
+        for step in range(1, done + 1):
+            writer.step(step, step * 100 * MS, (step + 1) * 100 * MS)
+        saved = writer.name("save", 0, "checkpoint")
+        writer.span(saved, (done + 1) * 100 * MS, (done + 2) * 100 * MS, done + 1)
+        writer.flush()
+        writer.problem("exception", "OSError: no")
+        writer.close()
+    steps = load(tmp_path).problems["step"]
+    assert steps.isna().tolist() == [False, True]
+    assert steps.iloc[0] == 4
