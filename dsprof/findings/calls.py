@@ -274,7 +274,8 @@ def zero3_gather_stall(facts: Facts) -> list[Finding] | str:
     bound is known.
     """
     stage = facts.layout.zero_stage
-    if stage not in (None, 3) or (stage is None and facts.run.is_recording):  # it tells an engine's
+    is_untold = stage is None and not facts.run.is_recording  # a recording has an engine's stage
+    if facts.is_torch_alone or not (stage == 3 or is_untold):
         return "not a ZeRO-3 run"
     if facts.layout.world_size == 1:
         return "a single rank gathers from no other"

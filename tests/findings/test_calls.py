@@ -221,6 +221,7 @@ def test_a_recorded_job_without_deepspeed_is_not_advised_on_its_settings(
     assert [one.setting for one in one(run, "small-messages").advice] == settings
     said = [advice.setting for found in run.findings for advice in found.advice]
     assert not [setting for setting in said if "zero_optimization" in setting]
+    assert why(run, "zero3-gather-stall") == "not a ZeRO-3 run"
 
 
 def test_a_recording_tells_of_gathers_that_were_not_fetched_ahead() -> None:
