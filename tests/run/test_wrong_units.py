@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dsprof.run import Run, from_events
+from dsprof.run import Run, from_events, load
+from tests.conftest import SAMPLES
 from tests.run.run_rows import events, grammar_with, metric, timers
 
 START = pd.Timestamp("2024-05-01")
@@ -93,3 +94,10 @@ def test_a_number_of_a_step_that_jumps_is_no_time_that_passed() -> None:
 
 def test_time_stamps_that_are_close_by_chance_prove_nothing() -> None:
     assert names(run_of(*marks(0.001, 1.0, count=4), *engine(0.25, count=4))) == []
+
+
+@pytest.mark.parametrize("version", ["0.16.9", "0.19.8"])
+def test_a_csv_folder_that_names_no_version_is_read(version: str) -> None:
+    run = load(SAMPLES / f"csv_monitor_{version}")
+    assert not run.repairs["name"].eq("monitor-1000x").any()
+    assert run.phases["seconds"].max() < 1
