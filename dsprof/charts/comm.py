@@ -28,8 +28,8 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
 
     Columns: `op`, `bytes`, `suspect`; per step and rank `count`, `seconds` and `exposed`; `busbw`
     (bytes/s, weighted by time), `algbw` (the same, filled instead if no bus bandwidth is known),
-    `rows` (positions in `comm`), `skew` (slowest over fastest rank). The times of a suspect row are
-    NaN.
+    `rows` (positions in `comm`), `skew` (slowest over fastest rank, of exposed times where nothing
+    else is known). The times of a suspect row are NaN.
 
     Args:
         comm: rows of `Run.comm` that count no call twice.
@@ -60,7 +60,8 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     table[known] = (table["moved"] / table["timed"]).where(table["timed"] > 0)
     table[["count", "seconds", "exposed"]] /= max(1, steps) * max(1, comm["rank"].nunique())
     table = table.drop(columns=["moved", "timed"])
-    table = table.merge(_skew(rows), on=["op", "bytes"], how="left")
+    waits = rows.assign(seconds=rows["seconds"].fillna(comm["exposed_seconds"].mask(suspect)))
+    table = table.merge(_skew(waits), on=["op", "bytes"], how="left")
     return table.sort_values(["seconds", "exposed"], ascending=False, ignore_index=True)
 
 
@@ -134,7 +135,7 @@ def limit_of(row: pd.Series, best: float | None) -> str:
         return "peer or pipeline bubble"
     if row["skew"] >= SKEW:
         return "a slow peer"
-    if row["bytes"] < SMALL:
+    if row["bytes"] < SMALL and pd.notna(row["seconds"]):  # waiting alone may be for a peer
         return "latency"
     if best and row["busbw"] >= NEAR * best:
         return "bandwidth"

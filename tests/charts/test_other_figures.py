@@ -99,6 +99,13 @@ def test_each_call_says_what_limits_it() -> None:
     }
 
 
+def test_a_call_of_which_waiting_alone_is_known_is_not_limited_by_latency() -> None:
+    waits = calls(("all_reduce", 64, np.nan, 0, np.nan), ("all_reduce", 64, np.nan, 1, np.nan))
+    for exposed, limit in [([0.02, 0.02], "unknown"), ([0.02, 0.09], "a slow peer")]:
+        sizes = comm_sizes(waits.assign(exposed_seconds=exposed), steps=1)
+        assert limit_of(sizes.iloc[0], None) == limit
+
+
 def test_times_that_are_doubted_are_drawn_nowhere() -> None:
     comm = calls(*[("all_reduce", 2**n * MIB, 0.1, 0, 1e9) for n in range(5)])
     sizes = comm_sizes(comm.assign(suspect="cumulative"), steps=1)
