@@ -17,6 +17,7 @@ _END = ("checkpoint_ready", "checkpoint_end")
 #: Suffix of the names of calls inside a recorded save.
 IN_SAVES = "_in_checkpoint"
 _TIMED = ("save-checkpoint", "save_checkpoint")
+_LOADS: Final = ("load-checkpoint", "load_checkpoint")
 #: Names of events that show an evaluation, which may also happen between two steps.
 _ALSO: Final = r"(?i)eval|valid"
 #: At least so many stretches without a save must be known to tell what steps take without one.
@@ -33,7 +34,8 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
     """
     columns = ["segment", "step", "seconds", "source", "line", "inferred"]
     timed = of_kind(events, Kind.PHASE, *_TIMED)
-    recorded = phases[phases["class"] == Class.CHECKPOINT]
+    recorded = where(phases, ~among(phases["name"], _LOADS))
+    recorded = recorded[recorded["class"] == Class.CHECKPOINT]
     found = timed if len(timed) else recorded if len(recorded) else _between(events)
     found = found.assign(inferred=False) if len(found) else _by_the_clock(events, steps)
     slowest = found[columns].dropna(subset="seconds").sort_values("seconds", kind="stable")

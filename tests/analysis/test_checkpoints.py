@@ -10,6 +10,8 @@ import pytest
 
 import dsprof
 from dsprof.analysis.checkpoints import saves
+from dsprof.recording import Writer
+from tests.recording.recorded import MS, header
 
 _STEP = "[Rank 0] step={step}, skipped=0, lr=[0.001], mom=[[0.9, 0.999]]"
 _SAVE = "[Rank 0] [Torch] Checkpoint global_step{step} is about to be saved!"
@@ -105,3 +107,19 @@ def test_a_save_that_never_ended_does_not_take_the_end_of_the_next_one(tmp_path:
     found = paired(tmp_path, (0, begin.format(10)), (60, begin.format(20)), (62, end.format(20)))
     assert found["seconds"].tolist() == pytest.approx([2])
     assert found["step"].tolist() == [20]
+
+
+def test_what_a_recorded_job_loaded_is_no_save(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    for step in range(13, 31):
+        at = step * 100 * MS
+        if step == 13:
+            writer.span(writer.name("load_checkpoint", 0, "checkpoint"), at, at + 60 * MS, step)
+        if step == 25:
+            writer.span(writer.name("checkpoint", 0, "checkpoint"), at, at + 10 * MS, step)
+        writer.step(step, at, at + 100 * MS)
+    writer.close()
+    run = dsprof.load(tmp_path)
+    found = saves(run.told, run.phases, run.steps)
+    assert found["step"].tolist() == [25]
+    assert found["seconds"].tolist() == pytest.approx([0.01])
