@@ -243,7 +243,12 @@ def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
 
 
 def _of_torch(facts: Facts, operation: str) -> tuple[Advice, ...]:
-    """The same for FSDP2 and DDP: one gathers and scatters, the other reduces in backward."""
+    """The same for FSDP2 and DDP: one gathers and scatters, the other reduces in backward.
+
+    Other models have no data-parallel size. The calls of tensor parallelism are in no bucket.
+    """
+    if facts.run.is_recording and facts.layout.data_parallel is None:
+        return ()
     if "gather" in operation or "scatter" in operation:
         return (Advice("fully_shard", "", "on larger modules", "fewer and larger messages"),)
     if operation == "all_reduce" and _is_of_backward(facts, operation):

@@ -196,17 +196,20 @@ def test_a_recording_tells_of_small_messages_by_what_they_hold_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "inside", "settings"),
+    ("op", "inside", "replicas", "settings"),
     [
-        ("all_gather_into_tensor", "backward", ["fully_shard"]),
-        ("all_reduce", "backward", ["DistributedDataParallel(bucket_cap_mb=...)"]),
-        ("all_reduce", "forward", []),  # a trainer's own numbers, in no bucket
+        ("all_gather_into_tensor", "backward", 2, ["fully_shard"]),
+        ("all_reduce", "backward", 2, ["DistributedDataParallel(bucket_cap_mb=...)"]),
+        ("all_reduce", "forward", 2, []),  # a trainer's own numbers, in no bucket
+        ("all_reduce", "backward", None, []),  # of tensor parallelism
     ],
 )
-def test_a_recorded_job_without_deepspeed_is_not_advised_on_its_settings(
-    op: str, inside: str, settings: list[str], tmp_path: Path
+def test_a_recorded_job_without_deepspeed_is_not_advised_on_settings_of_others(
+    op: str, inside: str, replicas: int | None, settings: list[str], tmp_path: Path
 ) -> None:
     writer = Writer.create(tmp_path, header())
+    if replicas:
+        writer.config("data_parallel_size", replicas)
     forward, backward = (writer.name(name, 0, "compute") for name in ("forward", "backward"))
     small = writer.name(op, {"forward": forward, "backward": backward}[inside])
     for step in range(1, 31):
