@@ -166,7 +166,7 @@ def test_turns_are_counted_on_over_epochs_within_one_launch() -> None:
     epochs = (begin.format(e + 1) + "".join(turn(e, n) for n in range(5)) for e in range(3))
     run = run_of_text(*epochs)
     assert run.steps["segment"].unique().tolist() == [0]
-    assert run.steps["step"].to_list() == list(range(1, 15))
+    assert run.steps["step"].to_list() == list(range(15))
 
 
 def test_the_same_epoch_again_is_another_launch() -> None:

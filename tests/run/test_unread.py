@@ -152,5 +152,5 @@ def test_the_terminal_shows_the_doubt(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=100)
     console.print(*repair_section(load(tmp_path).repairs))
     said = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
-    assert "doubt not-read" in said
+    assert "doubted not-read" in said
     assert "cannot be read beyond byte 0: the archive is cut short" in said
