@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shutil
 from collections.abc import Awaitable, Callable, Coroutine
@@ -15,6 +16,7 @@ from typing import Any
 
 from textual.app import App
 from textual.pilot import Pilot
+from textual.worker import WorkerCancelled
 
 from dsprof.live.app import Live
 from dsprof.live.headless import settled
@@ -106,7 +108,10 @@ def apart(main: Coroutine[Any, Any, None]) -> None:
 async def settle(pilot: Pilot[None]) -> None:
     """Wait until what keys have asked for is on the screen."""
     await pilot.pause()
-    await pilot.app.workers.wait_for_complete()
+    workers = pilot.app.workers
+    while any(not one.is_finished for one in workers):
+        with contextlib.suppress(WorkerCancelled):  # a newer one of its group took its place
+            await workers.wait_for_complete()
     await pilot.pause(0.05)
 
 

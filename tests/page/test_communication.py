@@ -154,4 +154,4 @@ def test_the_words_of_what_limits_a_call_are_explained_below_the_table() -> None
     assert (
         "latency (messages below 1.00 MiB, whose time hardly depends on their size)" in table.more
     )
-    assert all((f"{word}: " in table.more) == (word in used) for word in LIMITS)
+    assert all((f"{word} (" in table.more) == (word in used) for word in LIMITS)
