@@ -26,7 +26,7 @@ from dsprof.recording import (
     read_rows,
 )
 from dsprof.recording.layout import NAME_BITS, TEXT
-from dsprof.recording.table import SCHEMA, Clock, Names
+from dsprof.recording.table import SCHEMA, Names
 from tests.recording.recorded import MS, events, frame, header, record, step_numbers
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1, max_size=120)
@@ -220,18 +220,6 @@ def test_moments_are_utc(tmp_path: Path) -> None:
     writer.close()
     at = events(tmp_path).query("name == 'loss'")["at"].iloc[0]
     assert abs(at - before) < pd.Timedelta("5s")
-
-
-def test_between_two_readings_the_clock_runs_evenly() -> None:
-    clock = Clock(1_000, 10**18)
-    assert list(clock.utc(np.array([1_000, 2_000]))) == [10**18, 10**18 + 1_000]
-    writer_row = bytearray(64)
-    writer_row[0] = RowKind.CLOCK
-    writer_row[16:32] = np.array([101_000, 10**18 + 100_000 + 512_000], "<i8").tobytes()
-    clock.define(bytes(writer_row), bytes([RowKind.CLOCK]))
-    assert list(clock.utc(np.array([51_000, 101_000, 201_000])) - 10**18) == [
-        50_000 + 256_000, 100_000 + 512_000, 200_000 + 512_000,
-    ]  # fmt: skip
 
 
 def test_several_engines_stay_apart(tmp_path: Path) -> None:
