@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
@@ -194,7 +195,14 @@ class Live(App[None]):
                 self._over.wait(self._every)
         except DsprofError as error:
             if not self._over.is_set():  # else it was closed because the screens have gone
-                self.call_from_thread(self._end_watch, error)
+                self._hand_over(partial(self._end_watch, error))
+
+    def _hand_over(self, action: Callable[[], None]) -> None:
+        """From a thread: do it among the screens, unless these are being taken down.
+
+        Widgets go one by one then: whether one is there tells nothing of the others.
+        """
+        self.call_from_thread(lambda: action() if self.is_running else None)
 
     def _end_watch(self, error: DsprofError) -> None:
         """Before a first picture there is nothing to stay for; later the last one stays."""
@@ -221,7 +229,7 @@ class Live(App[None]):
     def draw(self) -> None:
         """Show the picture: only the screen in view is drawn."""
         picture = self.picture
-        if picture is None or not self.query(Head):
+        if picture is None or not self.is_running:
             return
         self.query_one(Head).show(picture, frozen=self._frozen, stopped=self.fault is not None)
         if not picture.judged and self.screen_name != "log":
@@ -297,7 +305,8 @@ class Live(App[None]):
     @work(thread=True)
     def _find_bars(self, dialog: RankDialog, rank: int) -> None:
         with suppress(DsprofError):  # it has gone: whoever asks for pictures says so
-            self.call_from_thread(dialog.show, self.job.bars_of(rank))
+            bars = self.job.bars_of(rank)
+            self._hand_over(lambda: dialog.show(bars))
 
     @on(Grid.Opened, "#problem-grid")
     def _open_problem(self, event: Grid.Opened) -> None:
@@ -321,7 +330,7 @@ class Live(App[None]):
         with suppress(DsprofError):
             tail, lines = self.job.tail(source), self.job.excerpt(source, line)
             if tail is not None:
-                self.call_from_thread(self.query_one(LogView).go, source, line, lines, tail)
+                self._hand_over(lambda: self.query_one(LogView).go(source, line, lines, tail))
 
     def action_report(self) -> None:
         name = time.strftime("dsprof-live-%Y%m%d-%H%M%S.html")
@@ -348,7 +357,7 @@ class Live(App[None]):
         with suppress(DsprofError):
             tail = self.job.tail(source)
             if tail is not None:
-                self.call_from_thread(self.query_one(LogView).show, source, tail)
+                self._hand_over(lambda: self.query_one(LogView).show(source, tail))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield from super().get_system_commands(screen)

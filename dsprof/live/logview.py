@@ -57,8 +57,6 @@ class LogView(Vertical):
             self._fill()
 
     def _fill(self) -> None:
-        if not self.query(Grid):
-            return  # everything is being taken down
         grid, name = self.query_one(Grid), self.query_one("#log-name", Sentence)
         lines = self._tail.lines if self._held is None else self._held
         more = f" ({len(self._logs)} logs: s shows the next)" if len(self._logs) > 1 else ""

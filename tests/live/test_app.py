@@ -605,3 +605,23 @@ def test_the_first_picture_has_its_legend_and_a_wider_screen_more_of_it() -> Non
 
     app = app_of()
     drive(app, keys)
+
+
+def test_a_log_that_is_read_while_the_screens_are_taken_down_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Widgets go one by one: of two that are filled together, the first may be gone."""
+    path = tmp_path / "run.log"
+    path.write_bytes(step_line(1))
+    app = Live(Watch([str(path)]), every=0.05)
+
+    async def keys(pilot: Pilot[None]) -> None:
+        await pilot.press("6")
+        await settle(pilot)
+        await app.query_one("#log-name").remove()
+        with monkeypatch.context() as leaving:
+            leaving.setattr(Live, "is_running", property(lambda _: False))
+            app._find_tail(str(path))
+            await app.workers.wait_for_complete()
+
+    drive(app, keys)
