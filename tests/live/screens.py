@@ -108,11 +108,15 @@ def apart(main: Coroutine[Any, Any, None]) -> None:
 async def settle(pilot: Pilot[None]) -> None:
     """Wait until what keys have asked for is on the screen."""
     await pilot.pause()
-    workers = pilot.app.workers
-    while any(not one.is_finished for one in workers):
-        with contextlib.suppress(WorkerCancelled):  # a newer one of its group took its place
-            await workers.wait_for_complete()
+    await idle(pilot.app)
     await pilot.pause(0.05)
+
+
+async def idle(app: App[None]) -> None:
+    """Wait until no thread reads for the screens any more."""
+    while any(not one.is_finished for one in app.workers):
+        with contextlib.suppress(WorkerCancelled):  # a newer one of its group took its place
+            await app.workers.wait_for_complete()
 
 
 async def read_and_left(pilot: Pilot[None]) -> list[str]:

@@ -25,6 +25,7 @@ from tests.live.screens import (
     app_of,
     drive,
     folder,
+    idle,
     picture,
     read_and_left,
     settle,
@@ -613,7 +614,7 @@ def test_a_log_that_is_read_while_the_screens_are_taken_down_is_no_error(
     """Widgets go one by one: of two that are filled together, the first may be gone."""
     path = tmp_path / "run.log"
     path.write_bytes(step_line(1))
-    app = Live(Watch([str(path)]), every=0.05)
+    app = Live(Watch([str(path)]), every=3600.0)  # no later picture asks for the log again
 
     async def keys(pilot: Pilot[None]) -> None:
         await pilot.press("6")
@@ -622,6 +623,6 @@ def test_a_log_that_is_read_while_the_screens_are_taken_down_is_no_error(
         with monkeypatch.context() as leaving:
             leaving.setattr(Live, "is_running", property(lambda _: False))
             app._find_tail(str(path))
-            await app.workers.wait_for_complete()
+            await idle(app)
 
     drive(app, keys)
