@@ -57,6 +57,7 @@ class Kinds:
     before: np.ndarray  # belongs to the next closing line
     end: np.ndarray  # a timer line that closes a step
     turn: np.ndarray  # marks a turn of a loop around engines
+    from_zero: np.ndarray  # is of a pattern whose steps count from 0
     part: np.ndarray  # a mark or a timer line of an engine, whose steps are parts of a turn
     leads: np.ndarray  # a mark that stands before the closing line of its step
     starts: np.ndarray  # a launch begins
@@ -67,14 +68,14 @@ class Kinds:
     sums: np.ndarray  # 0 nothing, 1 one step, 2 a window
 
     def real(self, step: np.ndarray) -> np.ndarray:
-        """Which records mark a step that was made, given the step of each mark. Loops around
-        engines may count their turns from 0."""
+        """Which records mark a step that was made, given the step of each mark. Some loops count
+        theirs from 0."""
         made: np.ndarray = self.own & (step >= 0) & ~self.initial(step)
         return made
 
     def initial(self, step: np.ndarray) -> np.ndarray:
         """Which records are the step 0 that is printed before training."""
-        born: np.ndarray = self.own & (step == 0) & (self.bare | ~self.turn)
+        born: np.ndarray = self.own & (step == 0) & (self.bare | ~self.from_zero)
         return born
 
     @classmethod
@@ -133,6 +134,7 @@ class Kinds:
             | parts,
             end=end & free,
             turn=turn,
+            from_zero=per_pattern(lambda p: p.from_zero),
             part=part,
             leads=own & per_pattern(lambda p: p.id.partition(".")[0] in homes),
             starts=starts,

@@ -124,6 +124,7 @@ class Run:
             self.config,
             self.zero,
             self._mixture,
+            [one.id for one in self.grammar.patterns if one.from_zero],
             not self._facts.get("counted_steps"),
         )
 

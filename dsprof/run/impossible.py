@@ -16,7 +16,6 @@ RATES: Final = (
     "tokens_per_second_gpu", "tflops", "mfu",
 )  # fmt: skip
 FASTEST: Final = 1e18  #: of anything, per second
-TURNS_FROM_0: Final = ("deepspeed_chat.ppo",)
 
 
 def impossible_seconds(events: pd.DataFrame, _: Source) -> Outcome:
@@ -38,12 +37,12 @@ def impossible_seconds(events: pd.DataFrame, _: Source) -> Outcome:
     return without_seconds(events, wrong), met("impossible-seconds", "repair", text, wrong)
 
 
-def initial_step_zero(events: pd.DataFrame, _: Source) -> Outcome:
-    """Every version prints `step=0` once when the engine is made: no step was taken. Turns of a
-    loop that counts them from 0 are."""
+def initial_step_zero(events: pd.DataFrame, source: Source) -> Outcome:
+    """Every version prints `step=0` once when the engine is made: no step was taken. Loops
+    that count their steps from 0 take one."""
     rows = events["step"] == 0
-    turns = rows & among(events["pattern"], TURNS_FROM_0)
-    rows &= ~events["segment"].isin(events.loc[turns, "segment"])
+    taken = rows & among(events["pattern"], source.from_zero)
+    rows &= ~events["segment"].isin(events.loc[taken, "segment"])
     text = "the line with step=0 is printed when the engine is created and is no training step"
     fixed = events.assign(step=events["step"].mask(rows))
     return (

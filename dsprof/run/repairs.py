@@ -6,7 +6,7 @@ doubt leaves them and says why they are not to be trusted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -42,6 +42,7 @@ class Source:
     config: Mapping[str, Any]
     zero: Zero
     mixture: Mixture | None
+    from_zero: Collection[str] = ()  # patterns whose steps count from 0
     numbered: bool = True  # a step's number is the job's own, not a count of what was printed
 
 

@@ -113,3 +113,22 @@ def test_a_turn_numbered_0_is_a_turn_and_not_what_is_printed_before_training() -
     ]
     assert run.steps["warm_up"].tolist() == [True, False, False]
     assert run.repairs.empty
+
+
+def image_turn(epoch: int, at: int, seconds: float) -> str:
+    clock = f"Time {seconds:6.3f} ({seconds:6.3f})\tData  0.020 ( 0.020)\tLoss 7.0e+00 (7.0e+00)"
+    return f"Epoch: [{epoch}][{at:4d}/40]\t{clock}\n"
+
+
+def test_the_first_batch_of_a_loop_that_counts_from_0_is_the_warm_up_and_not_the_next_one() -> None:
+    told = [image_turn(0, at, 6.25 if at == 0 else 0.25) for at in range(0, 40, 10)]
+    run = run_of_text(*told, *(image_turn(1, at, 2.5 if at == 0 else 0.25) for at in (0, 10)))
+    assert run.steps["step"].to_list() == [0, 10, 20, 30, 50]
+    assert run.steps["seconds"].to_list() == [6.25, 0.25, 0.25, 0.25, 0.25]
+    assert run.steps["warm_up"].to_list() == [True, False, False, False, False]
+    assert run.repairs.empty
+
+
+def test_a_job_that_fails_behind_batch_0_has_made_a_step() -> None:
+    run = run_of_text(image_turn(0, 0, 6.25), "RuntimeError: CUDA error: out of memory\n")
+    assert run.steps["step"].to_list() == [0]
