@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from dsprof.events import Severity
-from dsprof.findings.ends import first_failure, first_of, launch, said_of
+from dsprof.findings.ends import ended_launch, first_failure, first_of, launch, said_of
 from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Evidence, Finding
@@ -53,11 +53,11 @@ def _survived(run: Run) -> list[Finding]:
 
 def _launches(run: Run) -> list[Finding]:
     """How launches before the last one failed."""
-    launches = sorted(run.told["segment"].unique())
+    launches, last = sorted(run.told["segment"].unique()), ended_launch(run)
     failed = {
         number: row
-        for number, segment in enumerate(launches[:-1], 1)
-        if (row := first_of(launch(run, segment))) is not None
+        for number, segment in enumerate(launches, 1)
+        if segment < last and (row := first_of(launch(run, segment))) is not None
     }
     if not failed:
         return []
@@ -70,7 +70,7 @@ def _launches(run: Run) -> list[Finding]:
         Finding(
             rule="earlier-failure",
             severity=Severity.WARNING,
-            title=f"{which} failed{_state(run, launches[-1])}",
+            title=f"{which} failed{_state(run, last)}",
             summary=" ".join(told),
             evidence=_proof(list(failed.values())[-_SHOWN:]),
         )

@@ -59,10 +59,29 @@ _STOPPED: Final = "was stopped by SIGINT, as Ctrl-C sends it"
 _FATAL: Final = (*OOM, *HANG, *(ENDED.keys() - {"checkpoint-failed", "network-error", "nan"}))
 
 
+def ended_launch(run: Run) -> int:
+    """The launch whose end is told: the last one.
+
+    Where that trains no step, shows no failure and does not end well, and others train, it is the
+    last one that failed, unless one behind that trains: nothing shows that the job recovered.
+    """
+    launches = sorted(run.told["segment"].unique(), reverse=True)
+    if len(launches) < 2:
+        return int(launches[0]) if launches else 0
+    done = run.told["step"].notna()
+    trained = set(run.told.loc[done, "segment"])
+    over = trained | set(run.told.loc[run.told["name"] == "exited_well", "segment"])
+    for one in launches if trained else ():
+        if first_of(launch(run, one)) is not None:
+            return int(one)
+        if one in over:
+            break
+    return int(launches[0])
+
+
 def last_launch(run: Run) -> pd.DataFrame:
-    """Problems of the last launch that may have ended it."""
-    segments = run.told["segment"]
-    return launch(run, int(segments.max()) if len(segments) else 0)
+    """Problems of the launch whose end is told that may have ended it."""
+    return launch(run, ended_launch(run))
 
 
 def launch(run: Run, segment: int) -> pd.DataFrame:
@@ -73,7 +92,8 @@ def launch(run: Run, segment: int) -> pd.DataFrame:
 
 
 def first_failure(run: Run) -> pd.Series[Any] | None:
-    """What ended the last launch: the root cause, else the first fatal row; None if nothing."""
+    """What ended the last launch (see `ended_launch`): the root cause, else the first fatal row;
+    None if nothing."""
     return first_of(last_launch(run))
 
 
@@ -193,10 +213,12 @@ def ranks_of(row: pd.Series[Any]) -> tuple[int, ...]:
 
 def said_among_others(run: Run, row: pd.Series[Any]) -> str:
     """Whether the last launch shows other failures, and how it is known that this was the first."""
-    launches, others = untold_among(run, row), _others(run)
-    if launches:
-        return said_untold(launches)
-    if not others:
+    launches = untold_among(run, row)
+    return said_untold(launches) if launches else _said_first(run, row) + _said_later(run)
+
+
+def _said_first(run: Run, row: pd.Series[Any]) -> str:
+    if not _others(run):
         return f"It is the only failure {_where(run)}."
     if row["kind"] == "root-cause":
         return f"The launcher names it as the first of several failures {_where(run)}."
@@ -226,7 +248,7 @@ def _others(run: Run) -> int:
     listed = (
         (listed["kind"] == "exit")
         & (listed["severity"] == Severity.INFO)
-        & (listed["segment"] == run.told["segment"].max())
+        & (listed["segment"] == ended_launch(run))
     )
     return int(len(_fatal(run)) + ended + listed.sum()) - 1
 
@@ -247,4 +269,24 @@ def _is_behind(run: Run, row: pd.Series[Any]) -> bool:
 
 def _where(run: Run) -> str:
     launches = run.told["segment"].nunique()
-    return "in the source" if launches == 1 else f"of the last of {launches:,} launches"
+    if launches == 1:
+        return "in the source"
+    later = _later(run)
+    if later:
+        return f"of launch {launches - later:,} of {launches:,}"
+    return f"of the last of {launches:,} launches"
+
+
+def _later(run: Run) -> int:
+    """How many launches there are behind the one whose end is told."""
+    segments = run.told["segment"]
+    return int(segments[segments > ended_launch(run)].nunique())
+
+
+def _said_later(run: Run) -> str:
+    """What became of them."""
+    later = _later(run)
+    if not later:
+        return ""
+    which = "The launch after it prints" if later == 1 else f"The {later:,} launches after it print"
+    return f" {which} no step and no failure."

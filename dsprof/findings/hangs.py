@@ -13,6 +13,7 @@ from dsprof.analysis.layout import layout_of
 from dsprof.events import Kind, Severity
 from dsprof.findings.ends import (
     HANG,
+    ended_launch,
     first_failure,
     last_launch,
     said_untold,
@@ -188,7 +189,7 @@ def _missing(facts: Facts, waiting: tuple[int, ...]) -> int | None:
 
 def _size(facts: Facts) -> int | None:
     """How many ranks the job has, as it says or as its layout multiplies to."""
-    told = config(facts.run.as_told)  # as the last launch was, of which this is
+    told = config(facts.run.as_told, ended_launch(facts.run))  # of which this is
     layout = layout_of(told, facts.run.meta, pipeline=facts.is_pipeline)
     sequence = told.get("sequence_parallel_size", 1)
     sizes = (layout.data_parallel, layout.tensor_parallel, layout.stages, sequence)

@@ -20,7 +20,7 @@ import pandas as pd
 
 from dsprof.analysis.layout import layout_of
 from dsprof.events import Severity
-from dsprof.findings.ends import last_launch
+from dsprof.findings.ends import ended_launch, last_launch
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.finding import Evidence
 from dsprof.findings.quotes import quoted
@@ -126,7 +126,7 @@ def dead_rank(run: Run, failure: pd.Series[Any]) -> Dead | None:
     if failure["kind"] != "exit" or pd.notna(failure["rank"]):
         return None
     ended = _ended(run, failure)
-    layout = layout_of(config(run.as_told), run.meta)  # as the last launch was told
+    layout = layout_of(config(run.as_told, ended_launch(run)), run.meta)
     if len(ended) < 2 or layout.world_size != len(ended) or layout.nodes != 1:
         return None
     times = pd.concat([ended["at"], pd.Series([failure["at"]])])

@@ -13,6 +13,7 @@ from dsprof.events import Severity
 from dsprof.findings.advice import change, half_micro_batch, higher_stage, offload_less
 from dsprof.findings.ends import (
     OOM,
+    ended_launch,
     first_failure,
     last_launch,
     ranks_of,
@@ -169,7 +170,7 @@ def _memory_advice(facts: Facts, row: pd.Series[Any]) -> tuple[Advice, ...]:
 
 
 def for_host_memory(facts: Facts) -> tuple[Advice, ...]:
-    """What makes room in a host's memory, by what the last launch was told."""
+    """What makes room in a host's memory, by what the launch that ended was told."""
     return _host_memory(_alone(facts))
 
 
@@ -234,9 +235,9 @@ def _other_process() -> tuple[Advice, ...]:
 
 
 def _alone(facts: Facts) -> Facts:
-    """The last launch by itself: what it was told, not what those before it were."""
+    """The launch that ended by itself: what it was told, not what those before it were."""
     events = facts.run.told
-    here = events["segment"] == events["segment"].max()
+    here = events["segment"] == ended_launch(facts.run)
     if here.all():
         return facts
     return Facts(from_events(events[here], grammar=facts.run.grammar))

@@ -90,9 +90,10 @@ def _verdict(run: Run, seen: Overview, processes: Sequence[Process]) -> Verdict 
 
 
 def _failure(run: Run) -> str:
-    """What a log says of the launch's end."""
+    """What a log says of the end of the last launch; it may be training by now."""
     row = first_failure(run)
-    if row is None or not row["root_cause"]:
+    again = row is not None and row["segment"] != run.told["segment"].max()
+    if row is None or again or not row["root_cause"]:
         return ""
     fatal = [found.title for found in run.findings if found.rule in {"oom", "rank-died", "hang"}]
     return fatal[0] if fatal else str(row["kind"])

@@ -120,6 +120,31 @@ def test_a_launch_that_failed_before_one_that_did_not_is_no_verdict() -> None:
     assert rules(run)[0] == "communication-bound"
 
 
+def test_a_failure_behind_which_a_restart_trains_no_step_is_the_verdict() -> None:
+    begun = of_launch(1, [metric("world_size", None, 4)])
+    failed = problem("oom", OOM, rank=1, step=7)
+    rows = [*steps(7, SLOW), failed, *begun]
+    run = run_of(rows, world_size=4)
+    assert rules(run)[0] == "oom"
+    found = one(run, "oom")
+    assert found.title == "Rank 1 ran out of GPU memory after step 7"
+    assert "It is the only failure of launch 1 of 2." in found.summary
+    assert "The launch after it prints no step and no failure." in found.summary
+    assert "earlier-failure" not in rules(run)
+    again = run_of([*rows, *of_launch(2, begun)], world_size=4)
+    assert "The 2 launches after it print no step and no failure." in one(again, "oom").summary
+
+
+def test_a_failure_behind_which_a_launch_trained_or_ended_well_is_no_verdict() -> None:
+    failed, begun = problem("oom", OOM, rank=1), metric("world_size", None, 4)
+    trained = [*steps(7, SLOW), failed, *of_launch(1, steps(9, SLOW)), *of_launch(2, [begun])]
+    ended = [*steps(7, SLOW), failed, *of_launch(1, [metric("exited_well", None, 4.0)])]
+    for rows in (trained, ended):
+        run = run_of(rows, world_size=4)
+        assert "oom" not in rules(run)
+        assert rules(run)[-1] == "earlier-failure"
+
+
 def test_a_cause_behind_what_it_led_to_is_not_said_to_be_the_first_message() -> None:
     waited = (
         "[E ProcessGroupNCCL.cpp:474] [Rank 1] Watchdog caught collective operation timeout: "
