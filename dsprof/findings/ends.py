@@ -45,13 +45,17 @@ ENDED: Final = {
 #: The same where the message says it more closely.
 _CLOSER: Final = {
     ("network-error", "onnect to "): "could not connect to a peer",
-    ("rendezvous", "RendezvousConnectionError"): "did not reach the launcher's store, or lost it",
+    ("rendezvous", "RendezvousConnectionError"): "did not reach the rendezvous store, or lost it",
+    ("exception", "RendezvousClosedError"): "found the rendezvous closed",
 }
 
 #: Signals of a crash or a kill, that exit codes may stand for.
 _MEANT: Final = {one.value: one.name for one in map(signal.Signals, (4, 6, 7, 8, 9, 11))}
 
 _SSH: Final = 255  #: what ssh exits with when it fails itself; else the command's code
+
+#: What torchrun says of itself, and not of a rank: its exceptions, and a signal that it was sent.
+_OF_LAUNCHER: Final = ("torch.distributed.elastic.", "got signal ")
 
 _STOPPED: Final = "was stopped by SIGINT, as Ctrl-C sends it"
 
@@ -158,6 +162,11 @@ def of_ssh(row: pd.Series[Any]) -> bool:
     return bool(own) and str(row["text"]).startswith("ssh exited")
 
 
+def of_launcher(row: pd.Series[Any]) -> bool:
+    """Whether the launcher's own process failed, and no rank."""
+    return str(row["text"]).startswith(_OF_LAUNCHER)
+
+
 def _device(row: pd.Series[Any]) -> str:
     """` (GPU 1)`: the device as its process counts them, where NCCL names it."""
     known = row["kind"] == "oom" and pd.notna(row["value"])
@@ -169,6 +178,8 @@ def _who(row: pd.Series[Any]) -> str:
         return str(row["host"]) if pd.notna(row["host"]) else "A host"
     if row["kind"] == "command":
         return "The command"
+    if of_launcher(row):
+        return "The launcher" + (f" on {row['host']}" if pd.notna(row["host"]) else "")
     task = f"Task {row['task']}" if "task" in row else "A process"
     rank = f"Rank {int(row['rank'])}" if pd.notna(row["rank"]) else task
     return rank + (f" on {row['host']}" if pd.notna(row["host"]) else "")
@@ -207,8 +218,8 @@ def signal_of(row: pd.Series[Any]) -> str | None:
 
 
 def ranks_of(row: pd.Series[Any]) -> tuple[int, ...]:
-    """The rank that failed, as a finding's ranks; none if it is unknown."""
-    return () if pd.isna(row["rank"]) else (int(row["rank"]),)
+    """The rank that failed, as a finding's ranks; none if it is unknown, or was the launcher."""
+    return () if pd.isna(row["rank"]) or of_launcher(row) else (int(row["rank"]),)
 
 
 def said_among_others(run: Run, row: pd.Series[Any]) -> str:
@@ -244,12 +255,8 @@ def sure_of(run: Run, row: pd.Series[Any]) -> Confidence:
 def _others(run: Run) -> int:
     """Failure messages of the last launch beside the first one."""
     ended = (last_launch(run)["kind"] == "killed-by-launcher").sum()
-    listed = run.problems  # as notes, in the launcher's own summary
-    listed = (
-        (listed["kind"] == "exit")
-        & (listed["severity"] == Severity.INFO)
-        & (listed["segment"] == ended_launch(run))
-    )
+    rows = run.problems[run.problems["segment"] == ended_launch(run)]
+    listed = (rows["kind"] == "exit") & (rows["severity"] == Severity.INFO)  # its own summary
     return int(len(_fatal(run)) + ended + listed.sum()) - 1
 
 

@@ -374,7 +374,7 @@ def test_the_link_that_ended_a_process_comes_before_the_exceptions_it_raised(
         (
             "rendezvous",
             "RendezvousConnectionError: The connection to the C10d store has failed.",
-            "did not reach the launcher's store, or lost it",
+            "did not reach the rendezvous store, or lost it",
         ),
     ],
 )
@@ -440,3 +440,23 @@ def test_a_command_line_that_is_not_taken_is_told_and_not_the_code_that_follows(
     )
     assert found.evidence[0].line == 2
     assert found.advice[0].setting == "command line of the script"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("multiprocessing.api.SignalException: Process 19 got signal: 15", "was killed by SIGTERM"),
+        ("rendezvous.api.RendezvousClosedError", "found the rendezvous closed"),
+        ("rendezvous.api.RendezvousTimeoutError", "did not find the other workers"),
+    ],
+)
+def test_an_exception_of_torchruns_own_process_is_the_launchers_and_no_ranks(
+    error: str, said: str
+) -> None:
+    lines = 'Traceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n'
+    told = f"{lines}torch.distributed.elastic.{error}\n"
+    for text, who in ((told, ""), (told.replace("T", "1: T", 1).replace("\nt", "\n1: t"), " on")):
+        found = one(run_of_text(text), "rank-died")
+        assert found.title.startswith(f"The launcher{who}")
+        assert said in found.title
+        assert found.ranks == ()
