@@ -11,6 +11,8 @@ from dsprof.logs.kinds import NONE, Kinds, Source
 
 _CLOCKS_DIFFER: Final = 5_400_000_000  # microseconds: hosts' clocks, the end of summer time
 _LATEST: Final = 32  # marks by which one may be late
+_TELLING: Final = 8  # changes of a clock or a step number that show which way it runs
+_BACKWARDS: Final = 0.95  # of them, if lines stand in reverse order
 _REPEATS: Final = 0.3  # of a source's marks: then two engines take turns
 
 
@@ -50,6 +52,20 @@ def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
     segment = np.zeros(len(own), np.int32)
     segment[opens] = 1
     return np.cumsum(segment, dtype=np.int32)
+
+
+def is_upside_down(at: np.ndarray, steps: np.ndarray) -> bool:
+    """Whether the records of a source stand in reverse order: clock or steps run backwards, and
+    neither runs forwards.
+
+    Args:
+        at: times, `clocks.UNKNOWN` where there is none.
+        steps: step numbers, -1 where there is none.
+    """
+    told = [np.diff(known) for known in (at[at != UNKNOWN], steps[steps >= 0])]
+    moved = [change[change != 0] < 0 for change in told]
+    ways = [back.mean() >= _BACKWARDS for back in moved if len(back) >= _TELLING]
+    return bool(ways) and all(ways)
 
 
 def trainings_of(source: Source, kinds: Kinds) -> np.ndarray:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from dsprof import logs
+from dsprof.errors import DsprofError
 from tests.logs.reading import rows
 
 
@@ -26,3 +32,18 @@ def test_turns_that_begin_anew_at_0_are_of_a_new_launch() -> None:
     assert [(row["segment"], row["step"]) for row in rows(text, name="loss")] == [
         (segment, step) for segment in (0, 1) for step in range(8)
     ]
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_log_whose_newest_line_is_the_first_is_refused_with_what_to_do(
+    tmp_path: Path, timed: bool
+) -> None:
+    clock = "[2024-05-01 10:{0:02d}:00,000] " if timed else "a: "
+    line = clock + "[INFO] [logging.py:96:log_dist] [Rank 0] step={1}, skipped=0, lr=[1e-05]\n"
+    lines = [line.format(n, 10 * n) for n in range(20)]
+    (log := tmp_path / "run.log").write_text("".join(reversed(lines)))
+    with pytest.raises(DsprofError, match=r"newest line first \(turn it round"):
+        logs.read([log])
+    for order in (lines, [*lines[10:], *lines[:10]]):
+        log.write_text("".join(order))
+        assert logs.read([log]).events.num_rows
