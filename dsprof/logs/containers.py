@@ -42,7 +42,8 @@ _COUNTED: Final = 16  # lines that count themselves are no coincidence, in a lon
 _FEWEST: Final = 3  # in one that has no more
 _LONG: Final = 4096  # bytes of a first line without an end that tell
 _LONGEST: Final = 1 << 20
-_LONGEST_DOCUMENT: Final = 1 << 26  # a notebook may be one line
+_LONGEST_DOCUMENT: Final = 1 << 26
+_LONG_LINED: Final = ("notebook", "loki")  # which may be one line
 _UNDECIDED: Final = ("", "text")  # text may be wrapped
 
 
@@ -80,7 +81,7 @@ class Containers:
         data = self._rest + data.replace(b"\0", b"")  # what a crash left unwritten
         cut = data.rfind(b"\n") + 1
         self._rest = data[cut:]
-        if len(self._rest) > (_LONGEST_DOCUMENT if self._kind == "notebook" else _LONGEST):
+        if len(self._rest) > (_LONGEST_DOCUMENT if self._kind in _LONG_LINED else _LONGEST):
             cut, self._rest = len(data), b""
         return b"".join(map(self._line, _lines(data[:cut])))
 

@@ -2,10 +2,12 @@
 
 A record is a JSON object that keeps a line under one key, and mostly its time and its host under
 others: docker, fluentd, Loki, CloudWatch, Google Cloud, Kaggle and journald export such, a line
-each, in a list, or laid out over several lines; or tables of comma-separated values. What was
-printed takes the place of what held it. Where a pager, syslog or a clipboard wrote control
-characters out or lost them, colours are left out and carriage returns put back. Line numbers are
-those of the file where a line of it holds one that was printed, else those of what was printed.
+each, in a list, or laid out over several lines; or tables of comma-separated values. Loki itself
+answers with pairs of time and line; asciinema records what a terminal printed, piece by piece.
+What was printed takes the place of what held it. Where a pager, syslog or a clipboard wrote control
+characters out or lost them, colours are left out and carriage returns put back; Ray's mark behind
+repeated lines is left out, too. Line numbers are those of the file where a line of it holds one
+that was printed, else those of what was printed.
 """
 
 from __future__ import annotations
@@ -47,13 +49,27 @@ _STRING: Final = rb'(?<!\\)"((?:[^"\\]|\\.)*+)"'
 _ONE_STRING: Final = re.compile(
     rb'\s*(?:"[\w/]{1,40}": ?)?\[?\s*' + _STRING + rb"\s*\]?,?\s*", re.DOTALL
 )
+#: An event of asciinema's: when, what it is, its text. Its first line says the version.
+_CAST: Final = re.compile(rb'\{[^\n]{0,200}?"version": ?[23]\b[^\n]*\n\[\d')
+_OUTPUT: Final = re.compile(rb"\s*\[[\d.e+-]{1,32}, *\"o\", *%s\]\s*" % _STRING, re.DOTALL)
+#: A line of Loki's: its time, its text.
+_LOKI: Final = re.compile(rb'\[\s*"(\d{19})", ?%s\s*\]' % _STRING, re.DOTALL)
+#: Where HTML ends a line, which may also end there.
+_BREAK: Final = re.compile(rb"<br ?/?>([ \t\r]*\n)?", re.IGNORECASE)
+_FEW: Final = 3
+_JSON: Final = (b"{", b"[")
 _TAG: Final = re.compile(rb"<[A-Za-z/!][^<>]{0,4000}+>")
 #: Colours as `less`, syslog, Python and JSON write their first sign, or with a mark in its place.
 _COLOUR: Final = rb"(?:ESC|#033|\\x1b|\\033|\\u001b|\xef\xbf\xbd)\[\d{0,3}(?:;\d{1,3}){0,4}m"
 _LOST_COLOUR: Final = rb"(?<![\x1b\[])\[(?:0|1|\d\d)(?:;\d{1,3}){0,4}m"  # without it
 _RETURN: Final = rb"#015|\^M(?![a-z])"
-_WRITTEN: Final = re.compile(rb"%s|(?<![\x1b\[])\[0m|%s" % (_COLOUR, _RETURN))
-_COLOURS: Final = re.compile(rb"%s|%s" % (_COLOUR, _LOST_COLOUR))
+#: What Ray says behind a line that stands for those of other workers, too.
+_REPEATED: Final = (
+    rb" \[repeated \d{1,9}x across cluster\](?:\x1b\[0m)?"
+    rb"(?: \(Ray deduplicates logs by default\.[^()\r\n]{1,400}\))?"
+)
+_WRITTEN: Final = re.compile(rb"%s|(?<![\x1b\[])\[0m|%s|%s" % (_COLOUR, _RETURN, _REPEATED))
+_ADDED: Final = re.compile(rb"%s|%s|%s" % (_COLOUR, _LOST_COLOUR, _REPEATED))
 _RETURNS: Final = re.compile(_RETURN)
 #: The second line of a table in Markdown, which may have no bars at its edges.
 _RULE: Final = re.compile(rb"[ \t]*\|?(?:[ \t]*:?-{2,}+:?[ \t]*\|)+(?:[ \t]*:?-{2,}+:?)?[ \t\r]*")
@@ -68,23 +84,39 @@ Record = tuple[bytes, bytes, bytes, bool]
 
 
 def document_kind(head: bytes) -> str:
-    """What a source is that begins so: "objects", "notebook", "page", "table", "markdown" or
-    "written out"; "" if none of them."""
+    """What a source is that begins so: a key of `_DOCUMENTS`; "" if none of them."""
     start = head.removeprefix(_MARK).lstrip()
-    first = start.split(b"\n", 1)[0].strip()
-    if start[:15].lower().startswith((b"<!doctype html", b"<html")):
-        return "page"
-    if table_reader(head) is not None:
-        return "table"
-    if _RULE.fullmatch(start.split(b"\n", 2)[1] if start.count(b"\n") > 1 else b""):
-        return "markdown"
-    is_json = start.startswith((b"{", b"["))
-    if is_json and (b'"cell_type"' in head or (b'"cells"' in head and b'"nbformat' in head)):
-        return "notebook"
+    return next((kind for kind, is_one in _DOCUMENTS.items() if is_one(start)), "")
+
+
+def _is_page(head: bytes) -> bool:
+    return head[:15].lower().startswith((b"<!doctype html", b"<html"))
+
+
+def _is_markdown(head: bytes) -> bool:
+    """Its second line rules off the first."""
+    return bool(_RULE.fullmatch(head.split(b"\n", 2)[1] if head.count(b"\n") > 1 else b""))
+
+
+def _is_notebook(head: bytes) -> bool:
+    told = b'"cell_type"' in head or (b'"cells"' in head and b'"nbformat' in head)
+    return told and head.startswith(_JSON)
+
+
+def _is_objects(head: bytes) -> bool:
+    """Records are laid out over lines."""
     holds = any(b'"%s": "' % key.encode() in head for key in _TEXT)
-    if first in (b"{", b"[") and holds:
-        return "objects"
-    return "written out" if _WRITTEN.search(head) else ""
+    return holds and head.split(b"\n", 1)[0].strip() in _JSON
+
+
+def _is_loki(head: bytes) -> bool:
+    return head.startswith(_JSON) and _LOKI.search(head) is not None
+
+
+def _is_broken(head: bytes) -> bool:
+    """Whether lines end by a mark of HTML, as in a copy of a comment's source."""
+    lines, breaks = head.count(b"\n"), _BREAK.findall(head)
+    return sum(map(bool, breaks)) * 2 > max(lines, _FEW) or lines < _FEW < len(breaks)
 
 
 def record_of(line: bytes) -> Record | None:
@@ -226,14 +258,41 @@ def notebook_line(line: bytes) -> bytes:
 
 
 def written_line(line: bytes) -> bytes:
-    """A line without colours, with carriage returns, that were written out."""
-    return _RETURNS.sub(b"\r", _COLOURS.sub(b"", line))
+    """A line without colours, with carriage returns, that were written out, and without what Ray
+    adds."""
+    return _RETURNS.sub(b"\r", _ADDED.sub(b"", line))
+
+
+def cast_line(line: bytes) -> bytes:
+    """What an event of asciinema's recording printed, which may be a part of a line."""
+    printed = _OUTPUT.fullmatch(line)
+    text = _json(b'"%s"' % printed[1]) if printed else ""
+    return _bytes(text.replace("\r\n", "\n")) if isinstance(text, str) else b""
+
+
+def loki_line(line: bytes) -> bytes:
+    """The lines that Loki lists in a line of its answer, the oldest first."""
+    told = _LOKI.findall(line)
+    if told and told[0][0] > told[-1][0]:  # as Loki answers where it is not asked for another order
+        told.reverse()
+    told.sort(key=lambda one: one[0])  # of several streams
+    read = [_read({"time": int(at), "line": _json(b'"%s"' % text)}) for at, text in told]
+    return b"".join(lines_of(one[0], one[2]) for one in read if one) if told else line
+
+
+def broken_line(line: bytes) -> bytes:
+    """The lines that a line of HTML shows, with what it has in angle brackets."""
+    return _unescaped(_BREAK.sub(b"\n", line))
 
 
 def page_line(line: bytes) -> bytes:
     """The text of a line of HTML."""
-    text = _TAG.sub(b"", line).decode("utf-8", "surrogateescape")
-    return html.unescape(text).encode("utf-8", "surrogateescape")
+    return _unescaped(_TAG.sub(b"", _BREAK.sub(b"\n", line)))
+
+
+def _unescaped(text: bytes) -> bytes:
+    told = html.unescape(text.decode("utf-8", "surrogateescape"))
+    return told.encode("utf-8", "surrogateescape")
 
 
 def markdown_line(line: bytes) -> bytes:
@@ -241,10 +300,26 @@ def markdown_line(line: bytes) -> bytes:
     return _CELLS.sub(b"", line)
 
 
+#: Kinds of sources that are no lines as they were printed, and whether one that begins so is.
+_DOCUMENTS: Final[dict[str, Callable[[bytes], object]]] = {
+    "page": _is_page,
+    "broken": _is_broken,
+    "cast": _CAST.match,
+    "table": table_reader,
+    "markdown": _is_markdown,
+    "notebook": _is_notebook,
+    "objects": _is_objects,
+    "loki": _is_loki,
+    "written out": _WRITTEN.search,
+}
+
 #: Of kinds of sources that are read a line at a time.
 LINE_READERS: Final = {
     "notebook": notebook_line,
     "page": page_line,
+    "broken": broken_line,
+    "cast": cast_line,
+    "loki": loki_line,
     "written out": written_line,
     "markdown": markdown_line,
 }

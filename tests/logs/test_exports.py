@@ -78,6 +78,28 @@ def table(lines: Sequence[str]) -> str:
     return text.getvalue()
 
 
+def asciinema(lines: Sequence[str]) -> str:
+    """A terminal's output comes in pieces that are no lines."""
+    text, header = "".join(line + "\r\n" for line in lines), {"version": 2, "width": 80}
+    told = [[0.25, "o", text[at : at + 700]] for at in range(0, len(text), 700)]
+    return "".join(json.dumps(one) + "\n" for one in (header, [0.1, "i", "ls\r"], *told))
+
+
+def loki(indent: str) -> Export:
+    """Its own answer, which lists the newest line first."""
+
+    def export(lines: Sequence[str]) -> str:
+        values = [[f"{1704164645123456}{n:03d}", line] for n, line in enumerate(lines)]
+        told = f",{indent}".join(map(json.dumps, values if indent else reversed(values)))
+        return f'{{"data": {{"result": [{{"stream": {{}}, "values": [{told}]}}]}}}}\n'
+
+    return export
+
+
+def comment(lines: Sequence[str]) -> str:
+    return "<br>".join(line.replace("'", "&#39;") for line in lines) + "\n"
+
+
 EXPORTS: dict[str, Export] = {
     "journald": records(lambda line: {"__REALTIME_TIMESTAMP": "1704164645123456", "MESSAGE": line}),
     "fluentd": lambda lines: "".join(
@@ -94,9 +116,14 @@ EXPORTS: dict[str, Export] = {
     "a notebook on one line": notebook(None),
     "a notebook with joined lines": notebook(None, joined=True),
     "a page": page,
+    "a comment on one line": comment,
+    "a comment": lambda lines: "".join(line + "<br />\n" for line in lines),
+    "asciinema": asciinema,
+    "Loki's own": loki(""),
+    "Loki's own, a line each": loki("\n"),
     "a table": table,
 }
-UNTIMED = {name for name in EXPORTS if name.startswith(("Kaggle", "a notebook", "a page"))}
+UNTIMED = {name for name in EXPORTS if name.startswith(("Kaggle", "a no", "a p", "a co", "asc"))}
 #: What an export adds or replaces.
 OWN = {"at": None, "line": 0, "record": 0, "source": None, "host": None}
 
@@ -160,6 +187,24 @@ def test_control_characters_that_were_written_out_hide_nothing(sign: str, end: s
         re.sub(re.escape(sign) + r"\[[\d;]+m", "", text).replace(end, "\r")
     )
     assert b"^Model" in written_line(b"the ^Model\n")
+
+
+RAYS = (
+    " (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable log deduplication, or see "
+    "https://docs.ray.io/en/master/ray-observability/user-guides/configure-logging.html"
+    "#log-deduplication for more options.)"
+)
+
+
+@pytest.mark.parametrize(
+    "mark", [" [repeated %dx across cluster]", "\x1b[32m [repeated %dx across cluster]\x1b[0m"]
+)
+def test_what_ray_says_behind_a_line_that_others_printed_too_hides_nothing(mark: str) -> None:
+    line = "(W pid=81, ip=10.0.0.7) step:%d - timing_s/gen:80.5 - timing_s/step:90.5"
+    error = "(W pid=81, ip=10.0.0.7) [rank1]: torch.OutOfMemoryError: CUDA out of memory."
+    plain = [line % step for step in range(1, 9)] + [error]
+    told = [one + mark % (n + 2) + RAYS * (n == 0) for n, one in enumerate(plain)]
+    assert repr(rows_of("\n".join(told))) == repr(rows_of("\n".join(plain)))
 
 
 def test_a_record_names_its_pod() -> None:
