@@ -122,13 +122,28 @@ def covered_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> int | None:
     Single calls belong to the steps up to the next step that is logged; a summary table sums since
     the start of the process.
     """
+    return _covered(comm, steps, "segment")
+
+
+def rank_steps(comm: pd.DataFrame, steps: pd.DataFrame) -> int | None:
+    """The same, each step counted once for every rank that has calls in it: a rank may end fewer
+    steps than another. A call without a rank is of the lowest one.
+    """
+    rank = comm["rank"]
+    if rank.isna().any():
+        comm = comm.assign(rank=rank.fillna(0 if rank.isna().all() else rank.min()))
+    return _covered(comm, steps, "segment", "rank")
+
+
+def _covered(comm: pd.DataFrame, steps: pd.DataFrame, *columns: str) -> int | None:
+    """The steps of each process that `columns` tell apart, together."""
     known = where(comm, comm["step"].notna())
     if len(comm) and not comm["total"].astype(bool).any():
-        stretches = runs(plain(known["segment"]), plain(known["step"]))
-        marks = known[["segment", "step", "steps"]].iloc[stretches]
-        covered = int(marks.drop_duplicates(["segment", "step"])["steps"].sum())
+        heads = runs(*(plain(known[name]) for name in (*columns, "step")))
+        marks = known[[*columns, "step", "steps"]].iloc[heads]
+        covered = int(marks.drop_duplicates([*columns, "step"])["steps"].sum())
     elif len(known):
-        covered = int(known.groupby("segment")["step"].max().sum())
+        covered = int(known.groupby(list(columns))["step"].max().sum())
     else:
         covered = 0 if steps.empty else int(steps["step"].max())
     return covered or None
@@ -139,8 +154,8 @@ def per_step(comm: pd.DataFrame, steps: pd.DataFrame) -> float | None:
 
     None if no step is known.
     """
-    covered = covered_steps(comm, steps)
-    return 1.0 / (covered * max(1, comm["rank"].nunique())) if covered else None
+    covered = rank_steps(comm, steps)
+    return 1.0 / covered if covered else None
 
 
 @dataclass(frozen=True, slots=True)

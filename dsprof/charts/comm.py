@@ -23,7 +23,7 @@ _POWERS = range(0, 41, 4)
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "hexagon")
 
 
-def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
+def comm_sizes(comm: pd.DataFrame, visits: int) -> pd.DataFrame:
     """One row per operation and message size, costliest first, with suspect times kept apart.
 
     Columns: `op`, `bytes`, `suspect`; per step and rank `count`, `seconds` and `exposed`; `busbw`
@@ -33,7 +33,8 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
 
     Args:
         comm: rows of `Run.comm` that count no call twice.
-        steps: number of optimizer steps they sum over; 1 gives sums instead of values per step.
+        visits: number of optimizer steps they sum over, each counted for every rank that makes it;
+            the number of ranks gives sums instead of values per step.
     """
     suspect = doubted(comm["suspect"])
     known = "busbw" if comm["busbw"].notna().any() else "algbw"
@@ -58,7 +59,7 @@ def comm_sizes(comm: pd.DataFrame, steps: int) -> pd.DataFrame:
     table["rows"] = pd.Series(found, dtype="object")
     table[["busbw", "algbw"]] = np.nan
     table[known] = (table["moved"] / table["timed"]).where(table["timed"] > 0)
-    table[["count", "seconds", "exposed"]] /= max(1, steps) * max(1, comm["rank"].nunique())
+    table[["count", "seconds", "exposed"]] /= max(1, visits)
     table = table.drop(columns=["moved", "timed"])
     waits = rows.assign(seconds=rows["seconds"].fillna(comm["exposed_seconds"].mask(suspect)))
     table = table.merge(_skew(waits), on=["op", "bytes"], how="left")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -114,7 +115,7 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     late = late_seconds(facts)
     total = float(table["seconds"].sum()) - late / factor
     small = max(0.0, float(table["small_seconds"].sum()) - late / factor)
-    seconds = small * factor
+    seconds = min(small * factor, _most(facts))
     share = facts.share(seconds) or 0.0
     if share > 1:
         return "the calls take longer than a step: they overlap, or do not belong to these steps"
@@ -148,6 +149,14 @@ def small_messages(facts: Facts) -> list[Finding] | str:
             confidence="high" if facts.exposure_is_known else "medium",
         )
     ]
+
+
+def _most(facts: Facts) -> float:
+    """Seconds per step that calls can hold it up at most: a recording's own communication. Where
+    ranks end unequally many steps, the mean call of a step is not that of all steps.
+    """
+    known = facts.seconds_of("communication") if facts.exposure_is_known else None
+    return math.inf if known is None else max(0.0, known - late_seconds(facts))
 
 
 def _fewer(facts: Facts, seconds: float) -> tuple[float, float]:

@@ -13,7 +13,6 @@ from dsprof.analysis.collectives import (
     SMALL,
     operations,
     per_operation,
-    per_step,
     trusted,
 )
 from dsprof.events import Severity
@@ -182,7 +181,7 @@ def _timed_or_logged(facts: Facts, seconds: float) -> tuple[Evidence, ...]:
     if float(table["seconds"].sum()) >= 0.99 * seconds:
         return phase_evidence(table)
     comm = facts.held_up[~facts.held_up["op"].isin(P2P)]
-    factor = per_step(facts.held_up, facts.run.steps) or 0.0
+    factor = facts.per_step or 0.0
     calls = tuple(
         row_evidence(
             last := comm[comm["op"] == op].iloc[-1],

@@ -25,9 +25,9 @@ from dsprof.analysis.collectives import during_steps, held_up, per_step
 from dsprof.analysis.layout import Layout, ds_config, layout_of, offloads_optimizer, setting
 from dsprof.analysis.ranks import Straggler, compared_steps, straggler
 from dsprof.analysis.whatif import Ranks, Seconds, parts
-from dsprof.events import Class, Kind
+from dsprof.events import CLASSES, Class, Kind
 from dsprof.findings.thresholds import COMMUNICATION_SEEN, FEW_STEPS, GAIN_LOW, UNACCOUNTED_WARNING
-from dsprof.run.table import among, where, within
+from dsprof.run.table import STEP, among, plain, positions, visits, where, within
 from dsprof.run.zero import UNSEEN
 
 if TYPE_CHECKING:
@@ -221,12 +221,17 @@ class Facts:
     def per_step(self) -> float | None:
         """The factor from a sum over `held_up` to one optimizer step of one rank; None if unknown.
 
-        In a recording, steps in which no call held anything up count, too.
+        Of a recording every step counts, once for each rank that ended it: a step may have no call,
+        and a rank may end fewer steps. Steps of which only sums are kept have no calls left.
         """
-        calls = self.held_up
-        if self.exposure_is_known:
-            calls = during_steps(self.run.comm, self.steps)
-        return per_step(calls, self.run.steps)
+        if not self.exposure_is_known:
+            return per_step(self.held_up, self.run.steps)
+        phases = self.run.phases
+        kept = where(phases, phases["count"].notna() | ~among(phases["name"], CLASSES))
+        place = positions(self.steps, kept, *STEP)
+        inside = place >= 0
+        ended = len(visits(place[inside], plain(kept["rank"])[inside]))
+        return 1.0 / ended if ended else None
 
     @cached_property
     def exposure_is_known(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases, main_steps
-from dsprof.analysis.collectives import covered_steps, during_steps, told_once
+from dsprof.analysis.collectives import covered_steps, during_steps, rank_steps, told_once
 from dsprof.analysis.ranks import Straggler, straggler, untimed
 from dsprof.events import CLASSES, Class
 from dsprof.findings.ranks import stands_out
@@ -219,7 +219,7 @@ def comm_of(run: Run) -> CommTable:
     if calls.empty:
         return CommTable()
     steps = covered_steps(calls, run.steps)
-    visits = (steps or 1) * max(1, calls["rank"].nunique())
+    visits = rank_steps(calls, run.steps) or max(1, calls["rank"].nunique())
     link = number(run.meta.get("link_bytes_per_second"))
     groups = calls.assign(op=calls["op"].astype("str"), count=calls["count"].astype("float64"))
     groups.loc[calls["suspect"].notna(), ["seconds", "exposed_seconds", "busbw"]] = np.nan

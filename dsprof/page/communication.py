@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from dsprof.analysis.breakdown import regular_steps, without_first
-from dsprof.analysis.collectives import covered_steps, during_steps, told_once, trusted
+from dsprof.analysis.collectives import (
+    covered_steps,
+    during_steps,
+    rank_steps,
+    told_once,
+    trusted,
+)
 from dsprof.charts import bandwidths, ceiling, comm_sizes, limit_of
 from dsprof.charts.comm import LIMITS
 from dsprof.page import words
@@ -41,7 +47,7 @@ def comm_section(run: Run) -> Section:
     comm = where(run.comm, run.comm["op"] != _OWN).reset_index(drop=True)
     once = told_once(comm)
     told = _judged(once, run.steps)
-    sizes = comm_sizes(told.calls, told.steps or 1)
+    sizes = comm_sizes(told.calls, told.visits)
     best = ceiling(sizes, run.meta.get("link_bytes_per_second"))
     unit = "per step" if told.steps else _IN_ALL
     tables = [_comm_table(_CAPTION, told.calls, sizes, best, unit)]
@@ -54,7 +60,9 @@ def comm_section(run: Run) -> Section:
     lead += [f" The recording {seen}."] if seen else []
     if len(once) < len(comm) and not once["total"].any():
         summary = where(comm, comm["total"])
-        tables.append(_comm_table(_SUMMARY, summary, comm_sizes(summary, 1), best, _IN_ALL))
+        tables.append(
+            _comm_table(_SUMMARY, summary, comm_sizes(summary, _ranks(summary)), best, _IN_ALL)
+        )
         lead += [" The logger's own summary, below, counts the calls once more."]
     figure = bandwidths(sizes, best, unit)
     label = "Bus bandwidth of each operation over message size; larger marks cost more time."
@@ -65,11 +73,13 @@ def comm_section(run: Run) -> Section:
 class Judged(NamedTuple):
     """The calls that the numbers are of, and how many steps made them, None if no step is known.
 
+    `visits`: the same, each step counted for every rank that has calls in it; else the ranks.
     `warm`: how it is said that first steps, which warm up, are left out; "" if none is.
     """
 
     calls: pd.DataFrame
     steps: int | None
+    visits: int
     warm: str = ""
 
     def words(self, every: int) -> str:
@@ -99,9 +109,21 @@ def _judged(comm: pd.DataFrame, steps: pd.DataFrame) -> Judged:
     for part, warm in [] if tables else judged:
         calls = during_steps(comm, part).reset_index(drop=True)
         if len(calls):
-            return Judged(calls, covered_steps(calls, part), warm)
+            return _of_steps(calls, calls, part, warm)
     sure = trusted(comm)
-    return Judged(comm, covered_steps(sure if len(sure) else comm, steps))
+    return _of_steps(comm, sure if len(sure) else comm, steps)
+
+
+def _of_steps(
+    calls: pd.DataFrame, marks: pd.DataFrame, steps: pd.DataFrame, warm: str = ""
+) -> Judged:
+    """`calls`, by the steps that those of them in `marks` cover."""
+    visits = rank_steps(marks, steps) or _ranks(calls)
+    return Judged(calls, covered_steps(marks, steps), visits, warm)
+
+
+def _ranks(calls: pd.DataFrame) -> int:
+    return max(1, calls["rank"].nunique())
 
 
 def _speed_of(sizes: pd.DataFrame) -> str:

@@ -34,7 +34,18 @@ def test_calls_cover_as_many_steps_as_their_marks_stand_for() -> None:
 def test_steps_that_are_all_marked_count_once_each_and_in_each_launch() -> None:
     told = calls({"step": 1}, {"step": 1, "rank": 1}, {"step": 2}, {"segment": 1})
     assert covered_steps(told, STEPS) == 3
-    assert per_step(told, STEPS) == pytest.approx(1 / 6)
+
+
+def test_a_step_counts_for_the_ranks_that_have_calls_in_it() -> None:
+    told = calls({"step": 1}, {"step": 1, "rank": 1}, {"step": 2}, {"segment": 1})
+    assert per_step(told, STEPS) == pytest.approx(1 / 4)
+    tables = told.assign(total=True)  # two steps of rank 0, one more of its second launch
+    assert per_step(tables, STEPS) == pytest.approx(1 / 4)
+
+
+def test_calls_without_a_rank_are_of_the_rank_that_is_named_beside_them() -> None:
+    told = calls({"rank": 1}, {"rank": pd.NA}, {"rank": pd.NA, "step": 2})
+    assert per_step(told, STEPS) == pytest.approx(1 / 2)
 
 
 def test_a_table_covers_all_steps_since_the_start() -> None:

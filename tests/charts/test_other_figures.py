@@ -74,7 +74,7 @@ def test_calls_are_summed_by_operation_and_size_for_one_rank_and_step() -> None:
         ("all_reduce", MIB, 0.4, 1, 2e9),
         ("all_reduce", 8, 0.001, 0, 1e3),
     )
-    first = comm_sizes(comm, steps=1).iloc[0]
+    first = comm_sizes(comm, visits=2).iloc[0]
     assert first["seconds"] == pytest.approx(0.3)
     assert first["count"] == 1
     assert first["busbw"] == pytest.approx((0.2 * 1e9 + 0.4 * 2e9) / 0.6)
@@ -89,7 +89,7 @@ def test_each_call_says_what_limits_it() -> None:
         ("all_gather", 2 * MIB, 0.1, 0, 1e8),
         ("all_gather", 2 * MIB, 0.9, 1, 1e8),
     )
-    sizes = comm_sizes(comm, steps=1)
+    sizes = comm_sizes(comm, visits=1)
     limits = {row["op"]: limit_of(row, 10e9) for _, row in sizes.iterrows()}
     assert limits == {
         "all_reduce": "bandwidth",
@@ -102,32 +102,32 @@ def test_each_call_says_what_limits_it() -> None:
 def test_a_call_of_which_waiting_alone_is_known_is_not_limited_by_latency() -> None:
     waits = calls(("all_reduce", 64, np.nan, 0, np.nan), ("all_reduce", 64, np.nan, 1, np.nan))
     for exposed, limit in [([0.02, 0.02], "unknown"), ([0.02, 0.09], "a slow peer")]:
-        sizes = comm_sizes(waits.assign(exposed_seconds=exposed), steps=1)
+        sizes = comm_sizes(waits.assign(exposed_seconds=exposed), visits=1)
         assert limit_of(sizes.iloc[0], None) == limit
 
 
 def test_times_that_are_doubted_are_drawn_nowhere() -> None:
     comm = calls(*[("all_reduce", 2**n * MIB, 0.1, 0, 1e9) for n in range(5)])
-    sizes = comm_sizes(comm.assign(suspect="cumulative"), steps=1)
+    sizes = comm_sizes(comm.assign(suspect="cumulative"), visits=1)
     assert bandwidths(sizes, None) is None
     assert limit_of(sizes.iloc[0], None) == "times are not trustworthy"
 
 
 def test_a_doubted_time_is_not_added_to_one_that_is_believed() -> None:
     comm = calls(("all_reduce", MIB, 0.2, 0, 1e9), ("all_reduce", MIB, 12.0, 0, 1e3))
-    sizes = comm_sizes(comm.assign(suspect=pd.Series([pd.NA, "cumulative"], dtype="str")), steps=1)
+    sizes = comm_sizes(comm.assign(suspect=pd.Series([pd.NA, "cumulative"], dtype="str")), visits=1)
     assert sizes["seconds"].tolist() == [0.2, pytest.approx(np.nan, nan_ok=True)]
     assert sizes["suspect"].tolist() == [False, True]
     assert sizes["busbw"].iloc[0] == pytest.approx(1e9)
 
 
 def test_sums_are_divided_by_the_steps_they_cover() -> None:
-    first = comm_sizes(calls(("all_reduce", MIB, 2.0, 0, 1e9)).assign(count=40), steps=40).iloc[0]
+    first = comm_sizes(calls(("all_reduce", MIB, 2.0, 0, 1e9)).assign(count=40), visits=40).iloc[0]
     assert (first["count"], first["seconds"]) == (1, pytest.approx(0.05))
 
 
 def test_the_ceiling_is_the_link_or_else_the_best_large_call() -> None:
-    sizes = comm_sizes(calls(("all_reduce", 64 * MIB, 0.2, 0, 9e9)), steps=1)
+    sizes = comm_sizes(calls(("all_reduce", 64 * MIB, 0.2, 0, 9e9)), visits=1)
     assert ceiling(sizes, 12.5e9) == (12.5e9, "as the run states")
     assert ceiling(sizes, None) == (9e9, "the best of this run")
     assert ceiling(sizes[sizes["bytes"] < 1], None) is None
@@ -135,7 +135,7 @@ def test_the_ceiling_is_the_link_or_else_the_best_large_call() -> None:
 
 def test_bandwidth_over_size_is_a_figure_plotly_accepts() -> None:
     comm = calls(*[("all_reduce", 2**n * MIB, 0.1, 0, n * 1e9 + 1) for n in range(5)])
-    figure = bandwidths(comm_sizes(comm, steps=1), (5e9, "as the run states"))
+    figure = bandwidths(comm_sizes(comm, visits=1), (5e9, "as the run states"))
     go.Figure(figure)
     assert figure
     assert len(figure["layout"]["shapes"]) == 1
@@ -258,7 +258,7 @@ def test_calls_of_unknown_size_keep_their_lines() -> None:
             "step": [1] * 3,
         }
     )
-    sizes = comm_sizes(comm, steps=1)
+    sizes = comm_sizes(comm, visits=1)
     assert [list(rows) for rows in sizes["rows"]] == [[0, 2], [1]]
 
 

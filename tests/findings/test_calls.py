@@ -253,7 +253,7 @@ def test_small_gathers_of_zero_3_are_a_gather_stall_and_nothing_else() -> None:
 @pytest.mark.parametrize("stage", [1, 3])
 def test_what_a_trainer_gathers_into_lists_is_no_parameter_and_in_no_bucket(stage: int) -> None:
     """transformers' Trainer and TRL gather a few bytes of every metric that they log."""
-    timed = WELL | {"forward": 0.7, "backward_inner": 0.2}
+    timed = WELL | {"forward": 0.1, "backward_inner": 0.2, "broadcast_in_forward": 0.6}
     rows = [recorded("all_gather", step, 8, 0.03) for step in range(1, 11) for _ in range(20)]
     run = run_of(steps(10, timed) + rows, world_size=2, zero_stage=stage)
     found = one(run, "small-messages")
@@ -282,13 +282,36 @@ def test_waiting_for_a_pipelines_neighbour_is_no_small_message() -> None:
 def test_waiting_for_a_late_rank_is_taken_off_the_gathers_only_where_it_is_in_them(
     meeting: str, stall: float
 ) -> None:
-    rows = [metric("step_seconds", step, 1.0) for step in range(1, 31)]
+    rows = []
     for step in range(1, 31):
         for rank, late in ((0, 0.0), (1, 0.2)):
             rows += [
+                metric("step_seconds", step, 1.0, rank=rank),
                 phase("forward", step, 0.3 + late, rank),
                 phase(meeting, step, 0.7 - late, rank),
                 call("all_gather_into_tensor", step, 1e8, 0.3, rank, value=0.3),
             ]
     found = one(run_of(rows, world_size=2, zero_stage=3), "zero3-gather-stall")
     assert found.seconds_per_step == pytest.approx(stall)
+
+
+@pytest.mark.parametrize(("ended", "silent_steps"), [((60, 30), 0), ((60, 60), 20)])
+def test_calls_of_a_step_are_counted_by_the_ranks_that_ended_it(
+    ended: tuple[int, int], silent_steps: int, tmp_path: Path
+) -> None:
+    """A rank may end fewer steps, as in DDP's join, and a step may have no call at all."""
+    for rank, last in enumerate(ended):
+        writer = Writer.create(tmp_path, header(rank=rank, world=2))
+        backward = writer.name("backward", 0, "compute")
+        reduce = writer.name("all_reduce", backward)
+        for step in range(1, last + 1 + silent_steps):
+            at = step * 100 * MS
+            writer.span(backward, at, at + 100 * MS, step)
+            for _ in range(20 if step <= last else 0):
+                writer.collective(reduce, 0, at, at, 3 * MS, step, size=4096)
+            writer.step(step, at, at + 100 * MS, CLASSES)
+        writer.close()
+    found = one(load(tmp_path), "small-messages")
+    part = 60 / (60 + silent_steps)
+    assert found.seconds_per_step == pytest.approx(0.06 * part, rel=0.02)
+    assert f"About {round(20 * part)} such calls" in found.summary
