@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class, Kind
+from dsprof.recording.table import FLAVOUR
 from dsprof.run.bars import evaluated
 from dsprof.run.durations import whole_steps
 from dsprof.run.table import among, of_kind, where, within
@@ -18,6 +19,7 @@ _END = ("checkpoint_ready", "checkpoint_end")
 IN_SAVES = "_in_checkpoint"
 _TIMED = ("save-checkpoint", "save_checkpoint")
 _LOADS: Final = ("load-checkpoint", "load_checkpoint")
+_SAVE: Final = ["segment", "step", "seconds", "source", "line"]
 #: Names of events that show an evaluation, which may also happen between two steps.
 _ALSO: Final = r"(?i)eval|valid"
 #: At least so many stretches without a save must be known to tell what steps take without one.
@@ -30,17 +32,30 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
 
     The duration is that of a timer or a recorded phase; else the time between the lines that begin
     and end the save; else, `inferred`, the time by which the steps around its beginning are further
-    apart than others. If several ranks time the same save, the slowest counts.
+    apart than others. If several ranks time the same save, the slowest counts. A save behind the
+    last step is one of those made every so often if there are others; alone, it only ends the run.
     """
-    columns = ["segment", "step", "seconds", "source", "line", "inferred"]
+    columns = [*_SAVE, "inferred"]
     timed = of_kind(events, Kind.PHASE, *_TIMED)
     recorded = where(phases, ~among(phases["name"], _LOADS))
     recorded = recorded[recorded["class"] == Class.CHECKPOINT]
+    if len(recorded):
+        recorded = pd.concat([recorded[_SAVE], behind_the_last(events, steps)], ignore_index=True)
     found = timed if len(timed) else recorded if len(recorded) else _between(events)
     found = found.assign(inferred=False) if len(found) else _by_the_clock(events, steps)
     slowest = found[columns].dropna(subset="seconds").sort_values("seconds", kind="stable")
     known = slowest[slowest["step"].notna()].drop_duplicates("step", keep="last")
     return pd.concat([known, slowest[slowest["step"].isna()]]).sort_index()
+
+
+def behind_the_last(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Recorded saves after the last step of their launch: they are part of no step. A row each, of
+    each rank.
+    """
+    rows = where(events, (events["timers"] == FLAVOUR) & events["step"].notna())
+    rows = rows[(rows["text"] == Class.CHECKPOINT) & ~among(rows["name"], _LOADS)]
+    last = rows["segment"].map(steps.groupby("segment")["step"].max())
+    return rows.loc[(rows["step"] > last).fillna(value=False), _SAVE]
 
 
 def held(found: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float]:

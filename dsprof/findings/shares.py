@@ -239,8 +239,9 @@ def checkpoint_stall(facts: Facts) -> list[Finding] | str:
             rule="checkpoint-stall",
             severity=severity,
             title=f"Saving checkpoints takes {format_share(share)} of the training time",
-            summary=f"{len(found):,} saves took {format_seconds(total)} in {steps_made(facts):,} "
-            f"steps, the longest {format_seconds(float(longest['seconds']))}: as if each step took "
+            summary=f"{len(found):,} save{'s' * (len(found) != 1)} took {format_seconds(total)} in "
+            f"{steps_made(facts):,} steps, the longest "
+            f"{format_seconds(float(longest['seconds']))}: as if each step took "
             f"{format_seconds(cost)} longer."
             + (f" The mean step here holds {format_seconds(held)} of saving." if held else "")
             + (_INFERRED if longest["inferred"] else ""),

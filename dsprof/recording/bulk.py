@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from dsprof.events import CLASSES
+from dsprof.events import CLASSES, Class
 from dsprof.recording.clocks import apart
 from dsprof.recording.layout import NAME_BITS, ROW, RowKind, rank_of
 from dsprof.recording.read import Recording, Recordings, numbered
@@ -148,8 +148,18 @@ class _Reader:
         file = np.full(len(where), self.files.index(portion.path), np.int16)
         line = (where + portion.first).astype(np.int64 if portion.first >> 30 else np.int32)
         self._columns[wanted].append(found | {"line": line, "file": file})
+        if wanted == RowKind.SPAN:
+            self.kept.append(_kept(portion, where[self._saves(found["name"])]))
         if wanted == RowKind.STEP and portion.kept:
             self._columns[RowKind.SPAN].append(_classes(rows[where], line, file))
+
+    def _saves(self, name: Array) -> Array:
+        """Which spans are of saving or loading checkpoints."""
+        classes = self.recording.names.class_.items()
+        found = np.zeros(len(name), bool)
+        for one in [number for number, word in classes if word == Class.CHECKPOINT]:
+            found |= name == one
+        return found
 
     def _values(self, portion: Portion, where: Array) -> None:
         rows = np.frombuffer(portion.rows, DTYPES[RowKind.METRIC])

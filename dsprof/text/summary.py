@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dsprof.analysis.breakdown import breakdown_of, engines, main_steps, mean_of
+from dsprof.analysis.checkpoints import behind_the_last
 from dsprof.analysis.layout import offloads_optimizer
 from dsprof.events import Class
 from dsprof.findings.ranks import may_wait
@@ -215,7 +216,16 @@ def _steps(seen: Overview, run: Run) -> str:
         said.append(seen.spread)
     if seen.skipped:
         said.append(f"{seen.skipped:,} skipped (overflow)")
-    return ", ".join(said)
+    return ", ".join(said) + _after(run)
+
+
+def _after(run: Run) -> str:
+    """`; saving took 2.32 s after the last step`: the time of no step holds it."""
+    saves = behind_the_last(run.told, run.steps)
+    each = saves.groupby(["segment", "step"])["seconds"].max()
+    if each.empty:
+        return ""
+    return f"; saving took {format_seconds(float(each.sum()))} after the last step"
 
 
 def _engines(run: Run) -> str:

@@ -11,7 +11,9 @@ import pytest
 import dsprof
 from dsprof.analysis.checkpoints import saves
 from dsprof.recording import Writer
-from tests.recording.recorded import MS, header
+from tests.findings.plants import one, why
+from tests.recording.recorded import CLASSES, MS, header
+from tests.text.said import shown
 
 _STEP = "[Rank 0] step={step}, skipped=0, lr=[0.001], mom=[[0.9, 0.999]]"
 _SAVE = "[Rank 0] [Torch] Checkpoint global_step{step} is about to be saved!"
@@ -123,3 +125,38 @@ def test_what_a_recorded_job_loaded_is_no_save(tmp_path: Path) -> None:
     found = saves(run.told, run.phases, run.steps)
     assert found["step"].tolist() == [25]
     assert found["seconds"].tolist() == pytest.approx([0.01])
+
+
+def recorded_saves(folder: Path, inside: Iterable[int]) -> dsprof.Run:
+    """20 steps of 100 ms; rank 0 of two saves for 40 ms `inside` some, for 300 ms behind them."""
+    for rank in (0, 1):
+        writer = Writer.create(folder, header(rank))
+        forward, save = (
+            writer.name("forward", 0, "compute"),
+            writer.name("checkpoint", 0, "checkpoint"),
+        )
+        for step in range(1, 21):
+            at = step * 100 * MS
+            writer.span(forward, at, at + 50 * MS, step)
+            if step in set(inside) and rank == 0:
+                writer.span(save, at + 50 * MS, at + 90 * MS, step)
+            writer.step(step, at, at + 100 * MS, CLASSES)
+        if rank == 0:
+            writer.span(save, 2100 * MS, 2400 * MS, 21)
+        writer.close()
+    return dsprof.load(folder)
+
+
+def test_a_save_behind_the_last_step_counts_with_the_others(tmp_path: Path) -> None:
+    run = recorded_saves(tmp_path, [5, 15])
+    found = saves(run.told, run.phases, run.steps)
+    assert sorted(found["seconds"]) == pytest.approx([0.04, 0.04, 0.3])
+    assert "3 saves took 380 ms in 20 steps" in one(run, "checkpoint-stall").summary
+    assert "saving took 300 ms after the last step" in shown(run, 200)
+
+
+def test_a_save_that_only_ends_the_run_is_told_and_no_stall(tmp_path: Path) -> None:
+    run = recorded_saves(tmp_path, [])
+    assert saves(run.told, run.phases, run.steps).empty
+    assert why(run, "checkpoint-stall")
+    assert "saving took 300 ms after the last step" in shown(run, 200)
