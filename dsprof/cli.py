@@ -358,15 +358,15 @@ def _size_of(paths: list[str]) -> int | None:
 
 
 def _gate(run: Run, least: Severity) -> Exit:
-    """Whether something is wrong that is that severe; neither a run of whose steps no timer says
-    where they go nor files of jobs that nobody judged can pass as healthy."""
-    order = list(Severity)
-    wrong = [found.severity for found in run.findings if found.rule != "healthy"]
-    if any(order.index(severity) >= order.index(least) for severity in wrong):
+    from dsprof.findings.gate import trips, unjudged
+
+    if trips(run, least):
         return Exit.GATE
-    mean = run.judged[0].mean
-    judged = mean is not None and mean.classes and not run.meta.get("jobs")
-    return Exit.FINE if judged else Exit.UNKNOWN
+    why = unjudged(run, least)
+    if why is None:
+        return Exit.FINE
+    tell(f"dsprof: --fail-on {least}: cannot tell: {why} (exit code {Exit.UNKNOWN})")
+    return Exit.UNKNOWN
 
 
 def _page(run: Run, output: Path | None, *, open_page: bool) -> None:

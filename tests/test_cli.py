@@ -340,32 +340,32 @@ def test_a_gate_trips_at_its_severity_and_admits_what_it_cannot_tell(
     assert cli("report", log, "--fail-on", severity).returncode == code
 
 
+def two_ranks(folder: Path, reducing: int) -> Path:
+    """A recording of steps of 100 ms, of which all-reducing takes that many."""
+    ends = {"forward": 93 - reducing, "all_reduce_in_backward": 93, "step": 100}
+    classes = ("compute", "communication", "optimizer")
+    for rank in (0, 1):
+        told = {"rank": rank, "host": "worker-1", "world": 2}
+        with closing(Writer.create(folder, told)) as writer:
+            for step in range(1, 31):
+                begin = at = step * 100_000_000
+                for (name, end), class_ in zip(ends.items(), classes, strict=True):
+                    until = begin + end * 1_000_000
+                    writer.span(writer.name(name, class_=class_), at, until, step)
+                    at = until
+                writer.step(step, begin, at)
+    return folder
+
+
 def test_a_gate_above_every_finding_lets_pass(cli: Dsprof, tmp_path: Path) -> None:
-    calm = [
-        f"[2026-11-21 05:52:0{n // 10},{n % 10}31] [INFO] [logging.py:107:log_dist] [Rank 0] "
-        "rank=0 time (ms) | fwd: 60.00 | bwd: 35.00 | bwd_inner: 33.00 | bwd_allreduce: 2.00 "
-        "| step: 5.00"
-        for n in range(30)
-    ]
-    (tmp_path / "calm.log").write_text("\n".join(calm))
-    assert cli("report", "calm.log", "--fail-on", "critical").returncode == 0
+    run = two_ranks(tmp_path / "run", reducing=20)
+    assert cli("report", run, "--fail-on", "warning").returncode == 3
+    done = cli("report", run, "--fail-on", "critical")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_gate_does_not_trip_because_nothing_is_wrong(cli: Dsprof, tmp_path: Path) -> None:
-    parts = [
-        ("forward", "compute", 0, 85_000_000),
-        ("all_reduce_in_backward", "communication", 85_000_000, 93_000_000),
-        ("step", "optimizer", 93_000_000, 100_000_000),
-    ]
-    for rank in (0, 1):
-        told = {"rank": rank, "host": "worker-1", "world": 2}
-        with closing(Writer.create(tmp_path / "run", told)) as writer:
-            for step in range(1, 31):
-                begin = step * 100_000_000
-                for name, class_, start, end in parts:
-                    writer.span(writer.name(name, class_=class_), begin + start, begin + end, step)
-                writer.step(step, begin, begin + 100_000_000)
-    done = cli("report", "run", "--fail-on", "info")
+    done = cli("report", two_ranks(tmp_path / "run", reducing=8), "--fail-on", "info")
     assert done.stdout.startswith("Nothing holds this run back")
     assert done.returncode == 0
 
@@ -393,8 +393,26 @@ def test_an_export_says_of_which_of_several_jobs_it_is(cli: Dsprof, tmp_path: Pa
 
 def test_a_gate_does_not_pass_jobs_that_nobody_judged(cli: Dsprof) -> None:
     logs = [SEED.with_name(f"{name}_0.19.8.log") for name in ("zero3", "pipeline")]
-    assert cli("report", logs[0], "--fail-on", "critical").returncode == 0
-    assert cli("report", *logs, "--fail-on", "critical").returncode == 4
+    done = cli("report", *logs, "--fail-on", "critical")
+    assert done.returncode == 4
+    assert "cannot tell: the files are of several jobs, of which only one was judged" in done.stderr
+
+
+def test_a_gate_does_not_pass_steps_of_which_most_may_be_communication(cli: Dsprof) -> None:
+    done = cli("report", SEED.with_name("zero3_0.19.8.log"), "--fail-on", "critical")
+    said = "--fail-on critical: cannot tell: up to 85 % of a step may be communication"
+    assert done.stderr == f"dsprof: {said} (exit code 4)\n"
+    assert done.returncode == 4
+
+
+def test_a_gate_does_not_pass_a_first_step_alone(cli: Dsprof, tmp_path: Path) -> None:
+    with closing(Writer.create(tmp_path / "run", {"rank": 0, "world": 1})) as writer:
+        begin = time.perf_counter_ns()
+        writer.span(writer.name("forward", class_="compute"), begin, begin + 95_000_000, 1)
+        writer.step(1, begin, begin + 100_000_000)
+    done = cli("report", "run", "--fail-on", "critical")
+    assert done.returncode == 4
+    assert "the only step with a time is the first of its launch" in done.stderr
 
 
 @pytest.mark.parametrize(

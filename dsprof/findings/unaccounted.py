@@ -71,6 +71,15 @@ def unaccounted_time(facts: Facts) -> list[Finding] | str:
     return [*([mixed] if mixed else []), *_no_timer(facts, late)]
 
 
+def undivided_share(facts: Facts) -> float:
+    """The part of a step that may be communication, all or some of it, for all the source tells; 0
+    if the source divides what it times."""
+    facts = without_spikes(facts)
+    seconds = float(_mixed_phases(facts)["seconds"].sum()) if facts.breakdown else 0.0
+    timed = facts.seconds_of("communication") or facts.least_communication or 0.0
+    return (facts.share(seconds + timed) or 0.0) if seconds else 0.0
+
+
 def _no_timer(facts: Facts, late: float) -> list[Finding]:
     """Time outside all timers, and time inside a timer but not in its parts.
 
