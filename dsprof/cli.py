@@ -26,6 +26,8 @@ from dsprof.output import discard, prepare, put, refused, spare, tell
 from dsprof.units import bandwidth
 
 if TYPE_CHECKING:
+    from dsprof.grammar import Grammar
+    from dsprof.logs import Coverage
     from dsprof.run import Run
 
 app = typer.Typer(
@@ -248,7 +250,7 @@ def parsers(
     folders: Parsers = None,
 ) -> None:
     """List the supported dialects; show lines that none reads; check your own files."""
-    from dsprof import grammar, logs
+    from dsprof import grammar
     from dsprof.text import dialects
     from dsprof.text.terminal import show
 
@@ -258,7 +260,7 @@ def parsers(
         raise typer.Exit(Exit.INPUT if mistakes else Exit.FINE)
     known = grammar.load(folders or ())
     if unknown:
-        show(dialects.unknown(logs.read(unknown, grammar=known).coverage))
+        show(dialects.unknown(_coverage(unknown, known)))
     else:
         show(dialects.dialects(known))
 
@@ -327,6 +329,18 @@ def doctor() -> None:
     found = checks()
     show(examination(found))
     raise typer.Exit(Exit.FINE if all(check.fine for check in found) else Exit.INPUT)
+
+
+def _coverage(paths: list[str], grammar: Grammar) -> Coverage:
+    from dsprof.logs import read
+    from dsprof.run.nothing import empty, no_log
+
+    log = read(paths, grammar=grammar)
+    if not log.coverage.bytes:
+        raise empty(paths)
+    if not len(log.events) and (binary := no_log(paths)):
+        raise binary
+    return log.coverage
 
 
 def _load(paths: list[str], parsers: list[Path] | None, link: str | None = None) -> Run:

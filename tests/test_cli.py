@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import pty
+import random
 import re
 import signal
 import subprocess
@@ -311,6 +312,18 @@ def test_a_users_own_dialect_reads_a_log_that_nobody_else_does(cli: Dsprof, tmp_
     told_off(cli("report", "own.log"), "own.log: 2 of its 2 lines look like metrics", "--unknown")
     read = cli("report", "own.log", "--parsers", "mine", "--json", "-")
     assert json.loads(read.stdout)["steps"]["loss"] == [2.5, 2.25]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "is empty"), (random.Random(7).randbytes(3000), "is a binary file, not a log")],
+)
+def test_shapes_of_what_is_no_log_are_an_error_like_its_report(
+    cli: Dsprof, tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "no.log").write_bytes(content)
+    told_off(cli("parsers", "--unknown", "no.log"), f"no.log: {said}")
+    told_off(cli("report", "no.log"), f"no.log: {said}")
 
 
 def test_a_folder_of_recordings_is_an_input_like_any_log(cli: Dsprof, tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Final
 from dsprof.errors import DsprofError
 from dsprof.live.picture import Picture
 from dsprof.live.text import document, lines
+from dsprof.run.nothing import empty, no_log
 
 if TYPE_CHECKING:
+    from dsprof.live.feed import Feed
     from dsprof.live.watch import Watch
 
+_EMPTY: Final = "the folder holds no logs and no recordings"
 _LONGEST: Final = 30.0  # seconds that reading what is there already may take
 _WIDEST: Final = 100  # columns: longer lines are hard to read
 
@@ -27,9 +30,25 @@ def once(watch: Watch, *, as_json: bool) -> None:
         DsprofError: nothing is there.
     """
     picture = settled(watch)
-    if picture.step is None and not picture.problems and watch.feed.missing:
-        raise DsprofError("no such file or folder", watch.feed.missing[0], "check the spelling")
+    nothing = picture.step is None and not picture.records and not picture.problems
+    if nothing and (why := _nothing_there(watch.feed)):
+        raise why
     say(picture, as_json=as_json)
+
+
+def _nothing_there(feed: Feed) -> DsprofError | None:
+    """Why there is nothing to wait for; None if what is there may yet tell something."""
+    if feed.missing:
+        return DsprofError("no such file or folder", feed.missing[0], "check the spelling")
+    if feed.faults:
+        return DsprofError(next(iter(feed.faults.values())))
+    if feed.processes:
+        return None
+    if not feed.logs:
+        return DsprofError(_EMPTY, feed.paths[0], "name what the job writes")
+    if not any(log.stream.offset for log in feed.logs.values()):
+        return empty(feed.paths)
+    return no_log([*feed.logs])
 
 
 def settled(watch: Watch, longest: float = _LONGEST) -> Picture:

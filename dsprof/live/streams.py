@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from dsprof.errors import DsprofError
 from dsprof.logs.archives import compression
+from dsprof.logs.source import is_binary, no_text
 
 _PORTION: Final = 1 << 18
 _WITNESS: Final = 64  # bytes before the place reached that must still be the same
@@ -76,7 +77,11 @@ class File:
             return False
         except OSError as error:
             raise DsprofError(f"cannot be read: {error.strerror}", self.name) from error
-        if compression(os.pread(self._fd, 16, 0)):
+        head = os.pread(self._fd, 16, 0)
+        if is_binary(head):
+            self.close()
+            raise no_text(self.name)
+        if compression(head):
             self.close()
             raise DsprofError("is compressed: it does not grow", self.name, "use dsprof report")
         return True

@@ -211,7 +211,7 @@ def open_bytes(name: str) -> BinaryIO:
         if _REMOTE.match(name):
             todo = todo or "check the address, or fetch the file first and name that"
         raise DsprofError(f"cannot be read: {reason}", name, todo) from None
-    if head.startswith(_BINARY):
+    if is_binary(head):
         stream.close()
         raise no_text(name)
     kind = compression(head)
@@ -234,6 +234,11 @@ def _head(stream: BinaryIO) -> bytes:
     head = stream.read(_BLOCK)
     stream.seek(0)
     return head
+
+
+def is_binary(head: bytes) -> bool:
+    """Whether a file that begins so is of a known kind that is no text."""
+    return head.startswith(_BINARY)
 
 
 def no_text(name: str) -> DsprofError:

@@ -14,6 +14,22 @@ if TYPE_CHECKING:
     from dsprof.logs import Coverage
 
 
+def empty(paths: Sequence[str]) -> DsprofError:
+    """Said of sources without a byte."""
+    where = "standard input" if list(paths) == ["-"] else _where(paths)
+    return DsprofError("is empty", where, "name the file that the job's output goes to")
+
+
+def no_log(paths: Sequence[str]) -> DsprofError | None:
+    """Said of a file in which nothing was understood and that is no text; None if it is text."""
+    only = paths[0] if len(paths) == 1 and Path(paths[0]).is_file() else ""
+    return no_text(only) if only and not is_text(only) else None
+
+
+def _where(paths: Sequence[str]) -> str:
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+
+
 def nothing_read(
     paths: Sequence[str], coverage: Coverage | None, faults: Sequence[tuple[str, int, str]]
 ) -> DsprofError:
@@ -24,20 +40,19 @@ def nothing_read(
         coverage: what looked like something in it; None of recordings alone.
         faults: sources that could not be read to their end: name, line and why.
     """
-    where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    where = _where(paths)
     if coverage is None:
         return DsprofError("nothing is recorded yet", where, "wait for the first step")
     if not coverage.bytes:
-        where = "standard input" if where == "-" else where
-        return DsprofError("is empty", where, "name the file that the job's output goes to")
+        return empty(paths)
     for source, line, why in faults:
         return DsprofError(
             f"{why} (line {line:,}), and nothing before it is a metric, timer or failure",
             source,
             FETCH_AGAIN,
         )
-    if len(paths) == 1 and Path(where).is_file() and not is_text(where):
-        return no_text(where)
+    if binary := no_log(paths):
+        return binary
     lines = "its only line" if coverage.lines < 2 else f"its {coverage.lines:,} lines"
     if not coverage.metric_lines:
         return DsprofError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,39 @@ def test_no_line_of_the_picture_is_wider_than_the_terminal(width: int) -> None:
 def test_once_of_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DsprofError, match="no such file"):
         headless.once(Watch([str(tmp_path / "absent")]), as_json=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "run.log: is empty"),
+        ((ROOT / "docs" / "page.png").read_bytes(), "run.log: is a binary file, not a log"),
+        (random.Random(7).randbytes(3000), "run.log: is a binary file, not a log"),
+        (gzip.compress(step_line(1)), "run.log: is compressed: it does not grow"),
+    ],
+    ids=["empty", "picture", "random bytes", "compressed"],
+)
+def test_once_of_what_never_becomes_a_log_is_an_error(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "run.log").write_bytes(content)
+    with pytest.raises(DsprofError) as raised:
+        headless.once(Watch([str(tmp_path / "run.log")]), as_json=False)
+    assert said in str(raised.value)
+
+
+def test_once_of_an_empty_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DsprofError) as raised:
+        headless.once(Watch([str(tmp_path)]), as_json=False)
+    assert "the folder holds no logs and no recordings" in str(raised.value)
+
+
+def test_once_waits_for_the_first_step_of_a_log_that_has_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.log").write_text("loading the model\n")
+    headless.once(Watch([str(tmp_path / "run.log")]), as_json=False)
+    assert capsys.readouterr().out.startswith("waiting\n  no line shows a step yet")
 
 
 def test_what_a_log_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
