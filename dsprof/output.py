@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import sys
 import traceback
@@ -16,6 +17,8 @@ from typing import Final
 from dsprof.errors import DsprofError
 
 TRACEBACK: Final = "DSPROF_TRACEBACK"  #: environment variable; 1 shows the traceback of a bug
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 #: Replacements for terminals without Unicode, one character for one, so that columns stay aligned.
 _ASCII: Final = str.maketrans("µ×→…–—·•≥’“”", 'ux>.--**>\'""')
@@ -72,8 +75,13 @@ def tell(text: str) -> None:
 
 def refused(error: OSError, where: str) -> DsprofError:
     """The error to raise if a file or stream cannot be written; `where` names it."""
+    folder = Path(where).parent
+    if not folder.is_dir():
+        todo = "create it or choose another file"
+        return DsprofError(f"cannot be written: there is no folder {folder}", where, todo)
     reason = error.strerror or str(error)
-    return DsprofError(f"cannot be written: {reason}", where, "make room or choose another file")
+    room = "make room or " if error.errno in _FULL else ""
+    return DsprofError(f"cannot be written: {reason}", where, f"{room}choose another file")
 
 
 def spare(path: str | Path, sources: Iterable[str]) -> None:

@@ -315,6 +315,27 @@ def test_a_users_own_dialect_reads_a_log_that_nobody_else_does(cli: Dsprof, tmp_
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "--json", "no/x.json"],
+        ["report", "-o", "no/x.html"],
+        ["export", "-o", "no/x.csv"],
+    ],
+)
+def test_a_folder_to_write_to_that_does_not_exist_is_named(
+    cli: Dsprof, arguments: list[str]
+) -> None:
+    command, *rest = arguments
+    done = cli(command, SEED, *rest)
+    assert done.returncode == 1
+    file = rest[-1]
+    assert done.stderr == (
+        f"dsprof: {file}: cannot be written: there is no folder no "
+        "(create it or choose another file)\n"
+    )
+
+
+@pytest.mark.parametrize(
     ("content", "said"),
     [(b"", "is empty"), (random.Random(7).randbytes(3000), "is a binary file, not a log")],
 )

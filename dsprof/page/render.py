@@ -15,8 +15,7 @@ from markupsafe import Markup
 import dsprof
 from dsprof.charts import LABEL, PALETTE, PATTERN, SHORT
 from dsprof.charts.figure import visible
-from dsprof.errors import DsprofError
-from dsprof.output import spare
+from dsprof.output import refused, spare
 from dsprof.page import words
 from dsprof.page.contents import Contents, contents
 from dsprof.page.pack import pack_json, pack_text, safe_json
@@ -48,10 +47,7 @@ def write_page(run: Run, path: str | Path) -> None:
     try:
         Path(path).write_text(page, encoding="utf-8")
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise DsprofError(
-            f"cannot be written: {reason}", str(path), "choose another file with -o"
-        ) from None
+        raise refused(error, str(path)) from None
 
 
 def render_page(run: Run) -> str:

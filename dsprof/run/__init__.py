@@ -382,12 +382,13 @@ def load(
     Raises:
         DsprofError: there is no such file, nothing in it is understood, a dialect file or
             the link's speed cannot be meant.
+        TypeError: `paths` are no paths.
     """
-    from dsprof.run.inputs import events_of
+    from dsprof.run.inputs import events_of, names_of
 
     facts = {} if link is None else {"link_bytes_per_second": _speed(link)}
     grammar = grammar or dialects.load([Path(folder) for folder in parsers])
-    names = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    names = names_of(paths)
     processes = processes or os.cpu_count() or 1
     read = events_of(names, grammar, processes, progress)
     if not read.events.num_rows:

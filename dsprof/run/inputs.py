@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,23 @@ class Read:
     facts: dict[str, Any]
     bulk: Bulk | None = None
     whole: Callable[[], pa.Table] | None = None
+
+
+def names_of(paths: str | Path | Iterable[str | Path]) -> list[str]:
+    """One path or several, as they are typed.
+
+    Raises:
+        DsprofError: there is none.
+        TypeError: they are something else.
+    """
+    several = [paths] if isinstance(paths, str | Path) else paths
+    given = list(several) if isinstance(several, Iterable) else [several]
+    for one in given:
+        if not isinstance(one, str | Path):
+            raise TypeError(f"paths must be a str, a Path, or several of them, not {paths!r}")
+    if not given:
+        raise DsprofError("no path is given", "", "name a log, a recording, or a folder of them")
+    return [str(path) for path in given]
 
 
 def events_of(

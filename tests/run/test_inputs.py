@@ -1,13 +1,15 @@
-"""A log beside recordings: the launches of both are the same ones."""
+"""What may be named, and a log beside recordings: the launches of both are the same ones."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dsprof.errors import DsprofError
 from dsprof.recording import Writer
 from dsprof.run import Run, load
 from tests.recording.recorded import MS, header, write_steps
@@ -84,3 +86,14 @@ def test_the_log_of_an_earlier_launch_alone_is_known_by_its_clock(
         record(tmp_path / "run", launch)
     run = load([tmp_path / "run", log(tmp_path / "job.log", 0)])
     assert rates(run) == {0: 0.1}
+
+
+@pytest.mark.parametrize("paths", [None, 3, [None], b"run.log", ["run.log", 3]])
+def test_what_is_no_path_is_told_which_types_are_read(paths: Any) -> None:
+    with pytest.raises(TypeError, match="paths must be a str, a Path, or several of them, not"):
+        load(paths)
+
+
+def test_no_path_at_all_is_an_error() -> None:
+    with pytest.raises(DsprofError, match="no path is given"):
+        load([])
