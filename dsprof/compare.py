@@ -22,6 +22,7 @@ from dsprof.analysis.ratio import Answer, interval, judge, rows_needed
 from dsprof.events import Class
 from dsprof.text.overview import overview
 from dsprof.text.parts import Part
+from dsprof.text.words import measured_by
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -45,6 +46,7 @@ class Side:
         steps: number of rows that a report of the run averages.
         step_seconds: their mean.
         seconds_from: how it is known.
+        recorded: the run was recorded inside training, not read from a log.
         classes: its seconds by class, as far as seen; a class that is only inferred to be 0 is
             absent.
         parts: its division as a report shows it; they add up to it.
@@ -55,6 +57,7 @@ class Side:
     steps: int
     step_seconds: float | None
     seconds_from: str | None
+    recorded: bool
     classes: dict[str, float]
     parts: list[Part]
 
@@ -105,7 +108,7 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     before: Floats = rows_a["seconds"].to_numpy(np.float64) / batch_a
     after: Floats = rows_b["seconds"].to_numpy(np.float64) / batch_b
     same = len(rows_a) > 0 and _same(first.steps, second.steps)
-    obstacle = _incomparable(rows_a, rows_b) or _unlike(first, second)
+    obstacle = _incomparable((first, rows_a), (second, rows_b)) or _unlike(first, second)
     judged = dict(_SAME) if same else _judged(before, after, tolerance, obstacle)
     if judged["answer"] in {"none", "improvement"} and measures == {"timers"}:
         judged |= _unseen(first, second, batch_b / batch_a, tolerance)
@@ -182,7 +185,7 @@ def _judged(first: Floats, second: Floats, tolerance: float, obstacle: str) -> d
     if few and (apart := _far_apart(first, second, tolerance)):
         return apart
     if obstacle or rows < _FEWEST:
-        why = obstacle or f"{rows} timed rows, {_FEWEST} needed of each run"
+        why = obstacle or f"{rows} timed steps, {_FEWEST} needed of each run"
         needed = None if obstacle else _FEWEST
         return {"answer": "cannot tell", "why": why, "needed": needed} | dict.fromkeys(
             ("ratio", "low", "high")
@@ -191,7 +194,7 @@ def _judged(first: Floats, second: Floats, tolerance: float, obstacle: str) -> d
     answer = judge(low, high, tolerance)
     undecided = answer == "cannot tell"
     needed = rows_needed(ratio, low, high, tolerance, rows) if undecided else None
-    found = {"answer": answer, "why": _WHY[answer], "needed": needed}
+    found = {"answer": answer, "why": _why(answer, tolerance), "needed": needed}
     return found | {"ratio": ratio, "low": low, "high": high}
 
 
@@ -211,7 +214,7 @@ def _far_apart(first: Floats, second: Floats, tolerance: float) -> dict[str, Any
     )
     return {
         "answer": "regression" if slower else "improvement",
-        "why": f"few rows, but {where}",
+        "why": f"few timed steps, but {where}",
         "needed": None,
         "ratio": float(second.mean() / first.mean()),
         "low": low,
@@ -290,23 +293,28 @@ def _samples(run: Run) -> float:
     return 0.0 if pd.isna(found) else float(found)
 
 
-_WHY: Final = {
-    "regression": "the whole interval lies above what is tolerated",
-    "improvement": "the whole interval lies below what is tolerated",
-    "none": "the whole interval lies within what is tolerated",
-    "cannot tell": "the interval holds both a difference that matters and none",
-}
+def _why(answer: Answer, tolerance: float) -> str:
+    """Where the interval lies, in words."""
+    limit = f"{100 * tolerance:g} % (--tolerance)"
+    if answer == "cannot tell":
+        return f"part of the 95 % interval is within ±{limit}, part of it is not"
+    where = {"regression": "above +", "improvement": "below -", "none": "within ±"}
+    return f"the whole 95 % interval is {where[answer]}{limit}"
 
 
-def _incomparable(first: pd.DataFrame, second: pd.DataFrame) -> str:
+def _incomparable(*judged: tuple[Run, pd.DataFrame]) -> str:
     """Words for why the seconds of the two runs cannot be compared; "" if they can."""
-    if first.empty or second.empty:
-        which = "first" if first.empty else "second"
-        return f"the {which} run does not say how long a step takes"
-    sources = [known_by(part) for part in (first, second)]
-    if sources[0] != sources[1]:
-        return f"step seconds come from {sources[0]} in one run and from {sources[1]} in the other"
-    return ""
+    for which, (_, rows) in zip(("first", "second"), judged, strict=True):
+        if rows.empty:
+            return f"the {which} run does not say how long a step takes"
+    ways = [known_by(rows) for _, rows in judged]
+    if ways[0] == ways[1]:
+        return ""
+    one, other = (
+        measured_by(way, recorded=run.is_recording) or "several kinds of lines"
+        for way, (run, _) in zip(ways, judged, strict=True)
+    )
+    return f"step times come from {one} in the first run and from {other} in the second"
 
 
 def _side(run: Run, values: Floats, batch: float) -> Side:
@@ -321,6 +329,7 @@ def _side(run: Run, values: Floats, batch: float) -> Side:
         steps=seen.averaged,
         step_seconds=None if seen.seconds is None else seen.seconds / batch,
         seconds_from=seen.seconds_from,
+        recorded=run.is_recording,
         classes={
             name: seconds / batch
             for name, seconds in seen.classes.items()
@@ -335,8 +344,13 @@ def _scaled(part: Part, batch: float) -> Part:
     return part if part.seconds is None else replace(part, seconds=part.seconds / batch)
 
 
+#: What every stage of a pipeline says of itself: whose line came last is no setting.
+_OF_A_STAGE: Final = frozenset({"stage", "stage_layers", "stage_parameters"})
+
+
 def _configured(run: Run) -> dict[str, Any]:
-    return {"versions": run.meta.get("versions") or {}, **run.config}
+    told = {name: value for name, value in run.config.items() if name not in _OF_A_STAGE}
+    return {"versions": run.meta.get("versions") or {}, **told}
 
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -24,6 +24,7 @@ from dsprof.text.overview import overview
 from dsprof.text.parts import BLENT, UNTIMED
 from tests.analysis.test_ratio import Floats, series
 from tests.conftest import ROOT, SAMPLES, Dsprof
+from tests.recording.recorded import record
 from tests.run.run_rows import events, metric, timers
 from tests.run.test_seldom import at_tenths, printed
 
@@ -93,7 +94,7 @@ def test_every_key_of_the_document_is_in_its_page() -> None:
 
 def test_a_handful_of_rows_is_no_ground_for_an_answer() -> None:
     found = compare(run_of(np.ones(3)), run_of(np.full(3, 2.0)))
-    assert (found.answer, found.why) == ("cannot tell", "3 timed rows, 8 needed of each run")
+    assert (found.answer, found.why) == ("cannot tell", "3 timed steps, 8 needed of each run")
 
 
 def test_few_rows_answer_where_all_of_one_run_are_far_from_all_of_the_other() -> None:
@@ -117,7 +118,7 @@ def test_a_change_of_ten_times_is_told_as_a_factor() -> None:
     console = Console(file=StringIO(), width=80)
     console.print(difference(found))
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "Slower: ×90 seconds per step (×90 to ×90)" in text
+    assert "Slower: ×90 time per step (×90 to ×90)" in text
 
 
 def test_seconds_of_different_things_are_not_compared() -> None:
@@ -135,7 +136,7 @@ def test_seconds_of_different_things_are_not_compared() -> None:
     )
     found = compare(logged, clock)
     assert found.answer == "cannot tell"
-    assert "logged in one run and from clock in the other" in found.why
+    assert "logged times in the first run and from time stamps in the second" in found.why
 
 
 def test_other_batches_compare_by_the_sample() -> None:
@@ -258,11 +259,11 @@ def test_sums_of_timers_are_judged_under_their_own_name_where_whole_steps_are_fe
     assert (found.seconds_from, found.first.rows, found.first.steps) == ("timers", 39, 4)
     lines = shown(found)
     assert lines["judged, sums of timers"] == ["31.1 ms", "41.8 ms", "+34 %"]
-    assert (lines["rows judged"], lines["rows averaged"]) == (["39", "39"], ["4", "39"])
+    assert (lines["steps judged"], lines["steps averaged"]) == (["39", "39"], ["4", "39"])
     assert lines["one step"] == ["37.8 ms", "41.8 ms"]  # not told by the same: no change
     assert lines["told by"] == ["throughput lines", "sums of timers"]
     assert lines["no timer"] == ["7.11 ms", "unknown"]
-    assert "+34 % seconds in timers per step" in next(iter(lines))
+    assert "+34 % time in timers per step" in next(iter(lines))
 
 
 def half_timed(seconds: float, steps: int) -> Run:
@@ -313,7 +314,9 @@ def test_a_rate_at_every_step_is_not_held_against_timers_that_it_lacks() -> None
     bare = from_events(each.told[each.told["kind"] != "phase"])
     found = compare(bare, few)
     assert found.answer == "cannot tell"
-    assert "from throughput in one run and from timers in the other" in found.why
+    assert (
+        "from throughput lines in the first run and from sums of timers in the second" in found.why
+    )
 
 
 def test_timers_of_an_unknown_stage_are_told_as_a_report_tells_them() -> None:
@@ -405,3 +408,16 @@ def test_other_versions_of_the_software_are_configured_differently() -> None:
     old, new = sample("straggler_0.16.9"), sample("straggler_0.16.9")
     new.meta["versions"] = {"deepspeed": "0.19.8"}
     assert compare(old, new).settings == {"versions.deepspeed": ("0.16.9", "0.19.8")}
+
+
+def test_what_each_stage_of_a_pipeline_says_of_itself_is_no_setting() -> None:
+    found = compare(sample("pipeline_0.16.9"), sample("pipeline_slow_last_0.16.9"))
+    assert {"stage", "stage_layers", "stage_parameters"}.isdisjoint(found.settings)
+    assert found.settings["stage_1_layers"] == (3, 4)
+
+
+def test_a_log_is_not_compared_with_a_recording_by_words_of_logs(tmp_path: Path) -> None:
+    record(tmp_path, last=30)
+    found = compare(sample("zero0_0.19.8"), load(tmp_path))
+    assert found.why.endswith("in the first run and from recorded times in the second")
+    assert shown(found)["told by"] == ["sums of timers", "recorded times"]

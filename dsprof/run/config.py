@@ -14,7 +14,7 @@ from dsprof.events import COUNTED, Kind
 from dsprof.run.table import of_kind
 
 #: Canonical name → where the job's DeepSpeed JSON says it.
-_IN_JSON: Final = {
+IN_JSON: Final = {
     "zero_stage": "zero_optimization.stage",
     "micro_batch_size": "train_micro_batch_size_per_gpu",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
@@ -63,7 +63,7 @@ def told_again(events: pd.DataFrame) -> bool:
 
 
 #: What each engine of a job may be told differently.
-_OF_AN_ENGINE: Final = (*_IN_JSON, "ds_config", "dtype", "wall_clock_breakdown")
+_OF_AN_ENGINE: Final = (*IN_JSON, "ds_config", "dtype", "wall_clock_breakdown")
 
 
 def _undisputed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -130,7 +130,7 @@ def _derived(known: dict[str, Any]) -> dict[str, Any]:
     if known.get("deepspeed") == "False":  # Megatron keeps DeepSpeed's settings, unused
         known.pop("zero_stage", None)
     own = known.get("ds_config", {})
-    for name, path in _IN_JSON.items():
+    for name, path in IN_JSON.items():
         value = _possible(name, setting(own, path))
         if name not in known and isinstance(value, int | float | str):
             known[name] = value

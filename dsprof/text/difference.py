@@ -12,7 +12,7 @@ from rich.text import Text
 from dsprof.text.layout import ACCENT, QUIET, STRONG, say
 from dsprof.text.parts import BLENT, Part
 from dsprof.text.settings import settings
-from dsprof.text.words import MEASURES, count_of
+from dsprof.text.words import count_of, measured_by
 from dsprof.units import format_seconds
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _answer(found: Comparison) -> str:
         return "No difference"
     if found.answer == "cannot tell":
         enough = (
-            f"; about {count_of(found.needed, 'row')} of each run would be enough"
+            f"; about {count_of(_rounded(found.needed), 'timed step')} of each run would be enough"
             if found.needed
             else ""
         )
@@ -52,13 +52,18 @@ def _answer(found: Comparison) -> str:
     return f"{word[found.answer]}{_change(found)}"
 
 
+def _rounded(count: int) -> int:
+    """To two digits: it is an estimate."""
+    return int(float(f"{count:.2g}"))
+
+
 def _change(found: Comparison) -> str:
-    """`: +12 % seconds per step (+9 % to +15 %)`; "" where there is no interval."""
+    """`: +12 % time per step (+9 % to +15 %)`; "" where there is no interval."""
     if found.ratio is None or found.low is None or found.high is None:
         return ""
     span = f"{_percent(found.low)} to {_percent(found.high)}"
     of = " in timers" if found.seconds_from == "timers" else ""
-    return f": {_percent(found.ratio)} seconds{of} per {found.per} ({span})"
+    return f": {_percent(found.ratio)} time{of} per {found.per} ({span})"
 
 
 def _percent(ratio: float) -> str:
@@ -78,18 +83,21 @@ def _times(found: Comparison) -> Table:
     sides = found.first, found.second
     _facts(table, "", ["first", "second", "change"])
     if any(side.rows != side.steps for side in sides):
-        by = MEASURES.get(found.seconds_from or "")
+        recorded = all(side.recorded for side in sides)
+        by = measured_by(found.seconds_from, recorded=recorded)
         judged = [Part("", "", side.seconds, None) for side in sides]
         _change_of(table, f"judged, {by}" if by else "judged", judged, STRONG)
-        _facts(table, "rows judged", [f"{side.rows:,}" for side in sides])
-    measures = [MEASURES.get(side.seconds_from or "", "unknown") for side in sides]
+        _facts(table, "steps judged", [f"{side.rows:,}" for side in sides])
+    measures = [
+        measured_by(side.seconds_from, recorded=side.recorded) or "unknown" for side in sides
+    ]
     alike = measures[0] == measures[1]
     steps = [Part("", "", side.step_seconds, None) for side in sides]
     _change_of(table, f"one {found.per}", steps, STRONG, comparable=alike)
     for name in _names(sides):
         parts = [_part(side, name) for side in sides]
         _change_of(table, name, parts, ACCENT if name in _LOUD else "")
-    averaged = "rows averaged" if any(side.rows != side.steps for side in sides) else "rows"
+    averaged = "steps averaged" if any(side.rows != side.steps for side in sides) else "timed steps"
     _facts(table, averaged, [f"{side.steps:,}" for side in sides])
     if not alike:
         _facts(table, "told by", measures)

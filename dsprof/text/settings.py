@@ -11,11 +11,13 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from dsprof.logs.measures import LONGEST_TEXT
+from dsprof.run.config import IN_JSON
 from dsprof.text.layout import QUIET, heading, say
 from dsprof.text.words import plain
 
 Settings = dict[str, tuple[Any, Any]]
 
+_STAGES: Final = frozenset({"zero_stage", IN_JSON["zero_stage"]})
 _COMMAND: Final = "launch_command"
 _MOST: Final = 12
 _LONGEST: Final = 24
@@ -61,19 +63,38 @@ def settings(differing: Settings) -> list[RenderableType]:
 
 def _spelled(told: Settings) -> Settings:
     """Dumps of many settings, and the command, as what differs in them and is not told anyway."""
-    known = {(name.rpartition(".")[2], *map(str, pair)) for name, pair in told.items()}
+    told = _each_once(told)
+    known = {(word, *map(str, pair)) for name, pair in told.items() for word in _words_for(name)}
     found: Settings = {}
     inner: Settings = {}
     for name, pair in told.items():
         before, after = (_settings_of(str(value)) for value in pair)
         if name == _COMMAND:
-            inner |= _of_commands(*map(str, pair))
+            options = _of_commands(*map(str, pair))
+            inner |= {k: v for k, v in options.items() if (_word(k), *v) not in known}
         elif before and after:
             apart = _apart(before, after, before.keys() & after.keys())  # others: of a version
             inner |= {f"{name}.{k}": v for k, v in apart.items() if (k, *v) not in known}
         else:
             found[name] = pair
     return found | inner
+
+
+def _each_once(told: Settings) -> Settings:
+    """Without what the job's own JSON says by the key that its users write, and whether ZeRO is on
+    where its stage says so."""
+    twice = {name for name, key in IN_JSON.items() if key != name and key in told and name in told}
+    twice |= {"zero_enabled"} if _STAGES & told.keys() else set()
+    return {name: pair for name, pair in told.items() if name not in twice}
+
+
+def _words_for(name: str) -> set[str]:
+    """Last words of its names: options and dumps call the same thing so."""
+    return {_word(name), _word(IN_JSON.get(name, name))}
+
+
+def _word(name: str) -> str:
+    return name.rpartition(".")[2].lstrip("-").replace("-", "_")
 
 
 def _settings_of(dump: str) -> dict[str, str]:

@@ -92,7 +92,8 @@ def _named(files: list[str]) -> str:
 def _step(run: Run, seen: Overview, *, blocks: bool) -> list[RenderableType]:
     if seen.seconds is None:
         return []
-    of = words.steps_by(seen.averaged, seen.seconds_from, seen.window)
+    by = words.measured_by(seen.seconds_from, recorded=run.is_recording)
+    of = words.steps_by(seen.averaged, by, seen.window)
     mean = f"{format_seconds(seen.seconds)}, {'mean of ' if seen.averaged > 1 else ''}{of}"
     launch = words.launch_of(run.steps, main_steps(run.steps))
     mean += f" of {launch}" * bool(launch) + seen.aside

@@ -140,13 +140,18 @@ MEASURES: Final = {
 }
 
 
-def steps_by(count: int, measured: str | None, window: int | None = 1) -> str:
-    """`4 steps (throughput lines)`: how many, and what says how long they took.
+def measured_by(way: str | None, *, recorded: bool) -> str:
+    """How seconds of a step are known, in words; "" if they are not, or not all in one way."""
+    return "recorded times" if recorded and way == "logged" else MEASURES.get(way or "", "")
+
+
+def steps_by(count: int, measured: str, window: int | None = 1) -> str:
+    """`4 steps (throughput lines)`: how many, and what says how long they took, if that is known.
 
     Args:
         window: of how many steps each is the mean, None if they differ.
     """
-    by = f" ({MEASURES[measured]})" if measured in MEASURES else ""
+    by = f" ({measured})" if measured else ""
     return (f"{count:,} {of}" if (of := windows(window, count)) else count_of(count, "step")) + by
 
 

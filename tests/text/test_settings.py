@@ -62,3 +62,23 @@ def test_what_is_told_by_its_own_name_is_not_told_of_the_dump_again() -> None:
 def test_the_end_of_a_dump_that_was_cut_is_no_difference() -> None:
     full = "a=1 b=" + "0" * LONGEST_TEXT
     assert settings({"dump": (full[:LONGEST_TEXT], "a=1 b=0")}) == []
+
+
+def test_the_same_setting_under_several_names_is_told_once_by_the_key_to_write() -> None:
+    text = said(
+        {
+            "launch_command": (launched("/a", "x", 1), launched("/a", "x", 2)),
+            "zero_config": ("stage=1 cpu=None", "stage=2 cpu=None"),
+            "zero_enabled": ("False", "True"),
+            "zero_optimization.stage": (1, 2),
+            "zero_stage": (1, 2),
+        }
+    )
+    assert text.splitlines()[1:] == ["zero_optimization.stage  1 → 2"]
+
+
+def test_a_setting_without_the_jobs_json_keeps_its_own_name() -> None:
+    text = said(
+        {"launch_command": (launched("/a", "x", 1), launched("/a", "x", 2)), "zero_stage": (1, 2)}
+    )
+    assert text.splitlines()[1:] == ["zero_stage  1 → 2"]

@@ -20,7 +20,7 @@ from dsprof.text.document import document
 from dsprof.text.overview import overview
 from tests.findings.plants import WELL, metric, phase, problem, run_of, steps
 from tests.findings.test_ranks import ranks
-from tests.recording.recorded import header, write_steps
+from tests.recording.recorded import header, record, write_steps
 from tests.text.said import (
     BAR,
     SEED,
@@ -48,6 +48,13 @@ def test_the_step_is_split_into_its_classes_largest_first(sample_run: Sample) ->
         "compute 1.32 s 23 %",
         "communication 269 ms 4.7 %",
     ]
+
+
+def test_times_of_a_recording_are_recorded_not_logged(tmp_path: Path) -> None:
+    record(tmp_path, last=30)
+    text = shown(load(tmp_path))
+    assert "(recorded times)" in text
+    assert "logged times" not in text
 
 
 def test_bars_are_as_long_as_their_shares(sample_run: Sample) -> None:
