@@ -172,6 +172,30 @@ _BY_TEXT: Final = {
     "NCCL: Call to posix_fallocate": _SHM_OF_NCCL,
     "shared memory segment nccl-": _SHM_OF_NCCL,
     "No space left on device": Advice("storage", "", "space", "a full disk, quota or /dev/shm"),
+    "Disk quota exceeded": Advice(
+        "quota of the user or folder", "", "more, or fewer files kept", "the disk itself has room"
+    ),
+    "Too many open files": Advice(
+        "ulimit -n",
+        "",
+        "higher; or fewer workers of data loaders",
+        "tensors that workers hand over keep files open: the sharing strategy file_system does not",
+    ),
+    "HTTPSConnectionPool(host='huggingface.co'": Advice(
+        "HF_HUB_OFFLINE",
+        "",
+        "1, with models and data downloaded before",
+        "each rank asks the hub at its start, and one that gets no answer ends the job",
+    ),
+    "Hostfile ": Advice(
+        "hostfile", "", "one line for each host: NAME slots=N", "the launcher rejects any other"
+    ),
+    "No slot '": Advice(
+        "--include, --exclude, CUDA_VISIBLE_DEVICES",
+        "",
+        "numbers that the hostfile has; without one, those of visible GPUs from 0 on",
+        "the launcher numbers GPUs so, and knows no other",
+    ),
     "is killed by signal: Killed": Advice(
         "DataLoader(num_workers=...)",
         "",
@@ -301,6 +325,18 @@ _BY_KIND_AND_TEXT: Final = {
         "",
         "an interface by which all hosts reach each other",
         "NCCL chose an address that others cannot reach",
+    ),
+    ("network-error", r"ibv_(?:create|reg|alloc)_\w{1,20}"): Advice(
+        "ulimit -l",
+        "",
+        "unlimited, in the container too",
+        "InfiniBand pins the memory that it sends from, and was refused a resource",
+    ),
+    ("network-error", "ibv_modify_qp"): Advice(
+        "NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_CROSS_NIC",
+        "",
+        "adapters that reach each other (ib_write_bw between the hosts)",
+        "two adapters of InfiniBand or RoCE found no way to each other",
     ),
     ("network-error", "(?:Connection refused|Connection timed out)"): Advice(
         "NCCL_SOCKET_IFNAME",

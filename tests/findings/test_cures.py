@@ -32,6 +32,31 @@ from tests.findings.plants import one, problem, run_of
         ),
         ("OSError: [Errno 28] No space left on device", "storage", "space"),
         (
+            "OSError: [Errno 122] Disk quota exceeded",
+            "quota of the user or folder",
+            "more, or fewer files kept",
+        ),
+        (
+            "OSError: [Errno 24] Too many open files",
+            "ulimit -n",
+            "higher; or fewer workers of data loaders",
+        ),
+        (
+            "MaxRetryError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries",
+            "HF_HUB_OFFLINE",
+            "1, with models and data downloaded before",
+        ),
+        (
+            "ValueError: Hostfile contains a bad entry: w1 lots=8",
+            "hostfile",
+            "one line for each host: NAME slots=N",
+        ),
+        (
+            "ValueError: No slot '1' specified on host 'localhost'",
+            "--include, --exclude, CUDA_VISIBLE_DEVICES",
+            "numbers that the hostfile has; without one, those of visible GPUs from 0 on",
+        ),
+        (
             "RuntimeError: unable to write to file </torch_31_77>: No space left on device (28)",
             "docker --shm-size, --ipc=host",
             "a larger /dev/shm",
@@ -109,6 +134,12 @@ def test_a_job_that_the_scheduler_ended_is_advised_on_its_reason(reason: str, se
             "Connect to 10.0.0.7<1> failed : Connection refused",
             "NCCL_SOCKET_IFNAME",
         ),
+        (
+            "network-error",
+            "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1",
+            "NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_CROSS_NIC",
+        ),
+        ("network-error", "Call to ibv_create_qp failed", "ulimit -l"),
         ("ssh-refused", "ssh: Could not resolve hostname w1: Name unknown", "hostfile, DNS"),
         ("exception", "torch.x.RendezvousClosedError", "logs of the other nodes"),
         (
