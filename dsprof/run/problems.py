@@ -17,7 +17,8 @@ A completion that InfiniBand flushed says itself that an earlier error had close
 no cause, even if that error is not in the source.
 
 A scheduler that gives no reason ended the job because of what one of its tasks had done before, if
-any had failed: srun does so of itself.
+any had failed: srun does so of itself. Where it gives one for the same job later, that one counts:
+of a job that it preempts it first asks the step to end.
 
 A rank's watchdog says its timeout again when it ends the process: that is one row.
 
@@ -85,6 +86,7 @@ _LOCAL: Final = r"local rank (\d{1,4})"  # on one node, that is the rank
 
 #: A scheduler's words of why it ended a job.
 _REASON: Final = r"DUE TO|exceeded|TERM_"
+_JOB: Final = r"^\*\*\* (?:STEP|JOB) (\d{1,12})"
 
 #: What a traceback passes through is told of the step that it ended.
 _TRACEBACK: Final = "failures.traceback"
@@ -294,6 +296,7 @@ def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     silent = kind.isin(_SILENT)
     tasks = silent & ~code.isin(_SIGTERM) & (code != 0)
     reasonless = (kind == "cancelled") & ~text.str.contains(_REASON)
+    explained = reasonless & _given_later(rows, failure)
     aborted = code.isin(_ABORTED).where(kind != "signal", code == _ABORT)
     ended = silent & (aborted | code.between(1, _SIGNALS, inclusive="left") & (kind != "signal"))
     told = pd.Series(suspicion >= _TOLD, rows.index) & (rows["severity"] != Severity.INFO)
@@ -302,8 +305,16 @@ def _follows(rows: pd.DataFrame, suspicion: Numbers, failure: Numbers) -> Flags:
     anybody = _in_front(told & (kind.isin(("watchdog", "stuck")) | rank.isna()), failure)
     same = told.groupby([failure, rank]).transform("any").fillna(value=False).astype(bool)
     followed = ended & (anybody | same | (rank.isna() & _in_front(told, failure)))
-    ends: Flags = (followed | (reasonless & _in_front(tasks, failure))).to_numpy(bool)
+    ends: Flags = (followed | explained | (reasonless & _in_front(tasks, failure))).to_numpy(bool)
     return ends
+
+
+def _given_later(rows: pd.DataFrame, failure: Numbers) -> pd.Series[bool]:
+    """Whether the scheduler gives a reason for the same job in the same failure."""
+    job = rows["text"].astype("str").str.extract(_JOB)[0]
+    given = rows["text"].astype("str").str.contains(_REASON) & job.notna()
+    same = given.groupby([failure, job]).transform("any")
+    return same.fillna(value=False).astype(bool)
 
 
 def _in_front(rows: pd.Series[bool], failure: Numbers) -> pd.Series[bool]:

@@ -287,6 +287,13 @@ def test_a_job_that_slurm_ends_without_a_reason_was_ended_by_the_task_that_faile
     assert causes(problem("cancelled", cancelled.format("")), task) == [0]
 
 
+def test_a_reason_that_the_scheduler_gives_later_counts_for_the_same_job_alone() -> None:
+    asked = problem("cancelled", "*** STEP 71.0 ON w0 CANCELLED AT 2026-03-25T17:50:23 ***", at=0.0)
+    ended = "*** JOB {} ON w0 CANCELLED AT 2026-03-25T18:00:46 DUE TO PREEMPTION ***"
+    assert causes(asked, problem("cancelled", ended.format(71), at=623.0)) == [1]
+    assert causes(asked, problem("cancelled", ended.format(712), at=623.0)) == [0]
+
+
 def test_a_process_that_said_what_a_peer_did_to_it_is_no_silent_one() -> None:
     victim = problem("exception", "torch.distributed.DistBackendError: NCCL error in: x", rank=1)
     local = problem("exit", "exitcode 1, local rank 1, pid 9", value=1.0)
