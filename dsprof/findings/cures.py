@@ -111,6 +111,18 @@ _BY_REASON: Final = {
         "often, and resume from the last one",
         "the scheduler gave the nodes to another job",
     ),
+    r"low on resource: memory": Advice(
+        "resources.requests.memory",
+        "",
+        "as much as the job uses",
+        "of pods that use more than they asked for, Kubernetes ends the largest first",
+    ),
+    r"low on resource: (?:ephemeral-storage|inodes)": Advice(
+        "resources.requests.ephemeral-storage",
+        "",
+        "as much as the job writes there; or caches and checkpoints on a volume",
+        "the disk of the node was full, by this pod or by others",
+    ),
     r"NODE FAILURE": Advice(
         "sinfo -R", "", "leave that node out (--exclude)", "a node failed, not a rank"
     ),
@@ -352,6 +364,12 @@ _BY_KIND_AND_TEXT: Final = {
         "",
         "look whether its launcher ended first; MASTER_ADDR, MASTER_PORT reachable",
         "the store through which all nodes meet runs there",
+    ),
+    ("wrong-arguments", "can't open file"): Advice(
+        "path of the script",
+        "",
+        "one that exists on every host, seen from the folder of the launch",
+        "Python did not find the file that it was told to run",
     ),
     ("signal", "got signal 1"): Advice(
         "nohup, tmux or setsid",

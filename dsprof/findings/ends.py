@@ -198,7 +198,7 @@ def step_span(row: pd.Series[Any]) -> tuple[int, int] | None:
 def signal_behind(row: pd.Series[Any]) -> str | None:
     """The signal that an exit code most likely stands for: 128 + 9 is a shell's, 256 - 9 that of
     DeepSpeed's launcher, which exits with the -9 of its child."""
-    if row["kind"] not in ("exit", "root-cause", "command") or pd.isna(row["value"]):
+    if row["kind"] not in ("exit", "root-cause", "command", "exception") or pd.isna(row["value"]):
         return None
     code = int(row["value"])
     number = code - 128 if code < 192 else 256 - code

@@ -84,8 +84,10 @@ _ABORT: Final = 6
 _TOLD: Final = 3  # suspicions from here on are of what another process may have caused
 _LOCAL: Final = r"local rank (\d{1,4})"  # on one node, that is the rank
 
+_SENT: Final = r"got signal \d"  # what torchrun was sent, which it says at once and at its end
+
 #: A scheduler's words of why it ended a job.
-_REASON: Final = r"DUE TO|exceeded|TERM_"
+_REASON: Final = r"DUE TO|exceeded|TERM_|low on resource"
 _JOB: Final = r"^\*\*\* (?:STEP|JOB) (\d{1,12})"
 
 #: What a traceback passes through is told of the step that it ended.
@@ -146,12 +148,15 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
 
 
 def _said_again(rows: pd.DataFrame) -> Flags:
-    """Timeouts that the watchdog of the same rank has told before, of the same failure."""
-    told = (rows["kind"] == "watchdog") & rows["rank"].notna()
+    """Timeouts that the watchdog of the same rank has told before, of the same failure, and
+    signals that torchrun of the same host has."""
+    watchdog = (rows["kind"] == "watchdog") & rows["rank"].notna()
+    torchrun = (rows["kind"] == "signal") & rows["text"].astype("str").str.match(_SENT)
+    told = watchdog | torchrun
     if told.sum() < 2:
         return np.zeros(len(rows), bool)
-    each = rows.assign(failure=_failures(rows))
-    again = each.duplicated(["failure", "rank", "kind", "text", "count"])
+    each = rows.assign(failure=_failures(rows), host=rows["host"].where(torchrun))
+    again = each.duplicated(["failure", "rank", "host", "kind", "text", "count"])
     return (again & told).to_numpy(dtype=bool)
 
 

@@ -10,6 +10,7 @@ from dsprof.findings import ends, findings_of
 from dsprof.findings.cures import cures
 from dsprof.run import load
 from tests.findings.plants import one, problem, run_of
+from tests.loaded import run_of_text
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,22 @@ def test_a_job_that_the_scheduler_ended_is_advised_on_its_reason(reason: str, se
 
 
 @pytest.mark.parametrize(
+    ("resource", "setting"),
+    [
+        ("memory", "resources.requests.memory"),
+        ("ephemeral-storage", "resources.requests.ephemeral-storage"),
+    ],
+)
+def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
+    resource: str, setting: str
+) -> None:
+    said = f"Message: The node was low on resource: {resource}. Container a was using 5Gi"
+    found = one(run_of_text(said), "rank-died")
+    assert "was ended by the scheduler: The node was low on" in found.title
+    assert [advice.setting for advice in found.advice] == [setting]
+
+
+@pytest.mark.parametrize(
     ("kind", "text", "setting"),
     [
         ("rendezvous", "EI0006: Getting socket times out.", "HCCL_CONNECT_TIMEOUT"),
@@ -162,6 +179,7 @@ def test_a_job_that_the_scheduler_ended_is_advised_on_its_reason(reason: str, se
             "RuntimeError: CUDA error: no kernel image is available for execution on the device",
             "torch, TORCH_CUDA_ARCH_LIST",
         ),
+        ("wrong-arguments", "can't open file '/data/a.py': [Errno 2] x", "path of the script"),
         ("signal", "got signal 1", "nohup, tmux or setsid"),
         ("signal", "got signal 15", "sacct, kubectl get events, the scheduler's own log"),
     ],

@@ -292,6 +292,7 @@ OSError: [Errno 9] Bad file descriptor
         "Exception ignored in atexit callback: <function close at 0x7f00>",
         "Error in atexit._run_exitfuncs:",
         "Exception in thread Thread-1 (upload):",
+        "Exception in thread Thread-5:      | loss = 0.000     | ll = -0.086",
         "Task exception was never retrieved\nfuture: <Task finished name='Task-1' coro=<f()>>",
     ],
 )

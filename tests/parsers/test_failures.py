@@ -124,6 +124,41 @@ def test_what_the_launcher_of_a_launcher_says_of_its_exit_code_is_no_cause() -> 
     ) == [("exit", "exits with return code = -7")]
 
 
+def test_the_exit_code_of_a_step_of_deepspeed_chat_tells_of_a_signal() -> None:
+    words = said(
+        "Traceback (most recent call last):",
+        '  File "/data/train.py", line 176, in launch_cmd',
+        "RuntimeError: Step 1 exited with non-zero status 249",
+    )
+    assert "Exit code 249 most likely stands for SIGBUS. Signal 7 mostly means" in words
+
+
+@pytest.mark.parametrize(("number", "name"), [("15", "SIGTERM"), ("1", "SIGHUP")])
+def test_a_signal_that_torchrun_was_sent_is_told_once_and_also_without_its_end(
+    number: str, name: str
+) -> None:
+    begin = f"W0409 07:28:49.530 1359 api.py:719] Received {number} death signal, shutting down "
+    end = (
+        "Traceback (most recent call last):",
+        '  File "/opt/venv/bin/torchrun", line 8, in <module>',
+        f"torch.distributed.elastic.x.api.SignalException: Process 1359 got signal: {number}",
+    )
+    for lines in ((f"{begin}workers",), (f"{begin}workers", *end)):
+        words = said(*lines)
+        assert f"A process was killed by {name}" in words
+        assert "It is the only failure" in words
+
+
+def test_a_script_that_python_does_not_find_is_told_and_not_the_code_that_follows() -> None:
+    words = said(
+        "/opt/venv/bin/python3.10: can't open file '/data/hostfile': [Errno 2] No such file or "
+        "directory",
+        "[2026-06-06 02:44:06,210] [ERROR] [launch.py:434:sigkill_handler] ['python3.10', '-u', "
+        "'/hostfile', '--local_rank=1'] exits with return code = 2",
+    )
+    assert "A process rejected its command line: can't open file '/data/hostfile'" in words
+
+
 def test_a_bus_error_is_mostly_a_full_shared_memory() -> None:
     assert "SIGBUS: exits with return code = -7. " in said("exits with return code = -7")
     assert "Signal 7 mostly means that shared memory" in said("exits with return code = -7")
