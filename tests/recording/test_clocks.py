@@ -9,20 +9,43 @@ import pytest
 
 from dsprof.recording import Writer, writer
 from dsprof.recording.bulk import read_bulk
+from dsprof.recording.table import Array
 from tests.recording.recorded import MS, header
 
 STEPS = 40
 HOUR = 3_600_000 * MS
 
 
-def record(folder: Path, rank: int, host: str, monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
+def record(
+    folder: Path,
+    rank: int,
+    host: str,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead: int,
+    steps: int = STEPS,
+    **more: int,
+) -> None:
     """Steps of 100 ms that end within 2 ms of the other ranks', by a clock that is `ahead` ns."""
-    hour = 10**18
-    monkeypatch.setattr(writer, "clocks", lambda: (0, hour + ahead, 1))
-    made = Writer.create(folder, header(rank, host=host))
-    late = np.random.default_rng(rank).integers(-MS, MS, STEPS + 1)
-    for step in range(1, STEPS + 1):
-        made.step(step, step * 100 * MS, (step + 1) * 100 * MS + int(late[step]))
+    late = np.random.default_rng(rank).integers(-MS, MS, steps + 1)
+    begins = np.arange(steps + 1) * 100 * MS
+    write(folder, rank, host, monkeypatch, ahead, begins, begins + 100 * MS + late, **more)
+
+
+def write(
+    folder: Path,
+    rank: int,
+    host: str,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead: int,
+    begins: Array,
+    ends: Array,
+    **more: int,
+) -> None:
+    """Steps that begin and end then, from step 1 on, by a clock that is `ahead` ns."""
+    monkeypatch.setattr(writer, "clocks", lambda: (0, 10**18 + ahead, 1))
+    made = Writer.create(folder, header(rank, host=host, **more))
+    for step in range(1, len(begins)):
+        made.step(step, int(begins[step]), int(ends[step]))
     made.close()
 
 
@@ -52,10 +75,45 @@ def test_of_one_host_or_of_a_few_steps_nothing_is_told(
     record(tmp_path / "one", 0, "worker-1", monkeypatch, 0)
     record(tmp_path / "one", 1, "worker-1", monkeypatch, 50 * MS)
     assert told(tmp_path / "one") == {}
-    monkeypatch.setattr("tests.recording.test_clocks.STEPS", 5)
-    record(tmp_path / "few", 0, "worker-1", monkeypatch, 0)
-    record(tmp_path / "few", 1, "worker-2", monkeypatch, 50 * MS)
-    assert told(tmp_path / "few") == {}
+    for steps in (9, 10):
+        record(tmp_path / str(steps), 0, "worker-1", monkeypatch, 0)
+        record(tmp_path / str(steps), 1, "worker-2", monkeypatch, 50 * MS, steps)
+    assert told(tmp_path / "9") == {}
+    assert told(tmp_path / "10")["worker-2"]["ahead"] == pytest.approx(0.05, abs=0.002)
+
+
+def test_hosts_end_steps_at_once_and_need_not_begin_them_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins = np.arange(STEPS + 1) * 100 * MS
+    ends = begins + 100 * MS
+    write(tmp_path, 0, "worker-1", monkeypatch, 0, begins, ends)
+    write(tmp_path, 1, "worker-2", monkeypatch, 0, begins + 40 * MS, ends)
+    assert told(tmp_path)["worker-2"] == {"ahead": 0.0, "error": 0.0}
+
+
+def test_the_error_is_half_of_what_nine_in_ten_steps_scatter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins = np.arange(STEPS + 1) * 100 * MS
+    ends = begins + 100 * MS
+    write(tmp_path, 0, "worker-1", monkeypatch, 0, begins, ends)
+    late = np.arange(STEPS + 1) % 2 * 4 * MS
+    write(tmp_path, 1, "worker-2", monkeypatch, 0, begins, ends + late)
+    about = pytest.approx(0.002, abs=1e-6)
+    assert told(tmp_path)["worker-2"] == {"ahead": about, "error": about}
+
+
+def test_the_last_launch_of_several_hosts_tells_how_far_their_clocks_are_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for restart, apart in enumerate((900, 50, 0)):
+        later = restart * 3_600_000
+        record(tmp_path, 0, "worker-1", monkeypatch, later * MS, restart=restart)
+        if apart:
+            ahead = (later + apart) * MS
+            record(tmp_path, 1, "worker-2", monkeypatch, ahead, restart=restart)
+    assert told(tmp_path)["worker-2"]["ahead"] == pytest.approx(0.05, abs=0.002)
 
 
 def test_a_host_that_ended_no_step_of_the_others_is_not_told(

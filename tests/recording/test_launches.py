@@ -72,3 +72,24 @@ def test_an_exit_code_is_told_beside_no_signal(tmp_path: Path) -> None:
     for foreign in ("1234", "1 2 3 4", "now 9"):
         (tmp_path / launches.FOLDER / "rank-00000.7.killed").write_text(foreign)
         assert launches.killed_at(recording) is None
+
+
+def test_one_note_tells_the_end_of_a_process_however_many_parts_it_recorded(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / launches.FOLDER).mkdir()
+    first, later = tmp_path / "rank-00000.7.dsprof", tmp_path / "rank-00000.7.3.dsprof"
+    launches.killed(later, 1234, 9)
+    launches.not_found(first, 5678)
+    assert launches.killed_at(first) == launches.killed_at(later) == (1234, 9, None)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "world", "every"),
+    [([0, 1], 2, True), ([0, 0], 2, False), ([1], None, True), ([], None, False)],
+)
+def test_every_rank_was_recorded_where_none_of_the_known_ones_is_missing(
+    ranks: list[int], world: int | None, every: bool
+) -> None:
+    known = {"recordings": [{"rank": rank} for rank in ranks] or None, "world_size": world}
+    assert launches.is_every_rank_recorded(known) is every
