@@ -211,21 +211,19 @@ def main() -> None:
         return
     print(f"{'job':<17}{'rank':>4}{'ms a step':>11}{'dsprof':>9}{'other':>9}{'apart':>9}  verdict")
     for job in args.job or JOBS:
+        share = job.startswith("DDP")  # in percent; of the others milliseconds
+        shown = 100 if share else 1e3
         apart = []
         for _ in range(args.repeats):
             ranks, said = launched(job, args.turns)
             for rank, one in enumerate(ranks):
-                share = job.startswith("DDP")
-                unit = 100 if share else 1e3
-                off = (
-                    (one["dsprof"] - one["other"]) * 100 if share else one["dsprof"] / one["other"]
-                )
-                apart.append(off)
+                off = one["dsprof"] - one["other"] if share else one["dsprof"] / one["other"]
+                apart.append(off * 100 if share else off)
                 print(
-                    f"{job:<17}{rank:>4}{one['step'] * 1e3:11.1f}{one['dsprof'] * unit:9.1f}"
-                    f"{one['other'] * unit:9.1f}{off:9.2f}  {said}", flush=True,
+                    f"{job:<17}{rank:>4}{one['step'] * 1e3:11.1f}{one['dsprof'] * shown:9.1f}"
+                    f"{one['other'] * shown:9.1f}{apart[-1]:9.2f}  {said}", flush=True,
                 )  # fmt: skip
-        unit = "points of share" if job.startswith("DDP") else "times"
+        unit = "points of share" if share else "times"
         said = f"{job}: median {statistics.median(apart):.2f} {unit}"
         print(f"{said}, {min(apart):.2f} to {max(apart):.2f}", flush=True)
 

@@ -161,7 +161,7 @@ def clocks_alone(job: Job, out: Path) -> Iterator[None]:
         def around(self, raw: Callable[..., Any], *_: Any) -> Callable[..., Any]:
             return between_clocks(raw)
 
-        ahead = behind = around
+        ahead = behind = around  # type: ignore[assignment]  # whatever follows the function
 
     with unittest.mock.patch("dsprof.hook.attach.Guard", Clocks):
         handle = dsprof.attach(job.target, optimizer=job.optimizer, out=out)
