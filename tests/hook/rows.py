@@ -112,8 +112,10 @@ def read(path: Path) -> Rows:
 
 
 def folder(path: Path) -> list[Rows]:
-    """One `Rows` a file, by rank."""
-    return [read(file) for file in sorted(path.glob("*.dsprof"))]
+    """One `Rows` a file, by rank; at least one, for what is asked of each would hold of none."""
+    found = [read(file) for file in sorted(path.glob("*.dsprof"))]
+    assert found, f"nothing was recorded in {path}"
+    return found
 
 
 def in_flight(path: Path) -> tuple[str, int]:

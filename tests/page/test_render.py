@@ -105,7 +105,9 @@ def test_every_section_has_something_to_show_or_says_why_not(
 ) -> None:
     for name in ("seed", "failure", "zero3", "megatron"):
         page = written(name).read_text()
-        for section in re.findall(r'<section id="[a-z0-9-]+".*?</section>', page, re.DOTALL):
+        sections = re.findall(r'<section id="[a-z0-9-]+".*?</section>', page, re.DOTALL)
+        assert len(sections) > 10
+        for section in sections:
             assert re.search(r"<figure|<table|<article|<p class=\"(?:why|lead)|<h1", section)
 
 
