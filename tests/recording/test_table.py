@@ -23,11 +23,11 @@ from dsprof.recording import (
     Writer,
     is_recording,
     read_folder,
-    read_rows,
+    stream,
 )
-from dsprof.recording.layout import NAME_BITS, TEXT
+from dsprof.recording.layout import NAME_BITS, ROW, TEXT
 from dsprof.recording.table import SCHEMA, Names
-from tests.recording.recorded import MS, events, frame, header, record, step_numbers
+from tests.recording.recorded import MS, events, header, record, step_numbers
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1, max_size=120)
 MOMENTS = st.integers(1, 2**62)
@@ -104,11 +104,42 @@ def test_a_span_in_a_micro_batch_sums_over_no_whole_step(tmp_path: Path) -> None
     record(tmp_path, 1)
     found = events(tmp_path)
     phases = found[found["kind"] == "phase"]
-    assert phases.set_index("name")["steps"].isna().to_dict() == {
-        "forward": True, "backward": True, "step": False,
+    sums = found["steps"].notna()
+    assert set(zip(found["name"], sums, strict=True)) == {
+        ("forward", False), ("backward", False), ("all_reduce", False), ("step", True),
+        ("loss", True), ("step_seconds", True), ("world_size", False),
     }  # fmt: skip
     assert (phases["timers"] == "hook").all()
     assert found.loc[found["kind"] != "phase", "timers"].isna().all()
+
+
+def test_a_row_of_step_0_is_of_a_step_and_one_of_none_is_not(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    for step in (0, -1):
+        writer.metric(writer.name("loss"), 1.0, step)
+    writer.close()
+    found = events(tmp_path).query("name == 'loss'")
+    assert found["step"].dropna().tolist() == [0]
+    assert found["steps"].fillna(0).tolist() == [1, 0]
+
+
+def test_a_step_is_told_of_the_moment_when_it_ended(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    begin = 10**12
+    writer.metric(writer.name("loss"), 1.0, 1, at_ns=begin)
+    writer.step(1, begin, begin + 100 * MS)
+    writer.close()
+    at = events(tmp_path).set_index("name")["at"]
+    assert at["step_seconds"] - at["loss"] == pd.Timedelta("100ms")
+
+
+def test_rows_are_numbered_on_however_many_portions_they_are_read_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path, 3)
+    whole = events(tmp_path)
+    monkeypatch.setattr(stream, "PORTION", 4 * ROW)
+    pd.testing.assert_frame_equal(events(tmp_path), whole, check_categorical=False)
 
 
 def test_lines_are_row_numbers_and_records_are_unique(tmp_path: Path) -> None:
@@ -136,6 +167,17 @@ def test_what_the_backend_does_not_tell_is_missing_and_never_zero(tmp_path: Path
     assert missing["host"].all()
 
 
+def test_what_took_no_time_took_none_and_is_not_missing(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    writer.collective(writer.name("all_gather"), 0, 10, 20, 0, 3, count=7, duration_ns=0)
+    writer.span(writer.name("forward"), 10, 20, 3, gpu_ns=0)
+    writer.span(writer.name("backward"), 10, 20, 3, gpu_ns=3 * MS)
+    writer.close()
+    found = events(tmp_path).set_index("name")
+    assert list(found.loc["all_gather", ["value", "seconds", "count"]]) == [0, 0, 7]
+    assert list(found.loc[["forward", "backward"], "value"]) == [0, pytest.approx(0.003)]
+
+
 def test_a_loss_that_is_not_a_number_says_so(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path, header())
     writer.metric(writer.name("loss"), math.nan, 4)
@@ -144,6 +186,15 @@ def test_a_loss_that_is_not_a_number_says_so(tmp_path: Path) -> None:
     found = events(tmp_path).query("name == 'loss'")
     assert found["text"].iloc[0] == "nan"
     assert found["value"].iloc[1] == math.inf
+
+
+def test_a_phase_has_the_class_that_it_was_given(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    for class_ in Class:
+        writer.span(writer.name(f"a {class_}", 0, class_), 0, 10, 1)
+    writer.close()
+    found = events(tmp_path).query("kind == 'phase'").set_index("name")["text"]
+    assert found.to_dict() == {f"a {class_}": str(class_) for class_ in Class}
 
 
 def test_a_phase_without_a_class_has_its_parents(tmp_path: Path) -> None:
@@ -210,6 +261,9 @@ def test_gpu_samples_and_overhead_have_their_columns(tmp_path: Path) -> None:
     assert list(found.loc[["power", "used"], "text"]) == ["GPU-5d1a"] * 2
     assert found.loc["power", "value"] == 412.5
     assert found.loc["used", "bytes"] == 1e9
+    assert found["rank"].isna().to_dict() == {
+        "world_size": False, "power": True, "used": True, "overhead": False,
+    }  # fmt: skip
     assert (found.loc["overhead", "seconds"], found.loc["overhead", "step"]) == (25e-6, 9)
 
 
@@ -230,19 +284,6 @@ def test_several_engines_stay_apart(tmp_path: Path) -> None:
     writer.close()
     found = events(tmp_path)
     assert sorted(found.loc[found["name"] == "step_seconds", "engine"]) == [0, 1]
-
-
-def test_all_fields_of_a_kind_can_be_had(tmp_path: Path) -> None:
-    record(tmp_path, 2)
-    calls = frame(read_rows(RowKind.COLLECTIVE, tmp_path))
-    assert list(calls["seq"]) == [2, 2, 4, 4]
-    assert list(calls["path"].unique()) == ["backward/all_reduce"]
-    assert list(calls["wait"] - calls["begin"]) == [8 * MS] * 4
-    assert calls["duration"].isna().all()
-    spans = frame(read_rows(RowKind.SPAN, tmp_path))
-    assert set(spans["micro"]) == {-1, 0, 1}
-    steps = frame(read_rows(RowKind.STEP, tmp_path))
-    assert steps["wait"].dtype == np.float32  # the class, not the moment
 
 
 def test_a_folder_is_told_from_logs(tmp_path: Path) -> None:
@@ -289,6 +330,15 @@ def test_where_no_word_is_told_stands_a_place_within_the_dictionary(tmp_path: Pa
     assert sum(text.null_count for text in texts)
     for text in filter(len, texts):
         assert np.frombuffer(text.indices.buffers()[1], np.int32)[: len(text)].min() == 0
+
+
+def test_a_name_that_is_defined_again_from_its_first_piece_is_that_name_alone() -> None:
+    """The write that had the other pieces was lost."""
+    names = Names()
+    for piece, text in ((0, b"forw"), (0, b"forw"), (1, b"ard")):
+        row = TEXT.pack(RowKind.TEXT, len(text), 1, 7, 0, piece, 2, text)
+        names.define(row, bytes([RowKind.TEXT]))
+    assert names.text == {7: "forward"}
 
 
 def test_a_name_with_a_number_that_no_writer_gives_is_left_out() -> None:
