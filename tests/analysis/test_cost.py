@@ -52,6 +52,12 @@ def test_bytes_over_the_link_are_the_least_seconds() -> None:
     assert least_seconds(zero_traffic(known), known) == pytest.approx(2.0)  # 3e9 / 1.5e9
 
 
+def test_the_ranks_of_one_node_move_nothing_over_its_link() -> None:
+    one, two = layout(zero_stage=1, nodes=1), layout(zero_stage=1, nodes=2)
+    assert least_seconds(zero_traffic(one), one) is None
+    assert least_seconds(zero_traffic(two), two) == pytest.approx(2.0)
+
+
 def test_what_is_not_known_is_not_guessed() -> None:
     assert zero_traffic(Layout(data_parallel=4, zero_stage=1)) is None
     assert zero_traffic(layout()) is None  # no stage

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dsprof.analysis.layout import ds_config, layout_of, setting
+from dsprof.analysis.layout import (
+    Layout,
+    ds_config,
+    layout_of,
+    offloads_optimizer,
+    setting,
+)
 
 PLAIN = {"framework": "deepspeed", "world_size": 8}
 
@@ -21,7 +27,8 @@ def test_a_pipeline_of_unknown_depth_stays_unknown() -> None:
 
 
 def test_a_megatron_job_is_not_taken_for_data_parallel() -> None:
-    assert layout_of({"framework": "megatron", "world_size": 8}, {}).data_parallel is None
+    found = layout_of({"framework": "megatron", "world_size": 8}, {})
+    assert found.data_parallel is found.tensor_parallel is found.stages is None
 
 
 def test_data_parallelism_is_what_the_others_leave() -> None:
@@ -70,3 +77,47 @@ def test_meta_data_fill_in_what_the_configuration_leaves_out() -> None:
     found = layout_of({"world_size": 8}, {"link_bytes_per_second": 1e9, "hosts": ["a", "b"]})
     assert found.link_bytes_per_second == 1e9
     assert found.nodes == 2
+
+
+def test_a_replica_moves_the_bytes_of_its_own_stage_if_all_sizes_are_known() -> None:
+    known = {"parameters": 1e9, "element_bytes": 2, "stages": 4}
+    assert Layout(**known).replica_bytes == 0.5e9  # type: ignore[arg-type]
+    for name in known:
+        assert Layout(**(known | {name: None})).replica_bytes is None  # type: ignore[arg-type]
+
+
+def test_parameters_of_a_gpu_are_a_part_of_the_model_that_all_sizes_tell() -> None:
+    config = {"parameters_per_gpu": 1e9, "tensor_parallel_size": 2, "pipeline_parallel_size": 4}
+    assert layout_of(config, {}).parameters == 8e9
+    assert layout_of(config | {"parameters": 7e9}, {}).parameters == 7e9
+    assert layout_of(config | {"tensor_parallel_size": None}, {}).parameters is None
+
+
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [
+        ({"dtype": "bf16"}, 2),
+        ({"dtype": "fp32", "ds_config": {"fp16": {"enabled": True}}}, 4),
+        ({"ds_config": {"fp16": {"enabled": True}}}, 2),
+        ({"ds_config": {"bf16": {"enabled": True}}}, 2),
+        ({"ds_config": {"zero_optimization": {"stage": 1}}}, 4),
+        ({"dtype": "fp8"}, None),
+        ({}, None),
+    ],
+)
+def test_an_element_is_as_large_as_the_type_that_is_told(
+    config: dict[str, object], size: int | None
+) -> None:
+    assert layout_of(config, {}).element_bytes == size
+
+
+@pytest.mark.parametrize(("told", "stage"), [(0, 0), (3, 3), (4, None), (-1, None), (True, None)])
+def test_zero_has_the_stages_0_to_3(told: object, stage: int | None) -> None:
+    assert layout_of({"zero_stage": told}, {}).zero_stage == stage
+    assert layout_of({"ds_config": {"zero_optimization": {"stage": told}}}, {}).zero_stage == stage
+
+
+@pytest.mark.parametrize(("told", "is_off"), [("cpu", True), ("nvme", True), ("none", False)])
+def test_the_optimizer_is_offloaded_to_the_host_or_a_disk(told: str, is_off: bool) -> None:
+    assert offloads_optimizer({"offload_optimizer": told}) is is_off
+    assert not offloads_optimizer({})
