@@ -271,15 +271,15 @@ def _cube(
     phase, names = pd.factorize(rows["name"])
     shape = (len(steps), len(ranks), len(names))
     visit = step * shape[1] + rank
-    full = np.bincount(visit, minlength=shape[0] * shape[1]).reshape(shape[:2]).all(axis=1)
-    if len(ranks) < 2 or not full.any():
+    # All these steps are of equally many ranks: if one lacks a rank, none has all of them.
+    if len(ranks) < 2 or not np.bincount(visit, minlength=shape[0] * shape[1]).all():
         return None
     own = np.bincount(visit * shape[2] + phase, numbers(rows["self_seconds"]), math.prod(shape))
     meets = rows["class"].isin(_MEETING).to_numpy()
     meets = meets[np.unique(phase, return_index=True)[1]]
     order = np.argsort(meets, kind="stable")
-    cube = own.reshape(shape)[full][:, :, order]
-    return cube, steps[full], ranks, [str(names[i]) for i in order], int((~meets).sum())
+    cube = own.reshape(shape)[:, :, order]
+    return cube, steps, ranks, [str(names[i]) for i in order], int((~meets).sum())
 
 
 def compared_steps(phases: pd.DataFrame) -> pd.DataFrame:

@@ -45,25 +45,22 @@ class Gain:
 def parts(phases: pd.DataFrame) -> tuple[Seconds, Ranks] | None:
     """Self seconds [steps x ranks x classes] of the steps that all ranks report; and the ranks.
 
-    The steps are among those of `ranks.compared_steps`. None unless there are at least two.
+    The steps are those of `ranks.compared_steps`. None unless there are at least two.
     """
     known = phases["step"].notna() & phases["rank"].notna() & phases["self_seconds"].notna()
     rows = compared_steps(where(phases, known))
-    if rows.empty:
-        return None
     (steps, visit), (ranks, rank) = (places(plain(rows[name])) for name in ("step", "rank"))
-    class_ = class_codes(rows)
     visit *= len(ranks)
     visit += rank
     told = np.zeros(len(steps) * len(ranks), bool)
     told[visit] = True
+    if len(steps) < 2 or not told.all():  # all are of equally many ranks: then none has all of them
+        return None
     visit *= len(CLASSES)
-    visit += class_
+    visit += class_codes(rows)
     shape = len(steps), len(ranks), len(CLASSES)
     seconds = np.bincount(visit, numbers(rows["self_seconds"]), math.prod(shape))
-    table = np.asarray(seconds, np.float64).reshape(shape)
-    table = table[told.reshape(shape[:2]).all(axis=1)]
-    return (table, ranks) if len(table) > 1 else None
+    return np.asarray(seconds, np.float64).reshape(shape), ranks
 
 
 def no_straggler(table: Seconds, rank: int, *, timed: bool = True) -> Gain:

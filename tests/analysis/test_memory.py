@@ -81,6 +81,6 @@ def test_too_few_steps_other_counters_and_values_of_no_step_tell_no_growth() -> 
     rows = readings([1.0] * 20)
     assert growths(rows, ("allocated",), 21) == []
     assert growths(rows, ("reserved",), 20) == []
-    assert growths(rows.assign(step=pd.NA), ("allocated",), 1) == []
+    assert growths(rows.assign(step=None), ("allocated",), 1) == []
     (found,) = growths(rows.assign(bytes=[1.0] * 15 + [float("nan")] * 5), ("allocated",), 15)
     assert (found.readings, found.steps) == (15, (1, 15))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from dsprof.analysis.ranks import frontier, straggler, untimed
+from dsprof.analysis.ranks import Straggler, frontier, straggler, uneven, untimed
 
 
 def test_the_frontier_leads_where_the_slow_rank_is_and_nowhere_after_they_meet() -> None:
@@ -14,6 +16,13 @@ def test_the_frontier_leads_where_the_slow_rank_is_and_nowhere_after_they_meet()
     leader, lead = frontier(seconds)
     assert leader[0, 0] == 1
     assert lead[0].tolist() == [1.5, 0.0]
+
+
+@pytest.mark.parametrize(("reached", "lead"), [([1.0, 2.0, 10.0], 8.0), ([1, 2, 3, 10], 8.0)])
+def test_of_an_even_number_of_ranks_the_earlier_of_the_middle_two_waits(
+    reached: list[float], lead: float
+) -> None:
+    assert frontier(np.array(reached).reshape(1, -1, 1))[1].tolist() == [[lead]]
 
 
 def table(*rows: tuple[int, int, str, str, float]) -> pd.DataFrame:
@@ -44,7 +53,7 @@ def test_of_two_ranks_the_one_that_waits_is_not_blamed() -> None:
 
 
 def test_two_ranks_meet_where_the_other_one_waits_longer_and_not_where_both_communicate() -> None:
-    sent = table(*((step, rank, "broadcast", "wait", 0.2) for step in (0, 1) for rank in (0, 1)))
+    sent = table(*((step, rank, "broadcast", "wait", 0.7) for step in (0, 1) for rank in (0, 1)))
     found = straggler(pd.concat([sent, two_ranks(2)], ignore_index=True))
     assert found is not None
     assert (found.rank, found.meeting) == (1, "allreduce")
@@ -102,8 +111,63 @@ def test_steps_that_a_rank_does_not_report_are_left_out() -> None:
     assert found.steps == 2
 
 
+def test_a_step_in_which_several_come_last_together_has_no_straggler() -> None:
+    whole = two_ranks(3)
+    tied = (whole["step"] == 0) & (whole["rank"] == 1)
+    mine = whole["self_seconds"].mask(tied, whole["self_seconds"].shift(2))
+    found = straggler(whole.assign(self_seconds=mine))
+    assert found is not None
+    assert (found.rank, found.steps) == (1, 3)
+    assert found.held == pytest.approx(2 / 3)
+    assert found.delay == pytest.approx(0.8 / 3)
+    assert straggler(whole.assign(self_seconds=1.0)) is None
+
+
+def test_where_no_phase_is_timed_in_which_ranks_meet_none_is_named() -> None:
+    work = two_ranks(3)
+    found = straggler(work[work["name"] == "forward"])
+    assert found is not None
+    assert (found.rank, found.phase, found.meeting) == (1, "forward", "")
+
+
 def test_one_rank_cannot_be_compared() -> None:
     assert straggler(table((0, 0, "forward", "compute", 1.0))) is None
+
+
+PAIRS = ((0, 0), (0, 1), (1, 1), (1, 2))  # as many ranks in each step, but not the same ones
+
+
+def test_ranks_that_tell_other_steps_cannot_be_compared() -> None:
+    rows = [(step, step % 2, "forward", "compute", 1.0 + step % 2) for step in range(4)]
+    assert straggler(table(*rows)) is None
+    pairs = [
+        (step, (step + n) % 3, "forward", "compute", 1.0 + n) for step in (0, 1) for n in (0, 1)
+    ]
+    assert straggler(table(*pairs)) is None
+
+
+def last_in(held: float, next_: float, steps: int, ranks: int) -> Straggler:
+    return Straggler(0, 0.1, held, next_, "", 0.1, "", steps, ranks, 1, steps)
+
+
+@pytest.mark.parametrize(
+    ("held", "steps", "ranks", "chance"),
+    [
+        (1.0, 3, 2, 2 / 8),
+        (1.0, 2, 4, 4 / 16),
+        (0.75, 4, 3, 3 * (4 * 2 + 1) / 81),
+        (0.5, 4, 2, 1.0),  # 2 * 11 / 16
+    ],
+)
+def test_the_chance_to_be_last_so_often_is_that_of_a_die_with_a_face_for_each_rank(
+    held: float, steps: int, ranks: int, chance: float
+) -> None:
+    assert last_in(held, 0.0, steps, ranks).chance == pytest.approx(chance)
+
+
+def test_a_rank_is_last_more_often_than_the_next_by_so_many_standard_errors() -> None:
+    assert last_in(0.75, 0.25, 16, 3).above_chance == pytest.approx(2.0)
+    assert last_in(0.0, 0.0, 16, 3).above_chance == 0.0
 
 
 def test_very_long_runs_are_sampled() -> None:
@@ -157,3 +221,54 @@ def test_what_no_timer_of_a_rank_holds_is_the_rest_of_its_step() -> None:
 def test_where_timers_hold_all_of_a_step_no_rank_has_a_rest(seconds: float) -> None:
     steps = pd.DataFrame({"step": range(3), "seconds": seconds})
     assert untimed(two_ranks(3), steps) is None
+
+
+def in_turns(**more: float) -> pd.DataFrame:
+    """Three ranks, each 0.3 s late in one of three steps: by `more` of that in these phases."""
+    return table(
+        *(
+            row
+            for step in range(3)
+            for rank in range(3)
+            for late in [rank == step]
+            for row in (
+                (step, rank, "data", "data", 2.0),
+                *((step, rank, name, "compute", 1.0 + late * own) for name, own in more.items()),
+                (step, rank, "allreduce", "communication", 0.1 if late else 0.4),
+            )
+        )
+    )
+
+
+MEETS = re.compile("all")
+
+
+def test_ranks_that_take_turns_in_being_late_hold_up_the_others() -> None:
+    found = uneven(in_turns(forward=0.3), MEETS)
+    assert found is not None
+    assert found.seconds == pytest.approx(0.2)  # two of three ranks wait 0.3 s
+    assert found.phase == "forward"
+
+
+@pytest.mark.parametrize(("own", "phase"), [(0.17, "forward"), (0.12, "")])
+def test_a_phase_is_named_that_explains_more_than_half_of_what_others_wait(
+    own: float, phase: str
+) -> None:
+    found = uneven(in_turns(load=0.0, forward=own), MEETS)
+    assert found is not None
+    assert found.phase == phase
+
+
+def test_ranks_that_are_alike_hold_up_nobody() -> None:
+    found = uneven(in_turns(forward=0.3).assign(self_seconds=1.0), MEETS)
+    assert found is not None
+    assert (found.seconds, found.phase) == (0.0, "")
+    assert uneven(table((0, 0, "allreduce", "communication", 1.0)), MEETS) is None
+
+
+def test_where_nothing_but_collectives_is_timed_no_work_is_named() -> None:
+    rows = in_turns(forward=0.3)
+    found = uneven(rows[rows["name"] == "allreduce"], MEETS)
+    assert found is not None
+    assert found.seconds == pytest.approx(0.2)
+    assert found.phase == ""

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from dsprof.analysis.whatif import data_ready, no_straggler, parts
+from dsprof.events import CLASSES, Class
 
 
 def phases(late: float, load: float = 0.0, jitter: float = 0.0) -> pd.DataFrame:
@@ -78,3 +79,21 @@ def test_steps_that_a_rank_does_not_tell_are_left_out() -> None:
     assert found is not None
     assert found[0].shape[:2] == (39, 2)
     assert parts(rows[rows["step"] == 1]) is None
+    assert parts(rows[rows["step"] % 2 == rows["rank"]]) is None  # each step by one of them alone
+
+
+def test_a_wait_for_data_of_one_rank_costs_at_most_what_it_waits() -> None:
+    rows = phases(0.0, load=0.02)
+    quick = (rows["rank"] == 0) & (rows["class"] == "data")
+    found = parts(rows.assign(self_seconds=rows["self_seconds"].mask(quick, 0.0)))
+    assert found is not None
+    gain = data_ready(found[0])
+    assert (gain.low, gain.high) == pytest.approx((0.0, 0.021))  # 5 % more
+
+
+def test_the_mean_of_two_steps_is_known_to_two_standard_errors() -> None:
+    seconds = np.zeros((2, 2, len(CLASSES)))
+    seconds[:, 1, CLASSES.index(Class.COMPUTE)] = [0.01, 0.03]  # 20 ms, give or take 20 ms
+    gain = no_straggler(seconds, 1)
+    assert gain.low == 0.0
+    assert gain.high == pytest.approx(0.04 * 1.05)
