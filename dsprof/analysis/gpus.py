@@ -41,7 +41,9 @@ def throttled(samples: pd.DataFrame) -> Throttling | None:
     rows = samples[samples["name"].isin(REASONS) & samples["value"].notna()]
     if rows.empty:
         return None
-    device, name = _devices(rows), rows["name"].astype("str").to_numpy(dtype=object)
+    rows = rows.assign(device=_devices(rows))
+    rows = rows.drop_duplicates(["source", "line", "device", "name"])  # ranks may share a GPU
+    device, name = rows["device"].to_numpy(), rows["name"].astype("str").to_numpy(dtype=object)
     held = (rows["value"] > 0).to_numpy()
     shares = pd.Series(held).groupby([device, name]).mean().reset_index(name="share")
     most = shares.iloc[int(shares["share"].to_numpy().argmax())]
