@@ -9,7 +9,13 @@ import pandas as pd
 import pytest
 
 import dsprof
-from dsprof.analysis.checkpoints import saves
+from dsprof.analysis.checkpoints import (
+    apart_from_saves,
+    calls_of_saves,
+    held,
+    saves,
+    waits_for_saves,
+)
 from dsprof.recording import Writer
 from tests.findings.plants import one, why
 from tests.recording.recorded import CLASSES, MS, header
@@ -160,3 +166,53 @@ def test_a_save_that_only_ends_the_run_is_told_and_no_stall(tmp_path: Path) -> N
     assert saves(run.told, run.phases, run.steps).empty
     assert why(run, "checkpoint-stall")
     assert "saving took 300 ms after the last step" in shown(run, 200)
+
+
+def test_seconds_of_saves_are_in_steps_that_a_clock_tells_and_in_no_others() -> None:
+    """Two saves between the steps 10 and 12, and one longer than the step it is in."""
+    begun = pd.Timestamp("2026-01-01")
+    steps = pd.DataFrame(
+        {
+            "segment": 0,
+            "engine": 0,
+            "step": [8, 10, 12, 14, 16],
+            "at": [begun + pd.Timedelta(seconds=second) for second in (0, 1, 6, 7, 8)],
+            "seconds": 1.0,
+            "seconds_from": ["clock", "clock", "clock", "logged", "clock"],
+            "smoothed": [False, False, False, False, True],
+            "whole_seconds": float("nan"),
+            "whole_from": None,
+            "covers": 1.0,
+        }
+    )
+    found = pd.DataFrame({"segment": 0, "step": [10, 11, 12, 14], "seconds": [1.0, 2.0, 9.0, 0.5]})
+    assert held(found, steps, steps).tolist() == [0.0, 0.0, 1.5, 0.0, 0.0]
+    assert held(found.iloc[:0], steps, steps).tolist() == [0.0] * 5
+
+
+def saving_alone() -> pd.DataFrame:
+    """Rank 0 saves for 0.5 s in step 7; rank 1 waits in its collective, and in no other step."""
+    columns = ["step", "rank", "name", "class", "self_seconds"]
+    rows: list[tuple[int, int, str, str, float]] = [
+        (7, 0, "checkpoint", "checkpoint", 0.5),
+        (7, 0, "gather_in_checkpoint", "communication", 9.0),
+        (7, 0, "all_reduce", "communication", 0.1),
+        (7, 1, "all_reduce", "communication", 0.4),
+        (8, 0, "all_reduce", "communication", 0.1),
+        (8, 1, "all_reduce", "communication", 0.7),
+    ]
+    return pd.DataFrame(rows, columns=columns).assign(segment=0, engine=0)
+
+
+def test_what_ranks_wait_for_the_one_that_saves_is_at_most_their_communication() -> None:
+    rows = saving_alone()
+    assert waits_for_saves(rows).to_dict() == pytest.approx({(0, 0, 7): 0.2})  # of two ranks
+    longer = rows["self_seconds"].mask(rows["self_seconds"] == 0.4, 0.9)
+    waited = waits_for_saves(rows.assign(self_seconds=longer))
+    assert waited.to_dict() == pytest.approx({(0, 0, 7): 0.25})
+
+
+def test_saves_and_the_calls_inside_them_are_told_from_other_phases() -> None:
+    rows = saving_alone()
+    assert calls_of_saves(rows)["name"].tolist() == ["gather_in_checkpoint"]
+    assert set(apart_from_saves(rows)["name"]) == {"all_reduce"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsprof.analysis.trends import excess, levels, period, spikes
+from dsprof.analysis.trends import excess, levels, period, spikes, without_spikes
 
 
 def noise(count: int, seed: int = 0) -> np.ndarray:
@@ -69,3 +69,29 @@ def test_a_rhythm_needs_four_beats_that_keep_to_it() -> None:
     assert period(np.array([9, 19, 29, 39])) == 10
     assert period(np.array([9, 19, 29])) is None
     assert period(np.array([3, 50, 61, 200, 204])) is None
+
+
+def test_a_rhythm_keeps_to_its_beat_by_a_twentieth_and_one_row_is_no_beat() -> None:
+    assert period(np.cumsum([0, 40, 42, 38, 40])) == 40
+    assert period(np.cumsum([0, 40, 43, 37, 40])) is None
+    assert period(np.array([0, 2, 4, 6])) == 2
+    assert period(np.array([5, 6, 7, 8])) is None
+
+
+def test_a_spike_is_so_many_times_what_is_usual_around_it() -> None:
+    values = np.full(200, 10.0)
+    values[[50, 120]] = 14.9, 15.0
+    assert spikes(values, 1.5).tolist() == [120]
+
+
+def test_a_spike_is_six_deviations_outside_of_the_noise() -> None:
+    values = np.tile([9.0, 10.0, 11.0], 70)  # deviates by 1.48 from 10, outliers aside
+    values[[60, 150]] = 18.5, 19.5
+    assert spikes(values, 1.5).tolist() == [150]
+
+
+def test_without_its_spikes_a_series_is_what_is_usual_around_them() -> None:
+    values = np.ones(200)
+    values[[50, 120]] = 3.0
+    assert without_spikes(values, 1.5).tolist() == [1.0] * 200
+    assert values[50] == 3.0  # a copy
