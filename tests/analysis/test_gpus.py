@@ -29,7 +29,7 @@ def samples(
 
 
 def test_the_gpu_that_is_held_back_in_most_of_its_samples_is_the_worst() -> None:
-    hot = samples("throttled_thermal", 0, 1, 1, 0, gpu="GPU-b", rank=3)
+    hot = samples("throttled_thermal", 0, 1, 1, 1, 0, gpu="GPU-b", rank=3)
     found = throttled(
         pd.concat(
             [
@@ -44,15 +44,18 @@ def test_the_gpu_that_is_held_back_in_most_of_its_samples_is_the_worst() -> None
     )
     assert found is not None
     assert (found.device, found.rank, found.host) == ("GPU-b", 3, "a")
-    assert (found.count, found.of, found.share, found.devices) == (2, 4, 0.5, 2)
+    assert (found.count, found.of, found.share, found.devices) == (3, 5, 0.6, 2)
     assert (found.why, found.celsius) == ("too hot", 91)
-    assert found.row["line"] == hot["line"][2]  # the last sample in which it is held back
+    assert found.row["line"] == hot["line"][3]  # the last sample in which it is held back
 
 
 def test_where_no_gpu_is_held_back_the_share_is_0() -> None:
-    found = throttled(samples("throttled_hardware", 0, 0))
+    rows = samples("throttled_hardware", 0, 0, 0, rank=None).assign(host=None)
+    found = throttled(rows)
     assert found is not None
-    assert (found.share, found.count, found.of, found.celsius) == (0.0, 0, 2, None)
+    assert (found.share, found.count, found.of, found.celsius) == (0.0, 0, 3, None)
+    assert (found.rank, found.host, found.device) == (None, None, "GPU-a")
+    assert found.row["line"] == rows["line"][2]
 
 
 def test_the_power_limit_and_unknown_values_are_no_reasons() -> None:
