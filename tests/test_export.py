@@ -11,9 +11,11 @@ import pytest
 
 from dsprof.errors import DsprofError
 from dsprof.export import TABLES, export, trace
+from dsprof.export.trace import timed
 from dsprof.run import Run
 from dsprof.text.document import to_json
 from tests.conftest import SAMPLES, Dsprof
+from tests.findings.plants import metric, phase, run_of
 
 Sample = Callable[[str], Run]
 
@@ -73,13 +75,33 @@ def test_in_a_trace_children_lie_inside_their_parents(sample_run: Sample) -> Non
     assert inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + 1
 
 
+def test_in_a_trace_phases_of_an_unknown_rank_are_those_of_no_rank() -> None:
+    rows = [phase("forward", 1, 0.3, rank) for rank in (1, 3)]
+    rows.append(phase("forward", 1, 0.4) | {"rank": None})
+    told = list(trace(run_of([*rows, metric("step_seconds", 1, 1.0)])))
+    lanes = {e["tid"]: e["args"]["name"] for e in told if e["name"] == "thread_name"}
+    assert {lanes[e["tid"]]: round(e["dur"]) for e in told if e["ph"] == "X"} == {
+        "optimizer steps": 1_000_000,
+        "rank 1": 300_000,
+        "rank 3": 300_000,
+        "rank unknown": 400_000,
+    }
+
+
+def test_in_a_trace_steps_follow_each_other_unless_all_are_stamped() -> None:
+    at = pd.Timestamp("2026-01-01")
+    rows = [metric("step_seconds", step, 2.0, at=at if step > 1 else None) for step in (1, 2, 3)]
+    steps = timed(run_of(rows).steps)
+    assert steps["begin"].tolist() == [0.0, 2.0, 4.0]
+
+
 def test_a_trace_file_is_what_perfetto_reads(sample_run: Sample, tmp_path: Path) -> None:
     export(sample_run(SEED), tmp_path / "run.perfetto.json")
     told = json.loads((tmp_path / "run.perfetto.json").read_text())
     assert {event["ph"] for event in told["traceEvents"]} == {"X", "C", "M"}
     assert "one after another" in told["otherData"]["note"]
     names = {e["args"]["name"] for e in told["traceEvents"] if e["ph"] == "M"}
-    assert names == {"launch 0", "optimizer steps", "rank 0"}
+    assert names == {"launch 1", "optimizer steps", "rank 0"}
 
 
 @pytest.mark.parametrize(("name", "table"), [("run.xlsx", "events"), ("run.csv", "dreams")])

@@ -74,8 +74,9 @@ def _rows(frame: pd.DataFrame) -> Iterator[str]:
 
 def _perfetto(run: Run, table: str, path: Path) -> None:  # noqa: ARG001  a trace is the whole run
     note = (
-        "Steps end where the log says. Where in a step a phase began no log says: "
-        "phases stand one after another, as long as they lasted."
+        "Steps end where the source says, or follow each other unless it says so of all. "
+        "Where in a step a phase began is not shown: phases stand one after another, as long as "
+        "they lasted."
     )
     content = {"traceEvents": list(trace(run)), "otherData": {"note": note}}
     path.write_text(json.dumps(content, allow_nan=False), encoding="utf-8")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 Row = dict[Any, Any]
 
 _COUNTERS: Final = ("loss", "samples_per_second", "tokens_per_second", "grad_norm")
-_STEPS: Final = 0  # the lane of the steps; rank r has lane r + 1
+#: Lanes of the steps and of phases whose rank is unknown; rank r has lane r + `_RANKS`.
+_STEPS, _UNKNOWN, _RANKS = range(3)
 
 
 def trace(run: Run) -> Iterator[dict[str, Any]]:
@@ -34,7 +35,7 @@ def trace(run: Run) -> Iterator[dict[str, Any]]:
         segment, engine, step, rank = (to_json(part) for part in key)
         begin = starts.get((segment, engine, step))
         if begin is not None:
-            lane = (segment, (rank or 0) + 1)
+            lane = (segment, _UNKNOWN if rank is None else rank + _RANKS)
             lanes.add(lane)
             yield from _phases(rows.to_dict("records"), lane, begin)
     yield from (name for lane in sorted(lanes) for name in _names(*lane))
@@ -43,7 +44,7 @@ def trace(run: Run) -> Iterator[dict[str, Any]]:
 def timed(steps: pd.DataFrame) -> pd.DataFrame:
     """Steps with a duration, and the second at which each begins (`begin`).
 
-    A step ends where its line is stamped; where the log has no clock, steps follow each other.
+    A step ends where its line is stamped; unless all are stamped, steps follow each other.
     """
     known = steps[steps["seconds"].notna()]
     if len(known) and known["at"].notna().all():
@@ -90,7 +91,8 @@ def _slice(
 
 
 def _names(segment: int, lane: int) -> Iterator[dict[str, Any]]:
-    said = {"process_name": f"launch {segment}"} if lane == _STEPS else {}
-    said["thread_name"] = "optimizer steps" if lane == _STEPS else f"rank {lane - 1}"
+    said = {"process_name": f"launch {segment + 1}"} if lane == _STEPS else {}
+    alone = {_STEPS: "optimizer steps", _UNKNOWN: "rank unknown"}
+    said["thread_name"] = alone.get(lane, f"rank {lane - _RANKS}")
     for kind, name in said.items():
         yield {"ph": "M", "name": kind, "pid": segment, "tid": lane, "args": {"name": name}}
