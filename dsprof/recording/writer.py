@@ -215,17 +215,16 @@ class Writer:
         """Record a number. `unit` (of `Unit`) selects its column; `at_ns` 0 means now."""
         self._value(_METRIC, unit, engine, name, step, text, at_ns, value)
 
-    def memory(  # noqa: PLR0917
+    def memory(
         self,
         name: int,
         size: float,
         step: int = -1,
         at_ns: int = 0,
-        engine: int = 0,
         unit: int = _BYTES,
     ) -> None:
         """Record bytes in use, or another `unit`; `name` is one of `events.MEMORY`."""
-        self._value(_MEMORY, unit, engine, name, step, 0, at_ns, size)
+        self._value(_MEMORY, unit, 0, name, step, 0, at_ns, size)
 
     def gpu(  # noqa: PLR0917
         self,
@@ -240,9 +239,9 @@ class Writer:
         at = at_ns or time.perf_counter_ns()
         self._samples.append(VALUE.pack(_GPU, unit, 0, name, step, gpu, at, value))
 
-    def overhead(self, seconds: float, step: int = -1, engine: int = 0) -> None:
+    def overhead(self, seconds: float, step: int = -1) -> None:
         """Record what recording itself cost during a step, in seconds."""
-        self._value(_METRIC, _SECONDS, engine, self.name("overhead"), step, 0, 0, seconds)
+        self._value(_METRIC, _SECONDS, 0, self.name("overhead"), step, 0, 0, seconds)
 
     def problem(
         self, name: str, text: str, step: int = -1, value: float = math.nan, engine: int = 0

@@ -12,6 +12,7 @@ from dsprof.analysis.breakdown import (
     breakdown_of,
     main_steps,
     pipeline_phases,
+    shares,
 )
 from dsprof.run import Run, from_events
 from dsprof.text.overview import overview
@@ -99,6 +100,40 @@ def test_of_two_steps_the_first_warms_up_only_if_a_launch_begins_with_it_and_it_
     run = run_of([metric("step_seconds", n, each) for n, each in enumerate(seconds, first)])
     assert mean_of(run).seconds == pytest.approx(mean)
     assert overview(run).aside == ", without the first step, a warm-up" * (mean == 0.43)
+
+
+@pytest.mark.parametrize(
+    ("whole", "timed", "steps"),
+    [
+        ({205: 2.3}, {}, [205]),  # timers sum to 2.0 s: they lack more than a tenth
+        ({205: 2.2}, {}, [*range(201, 211)]),
+        ({205: 4.0}, {205: 3.2}, [*range(201, 211)]),  # no usual step: its timers are longer, too
+        ({205: 2.2, 206: 2.2}, {}, [205, 206]),
+        ({}, {}, [*range(201, 211)]),
+    ],
+    ids=["lacks-much", "lacks-little", "unusual", "enough", "none"],
+)
+def test_steps_known_as_a_whole_are_averaged_alone_if_they_are_enough_or_timers_lack_much(
+    whole: dict[int, float], timed: dict[int, float], steps: list[int]
+) -> None:
+    def step(number: int) -> list[dict[str, Any]]:
+        factor = timed.get(number, 2.0)
+        return timers("zero", number, **{name: factor * one for name, one in ENGINE.items()})
+
+    said = [[metric("step_seconds", number, seconds)] for number, seconds in whole.items()]
+    run = run_of(*map(step, range(201, 211)), *said)
+    assert main_steps(run.steps)["step"].tolist() == steps
+
+
+def test_shares_are_of_the_step_and_of_none_that_took_no_time() -> None:
+    def mean(seconds: float) -> Breakdown:
+        classes = {"compute": 1.0, "wait": 0.5}
+        return Breakdown(seconds, classes, pd.DataFrame(), windows=1, first=1, last=1)
+
+    assert shares(mean(2.0)) == {"compute": 0.5, "wait": 0.25}
+    assert shares(mean(0.0)) == shares(mean(float("nan"))) == {}
+    assert mean(2.0).of("compute", "wait", "data") == 1.5
+    assert mean(2.0).of("data") is None
 
 
 def test_the_first_print_of_a_window_holds_the_first_step_and_that_of_a_later_launch_too() -> None:

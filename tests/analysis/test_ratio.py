@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dsprof.analysis.ratio import block_means, interval, judge, rows_needed
+from dsprof.analysis.ratio import (
+    _block_length,
+    _few_blocks,
+    block_means,
+    interval,
+    judge,
+    rows_needed,
+)
 
 Floats = NDArray[np.float64]
 
@@ -61,3 +68,50 @@ def test_resamples_centre_on_the_mean() -> None:
 
 def test_so_near_a_border_that_no_run_would_tell_asks_for_none() -> None:
     assert rows_needed(1.0201, 0.9, 1.1, 0.02, 30) is None
+
+
+@pytest.mark.parametrize("size", [200, 24])
+def test_an_interval_reaches_about_as_far_to_both_sides(size: int) -> None:
+    chance = np.random.default_rng(5)
+    ratio, low, high = interval(series(size, 1, 0, chance), series(size, 1.1, 0, chance))
+    assert low < ratio < high
+    assert high - ratio == pytest.approx(ratio - low, rel=0.2)
+
+
+def test_an_interval_of_steps_that_are_not_alike_is_four_standard_errors_wide() -> None:
+    chance = np.random.default_rng(5)
+    ratio, low, high = interval(series(200, 1, 0, chance), series(200, 1.1, 0, chance))
+    assert high - low == pytest.approx(4 * ratio * 0.05 * (2 / 200) ** 0.5, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "wider"),
+    [(5, 2.776 / 1.960 * (5 / 4) ** 0.5), (1, 12.706 / 1.960 * 2**0.5), (1e6, 1.0)],
+)
+def test_few_blocks_widen_an_interval_as_students_t_does(blocks: float, wider: float) -> None:
+    assert _few_blocks(blocks) == pytest.approx(wider, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("values", "length"),
+    [
+        (np.tile([1.0, 2.0], 500), 10),  # what alternates is not alike: the cube root
+        (np.ones(1000), 10),
+        (np.repeat(np.tile([1.0, 2.0], 20), 25), 24),  # alike for 12 rows
+        (np.arange(1000.0), 250),  # alike throughout: a quarter
+        (np.ones(3), 1),
+    ],
+)
+def test_a_block_is_twice_as_long_as_step_times_are_alike(values: Floats, length: int) -> None:
+    assert _block_length(values) == length
+
+
+def test_so_many_rows_are_needed_as_narrow_the_interval_to_the_nearer_limit() -> None:
+    assert rows_needed(1.1, 1.0, 1.2, 0.02, 30) == 47  # 30 times (0.1 / 0.08) squared
+    assert rows_needed(1.0, 0.9, 1.1, 0.02, 30) == 750
+    assert rows_needed(1.021, 0.9, 1.1, 0.02, 30) is None  # ten thousand times as many
+
+
+def test_an_interval_that_ends_at_the_tolerance_is_within_it() -> None:
+    assert judge(1 - 0.25, 1 + 0.25, 0.25) == "none"
+    assert judge(1.25, 1.5, 0.25) == judge(0.5, 0.75, 0.25) == "cannot tell"
