@@ -6,6 +6,7 @@ import shutil
 import site
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -94,3 +95,11 @@ def test_installed_it_has_its_command(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         entry = next(name for name in archive.namelist() if name.endswith("entry_points.txt"))
         assert "dsprof = dsprof.cli:main" in archive.read(entry).decode()
+
+
+def test_the_source_distribution_holds_all_that_its_tests_and_commands_need(tmp_path: Path) -> None:
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as packed:
+        names = {name.split("/")[1] for name in packed.getnames()}
+    folders = "benchmarks docs dsprof examples parsers reports sample_logs tests"
+    assert {*folders.split(), "Makefile", "README.md", "LICENSE", "pyproject.toml"} <= names
