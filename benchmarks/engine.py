@@ -1,4 +1,4 @@
-"""The only file here that knows how dsprof's reader is called."""
+"""How `bench` calls dsprof's reader of logs, in one place."""
 
 from __future__ import annotations
 

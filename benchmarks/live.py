@@ -395,7 +395,7 @@ def _write_log(path: Path, size: int) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.live")
     parser.add_argument("--ranks", type=int, default=512)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--minutes", type=float, default=30)

@@ -215,7 +215,7 @@ def _within(what: str, seconds: float, bar: float) -> Result:
 
 def main() -> int:
     """Prints every result; exit code 1 if one misses its bar."""
-    choice = argparse.ArgumentParser(description=__doc__)
+    choice = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.page")
     choice.add_argument("--whole", action="store_true", help="also the report of the whole run")
     choice.add_argument("--form", choices=FORMS, help="only this form of the report")
     choice.add_argument("--steps", type=int, default=STEPS, help="of the synthetic run")

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
@@ -151,7 +150,7 @@ def measured(rows: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=Path(__file__).stem)
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.recording")
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
