@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
+from dsprof.analysis.ranks import compared_steps
 from dsprof.run.table import (
     Codes,
     Numbers,
@@ -32,6 +33,8 @@ SMALL = _MEBI
 #: Metrics of DeepSpeed's straggler table: time beyond the fastest rank, and the fastest rank's.
 _LATE, _FASTEST = "comm_straggler", "comm_fastest_rank"
 
+#: Collectives that end on all ranks together. The root of a broadcast waits for nobody.
+TOGETHER: Final = re.compile(r"all_reduce|all_gather|reduce_scatter", re.ASCII)
 _RECEIVE = re.compile(r"recv|send", re.ASCII)
 _GATHER = re.compile(r"all_?gather", re.ASCII)
 #: The operation that gathers into a list of tensors, as trainers do with values that they log. It
@@ -156,6 +159,22 @@ def per_step(comm: pd.DataFrame, steps: pd.DataFrame) -> float | None:
     """
     covered = rank_steps(comm, steps)
     return 1.0 / covered if covered else None
+
+
+def waiting_share(comm: pd.DataFrame) -> float:
+    """The part of the seconds of `held_up` calls in which ranks wait for the one that comes last.
+
+    Ranks end a collective together, so the one that is held up least in the calls of a step, of one
+    kind, size and group, came last most. Judged by evenly spread steps that most ranks report; 0
+    where one rank alone is recorded.
+    """
+    calls = compared_steps(where(comm, comm["rank"].notna()))
+    kinds = ["segment", "engine", "step", "op", "bytes", "group"]
+    meet = where(calls, operations(calls, TOGETHER))
+    each = meet.groupby([*kinds, "rank"], observed=True, dropna=False)["seconds"].sum()
+    least = each.groupby(level=kinds, observed=True, dropna=False).transform("min")
+    total = float(calls["seconds"].sum())
+    return float((each - least).sum()) / total if total > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

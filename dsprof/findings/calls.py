@@ -16,6 +16,7 @@ from dsprof.analysis.collectives import (
     gathers,
     per_operation,
     trusted,
+    waiting_share,
 )
 from dsprof.events import Severity
 from dsprof.findings.advice import change, nccl_debug
@@ -39,6 +40,7 @@ from dsprof.findings.thresholds import (
     SMALL_MESSAGES_SHARE,
     grade,
 )
+from dsprof.run.table import numbers, where
 from dsprof.units import format_bandwidth, format_bytes, format_count, format_seconds, format_share
 
 _AROUND = "more than the calls take, because what prepares each of them is saved as well"
@@ -99,6 +101,7 @@ def small_messages(facts: Facts) -> list[Finding] | str:
     """Communication time goes into messages too small to use the link.
 
     ZeRO-3's gathers are left to `zero3-gather-stall`, because there it matters when they are made.
+    What ranks wait for each other in these calls is no latency: fewer calls wait as long.
     Gain: at best all of their time, merged into a few calls, if a bucket can be enlarged; in a
     recording at least that, and at best also the time to prepare the calls.
     """
@@ -112,9 +115,9 @@ def small_messages(facts: Facts) -> list[Finding] | str:
         if comm.empty:
             return []
     table = per_operation(comm)
-    late = late_seconds(facts)
-    total = float(table["seconds"].sum()) - late / factor
-    small = max(0.0, float(table["small_seconds"].sum()) - late / factor)
+    waited = max(late_seconds(facts) / factor, _waited(facts, comm))
+    total = float(table["seconds"].sum()) - waited
+    small = max(0.0, float(table["small_seconds"].sum()) - waited)
     seconds = min(small * factor, _most(facts))
     share = facts.share(seconds) or 0.0
     if share > 1:
@@ -129,13 +132,14 @@ def small_messages(facts: Facts) -> list[Finding] | str:
         Finding(
             rule="small-messages",
             severity=_small_severity(facts, share),
-            title=f"{format_share(small / total)} of communication time goes into messages under "
-            f"{format_bytes(SMALL)}: latency, not bandwidth",
+            title=f"{format_share(small / (total + waited))} of communication time goes into "
+            f"messages under {format_bytes(SMALL)}: latency, not bandwidth",
             summary=_small_words(
                 calls,
                 seconds,
                 worst,
                 advice,
+                waited=min(waited, float(table["small_seconds"].sum())) * factor,
                 summed=bool(comm["total"].any()),
                 sure=facts.exposure_is_known,
             ),
@@ -149,6 +153,16 @@ def small_messages(facts: Facts) -> list[Finding] | str:
             confidence="high" if facts.exposure_is_known else "medium",
         )
     ]
+
+
+def _waited(facts: Facts, comm: pd.DataFrame) -> float:
+    """Seconds, of all small calls, in which ranks of a recording wait for the one that comes last,
+    whichever that is.
+    """
+    if not facts.exposure_is_known:
+        return 0.0
+    small = where(comm, numbers(comm["bytes"]) < SMALL)
+    return waiting_share(small) * float(small["seconds"].sum())
 
 
 def _most(facts: Facts) -> float:
@@ -166,12 +180,15 @@ def _fewer(facts: Facts, seconds: float) -> tuple[float, float]:
 
 
 def _altogether(facts: Facts, seconds: float) -> float:
-    """What calls cost including the work around them, at most half of the rest of the step, because
-    the model computes, too. The times of a logger are already complete.
+    """What calls cost including the work around them, at most half of what is computed (of the rest
+    of the step if that is unknown), because the model computes, too. The times of a logger are
+    already complete.
     """
     if not facts.exposure_is_known or facts.step_seconds is None:
         return seconds
-    return seconds + min((AROUND_CALLS - 1) * seconds, (facts.step_seconds - seconds) / 2)
+    computed = facts.seconds_of("compute", "optimizer")
+    rest = facts.step_seconds - seconds if computed is None else computed
+    return seconds + min((AROUND_CALLS - 1) * seconds, rest / 2)
 
 
 def _beyond(facts: Facts, seconds: float) -> str:
@@ -208,6 +225,7 @@ def _small_words(
     worst: str,
     advice: tuple[Advice, ...],
     *,
+    waited: float,
     summed: bool,
     sure: bool,
 ) -> str:
@@ -215,6 +233,10 @@ def _small_words(
     serial = "timed one by one, they cannot overlap with compute as they might without the logger"
     said = [
         f"About {many} such calls per step take {most}{format_seconds(seconds)}, mostly {worst}.",
+        f"Beside that the ranks wait {format_seconds(waited)} for each other in them, which fewer "
+        "calls do not change."
+        if waited
+        else "",
         "Their table also counts calls during set-up." if summed else "",
         "Small messages cost start-up latency, whatever the link's speed.",
         "" if advice else "No bucket size causes them: the messages themselves are small.",

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import Final
 
 from dsprof.analysis.checkpoints import apart_from_saves
-from dsprof.analysis.collectives import during_steps, operations
+from dsprof.analysis.collectives import TOGETHER, during_steps, operations
 from dsprof.analysis.ranks import Uneven, uneven
 from dsprof.findings.facts import Facts
 from dsprof.findings.unseen import calls_unseen
 from dsprof.run.table import where
-
-#: Collectives that end on all ranks together. The root of a broadcast waits for nobody.
-_TOGETHER: Final = re.compile(r"all_reduce|all_gather|reduce_scatter", re.ASCII)
 
 
 def uneven_work(facts: Facts, seconds: float) -> Uneven | None:
@@ -25,7 +20,7 @@ def uneven_work(facts: Facts, seconds: float) -> Uneven | None:
     """
     if not facts.run.is_recording or facts.is_pipeline or calls_unseen(facts):
         return None
-    found = uneven(apart_from_saves(facts.compared), _TOGETHER)
+    found = uneven(apart_from_saves(facts.compared), TOGETHER)
     if found is None or not _all_meet(facts):
         return None
     elsewhere = max((facts.seconds_of("communication") or 0.0) - seconds, 0.0)
@@ -35,6 +30,6 @@ def uneven_work(facts: Facts, seconds: float) -> Uneven | None:
 def _all_meet(facts: Facts) -> bool:
     """Whether every call of the steps is of a group that holds all ranks."""
     comm = during_steps(facts.run.comm, facts.steps)
-    groups = where(comm, operations(comm, _TOGETHER))["group"].dropna().astype("str")
+    groups = where(comm, operations(comm, TOGETHER))["group"].dropna().astype("str")
     every = f" ranks 0-{(facts.layout.world_size or 0) - 1}"
     return bool(len(groups)) and bool(groups.str.endswith(every).all())

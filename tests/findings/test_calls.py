@@ -315,3 +315,32 @@ def test_calls_of_a_step_are_counted_by_the_ranks_that_ended_it(
     part = 60 / (60 + silent_steps)
     assert found.seconds_per_step == pytest.approx(0.06 * part, rel=0.02)
     assert f"About {round(20 * part)} such calls" in found.summary
+
+
+@pytest.mark.parametrize("turns", [True, False])
+def test_waiting_for_a_late_rank_is_no_latency_of_small_messages(
+    turns: bool, tmp_path: Path
+) -> None:
+    """20 calls of 2 ms a step; before them one rank waits 40 ms for the other, in turns or not."""
+    for rank in (0, 1):
+        writer = Writer.create(tmp_path, header(rank=rank, world=2))
+        writer.config("data_parallel_size", 2)
+        whose = writer.name("0 ranks 0-1")
+        backward = writer.name("backward", 0, "compute")
+        reduce = writer.name("all_reduce", backward)
+        for step in range(1, 7):  # too few to name a straggler
+            at = step * 100 * MS
+            waits = step % 2 == rank if turns else rank == 0
+            begin = at + (10 if waits else 50) * MS
+            writer.span(backward, begin, at + 100 * MS, step)
+            for call_ in range(20):
+                lasts = 42 if waits and not call_ else 2
+                writer.collective(reduce, whose, begin, begin, lasts * MS, step, size=4096)
+            writer.step(step, at, at + 100 * MS, CLASSES)
+        writer.close()
+    run = load(tmp_path)
+    found = one(run, "small-messages")
+    assert found.seconds_per_step == pytest.approx(0.04)
+    assert found.gain == pytest.approx((0.04, 0.045))  # backward computes 10 ms
+    assert found.title.startswith("67 % of communication time")
+    assert "the ranks wait 20.0 ms for each other in them" in found.summary
