@@ -95,6 +95,19 @@ def data_ready(table: Seconds) -> Gain:
     return Gain(min(gain.low, most), min(gain.high, most))
 
 
+def waits_for_input(table: Seconds) -> float:
+    """Seconds per step, mean over the ranks, of communication in which a rank waits for another
+    whose input comes later, whichever that is.
+
+    In each step that is no more than by how much longer the other's input took, nor than what the
+    rank is held up beyond the one held up least.
+    """
+    data, held_up = (table[:, :, CLASSES.index(name)] for name in (Class.DATA, Class.COMMUNICATION))
+    later = data.max(axis=1, keepdims=True) - data
+    longer = held_up - held_up.min(axis=1, keepdims=True)
+    return float(np.minimum(later, longer).mean())
+
+
 def _between(one: Seconds, other: Seconds) -> Gain:
     ends = [*_interval(one), *_interval(other)]
     return Gain(max(0.0, float(min(ends)) * (1 - _ELSE)), max(0.0, float(max(ends)) * (1 + _ELSE)))

@@ -43,6 +43,7 @@ from dsprof.findings.thresholds import (
     PIPELINE_WARNING,
     grade,
 )
+from dsprof.findings.uneven import input_seconds
 from dsprof.run.classes import P2P
 from dsprof.run.table import numbers, where
 from dsprof.units import format_seconds, format_share
@@ -234,6 +235,7 @@ def _named_elsewhere(facts: Facts) -> dict[str, float]:
     """Seconds per step of communication whose cause another finding names."""
     parts = {
         "of waiting for a late rank": late_seconds(facts),
+        "of waiting for the input of another rank": input_seconds(facts),
         "in small messages": small_seconds(facts),
         "of gathering parameters": stall_seconds(facts),
         "in saves of checkpoints": _in_saves(facts),
@@ -275,7 +277,7 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
     hideable = min(large or reduction_seconds(facts, seconds), compute)
     if (facts.share(hideable) or 0.0) < NO_OVERLAP_HIDEABLE:
         return []
-    late = late_seconds(facts) if facts.exposure_is_known else 0.0  # which nothing hides
+    late = _lateness(facts) if facts.exposure_is_known else 0.0  # which nothing hides
     exposed = max(seconds - late, 0.0)
     share = format_share(facts.share(exposed) or 0.0)
     apart = f", apart from {format_seconds(late)} of waiting for a late rank," if late else ""
@@ -325,7 +327,12 @@ def _large_reduction(facts: Facts) -> float | None:
     activations = calls["group"][calls["phase"].astype("str").str.startswith(_FORWARD)].unique()
     gradients = ~calls["group"].isin(activations)
     seconds = float(calls["seconds"][gradients].sum()) * (facts.per_step or 0.0)
-    return max(seconds - late_seconds(facts), 0.0)
+    return max(seconds - _lateness(facts), 0.0)
+
+
+def _lateness(facts: Facts) -> float:
+    """Seconds per step of waiting for a rank that is late, or for one whose input is."""
+    return late_seconds(facts) or input_seconds(facts)
 
 
 def _overlap_unseen(facts: Facts) -> str | None:

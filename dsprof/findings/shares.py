@@ -26,6 +26,7 @@ from dsprof.findings.thresholds import (
     OPTIMIZER_WARNING,
     grade,
 )
+from dsprof.findings.uneven import input_seconds
 from dsprof.units import format_seconds, format_share
 
 
@@ -43,7 +44,9 @@ _PINNED: Final = Advice("DataLoader(pin_memory=...)", "", "True", "the copy to t
 
 
 def data_bound(facts: Facts) -> list[Finding] | str:
-    """The step waits for its input. Gain: at best all of it, if loading overlaps with compute."""
+    """The step waits for its input, or for a rank that waits for its own, in turns. Gain: at best
+    all of it, if loading overlaps with compute.
+    """
     found = _too_large(
         facts,
         Limit("data-bound", ("data",), DATA_WARNING, DATA_CRITICAL),
@@ -59,6 +62,7 @@ def data_bound(facts: Facts) -> list[Finding] | str:
                 "small remote reads are slow",
             ),
         ),
+        beside=input_seconds(facts),
     )
     if isinstance(found, str) or facts.replay is None:
         return found
@@ -66,6 +70,9 @@ def data_bound(facts: Facts) -> list[Finding] | str:
     return [replace(one, gain=(gain.low, gain.high), what_if=_READY) for one in found]
 
 
+#: Where what ranks wait for each other's input is worth a sentence: as a share of their own.
+_WORTH: Final = 0.05
+_LATER: Final = " For {} more a step, ranks wait in collectives for the one whose batch comes last."
 _READY: Final = "batches were always ready"
 
 
@@ -268,11 +275,16 @@ def _too_large(
     what: str,
     why: str,
     advice: tuple[Advice, ...],
+    *,
+    beside: float = 0.0,
 ) -> list[Finding] | str:
-    """A finding if the classes together exceed a threshold."""
-    seconds = facts.seconds_of(*limit.classes)
-    if seconds is None:
+    """A finding if the classes together exceed a threshold, with what ranks wait `beside` that for
+    one that is in them longer.
+    """
+    own = facts.seconds_of(*limit.classes)
+    if own is None:
         return NO_TIMERS if facts.breakdown is None else f"no timer of class {limit.classes[0]}"
+    seconds = own + beside
     table = facts.phases_of(*limit.classes)
     share = facts.share(seconds) or 0.0
     severity = grade(share, limit.warning, limit.critical)
@@ -283,7 +295,8 @@ def _too_large(
             rule=limit.rule,
             severity=severity,
             title=f"{format_share(share)} of a step is {what}",
-            summary=f"{format_seconds(seconds)} per step ({facts.windows}). {why}",
+            summary=f"{format_seconds(own)} per step ({facts.windows}). {why}"
+            + (_LATER.format(format_seconds(beside)) if beside > _WORTH * own else ""),
             share=share,
             seconds_per_step=seconds,
             phase=first_of(table),

@@ -7,7 +7,9 @@ from dataclasses import replace
 from dsprof.analysis.checkpoints import apart_from_saves
 from dsprof.analysis.collectives import TOGETHER, during_steps, operations
 from dsprof.analysis.ranks import Uneven, uneven
-from dsprof.findings.facts import Facts
+from dsprof.analysis.whatif import waits_for_input
+from dsprof.findings.facts import Facts, once
+from dsprof.findings.ranks import late_seconds
 from dsprof.findings.unseen import calls_unseen
 from dsprof.run.table import where
 
@@ -18,13 +20,28 @@ def uneven_work(facts: Facts, seconds: float) -> Uneven | None:
     The rest of the communication belongs to other findings. That may be uneven work, too, so it is
     subtracted. None unless every rank is recorded, and all meet in the same calls.
     """
-    if not facts.run.is_recording or facts.is_pipeline or calls_unseen(facts):
+    if not _comparable(facts):
         return None
     found = uneven(apart_from_saves(facts.compared), TOGETHER)
     if found is None or not _all_meet(facts):
         return None
     elsewhere = max((facts.seconds_of("communication") or 0.0) - seconds, 0.0)
     return replace(found, seconds=max(min(found.seconds, seconds) - elsewhere, 0.0))
+
+
+@once
+def input_seconds(facts: Facts) -> float:
+    """The part of communication in which ranks wait for one whose input comes later, in turns: if
+    it is always the same one, `straggler-rank` accounts for it. 0 where that is not known.
+    """
+    if not _comparable(facts) or facts.replay is None or late_seconds(facts):
+        return 0.0
+    found = waits_for_input(facts.replay[0])
+    return min(found, facts.seconds_of("communication") or 0.0) if _all_meet(facts) else 0.0
+
+
+def _comparable(facts: Facts) -> bool:
+    return facts.run.is_recording and not facts.is_pipeline and not calls_unseen(facts)
 
 
 def _all_meet(facts: Facts) -> bool:

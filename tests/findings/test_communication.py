@@ -441,11 +441,11 @@ def test_waiting_for_a_late_rank_is_no_part_of_what_could_overlap(tmp_path: Path
 
 
 def uneven(folder: Path, late: int, group: str = "0 ranks 0-1") -> Run:
-    """30 steps of 100 ms, 5 of them an all-reduce; in each, one rank in turn loads `late` ms."""
+    """30 steps of 100 ms, 5 of them an all-reduce; in each, one rank in turn computes `late` ms."""
     for rank in (0, 1):
         writer = Writer.create(folder, header(rank=rank, world=2, config={"world_size": 2}))
         whose = writer.name(group)
-        data = writer.name("data", 0, "data")
+        forward = writer.name("forward", 0, "compute")
         backward = writer.name("backward", 0, "compute")
         reduce = writer.name("all_reduce", backward)
         for step in range(1, 31):
@@ -453,7 +453,7 @@ def uneven(folder: Path, late: int, group: str = "0 ranks 0-1") -> Run:
             loading = late if step % 2 == rank else 0
             arrives, meets = begin + (95 - late + loading) * MS, begin + 95 * MS
             held_up = meets - arrives + 5 * MS
-            writer.span(data, begin, begin + loading * MS, step)
+            writer.span(forward, begin, begin + loading * MS, step)
             writer.span(backward, begin + loading * MS, arrives + held_up, step)
             writer.collective(reduce, whose, arrives, arrives, held_up, step, size=64, seq=step)
             writer.step(step, begin, begin + 100 * MS, CLASSES)
@@ -462,7 +462,7 @@ def uneven(folder: Path, late: int, group: str = "0 ranks 0-1") -> Run:
 
 
 def test_ranks_that_take_turns_at_being_late_are_told_from_transfer(tmp_path: Path) -> None:
-    """In each step one rank loads 40 ms longer: the mean rank waits 20 beside 5 of transfer."""
+    """In each step one rank computes 40 ms longer: the mean rank waits 20 beside 5 of transfer."""
     run = uneven(tmp_path, 40)
     assert silent(run, "straggler-rank")
     found = one(run, "communication-bound")
@@ -471,8 +471,8 @@ def test_ranks_that_take_turns_at_being_late_are_told_from_transfer(tmp_path: Pa
         "uneven"
     )
     assert "the mean rank 20.0 ms longer" in found.summary
-    assert "Most of what that rank does longer is data." in found.summary
-    assert [one.setting for one in found.advice] == ["the ranks' work in data"]
+    assert "Most of what that rank does longer is forward." in found.summary
+    assert [one.setting for one in found.advice] == ["the ranks' work in forward"]
     assert found.gain is None
 
 

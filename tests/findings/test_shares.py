@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from dsprof.events import Severity
-from dsprof.run import load
+from dsprof.recording import Writer
+from dsprof.run import Run, load
 from tests.findings.plants import WELL, Row, metric, one, phase, rules, run_of, silent, steps, why
 from tests.loaded import run_of_text
+from tests.recording.recorded import CLASSES, MS, header
 
 
 @pytest.mark.parametrize(
@@ -265,3 +268,45 @@ def test_what_the_others_wait_for_a_rank_that_saves_alone_is_of_its_saving() -> 
     found = one(run, "checkpoint-stall")
     assert found.seconds_per_step == pytest.approx(8 / 40, rel=0.03)
     assert found.share == pytest.approx(8 / 48, rel=0.03)
+
+
+def loading(folder: Path, loads: Callable[[int, int], int], group: str = "0 ranks 0-1") -> Run:
+    """31 steps of 100 ms of two ranks; `loads`: how many ms a rank loads in a step. The rank that
+    loads less waits in a reduction, which takes both 5 ms more.
+    """
+    for rank in (0, 1):
+        writer = Writer.create(folder, header(rank=rank, world=2, config={"world_size": 2}))
+        whose = writer.name(group)
+        data, backward = writer.name("data", 0, "data"), writer.name("backward", 0, "compute")
+        reduce = writer.name("all_reduce", backward)
+        for step in range(1, 32):
+            begin, own = step * 100 * MS, loads(rank, step) * MS
+            waits = max(loads(one, step) for one in (0, 1)) * MS - own + 5 * MS
+            writer.span(data, begin, begin + own, step)
+            writer.span(backward, begin + own, begin + own + waits + 20 * MS, step)
+            writer.collective(reduce, whose, begin, begin, waits, step, size=8 << 20, seq=step)
+            writer.step(step, begin, begin + 100 * MS, CLASSES)
+        writer.close()
+    return load(folder)
+
+
+def test_ranks_that_wait_for_the_input_of_another_in_turns_wait_for_data(tmp_path: Path) -> None:
+    """Of every two steps, rank 1 loads 80 ms in one, and rank 0 10 ms in the other."""
+    run = loading(tmp_path, lambda rank, step: (10, 80)[rank] if step % 2 == rank else 0)
+    found = run.findings[0]
+    assert found.rule == "data-bound"
+    assert found.seconds_per_step == pytest.approx(0.0225 + 0.0225, rel=0.03)  # own, and others'
+    assert "ms more a step, ranks wait in collectives" in found.summary
+    assert silent(run, "communication-bound")  # 5 ms of 100 are left
+
+
+def test_a_rank_that_loads_longest_in_each_step_is_named_alone(tmp_path: Path) -> None:
+    run = loading(tmp_path, lambda rank, _: 40 * rank)
+    assert run.findings[0].rule == "straggler-rank"
+    assert "ranks wait in collectives" not in one(run, "data-bound").summary
+
+
+def test_ranks_of_other_groups_are_not_said_to_wait_for_each_others_input(tmp_path: Path) -> None:
+    run = loading(tmp_path, lambda rank, step: 40 * (step % 2 == rank), "dp ranks 0")
+    assert one(run, "data-bound").seconds_per_step == pytest.approx(0.02, rel=0.1)
+    assert one(run, "communication-bound").seconds_per_step == pytest.approx(0.025, rel=0.1)
