@@ -11,6 +11,7 @@ from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.checkpoints import IN_SAVES
 from dsprof.analysis.collectives import (
     SMALL,
+    during_steps,
     operations,
     per_operation,
     trusted,
@@ -46,14 +47,16 @@ from dsprof.findings.thresholds import (
 from dsprof.findings.uneven import input_seconds
 from dsprof.run.classes import P2P
 from dsprof.run.table import numbers, where
-from dsprof.units import format_seconds, format_share
+from dsprof.units import format_bytes, format_seconds, format_share
 
 _OFFLOADED: Final = (
     "no timer of this run times collectives alone: with an offloaded optimizer, that of reduction "
     "also holds copies of gradients to the host"
 )
 _REDUCES = re.compile("reduce", re.ASCII)
-_FORWARD = "forward"
+_FORWARD, _BACKWARD = "forward", "backward"
+_BUCKETS: Final = 4  #: how many to advise: all but the last may hide behind backward
+_ROUNDING: Final = 0.01  #: of one call per step
 _BETWEEN_TWO: Final = r"(?:send|recv)(?:_in_.+)?"  # a recorded call, in the phase that it blocks
 _FILLED: Final = Advice(
     "micro-batches of the pipeline",
@@ -265,10 +268,11 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
     if (facts.share(seconds if large is None else large) or 0.0) < least:
         return []
     measured = None if overlap_is_off(facts) else _measured_overlap(facts)
+    bucket = _only_bucket(facts)
     blind = _overlap_unseen(facts)
-    if measured is None and blind:
+    if measured is None and blind and not bucket:
         return blind
-    advice = overlap_advice(facts)
+    advice = _smaller_bucket(bucket) if bucket else overlap_advice(facts)
     if (measured is not None and measured >= OVERLAP_LOW) or (measured is None and not advice):
         return []
     table = facts.phases_of("communication")
@@ -284,6 +288,9 @@ def no_overlap(facts: Facts) -> list[Finding] | str:
     said = (
         f"Only {format_share(measured)} of the communication time is hidden behind compute."
         if measured is not None
+        else f"DDP reduces all gradients, {format_bytes(bucket)}, in one bucket, which is complete "
+        "only when backward has computed the last of them."
+        if bucket
         else f"The configuration asks for none: {advice[0].setting} is {advice[0].now}."
     )
     return [
@@ -328,6 +335,27 @@ def _large_reduction(facts: Facts) -> float | None:
     gradients = ~calls["group"].isin(activations)
     seconds = float(calls["seconds"][gradients].sum()) * (facts.per_step or 0.0)
     return max(seconds - _lateness(facts), 0.0)
+
+
+def _only_bucket(facts: Facts) -> float | None:
+    """Bytes of the one reduction in which DDP sums all gradients of a step; None if it has several
+    buckets, or it is not known to be DDP's.
+    """
+    replicas = facts.layout.data_parallel if facts.is_torch_alone else None
+    if not facts.exposure_is_known or not replicas:
+        return None
+    calls = during_steps(facts.run.comm, facts.steps)
+    inside = calls["phase"].astype("str").str.startswith(_BACKWARD).to_numpy(bool)
+    calls = where(calls, operations(calls, _REDUCES) & inside)
+    times = float(calls["count"].sum()) * (facts.per_step or 0.0)
+    alone = (calls["op"] == "all_reduce").all() and abs(times - 1) < _ROUNDING
+    return float(calls["bytes"].median()) if alone and len(calls) else None
+
+
+def _smaller_bucket(size: float) -> tuple[Advice, ...]:
+    why = "a bucket is reduced while backward still computes the gradients of the next ones"
+    to = f"at most {max(1, round(size / _BUCKETS / 2**20))}"
+    return (Advice("DistributedDataParallel(bucket_cap_mb=...)", "", to, why),)
 
 
 def _lateness(facts: Facts) -> float:

@@ -592,3 +592,37 @@ def between(folder: Path, timer: str, blocked: int) -> None:
             step, begin, begin + 100 * MS, (0.1 - waits, 0.0, waits, 0.0, 0.0, 0.0, 0.0, 0.0)
         )
     writer.close()
+
+
+@pytest.mark.parametrize(
+    ("buckets", "replicas", "warned"), [(1, 2, True), (2, 2, False), (1, 0, False)]
+)
+def test_gradients_in_one_bucket_of_ddp_cannot_be_reduced_during_backward(
+    buckets: int, replicas: int, warned: bool, tmp_path: Path
+) -> None:
+    for rank in (0, 1):
+        writer = Writer.create(tmp_path, header(rank=rank, world=2))
+        if replicas:
+            writer.config("data_parallel_size", replicas)
+        backward = writer.name("backward", 0, "compute")
+        reduce, whose = writer.name("all_reduce", backward), writer.name("0 ranks 0-1")
+        for step in range(1, 31):
+            at = step * 100 * MS
+            writer.span(backward, at, at + 100 * MS, step)
+            held_up = 14 * MS // buckets
+            for _ in range(buckets):
+                writer.collective(reduce, whose, at, at, held_up, step, size=(16 << 20) // buckets)
+            writer.step(step, at, at + 100 * MS, CLASSES)
+        writer.close()
+    run = load(tmp_path)
+    if not warned:
+        assert "no-overlap" not in rules(run)
+        return
+    found = one(run, "no-overlap")
+    assert "all gradients, 16.0 MiB, in one bucket" in found.summary
+    assert found.seconds_per_step == pytest.approx(0.014)
+    (advice,) = found.advice
+    assert (advice.setting, advice.to) == (
+        "DistributedDataParallel(bucket_cap_mb=...)",
+        "at most 4",
+    )
