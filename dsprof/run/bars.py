@@ -71,7 +71,7 @@ def pauses(events: pd.DataFrame) -> pd.DataFrame:
 def evaluated(events: pd.DataFrame) -> pd.DataFrame:
     """The steps that bars time, with how many each `covers`, the seconds that `passed` meanwhile,
     what evaluations took of these, and how long a pause among them `lasted`."""
-    bars = _of_training(events)
+    bars = of_training(events)
     if bars.empty:
         return bars.assign(seconds=np.nan, **dict.fromkeys(_WINDOW, 0.0), lasted=np.nan)
     found = [_between(one) for _, one in bars.groupby(["segment", "source"])]
@@ -84,12 +84,12 @@ def evaluated(events: pd.DataFrame) -> pd.DataFrame:
 def since_start(events: pd.DataFrame) -> float | None:
     """Mean seconds of the steps that the last bar of the training counts, the first ones among
     them, without evaluations; too few where those of another launch are among them."""
-    last = _of_training(events).tail(1)
+    last = of_training(events).tail(1)
     count, seconds = last["step"].sum(), (last["elapsed"] - last["paused"]).sum()
     return float(seconds / count) if count > 0 and seconds >= LEAST else None
 
 
-def _of_training(events: pd.DataFrame) -> pd.DataFrame:
+def of_training(events: pd.DataFrame) -> pd.DataFrame:
     """The bars that count optimizer steps, with what evaluations took so far."""
     bars = _bars(of_kind(events, Kind.METRIC, *_BAR))
     if bars.empty:

@@ -39,6 +39,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.events import Kind, Severity
+from dsprof.run.bars import of_training
 from dsprof.run.harmless import harmless
 from dsprof.run.spans import recorded
 from dsprof.run.table import Numbers, among, keys, of_kind, where
@@ -200,7 +201,21 @@ def _progress(events: pd.DataFrame, rows: pd.DataFrame) -> tuple[Numbers, Number
         if key in printed:
             at = here.index.to_numpy()
             step[at], behind[at] = _among(printed[key], here["line"], step[at])
-    return step, behind
+    return np.fmax(step, _counted(events, rows)), behind
+
+
+def _counted(events: pd.DataFrame, rows: pd.DataFrame) -> Numbers:
+    """How many steps the bar of the training had counted before each row that no later step
+    follows; NaN where there is none. It is redrawn more often than a trainer prints a step."""
+    found = np.full(len(rows), np.nan)
+    bars = of_training(events)
+    if bars.empty:
+        return found
+    keys = ["segment", "source"]
+    last = bars.sort_values("line").drop_duplicates(keys, keep="last")
+    last = rows[[*keys, "line"]].astype({"source": "str"}).merge(last, "left", on=keys)
+    behind = last["line_x"] >= last["line_y"]  # on one line, a bar stands in front
+    return last["step"].where(behind).to_numpy(dtype=float, na_value=np.nan)
 
 
 def _among(marks: pd.DataFrame, line: pd.Series[Any], own: Numbers) -> tuple[Numbers, Numbers]:

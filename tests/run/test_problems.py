@@ -287,6 +287,18 @@ def test_a_job_that_slurm_ends_without_a_reason_was_ended_by_the_task_that_faile
     assert causes(problem("cancelled", cancelled.format("")), task) == [0]
 
 
+@pytest.mark.parametrize(("ahead", "step"), [(True, 435), (False, 270)])
+def test_a_failure_is_after_the_last_step_that_the_bar_had_counted(ahead: bool, step: int) -> None:
+    told = (
+        "{'loss': 0.66, 'grad_norm': 2.37, 'learning_rate': 4.9e-05, 'epoch': 0.07, "
+        "'global_step/max_steps': '270/3659', 'elapsed_time': '32m 43s'}\n"
+    )
+    bar = "Train:  12%|#         | 435/3659 [52:14<6:55:44,  7.74s/it]\n"
+    killed = "run.sh: line 12:  4101 Killed                  python3 train.py\n"
+    run = run_of_text(told, *((bar, killed) if ahead else (killed, bar)))
+    assert list(run.problems["step"]) == [step]
+
+
 def test_a_reason_that_the_scheduler_gives_later_counts_for_the_same_job_alone() -> None:
     asked = problem("cancelled", "*** STEP 71.0 ON w0 CANCELLED AT 2026-03-25T17:50:23 ***", at=0.0)
     ended = "*** JOB {} ON w0 CANCELLED AT 2026-03-25T18:00:46 DUE TO PREEMPTION ***"
