@@ -54,6 +54,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             + _of_signal(row)
             + (_UNSEEN if row["kind"] == "gone" and "lost their" not in text else "")
             + _OF_SSH * of_ssh(row)
+            + _FOLLOWS * _follows(row, text)
             + code_meant(text)
             + said_of_named(who)
             + _who_was_dead(dead),
@@ -89,6 +90,13 @@ def _kind(row: pd.Series[Any]) -> str:
     return "shm-full" if bus_error else str(row["kind"])
 
 
+def _follows(row: pd.Series[Any], text: str) -> bool:
+    """Whether the message tells of nothing but another failure, which is not in the source: else
+    that would be the cause."""
+    said = row["kind"] == "connection" or _ABORTED.search(text)
+    return bool(row["kind"] in ("connection", "exception") and said)
+
+
 def _who_was_dead(dead: Dead | None) -> str:
     if dead is None:
         return ""
@@ -102,6 +110,11 @@ def _who_was_dead(dead: Dead | None) -> str:
 _OF_SSH = (
     " 255 is what ssh itself exits with when the connection breaks; a command that exits with 255 "
     "looks the same."
+)
+_ABORTED: Final = re.compile(r"NCCL communicator was aborted|ncclRemoteError|remote process exited")
+_FOLLOWS = (
+    " It only says that something failed before: a peer, the network, or a collective that timed "
+    "out. What that was this source does not show."
 )
 _UNSEEN = (
     " How it ended is not known: a process that skips Python's shutdown (os._exit) looks the same."

@@ -386,6 +386,24 @@ def test_an_address_nobody_answers_at_is_no_link_that_was_lost(
     assert one(run, "rank-died").title == f"Rank 0 {said}: {text}"
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("connection", "Net : Connection closed by remote peer"),
+        ("exception", "RuntimeError: NCCL communicator was aborted on rank 60."),
+    ],
+)
+def test_a_message_that_follows_another_failure_alone_does_not_pass_for_the_cause(
+    kind: str, text: str
+) -> None:
+    found = one(run_of([problem(kind, text, rank=60)]), "rank-died")
+    assert "something failed before" in found.summary
+    assert [advice.setting for advice in found.advice] == ["logs of the other ranks and hosts"]
+    cause = problem("exception", "KeyError: 'labels'", rank=1)
+    found = one(run_of([problem(kind, text, rank=60), cause]), "rank-died")
+    assert "something failed before" not in found.summary
+
+
 def test_an_exception_of_the_thread_that_feeds_a_queue_ends_no_process() -> None:
     found = one(
         run_of_text(
