@@ -75,6 +75,7 @@ OF_A_PEER: Final = (
     r"|PapermillExecutionError|ProcessRaisedException|ProcessExitedException"
     r"|gloo/transport[^\]]{0,120}\] Timed out waiting "
     r"|^RuntimeError: Rank \d+ .{0,60}monitoredBarrier"
+    r"|server socket has failed to listen on any local network(?: address\.?)?\s*$"
 )
 #: An InfiniBand completion with status 5, IBV_WC_WR_FLUSH_ERR.
 FLUSHED: Final = r"Got completion from peer .{1,100}? with (?:error |status=)5\b"

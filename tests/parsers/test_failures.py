@@ -159,6 +159,16 @@ def test_a_script_that_python_does_not_find_is_told_and_not_the_code_that_follow
     assert "A process rejected its command line: can't open file '/data/hostfile'" in words
 
 
+def test_a_port_that_is_taken_is_told_also_where_the_message_is_broken_into_lines() -> None:
+    words = said(
+        "RuntimeError: The server socket has failed to listen on any local network address. ",
+        "The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
+    )
+    assert "could not open the launcher's port: it is taken" in words
+    refused = "RuntimeError: The server socket has failed to listen on any local network address."
+    assert "ended with an exception: RuntimeError: The server socket" in said(refused)
+
+
 def test_a_bus_error_is_mostly_a_full_shared_memory() -> None:
     assert "SIGBUS: exits with return code = -7. " in said("exits with return code = -7")
     assert "Signal 7 mostly means that shared memory" in said("exits with return code = -7")
