@@ -16,16 +16,19 @@ _PART: Final = ("segment", "engine")
 
 
 def paces(table: pd.DataFrame) -> pd.Series[float]:
-    """Seconds of one step by the clock, from the row before."""
+    """Seconds of one step by the clock, from the row before that has a time stamp, too."""
     if table["at"].isna().all():
         return pd.Series(np.nan, table.index)
-    elapsed: pd.Series[float] = table.groupby(list(_PART))["at"].diff().dt.total_seconds()
-    return elapsed.where(elapsed > 0) / _passed(table)
+    stamped = table[table["at"].notna()]
+    elapsed: pd.Series[float] = stamped.groupby(list(_PART))["at"].diff().dt.total_seconds()
+    return elapsed.where(elapsed > 0).reindex(table.index) / stamped_steps(table)
 
 
-def _passed(table: pd.DataFrame) -> pd.Series[float]:
-    passed = table.groupby(list(_PART))["step"].diff().astype("float64")
-    return passed.where(passed > 0)
+def stamped_steps(table: pd.DataFrame) -> pd.Series[float]:
+    """How many steps passed from one row with a time stamp to the next, missing for others."""
+    stamped = table[table["at"].notna()]
+    passed = stamped.groupby(list(_PART))["step"].diff().astype("float64")
+    return passed.where(passed > 0).reindex(table.index)
 
 
 def lasted(
@@ -37,7 +40,7 @@ def lasted(
         return by_clock
     usual = by_clock.groupby([table[name] for name in _PART]).transform("median")
     each = usual if told is None else usual.where(~(told > usual), told)
-    return lasting(by_clock, each, _passed(table))
+    return lasting(by_clock, each, stamped_steps(table))
 
 
 def lasting(

@@ -22,7 +22,7 @@ from dsprof.run.classes import (
 )
 from dsprof.run.durations import ENOUGH, all_seconds, shares_of
 from dsprof.run.partial import partial_steps
-from dsprof.run.pauses import lasted, paces
+from dsprof.run.pauses import lasted, paces, stamped_steps
 from dsprof.run.seldom import of_all_steps
 from dsprof.run.stretches import steps_of
 from dsprof.run.table import (
@@ -289,8 +289,8 @@ def _by_wider_timers(table: pd.DataFrame, classes: pd.DataFrame) -> None:
 def _covered(table: pd.DataFrame, marks: pd.DataFrame, bars: pd.DataFrame) -> pd.Series[float]:
     """The number of steps whose mean each row's whole time, or else its `seconds`, is."""
     ways = table["whole_from"].astype("str").fillna(table["seconds_from"].astype("str"))
-    passed = table.groupby(["segment", "engine"])["step"].diff().astype("float64")
-    many = passed.where(ways.eq("clock").fillna(value=False) & ~table["smoothed"])
+    by_clock = ways.eq("clock").fillna(value=False) & ~table["smoothed"]
+    many = stamped_steps(table).where(by_clock)
     said = where(marks, marks["name"] == "step_seconds")
     for way, rows, column in (("logged", said, "steps"), ("bar", bars, "covers")):
         each = np.full(len(table), np.nan)

@@ -36,7 +36,8 @@ def test_a_clock_that_falls_again_and_again_tells_no_step() -> None:
 def test_one_late_line_loses_its_time_and_leaves_the_others() -> None:
     run = run_of(0, 10, 5, 30, 40, 50)
     assert run.repairs["name"].tolist() == ["late-lines"]
-    assert run.steps["seconds"].dropna().tolist() == [10.0, 10.0, 10.0]
+    assert run.steps["seconds"].dropna().tolist() == [10.0, 10.0, 10.0, 10.0]
+    assert run.steps["covers"][3] == 2  # the mean of the step of the late line and the next
 
 
 @pytest.mark.parametrize("by", [15, 25, 3600])
@@ -51,7 +52,8 @@ def test_a_clock_that_is_set_back_loses_the_step_around_that(by: int) -> None:
 def test_a_set_back_clock_and_a_late_line_are_told_apart() -> None:
     run = run_of(0, 10, 5, 30, 40, 50, -60, -50, -40, -30, *range(-20, 400, 10))
     assert run.repairs["name"].tolist() == ["late-lines"]
-    assert run.steps["seconds"].isna().to_numpy().nonzero()[0].tolist() == [0, 2, 3, 6]
+    assert run.steps["seconds"].isna().to_numpy().nonzero()[0].tolist() == [0, 2, 6]
+    assert run.steps["covers"][3] == 2
 
 
 def test_a_clock_that_is_set_back_within_a_window_of_steps_does_not_shorten_them() -> None:

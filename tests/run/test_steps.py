@@ -114,6 +114,19 @@ def test_the_clock_speaks_where_a_run_says_nothing_else() -> None:
     assert list(steps["seconds_from"][1:]) == ["clock", "clock"]
 
 
+def test_the_clock_spans_steps_that_another_framework_prints_without_a_stamp() -> None:
+    """The Trainer logs every fifth step without one, DeepSpeed every tenth with one."""
+    text = ""
+    for step in range(5, 45, 5):
+        text += f"{{'loss': 2.5, 'learning_rate': 0.0001, 'epoch': {step / 100}}}\n"
+        if step % 10 == 0:
+            text += f"[2024-03-15 13:21:{10 + step},100] [INFO] [logging.py:96:log_dist] "
+            text += f"[Rank 0] step={step}, skipped=0, lr=[0.0001], mom=[(0.9, 0.98)]\n"
+    steps = run_of_text(text).steps.set_index("step")
+    assert steps["seconds"].dropna().to_dict() == {20: 1.0, 30: 1.0, 40: 1.0}
+    assert steps["covers"][[20, 30, 40]].tolist() == [10.0] * 3
+
+
 def test_lines_that_only_some_steps_have_stamp_none_where_others_stamp_all() -> None:
     """DeepSpeed tells a rate from the third step on, some time behind the step's own line."""
     text = ""
