@@ -13,7 +13,7 @@ from dsprof.grammar import Grammar
 from dsprof.logs.measures import Groups
 
 LOOK_BACK: Final = 4096  # bytes before a record in which its bar must stand
-_TRIES: Final = 4
+_TRIES: Final = 64
 
 
 class Bars:
@@ -23,6 +23,7 @@ class Bars:
         behind = [(i, p) for i, p in enumerate(grammar.patterns) if p.behind]
         self._needles = sorted({needle for _, p in behind for needle in p.needles})
         self._match = [(i, p.regex.match) for i, p in behind if p.regex]
+        self._others = {i for i, p in behind if not p.rows}  # what they count tells nothing
         self._tail = b""
         self._looked = -LOOK_BACK  # place in the source up to which bars were looked for
 
@@ -52,16 +53,24 @@ class Bars:
         return number, groups, offset + begin - (end - start), text.count(b"\n", start, end)
 
     def _last_in(self, text: bytes, low: int, high: int) -> tuple[int, Groups, int] | None:
-        end = high
+        """The last bar that may be of training, else the last one that counts something else."""
+        end, other = high, None
         for _ in range(_TRIES):
             at = -1
             for needle in self._needles:
                 at = max(at, text.rfind(needle, low, end))
             if at < 0:
-                return None
+                break
             end = at
-            for number, match_at in self._match:
-                match = match_at(text, end, high)
-                if match is not None:
-                    return number, match.groups(), end
+            found = self._at(text, end, high)
+            if found is not None and found[0] not in self._others:
+                return found
+            other = other or found
+        return other
+
+    def _at(self, text: bytes, start: int, high: int) -> tuple[int, Groups, int] | None:
+        for number, match_at in self._match:
+            match = match_at(text, start, high)
+            if match is not None:
+                return number, match.groups(), start
         return None

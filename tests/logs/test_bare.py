@@ -37,6 +37,25 @@ def test_records_whose_only_bars_are_of_something_else_are_counted() -> None:
     assert steps(shards + dicts) == steps(dicts + over) == [1, 2, 3, 4]
 
 
+def test_a_record_is_of_the_step_of_the_trainings_bar_and_not_of_what_was_generated() -> None:
+    """vLLM draws a bar of its prompts in each step of TRL's trainers."""
+    told = b"".join(
+        b"Processed prompts: 100%%|####| 16/16 [00:12<00:00,  1.25it/s]\n"
+        b"  4%%|#   | %d/300 [00:%02d<09:00, 12.50s/it]\n"
+        b"Processed prompts: 100%%|####| 8/8 [00:02<00:00,  4.25it/s]\n"
+        b"{'loss': 0.5, 'epoch': 0.0%d}\n" % (n, n, n)
+        for n in (1, 2, 3)
+    )
+    assert steps(told) == [1, 2, 3]
+
+
+def test_of_the_last_bars_the_one_of_training_is_kept() -> None:
+    turns = b"Episode [1/1]: 100%|####| 12/12 [03:51<00:00, 19.27s/it]\n"
+    other = b"Processed prompts: 100%|####| 16/16 [00:12<00:00,  1.25it/s]\n" * 20
+    assert [row["value"] for row in rows(turns + other, name="bar_total")] == [12]
+    assert rows(other, name="bar_total") == []
+
+
 BAR = b"%3d%%|#   | %d/100 [00:%02d<09:00,  1.50s/it]\n"
 
 

@@ -103,6 +103,12 @@ def test_an_event_of_a_subnet_that_works_on_is_no_broken_link(event: str, broken
     assert problems(line).empty is not broken
 
 
+def test_a_library_of_infiniband_that_is_not_installed_is_no_broken_link() -> None:
+    line = "node7:43:43 [5] misc/ibvwrap.cu:63 NCCL WARN Failed to open libibverbs.so[.1]"
+    assert problems(line)["kind"].tolist() == ["network-fallback"]
+    assert "broken link" not in said(line)
+
+
 def test_a_completion_of_newer_nccl_is_read_without_its_warning_and_its_code_told() -> None:
     words = said(
         "[rank4]: ncclRemoteError: A call failed possibly due to a network error",
