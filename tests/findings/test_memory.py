@@ -35,6 +35,13 @@ def test_a_card_that_is_93_percent_full_is_a_warning() -> None:
     assert found.ranks == (0,)
 
 
+def test_a_gaudi_that_its_trainers_dicts_show_nearly_full_is_told() -> None:
+    said = "{'loss': 2.5, 'epoch': 0.%d, 'memory_allocated (GB)': 65.5, "
+    said += "'max_memory_allocated (GB)': 92.5, 'total_memory_available (GB)': 94.62}\n"
+    found = one(run_of_text("".join(said % n for n in (1, 2, 3))), "memory-pressure")
+    assert found.title == "GPU memory is 98 % full"
+
+
 def test_97_percent_is_critical() -> None:
     run = run_of([*steps(3, WELL), memory("max_reserved", 3, bytes=78 * GIB), CARD])
     assert one(run, "memory-pressure").severity is Severity.CRITICAL
