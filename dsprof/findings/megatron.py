@@ -58,6 +58,11 @@ _IN_WORDS: Final = {
     "fp16.initial_scale_power": Option("initial loss scale", "lower"),
     "gradient_clipping": Option("gradient clipping"),
     "train_micro_batch_size_per_gpu": Option("micro-batch", why="more of them keep the batch"),
+    "gradient_accumulation_steps": Option(
+        "micro-batches of a step",
+        why="accumulated without reducing between them (DDP: no_sync() for all but the last), they "
+        "share one reduction and one update (mind the larger batch)",
+    ),
 }
 
 #: NeMo's names of Megatron's settings, and those of the Trainer of Lightning around it.

@@ -44,7 +44,7 @@ def _answer(found: Comparison) -> str:
     if found.answer == "cannot tell":
         enough = (
             f"; about {count_of(_rounded(found.needed), 'timed step')} of each run would be enough"
-            if found.needed
+            if found.needed and found.ratio is not None  # else `why` says it
             else ""
         )
         return f"Cannot tell{_change(found)}{enough}"

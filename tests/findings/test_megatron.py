@@ -65,7 +65,10 @@ def settings() -> list[str]:
         if path.name != "megatron.py"
     )
     keys = set(re.findall(r'"((?:zero_optimization|fp16|bf16|checkpoint)\.[a-z_.]+)"', code))
-    return sorted({*keys, "gradient_clipping", "train_micro_batch_size_per_gpu"})
+    plain = {
+        "gradient_accumulation_steps", "gradient_clipping", "train_micro_batch_size_per_gpu",
+    }  # fmt: skip
+    return sorted(keys | plain)
 
 
 def advising(setting: str) -> Finding:
@@ -92,6 +95,12 @@ def test_out_of_memory_of_verl_names_no_key_of_deepspeed() -> None:
     turns = [row | {"pattern": "verl.step"} for row in rows]
     told = [advice.setting for advice in one(run_of(turns), "oom").advice]
     assert told == ["micro-batch", "activation checkpointing", "PYTORCH_CUDA_ALLOC_CONF"]
+
+
+def test_micro_batches_of_plain_ddp_are_accumulated_in_its_own_terms() -> None:
+    told = for_others(advising("gradient_accumulation_steps")).advice[0]
+    assert (told.setting, told.now, told.to) == ("micro-batches of a step", "1", "2")
+    assert "no_sync()" in told.why
 
 
 @pytest.mark.parametrize("setting", settings())
