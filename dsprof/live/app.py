@@ -42,6 +42,7 @@ from dsprof.live.picture import Bar, Lines, Picture, Tail
 
 SCREENS: Final = ("overview", "ranks", "communication", "memory", "problems", "log")
 
+_NO_PROBLEM: Final = "no failure was reported so far; what was found besides, as skipped steps, is on the overview (1)"
 _STALLED: Final = 5.0  # seconds that files may not answer before it is said
 
 
@@ -166,7 +167,7 @@ class Live(App[None]):
                 yield Sentence(id="safe")
                 yield Grid("no line or recording shows memory yet", id="memory-grid")
             with Vertical(id="problems"):
-                yield Grid("nothing went wrong so far", id="problem-grid", sticky=True)
+                yield Grid(_NO_PROBLEM, id="problem-grid", sticky=True)
             yield LogView(id="log")
         yield Foot()
 

@@ -550,7 +550,7 @@ def test_an_empty_folder_explains_itself(tmp_path: Path) -> None:
     assert f"waiting for {tmp_path / 'later'} to appear"[:60] in seen[0]
     assert "no rank has reported its phases yet" in seen[1]
     assert "comms_logger" in seen[2]
-    assert "nothing went wrong so far" in seen[4]
+    assert "no failure was reported so far" in seen[4]
 
 
 def test_a_picture_without_anything_is_drawn() -> None:
