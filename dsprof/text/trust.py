@@ -79,6 +79,8 @@ def _meaning(kind: str) -> str:
 
 
 def repair_section(repairs: pd.DataFrame) -> list[RenderableType]:
+    """What was corrected or is doubted; whose report this is has a section of its own."""
+    repairs = repairs[repairs["name"] != "other-jobs"]
     if repairs.empty:
         return []
     rows = columns(8)

@@ -415,6 +415,9 @@ def test_of_files_of_two_jobs_the_summary_says_whose_it_is_and_how_to_see_the_ot
     text = " ".join(shown(load([one, other]), width=400).split())
     assert f"one of 2 jobs: zero_stage is 1 in one and 3 in another Read {one}" in text
     assert f"Others dsprof report {other}" in text
+    assert text.count("one of 2 jobs") == 1
+    assert "zero_stage is 1 in one and 3 in another" in text
+    assert "Repaired or doubted" not in text or "other-jobs" not in text
     assert "of one job" not in shown(load(one))
 
 
