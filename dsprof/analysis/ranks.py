@@ -89,17 +89,20 @@ def frontier(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Returns:
         The index of the leading rank, and its lead over the median rank in seconds, both
-        [steps x phases]. If the number of ranks is even, the lower of the two middle ranks is the
-        median, because that one waits.
+        [steps x phases].
     """
     reached = seconds.cumsum(axis=2)
     leader = reached.argmax(axis=1)
-    return leader, reached.max(axis=1) - _median(reached)
+    return leader, reached.max(axis=1) - of_median_rank(reached)
 
 
-def _median(of_ranks: np.ndarray) -> np.ndarray:
-    middle = np.sort(of_ranks, axis=1)[:, (of_ranks.shape[1] - 1) // 2]
-    return np.asarray(middle)
+def of_median_rank(seconds: np.ndarray) -> np.ndarray:
+    """What the median of the ranks, on axis 1, has: the lower of two middle ones, because that one
+    waits. Ranks of which nothing is known (NaN) do not count; NaN where none is.
+    """
+    known = np.isfinite(seconds).sum(axis=1, keepdims=True)
+    middle = np.maximum((known - 1) // 2, 0)
+    return np.asarray(np.take_along_axis(np.sort(seconds, axis=1), middle, axis=1).squeeze(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ class _Arrivals:
         who = np.where(alone, self.at.argmax(axis=1), -1)
         often = np.bincount(who[alone], minlength=self.at.shape[1])
         slow = int(often.argmax())
-        others = _median(np.delete(self.at, slow, axis=1))
+        others = of_median_rank(np.delete(self.at, slow, axis=1))
         return _Last(
             slow,
             who == slow,
@@ -181,9 +184,9 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
         return None
     last, way = max(found, key=lambda one: one[0].delay)
     behind, delay = last.steps, last.delay
-    more = seconds[:, last.rank, :] - _median(seconds)
+    more = seconds[:, last.rank, :] - of_median_rank(seconds)
     loss = (more[:, :own] * way.before[:, :own])[behind].sum(axis=0) / len(steps)
-    others = _median(np.delete(seconds, last.rank, axis=1))  # it would be the median of two
+    others = of_median_rank(np.delete(seconds, last.rank, axis=1))  # it would be the median of two
     waits = (others - seconds[:, last.rank, :])[:, own:][behind].sum(axis=0)
     worst = int(loss.argmax()) if own else 0
     timed = bool(own) and loss[worst] * 2 > delay

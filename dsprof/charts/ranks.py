@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dsprof.analysis.ranks import of_median_rank
 from dsprof.charts.figure import Figure, Floats, axis, layout, numbers, plain, ratio, whole_ticks
 from dsprof.charts.palette import colour
 from dsprof.charts.phase_table import codes_of
@@ -88,7 +89,7 @@ def has_words(table: pd.DataFrame) -> bool:
 def beyond_median(table: pd.DataFrame) -> tuple[Floats, float]:
     """Seconds beyond the median rank [phases, ranks], and the seconds of the strongest colour."""
     values = table.to_numpy(dtype=float)
-    beyond = values - np.nanmedian(values, axis=1, keepdims=True)
+    beyond = values - of_median_rank(values)[:, None]
     # Differences below 2 % of the longest phase are noise, so they stay pale.
     return beyond, float(max(np.nanmax(np.abs(beyond)), 0.02 * np.nanmax(values))) or 1.0
 
@@ -112,6 +113,6 @@ def _said(table: pd.DataFrame, values: Floats, beyond: Floats) -> list[list[str]
 
 def _beyond(seconds: float) -> str:
     if abs(seconds) < NOTHING:
-        return "the median"
-    side = "above" if seconds >= 0 else "below"
-    return f"{format_seconds(abs(seconds))} {side} the median"
+        return "as the median rank"
+    side = "more" if seconds >= 0 else "less"
+    return f"{format_seconds(abs(seconds))} {side} than the median rank"

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import pipeline_phases
-from dsprof.analysis.ranks import untimed
+from dsprof.analysis.ranks import of_median_rank, untimed
 from dsprof.charts import beyond_median, has_words, rank_map, rank_phases
 from dsprof.findings.ranks import may_wait, stands_out
 from dsprof.page import words
@@ -109,7 +109,7 @@ def _rank_rows(table: pd.DataFrame, told: pd.DataFrame) -> Table:
     values = table.to_numpy(dtype=float)[: len(names)]
     ranks = table.columns.to_numpy(dtype=np.int64)
     slowest, fastest = ranks[np.nanargmax(values, axis=1)], ranks[np.nanargmin(values, axis=1)]
-    three = (np.nanmedian(values, axis=1), np.nanmax(values, axis=1), np.nanmin(values, axis=1))
+    three = (of_median_rank(values), np.nanmax(values, axis=1), np.nanmin(values, axis=1))
     said = np.array(words.column(np.concatenate(three))).reshape(3, -1).T.tolist()
     rows = []
     for name, (median, most, least), slow, fast in zip(names, said, slowest, fastest, strict=True):

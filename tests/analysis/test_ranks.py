@@ -8,7 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dsprof.analysis.ranks import Straggler, frontier, straggler, uneven, untimed
+from dsprof.analysis.ranks import (
+    Straggler,
+    frontier,
+    of_median_rank,
+    straggler,
+    uneven,
+    untimed,
+)
 
 
 def test_the_frontier_leads_where_the_slow_rank_is_and_nowhere_after_they_meet() -> None:
@@ -272,3 +279,8 @@ def test_where_nothing_but_collectives_is_timed_no_work_is_named() -> None:
     assert found is not None
     assert found.seconds == pytest.approx(0.2)
     assert found.phase == ""
+
+
+def test_the_median_rank_of_two_is_the_one_that_waits() -> None:
+    seconds = np.array([[3.0, 1.0, np.nan], [1.0, 2.0, 4.0], [np.nan, np.nan, np.nan]])
+    assert of_median_rank(seconds) == pytest.approx([1.0, 2.0, np.nan], nan_ok=True)

@@ -138,6 +138,13 @@ def test_the_map_of_ranks_shows_the_slow_one() -> None:
     assert row[0] == 0
 
 
+def test_of_two_ranks_the_slower_one_is_shown_all_of_their_difference_behind() -> None:
+    table = pd.DataFrame([[0.10, 0.13]], index=["forward"], columns=[0, 1])
+    trace = rank_map(table)["data"][0]
+    assert trace["z"][0] == pytest.approx([0.0, 0.03])
+    assert "30.0 ms more than the median rank" in trace["customdata"][0][1]
+
+
 def test_one_rank_alone_is_not_compared() -> None:
     assert rank_phases(made(6).phases) is None
 
