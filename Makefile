@@ -23,6 +23,7 @@ JOBS      ?= deepspeed==0.19.8 transformers accelerate lightning
 BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --prefer-binary \
 	--no-compile
+comma   := ,
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/(tests?|models)/' .venv/lib || true
 
 .PHONY: demo test attach check fmt bench truth corpus
@@ -76,6 +77,6 @@ corpus: .venv/installed
 	@$(COMPILE)
 
 .venv/installed-%: pyproject.toml | .venv/bin/python
-	$(PIP) --editable '.[test,$*]'
+	$(PIP) --editable '.[test$(patsubst %,$(comma)%,$(filter-out test,$*))]'
 	@$(COMPILE)
 	@touch $@

@@ -42,7 +42,9 @@ from dsprof.live.picture import Bar, Lines, Picture, Tail
 
 SCREENS: Final = ("overview", "ranks", "communication", "memory", "problems", "log")
 
-_NO_PROBLEM: Final = "no failure was reported so far; what was found besides, as skipped steps, is on the overview (1)"
+_NO_PROBLEM: Final = (
+    "no failure was reported so far; what was found besides, as skipped steps, is on screen 1"
+)
 _STALLED: Final = 5.0  # seconds that files may not answer before it is said
 
 
