@@ -188,20 +188,30 @@ def _launches(segment: pd.Series[Any]) -> str:
     return f"{count:,}, one after another" if count > 1 else ""
 
 
+#: Units of rates, and the columns of steps that have them.
+_RATES: Final = {
+    "samples/s": "samples_per_second",
+    "tokens/s": "tokens_per_second",
+    "TFLOP/s a GPU": "tflops",
+}
+
+
 def _throughput(run: Run) -> Cell | None:
-    """Samples per second of the steps judged, else as the source sums them up."""
+    """Rates of the steps judged, means like their seconds; else as the source sums them up."""
     steps, events = run.steps, run.told
     main = averaged_steps(steps)
+    rates = {unit: mean_of(main, column) for unit, column in _RATES.items()}
+    said = [f"{format_count(rate)} {unit}" for unit, rate in rates.items() if words.known(rate)]
     if main["samples_per_second"].notna().any():
-        mean = mean_of(main, "samples_per_second")
         less = rate_of_steps(main, mean_of(main, "seconds"), batch_of(run, main))
-        said = f"{format_count(mean)} samples/s, mean"
+        lines = rate_lines(main, events, run.phases)
         if less:
-            said = (
-                f"{format_count(less)} samples/s, batch over step time; the "
-                f"{format_count(mean)} stated, mean, leave out part of a step"
-            )
-        return Cell(said, among=rate_lines(main, events, run.phases))
+            mean = format_count(rates["samples/s"])
+            told = f"samples/s, batch over step time; the {mean} stated, mean, leave out part of a "
+            return Cell(f"{format_count(less)} {told}step", among=lines)
+        return Cell(f"{', '.join(said)}, mean", among=lines)
+    if said:
+        return Cell(f"{', '.join(said)}, mean")
     told = events[(events["name"] == "samples_per_second_mean").to_numpy(dtype=bool)]
     told = told[told["value"].notna()]
     if told.empty:

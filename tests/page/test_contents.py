@@ -21,6 +21,7 @@ from dsprof.page.communication import comm_section
 from dsprof.page.configuration import settings
 from dsprof.page.contents import contents
 from dsprof.page.excerpts import BUDGET, Wanted, excerpts, shown
+from dsprof.page.facts import facts
 from dsprof.page.model import Among, Place
 from dsprof.page.pack import FULL, SHORT, pack_columns
 from dsprof.page.resources import memory_section, training_section
@@ -513,3 +514,14 @@ def test_a_page_of_several_launches_is_named_after_their_folder_and_number(
         (tmp_path / name).write_text(launch(name))
     run = load([tmp_path / name for name in files])
     assert contents(run).title == title
+
+
+def test_the_throughput_of_the_page_has_every_rate_that_the_terminal_has() -> None:
+    each = ({"step": step, "steps": 1, "kind": "metric"} for step in range(1, 11))
+    rows = [
+        row | {"name": name, "value": value}
+        for row in each
+        for name, value in (("tokens_per_second", 9000.0), ("tflops", 31.5))
+    ]
+    throughput = dict(facts(with_rows(made(10), *rows)))["Throughput"]
+    assert "9,000 tokens/s, 31.5 TFLOP/s a GPU, mean" in throughput.text
