@@ -265,10 +265,7 @@ class Wrapping:
                 layers += _as_printed(prefix[position : match.start()])
                 layers.append(_GREPPED if match.re.pattern == _GREP else match.re)
                 position = match.end()
-        own = prefix[position:]
-        if own.strip() or not layers:  # blanks behind a header are the text's indentation
-            layers += _as_printed(own)
-        return cls(tuple(layers))
+        return cls((*layers, *_as_printed(prefix[position:])))
 
     def read(self, line: bytes) -> Plan:
         """The plan of what the line has of this wrapping.

@@ -47,3 +47,15 @@ def test_what_looks_like_a_host_in_a_wrapped_table_is_its_own_text(wrapper: byte
     (row,) = rows(wrapped, kind="comm")
     assert (row["name"], row["text"], row["value"]) == ("broadcast", "_broadcast_model", None)
     assert (row["seconds"], row["bytes"], row["count"]) == (pytest.approx(0.01091), 20, 1)
+
+
+@pytest.mark.parametrize(
+    "wrapper", ["0:  ", "   0:   ", "gpu-a12-07:   ", "[pod/train-0/pytorch]   "]
+)
+def test_blanks_that_a_wrapper_puts_before_each_line_are_none_of_a_blocks(wrapper: str) -> None:
+    table = TABLE.decode().splitlines()
+    (told,) = rows("".join(f"{wrapper}{line}\n" for line in table).encode(), kind="comm")
+    assert (told["name"], round(told["seconds"], 5)) == ("broadcast", 0.01091)
+    raised = [*TRACEBACK.splitlines(), "ValueError: no"]
+    (told,) = rows("".join(f"{wrapper}{line}\n" for line in raised).encode(), kind="problem")
+    assert told["text"] == "ValueError: no"
