@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from dsprof.logs.encodings import Encoding, is_utf_16
 from dsprof.logs.exports import (
     LINE_READERS,
     Objects,
@@ -58,6 +59,7 @@ class Containers:
 
     def __init__(self) -> None:
         self.held = b""
+        self._encoding = Encoding()
         self._kind = ""
         self._number: re.Pattern[bytes] = _NUMBER  # of a line, to take off
         self._unwrapped: Unwrapped | None = None
@@ -68,6 +70,7 @@ class Containers:
         self._owed = 0  # line ends owed for parts that were held back
 
     def feed(self, data: bytes) -> bytes:
+        data = self._encoding.feed(data)
         if self._kind == "plain":
             return data
         if self._kind in _UNDECIDED:
@@ -92,6 +95,7 @@ class Containers:
     def unfinished(self) -> list[bytes]:
         """Lines that had no end yet: the last one, and those of which parts never came."""
         if self._kind in _UNDECIDED:
+            self.held += self._encoding.rest()
             self._decide(is_whole=True)
             self._rest, self.held = self.held, b""
         rest, self._rest = self._rest, b""
@@ -154,8 +158,9 @@ class Containers:
 
 def is_plain_text(head: bytes) -> bool:
     """Whether a source that begins so holds the process's own lines; `HEAD` bytes tell."""
+    encoded = is_utf_16(head)
     head = head.replace(b"\0", b"")
-    if _kind(head, is_whole=True) != "text" or document_kind(head):
+    if encoded or _kind(head, is_whole=True) != "text" or document_kind(head):
         return False
     return wrap_of(head) is None
 

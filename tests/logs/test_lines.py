@@ -87,6 +87,19 @@ def test_nul_bytes_are_nothing(spoil: Callable[[bytes], bytes]) -> None:
     assert read(spoil(text)).events.to_pylist() == read(text).events.to_pylist()
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("portion", [1, 7, 1 << 20])
+def test_what_powershell_redirects_is_read_with_its_letters(encoding: str, portion: int) -> None:
+    text = "Traceback (most recent call last):\n  File 'a'\nOSError: 'Größe/数据.bin' \U0001f4a5\n"
+    data = f"\ufeff{text}".replace("\n", "\r\n").encode(encoding)
+    assert (
+        read(data, [portion] * len(data)).events.to_pylist()
+        == read(text.encode()).events.to_pylist()
+    )
+    (row,) = rows(data, kind="problem")
+    assert row["text"] == "OSError: 'Größe/数据.bin' \U0001f4a5"
+
+
 def test_nul_bytes_before_a_container_log_do_not_hide_it() -> None:
     text = b'{"log":"' + TIMERS + b'\\n","stream":"stderr","time":"2024-01-02T03:04:05.1Z"}\n'
     for spoilt in (bytes(900) + text, text + bytes(900) + text):
