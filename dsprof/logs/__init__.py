@@ -26,7 +26,7 @@ from dsprof.logs.containers import Containers
 from dsprof.logs.coverage import Unread
 from dsprof.logs.csv_monitor import is_scalar_file
 from dsprof.logs.hard_wraps import Unwrapped
-from dsprof.logs.launches import is_upside_down
+from dsprof.logs.mingled import unreadable
 from dsprof.logs.monitors import monitors_of
 from dsprof.logs.ranges import Range, ranges_of, scan_range
 from dsprof.logs.records import without_cycle_collection
@@ -38,9 +38,6 @@ from dsprof.logs.workers import shared
 
 #: Bytes that are worth a process of their own.
 _SHARE: Final = 16 << 20
-
-#: What to do about a log whose lines stand in reverse order, as collectors like to show them.
-_TURN_ROUND: Final = "turn it round (tac), or export it with the oldest line first"
 
 _Job = tuple[Source, Range | None, bool]  # the whole if no range is told; the last of a file
 
@@ -176,7 +173,8 @@ def read(
         progress: called with the number of plain bytes just read.
 
     Raises:
-        DsprofError: a path cannot be read, is no log, or is one whose lines stand in reverse order.
+        DsprofError: a path cannot be read, is no log, or one of which nothing true can
+            be said as it is.
     """
     grammar = grammars.builtin() if grammar is None else grammar
     report = progress or (lambda _: None)
@@ -264,9 +262,9 @@ def _log(
         for r in readers
         for s in (r.source,)
     ]
-    for sheet in sheets:
-        if last and is_upside_down(sheet.columns["at"], sheet.columns["step"]):
-            raise DsprofError("lists its newest line first", sheet.name, _TURN_ROUND)
+    for error in (unreadable(sheet, grammar) for sheet in sheets if last):
+        if error is not None:
+            raise error
     made = events_table(sheets, grammar, threads)
     faults = _faults(readers)
     read = set(made.jobs[0])

@@ -1,0 +1,53 @@
+"""Sources that cannot be read as they are: upside down, or of two jobs whose lines are mingled."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from dsprof.errors import DsprofError
+from dsprof.grammar import Grammar
+from dsprof.logs.clocks import UNKNOWN
+from dsprof.logs.launches import is_upside_down
+from dsprof.logs.sheet import Sheet
+
+_SHARED: Final = 3  # steps that both tell
+_TURNS: Final = 4  # a job that went on elsewhere changes its host once
+
+
+def unreadable(sheet: Sheet, grammar: Grammar) -> DsprofError | None:
+    """Why nothing true can be said of a source; None if it can be read."""
+    if is_upside_down(sheet.columns["at"], sheet.columns["step"]):
+        todo = "turn it round (tac), or export it with the oldest line first"
+        return DsprofError("lists its newest line first", sheet.name, todo)
+    pair = _two_first_ranks(sheet, grammar)
+    if pair is not None:
+        what = f"holds two jobs: rank 0 of {pair[0]} and rank 0 of {pair[1]} print the same steps"
+        return DsprofError(what, sheet.name, "keep the lines of one of them")
+    return None
+
+
+def _two_first_ranks(sheet: Sheet, grammar: Grammar) -> tuple[str, str] | None:
+    """Two hosts on which a rank 0 tells the same steps, by turns and at other times; one job has
+    one rank 0."""
+    told = {name: sheet.columns[name] for name in ("pattern", "step", "rank", "host", "at")}
+    own = np.array([pattern.place == "own" for pattern in grammar.patterns])[told["pattern"]]
+    first = own & (told["rank"] == 0) & (told["host"] >= 0)
+    first &= (told["step"] > 0) & (told["at"] != UNKNOWN)
+    for pattern in np.unique(told["pattern"][first]):
+        step, host, at = (
+            told[name][first & (told["pattern"] == pattern)] for name in ("step", "host", "at")
+        )
+        for one, other in combinations(np.unique(host).tolist(), 2):
+            pair = np.isin(host, (one, other))
+            turns = np.count_nonzero(np.diff(host[pair]))
+            times = [
+                dict(zip(step[host == who], at[host == who], strict=True)) for who in (one, other)
+            ]
+            apart = sum(times[0][n] != times[1][n] for n in times[0].keys() & times[1].keys())
+            if turns >= _TURNS and apart >= _SHARED:
+                names = sheet.records.senders.hosts.values
+                return names[one], names[other]
+    return None
