@@ -14,7 +14,6 @@ LINE = (
     "[2024-05-01 10:{0:02d}:{1:02d},000] [INFO] [logging.py:96:log_dist] [Rank 0] "
     "step={2}, skipped=0, lr=[1e-05]"
 )
-)
 
 
 def steps_of(label: str, second: int, rank: int = 0) -> list[str]:
