@@ -105,6 +105,7 @@ class Kinds:
         turn = turn & own if (turn & own).any() else turn  # what follows a turn marks it else
         own |= turn
         sums = np.zeros(len(flavour), np.int8)
+        sums[own & per_pattern(lambda p: p.alone)] = 1
         sums[per_flavour(lambda t: t.sums in ("step", "mean"))] = 1
         sums[per_flavour(lambda t: t.sums == "window")] = 2
         end = per_flavour(lambda t: t.place == "end" and t.sums != "once")

@@ -132,3 +132,10 @@ def test_the_first_batch_of_a_loop_that_counts_from_0_is_the_warm_up_and_not_the
 def test_a_job_that_fails_behind_batch_0_has_made_a_step() -> None:
     run = run_of_text(image_turn(0, 0, 6.25), "RuntimeError: CUDA error: out of memory\n")
     assert run.steps["step"].to_list() == [0]
+
+
+def test_a_line_that_tells_of_its_batch_alone_covers_that_one() -> None:
+    line = "INFO Train: [0/9][{}/99]\teta 0:10:52 lr 0.00075\ttime 0.5000 (0.7500)\tloss 1.5\n"
+    steps = run_of_text(*(line.format(at) for at in range(0, 50, 10))).steps
+    assert steps["step"].to_list() == [*range(0, 50, 10)]
+    assert steps["covers"].eq(1).all()
