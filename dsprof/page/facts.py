@@ -207,8 +207,8 @@ def _throughput(run: Run) -> Cell | None:
         lines = rate_lines(main, events, run.phases)
         if less:
             mean = format_count(rates["samples/s"])
-            told = f"samples/s, batch over step time; the {mean} stated, mean, leave out part of a "
-            return Cell(f"{format_count(less)} {told}step", among=lines)
+            why = f"batch over step time; the {mean} stated, mean, leave out part of a step"
+            return Cell(f"{format_count(less)} samples/s, {why}", among=lines)
         return Cell(f"{', '.join(said)}, mean", among=lines)
     if said:
         return Cell(f"{', '.join(said)}, mean")
