@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dsprof.errors import GrammarError
 from dsprof.events import Class, Kind, Severity
@@ -28,6 +28,8 @@ from dsprof.grammar.model import (
 
 _GROUP = re.compile(r"\{(\w+)\}")
 
+Found = TypeVar("Found")
+
 
 def load_files(files: Sequence[Path]) -> Grammar:
     """All files together, in the order given."""
@@ -40,15 +42,12 @@ def load_files(files: Sequence[Path]) -> Grammar:
         content = _read(file)
         titles[file.stem] = (content.pop("title", file.stem), content.pop("about", ""))
         names |= content.pop("timer", {})
-        for table in content.pop("pattern", []):
-            pattern = _pattern(file, table)
+        for pattern in _tables(file, content, "pattern", _pattern):
             if pattern.id in patterns:
                 raise GrammarError(f"pattern {pattern.id!r} is defined twice", str(file))
             patterns[pattern.id] = pattern
-        for table in content.pop("timers", []):
-            flavour = _flavour(file, table)
-            timers[flavour.name] = flavour
-        samples += [_sample(file, table) for table in content.pop("sample", [])]
+        timers |= {one.name: one for one in _tables(file, content, "timers", _flavour)}
+        samples += _tables(file, content, "sample", _sample)
         _nothing_left(content, str(file))
     return Grammar(tuple(patterns.values()), timers, names, tuple(samples), titles)
 
@@ -64,6 +63,24 @@ def _read(file: Path) -> dict[str, Any]:
         raise GrammarError("is nested too deeply", str(file)) from None
 
 
+def _tables(
+    file: Path, content: dict[str, Any], word: str, read: Callable[[Path, Any], Found]
+) -> list[Found]:
+    """All `[[word]]` of a file; one whose values are of other types than they must be is named."""
+    found: list[Found] = []
+    try:
+        for table in content.pop(word, []):
+            found.append(read(file, table))  # noqa: PERF401 - their number says which one is wrong
+    except (AttributeError, TypeError, ValueError) as error:
+        where = f"{file}: [[{word}]] {len(found) + 1}"
+        raise GrammarError(f"holds a value of a wrong type: {error}", where) from error
+    return found
+
+
+def _literals(told: str | Sequence[str]) -> tuple[bytes, ...]:
+    return tuple(one.encode() for one in ([told] if isinstance(told, str) else told))
+
+
 def _nothing_left(table: dict[str, Any], where: str) -> None:
     if table:
         word = next(iter(table))
@@ -75,9 +92,8 @@ def _pattern(file: Path, table: dict[str, Any]) -> Pattern:
     if not isinstance(name, str):
         raise GrammarError("a [[pattern]] has no name", str(file))
     where = f"{file}: pattern {name!r}"
-    needle = table.pop("needle", [])
-    early = tuple(one.encode() for one in table.pop("early", ()))
-    needles = tuple(n.encode() for n in ([needle] if isinstance(needle, str) else needle)) + early
+    early = _literals(table.pop("early", ()))
+    needles = _literals(table.pop("needle", ())) + early
     if not needles or not all(needles):
         raise GrammarError("has no needle", where, "give a literal that only such lines contain")
     severity = table.pop("severity", "")
