@@ -225,6 +225,7 @@ CONFIG: Final = {
     "tensor_parallel_size": "",
     "pipeline_parallel_size": "",
     "expert_parallel_size": "",
+    "wrapper": "DDP or FSDP2: what shares a recorded model among ranks",
     "sequence_parallel_size": "",
     "parameters": "parameters of the model",
     "parameters_per_gpu": "",

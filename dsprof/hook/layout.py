@@ -16,10 +16,19 @@ def sizes(engine: Any) -> dict[str, int]:
         "tensor_parallel_size": model // (stages or 1) if model else None,
         "pipeline_parallel_size": stages,
         "sequence_parallel_size": getattr(engine, "sequence_parallel_size", None),
+        "expert_parallel_size": _experts(engine),
         "train_batch_size": samples(engine),
         "parameters": _parameters(engine, stages),
     }
     return {name: int(size) for name, size in found.items() if size}
+
+
+def _experts(engine: Any) -> int:
+    """Over how many ranks the experts of its layers are spread, at most; 0 without any."""
+    if not getattr(engine, "has_moe_layers", False):
+        return 0
+    sizes = [getattr(layer, "ep_size", 0) for layer in engine.module.modules()]
+    return max((size for size in sizes if isinstance(size, int)), default=0)
 
 
 def _parameters(engine: Any, stages: int | None) -> int:

@@ -8,7 +8,7 @@ than parameters.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 from dsprof.hook.parts import Parts
 
@@ -25,6 +25,18 @@ def tell(model: Any, parts: Parts) -> None:
     elif is_initialized():
         for name, value in sizes_of(model, get_world_size()).items():
             writer.config(name, value)
+        if wrapper := wrapper_of(model):
+            writer.config("wrapper", wrapper)
+
+
+#: What shares a model among ranks: the name of its class, and its own.
+_WRAPPERS: Final = {"DistributedDataParallel": "DDP", "FSDPModule": "FSDP2"}
+
+
+def wrapper_of(model: Any) -> str | None:
+    """What wraps a model: DDP or FSDP2; None for any other."""
+    kinds = (kind.__name__ for kind in type(model).__mro__)
+    return next((_WRAPPERS[kind] for kind in kinds if kind in _WRAPPERS), None)
 
 
 def sizes_of(model: Any, world: int) -> dict[str, int]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from dsprof.analysis.breakdown import breakdown_of, engines, main_steps, mean_of
 from dsprof.analysis.checkpoints import behind_the_last
-from dsprof.analysis.layout import offloads_optimizer
+from dsprof.analysis.layout import offloads_optimizer, setting
 from dsprof.events import Class
 from dsprof.findings.ranks import may_wait
 from dsprof.logs.csv_monitor import is_scalar_file
@@ -185,12 +185,26 @@ def _layout(run: Run) -> str:
         if (known.get(f"{kind}_parallel_size") or 1) != 1
     ]
     stage = known.get("zero_stage")
-    zero = f"ZeRO {stage}" if words.known(stage) else ""
+    zero = f"ZeRO {stage}{_kept(run.config)}" if words.known(stage) else ""
     micro = known.get("gradient_accumulation_steps")
     batches = words.count_of(int(micro), "micro-batch", "micro-batches") if micro else ""
     batches += " a step" if batches else ""
     whole = [" ".join(filter(None, said)), words.partly_recorded(known)]
-    return ", ".join(filter(None, [*whole, *sizes, zero, batches]))
+    return ", ".join(filter(None, [*whole, *sizes, known.get("wrapper"), zero, batches]))
+
+
+def _kept(config: Mapping[str, Any]) -> str:
+    """Where ZeRO keeps what, if not all of it in shards of all ranks: ` (optimizer on cpu)`."""
+    parts = {"optimizer": "offload_optimizer", "parameters": "offload_param"}
+    away = [
+        f"{part} on {config[name]}"
+        for part, name in parts.items()
+        if config.get(name) not in {None, "none"}
+    ]
+    group = setting(config, "zero_optimization.zero_hpz_partition_size")
+    if isinstance(group, int) and group > 1:
+        away.append(f"hpZ over {group} ranks")
+    return f" ({', '.join(away)})" if away else ""
 
 
 def _ranks(run: Run) -> str:

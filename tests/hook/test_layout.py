@@ -85,3 +85,11 @@ def test_a_model_of_which_each_rank_has_all_is_as_large_as_that(
     module = Model(Parameter(), Parameter())
     found = sizes(engine(data, told=data, world_size=4, module=module, **more))
     assert found.get("parameters") == told
+
+
+def test_experts_are_spread_over_as_many_ranks_as_their_layers_say() -> None:
+    layers = [SimpleNamespace(), SimpleNamespace(ep_size=2), SimpleNamespace(ep_size=1)]
+    module = SimpleNamespace(modules=lambda: layers, parameters=tuple)
+    plain = {"mp_world_size": 1, "sequence_parallel_size": 1, "module": module}
+    assert sizes(engine(4, has_moe_layers=True, **plain))["expert_parallel_size"] == 2
+    assert "expert_parallel_size" not in sizes(engine(4, has_moe_layers=False, **plain))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsprof.hook.sizes import parameters_of, sizes_of
+from dsprof.hook.sizes import parameters_of, sizes_of, wrapper_of
 
 WHOLE = {"parameters": 12, "data_parallel_size": 4}
 
@@ -53,6 +53,12 @@ def test_a_replica_or_what_is_sharded_over_all_ranks_is_all_of_the_model() -> No
     one = Mesh(4)
     assert sizes_of(DistributedDataParallel(Parameter(), Parameter()), 4) == WHOLE
     assert sizes_of(sharded(one, one), 4) == WHOLE
+
+
+def test_what_wraps_a_model_is_named_by_its_class() -> None:
+    assert wrapper_of(DistributedDataParallel()) == "DDP"
+    assert wrapper_of(sharded(Mesh(4))) == "FSDP2"
+    assert wrapper_of(Model()) is None
 
 
 def test_ranks_beside_those_that_hold_a_model_may_hold_other_parts_of_it() -> None:

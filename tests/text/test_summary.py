@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -474,3 +475,13 @@ def test_what_was_repaired_is_called_the_same_in_the_terminal_and_on_the_page() 
     assert [line.split()[0] for line in told if not line.startswith("   ")] == [
         row[0].text for row in table.rows
     ]
+
+
+def test_the_layout_tells_where_zero_keeps_what_and_what_wraps_the_model() -> None:
+    zero = {"stage": 3, "offload_optimizer": {"device": "nvme"}, "zero_hpz_partition_size": 8}
+    told = json.dumps({"zero_optimization": zero})
+    run = run_of(steps(3, WELL), world_size=16, ds_config=told, zero_stage=3)
+    said = " ".join(shown(run).split())
+    assert "16 ranks, ZeRO 3 (optimizer on nvme, hpZ over 8 ranks)" in said
+    run = run_of(steps(3, WELL), world_size=2, expert_parallel_size=2, wrapper="FSDP2")
+    assert "2 ranks, expert parallel 2, FSDP2" in " ".join(shown(run).split())
