@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import CLASSES, Class
+from dsprof.recording.layout import SUFFIX
 from dsprof.recording.table import distinct
 from dsprof.run.durations import ENOUGH, whole_steps
 from dsprof.run.longest import longest_part
@@ -145,8 +146,19 @@ def engines(steps: pd.DataFrame) -> dict[int, float]:
 
 
 def _warm(part: pd.DataFrame) -> pd.DataFrame:
-    warms_up = len(part) >= _WARM_UP_FROM and bool(part["warm_up"].iloc[0])
+    begins = len(part) > 0 and bool(part["warm_up"].iloc[0])
+    warms_up = begins and (len(part) >= _WARM_UP_FROM or _is_cut(part))
     return part.iloc[max(int(warms_up), _slow_starts(part)) :]
+
+
+def _is_cut(part: pd.DataFrame) -> bool:
+    """Whether a recording's first step is far shorter than all others: it begins with its first
+    phase, so that what the loop did before is no part of it.
+    """
+    if not str(part["source"].iloc[0]).endswith(SUFFIX):
+        return False
+    seconds = part["seconds"].to_numpy(dtype=float)
+    return len(seconds) > 1 and bool(seconds[0] * _WARM_UP_RATIO < seconds[1:].min())
 
 
 def _slow_starts(part: pd.DataFrame) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,8 +15,10 @@ from dsprof.analysis.breakdown import (
     pipeline_phases,
     shares,
 )
-from dsprof.run import Run, from_events
+from dsprof.recording import Writer
+from dsprof.run import Run, from_events, load
 from dsprof.text.overview import overview
+from tests.recording.recorded import MS, header
 from tests.run.run_rows import events, grammar_with, metric, timers
 
 ENGINE: dict[str, Any] = {
@@ -161,3 +164,18 @@ def test_the_mean_of_rates_is_that_over_their_time(*, timed: bool) -> None:
     rates = [row for row in rates if not timed or row[0]["step"] in (105, 109)]
     seen = overview(run_of([metric("loss", 100, 1.0)], *more, *rates, [batch]))
     assert seen.samples_per_second == pytest.approx(64 / 12 if timed else 16.0)
+
+
+def test_a_recorded_first_step_that_began_late_is_no_part_of_the_mean(tmp_path: Path) -> None:
+    """It begins with its first phase, 7 ms before its end; the loop sleeps 90 ms before that."""
+    writer = Writer.create(tmp_path, header())
+    forward = writer.name("forward", 0, "compute")
+    for step in range(2, 6):
+        end = step * 100 * MS
+        begin = end - (7 if step == 2 else 100) * MS
+        writer.span(forward, end - 7 * MS, end, step)
+        writer.step(step, begin, end, CLASSES)
+    writer.close()
+    seen = overview(load(tmp_path))
+    assert seen.seconds == pytest.approx(0.1)
+    assert seen.aside == ", without the first step, a warm-up"
