@@ -27,15 +27,16 @@ _SHM_OF_NCCL: Final = Advice(
     "NCCL's ranks of one host meet in shared memory",
 )
 
-_OTHER_LOGS: Final = Advice(
+#: Where what is told only follows from what happened elsewhere.
+OTHER_LOGS: Final = Advice(
     "logs of the other ranks and hosts",
     "",
     "look for the first failure there",
-    "this message follows another failure",
+    "what is told here follows from another failure",
 )
 
 _BY_KIND: Final = {
-    "connection": (_OTHER_LOGS,),
+    "connection": (OTHER_LOGS,),
     "rendezvous": (
         Advice(
             "MASTER_ADDR, MASTER_PORT, NCCL_SOCKET_IFNAME",
@@ -291,7 +292,7 @@ _BY_TEXT: Final = {
         "end what is left of the job before, wait 10 s",
         "one device has one helper process (HCCP) at a time",
     ),
-    "NCCL communicator was aborted": _OTHER_LOGS,
+    "NCCL communicator was aborted": OTHER_LOGS,
     "ActorDiedError": _GONE_OF_RAY,
     "A worker died or was killed": _GONE_OF_RAY,
     "Bootstrap Root": Advice(

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dsprof.events import Severity
 from dsprof.findings.advice import not_yet_debugged
-from dsprof.findings.cures import cures
+from dsprof.findings.cures import OTHER_LOGS, cures
 from dsprof.findings.ends import (
     HANG,
     OOM,
@@ -22,6 +22,7 @@ from dsprof.findings.ends import (
     signal_of,
     step_span,
     sure_of,
+    when,
 )
 from dsprof.findings.error_codes import code_meant
 from dsprof.findings.evidence import row_evidence
@@ -30,6 +31,7 @@ from dsprof.findings.finding import Finding
 from dsprof.findings.launcher import Dead, dead_rank, evidence_of, named, said_of_named
 from dsprof.findings.oom import for_host_memory
 from dsprof.findings.quotes import quoted
+from dsprof.run.table import among, where
 from dsprof.units import format_seconds
 
 _PORT: Final = re.compile(r"\bport: (\d{1,5})\b")
@@ -38,7 +40,9 @@ _PORT: Final = re.compile(r"\bport: (\d{1,5})\b")
 def rank_died(facts: Facts) -> list[Finding] | str:
     """A rank, or the whole job, ended by an error that is neither memory nor a hang."""
     row = first_failure(facts.run)
-    if row is None or row["kind"] in (*OOM, *HANG):
+    if row is None:
+        return _ended_by_launcher(facts)
+    if row["kind"] in (*OOM, *HANG):
         return []
     who, dead = named(facts.run, row), dead_rank(facts.run, row)
     row = row if dead is None else pd.Series({**row, "rank": dead.rank})
@@ -65,6 +69,32 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             advice=not_yet_debugged(facts, cures(_kind(row), text))
             + (for_host_memory(facts) if killed else ()),
             confidence=sure_of(facts.run, row) if dead is None else "medium",
+        )
+    ]
+
+
+def _ended_by_launcher(facts: Facts) -> list[Finding]:
+    """That a launcher ended its processes, where nothing says why and no training went on."""
+    told, rows = facts.run.told, facts.run.problems
+    last = told["segment"].max()
+    rows = rows[(rows["kind"] == "killed-by-launcher") & (rows["segment"] == last)]
+    if rows.empty or among(told["name"], ["exited_well"]).any():
+        return []
+    first = rows.iloc[0]
+    later = (told["source"] == first["source"]) & (told["line"] > first["line"])
+    if len(where(told, later.fillna(value=False))["step"].dropna().drop_duplicates()) > 1:
+        return []
+    return [
+        Finding(
+            rule="rank-died",
+            severity=Severity.CRITICAL,
+            title=f"The launcher ended its processes{when(first)}; nothing here says why",
+            summary="It does so where one of them failed, or where it was told to stop itself. The "
+            "source may end before the line that says which, or another one has it.",
+            steps=step_span(first),
+            evidence=tuple(row_evidence(r, str(r["text"])) for _, r in rows.head(2).iterrows()),
+            advice=(OTHER_LOGS,),
+            confidence="medium",
         )
     ]
 

@@ -404,6 +404,15 @@ def test_a_message_that_follows_another_failure_alone_does_not_pass_for_the_caus
     assert "something failed before" not in found.summary
 
 
+def test_processes_that_the_launcher_ended_without_a_word_are_the_verdict() -> None:
+    killed = problem("killed-by-launcher", "Killing subprocess 4101", pattern="launcher.killing")
+    found = one(run_of([*steps(40, WELL), killed | {"step": 40}]), "rank-died")
+    assert found.title == "The launcher ended its processes after step 40; nothing here says why"
+    named = problem("exit", "exits with return code = -9", value=-9)
+    assert "SIGKILL" in one(run_of([*steps(40, WELL), killed, named]), "rank-died").title
+    assert silent(run_of([killed, *steps(40, WELL)]), "rank-died")
+
+
 def test_an_exception_of_the_thread_that_feeds_a_queue_ends_no_process() -> None:
     found = one(
         run_of_text(
