@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from dsprof.errors import GrammarError
 from dsprof.events import Class, Kind, Severity
@@ -234,6 +234,10 @@ def _pairs(table: dict[str, Any], where: str, *, timers: bool) -> Pairs | None:
     return pairs
 
 
+#: A regex that matches no line.
+_NOTHING: Final = "(?!)"
+
+
 def _block(table: dict[str, Any] | None, where: str) -> Block | None:
     if table is None:
         return None
@@ -241,7 +245,8 @@ def _block(table: dict[str, Any] | None, where: str) -> Block | None:
     lines = []
     for content in table.pop("line", []):
         line = dict(content)
-        regex = _regex(line.pop("regex", ""), where)
+        cut = bool(line.pop("cut", False))
+        regex = _regex(_NOTHING if cut else line.pop("regex", ""), where)
         assert regex is not None
         lines.append(
             BlockLine(
@@ -249,6 +254,7 @@ def _block(table: dict[str, Any] | None, where: str) -> Block | None:
                 _rows(line, where),
                 tuple(line.pop("keep", ())),
                 bool(line.pop("last", False)),
+                cut,
             )
         )
         _nothing_left(line, where)

@@ -70,6 +70,7 @@ class BlockLine:
     rows: tuple[Row, ...]
     keep: tuple[str, ...]
     last: bool
+    cut: bool = False  # matches no line: its rows are told where the source ends in the block
 
 
 @dataclass(frozen=True, slots=True)

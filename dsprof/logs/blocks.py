@@ -41,6 +41,8 @@ class OpenBlock:
     seen: int = 0
     missed: int = 0
     done: bool = False
+    reached: tuple[int, int] | None = None  # place and number of its last line so far
+    beyond: bool = False  # lines that are not its own stand behind that
     kept: dict[str, bytes | None] = field(default_factory=dict)
     _json: list[bytes] | None = None
     _length: int = 0
@@ -74,17 +76,26 @@ class OpenBlock:
                 for name in line.keep:
                     self.kept[name] = match[name]
                 self.done = self.done or line.last
-                names = dict.fromkeys(name for other in self.block.lines for name in other.keep)
-                kept = tuple(self.kept.get(name) for name in names)
                 groups = match.groups()
                 if is_open and match.end() == len(text):
                     groups = whole_groups(match, line.rows) or (None,) * len(groups)
-                return (number, (*groups, *kept)) if line.rows else None
+                return (number, (*groups, *self._kept())) if line.rows else None
         if self.block.json is not None and text.rstrip().endswith(b"{"):
             self._json, self._length, self._depth = [], 0, 0
             return self._collect(text[text.index(b"{") :])
         self.miss()
         return None
+
+    def cut_off(self) -> Found | None:
+        """What is told of it if its source ends right behind its last line."""
+        if self.beyond or self._json is not None:
+            return None
+        numbers = (number for number, line in enumerate(self.block.lines) if line.cut)
+        return next(((number, self._kept()) for number in numbers), None)
+
+    def _kept(self) -> tuple[bytes | None, ...]:
+        names = dict.fromkeys(name for line in self.block.lines for name in line.keep)
+        return tuple(self.kept.get(name) for name in names)
 
     def miss(self) -> None:
         """A line that fits nothing: other ranks print in between, but not for ever."""
@@ -140,7 +151,10 @@ class Blocks:
         self._open.append(block)
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Nothing more will come: the source ends."""
+        for block in self._open:
+            if block.reached is not None and (found := block.cut_off()) is not None:
+                _add(block, *block.reached, found)
         self._open, self._rivals = [], []
 
     def feed(
@@ -171,10 +185,11 @@ class Blocks:
                 found = self._read_line(block, piece[low:high], low, texts, is_open=is_open)
                 if block.missed <= missed:
                     taken.add(low)  # understood, whether or not it says anything
+                    block.reached, block.beyond = (offset + low, number), False
+                elif not piece[low:high].isspace():
+                    block.beyond |= low < high
                 if found is not None:
-                    line, groups = found
-                    alike = block.records.new[shape_of_record(block.pattern, line)]
-                    alike.add(offset + low, number, block.sender, groups, None)
+                    _add(block, offset + low, number, found)
                 elif low in taken and block.missed > missed:
                     block.missed -= 1  # another pattern's line is no gap
                 low, number = high + 1, number + 1
@@ -203,6 +218,12 @@ class Blocks:
                 block.miss()
                 return None
         return block.read(text, is_open=is_open)
+
+
+def _add(block: OpenBlock, place: int, number: int, found: Found) -> None:
+    line, groups = found
+    alike = block.records.new[shape_of_record(block.pattern, line)]
+    alike.add(place, number, block.sender, groups, None)
 
 
 def _is_json(text: bytes) -> bool:

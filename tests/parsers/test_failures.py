@@ -33,6 +33,28 @@ def test_a_traceback_without_its_head_is_one_where_a_source_begins(
     assert causes(*rest, FRAME, "ValueError: no") == [("exception", "ValueError: no")] * is_read
 
 
+def test_a_traceback_that_the_source_breaks_off_is_told_with_its_last_frame() -> None:
+    head = "  9%|9   | 270/9847 [05:50<3:17:42,  1.24s/it]Traceback (most recent call last):"
+    frames = ['  File "/data/train.py", line 9, in <module>', "    main()", FRAME, "    loss = f("]
+    told = [("exception", "its traceback breaks off at " + FRAME.strip())]
+    assert causes(head, *frames) == causes(*frames) == told
+    assert causes(head, *frames, "ValueError: no") == [("exception", "ValueError: no")]
+    assert causes(head, *frames, "a line of something else") == []
+
+
+def test_the_launchers_traceback_that_breaks_off_hides_no_exit_code() -> None:
+    assert causes(
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 7 "
+        "(pid: 153932) of binary: /opt/venv/bin/python",
+        "Traceback (most recent call last):",
+        '  File "/opt/venv/bin/accelerate-launch", line 8, in <module>',
+        "    sys.exit(main())",
+        '  File "/opt/venv/lib/python3.9/site-packages/accelerate/commands/launch.py", line 985, '
+        "in main",
+        "    launch_command(args)",
+    ) == [("exit", "exitcode 1, local rank 7, pid 153932")]
+
+
 @pytest.mark.parametrize("before", [0, 2000])
 def test_an_exception_in_an_evaluation_is_known_as_one_anywhere(before: int) -> None:
     rest = ["a line of 40 characters that means nothing\n"] * before
