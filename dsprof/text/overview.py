@@ -18,6 +18,7 @@ from dsprof.analysis.breakdown import (
 from dsprof.analysis.rates import batch_of, rate_of_steps
 from dsprof.findings.proofs import window
 from dsprof.findings.skips import told_since, told_skips
+from dsprof.run.table import STEP
 from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.spread import percentile, spread, timed_singly
 from dsprof.text.stated import Bar, Training, bar, training
@@ -64,6 +65,7 @@ class Overview:
     samples_per_second_of_steps: float | None = None  # batch over `seconds`, where that is less
     training: Training | None = None  # what the source states of the whole training
     bar: Bar | None = None  # how far the last bar came, where no step is timed
+    tokens_per_second_gpu: float | None = None  # of one GPU, where that of all is unknown
     aside: str = ""  # which steps the means leave out
 
 
@@ -103,6 +105,7 @@ def overview(run: Run) -> Overview:
         tokens_per_second_mean=_so_far(run, "tokens_per_second_mean"),
         tflops_mean=_so_far(run, "tflops_mean"),
         samples_per_second_of_steps=rate_of_steps(rates, length, batch_of(run, rates)),
+        tokens_per_second_gpu=_of_a_gpu(run, rates),
         training=training(run),
         bar=bar(run),
         aside=left_aside(steps),
@@ -113,6 +116,15 @@ def _rated(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
     """The rows whose rates are meant: those averaged, else all of the last launch's one engine."""
     last = steps[steps["segment"] == steps["segment"].max()]
     return last if main.empty and len(last["engine"].unique()) == 1 else main
+
+
+def _of_a_gpu(run: Run, rates: pd.DataFrame) -> float | None:
+    """Tokens per second of one GPU as these steps state them, where how many GPUs is unknown."""
+    told = run.told[run.told["name"] == "tokens_per_second_gpu"]
+    if told.empty or rates["tokens_per_second"].notna().any():
+        return None
+    told = told.merge(rates[list(STEP)], on=list(STEP))
+    return number(told.groupby(list(STEP))["value"].mean().mean())
 
 
 def _so_far(run: Run, name: str) -> float | None:

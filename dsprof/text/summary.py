@@ -277,6 +277,7 @@ def _speed(seen: Overview) -> str:
     rates = {
         "samples/s": (seen.samples_per_second, seen.samples_per_second_mean),
         "tokens/s": (seen.tokens_per_second, seen.tokens_per_second_mean),
+        "tokens/s a GPU": (seen.tokens_per_second_gpu, None),
         "TFLOP/s a GPU": (seen.tflops, seen.tflops_mean),
     }
     said = []

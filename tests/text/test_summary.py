@@ -281,6 +281,14 @@ def test_a_mean_rate_stands_for_the_current_one_where_the_source_states_no_other
     assert "since the start" not in said
 
 
+def test_the_rate_of_one_gpu_is_told_where_how_many_there_are_is_unknown() -> None:
+    rates = [metric("tokens_per_second_gpu", step, 1000.0 + step) for step in (10, 20)]
+    assert "Speed 1,015 tokens/s a GPU" in " ".join(shown(run_of(rates)).split())
+    known = " ".join(shown(run_of(rates, world_size=2)).split())
+    assert "Speed 2,030 tokens/s" in known
+    assert "tokens/s a GPU" not in known
+
+
 def test_a_log_of_zero_2_says_that_backward_holds_reduction_too() -> None:
     rows = steps(20, WELL)
     said = shown(run_of(rows, world_size=2, zero_stage=2))
