@@ -18,7 +18,7 @@ from dsprof.analysis.breakdown import (
 from dsprof.recording import Writer
 from dsprof.run import Run, from_events, load
 from dsprof.text.overview import overview
-from tests.recording.recorded import MS, header
+from tests.recording.recorded import CLASSES, MS, header
 from tests.run.run_rows import events, grammar_with, metric, timers
 
 ENGINE: dict[str, Any] = {
