@@ -90,6 +90,6 @@ def test_a_model_of_which_each_rank_has_all_is_as_large_as_that(
 def test_experts_are_spread_over_as_many_ranks_as_their_layers_say() -> None:
     layers = [SimpleNamespace(), SimpleNamespace(ep_size=2), SimpleNamespace(ep_size=1)]
     module = SimpleNamespace(modules=lambda: layers, parameters=tuple)
-    plain = {"mp_world_size": 1, "sequence_parallel_size": 1, "module": module}
+    plain: dict[str, Any] = {"mp_world_size": 1, "sequence_parallel_size": 1, "module": module}
     assert sizes(engine(4, has_moe_layers=True, **plain))["expert_parallel_size"] == 2
     assert "expert_parallel_size" not in sizes(engine(4, has_moe_layers=False, **plain))
