@@ -18,7 +18,7 @@ from dsprof.analysis.collectives import (
 )
 from dsprof.events import Severity
 from dsprof.findings.advice import record
-from dsprof.findings.calls import call_words, small_seconds, stall_seconds
+from dsprof.findings.calls import call_words
 from dsprof.findings.causes import (
     REDUCTION,
     cause_of,
@@ -29,10 +29,12 @@ from dsprof.findings.causes import (
 from dsprof.findings.evidence import phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, promise
 from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.gathers import stall_seconds
 from dsprof.findings.network import network_fallback
 from dsprof.findings.pipeline import bubble_in_collectives
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.saves import waiting_in_mean
+from dsprof.findings.small_messages import small_seconds
 from dsprof.findings.thresholds import (
     COMMUNICATION_CRITICAL,
     COMMUNICATION_WARNING,

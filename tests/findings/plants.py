@@ -110,6 +110,11 @@ def call(op: str, step: int, size: float, seconds: float, rank: int = 0, **more:
             "count": 1, "seconds": seconds} | more  # fmt: skip
 
 
+def recorded(op: str, step: int, size: float, exposed: float) -> dict[str, object]:
+    """A call as a recording on the host has it: what it held up, and no duration."""
+    return call(op, step, size, float("nan"), value=exposed, timers="hook")
+
+
 def steps(
     count: int, phases: Mapping[str, float], seconds: float | None = 1.0, ranks: int = 1
 ) -> list[Row]:

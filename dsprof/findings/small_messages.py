@@ -1,0 +1,206 @@
+"""Communication calls that are too small to use the link."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from dsprof.analysis.collectives import (
+    INTO_LISTS,
+    SMALL,
+    apart_from_gathers,
+    per_operation,
+    waiting_share,
+)
+from dsprof.events import Severity
+from dsprof.findings.calls import altogether, beyond, call_words, exposed_seconds, of_zero
+from dsprof.findings.evidence import largest, row_evidence
+from dsprof.findings.facts import NO_COMM, Facts, once
+from dsprof.findings.finding import Advice, Evidence, Finding
+from dsprof.findings.ranks import late_seconds
+from dsprof.findings.thresholds import (
+    COMMUNICATION_CRITICAL,
+    GAIN_LOW,
+    SMALL_MESSAGES_CALLS,
+    SMALL_MESSAGES_SECONDS,
+    SMALL_MESSAGES_SHARE,
+    grade,
+)
+from dsprof.run.table import numbers, where
+from dsprof.units import format_bytes, format_count, format_seconds, format_share
+
+
+@once
+def small_messages(facts: Facts) -> list[Finding] | str:
+    """Communication time goes into messages too small to use the link.
+
+    ZeRO-3's gathers are left to `zero3-gather-stall`, because there it matters when they are made.
+    What ranks wait for each other in these calls is no latency: fewer calls wait as long.
+    Gain: at best all of their time, merged into a few calls, if a bucket can be enlarged; in a
+    recording at least that, and at best also the time to prepare the calls.
+    """
+    comm, factor = facts.held_up, facts.per_step
+    if comm.empty:
+        return NO_COMM
+    if factor is None or facts.step_seconds is None:
+        return "the calls cannot be compared with steps: no step has a time"
+    if facts.layout.zero_stage == 3 and facts.exposure_is_known:
+        comm = apart_from_gathers(comm)
+        if comm.empty:
+            return []
+    table = per_operation(comm)
+    waited = max(late_seconds(facts) / factor, _waited(facts, comm))
+    total = float(table["seconds"].sum()) - waited
+    small = max(0.0, float(table["small_seconds"].sum()) - waited)
+    seconds = min(small * factor, _most(facts))
+    share = facts.share(seconds) or 0.0
+    if share > 1:
+        return "the calls take longer than a step: they overlap, or do not belong to these steps"
+    calls = float(table["small_count"].sum()) * factor
+    few = calls < SMALL_MESSAGES_CALLS or share < SMALL_MESSAGES_SHARE
+    if few or small < SMALL_MESSAGES_SECONDS * total:
+        return []
+    worst = str(table["small_seconds"].idxmax())
+    advice = _bucket_advice(facts, worst)
+    return [
+        Finding(
+            rule="small-messages",
+            severity=_small_severity(facts, share),
+            title=f"{format_share(small / (total + waited))} of communication time goes into "
+            f"messages under {format_bytes(SMALL)}: latency, not bandwidth",
+            summary=_small_words(
+                calls,
+                seconds,
+                worst,
+                advice,
+                waited=min(waited, float(table["small_seconds"].sum())) * factor,
+                summed=bool(comm["total"].any()),
+                sure=facts.exposure_is_known,
+            ),
+            share=share,
+            seconds_per_step=seconds,
+            phase=worst,
+            evidence=_small_evidence(comm, worst),
+            advice=advice,
+            gain=_fewer(facts, seconds) if advice else None,
+            gain_why=beyond(facts, seconds) if advice else "",
+            confidence="high" if facts.exposure_is_known else "medium",
+        )
+    ]
+
+
+def small_seconds(facts: Facts) -> float:
+    """Seconds per step that `small-messages` accounts for, if they are measured as exposed."""
+    return exposed_seconds(facts, small_messages)
+
+
+def _waited(facts: Facts, comm: pd.DataFrame) -> float:
+    """Seconds, of all small calls, in which ranks of a recording wait for the one that comes last,
+    whichever that is.
+    """
+    if not facts.exposure_is_known:
+        return 0.0
+    small = where(comm, numbers(comm["bytes"]) < SMALL)
+    return waiting_share(small) * float(small["seconds"].sum())
+
+
+def _most(facts: Facts) -> float:
+    """Seconds per step that calls can hold it up at most: a recording's own communication. Where
+    ranks end unequally many steps, the mean call of a step is not that of all steps.
+    """
+    known = facts.seconds_of("communication") if facts.exposure_is_known else None
+    return math.inf if known is None else max(0.0, known - late_seconds(facts))
+
+
+def _fewer(facts: Facts, seconds: float) -> tuple[float, float]:
+    """What is saved if many calls become few, in seconds per step."""
+    low = 1.0 if facts.exposure_is_known else GAIN_LOW
+    return low * seconds, altogether(facts, seconds)
+
+
+def _small_severity(facts: Facts, share: float) -> Severity:
+    """A recording's time is known to hold up the step; that of logged calls might overlap without
+    the logger, so it is a warning at most.
+    """
+    known = grade(share, SMALL_MESSAGES_SHARE, COMMUNICATION_CRITICAL)
+    return known if known and facts.exposure_is_known else Severity.WARNING
+
+
+def _small_words(
+    calls: float,
+    seconds: float,
+    worst: str,
+    advice: tuple[Advice, ...],
+    *,
+    waited: float,
+    summed: bool,
+    sure: bool,
+) -> str:
+    many, most = format_count(round(calls)), "at most " if summed else ""
+    serial = "timed one by one, they cannot overlap with compute as they might without the logger"
+    said = [
+        f"About {many} such calls per step take {most}{format_seconds(seconds)}, mostly {worst}.",
+        f"Beside that the ranks wait {format_seconds(waited)} for each other in them, which fewer "
+        "calls do not change."
+        if waited
+        else "",
+        "Their table also counts calls during set-up." if summed else "",
+        "Small messages cost start-up latency, whatever the link's speed.",
+        "" if advice else "No bucket size causes them: the messages themselves are small.",
+        "" if sure else f"Medium confidence: {serial}.",
+    ]
+    return " ".join(filter(None, said))
+
+
+def _small_evidence(comm: pd.DataFrame, operation: str) -> tuple[Evidence, ...]:
+    rows = comm[(comm["op"] == operation) & (comm["bytes"] < SMALL)]
+    row = largest(rows, "seconds")
+    return (row_evidence(row, call_words(row)),)
+
+
+def _bucket_advice(facts: Facts, operation: str) -> tuple[Advice, ...]:
+    """Larger buckets for `operation`, if a bucket size governs it and is below DeepSpeed's default.
+
+    None governs what a recorded job gathers into lists.
+    """
+    if facts.exposure_is_known and operation == INTO_LISTS:
+        return ()
+    if facts.is_torch_alone:
+        return _of_torch(facts, operation)
+    keys = {"reduce_bucket_size": ("5e8", "fewer and larger messages")}
+    if "gather" in operation and facts.layout.zero_stage == 3:
+        keys = {
+            "stage3_param_persistence_threshold": ("1e6", "small ones stay gathered"),
+            "stage3_prefetch_bucket_size": ("5e8", "more is gathered in one call"),
+        }
+    elif "gather" in operation:
+        keys = {"allgather_bucket_size": ("5e8", "fewer and larger messages")}
+    elif "reduce" not in operation:
+        return ()
+    return tuple(one for key, (to, why) in keys.items() for one in of_zero(facts, key, to, why))
+
+
+def _of_torch(facts: Facts, operation: str) -> tuple[Advice, ...]:
+    """The same for FSDP2 and DDP: one gathers and scatters, the other reduces in backward.
+
+    Other models have no data-parallel size. The calls of tensor parallelism are in no bucket.
+    """
+    if facts.run.is_recording and facts.layout.data_parallel is None:
+        return ()
+    if "gather" in operation or "scatter" in operation:
+        return (Advice("fully_shard", "", "on larger modules", "fewer and larger messages"),)
+    if operation == "all_reduce" and _is_of_backward(facts, operation):
+        why = "fewer and larger messages, where DDP sends them"
+        return (Advice("DistributedDataParallel(bucket_cap_mb=...)", "", "larger", why),)
+    return ()
+
+
+def _is_of_backward(facts: Facts, operation: str) -> bool:
+    """Whether most of what its small calls hold up is backward, and not a trainer's own
+    reductions.
+    """
+    calls = facts.held_up
+    calls = calls[(calls["op"] == operation) & (calls["bytes"] < SMALL)]
+    inside = calls["phase"].astype(str).str.startswith("backward")
+    return 2 * float(calls["seconds"][inside].sum()) > float(calls["seconds"].sum())

@@ -1,0 +1,193 @@
+"""Calls that are too small to use the link."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dsprof.events import Severity
+from dsprof.recording import Writer
+from dsprof.run import load
+from dsprof.text.words import what_if
+from tests.findings.plants import (
+    WELL,
+    call,
+    one,
+    recorded,
+    run_of,
+    silent,
+    steps,
+    why,
+)
+from tests.recording.recorded import CLASSES, MS, header
+
+
+def test_many_small_messages_are_latency() -> None:
+    rows = [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(20)]
+    found = one(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+    assert found.seconds_per_step == pytest.approx(0.2)  # 20 calls of 10 ms
+    assert found.share == pytest.approx(0.2)
+    assert found.advice[0].setting == "zero_optimization.reduce_bucket_size"
+    assert "20 such calls per step" in found.summary
+
+
+def test_calls_of_set_up_belong_to_no_step() -> None:
+    """100 s of broadcasts before the first step, 0.2 s a step in it."""
+    rows = [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(20)]
+    rows += [call("broadcast", 1, 4096, 1.0) | {"step": None} for _ in range(100)]
+    found = one(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+    assert found.seconds_per_step == pytest.approx(0.2)
+    assert found.phase == "all_reduce"
+
+
+def test_a_summary_table_counts_set_up_and_is_an_upper_bound() -> None:
+    rows = [call("all_reduce", 10, 4096, 2.0, count=200, pattern="deepspeed_comms.summary")]
+    found = one(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+    assert "20 such calls per step take at most 200 ms" in found.summary
+    assert found.evidence[0].text == "200 times all_reduce of 4.00 KiB in 2.00 s, 10.0 ms each"
+
+
+def test_a_bucket_that_is_as_large_as_it_should_be_is_not_advised() -> None:
+    rows = [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(20)]
+    for size, advised in ((1e6, ["1e6"]), (5e8, []), (None, [])):
+        zero = {"stage": 1} | ({} if size is None else {"reduce_bucket_size": size})
+        json_ = json.dumps({"zero_optimization": zero})
+        run = run_of(steps(10, WELL) + rows, world_size=2, ds_config=json_)
+        found = one(run, "small-messages")
+        assert [advice.now for advice in found.advice] == advised  # unset is DeepSpeed's 5e8
+        assert (found.gain is None) == (not advised)
+
+
+def test_calls_that_take_longer_than_their_step_are_not_judged() -> None:
+    rows = [call("all_reduce", step, 4096, 0.1) for step in range(1, 11) for _ in range(20)]
+    assert "longer than a step" in (why(run_of(steps(10, WELL) + rows), "small-messages") or "")
+
+
+def test_few_small_messages_beside_large_ones_are_no_finding() -> None:
+    rows = [call("all_reduce", step, 64 << 20, 0.2) for step in range(1, 11)]
+    rows += [call("all_reduce", step, 4096, 0.01) for step in range(1, 11) for _ in range(12)]
+    assert silent(run_of(steps(10, WELL) + rows, world_size=2), "small-messages")
+
+
+def test_small_messages_without_any_calls_are_not_judged() -> None:
+    assert "comms_logger" in (why(run_of(steps(10, WELL)), "small-messages") or "")
+
+
+def test_a_recording_tells_of_small_messages_by_what_they_hold_up() -> None:
+    timed = WELL | {"forward": 0.1, "backward_inner": 0.2, "backward_allreduce": 0.6}
+    rows = [recorded("all_reduce", step, 4096, 0.03) for step in range(1, 11) for _ in range(20)]
+    run = run_of(steps(10, timed) + rows, world_size=2, zero_stage=1)
+    found = one(run, "small-messages")
+    assert found.seconds_per_step == pytest.approx(0.6)
+    assert found.confidence == "high"
+    assert found.gain == pytest.approx((0.6, 0.8))  # and half of what is left of the step
+    assert what_if(found, 1.0, None).endswith(
+        "(80 %); more than the calls take, because what prepares each of them is saved as well"
+    )
+    assert found.severity is Severity.CRITICAL  # exposed, not merely timed one by one
+    assert run.findings[0].rule == "small-messages"
+    assert silent(run, "communication-bound")  # 4 % are left, and the cause is named already
+
+
+@pytest.mark.parametrize(
+    ("op", "inside", "replicas", "settings"),
+    [
+        ("all_gather_into_tensor", "backward", 2, ["fully_shard"]),
+        ("all_reduce", "backward", 2, ["DistributedDataParallel(bucket_cap_mb=...)"]),
+        ("all_reduce", "forward", 2, []),  # a trainer's own numbers, in no bucket
+        ("all_reduce", "backward", None, []),  # of tensor parallelism
+    ],
+)
+def test_a_recorded_job_without_deepspeed_is_not_advised_on_settings_of_others(
+    op: str, inside: str, replicas: int | None, settings: list[str], tmp_path: Path
+) -> None:
+    writer = Writer.create(tmp_path, header())
+    if replicas:
+        writer.config("data_parallel_size", replicas)
+    forward, backward = (writer.name(name, 0, "compute") for name in ("forward", "backward"))
+    small = writer.name(op, {"forward": forward, "backward": backward}[inside])
+    for step in range(1, 31):
+        at = step * 100 * MS
+        writer.span(forward, at, at + 20 * MS, step)
+        writer.span(backward, at + 20 * MS, at + 100 * MS, step)
+        for _ in range(20):
+            writer.collective(small, 0, at, at, 3 * MS, step, size=4096)
+        writer.step(step, at, at + 100 * MS, CLASSES)
+    writer.close()
+    run = load(tmp_path)
+    assert [one.setting for one in one(run, "small-messages").advice] == settings
+    said = [advice.setting for found in run.findings for advice in found.advice]
+    assert not [setting for setting in said if "zero_optimization" in setting]
+    assert why(run, "zero3-gather-stall") == "not a ZeRO-3 run"
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_what_a_trainer_gathers_into_lists_is_no_parameter_and_in_no_bucket(stage: int) -> None:
+    """transformers' Trainer and TRL gather a few bytes of every metric that they log."""
+    timed = WELL | {"forward": 0.1, "backward_inner": 0.2, "broadcast_in_forward": 0.6}
+    rows = [recorded("all_gather", step, 8, 0.03) for step in range(1, 11) for _ in range(20)]
+    run = run_of(steps(10, timed) + rows, world_size=2, zero_stage=stage)
+    found = one(run, "small-messages")
+    assert found.seconds_per_step == pytest.approx(0.6)
+    assert not found.gain
+    assert not found.advice
+    assert why(run, "zero3-gather-stall")
+
+
+def test_waiting_for_a_pipelines_neighbour_is_no_small_message() -> None:
+    timed = WELL | {"forward": 0.1, "pipe_recv_grad": 0.6}
+    rows = [recorded("recv", step, 4096, 0.03) for step in range(1, 11) for _ in range(20)]
+    assert why(run_of(steps(10, timed) + rows, world_size=2), "small-messages")
+
+
+@pytest.mark.parametrize(("ended", "silent_steps"), [((60, 30), 0), ((60, 60), 20)])
+def test_calls_of_a_step_are_counted_by_the_ranks_that_ended_it(
+    ended: tuple[int, int], silent_steps: int, tmp_path: Path
+) -> None:
+    """A rank may end fewer steps, as in DDP's join, and a step may have no call at all."""
+    for rank, last in enumerate(ended):
+        writer = Writer.create(tmp_path, header(rank=rank, world=2))
+        backward = writer.name("backward", 0, "compute")
+        reduce = writer.name("all_reduce", backward)
+        for step in range(1, last + 1 + silent_steps):
+            at = step * 100 * MS
+            writer.span(backward, at, at + 100 * MS, step)
+            for _ in range(20 if step <= last else 0):
+                writer.collective(reduce, 0, at, at, 3 * MS, step, size=4096)
+            writer.step(step, at, at + 100 * MS, CLASSES)
+        writer.close()
+    found = one(load(tmp_path), "small-messages")
+    part = 60 / (60 + silent_steps)
+    assert found.seconds_per_step == pytest.approx(0.06 * part, rel=0.02)
+    assert f"About {round(20 * part)} such calls" in found.summary
+
+
+@pytest.mark.parametrize("turns", [True, False])
+def test_waiting_for_a_late_rank_is_no_latency_of_small_messages(
+    turns: bool, tmp_path: Path
+) -> None:
+    """20 calls of 2 ms a step; before them one rank waits 40 ms for the other, in turns or not."""
+    for rank in (0, 1):
+        writer = Writer.create(tmp_path, header(rank=rank, world=2))
+        writer.config("data_parallel_size", 2)
+        whose = writer.name("0 ranks 0-1")
+        backward = writer.name("backward", 0, "compute")
+        reduce = writer.name("all_reduce", backward)
+        for step in range(1, 7):  # too few to name a straggler
+            at = step * 100 * MS
+            waits = step % 2 == rank if turns else rank == 0
+            begin = at + (10 if waits else 50) * MS
+            writer.span(backward, begin, at + 100 * MS, step)
+            for call_ in range(20):
+                lasts = 42 if waits and not call_ else 2
+                writer.collective(reduce, whose, begin, begin, lasts * MS, step, size=4096)
+            writer.step(step, at, at + 100 * MS, CLASSES)
+        writer.close()
+    run = load(tmp_path)
+    found = one(run, "small-messages")
+    assert found.seconds_per_step == pytest.approx(0.04)
+    assert found.gain == pytest.approx((0.04, 0.045))  # backward computes 10 ms
+    assert found.title.startswith("67 % of communication time")
+    assert "the ranks wait 20.0 ms for each other in them" in found.summary
