@@ -109,8 +109,13 @@ def _by_timers(facts: Facts, row: pd.Series[Any], text: str) -> Evidence:
 
 
 def _stamped(row: pd.Series[Any]) -> str:
-    at = "" if pd.isna(row["at"]) else f" is stamped {row['at']:%H:%M:%S}"
+    at = "" if pd.isna(row["at"]) else f" is stamped {_time_of_day(row['at'])}"
     return f"step {whole(row['step']):,}{at}"
+
+
+def _time_of_day(at: pd.Timestamp) -> str:
+    """As fine as stamps are: whole seconds do not prove how long steps of milliseconds took."""
+    return f"{at:%H:%M:%S}" + (f".{at.microsecond // 1000:03}" if at.microsecond else "")
 
 
 def _of_step(rows: pd.DataFrame, row: pd.Series[Any]) -> pd.DataFrame:

@@ -65,7 +65,7 @@ def _figures(run: Run, seen: Overview, step: int) -> Figures:
         total_steps=total,
         eta=eta,
         seconds=seen.median or seen.seconds,
-        samples_per_second=seen.samples_per_second,
+        samples_per_second=seen.samples_per_second_of_steps or seen.samples_per_second,
         tokens_per_second=seen.tokens_per_second,
         tflops=seen.tflops,
         loss=number(seen.loss[1]) if seen.loss else None,

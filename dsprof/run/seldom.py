@@ -102,7 +102,7 @@ def rates_of_few(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
     if len(part) < 2 or part["step"].diff().median() <= 1:
         return None
     part = part[(part[_PART] == part[_PART].iloc[-1]).all(axis=1)]
-    rows, rated = part.iloc[1:], 1 / (1 / part["samples_per_second"].iloc[1:]).mean()
+    rows = part.iloc[1:]
     clocked = rows[rows["whole_from"].eq("clock").fillna(False).to_numpy(bool)]
     if len(clocked):
         alone, whole = clocked["seconds"].mean(), clocked["whole_seconds"].mean()
@@ -114,9 +114,14 @@ def rates_of_few(events: pd.DataFrame, steps: pd.DataFrame) -> Repair | None:
     means = of_kind(events, Kind.METRIC, "samples_per_second_mean")
     mine = (means[_PART] == part[_PART].iloc[-1]).all(axis=1)
     so_far = means["value"][mine].dropna().astype(float)
-    if so_far.empty or not abs(so_far.iloc[-1] / rated - 1) > UNLIKE:
+    if so_far.empty:
         return None
-    unlike = "slower" if so_far.iloc[-1] > rated else "quicker"
+    taken = 1 / part["samples_per_second"]  # by a sample; the mean step may be without the first
+    ratios = [so_far.iloc[-1] * taken[begin:].mean() for begin in (0, 1)]
+    slower, quicker = min(ratios) > 1 + UNLIKE, max(ratios) < 1 - UNLIKE
+    if not slower and not quicker:
+        return None
+    unlike = "slower" if slower else "quicker"
     text = (
         f"the average step is over the few that print a rate, which are {unlike} than the others: "
         f"since the start the source counts {format_count(so_far.iloc[-1])} samples/s"

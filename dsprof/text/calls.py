@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MOST: Final = 8
 _TABLE: Final = "since the start, by the communication logger's summary"
 _SINGLE: Final = "single calls that are logged"
-_DOUBTED: Final = "How long they took is doubtful: see below."
+_DOUBTED: Final = "How long they took cannot be trusted: see below."
 
 
 def call_section(run: Run) -> list[RenderableType]:
@@ -26,15 +26,16 @@ def call_section(run: Run) -> list[RenderableType]:
     calls, summed = _told(run.comm)
     if calls.empty:
         return []
+    doubted = set(calls["op"][calls["suspect"].notna()])
     rows = columns(24)
     for op, row in per_operation(calls).head(_MOST).iterrows():
         said = f"{count_of(int(row['count']), 'call')}, {format_bytes(row['bytes'])}"
-        if row["seconds"] > 0:
+        if row["seconds"] > 0 and op not in doubted:
             speed = f", {format_bandwidth(row['bytes'] / row['seconds'])}" if row["bytes"] else ""
             said += f" in {format_seconds(row['seconds'])}{speed}"
         rows.add_row(say(op, QUIET), say(said))
-    doubted = [say(_DOUBTED, QUIET)] if calls["suspect"].notna().any() else []
-    return section("Communication", _TABLE if summed else _SINGLE, rows, *doubted)
+    note = [say(_DOUBTED, QUIET)] if doubted else []
+    return section("Communication", _TABLE if summed else _SINGLE, rows, *note)
 
 
 def _told(comm: pd.DataFrame) -> tuple[pd.DataFrame, bool]:

@@ -164,6 +164,17 @@ def test_where_nothing_tells_of_the_steps_between_rates_a_mean_unlike_theirs_is_
     assert "seldom-rates" not in without_timers(10.8, 10.5).repairs["name"].to_list()
 
 
+def test_a_first_rate_that_turns_the_mean_leaves_open_whether_the_others_are_slower() -> None:
+    """The mean step of a few rows has the first one in it: 16 samples of 797 a second in the mean
+    are not quicker than 964, though the second row is."""
+    rows: list[dict[str, Any]] = [{"kind": "config", "name": "train_batch_size", "value": BATCH}]
+    for step, rate, mean in ((4, 546.6, 683.1), (6, 1471.8, 964.2)):
+        rows.append(metric("samples_per_second", step, rate))
+        rows.append(metric("samples_per_second_mean", step, mean))
+    run = from_events(events(rows), grammar=grammar_with())
+    assert "seldom-rates" not in run.repairs["name"].to_list()
+
+
 @pytest.mark.parametrize("count", [10, 19])
 def test_a_job_that_ended_before_its_second_rate_is_read(count: int) -> None:
     rows = [{"kind": "config", "name": "train_batch_size", "value": BATCH}]
