@@ -132,7 +132,9 @@ class RankDialog(Dialog):
             self._table.phases, self._row.phases, self._table.medians, strict=True
         ):
             mine = "-" if own is None else format_seconds(own)
-            lines.append(Text(f"{plain(name):30.30} {mine:>12} {format_seconds(median):>12}"))
+            line = say(name)
+            line.truncate(30, overflow="ellipsis", pad=True)
+            lines.append(line.append(f" {mine:>12} {format_seconds(median):>12}"))
         return lines
 
 

@@ -26,18 +26,25 @@ Place = tuple[int, int, int]  # segment, step, engine
 
 @dataclass(frozen=True, slots=True)
 class RankBars:
-    """Every rank's own last steps: `seconds` has a row for each rank and step, a column a class."""
+    """Every rank's own last steps: `seconds` has a row for each rank and step, a column a class.
+
+    Attributes:
+        lasted: seconds of each of these steps, NaN where only its phases are known.
+    """
 
     ranks: Numbers = field(default_factory=lambda: np.empty(0))
     steps: Numbers = field(default_factory=lambda: np.empty(0))
     seconds: Numbers = field(default_factory=lambda: np.empty((0, len(CLASSES))))
+    lasted: Numbers = field(default_factory=lambda: np.empty(0))
 
     def of(self, rank: int) -> list[Bar]:
         """The bars of one rank; what holds it back is not judged."""
         own = self.ranks == rank
+        seconds = self.seconds[own]
+        whole = np.fmax(seconds.sum(axis=1), self.lasted[own]).tolist()
         return [
-            Bar(int(step), sum(row), tuple(row), "")
-            for step, row in zip(self.steps[own], self.seconds[own].tolist(), strict=True)
+            Bar(int(step), lasted, tuple(row), "")
+            for step, lasted, row in zip(self.steps[own], whole, seconds.tolist(), strict=True)
         ]
 
 

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -62,8 +63,11 @@ class Process:
         """Rows that it wrote."""
         if not pc.any(pc.greater(table["line"], 0)).as_py():
             return  # its header
-        self.grown = time.time()
         self.at = pc.max(table["at"]).as_py() or self.at
+        if self.reached:  # else it is what had been written when nobody looked
+            self.grown = time.time()
+        elif self.at is not None:
+            self.grown = max(self.grown, self.at.replace(tzinfo=UTC).timestamp())
         ends = table.filter(pc.equal(table["name"].cast(pa.string()), "step_seconds"))
         if len(ends):
             self.step = max(self.step or 0, int(ends["step"][-1].as_py() or 0))

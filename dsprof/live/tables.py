@@ -199,15 +199,19 @@ def bars_of(run: Run) -> Iterator[tuple[Place, Bar]]:
 
 
 def rank_bars(run: Run) -> RankBars:
+    """In a recording, whose steps meet, what no timer of a rank covers is in its bars, too."""
     rows = run.phases[run.phases["rank"].notna() & run.phases["self_seconds"].notna()]
     words = rows["class"].astype("str").replace(UNDIVIDED, str(Class.OTHER))
     table = rows.assign(**{"class": words})
     sums = table.groupby(["rank", "step", "class"])["self_seconds"].sum().unstack(fill_value=0)  # noqa: PD010
     told = sums.reindex(columns=list(CLASSES), fill_value=0.0)
+    steps = told.index.get_level_values("step").to_numpy(np.int64)
+    lasted = run.steps.groupby("step")["seconds"].max() if run.is_recording else pd.Series()
     return RankBars(
         ranks=told.index.get_level_values("rank").to_numpy(np.int64),
-        steps=told.index.get_level_values("step").to_numpy(np.int64),
+        steps=steps,
         seconds=told.to_numpy(np.float32),
+        lasted=lasted.reindex(steps).to_numpy(np.float32, na_value=np.nan),
     )
 
 

@@ -23,7 +23,7 @@ from tests.findings.plants import (
     silent,
     steps,
 )
-from tests.loaded import run_of_text
+from tests.loaded import run_of_text, sample
 
 UNTIMED = "unaccounted-time"
 
@@ -208,6 +208,15 @@ def test_time_between_the_steps_is_never_healthy_and_shown_by_two_stamped_lines(
         "step 20 is stamped 00:01:20",
     ]
     assert "healthy" not in rules(run)
+
+
+def test_stamps_are_shown_as_fine_as_they_are() -> None:
+    """Whole seconds would not prove that 30 steps took 43 ms each."""
+    found = one(sample("zero1_accumulation_0.19.8"), "unaccounted-time")
+    assert [proof.text for proof in found.evidence] == [
+        "step 10 is stamped 07:50:04.067",
+        "step 40 is stamped 07:50:05.386",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,14 @@
+"""What the screens tell of a run is what a report on it tells."""
+
+from __future__ import annotations
+
+from dsprof.live.drawn import recent_of
+from dsprof.text.overview import overview
+from tests.loaded import sample
+
+
+def test_the_rate_is_that_of_whole_steps_where_the_stated_one_leaves_out_a_part() -> None:
+    run = sample("zero1_accumulation_0.19.8")
+    seen = overview(run)
+    assert seen.samples_per_second_of_steps
+    assert recent_of(run, []).figures.samples_per_second == seen.samples_per_second_of_steps
