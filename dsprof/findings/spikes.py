@@ -46,8 +46,9 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     if len(steps) < EVIDENCE_STEPS:
         return too_few(steps)
     seconds, rows, over = _sticking_out(facts)
-    few, share = _are_few(steps), _mean_cost(steps, rows, over).share
-    if grade(share, SPIKES_WARNING, SPIKES_CRITICAL) is None:
+    few, cost = _are_few(steps), _mean_cost(facts, rows, over)
+    share = cost.share
+    if _severity(cost) is None:
         return []
     price = _price(facts, seconds, rows, over)
     severity = _severity(price)
@@ -67,9 +68,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             f"{'sticks' if len(rows) == 1 else 'stick'} out"
             + ("" if few else rhythm)
             + f" and cost{'s' * (len(rows) == 1)} {_said(share, price, few=few)}",
-            summary=f"They take at least {SPIKE_RATIO} times as long as their neighbours, the "
-            f"longest {_longest(steps, seconds, rows)} instead of "
-            f"{format_seconds(float(np.median(seconds)))}."
+            summary=_how_long(steps, seconds, rows)
             + (_waited(late) if late else _longer(facts, steps.assign(seconds=seconds), rows))
             + flushed
             + _without_backward(facts, rows)
@@ -98,6 +97,16 @@ def _called(steps: pd.DataFrame) -> str:
     return windows(window(steps)) or "steps"
 
 
+def _how_long(steps: pd.DataFrame, seconds: Floats, rows: npt.NDArray[np.intp]) -> str:
+    longest, usual = _longest(steps, seconds, rows), format_seconds(float(np.median(seconds)))
+    if len(rows) == 1:
+        return f"It takes {longest} instead of {usual}."
+    return (
+        f"They take at least {SPIKE_RATIO} times as long as their neighbours, the longest {longest} "
+        f"instead of {usual}."
+    )
+
+
 def _longest(steps: pd.DataFrame, seconds: Floats, rows: npt.NDArray[np.intp]) -> str:
     row = rows[np.argmax(seconds[rows])]
     many = averages(steps).iloc[row]
@@ -107,10 +116,14 @@ def _longest(steps: pd.DataFrame, seconds: Floats, rows: npt.NDArray[np.intp]) -
 
 @dataclass(frozen=True, slots=True)
 class _Price:
-    """What they cost, as seconds of each step and as a share of its time."""
+    """What they cost, as seconds of each step and as a share of its time.
+
+    `graded`: as a share of what is timed of it.
+    """
 
     seconds: float
     share: float
+    graded: float
     is_bound: bool = False
 
 
@@ -131,24 +144,27 @@ def _price(
             beyond = every - float(np.delete(seconds, rows).mean())
             least = float(over.sum()) / float(np.ptp(steps["step"].to_numpy(dtype=float)))
             cost = max(beyond, least)
-            return _Price(cost, cost / every, is_bound=True)
-    return _mean_cost(steps, rows, over)
+            return _Price(cost, cost / every, cost / every, is_bound=True)
+    return _mean_cost(facts, rows, over)
 
 
-def _mean_cost(steps: pd.DataFrame, rows: npt.NDArray[np.intp], over: Floats) -> _Price:
-    """Over all steps: a row may be the mean of few or of many."""
+def _mean_cost(facts: Facts, rows: npt.NDArray[np.intp], over: Floats) -> _Price:
+    """Over all steps: a row may be the mean of few or of many. Where the seconds of each are its
+    timers alone, the share is still of all that a step takes."""
+    steps = facts.series
     weights = weights_of(steps)
     beyond, seconds = np.zeros(len(steps)), steps["seconds"].to_numpy(dtype=float)
     beyond[rows] = over
     cost, mean = (float(np.average(each, weights=weights)) for each in (beyond, seconds))
-    return _Price(cost, cost / mean)
+    whole = 0.0 if _are_few(steps) else facts.average or 0.0
+    return _Price(cost, cost / max(mean, whole), cost / mean)
 
 
 def _severity(price: _Price | None) -> Severity | None:
     """A note where the price is unknown."""
     if price is None:
         return Severity.INFO
-    return grade(price.share, SPIKES_WARNING, SPIKES_CRITICAL)
+    return grade(price.graded, SPIKES_WARNING, SPIKES_CRITICAL)
 
 
 def _said(share: float, price: _Price | None, *, few: bool) -> str:

@@ -115,11 +115,11 @@ def _within(facts: Facts) -> list[Finding] | str:
     meant = before.median * work.times
     longer = (without_spikes(seconds, SPIKE_RATIO) - meant)[after.start : stop]
     cost = float(longer.sum()) / len(steps)
-    share = cost / float(seconds.mean())
+    mean = float(seconds.mean())
     severity = (
         grade(after.median / meant[after.stop - 1] - 1, SLOWDOWN_WARNING, SLOWDOWN_CRITICAL)
         if stop == len(steps)
-        else grade(share, SPIKES_WARNING, SPIKES_CRITICAL)
+        else grade(cost / mean, SPIKES_WARNING, SPIKES_CRITICAL)
     )
     if severity is None and not work.said:
         return []
@@ -143,7 +143,7 @@ def _within(facts: Facts) -> list[Finding] | str:
         + flushed
         + _comes_and_goes(steps, again)
         + ("" if rise.is_clear else _SHORT),
-        share=share,
+        share=cost / max(mean, facts.average or 0.0),
         seconds_per_step=cost,
         steps=(int(steps["step"].iloc[after.start]), int(steps["step"].iloc[stop - 1])),
         evidence=tuple(
@@ -174,7 +174,7 @@ def _became(facts: Facts, steps: pd.DataFrame, rise: _Rise, *, climbs: bool) -> 
     lasting = "to the end" if rise.stop == len(steps) else f"until step {last:,}"
     return (
         f"{format_seconds(rise.before.median)} per step became {format_seconds(rise.after.median)}"
-        f"{' little by little' if climbs else ''}, {lasting} "
+        f"{' little by little' if climbs else ''} in the median, {lasting} "
         f"({rise.many:,} of {len(steps):,} {_told(facts)} steps)."
     )
 

@@ -20,7 +20,7 @@ from dsprof.live.chart import Chart
 from dsprof.live.panes import clock
 from dsprof.live.picture import Bar, RankRow, RankTable
 from dsprof.text.layout import columns, place, say
-from dsprof.text.words import cost, plain
+from dsprof.text.words import cost, plain, step_of
 from dsprof.units import format_seconds
 
 _BOX: Final = """
@@ -76,7 +76,7 @@ class FindingDialog(Dialog):
 
 def _finding(found: Finding, step: float | None) -> list[RenderableType]:
     parts: list[RenderableType] = [say(found.title, "bold"), Text(), say(found.summary)]
-    price = cost(found.seconds_per_step, found.share, step)
+    price = cost(found.seconds_per_step, found.share, step_of(found, step))
     sure = "" if says_confidence(found) else f"{found.confidence} confidence"
     if price or sure:
         said = filter(None, [f"costs {price}" if price else "", sure])

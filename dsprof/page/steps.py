@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from dsprof.analysis.breakdown import averaged_steps, main_steps, mean_of
+from dsprof.analysis.breakdown import averaged_steps, main_steps, mean_of, regular_steps
 from dsprof.charts import HELD, LABEL, PhaseTable, bound_by, held, highest, icicle, timeline
 from dsprof.findings.proofs import window
 from dsprof.page import words
@@ -336,14 +336,16 @@ def _change(run: Run, engine: int, steps: pd.DataFrame, table: PhaseTable) -> li
     slow = next((f for f in run.findings if f.rule == "slowdown" and f.steps), None)
     if slow is None or slow.steps is None:
         return []
-    at = int(np.searchsorted(steps["step"].to_numpy(dtype=np.int64), slow.steps[0]))
-    if not 0 < at < len(steps):
+    compared = regular_steps(steps)
+    late = compared["step"].ge(slow.steps[0]).to_numpy(dtype=bool)
+    if late.all() or not late.any():
         return []
-    before, after = table.mean(slice(0, at)), table.mean(slice(at, None))
-    number = f"{int(steps['step'][at]):,}"
+    first, then = (compared.index.to_numpy()[rows] for rows in (~late, late))
+    before, after = table.mean(first), table.mean(then)
+    number = f"{int(compared['step'][then[0]]):,}"
     halves = {
-        "before": (before, steps[:at], f"before step {number}"),
-        "after": (after, steps[at:], f"from step {number} on"),
+        "before": (before, compared[~late], f"before step {number}"),
+        "after": (after, compared[late], f"from step {number} on"),
     }
     longest = max(_mean_seconds(part) or 0.0 for _, part, _ in halves.values()) or None
     charts = [
@@ -354,17 +356,14 @@ def _change(run: Run, engine: int, steps: pd.DataFrame, table: PhaseTable) -> li
         )
         for word, (values, part, when) in halves.items()
     ]
-    compared = _compared(table, before, after, at, number)
-    return [charts[0], Chart(charts[1].name, charts[1].figure, charts[1].label, table=compared)]
+    both = _compared(Typical(table, first), Typical(table, then), number)
+    return [charts[0], Chart(charts[1].name, charts[1].figure, charts[1].label, table=both)]
 
 
-def _compared(
-    table: PhaseTable, before: np.ndarray, after: np.ndarray, at: int, number: str
-) -> Table:
-    """Self time per phase in the steps up to row `at` and from there on."""
-    first = Typical(table, np.arange(at))
-    then = Typical(table, np.arange(at, len(table.seconds)))
-    own_before, own_after = table.self_time(before), table.self_time(after)
+def _compared(first: Typical, then: Typical, number: str) -> Table:
+    """Self time per phase in the steps before a change and from there on."""
+    table = first.table
+    own_before, own_after = (table.self_time(table.mean(part.rows)) for part in (first, then))
     order = np.argsort(own_before - own_after)
     said = np.array(words.column([*own_before, *own_after, *np.abs(own_after - own_before)]))
     told_before, told_after, change = said.reshape(3, -1)

@@ -56,7 +56,8 @@ def told(finding: Finding) -> Told:
     cost = f"{format_share(finding.share)} {_of(finding)}" if finding.share is not None else ""
     if not cost and finding.seconds_per_step is not None:
         cost = f"{format_seconds(finding.seconds_per_step)} per step"
-    gain = words.gain(finding.gain, None)
+    step = words.step_of(finding, None) if finding.what_if else None
+    gain = words.what_if(finding, step, None)
     notes = [
         f"Gain {gain}" if gain else "",
         "" if says_confidence(finding) else f"{finding.confidence.capitalize()} confidence",

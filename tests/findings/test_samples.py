@@ -117,3 +117,16 @@ def test_where_four_rates_are_of_quicker_steps_the_mean_is_of_all_that_are_timed
     assert found("csv_monitor_0.16.9.log", "step-spikes").steps == (33, 33)
     rest = found("csv_monitor_0.16.9.log", "unaccounted-time").summary
     assert "without the 1 that sticks out" in rest
+
+
+def test_what_some_steps_cost_is_a_share_of_the_whole_step_not_of_its_timers() -> None:
+    """The timers of a mean step sum to 21.7 ms, and it takes 27.3 ms."""
+    for rule in ("slowdown", "step-spikes", "communication-bound"):
+        one = found("torchrun_tee_0.19.8.log", rule)
+        assert one.seconds_per_step / one.share == pytest.approx(0.0273, rel=0.01), rule
+
+
+def test_of_one_step_that_sticks_out_the_summary_is_in_the_singular() -> None:
+    assert found("torchrun_tee_0.19.8.log", "step-spikes").summary.startswith(
+        "It takes 83.3 ms instead of 20.1 ms."
+    )

@@ -238,7 +238,7 @@ def test_a_mean_of_ten_steps_by_a_bar_is_not_told_as_one_step() -> None:
         text += f"{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {step / 400}}}\n"
     found = one(run_of_text(text), "step-spikes")
     assert found.title.startswith("1 of 39 windows of 10 steps sticks out")
-    assert "the longest 2 min 02 s a step in the mean of its 10 instead of 2" in found.summary
+    assert "It takes 2 min 02 s a step in the mean of its 10 instead of 2" in found.summary
     assert found.evidence[0].text == "step 210: 2 min 02 s a step in the 10 up to it"
 
 

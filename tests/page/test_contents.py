@@ -525,3 +525,24 @@ def test_the_throughput_of_the_page_has_every_rate_that_the_terminal_has() -> No
     ]
     throughput = dict(facts(with_rows(made(10), *rows)))["Throughput"]
     assert "9,000 tokens/s, 31.5 TFLOP/s a GPU, mean" in throughput.text
+
+
+def test_a_gain_above_the_cost_says_what_it_is_the_gain_of() -> None:
+    ready = Finding(
+        "data-bound", Severity.WARNING, "16 % of a step is waiting for input data", "",
+        share=0.16, seconds_per_step=0.16, gain=(0.1, 0.3), what_if="every batch were ready",
+    )  # fmt: skip
+    assert told(ready).note.startswith("Gain if every batch were ready: 1.00 s → 700 ms to 900 ms")
+    around = Finding(
+        "zero3-gather-stall", Severity.WARNING, "23 % of a step is spent gathering", "",
+        share=0.23, seconds_per_step=0.23, gain=(0.0, 0.3), gain_why="more than the calls take",
+    )  # fmt: skip
+    assert told(around).note.startswith("Gain up to 300 ms per step; more than the calls take")
+
+
+def test_the_mean_step_before_a_slowdown_is_without_the_warm_up() -> None:
+    """Step 1 takes 87 ms, those from step 2 to 31 17.6 ms in the mean."""
+    run = sample("torchrun_tee_0.19.8")
+    section = phase_section(run, 0, run.steps, phase_table(run.phases, run.steps), many=False)
+    before = next(chart for chart in section.charts if chart.name == "phases-0-before")
+    assert "17.6 ms" in str(before.figure)
