@@ -36,6 +36,11 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
     }
 
 
+def along(noun: str) -> str:
+    """What an axis of steps counts: optimizer steps, or records where their steps are unknown."""
+    return "optimizer step" if noun == "step" else f"{noun}, as printed"
+
+
 def whole_ticks(values: npt.ArrayLike) -> dict[str, Any]:
     """Ticks of an axis of whole numbers, no two of them with the same label.
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.charts.columns import StepAxis, apart, launch_lines, launch_starts, reach, step_ticks
-from dsprof.charts.figure import TICKS, Figure, axis, keep, layout, numbers, panel_title
+from dsprof.charts.figure import TICKS, Figure, along, axis, keep, layout, numbers, panel_title
 from dsprof.charts.palette import colour
 
 Line = tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]  #: name, x, y
@@ -29,14 +29,18 @@ _PANEL, _TITLE = 96, 20  #: px, of a panel and of the title above it
 _STAIRS = ("loss_scale", "skipped")  #: they stay until they jump
 
 
-def training(steps: pd.DataFrame) -> Figure | None:
-    """Learning rate, loss scale, gradient norm and skipped steps, those that ever change."""
+def training(steps: pd.DataFrame, noun: str = "step") -> Figure | None:
+    """Learning rate, loss scale, gradient norm and skipped steps, those that ever change.
+
+    Args:
+        noun: what each row is, in words.
+    """
     shown = [c for c in TRAINING if _changes(steps[c])]
     if not shown:
         return None
     place = StepAxis.of(steps, steps)
     panels = {TRAINING[c]: _by_engine(steps, c, place) for c in shown}
-    return _panels(panels, place, stairs={TRAINING[c] for c in _STAIRS}, steps=steps)
+    return _panels(panels, place, stairs={TRAINING[c] for c in _STAIRS}, steps=steps, noun=noun)
 
 
 def _by_engine(steps: pd.DataFrame, column: str, place: StepAxis) -> list[Line]:
@@ -65,6 +69,7 @@ def over_steps(
     frame: pd.DataFrame,
     measures: dict[str, tuple[str, float]],
     steps: pd.DataFrame | None = None,
+    noun: str = "step",
 ) -> Figure | None:
     """One panel per measure of a long table (columns name, segment, step, rank, the measure's).
 
@@ -74,6 +79,7 @@ def over_steps(
         frame: rows of `Run.memory` or `Run.gpu` of one engine.
         measures: name in the table -> title of the panel, and what to divide by.
         steps: of the run, on whose axis these stand.
+        noun: what each of them is, in words.
     """
     frame = frame[frame["step"].notna()]
     place = StepAxis.of(frame, steps)
@@ -84,7 +90,7 @@ def over_steps(
             len(np.unique(y[np.isfinite(y)])) > 1 and len(np.unique(x)) > 2 for _, x, y in lines
         ):
             panels[title] = lines
-    return _panels(panels, place, rangemode="tozero", steps=steps) if panels else None
+    return _panels(panels, place, rangemode="tozero", steps=steps, noun=noun) if panels else None
 
 
 def measured(rows: pd.DataFrame) -> pd.Series[float]:
@@ -114,9 +120,11 @@ def _floats(values: pd.Series[Any]) -> np.ndarray[Any, Any]:
 def _panels(
     panels: dict[str, list[Line]],
     place: StepAxis,
+    *,
     stairs: Collection[str] = (),
     rangemode: str = "normal",
     steps: pd.DataFrame | None = None,
+    noun: str = "step",
 ) -> Figure:
     """Panels over each other; from zero on where rounding would else look like a cliff."""
     traces, axes, titles = [], {}, []
@@ -159,7 +167,7 @@ def _panels(
                 "y": above,
                 "yanchor": "bottom",
             },
-            xaxis=axis("optimizer step", anchor=last, showgrid=False, **ticks, **one),
+            xaxis=axis(along(noun), anchor=last, showgrid=False, **ticks, **one),
             **axes,
         ),
     }

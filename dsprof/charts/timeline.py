@@ -23,6 +23,7 @@ from dsprof.charts.figure import (
     Figure,
     Floats,
     Whole,
+    along,
     axis,
     keep,
     layout,
@@ -306,8 +307,7 @@ def _layout(
         more["yaxis2"] |= {"range": [0, 1], "tickvals": [0, 0.5, 1]}
         more["yaxis2"] |= {"ticktext": ["0", "50 %", "100 %"]}
     last = "y" + names[list(titles)[-1]].removeprefix("yaxis")
-    words = "optimizer step" if noun == "step" else f"{noun}, as printed"
-    bottom = axis(words, anchor=last, showgrid=False, tickformat=",d")
+    bottom = axis(along(noun), anchor=last, showgrid=False, tickformat=",d")
     above = _ABOVE if "range" in more.get("yaxis", {}) else 0
     notes = [panel_title(titles[row], top) for row, (_, top) in domains.items()]
     notes[0] |= {"yshift": above} if above else {}

@@ -59,6 +59,7 @@ _REDUCES = re.compile("reduce", re.ASCII)
 _FORWARD, _BACKWARD = "forward", "backward"
 _BUCKETS: Final = 4  #: how many to advise: all but the last may hide behind backward
 _ROUNDING: Final = 0.01  #: of one call per step
+_GATHERING: Final = "of gathering parameters"
 _BETWEEN_TWO: Final = r"(?:send|recv)(?:_in_.+)?"  # a recorded call, in the phase that it blocks
 _FILLED: Final = Advice(
     "micro-batches of the pipeline",
@@ -127,17 +128,20 @@ def _in_collectives(facts: Facts) -> list[Finding] | str:
     severity = grade(share, COMMUNICATION_WARNING, COMMUNICATION_CRITICAL)
     if severity is None:
         return []
-    table = facts.phases_of("communication")
+    table, inside = facts.phases_of("communication"), waited
+    if _GATHERING in named:
+        table, inside = table[~_gathers(table)], waited - named[_GATHERING]
     cause, network = cause_of(facts, seconds), _network(facts)
-    largest = "" if cause.title else _largest_part(table, seconds + waited, waited)
+    largest = "" if cause.title else _largest_part(table, seconds + inside, inside)
     beyond = f"That is a lower bound: {facts.run.mixed}. " if _more_unseen(facts) else ""
-    apart = "".join(f", apart from {format_seconds(part)} {what}" for what, part in named.items())
+    parts = " and ".join(f"{format_seconds(part)} {what}" for what, part in named.items())
+    apart = f", apart from {parts}" if parts else ""
     return [
         Finding(
             rule="communication-bound",
             severity=severity,
             title=f"{'At least ' if beyond else ''}{format_share(share)} of a step is "
-            f"communication between ranks{largest}{cause.title}",
+            f"communication between ranks{_beside(named)}{largest}{cause.title}",
             summary=f"Collectives hold a step up for {format_seconds(seconds)} of "
             f"{format_seconds(facts.breakdown.seconds if facts.breakdown else 0.0)} "
             f"({facts.windows})"
@@ -145,7 +149,7 @@ def _in_collectives(facts: Facts) -> list[Finding] | str:
             share=share,
             seconds_per_step=seconds,
             phase=str(table.index[0]) if len(table) else None,
-            evidence=_timed_or_logged(facts, seconds + waited),
+            evidence=_timed_or_logged(facts, table, seconds + inside),
             advice=(*(network.advice if network else ()), *cause.advice),
             gain=cause.gain,
             confidence="high" if cause.known else "medium",
@@ -181,9 +185,21 @@ def _largest_part(table: pd.DataFrame, timed: float, waited: float) -> str:
     return "" if waited or untimed > first else f", the largest part {table.index[0]}"
 
 
-def _timed_or_logged(facts: Facts, seconds: float) -> tuple[Evidence, ...]:
+def _gathers(table: pd.DataFrame) -> pd.Series[bool]:
+    """The phases of `zero3-gather-stall`: they prove nothing of the rest."""
+    return table.index.to_series().str.contains("gather|fetch_wait")
+
+
+def _beside(named: dict[str, float]) -> str:
+    """What of all communication, as bars and tables show it, is not counted here."""
+    parts = [what.partition(" ")[2] for what in named]
+    if len(parts) > 2:
+        return " beside what other findings name"
+    return f" apart from {' and '.join(parts)}" if parts else ""
+
+
+def _timed_or_logged(facts: Facts, table: pd.DataFrame, seconds: float) -> tuple[Evidence, ...]:
     """Phases of class communication, and logged calls where these do not cover it."""
-    table = facts.phases_of("communication")
     if float(table["seconds"].sum()) >= 0.99 * seconds:
         return phase_evidence(table)
     comm = facts.held_up[~facts.held_up["op"].isin(P2P)]
@@ -242,7 +258,7 @@ def _named_elsewhere(facts: Facts) -> dict[str, float]:
         "of waiting for a late rank": late_seconds(facts),
         "of waiting for the input of another rank": input_seconds(facts),
         "in small messages": small_seconds(facts),
-        "of gathering parameters": stall_seconds(facts),
+        _GATHERING: stall_seconds(facts),
         "in saves of checkpoints": _in_saves(facts),
         "of waiting for the last stage": bubble_in_collectives(facts),
     }

@@ -102,8 +102,8 @@ def _how_long(steps: pd.DataFrame, seconds: Floats, rows: npt.NDArray[np.intp]) 
     if len(rows) == 1:
         return f"It takes {longest} instead of {usual}."
     return (
-        f"They take at least {SPIKE_RATIO} times as long as their neighbours, the longest {longest} "
-        f"instead of {usual}."
+        f"They take at least {SPIKE_RATIO} times as long as their neighbours, the longest "
+        f"{longest} instead of {usual}."
     )
 
 

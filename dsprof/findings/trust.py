@@ -86,7 +86,7 @@ def host_sync(facts: Facts) -> list[Finding] | str:
     on = [sync for sync in syncs if sync.path in seen or sync.is_on(facts)]
     recorded = any(sync.recorded in facts.run.config for sync in _SYNCS if sync.recorded)
     if not (facts.has_config or recorded or seen or price):
-        return "the configuration is not in the source"
+        return "DeepSpeed's configuration is not in the source"
     if not on and price is None:
         return []
     costly = [sync for sync in on if sync.severity is Severity.WARNING]

@@ -44,7 +44,7 @@ def memory_section(run: Run) -> Section:
     if run.memory.empty:
         why = "No line of the source shows memory (MemAllocated=, MA, allocator warnings)."
         return Section("memory", "Memory", why=why)
-    figure = over_steps(run.memory, _MEMORY, run.steps)
+    figure = over_steps(run.memory, _MEMORY, run.steps, _noun(run))
     table = _peaks(run.memory, {} if run.is_recording else _firsts(run.steps))
     limit = run.meta.get("gpu_memory_bytes")
     lead = _limit(run, limit) + _set_up(table)
@@ -52,7 +52,7 @@ def memory_section(run: Run) -> Section:
         return Section("memory", "Memory", lead=lead, tables=[table] if table.rows else [])
     if limit:
         _draw_limit(figure, float(limit) / _GIB)
-    label = "Memory over optimizer steps."
+    label = f"Memory over {_ALONG[_noun(run)]}."
     chart = Chart("memory", figure, label, table if table.rows else None)
     return Section("memory", "Memory", lead=lead, charts=[chart])
 
@@ -151,7 +151,7 @@ def training_section(run: Run) -> Section:
     """Learning rate, loss scale, gradient norm and skipped steps."""
     title = "Learning rate, loss scale, skipped steps"
     steps = run.steps
-    figure, flat = training(steps), unchanged(steps)
+    figure, flat = training(steps, _noun(run)), unchanged(steps)
     if figure is None and not flat:
         return _training_alone(title, run.told)
     lead: list[str | Cell] = []
@@ -159,14 +159,21 @@ def training_section(run: Run) -> Section:
         lines = among(_told(run.told, name), "value")
         so_far = "at every count" if name == "skipped" and value else "throughout"
         lead += [f"{label.capitalize()}: ", Cell(f"{value:,.10g}", among=lines), f" {so_far}. "]
-    charts = [Chart("training", figure, _drawn(figure))] if figure else []
+    charts = [Chart("training", figure, _drawn(figure, _noun(run)))] if figure else []
     return Section("training", title, lead=lead, charts=charts)
 
 
-def _drawn(figure: Figure) -> str:
+_ALONG: Final = {"step": "optimizer steps", "record": "records, as printed"}
+
+
+def _noun(run: Run) -> str:
+    return "record" if run.counted else "step"
+
+
+def _drawn(figure: Figure, noun: str) -> str:
     """What a chart shows, by the titles of its panels."""
     titles = [note["text"] for note in figure["layout"]["annotations"]]
-    return f"{', '.join(titles).capitalize()} over optimizer steps."
+    return f"{', '.join(titles).capitalize()} over {_ALONG[noun]}."
 
 
 def _told(events: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from dsprof.events import Severity
 from dsprof.findings import Finding
+from dsprof.findings.communication import _GATHERING, _beside, _gathers
 from dsprof.recording import Writer
 from dsprof.run import Run, load
 from tests.findings.plants import (
@@ -239,6 +241,17 @@ def test_waiting_for_a_late_rank_is_not_counted_as_communication_again() -> None
     found = one(run_of(rows, world_size=3), "communication-bound")
     assert found.seconds_per_step == pytest.approx(0.5)  # as on the rank that does not wait
     assert "apart from 133 ms of waiting for a late rank" in found.summary
+    assert found.title.startswith(
+        "50 % of a step is communication between ranks apart from waiting for a late rank"
+    )
+
+
+def test_gathers_that_have_a_finding_of_their_own_prove_nothing_of_the_rest() -> None:
+    table = pd.DataFrame({"seconds": [0.2, 0.1]}, index=["all_gather_in_step", "reduce_scatter"])
+    assert table.index[~_gathers(table)].to_list() == ["reduce_scatter"]
+    parts = {_GATHERING: 0.2, "in small messages": 0.1}
+    assert _beside(parts) == " apart from gathering parameters and small messages"
+    assert _beside(parts | {"in saves of checkpoints": 0.1}).endswith("what other findings name")
 
 
 def test_of_two_ranks_one_waits_for_the_late_one_and_the_mean_holds_half_of_that() -> None:

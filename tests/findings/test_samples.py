@@ -123,6 +123,8 @@ def test_what_some_steps_cost_is_a_share_of_the_whole_step_not_of_its_timers() -
     """The timers of a mean step sum to 21.7 ms, and it takes 27.3 ms."""
     for rule in ("slowdown", "step-spikes", "communication-bound"):
         one = found("torchrun_tee_0.19.8.log", rule)
+        assert one.seconds_per_step, rule
+        assert one.share, rule
         assert one.seconds_per_step / one.share == pytest.approx(0.0273, rel=0.01), rule
 
 

@@ -128,7 +128,10 @@ def test_a_configuration_without_diagnostics_is_no_finding() -> None:
 
 
 def test_an_unknown_configuration_is_not_judged() -> None:
-    assert why(run_of(steps(40, WELL)), "host-sync") == "the configuration is not in the source"
+    assert (
+        why(run_of(steps(40, WELL)), "host-sync")
+        == "DeepSpeed's configuration is not in the source"
+    )
 
 
 def test_timers_that_sum_to_more_than_the_step_are_not_trusted() -> None:

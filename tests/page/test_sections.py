@@ -252,6 +252,18 @@ def test_the_caption_of_training_names_what_is_drawn() -> None:
     assert [chart.label for chart in section.charts] == ["Learning rate over optimizer steps."]
 
 
+def test_values_of_records_whose_steps_are_unknown_are_not_drawn_over_optimizer_steps(
+    tmp_path: Path,
+) -> None:
+    rates = (f"{{'loss': 1.{i}, 'learning_rate': {i}e-05}}\n" for i in range(1, 9))
+    (tmp_path / "run.log").write_text("".join(rates), encoding="utf-8")
+    run = dsprof.load(tmp_path / "run.log")
+    assert run.counted
+    (chart,) = training_section(run).charts
+    assert chart.label == "Learning rate over records, as printed."
+    assert chart.figure["layout"]["xaxis"]["title"]["text"] == "record, as printed"
+
+
 def test_a_count_of_skipped_steps_that_never_rises_is_not_said_to_begin_with_the_first() -> None:
     run = made(10)
     run.__dict__["steps"] = run.steps.assign(skipped=18)
