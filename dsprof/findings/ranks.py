@@ -64,17 +64,21 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
         return []
     host = _host(facts, late.rank)
     where = f"rank {late.rank}{f' on {host}' if host else ''}"
+    wait, median = "the others wait", "the median rank"
+    if facts.layout.world_size == 2 and late.rank in {0, 1}:
+        median = f"rank {1 - late.rank}"
+        wait = f"{median} waits"
     return [
         Finding(
             rule="straggler-rank",
             severity=severity,
-            title=f"The others wait for {where}, {format_share(share)} of "
+            title=f"{wait.capitalize()} for {where}, {format_share(share)} of "
             + ("each step" if late.held >= STRAGGLER_HELD else "the time"),
             summary=f"It is the last of {late.ranks} ranks in {format_share(late.held)} of "
-            f"{late.steps:,} steps and arrives {format_seconds(late.delay)} per step after the "
-            f"median rank. It loses most {late.place} "
+            f"{late.steps:,} steps and arrives {format_seconds(late.delay)} per step after "
+            f"{median}. It loses most {late.place} "
             f"({format_seconds(late.phase_delay)} per step)"
-            + (f"; the others wait for it in {late.meeting}." if late.meeting else "."),
+            + (f"; {wait} for it in {late.meeting}." if late.meeting else "."),
             share=share,
             seconds_per_step=late.delay,
             ranks=(late.rank,),

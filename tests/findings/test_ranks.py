@@ -91,6 +91,13 @@ def test_the_late_rank_and_its_phase_are_named() -> None:
     assert found.evidence[0].text == "rank 2, step 30, data: 200 ms"
 
 
+def test_of_two_ranks_the_one_that_waits_is_named_not_called_the_others() -> None:
+    rows = [row for row in ranks(30, 1, 0.15) if row["rank"] in {0, 1}]
+    found = one(run_of(rows, world_size=2), "straggler-rank")
+    assert found.title.startswith("Rank 0 waits for rank 1, ")
+    assert "the others" not in found.summary
+
+
 def test_the_node_to_be_checked_is_named_by_its_host_and_is_not_what_is_set_now() -> None:
     run = run_of([{"kind": "config", "name": "x", "rank": 2, "host": "w1"}, *ranks(30, 2, 0.15)])
     (node,) = one(run, "straggler-rank").advice

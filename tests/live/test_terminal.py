@@ -117,14 +117,14 @@ def test_what_goes_wrong_with_a_real_job_is_seen_and_reported(
     job.start()
     terminal.shows(r"RUNNING · step [\d,]+ ")
     # Where other processes keep one rank from its core, the others wait for that.
-    terminal.shows(r"(critical|warning) .*(of a step is communication|The others wait for rank)")
+    terminal.shows(r"(critical|warning) .*(of a step is communication|Rank \d waits for rank)")
     terminal.press("e")
     terminal.shows("report written")
     (page,) = terminal.folder.glob("dsprof-live-*.html")
     assert " recorded steps, " in page.read_text(encoding="utf-8")
     terminal.shows(r"(info|warning) .*memory grows by")  # a warning where it is 1 GiB, in a while
     job.plan("slow")
-    terminal.shows(r"critical .*The others wait for rank 1")
+    terminal.shows(r"critical .*Rank 0 waits for rank 1")
     terminal.press("2")
     terminal.shows(r"rank 0 waits for rank 1: \d")
     job.kill(1)
