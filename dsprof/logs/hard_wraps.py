@@ -144,6 +144,7 @@ def _through_words(lines: Sequence[bytes], columns: Sequence[int], width: int) -
     behind = [False, *full[:-1]]
     beginnings = _beginnings(lines, [False, *map(may_go_on, lines[:-1])])
     rests = [i for i, goes_on in enumerate(behind) if goes_on and not full[i]]
+    rests = [i for i in rests if not _are_rows(lines[i - 1], lines[i])]
     cuts = [(lines[i - 1][-_BEGINNING:], lines[i]) for i in rests]
     keys = sum(_goes_through_key(lines[i - 1], lines[i]) for i in rests)
     wrap = Wrap(width, beginnings, width, blank=blank)
@@ -300,9 +301,18 @@ def _beginnings(lines: Sequence[bytes], behind: Sequence[bool]) -> frozenset[byt
 
 
 def _ends_row(line: bytes, behind: bytes) -> bool:
-    """Whether a line is a whole row of a table: what is behind it is no column of one."""
-    is_row = line.endswith(_PADDING) and line.count(_PADDING) >= _FEWEST
-    return is_row and not (behind[:1] in b" |0123456789" or behind.endswith(b" "))
+    """Whether a line is a whole row of a table: what is behind it is no column of one, or a row
+    of the same columns."""
+    if behind[:1] in b" |0123456789":
+        return False
+    is_filled = line.endswith(_PADDING) and not behind.endswith(b" ")
+    return (is_filled and line.count(_PADDING) >= _FEWEST) or _are_rows(line, behind)
+
+
+def _are_rows(line: bytes, behind: bytes) -> bool:
+    """Whether the last columns of two lines begin at the same place, behind blanks."""
+    column, other = (one.rstrip(b" ").rfind(_PADDING) for one in (line, behind))
+    return line.count(_PADDING) >= _FEWEST and column == other
 
 
 def _beginning(line: bytes) -> bytes:

@@ -150,6 +150,22 @@ LINES = {
         line for n in range(7) for line in (PFX + TIMERS, b"%d" % (4100 + 377 * n))
     ],
     "a table": [b"+------+--------+" * 5, b"| size |  count |" * 5] * 40 + [b"total 3"],
+    "rows that are filled up": [
+        key.ljust(72) + value.ljust(8)
+        for key, value in (
+            (b"world size:", b"3"),
+            (b"data parallel size:", b"3"),
+            (b"params per GPU:", b"61.25 M"),
+            (b"params of model = params per GPU * mp_size:", b"61.25 M"),
+            (b"fwd MACs per GPU:", b"191.5 GMACs"),
+            (b"fwd flops of model = fwd flops per GPU * mp_size:", b"383.0 G"),
+            (b"fwd latency:", b"60 ms"),
+            (b"fwd FLOPS per GPU = fwd flops per GPU / fwd latency:", b"6.38 TFLOPS"),
+            (b"step latency:", b"140 ms"),
+            (b"FLOPS per GPU = 3 * fwd flops per GPU / iter latency:", b"2.35 TFLOPS"),
+            (b"samples/second:", b"196.75"),
+        )
+    ],
     "rows of numbers": [b"%-60d%12.2f" % (n, n) for n in range(300)],
     "separators": [b"=" * 80, b"epoch 1", b"-" * 80, b"loss 2.5", b"*" * 80, b"done"] * 20,
     "bars": [b"%3d%%|%-70s| %3d/999" % (n, b"#" * n, n) for n in range(70)],
