@@ -89,12 +89,13 @@ def _lacking(
     """The timers that a first step lacks and all later ones have, a row each and rank.
 
     Where no later one is whole: that stand behind it, of a step that is not. Flavours that stand
-    `after` their step are whole where they are shown.
+    `after` their step are whole where they are shown; without a step, they are of the one before.
     """
     rows = where(rows, (rows["segment"] == segment) & (rows["engine"] == engine))
     at, one = whole(rows["step"]), ["rank", "name"]
     whole_here = set(rows["timers"][at == step]) & set(after)
-    behind = at > step if (at > step).any() else at < 0
+    later = at > step
+    behind = later if later.any() else (at < 0) & ~among(rows["timers"], after)
     behind &= ~among(rows["timers"], whole_here)
     told, whose = keys(rows, *one), whole(rows["rank"])
     lacked = behind & np.isin(whose, whose[at == step]) & ~np.isin(told, told[at == step])

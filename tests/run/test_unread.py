@@ -113,6 +113,22 @@ def test_an_excerpt_between_two_prints_of_a_pipeline_holds_no_whole_step(tmp_pat
     assert [advice.setting for advice in run.findings[0].advice] == ["dsprof attach"]
 
 
+def test_a_turn_behind_the_times_of_the_one_before_it_is_whole(tmp_path: Path) -> None:
+    text = (
+        b"|E2E latency=4.78s |Gather latency=0.00s (0.00%) |Generate time=1.74s (36.40%) "
+        b"|Training time=2.82s (59.00%) |Others=0.22 (4.60%)|CurSamplesPerSec=0.84 "
+        b"|AvgSamplesPerSec=1.03\nEpoch: 0 | Step: 8 | PPO Epoch: 1 | Actor Loss: 0.01 | "
+        b"Critic Loss: 0.02 | Unsupervised Loss: 0.0\nEnd-to-End => Latency: 2.55s, TFLOPs: 3.25, "
+        b"Samples/sec: 1.57, Time/seq 0.64s, Batch Size: 4, Total Seq. Length: 512\n"
+        b"Generation => Latency: 1.77s, Per-token Latency 6.92 ms, TFLOPs: 0.85, "
+        b"BW: 112.00 GB/sec, Answer Seq. Length: 256\nTraining   => Latency: 0.78s, TFLOPs: 8.85\n"
+    )
+    run = _run(tmp_path, text)
+    phases = run.phases.set_index("name")["seconds"]
+    assert phases[["generate", "train"]].tolist() == [1.77, 0.78]
+    assert "cut-head" not in set(run.repairs["name"])
+
+
 def test_a_source_that_could_not_be_read_to_its_end_is_a_doubt(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_bytes(_text(6))
     packed = gzip.compress(_text(3000))
