@@ -16,6 +16,7 @@ from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.thresholds import COMMUNICATION_WARNING
 from dsprof.findings.versions import is_known
 from dsprof.run.bars import steps_meant
+from dsprof.run.table import of_kind
 from dsprof.units import format_count, format_seconds, format_share
 
 _RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
@@ -179,8 +180,8 @@ def _throughput_every(facts: Facts) -> int | None:
     """
     if not is_known(facts, lambda first, _: first >= (0, 3, 0)):
         return None
-    told = facts.run.told
-    turns = told[(told["name"] == "micro_step").to_numpy(dtype=bool)]
+    told = of_kind(facts.run.told, Kind.METRIC, "micro_step")
+    turns = told[told["pattern"].str.startswith("deepspeed.throughput").to_numpy(dtype=bool)]
     apart = turns.groupby(["segment", "source"])["value"].diff()
     return whole(apart[apart > 0].median())
 

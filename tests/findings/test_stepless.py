@@ -173,7 +173,8 @@ def test_a_profiled_step_that_is_mostly_its_update_is_named_and_timers_are_on(
 def test_steps_per_print_is_not_advised_where_throughput_shows_it_is_so(
     apart: int, asked: bool
 ) -> None:
-    rows = [metric("micro_step", None, apart * turn) for turn in range(1, 6)]
+    line = {"pattern": "deepspeed.throughput_01"}
+    rows = [metric("micro_step", None, apart * turn) | line for turn in range(1, 6)]
     found = one(run_of(rows, deepspeed_version="0.6.1"), "unaccounted-time")
     assert f"printed every {apart} micro-steps" in found.summary
     assert ("steps_per_print" in [advice.setting for advice in found.advice]) is asked
@@ -198,3 +199,15 @@ def test_why_no_step_is_printed_is_told_by_setting_and_version(
 ) -> None:
     found = one(run_of([metric("elapsed", None, 1.0), config(setting, value)]), "unaccounted-time")
     assert said in found.summary
+
+
+def test_losses_of_micro_batches_are_no_throughput_lines(tmp_path: Path) -> None:
+    losses = "".join(f"Epoch: 0, Step: {n}, Rank: 0, loss = 7.5\n" for n in (5, 10, 15))
+    log = tmp_path / "run.log"
+    log.write_text(
+        "[2023-12-11 16:39:34,450] [INFO] [logging.py:96:log_dist] [Rank 0] Overflow detected. "
+        f"Skipping step. Attempted loss scale: 65536, reducing to 32768.0\n{losses}"
+    )
+    found = one(load(log), "unaccounted-time")
+    assert "Throughput is printed" not in found.summary
+    assert [advice.setting for advice in found.advice] == STEPLESS
