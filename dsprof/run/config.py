@@ -53,7 +53,22 @@ def config(events: pd.DataFrame, launch: int | None = None) -> dict[str, Any]:
     patterns = {str(pattern) for pattern in events["pattern"].dropna().unique()}
     if "deepspeed.config" in patterns and not any("pipeline" in pattern for pattern in patterns):
         known.setdefault("pipeline_parallel_size", 1)  # a pipeline would have said so by then
+    stages = _stages(rows)
+    if stages:
+        known.setdefault("pipeline_parallel_size", stages)
     return _derived(known)
+
+
+def _stages(rows: pd.DataFrame) -> int | None:
+    """How many stages a pipeline has, where the parameters of those told are all of the model's;
+    None where a line of one may be missing."""
+    told = rows[rows["rank"].notna()].drop_duplicates(["name", "rank"], keep="last")
+    each, whole = (
+        told.loc[told["name"] == name, "value"] for name in ("stage_parameters", "total_parameters")
+    )
+    if each.empty or each.sum() != whole.max():
+        return None
+    return int(told.loc[told["name"] == "stage", "value"].nunique())
 
 
 def told_again(events: pd.DataFrame) -> bool:

@@ -237,6 +237,22 @@ def test_model_parallelism_alone_does_not_tell_tensors_from_stages() -> None:
     assert run_of(config("model_parallel_size", 1)).config["tensor_parallel_size"] == 1
 
 
+def _stage(rank: int, stage: int, parameters: int) -> list[dict[str, Any]]:
+    said = {"stage": stage, "stage_parameters": parameters, "total_parameters": 1000}
+    return [config(name, value, rank=rank) for name, value in said.items()]
+
+
+def test_stages_with_all_parameters_of_a_model_are_all_its_pipeline_has() -> None:
+    found = run_of(*_stage(1, 1, 400), *_stage(0, 0, 600)).config
+    assert found["pipeline_parallel_size"] == 2
+    sharded = [row for rank in range(4) for row in _stage(rank, rank // 2, 250)]
+    assert run_of(*sharded).config["pipeline_parallel_size"] == 2
+
+
+def test_stages_of_which_some_are_not_told_do_not_say_how_many_there_are() -> None:
+    assert "pipeline_parallel_size" not in run_of(*_stage(0, 0, 600), *_stage(2, 1, 300)).config
+
+
 def test_a_layout_of_more_ranks_than_there_are_is_unknown() -> None:
     sizes = ("tensor_parallel_size", "pipeline_parallel_size")
     found = run_of(config("world_size", 2), *(config(name, 2) for name in sizes)).config
