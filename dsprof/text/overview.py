@@ -16,9 +16,10 @@ from dsprof.analysis.breakdown import (
     told_alike,
 )
 from dsprof.analysis.rates import batch_of, rate_of_steps
+from dsprof.events import Kind
 from dsprof.findings.proofs import window
 from dsprof.findings.skips import told_since, told_skips
-from dsprof.run.table import STEP
+from dsprof.run.table import STEP, of_kind
 from dsprof.text.parts import Part, Phase, parts_of
 from dsprof.text.spread import percentile, spread, timed_singly
 from dsprof.text.stated import Bar, Training, bar, training
@@ -96,7 +97,7 @@ def overview(run: Run) -> Overview:
         parts=_parts(mean, run, int(main["engine"].iloc[0])) if mean else [],
         communication_share=number(main["communication_share"].mean()),
         bound={str(word): int(n) for word, n in steps["bound"].value_counts().items() if n},
-        loss=_ends(_of_one_engine(steps, main)["loss"]),
+        loss=_ends(_of_one_engine(steps, main)["loss"] if len(steps) else _micro_losses(run)),
         samples_per_second=number(mean_of(rates, "samples_per_second")),
         tokens_per_second=number(mean_of(rates, "tokens_per_second")),
         tflops=number(mean_of(rates, "tflops")),
@@ -162,6 +163,14 @@ def _of_one_engine(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:
     begun = steps.groupby("segment")["step"].min()
     goes_on = begun.is_monotonic_increasing and begun.is_unique
     return steps if goes_on else steps[steps["segment"] == main["segment"].iloc[0]]
+
+
+def _micro_losses(run: Run) -> pd.Series[float]:
+    """Losses of no step, which scripts print of micro-batches: those of the rank that is first to
+    tell one."""
+    told = of_kind(run.told, Kind.METRIC, "loss")
+    ranks = told["rank"].fillna(-1)
+    return told.loc[ranks == ranks.head(1).sum(), "value"]
 
 
 def _ends(values: pd.Series[Any]) -> tuple[float, float] | None:

@@ -51,6 +51,15 @@ def test_the_step_is_split_into_its_classes_largest_first(sample_run: Sample) ->
     ]
 
 
+def test_losses_of_micro_batches_are_told_where_no_line_numbers_a_step(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    told = [(5, 0, 7.75), (5, 1, 9.5), (10, 0, 7.25), (10, 1, 9.25)]
+    log.write_text(
+        "".join(f"Epoch: 0, Step: {n}, Rank: {rank}, loss = {loss}\n" for n, rank, loss in told)
+    )
+    assert re.search(r"Loss +7\.750 → 7\.250\n", shown(load(log)))
+
+
 def test_times_of_a_recording_are_recorded_not_logged(tmp_path: Path) -> None:
     record(tmp_path, last=30)
     text = shown(load(tmp_path))
