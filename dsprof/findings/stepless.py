@@ -199,8 +199,8 @@ def _said_of_speed(facts: Facts) -> str:
         if len(told):
             last = f", last of {len(told):,}" * (len(told) > 1)
             return f"It states {words} of {format_count(told.iloc[-1])} samples/s{last}. "
-    if (profiled := _profiled(events)) is not None:
-        return profiled
+    if tried := _profiled(events) or _tuned(events):
+        return tried
     if events.loc[events["name"] == "bar_elapsed", "seconds"].gt(0).any():
         if _bars_of_steps(facts):
             return (
@@ -223,6 +223,16 @@ def _profiled(events: pd.DataFrame) -> str | None:
     rates = events.loc[events["name"] == "profiled_samples_per_second", "value"].dropna()
     rate = f" ({format_count(rates.iloc[-1])} samples/s)" if len(rates) else ""
     return f"The flops profiler's report says of one profiled step: {said}{rate}. "
+
+
+def _tuned(events: pd.DataFrame) -> str:
+    """The best of an autotuner's experiments, by the metric that it was asked for."""
+    best = of_kind(events, Kind.METRIC, "autotuned_best").tail(1)
+    if best.empty or not best["value"].iloc[0] > 0:
+        return ""
+    many, name = int(best["count"].iloc[0]), best["text"].iloc[0]
+    value = format_count(best["value"].iloc[0])
+    return f"The best of the autotuner's {many:,} experiments is {name}: {value} by its metric. "
 
 
 def _last_profile(events: pd.DataFrame) -> pd.Series[float]:

@@ -211,3 +211,10 @@ def test_losses_of_micro_batches_are_no_throughput_lines(tmp_path: Path) -> None
     found = one(load(log), "unaccounted-time")
     assert "Throughput is printed" not in found.summary
     assert [advice.setting for advice in found.advice] == STEPLESS
+
+
+def test_the_best_of_an_autotuner_is_told_where_an_experiment_ran() -> None:
+    best = metric("autotuned_best", None, 87.25) | {"count": 13, "text": "z1_gas1_tmbspg3"}
+    found = one(run_of([best]), "unaccounted-time")
+    assert "13 experiments is z1_gas1_tmbspg3: 87.2 by its metric" in found.summary
+    assert "autotuner" not in one(run_of([best | {"value": 0.0}]), "unaccounted-time").summary
