@@ -44,6 +44,7 @@ from dsprof.run.wrong_units import (
     beyond_the_clock,
     monitor_1000x,
     pipeline_1000x,
+    rate_1000x,
     throughput_per_print,
 )
 
@@ -69,6 +70,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     cumulative_moe_timers,
     clock_runs_backwards,
     pipeline_1000x,
+    rate_1000x,
     monitor_1000x,
     beyond_the_clock,
     lone_print,

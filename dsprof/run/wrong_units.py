@@ -171,6 +171,34 @@ def _batch_of(rates: pd.Series[float], seconds: pd.Series[float], window: Number
     return float(whole.iloc[0]) if proven and (unsure * window).max() < 0.25 else None
 
 
+def rate_1000x(events: pd.DataFrame, _: Source) -> Outcome:
+    """Megatron-DeepSpeed of BLOOM's first trainings divided the batch by milliseconds.
+
+    The batch and the time stand beside the rate, of which they prove it: three decimals of a
+    thousandth are few digits, so what they give takes its place.
+    """
+    lines = where(events, among(events["pattern"], ["megatron.iteration"]))
+    by = ["source", "record"]
+    rates = lines[lines["name"] == "samples_per_second"]
+    if not len(rates):
+        return events, None
+    batch, seconds = (
+        rates[by].join(lines[lines["name"] == name].set_index(by)[column], on=by)[column]
+        for name, column in (("global_batch_size", "value"), ("step_seconds", "seconds"))
+    )
+    real = (batch / seconds).where(seconds > 0)
+    lower = (real - 1000 * rates["value"]).abs() <= 1000 * DECIMALS
+    wrong = rates[lower & (real > 100 * rates["value"]) & (rates["value"] > 0)]
+    if wrong.empty:
+        return events, None
+    value = real.reindex(events.index).where(events.index.isin(wrong.index), events["value"])
+    text = (
+        "samples per second were printed 1000 times too low: the batch and the time on their "
+        "lines give the rate"
+    )
+    return events.assign(value=value), met("rate-1000x", "repair", text, wrong)
+
+
 def monitor_1000x(events: pd.DataFrame, source: Source) -> Outcome:
     """0.6.2 to 0.7.7 multiplied the milliseconds that they gave to monitors by 1000.
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from dsprof.run import Run, from_events
+from tests.loaded import run_of_text
 from tests.run.run_rows import config, events, grammar_with, metric, timers
 
 LOGGED = {"kind": "comm", "rank": 0, "count": 1, "bytes": 1024.0, "pattern": "deepspeed_comms.op"}
@@ -279,6 +280,31 @@ def test_times_that_a_monitor_wrote_a_thousand_fold_are_divided_or_doubted(
     found = run.repairs[run.repairs["name"] == "monitor-1000x"]
     assert found["kind"].tolist() == [kind] * (kind is not None)
     assert run.phases["seconds"].tolist() == pytest.approx([seconds] * 3)
+
+
+def _iteration(batch: int, milliseconds: float, rate: str) -> str:
+    return (
+        f" iteration 17067/ 159576 | elapsed time per iteration (ms): {milliseconds} | global "
+        f"batch size: {batch} | lm loss: 4.1E+00 | samples per second: {rate} | TFLOPs: 32.00 |\n"
+    )
+
+
+def test_a_rate_a_thousandth_of_the_batch_over_the_time_on_its_line_is_what_these_give() -> None:
+    run = run_of_text(_iteration(2048, 423000.0, "0.005"))
+    assert run.steps["samples_per_second"].tolist() == pytest.approx([2048 / 423])
+    assert names(run) == ["rate-1000x"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "milliseconds", "rate"),
+    [(2048, 423000.0, "4.841"), (2, 400000.0, "0.005"), (2048, 423000.0, "0.009")],
+)
+def test_a_rate_that_its_line_does_not_prove_a_thousandth_stays(
+    batch: int, milliseconds: float, rate: str
+) -> None:
+    run = run_of_text(_iteration(batch, milliseconds, rate))
+    assert run.steps["samples_per_second"].tolist() == [float(rate)]
+    assert "rate-1000x" not in names(run)
 
 
 def test_throughput_divided_by_the_window_is_multiplied_back() -> None:
