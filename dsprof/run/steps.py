@@ -350,7 +350,7 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
 
     If the source prints each overflow, those lines decide; otherwise the counts do: the engine's,
     and only if there is none that of each window. Megatron with DeepSpeed may leave its own count
-    at 0.
+    at 0: beside lines that tell of overflows, it counts nothing.
     """
     run = [table["segment"], table["engine"]]
     window = table["skipped_window"]
@@ -368,6 +368,7 @@ def _skips(table: pd.DataFrame, overflows: pd.DataFrame) -> None:
     rose = rose.mask(window > 0, other=True).mask(~counts & (window == 0), other=False)
     place: Codes = positions(table, overflows, *STEP)
     said = np.isin(np.arange(len(table)), place)
-    table["skipped"] = skipped.astype("Int64")
     printed = pd.Series(said).groupby(run).transform("any").to_numpy()
+    idle = printed & ~counts & (skipped.groupby(run).transform("max") == 0)
+    table["skipped"] = skipped.mask(idle).astype("Int64")
     table["overflow"] = rose.where(~pd.Series(printed), pd.Series(said).astype("boolean"))

@@ -343,6 +343,13 @@ def test_skips_of_a_window_add_up() -> None:
     assert steps["overflow"].tolist() == [True, False, True]
 
 
+def test_windows_that_count_none_of_the_overflows_told_count_nothing() -> None:
+    marks = [metric("skipped_window", step, 0) for step in (7, 8, 9)]
+    steps = run_of(*marks, metric("overflow", 8, 1), metric("overflow", 9, 1)).steps
+    assert steps["skipped"].isna().all()
+    assert steps["overflow"].tolist() == [False, True, True]
+
+
 def test_windows_without_a_skip_do_not_count_beside_the_counter_of_the_engine() -> None:
     marks = [metric("skipped_window", step, 0) for step in (199, 200, 201, 202)]
     steps = run_of(*marks, metric("skipped", 200, 4), metric("skipped", 202, 5)).steps
