@@ -155,8 +155,8 @@ def attach(
 
     Args:
         target: a DeepSpeed engine (ZeRO or pipeline), or a model: plain, DDP or FSDP.
-            Without one, engines are found as DeepSpeed creates them, and models under DDP
-            or FSDP (1 and 2) at their optimizer's first step.
+            Without one, engines are found, those that exist and others as DeepSpeed creates
+            them, and models under DDP or FSDP (1 and 2) when their optimizer next steps.
         optimizer: for a model that is not a DeepSpeed engine: its `step` ends a step. If there
             are several, one is enough: the others are found when they step.
         step: number of the model's next step, if training resumes; engines know theirs.
@@ -233,7 +233,8 @@ def _search(handle: Handle) -> None:
     found: list[Handle] = []
 
     def attached(target: Any, optimizer: Any) -> None:
-        found.append(attach(target, optimizer=optimizer, step=handle.step + 1, out=handle.out))
+        if _active.known(target) is None:  # else it is detached by whoever attached to it
+            found.append(attach(target, optimizer=optimizer, step=handle.step + 1, out=handle.out))
 
     def lost() -> None:
         for one in found:

@@ -173,7 +173,7 @@ def test_a_signal_that_torchrun_was_sent_is_told_once_and_also_without_its_end(
     )
     for lines in ((f"{begin}workers",), (f"{begin}workers", *end)):
         words = said(*lines)
-        assert f"A process was killed by {name}" in words
+        assert f"The launcher was killed by {name}" in words
         assert "It is the only failure" in words
 
 
