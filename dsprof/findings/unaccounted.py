@@ -297,7 +297,7 @@ def _at_least(facts: Facts) -> str:
 def _comms_logger(facts: Facts) -> tuple[Advice, ...]:
     if len(facts.run.comm) or facts.is_torch_alone:
         return ()
-    why = "times each all_gather and reduce_scatter"
+    why = "times each collective"
     return (
         Advice(
             "comms_logger.enabled",

@@ -149,7 +149,7 @@ _ALONE = {
 
 def training_section(run: Run) -> Section:
     """Learning rate, loss scale, gradient norm and skipped steps."""
-    title = "Learning rate, loss scale, skipped steps"
+    title = "Training values"
     steps = run.steps
     figure, flat = training(steps, _noun(run)), unchanged(steps)
     if figure is None and not flat:

@@ -61,7 +61,6 @@ __all__ = [
 #: Sections by a shorter name, where all of them stand below each other.
 CONTENTS = {
     "communication": "Communication",
-    "training": "Training values",
     "doubts": "Repairs and doubts",
 }
 CONFIDENCE = {

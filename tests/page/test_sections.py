@@ -264,6 +264,13 @@ def test_values_of_records_whose_steps_are_unknown_are_not_drawn_over_optimizer_
     assert chart.figure["layout"]["xaxis"]["title"]["text"] == "record, as printed"
 
 
+def test_values_of_training_have_one_name_in_the_navigation_and_above_them() -> None:
+    """Whichever of them a run has: a recording may have a gradient norm and no loss scale."""
+    section = training_section(made(10))
+    assert section.title == "Training values"
+    assert section.name not in words.CONTENTS
+
+
 def test_a_count_of_skipped_steps_that_never_rises_is_not_said_to_begin_with_the_first() -> None:
     run = made(10)
     run.__dict__["steps"] = run.steps.assign(skipped=18)
