@@ -90,19 +90,19 @@ def overflow_streak(facts: Facts) -> list[Finding] | str:
             rule="overflow-streak",
             severity=Severity.CRITICAL if skips.often else Severity.WARNING,
             title=f"{skips.total:,} of {skips.of:,} steps{whose} were skipped{last}: "
-            f"gradients overflowed{_EVEN * floor}",
+            f"gradients overflowed{_even(floor)}",
             summary=f"{_part(skips)} of the steps{whose} so far taught the model "
-            f"nothing{_of_each_step(seconds)}. {_since_then(skips)}{_NO_SCALE * floor}",
+            f"nothing{_of_each_step(seconds)}. {_since_then(skips)}{_no_scale(floor)}",
             share=skips.share if seconds else None,
             seconds_per_step=seconds,
             engine=engine,
             evidence=skips.evidence,
             advice=_broken(facts)
-            if floor
+            if floor is not None
             else _scale_advice(
                 facts, skips.at_start, skips.total, all_of_them=skips.total == skips.of
             ),
-            gain=(0.0, seconds) if seconds and skips.often and not floor else None,
+            gain=(0.0, seconds) if seconds and skips.often and floor is None else None,
             confidence="high" if skips.lasts or skips.last is not None else "medium",
         )
     ]
@@ -158,20 +158,25 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
         return "no line counts skipped steps"
     cut, floor = cut_off(facts.run, lines), _at_floor(facts)
     total = skips_of(lines) + cut
-    if total < OVERFLOW_STEPS and not floor:
+    if total < OVERFLOW_STEPS and floor is None:
         return []
     were = "steps were" if total > 1 else "step was"
+    more = floor is not None and floor < 1  # each skip halves it: far more came before
+    least = "At least " * bool(cut or more)
     ends = lines.iloc[[0, -1]]
     return [
         Finding(
             rule="overflow-streak",
             severity=Severity.WARNING,
-            title=f"{'At least ' if cut else ''}{total:,} {were} skipped: gradients overflowed"
-            f"{_EVEN if floor else ''}",
-            summary=of_how_many(facts.run, total)
+            title=f"{least}{total:,} {were} skipped: gradients overflowed{_even(floor)}",
+            summary=(
+                "Each skip halves the scale: more were skipped than are shown."
+                if more
+                else of_how_many(facts.run, total)
+            )
             + (
-                f"{_NO_SCALE} Medium confidence: the source does not say whether it goes on."
-                if floor
+                f"{_no_scale(floor)} Medium confidence: the source does not say whether it goes on."
+                if floor is not None
                 else _FEW_ARE_NORMAL
             ),
             evidence=tuple(
@@ -179,7 +184,7 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
                 for _, row in ends.iterrows()
             ),
             advice=_broken(facts)
-            if floor
+            if floor is not None
             else _scale_advice(facts, _could_be_start(lines, total), total),
             confidence="medium",
         )
@@ -189,17 +194,30 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
 _FEW_ARE_NORMAL: Final = (
     " Medium confidence: a few skips at the start are normal, many in a row are not."
 )
-_EVEN: Final = " even at loss scale 1"
-_NO_SCALE: Final = " The scale cannot go lower: a different initial scale would not help."
-_ATTEMPTED: Final = re.compile(r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?)(?:,|$)")
+_ATTEMPTED: Final = re.compile(
+    r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?(?:e-?\d{1,3})?)(?:,|$)"
+)
 
 
-def _at_floor(facts: Facts, engine: int | None = None) -> bool:
-    """Whether the last overflow whose scale is told was at 1 or below: nothing was scaled."""
+def _even(floor: float | None) -> str:
+    return "" if floor is None else f" even at loss scale {floor:.3g}"
+
+
+def _no_scale(floor: float | None) -> str:
+    """Where it may fall below 1, as it could in 2021, it falls on and on."""
+    if floor is None:
+        return ""
+    why = "The scale cannot go lower" if floor == 1 else "Loss scales below 1 enlarge nothing"
+    return f" {why}: a different initial scale would not help."
+
+
+def _at_floor(facts: Facts, engine: int | None = None) -> float | None:
+    """The loss scale of the last overflow that tells it, if 1 or below: nothing was scaled."""
     lines = overflows(facts.run)
     lines = lines if engine is None else lines[lines["engine"] == engine]
     scales = lines["text"].astype("string").str.extract(_ATTEMPTED)[0].dropna()
-    return len(scales) > 0 and float(scales.iloc[-1]) <= 1
+    scale = float(scales.iloc[-1]) if len(scales) else None
+    return scale if scale is not None and scale <= 1 else None
 
 
 def _broken(facts: Facts) -> tuple[Advice, ...]:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 #: Ranks tell of the same skip within so much time.
 _ONE_MOMENT: Final = pd.Timedelta(1, "s")
 _LOWERED: Final = re.compile(
-    r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?), reducing to (\d{1,20}(?:\.\d{0,20})?)"
+    r"Attempted loss scale: (\d{1,20}(?:\.\d{0,20})?(?:e-?\d{1,3})?), "
+    r"reducing to (\d{1,20}(?:\.\d{0,20})?(?:e-?\d{1,3})?)"
 )
 _ITERATION: Final = re.compile(r"Grad overflow on iteration:? (\d{1,12})")
 

@@ -424,3 +424,18 @@ def test_skips_that_cannot_all_be_of_the_earlier_half_go_on_by_a_single_count(
 def test_steps_that_were_nearly_all_skipped_are_not_said_to_be_all() -> None:
     found = one(run_of([*steps(1, WELL), *skipped((2000, 1995))]), _STREAK)
     assert found.summary.startswith("All but 5 of the steps so far taught the model nothing")
+
+
+def test_one_overflow_at_a_scale_far_below_1_tells_that_no_scale_helps() -> None:
+    run = run_of_text(
+        "10.0.0.7: Grad overflow on iteration 139\n"
+        "10.0.0.7: [2021-02-12 11:05:20,845] [INFO] [logging.py:60:log_dist] [Rank 0] Overflow "
+        "detected. Skipping step. Attempted loss scale: 3.25e-27, reducing to 1.625e-27\n"
+    )
+    found = one(run, "overflow-streak")
+    assert found.title == (
+        "At least 1 step was skipped: gradients overflowed even at loss scale 3.25e-27"
+    )
+    assert "more were skipped than are shown" in found.summary
+    assert "cannot go lower" not in found.summary
+    assert [advice.setting for advice in found.advice] == ["model and data", "bf16.enabled"]
