@@ -155,8 +155,8 @@ def attach(
 
     Args:
         target: a DeepSpeed engine (ZeRO or pipeline), or a model: plain, DDP or FSDP.
-            Without one, engines are found, those that exist and others as DeepSpeed creates
-            them, and models under DDP or FSDP (1 and 2) when their optimizer next steps.
+            Without one, engines are found as DeepSpeed creates them (not those that exist
+            already), and models under DDP or FSDP (1 and 2) when their optimizer next steps.
         optimizer: for a model that is not a DeepSpeed engine: its `step` ends a step. If there
             are several, one is enough: the others are found when they step.
         step: number of the model's next step, if training resumes; engines know theirs.

@@ -47,18 +47,10 @@ class Search:
         ):
             patches.undo_with(when_imported(name, self.guard(action)))
         patches.undo_with(self.lost)
-        self.guard(self._made_before)()
-
-    def _made_before(self) -> None:
-        """Find the engines that exist."""
-        engine = getattr(sys.modules.get("deepspeed"), "DeepSpeedEngine", None)
-        if engine and _has_peers():
-            for one in instances(engine):
-                self.found(one, None)
 
     def _engines(self, deepspeed: ModuleType) -> None:
         """Find every engine that `deepspeed.initialize` returns."""
-        found = self.guard(lambda made: self.found(made[0], None))
+        found = self.guard(self._engine)
 
         def around(raw: Call) -> Call:
             def initialize(*args: Any, **kwargs: Any) -> Any:
@@ -69,6 +61,10 @@ class Search:
             return initialize
 
         self.patches.method(deepspeed, "initialize", around)
+
+    def _engine(self, made: Any) -> None:
+        self._searched = True  # an engine's optimizer trains no model that is worth a search
+        self.found(made[0], None)
 
     def _wrapper(self, kind: type) -> None:
         """Find models that are wrapped in an object of this class.
@@ -178,9 +174,7 @@ class Search:
 
 
 def _has_peers() -> bool:
-    """Whether ranks are connected: before that there is no engine, and no model under DDP or
-    FSDP.
-    """
+    """Whether ranks are connected: before that no model is under DDP or FSDP."""
     distributed = sys.modules.get("torch.distributed")
     return bool(distributed and distributed.is_available() and distributed.is_initialized())
 

@@ -25,21 +25,6 @@ def test_a_library_that_cannot_be_looked_into_is_imported_all_the_same(
     assert "initialize" in capsys.readouterr().err
 
 
-class Engine:
-    """DeepSpeed's, for who looks for its class."""
-
-
-def test_an_engine_that_was_made_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    deepspeed = ModuleType("deepspeed")
-    deepspeed.DeepSpeedEngine, deepspeed.initialize = Engine, Engine  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "deepspeed", deepspeed)
-    monkeypatch.setattr("dsprof.hook.finding._has_peers", lambda: True)
-    engine, patches, found = Engine(), Patches(), list[Any]()
-    Search(lambda *target: found.append(target), lambda: None).start(patches)
-    patches.undo()
-    assert found == [(engine, None)]
-
-
 class Joinable:
     """A base of DDP, as it is of others."""
 
