@@ -42,11 +42,14 @@ ENDED: Final = {
     "nan": "stopped because its loss is not a number",
 }
 
+_CUT: Final = "its traceback breaks off at "
+
 #: The same where the message says it more closely.
 _CLOSER: Final = {
     ("network-error", "onnect to "): "could not connect to a peer",
     ("rendezvous", "RendezvousConnectionError"): "did not reach the rendezvous store, or lost it",
     ("exception", "RendezvousClosedError"): "found the rendezvous closed",
+    ("exception", _CUT): "met an exception",
 }
 
 #: Signals of a crash or a kill, that exit codes may stand for.
@@ -167,6 +170,11 @@ def of_launcher(row: pd.Series[Any]) -> bool:
     return str(row["text"]).startswith(_OF_LAUNCHER)
 
 
+def breaks_off(row: pd.Series[Any]) -> bool:
+    """Whether the source ends within the traceback of this failure."""
+    return str(row["text"]).startswith(_CUT)
+
+
 def _device(row: pd.Series[Any]) -> str:
     """` (GPU 1)`: the device as its process counts them, where NCCL names it."""
     known = row["kind"] == "oom" and pd.notna(row["value"])
@@ -247,7 +255,7 @@ def sure_of(run: Run, row: pd.Series[Any]) -> Confidence:
     """How sure it is that this failure ended the last launch."""
     if untold_among(run, row):
         return "low"
-    if row["kind"] == "gone" or of_ssh(row):
+    if row["kind"] == "gone" or of_ssh(row) or breaks_off(row):
         return "medium"
     return "high" if row["root_cause"] or not _others(run) else "medium"
 

@@ -13,6 +13,7 @@ from dsprof.findings.cures import OTHER_LOGS, cures
 from dsprof.findings.ends import (
     HANG,
     OOM,
+    breaks_off,
     first_failure,
     of_ssh,
     ranks_of,
@@ -59,6 +60,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             + (_UNSEEN if row["kind"] == "gone" and "lost their" not in text else "")
             + _OF_SSH * of_ssh(row)
             + _FOLLOWS * _follows(row, text)
+            + _BREAKS_OFF * breaks_off(row)
             + code_meant(text)
             + said_of_named(who)
             + _who_was_dead(dead),
@@ -145,6 +147,10 @@ _ABORTED: Final = re.compile(r"NCCL communicator was aborted|ncclRemoteError|rem
 _FOLLOWS = (
     " It only says that something failed before: a peer, the network, or a collective that timed "
     "out. What that was this source does not show."
+)
+_BREAKS_OFF = (
+    " The source ends within its traceback: which exception it was, and whether it ended the "
+    "process, is not told."
 )
 _UNSEEN = (
     " How it ended is not known: a process that skips Python's shutdown (os._exit) looks the same."

@@ -13,6 +13,14 @@ TAKEN = (
 )
 
 
+def test_a_source_that_ends_within_a_traceback_does_not_tell_that_its_process_ended() -> None:
+    frame = 'File "/data/train.py", line 7, in loss'
+    found = one(run_of([problem("exception", f"its traceback breaks off at {frame}")]), "rank-died")
+    assert found.title.endswith(f"met an exception: its traceback breaks off at {frame}")
+    assert "whether it ended the process, is not told" in found.summary
+    assert found.confidence == "medium"
+
+
 def test_a_taken_port_is_told_by_its_number_and_not_twice() -> None:
     found = one(run_of([problem("port-in-use", TAKEN)]), "rank-died")
     assert found.title.endswith("could not open the launcher's port: it is taken (port 29501)")
