@@ -37,6 +37,15 @@ CLASSES = {
     "synchronize": "other",
 }
 
+#: A step of one second of which 0.4 are collectives.
+EXPOSED = {
+    "forward": 0.2,
+    "backward_inner": 0.35,
+    "backward_allreduce": 0.3,
+    "optimizer_allgather": 0.1,
+    "optimizer_step": 0.05,
+}
+
 #: A step of one second that is well: 85 % compute, 10 % communication.
 WELL = {
     "forward": 0.30,
