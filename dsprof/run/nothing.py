@@ -61,8 +61,12 @@ def nothing_read(
             "name the file that the job's own output goes to; "
             '"wall_clock_breakdown": true lets DeepSpeed print timers',
         )
+    if coverage.lines < 2:
+        told = f"{lines} looks like metrics, and is not understood"
+    else:
+        told = f"{coverage.metric_lines:,} of {lines} look like metrics, and none is understood"
     return DsprofError(
-        f"{coverage.metric_lines:,} of {lines} look like metrics, and none is understood",
+        told,
         where,
         f"`dsprof parsers --unknown {shlex.quote(paths[0])}` shows their shapes",
     )

@@ -94,6 +94,8 @@ _JOB: Final = r"^\*\*\* (?:STEP|JOB) (\d{1,12})"
 
 #: What a traceback passes through is told of the step that it ended.
 _TRACEBACK: Final = "failures.traceback"
+#: What torchrun itself names as the first failure, at its end.
+_SUMMARY: Final = "launcher.root_cause"
 #: So many steps printed behind an error say that it was caught.
 _WENT_ON: Final = 2
 
@@ -150,8 +152,23 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
 
 
 def _said_again(rows: pd.DataFrame) -> Flags:
-    """Timeouts that the watchdog of the same rank has told before, of the same failure, and
-    signals that torchrun of the same host has."""
+    """What was told of the same failure before: timeouts by the watchdog of the same rank,
+    signals by torchrun of the same host, and exceptions by the process itself."""
+    return _told_again(rows) | _summarised(rows)
+
+
+def _summarised(rows: pd.DataFrame) -> Flags:
+    """Exceptions in torchrun's summary that the process itself has printed, too."""
+    thrown = rows["kind"] == "exception"
+    again = thrown & among(rows["pattern"], [_SUMMARY])
+    if not again.any():
+        return again.to_numpy(dtype=bool)
+    each = rows.assign(failure=_failures(rows))[["failure", "text"]]
+    printed = pd.MultiIndex.from_frame(each[thrown & ~again])
+    return (again & pd.MultiIndex.from_frame(each).isin(printed)).to_numpy(dtype=bool)
+
+
+def _told_again(rows: pd.DataFrame) -> Flags:
     watchdog = (rows["kind"] == "watchdog") & rows["rank"].notna()
     torchrun = (rows["kind"] == "signal") & rows["text"].astype("str").str.match(_SENT)
     told = watchdog | torchrun

@@ -38,3 +38,9 @@ def test_an_empty_file_is_called_that(tmp_path: Path) -> None:
     (tmp_path / "run.log").touch()
     with pytest.raises(DsprofError, match="is empty"):
         load(tmp_path / "run.log")
+
+
+def test_an_only_line_that_looks_like_metrics_is_spoken_of_as_one(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("gizmo step 1: loss 2.5, heat: 1.5\n")
+    with pytest.raises(DsprofError, match="its only line looks like metrics, and is not under"):
+        load(tmp_path / "run.log")

@@ -106,6 +106,22 @@ def test_an_exception_that_only_hands_on_the_end_of_another_is_no_cause(said: st
     ) == [1]
 
 
+@pytest.mark.parametrize("printed", [True, False])
+def test_torchruns_summary_tells_an_exception_only_if_its_process_did_not(*, printed: bool) -> None:
+    """As where the ranks' own output goes elsewhere."""
+    own = "Traceback (most recent call last):\nRuntimeError: no tokenizer\n" if printed else ""
+    told = run_of_text(
+        f"{own}Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n"
+        "  exitcode  : 1 (pid: 9) \n  traceback : Traceback (most recent call last):\n"
+        '    File "train.py", line 7, in main\n  RuntimeError: no tokenizer\n  \n'
+        f"{'=' * 60}\n"
+    ).problems
+    told = told[told["kind"] == "exception"]
+    assert told["root_cause"].tolist() == [True]
+    assert told["rank"].tolist() == ([pd.NA] if printed else [1])
+    assert told["line"].tolist() == [2 if printed else 7]
+
+
 def test_the_rank_that_the_launcher_names_is_believed() -> None:
     assert causes(
         problem("exception", "ValueError: a", rank=0),
