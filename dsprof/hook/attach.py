@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dsprof.errors import DsprofError
-from dsprof.hook.guard import Guard
+from dsprof.hook.guard import Guard, say
 from dsprof.hook.patches import Patches
 from dsprof.recording.layout import stem_of
 
@@ -192,7 +192,7 @@ def _ask(out: str | os.PathLike[str]) -> None:
             search.out = out
     elif Path(out).absolute() != recorder.folder.absolute():
         why = f"this process is recorded in {recorder.folder}, until all handles are detached"
-        print(f"{recorder.guard.who}: nothing goes into {out}: {why}", file=sys.stderr)
+        say(f"{recorder.guard.who}: nothing goes into {out}: {why}")
 
 
 def _attach(handle: Handle, target: Any, optimizer: Any, step: int, out: Any) -> None:

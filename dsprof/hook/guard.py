@@ -140,8 +140,7 @@ class Guard:
             return
         self.off = True
         text = f"{type(error).__name__}: {error}".replace("\n", " ")
-        with contextlib.suppress(Exception):
-            print(f"{self.who}: {self.what} stopped, training goes on: {text}", file=sys.stderr)
+        say(f"{self.who}: {self.what} stopped, training goes on: {text}")
         with contextlib.suppress(Exception):
             self.on_failure(text)
 
@@ -161,6 +160,14 @@ class Failing:
 
     def failed(self) -> bool:
         return sys.exc_info()[1] is not self._during
+
+
+def say(line: str) -> None:
+    """Write a line to standard error, at once; to nothing else, and without an error, where there
+    is none: `print` would then write it to standard output.
+    """
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"{line}\n")
 
 
 def _is_of_a_signal(error: Exception) -> bool:

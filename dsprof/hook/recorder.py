@@ -19,7 +19,7 @@ from dsprof.hook import between
 from dsprof.hook.collectives import Collectives
 from dsprof.hook.functional import Functional
 from dsprof.hook.gpu import Gpu, came_late
-from dsprof.hook.guard import Guard
+from dsprof.hook.guard import Guard, say
 from dsprof.hook.memory import Host, Memory
 from dsprof.hook.patches import Call, Patches
 from dsprof.hook.spans import Ended, Frame, Timeline, Track
@@ -100,7 +100,7 @@ class Recorder:
         elif name not in self._refused:
             self._refused.add(name)
             what = f"metric {name!r} is left out: {value!r} is no number, or {step!r} no step"
-            print(f"{self.guard.who}: {what}", file=sys.stderr)
+            say(f"{self.guard.who}: {what}")
 
     def _finish(self) -> None:
         if self.gpu:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import ctypes
+import io
 import queue
 import signal
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dsprof.hook.guard import Failing, Guard
+from dsprof.hook.guard import Failing, Guard, say
 
 
 def fail(*_: object) -> None:
@@ -37,6 +38,19 @@ def test_the_first_failure_is_said_in_one_line_and_the_next_not_at_all(
     assert said.err == (
         "dsprof: recording stopped, training goes on: ZeroDivisionError: planted on two lines\n"
     )
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_where_there_is_no_standard_error_nothing_is_said_anywhere_else(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    """It is None if the parent process closed it, as of a daemon."""
+    broken = io.StringIO()
+    broken.close()
+    monkeypatch.setattr(sys, "stderr", broken if closed else None)
+    assert Guard()(fail)() is None
+    say("a line")
+    assert capsys.readouterr().out == ""
 
 
 def test_after_a_failure_nothing_that_is_guarded_runs_any_more() -> None:
