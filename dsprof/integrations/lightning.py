@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 from lightning.pytorch import Callback
 
@@ -15,6 +15,8 @@ class DsprofCallback(Callback):  # type: ignore[misc]  # the base may be untyped
 
     If a module has several optimizers, its first one is passed to `attach`.
     """
+
+    _failed: ClassVar[DsprofCallback | None] = None  # whose training an exception ended last
 
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
         """`out` as in `dsprof.attach`."""
@@ -28,6 +30,9 @@ class DsprofCallback(Callback):  # type: ignore[misc]  # the base may be untyped
         exception is recorded if it also ends the process.
         """
         self._end()
+        if DsprofCallback._failed is not None:
+            DsprofCallback._failed._end()  # noqa: SLF001 - of this class
+            DsprofCallback._failed = None
         optimizers = trainer.optimizers
         self._handle = attach(
             trainer.strategy.model or pl_module,
@@ -38,6 +43,9 @@ class DsprofCallback(Callback):  # type: ignore[misc]  # the base may be untyped
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         self._end()
+
+    def on_exception(self, *_: Any) -> None:
+        DsprofCallback._failed = self
 
     def _end(self) -> None:
         if self._handle is not None:

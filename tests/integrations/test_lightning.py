@@ -9,6 +9,7 @@ import pytest
 
 import dsprof
 from tests.hook.jobs_of import launch
+from tests.hook.rows import folder
 from tests.integrations.conftest import Trained
 
 JOB, LIBRARY = "lightning_fit", "lightning"
@@ -64,3 +65,10 @@ def test_an_exception_that_ends_training_and_the_process_is_told(tmp_path: Path)
     assert not launch(JOB, (1, tmp_path, "failing"), needs=LIBRARY)
     problems = dsprof.load(str(tmp_path / "run")).problems
     assert list(problems["text"]) == ["ValueError: planted"]
+
+
+def test_a_training_behind_one_that_failed_is_recorded_in_its_own_folder(tmp_path: Path) -> None:
+    assert launch(JOB, (1, tmp_path, "failed"), needs=LIBRARY)
+    for name, last in (("run", STEPS // ACCUMULATION), ("behind", STEPS)):
+        (rank,) = folder(tmp_path / name)
+        assert [row.step for row in rank.steps] == list(range(1, last + 1))

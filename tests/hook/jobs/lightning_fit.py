@@ -1,7 +1,8 @@
-"""Lightning's Trainer with the callback: argv[2] is its strategy, or "failing"."""
+"""Lightning's Trainer with the callback: argv[2] is its strategy, "failing" or "failed"."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -57,6 +58,11 @@ def main() -> None:
     strategy = sys.argv[2]
     if strategy == "failing":
         train("auto", DsprofCallback(out=job.out() / "run"), Failing())
+    if strategy == "failed":
+        with contextlib.suppress(ValueError):
+            train("auto", DsprofCallback(out=job.out() / "run"), Failing())
+        train("auto", DsprofCallback(out=job.out() / "behind"))
+        return
     plain = train(strategy)
     watched = train(strategy, DsprofCallback(out=job.out() / "run"))
     job.finish({"plain": plain, "watched": watched})
