@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 _MOST_SAID: Final = 1000  # characters of an exception that are recorded
 _FIRST: Final = 1 << 20  # exit priority: before multiprocessing ends this process's workers
+UNSEEN: Final = (
+    "no DeepSpeed engine was made, and no optimizer of PyTorch stepped for a DDP or FSDP model: "
+    "dsprof.attach(model, optimizer=optimizer) in the script records any other"
+)
 _KINDS: Final = {"OutOfMemoryError": "oom", "MemoryError": "host-oom"}  # of `events.PROBLEMS`
 
 
@@ -119,6 +123,7 @@ class _Active:
         self.handles: list[Handle] = []
         self.search: Handle | None = None
         self.before: _Before | None = None
+        self.has_recorded = False
 
     def known(self, target: Any) -> Handle | None:
         if target is None:
@@ -155,8 +160,9 @@ def attach(
 
     Args:
         target: a DeepSpeed engine (ZeRO or pipeline), or a model: plain, DDP or FSDP.
-            Without one, engines are found as DeepSpeed creates them (not those that exist
-            already), and models under DDP or FSDP (1 and 2) when their optimizer next steps.
+            Without one, engines are found as DeepSpeed creates them, those that exist already at
+            the end of their next step, and models under DDP or FSDP (1 and 2) when their optimizer
+            next steps. If none is found although optimizers stepped, rank 0 says so at the end.
         optimizer: for a model that is not a DeepSpeed engine: its `step` ends a step. If there
             are several, one is enough: the others are found when they step.
         step: number of the model's next step, if training resumes; engines know theirs.
@@ -237,11 +243,26 @@ def _search(handle: Handle) -> None:
             found.append(attach(target, optimizer=optimizer, step=handle.step + 1, out=handle.out))
 
     def lost() -> None:
+        ends()
         for one in found:
             one.detach()
 
-    Search(attached, lost).start(handle.patches)
+    def ends() -> None:
+        atexit.unregister(ends)
+        mine = _active.search is handle  # not in a process that was forked
+        if mine and search.trained and not (found or _active.has_recorded):
+            _tell_of_nothing()
+
+    search = Search(attached, lost)
+    search.start(handle.patches)
     _active.search = handle
+    atexit.register(ends)
+
+
+def _tell_of_nothing() -> None:
+    """Say that what trained was not found, unless `dsprof attach` looks at all ranks itself."""
+    if os.environ.get("RANK", "0") == "0" and "DSPROF_LAUNCH" not in os.environ:
+        print(f"dsprof: no step was recorded ({UNSEEN})", file=sys.stderr)
 
 
 def is_attached() -> bool:
@@ -262,6 +283,7 @@ def _record(out: Any, config: Mapping[str, Any], target: Any, first: int) -> Any
         recorder.start()
         recorder.begin_anew = partial(_begin_anew, place)
         unless_it_starts.pop_all()
+    _active.has_recorded = True
     atexit.unregister(_last_words)
     atexit.register(_last_words)  # registered after the recorder's own: runs before it
     if parent_process():

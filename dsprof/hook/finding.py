@@ -32,6 +32,8 @@ class Search:
         self._wrappers: list[type] = []  # classes of such models
         self._searched = False  # for models whose making was not seen
         self._known = ById()  # optimizers that were already examined
+        self._looked_at: weakref.WeakSet[Any] = weakref.WeakSet()  # engines
+        self.trained = False  # an optimizer has stepped
         self._compiled_step: Any = None  # the optimizer that last stepped in a compiled function
 
     def start(self, patches: Patches) -> None:
@@ -46,7 +48,13 @@ class Search:
             ("torch.distributed._composable.fsdp", self._fsdp),  # `fully_shard` before PyTorch 2.6
         ):
             patches.undo_with(when_imported(name, self.guard(action)))
-        patches.undo_with(self.lost)
+        self._earlier_engines(sys.modules.get("deepspeed"))
+        patches.undo_with(self._over)
+
+    def _over(self) -> None:
+        """Find nothing more, also where somebody has wrapped a wrapper of ours, which stays."""
+        self.guard.off = True
+        self.lost()
 
     def _engines(self, deepspeed: ModuleType) -> None:
         """Find every engine that `deepspeed.initialize` returns."""
@@ -63,8 +71,36 @@ class Search:
         self.patches.method(deepspeed, "initialize", around)
 
     def _engine(self, made: Any) -> None:
+        self._look_at(made[0])
+
+    def _look_at(self, engine: Any) -> None:
+        """Find an engine, once: whoever detaches it does not want it found again."""
         self._searched = True  # an engine's optimizer trains no model that is worth a search
-        self.found(made[0], None)
+        if engine not in self._looked_at:
+            self._looked_at.add(engine)
+            self.found(engine, None)
+
+    def _earlier_engines(self, deepspeed: ModuleType | None) -> None:
+        """Find engines that were made before the search, each at the end of its next step.
+
+        If `deepspeed` is not imported yet there are none, and no class is patched.
+        """
+        look = self.guard(self._look_at)
+
+        def around(raw: Call) -> Call:
+            def ends_step(engine: Any, *args: Any, **kwargs: Any) -> Any:
+                before = getattr(engine, "global_steps", None)
+                result = raw(engine, *args, **kwargs)
+                if getattr(engine, "global_steps", None) != before:  # not only a micro-batch
+                    look(engine)
+                return result
+
+            return ends_step
+
+        for kind, method in (("DeepSpeedEngine", "step"), ("PipelineEngine", "train_batch")):
+            owner = getattr(deepspeed, kind, None)
+            if owner is not None:
+                self.patches.of_class(owner, method, around)
 
     def _wrapper(self, kind: type) -> None:
         """Find models that are wrapped in an object of this class.
@@ -163,7 +199,7 @@ class Search:
         """
         if optimizer in self._known:
             return
-        self._known[optimizer] = True
+        self._known[optimizer] = self.trained = True
         model = most_trained(optimizer, list(self._models))
         if model is None and not self._searched and _has_peers():
             self._searched = True

@@ -26,6 +26,7 @@ from typing import Final
 import dsprof
 from dsprof.errors import DsprofError
 from dsprof.hook import deaths
+from dsprof.hook.attach import UNSEEN
 from dsprof.output import tell
 from dsprof.recording import launches
 from dsprof.recording.launches import FOLDER
@@ -118,10 +119,8 @@ finally:
 '''
 
 _UNSEEN: Final = (
-    "no DeepSpeed engine was made, and no optimizer of PyTorch stepped for a DDP or FSDP model: "
-    "dsprof.attach(model, optimizer=optimizer) in the script records any other; "
-    "or no Python looked: `python -E`, `-I` and `-S` do not, nor one whose PYTHONPATH was set anew "
-    "or names what its user may not read"
+    f"{UNSEEN}; or no Python looked: `python -E`, `-I` and `-S` do not, "
+    "nor one whose PYTHONPATH was set anew or names what its user may not read"
 )
 
 #: Characters that a shell, srun (comma), pdsh (%) or PYTHONPATH itself (colon) may interpret.
