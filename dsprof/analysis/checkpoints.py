@@ -19,7 +19,9 @@ _END = ("checkpoint_ready", "checkpoint_end")
 IN_SAVES = "_in_checkpoint"
 _TIMED = ("save-checkpoint", "save_checkpoint")
 _LOADS: Final = ("load-checkpoint", "load_checkpoint")
-_SAVE: Final = ["segment", "step", "seconds", "source", "line"]
+_SAVE: Final = ["segment", "engine", "step", "seconds", "source", "line"]
+#: What tells saves apart that several ranks time.
+_ONE: Final = ["segment", "engine", "step"]
 #: Names of events that show an evaluation, which may also happen between two steps.
 _ALSO: Final = r"(?i)eval|valid"
 #: At least so many stretches without a save must be known to tell what steps take without one.
@@ -27,7 +29,7 @@ _ENOUGH: Final = 5
 
 
 def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """One row per save: `segment`, `step`, `seconds`, `source`, `line`, `inferred`; empty if no
+    """One row per save: `segment`, `engine`, `step`, `seconds`, `source`, `line`, `inferred`; empty if no
     save has a duration.
 
     The duration is that of a timer or a recorded phase; else the time between the lines that begin
@@ -44,7 +46,7 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
     found = timed if len(timed) else recorded if len(recorded) else _between(events)
     found = found.assign(inferred=False) if len(found) else _by_the_clock(events, steps)
     slowest = found[columns].dropna(subset="seconds").sort_values("seconds", kind="stable")
-    known = slowest[slowest["step"].notna()].drop_duplicates("step", keep="last")
+    known = slowest[slowest["step"].notna()].drop_duplicates(_ONE, keep="last")
     return pd.concat([known, slowest[slowest["step"].isna()]]).sort_index()
 
 

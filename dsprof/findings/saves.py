@@ -24,20 +24,13 @@ def saving(facts: Facts) -> float:
 
 
 def steps_made(facts: Facts) -> int:
-    """Steps up to the last one: the first that is told stands for as many as any, and so does the
-    first of a launch that begins far behind all that were before."""
-    steps = facts.run.steps.dropna(subset="step")
-    told = np.unique(steps["step"].to_numpy(dtype=np.int64))
-    if len(told) < 2:
-        return len(told)
-    apart = np.diff(told)
-    usual = np.median(apart)
-    far = np.flatnonzero(apart > usual)
-    launches = steps.groupby("segment")["step"].agg(["min", "max"]).to_numpy(dtype=np.int64)
-    begun, over = launches[:, [0]], launches[:, [1]]
-    within = ((begun <= told[far]) & (told[far + 1] <= over)).any(axis=0)
-    apart[far[~within]] = usual
-    return int(apart.sum() + usual)
+    """Steps of all launches, also those that one repeats, each up to its last: the first that is
+    told of a launch stands for as many as any."""
+    steps = facts.run.steps.dropna(subset="step").drop_duplicates(["segment", "step"])
+    apart = steps.sort_values(["segment", "step"]).groupby("segment")["step"].diff()
+    apart = apart.astype("float64")
+    usual = apart.median()
+    return int(apart.fillna(1.0 if np.isnan(usual) else usual).sum())
 
 
 def saving_inside(facts: Facts, steps: pd.DataFrame) -> Floats:

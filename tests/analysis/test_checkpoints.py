@@ -168,6 +168,44 @@ def test_a_save_that_only_ends_the_run_is_told_and_no_stall(tmp_path: Path) -> N
     assert "saving took 300 ms after the last step" in shown(run, 200)
 
 
+def test_saves_and_steps_that_a_second_launch_repeats_count_once_more(tmp_path: Path) -> None:
+    """Ten steps with a save in the fifth, then all again and ten more, with three such saves."""
+    for launch, last in enumerate((10, 20)):
+        writer = Writer.create(tmp_path, header(launch=str(launch), restart=launch))
+        save, forward = (
+            writer.name("checkpoint", 0, "checkpoint"),
+            writer.name("forward", 0, "compute"),
+        )
+        for step in range(1, last + 1):
+            at = (launch * 100 + step) * 100 * MS
+            writer.span(forward, at, at + 10 * MS, step)
+            if step % 5 == 0 and step < last:
+                writer.span(save, at + 10 * MS, at + (90 - 10 * launch) * MS, step)
+            writer.step(step, at, at + 100 * MS, CLASSES)
+        writer.close()
+    run = dsprof.load(tmp_path)
+    found = saves(run.told, run.phases, run.steps)
+    assert list(zip(found["segment"], found["step"], strict=True)) == [
+        (0, 5), (1, 5), (1, 10), (1, 15)
+    ]  # fmt: skip
+    assert found["seconds"].tolist() == pytest.approx([0.08, 0.07, 0.07, 0.07])
+    assert "4 saves took 290 ms in 30 steps" in one(run, "checkpoint-stall").summary
+
+
+def test_saves_of_two_engines_in_steps_of_one_number_are_two(tmp_path: Path) -> None:
+    writer = Writer.create(tmp_path, header())
+    save = writer.name("checkpoint", 0, "checkpoint")
+    for step in range(1, 21):
+        for engine in (0, 1):
+            at = (2 * step + engine) * 100 * MS
+            if step == 10:
+                writer.span(save, at, at + 40 * MS, step, engine=engine)
+            writer.step(step, at, at + 100 * MS, CLASSES, engine=engine)
+    writer.close()
+    run = dsprof.load(tmp_path)
+    assert saves(run.told, run.phases, run.steps)["seconds"].tolist() == pytest.approx([0.04] * 2)
+
+
 def test_seconds_of_saves_are_in_steps_that_a_clock_tells_and_in_no_others() -> None:
     """Two saves between the steps 10 and 12, and one longer than the step it is in."""
     begun = pd.Timestamp("2026-01-01")
