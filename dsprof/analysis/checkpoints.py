@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.events import Class, Kind
-from dsprof.recording.table import FLAVOUR
+from dsprof.recording.table import EVALUATION, FLAVOUR
 from dsprof.run.bars import evaluated
 from dsprof.run.durations import whole_steps
 from dsprof.run.table import among, of_kind, where, within
@@ -29,8 +29,8 @@ _ENOUGH: Final = 5
 
 
 def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """One row per save: `segment`, `engine`, `step`, `seconds`, `source`, `line`, `inferred`; empty if no
-    save has a duration.
+    """One row per save: `segment`, `engine`, `step`, `seconds`, `source`, `line`, `inferred`;
+    empty if no save has a duration.
 
     The duration is that of a timer or a recorded phase; else the time between the lines that begin
     and end the save; else, `inferred`, the time by which the steps around its beginning are further
@@ -42,7 +42,9 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
     recorded = where(phases, ~among(phases["name"], _LOADS))
     recorded = recorded[recorded["class"] == Class.CHECKPOINT]
     if len(recorded):
-        recorded = pd.concat([recorded[_SAVE], behind_the_last(events, steps)], ignore_index=True)
+        recorded = pd.concat(
+            [recorded[_SAVE], behind_the_last(events, steps)[_SAVE]], ignore_index=True
+        )
     found = timed if len(timed) else recorded if len(recorded) else _between(events)
     found = found.assign(inferred=False) if len(found) else _by_the_clock(events, steps)
     slowest = found[columns].dropna(subset="seconds").sort_values("seconds", kind="stable")
@@ -51,13 +53,33 @@ def saves(events: pd.DataFrame, phases: pd.DataFrame, steps: pd.DataFrame) -> pd
 
 
 def behind_the_last(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Recorded saves after the last step of their launch: they are part of no step. A row each, of
-    each rank.
+    """Recorded saves after the last step of their launch and engine: they are part of no step. A
+    row for each rank, with all that it saved there.
     """
+    rows = _behind_the_last(events, steps)
+    return _by_rank(rows[(rows["text"] == Class.CHECKPOINT) & ~among(rows["name"], _LOADS)])
+
+
+def evaluations_behind_the_last(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """The same of recorded evaluations."""
+    rows = _behind_the_last(events, steps)
+    return _by_rank(rows[rows["name"] == EVALUATION])
+
+
+def _behind_the_last(events: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     rows = where(events, (events["timers"] == FLAVOUR) & events["step"].notna())
-    rows = rows[(rows["text"] == Class.CHECKPOINT) & ~among(rows["name"], _LOADS)]
-    last = rows["segment"].map(steps.groupby("segment")["step"].max())
-    return rows.loc[(rows["step"] > last).fillna(value=False), _SAVE]
+    part = ["segment", "engine"]
+    last = steps.groupby(part)["step"].max().rename("last").reset_index()
+    at = rows[[*part, "step"]].astype("int64").merge(last.astype("int64"), on=part, how="left")
+    return rows[(at["step"] > at["last"]).to_numpy()]
+
+
+def _by_rank(rows: pd.DataFrame) -> pd.DataFrame:
+    """The longest row of each step and rank, with the seconds of all of them."""
+    rows = rows.sort_values("seconds", kind="stable")
+    one = [rows[name] for name in (*_ONE, "rank")]
+    together = rows.groupby(one, dropna=False, observed=True)["seconds"].transform("sum")
+    return rows.assign(seconds=together).drop_duplicates([*_ONE, "rank"], keep="last").sort_index()
 
 
 def held(found: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float]:

@@ -21,12 +21,10 @@ from dsprof.findings.thresholds import (
     SPIKE_RATIO,
     grade,
 )
+from dsprof.recording.table import EVALUATION
 from dsprof.run.bars import evaluated, evaluations_told
 from dsprof.run.table import of_kind, where
 from dsprof.units import format_seconds, format_share
-
-#: The phase of a recording that holds forwards that nothing learns from.
-EVALUATION: Final = "evaluation"
 
 
 class Taken(NamedTuple):

@@ -23,7 +23,7 @@ from dsprof.recording.clocks import apart
 from dsprof.recording.layout import NAME_BITS, ROW, RowKind, rank_of
 from dsprof.recording.read import Recording, Recordings, numbered
 from dsprof.recording.stream import Portion
-from dsprof.recording.table import DTYPES, SCHEMA, Array
+from dsprof.recording.table import DTYPES, EVALUATION, SCHEMA, Array
 from dsprof.recording.told import Columns, Kept, Said, around_problems, last_step, told
 
 #: Ids from here on stand for classes: phases of steps whose spans are deleted.
@@ -77,8 +77,9 @@ class Bulk:
 
     `told` holds every event that does not belong to a step (settings, problems, memory, GPUs); of
     step times and each metric, for each step those of the lowest rank that has them; invalid values
-    (not finite, impossible times); the steps around each problem; and each process's first and last
-    event and last step. `rows` is the number of all events.
+    (not finite, impossible times); saves, and evaluations after the last step; the steps around
+    each problem; and each process's first and last event and last step. `rows` is the number of all
+    events.
     """
 
     processes: list[Process]
@@ -149,17 +150,20 @@ class _Reader:
         line = (where + portion.first).astype(np.int64 if portion.first >> 30 else np.int32)
         self._columns[wanted].append(found | {"line": line, "file": file})
         if wanted == RowKind.SPAN:
-            self.kept.append(_kept(portion, where[self._saves(found["name"])]))
+            listed = self._saves(found["name"])
+            listed |= self._evaluations(found["name"]) & (where > _last_end(portion))
+            self.kept.append(_kept(portion, where[listed]))
         if wanted == RowKind.STEP and portion.kept:
             self._columns[RowKind.SPAN].append(_classes(rows[where], line, file))
 
     def _saves(self, name: Array) -> Array:
         """Which spans are of saving or loading checkpoints."""
         classes = self.recording.names.class_.items()
-        found = np.zeros(len(name), bool)
-        for one in [number for number, word in classes if word == Class.CHECKPOINT]:
-            found |= name == one
-        return found
+        return _are(name, [number for number, word in classes if word == Class.CHECKPOINT])
+
+    def _evaluations(self, name: Array) -> Array:
+        texts = self.recording.names.text.items()
+        return _are(name, [number for number, word in texts if word == EVALUATION])
 
     def _values(self, portion: Portion, where: Array) -> None:
         rows = np.frombuffer(portion.rows, DTYPES[RowKind.METRIC])
@@ -167,6 +171,18 @@ class _Reader:
         where = where[self._said.wanted(self.recording, found)]
         if len(where):
             self.kept.append(_kept(portion, where, _HEAD))
+
+
+def _last_end(portion: Portion) -> int:
+    """The place of the last step's end; -1 if none ends here."""
+    return portion.kinds.rfind(RowKind.STEP)
+
+
+def _are(names: Array, numbers: Iterable[int]) -> Array:
+    found = np.zeros(len(names), bool)
+    for one in numbers:
+        found |= names == one
+    return found
 
 
 def _inside(values: Array, least: int, most: int | None = None) -> bool:

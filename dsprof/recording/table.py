@@ -28,6 +28,8 @@ Array = npt.NDArray[Any]
 
 #: The timer flavour of all recordings.
 FLAVOUR: Final = "hook"
+#: The phase that holds forwards that nothing learns from.
+EVALUATION: Final = "evaluation"
 
 WORDS: Final = pa.dictionary(pa.int32(), pa.string())
 SCHEMA: Final = pa.schema(

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dsprof.analysis.breakdown import breakdown_of, engines, main_steps, mean_of
-from dsprof.analysis.checkpoints import behind_the_last
+from dsprof.analysis.checkpoints import behind_the_last, evaluations_behind_the_last
 from dsprof.analysis.layout import offloads_optimizer, setting
 from dsprof.events import Class
 from dsprof.findings.ranks import may_wait
@@ -26,6 +26,8 @@ from dsprof.text.verdict import other_section, reason_section, verdict_section
 from dsprof.units import format_count, format_seconds, format_share
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from dsprof.run import Run
 
 _OTHER_JOBS: Final = 4
@@ -235,12 +237,22 @@ def _steps(seen: Overview, run: Run) -> str:
 
 
 def _after(run: Run) -> str:
-    """`; saving took 2.32 s after the last step`: the time of no step holds it."""
-    saves = behind_the_last(run.told, run.steps)
-    each = saves.groupby(["segment", "step"])["seconds"].max()
-    if each.empty:
-        return ""
-    return f"; saving took {format_seconds(float(each.sum()))} after the last step"
+    """`; saving took 2.32 s after the last step`: the time of no step holds it.
+
+    Of an evaluation in the script's own loop only the forwards are timed.
+    """
+    behind = (
+        ("saving took", behind_the_last),
+        ("evaluating took at least", evaluations_behind_the_last),
+    )
+    each = {what: _of_slowest(found(run.told, run.steps)) for what, found in behind}
+    said = [f"{what} {format_seconds(took)}" for what, took in each.items() if took]
+    return f"; {' and '.join(said)} after the last step" if said else ""
+
+
+def _of_slowest(rows: pd.DataFrame) -> float:
+    """Seconds of the slowest rank of each launch and engine."""
+    return float(rows.groupby(["segment", "engine", "step"])["seconds"].max().sum())
 
 
 def _engines(run: Run) -> str:

@@ -168,6 +168,38 @@ def test_a_save_that_only_ends_the_run_is_told_and_no_stall(tmp_path: Path) -> N
     assert "saving took 300 ms after the last step" in shown(run, 200)
 
 
+def ended_with(folder: Path, *calls: tuple[str, int]) -> dsprof.Run:
+    """20 steps of two ranks, and behind them, in each, phases of so many ms; rank 1 waits less."""
+    for rank in (0, 1):
+        writer = Writer.create(folder, header(rank))
+        forward, evaluation = writer.name("forward", 0, "compute"), writer.name("evaluation")
+        names = {"evaluation": evaluation, "save": writer.name("checkpoint", 0, "checkpoint")}
+        for step in range(1, 21):
+            at = step * 100 * MS
+            writer.span(forward, at, at + 50 * MS, step)
+            if step == 10:
+                writer.span(evaluation, at + 50 * MS, at + 90 * MS, step)
+            writer.step(step, at, at + 100 * MS, CLASSES)
+            writer.flush()
+        at = 2100 * MS
+        for name, length in calls:
+            writer.span(names[name], at, at + (length - rank) * MS, 21)
+            at += length * MS
+        writer.close()
+    return dsprof.load(folder)
+
+
+def test_evaluations_behind_the_last_step_are_told(tmp_path: Path) -> None:
+    run = ended_with(tmp_path, ("evaluation", 200), ("evaluation", 100))
+    assert "; evaluating took at least 300 ms after the last step" in " ".join(shown(run).split())
+
+
+def test_all_that_is_done_behind_the_last_step_is_told(tmp_path: Path) -> None:
+    run = ended_with(tmp_path, ("evaluation", 200), ("save", 100), ("save", 50))
+    told = "; saving took 150 ms and evaluating took at least 200 ms after the last step"
+    assert told in " ".join(shown(run).split())
+
+
 def test_saves_and_steps_that_a_second_launch_repeats_count_once_more(tmp_path: Path) -> None:
     """Ten steps with a save in the fifth, then all again and ten more, with three such saves."""
     for launch, last in enumerate((10, 20)):
