@@ -152,13 +152,10 @@ def _warm(part: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_cut(part: pd.DataFrame) -> bool:
-    """Whether a recording's first step is far shorter than all others: it begins with its first
-    phase, so that what the loop did before is no part of it.
+    """Whether the first step is not whole: that of a recording begins with its first phase, so that
+    what the loop did before, such as loading data, is no part of it.
     """
-    if not str(part["source"].iloc[0]).endswith(SUFFIX):
-        return False
-    seconds = part["seconds"].to_numpy(dtype=float)
-    return len(seconds) > 1 and bool(seconds[0] * _WARM_UP_RATIO < seconds[1:].min())
+    return len(part) > 1 and str(part["source"].iloc[0]).endswith(SUFFIX)
 
 
 def _slow_starts(part: pd.DataFrame) -> int:

@@ -9,7 +9,7 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_phases
 from dsprof.events import Class, Severity
 from dsprof.findings.advice import record, shown
-from dsprof.findings.evaluations import EVALUATION, evaluating
+from dsprof.findings.evaluations import evaluating
 from dsprof.findings.evidence import phase_evidence
 from dsprof.findings.facts import NO_COMMUNICATION, RANKS_UNTOLD, Facts, first_of
 from dsprof.findings.finding import Advice, Finding
@@ -31,6 +31,7 @@ from dsprof.findings.untimed import (
     only_data,
     source_word,
 )
+from dsprof.recording.table import EVALUATION
 from dsprof.run.classes import UPDATES
 from dsprof.run.zero import ENGINE_TIMERS, INNER, PERHAPS_BUCKETS
 from dsprof.units import format_seconds, format_share

@@ -166,13 +166,16 @@ def test_the_mean_of_rates_is_that_over_their_time(*, timed: bool) -> None:
     assert seen.samples_per_second == pytest.approx(64 / 12 if timed else 16.0)
 
 
-def test_a_recorded_first_step_that_began_late_is_no_part_of_the_mean(tmp_path: Path) -> None:
-    """It begins with its first phase, 7 ms before its end; the loop sleeps 90 ms before that."""
+@pytest.mark.parametrize("first", [7, 70])
+def test_a_recorded_first_step_that_began_late_is_no_part_of_the_mean(
+    tmp_path: Path, first: int
+) -> None:
+    """It begins with its first phase, which is `first` ms before its end and not 100."""
     writer = Writer.create(tmp_path, header())
     forward = writer.name("forward", 0, "compute")
     for step in range(2, 6):
         end = step * 100 * MS
-        begin = end - (7 if step == 2 else 100) * MS
+        begin = end - (first if step == 2 else 100) * MS
         writer.span(forward, end - 7 * MS, end, step)
         writer.step(step, begin, end, CLASSES)
     writer.close()
