@@ -99,6 +99,8 @@ def phases(
     names = _name_codes(words)
     span = keys(known_rank(rows), "segment", "engine", "step", "rank")
     timer = span * max(len(words), 1) + names[which]
+    if len(kept := _not_of_others(rows, words, which, timer)) < len(rows):
+        rows, which, span, timer = rows.iloc[kept], which[kept], span[kept], timer[kept]
     blank = gaps(rows, words, which, names, span)
     batches = _usual_batches(words, which, timer, accumulation)
     best = _best_spelling(words, which, timer)
@@ -150,6 +152,19 @@ def _of_turns(rows: pd.DataFrame, words: list[Word], which: Codes) -> npt.NDArra
     worse = (part & ~micro & np.isin(timer, timer[micro])) | (rough & np.isin(span, span[part]))
     kept: npt.NDArray[np.bool_] = ~worse
     return kept
+
+
+def _not_of_others(rows: pd.DataFrame, words: list[Word], which: Codes, timer: Codes) -> Codes:
+    """Places of the rows without those that name no rank beside one of rank 0 for the same timer
+    and step: they are of another rank, or tell it again.
+
+    A micro-batch is kept: its line may have lost its prefix, and the others lack it.
+    """
+    unnamed = rows["rank"].isna().to_numpy()
+    if not unnamed.any() or unnamed.all():
+        return np.arange(len(rows))
+    micro = np.array([word.sums == "micro" for word in words], bool)[which]
+    return np.flatnonzero(~(unnamed & ~micro & np.isin(timer, timer[~unnamed])))
 
 
 def _best_spelling(words: list[Word], which: Codes, timer: Codes) -> npt.NDArray[np.bool_]:

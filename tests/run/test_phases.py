@@ -270,3 +270,13 @@ def test_the_reductions_of_megatron_lie_in_the_timer_around_them(tmp_path: Path)
         log = tmp_path / "run.log"
         log.write_text(f"{iteration}time (ms) | forward-compute: 60.00 | {told}\n")
         assert load(log).steps["communication"].tolist() == [pytest.approx(reducing)]
+
+
+def test_what_rank_0_says_of_a_step_is_not_mixed_with_what_nobody_says_it_is() -> None:
+    """Prefixes name the rank only now and then; a step of which no line does is rank 0's."""
+    rows = timers("megatron", 1, optimizer=1.0)
+    for step in (1, 2):
+        rows += [row | {"rank": None} for row in timers("megatron", step, optimizer=3.0)]
+    run = run_of(rows)
+    assert run.phases["seconds"].tolist() == [1.0, 3.0]
+    assert run.phases["rank"].tolist() == [0, pd.NA]
