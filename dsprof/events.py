@@ -203,7 +203,9 @@ PROBLEMS: Final = {
     "build-failed": "an extension failed to build",
     "wrong-arguments": "a script rejected its command line",
     "optimizer-fallback": "a fused optimizer failed to build: PyTorch's takes its place",
-    "gpu-lost": "a GPU fell off the bus; text is its UUID",
+    "gpu-lost": "a GPU fell off the bus; text is its UUID, or the driver's line",
+    "gpu-error": "the driver's message about a GPU; value is the number of its Xid",
+    "gpu-fault": "a GPU stopped what a process ran on it; value is the number of the Xid",
     "recording-stopped": "dsprof ended its recording of a rank, not the training; text says why",
 }
 

@@ -27,6 +27,13 @@ _SHM_OF_NCCL: Final = Advice(
     "NCCL's ranks of one host meet in shared memory",
 )
 
+_FAULTY_GPU: Final = Advice(
+    "that GPU",
+    "",
+    "reset it, and leave it out if that comes again (nvidia-smi -q -d ECC, dcgmi diag)",
+    "the driver reports a fault of the GPU or its links, and no fault of the program",
+)
+
 #: Where what is told only follows from what happened elsewhere.
 OTHER_LOGS: Final = Advice(
     "logs of the other ranks and hosts",
@@ -88,6 +95,26 @@ _BY_KIND: Final = {
             "",
             "writable; the toolkit of torch's CUDA",
             "extensions are compiled there, by that toolkit",
+        ),
+    ),
+    "gpu-lost": (
+        Advice(
+            "that host",
+            "",
+            "leave it out until it was restarted and its GPU checked",
+            "the usual reasons are heat, power, its slot or a defect",
+        ),
+    ),
+    "gpu-error": (_FAULTY_GPU,),
+    "gpu-fault": (
+        Advice(
+            "CUDA_LAUNCH_BLOCKING", "", "1, for one run", "a traceback then ends where it failed"
+        ),
+        Advice(
+            "that GPU",
+            "",
+            "check it (dcgmi diag), if other programs fail on it, too",
+            "a broken one reports the same",
         ),
     ),
     "wrong-arguments": (

@@ -40,6 +40,9 @@ ENDED: Final = {
     "wrong-arguments": "rejected its command line",
     "network-error": "lost its network link",
     "nan": "stopped because its loss is not a number",
+    "gpu-lost": "was lost",
+    "gpu-error": "failed",
+    "gpu-fault": "stopped what a process ran on it",
 }
 
 _CUT: Final = "its traceback breaks off at "
@@ -186,6 +189,8 @@ def _who(row: pd.Series[Any]) -> str:
         return str(row["host"]) if pd.notna(row["host"]) else "A host"
     if row["kind"] == "command":
         return "The command"
+    if str(row["kind"]).startswith("gpu-"):
+        return "A GPU" + (f" on {row['host']}" if pd.notna(row["host"]) else "")
     if of_launcher(row):
         return "The launcher" + (f" on {row['host']}" if pd.notna(row["host"]) else "")
     task = f"Task {row['task']}" if "task" in row else "A process"
@@ -255,7 +260,7 @@ def sure_of(run: Run, row: pd.Series[Any]) -> Confidence:
     """How sure it is that this failure ended the last launch."""
     if untold_among(run, row):
         return "low"
-    if row["kind"] == "gone" or of_ssh(row) or breaks_off(row):
+    if row["kind"] in ("gone", "gpu-fault") or of_ssh(row) or breaks_off(row):
         return "medium"
     return "high" if row["root_cause"] or not _others(run) else "medium"
 

@@ -1,4 +1,4 @@
-"""What the codes in error messages of NCCL, HCCL and torch_npu mean."""
+"""What the codes in error messages of NCCL, HCCL, torch_npu and NVIDIA's driver mean."""
 
 from __future__ import annotations
 
@@ -44,14 +44,43 @@ _COMPLETION: Final = re.compile(
     r"Got completion from peer \S{1,100} with (?:error |status=)(\d{1,3})\b"
 )
 
+_UNCORRECTED: Final = "its memory had an error that ECC could not correct"
+_NVLINK: Final = "an error of NVLink"
+
+#: The driver's Xid -> what it means (NVIDIA's "Xid Errors", docs.nvidia.com/deploy/xid-errors).
+_XIDS: Final = {
+    "13": "an exception of the GPU's engine, mostly a program that reaches out of bounds",
+    "31": "a process reached for memory of the GPU that is not its own, mostly a fault of the program",
+    "32": "the stream of commands to the GPU was corrupted",
+    "43": "the GPU stopped what a process ran, mostly for a fault of the program",
+    "46": "the GPU stopped processing",
+    "48": _UNCORRECTED,
+    "62": "its internal micro-controller halted",
+    "64": "a faulty page or row of its memory could not be put out of use",
+    "69": "an exception of the GPU's engine",
+    "74": _NVLINK,
+    "79": "the driver cannot reach it over PCIe any more",
+    "94": f"{_UNCORRECTED}, which hit no other process",
+    "95": f"{_UNCORRECTED}, which may have hit other processes",
+    "109": "changing from one context to the next took too long",
+    "119": "its system processor (GSP) did not answer the driver in time",
+    "120": "its system processor (GSP) met an error",
+    "121": "an error of the link between it and the host's processor (C2C)",
+    "140": _UNCORRECTED,
+    "143": "it could not be initialized",
+    **dict.fromkeys(("144", "145", "146", "147", "148", "149", "150"), _NVLINK),
+}
+_XID: Final = re.compile(r"^Xid \(\S{1,40}\): (\d{1,3})\b")
+
 
 def code_meant(text: str) -> str:
-    """What the code in a line of NCCL (an InfiniBand completion), HCCL or torch_npu means, as a
-    sentence; "" if unknown."""
+    """What the code in a line of NCCL (an InfiniBand completion), HCCL, torch_npu or NVIDIA's driver
+    means, as a sentence; "" if unknown."""
     for whose, code, meanings in (
         ("InfiniBand's error", _COMPLETION, _COMPLETIONS),
         ("HCCL's code", _HCCL_RESULT, _HCCL),
         ("torch_npu's code", _NPU_RESULT, _NPU),
+        ("The driver's Xid", _XID, _XIDS),
     ):
         found = code.search(text)
         if found and found[1] in meanings:

@@ -4,17 +4,21 @@ When one rank of a job dies the others die of it, loudly and at once: the last l
 log are victims. The cause is looked for among the rows of one failure (a segment, split
 where the launcher restarts its workers) in this order:
 
-1. what only a fault by itself prints (out of memory, an exception, a full disk, a port in use, a
-   loss that is none and stops its script, the scheduler), the earliest first; a rank that the
-   launcher names as root cause wins;
+1. what only a fault by itself prints (out of memory, an exception, a faulty GPU, a full disk, a
+   port in use, a loss that is none and stops its script, the scheduler), the earliest first; a rank
+   that the launcher names as root cause wins;
 2. a process that went without a word: a signal or exit code that is not the launcher's
    own SIGTERM, or the launcher's root cause alone. An abort or an error code behind what is of
    3 or 4, by a rank that may be the same, is how that process ended, and no cause;
-3. a collective that timed out: the rank that had enqueued least is the one waited for;
+3. a collective that timed out: the rank that had enqueued least is the one waited for; what a
+   GPU stopped of a process;
 4. a broken connection, or an exception of C++ that does not say which, if nothing else is there.
 
 A completion that InfiniBand flushed says itself that an earlier error had closed the queue: it is
 no cause, even if that error is not in the source.
+
+What CUDA returns to a process whose GPU failed is an exception of that process, which the driver
+explains better where its log is in the source, before or behind.
 
 A scheduler that gives no reason ended the job because of what one of its tasks had done before, if
 any had failed: srun does so of itself. Where it gives one for the same job later, that one counts:
@@ -53,10 +57,13 @@ COLUMNS: Final = (
 
 _OWN_FAULT: Final = (
     "oom", "host-oom", "exception", "overflow-limit", "port-in-use", "cancelled", "ssh-refused",
-    "checkpoint-failed", "build-failed", "shm-full", "wrong-arguments",
+    "checkpoint-failed", "build-failed", "shm-full", "wrong-arguments", "gpu-lost", "gpu-error",
 )  # fmt: skip
 _SILENT: Final = ("exit", "signal", "gone", "root-cause", "command")
-_STUCK: Final = ("absent", "watchdog", "stuck", "desync", "network-error", "rendezvous")
+_STUCK: Final = (
+    "absent", "watchdog", "stuck", "desync", "network-error", "rendezvous", "gpu-fault",
+)  # fmt: skip
+_OF_GPU: Final = ("gpu-lost", "gpu-error")
 _BROKEN: Final = ("connection",)
 
 #: What an exception says when a peer died first, or when it does not say what happened.
@@ -132,7 +139,8 @@ def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFram
     found = rows.assign(severity=said.astype("str"), root_cause=False)
     found["reached"] = reached(events, found)
     step, behind = _progress(events, found)
-    failure, suspicion = _failures(found), _suspicion(found)
+    failure = _failures(found)
+    suspicion = _suspicion(found, failure)
     survived = _survived(found, failure, suspicion, behind)
     survived |= _ended_well(events, found) & ~np.isnan(suspicion)
     copying = (kind == "ssh-refused") & ~np.isnan(step)  # of files, once training runs
@@ -310,7 +318,7 @@ def _failures(rows: pd.DataFrame) -> Numbers:
     return keys(rows.assign(restarts=behind), "segment", "restarts").astype(float)
 
 
-def _suspicion(rows: pd.DataFrame) -> Numbers:
+def _suspicion(rows: pd.DataFrame, failure: Numbers) -> Numbers:
     """1 to 4 as the module says, the less the likelier the cause; NaN for no cause at all."""
     kind, text = rows["kind"], rows["text"].astype("str")
     groups = (_OWN_FAULT, _SILENT, _STUCK, _BROKEN)
@@ -325,6 +333,10 @@ def _suspicion(rows: pd.DataFrame) -> Numbers:
     found[flushed.to_numpy(dtype=bool)] = np.nan
     unsaved = (kind == "checkpoint-failed") & (rows["severity"] != Severity.CRITICAL)
     found[unsaved.to_numpy()] = np.nan
+    broken = kind.isin(_OF_GPU) & (rows["severity"] == Severity.CRITICAL)
+    found[(kind.isin(_OF_GPU) & ~broken).to_numpy()] = np.nan
+    explained = broken.groupby(failure).transform("any") & text.str.contains(_OF_DEVICE)
+    found[explained.to_numpy(dtype=bool) & (found == 1)] = _TOLD
     return found
 
 

@@ -120,6 +120,8 @@ PROBLEM: Final = {
     "prefetch-broken": "ZeRO-3 fetches parameters late",
     "checkpoint-failed": "checkpoint not written",
     "gpu-lost": "GPU does not answer any more",
+    "gpu-error": "driver's message about a GPU",
+    "gpu-fault": "GPU stopped what a process ran on it",
     "recording-stopped": "recording ended, not training",
     "build-failed": "extension not built",
     "wrong-arguments": "command line rejected",

@@ -393,3 +393,26 @@ def test_a_rank_that_fails_between_two_steps_fails_after_the_one_that_ended(
     steps = load(tmp_path).problems["step"]
     assert steps.isna().tolist() == [False, True]
     assert steps.iloc[0] == 4
+
+
+def test_the_driver_explains_what_cuda_returned_to_a_process_whose_gpu_failed() -> None:
+    raised = problem("exception", "RuntimeError: CUDA error: unspecified launch failure", rank=3)
+    assert causes(raised, problem("gpu-lost", "Xid (PCI:0000:3b:00): 79, GPU")) == [1]
+    assert causes(problem("exception", "KeyError: 'a'"), problem("gpu-lost", "79")) == [0]
+
+
+def test_what_a_gpu_stopped_of_a_process_is_told_better_by_its_exception() -> None:
+    raised = problem("exception", "RuntimeError: CUDA error: an illegal memory access", rank=3)
+    stopped = problem("gpu-fault", "Xid (PCI:0000:3b:00): 31, pid=4101", value=31)
+    assert causes(stopped, raised) == [1]
+    assert causes(stopped, problem("exit", "exits with return code = -6", value=-6)) == [0]
+
+
+def test_what_a_driver_only_notes_of_a_gpu_ends_nothing() -> None:
+    run = run_of_text(
+        "NVRM: Xid (PCI:0000:10:1c): 63, pid=1896, Row Remapper: New row marked for remapping\n",
+        "NVRM: Xid (PCI:0000:10:1c): 45, pid=1896, name=python3, Ch 00000001\n",
+    )
+    assert list(run.problems["severity"].astype("str")) == ["info", "info"]
+    assert not run.problems["root_cause"].any()
+    assert all(finding.rule != "rank-died" for finding in run.findings)
