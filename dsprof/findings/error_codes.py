@@ -50,7 +50,7 @@ _NVLINK: Final = "an error of NVLink"
 #: The driver's Xid -> what it means (NVIDIA's "Xid Errors", docs.nvidia.com/deploy/xid-errors).
 _XIDS: Final = {
     "13": "an exception of the GPU's engine, mostly a program that reaches out of bounds",
-    "31": "a process reached for memory of the GPU that is not its own, mostly a fault of the program",
+    "31": "a process reached for memory that is not its own, mostly a fault of the program",
     "32": "the stream of commands to the GPU was corrupted",
     "43": "the GPU stopped what a process ran, mostly for a fault of the program",
     "46": "the GPU stopped processing",
@@ -74,8 +74,8 @@ _XID: Final = re.compile(r"^Xid \(\S{1,40}\): (\d{1,3})\b")
 
 
 def code_meant(text: str) -> str:
-    """What the code in a line of NCCL (an InfiniBand completion), HCCL, torch_npu or NVIDIA's driver
-    means, as a sentence; "" if unknown."""
+    """What the code in a line of NCCL (an InfiniBand completion), HCCL, torch_npu or NVIDIA's
+    driver means, as a sentence; "" if unknown."""
     for whose, code, meanings in (
         ("InfiniBand's error", _COMPLETION, _COMPLETIONS),
         ("HCCL's code", _HCCL_RESULT, _HCCL),

@@ -35,7 +35,8 @@ _RUNNING: Final = re.compile(
     r"Rank (\d{1,6}) is running collective: "
     r"CollectiveFingerPrint\((?:SequenceNumber=\d{1,19}(?:, )?)?OpType=(\w{1,40})"
 )
-
+_MISSED: Final = re.compile(r"Ranks? (\d+(?:, \d+)*) failed to pass monitoredBarrier")
+_NAMED: Final = 8  #: of more ranks only the number is told
 
 #: How HCCL, the collectives of Ascend, says that one timed out.
 _HCCL: Final = r"Notify register|hccl fftsplus"
@@ -44,6 +45,12 @@ _OF_HCCL: Final = Advice(
     "",
     "longer, only where a rank may be that late",
     "first look for a rank that failed, or went silent, before",
+)
+_OF_MISSING: Final = Advice(
+    "logs of the ranks that did not arrive",
+    "",
+    "look for what failed or took long there",
+    "a monitored barrier names them",
 )
 _ALIKE: Final = Advice(
     "branches that depend on data or rank",
@@ -68,8 +75,12 @@ def hang(facts: Facts) -> list[Finding] | str:
         return [_mismatch(row)]
     rows = last_launch(facts.run)
     rows = rows[rows["kind"].isin(HANG)]
-    stuck = (rows["kind"] == "stuck").all()
-    found = _stuck(row, rows) if stuck else _timed_out(facts, row, rows)
+    if (rows["kind"] == "stuck").all():
+        found = _stuck(row, rows)
+    elif _MISSED.match(str(row["text"])):
+        found = _missed(rows[rows["text"].astype("str").str.match(_MISSED)])
+    else:
+        found = _timed_out(facts, row, rows)
     launches = untold_among(facts.run, row)
     if launches:
         said = f"{found.summary} {said_untold(launches)}"
@@ -120,6 +131,29 @@ def _said(row: pd.Series[Any]) -> str:
     """What a rank says that it waited in; where that is cut off, that it waited."""
     said = quoted(row["text"], 200)
     return "a collective timed out, whose name is cut off" if said == _CUT else said
+
+
+def _missed(rows: pd.DataFrame) -> Finding:
+    """Rank 0 of a monitored barrier names who did not come: all of them, or the first one."""
+    all_of_them = rows["text"].astype("str").str.startswith("Ranks ")
+    row = rows.iloc[int(all_of_them.argmax())]  # the first one if there are none
+    whole = bool(all_of_them.any())
+    ranks = tuple(int(rank) for rank in _MISSED.findall(str(row["text"]))[0].split(", "))
+    few = ", ".join(map(str, ranks)) if len(ranks) <= _NAMED else ""
+    who = f"rank{'s' * (len(ranks) > 1)} {few}" if few else f"{len(ranks):,} ranks"
+    return Finding(
+        rule="hang",
+        severity=Severity.CRITICAL,
+        title=f"A barrier timed out{when(row)}: {who} did not arrive",
+        summary="Rank 0 names whom it waited for in vain"
+        + (". " if whole else ", and stops at the first one: others may be missing, too. ")
+        + "Whether they failed or were only late this line does not say.",
+        ranks=ranks,
+        steps=step_span(row),
+        evidence=(row_evidence(row, quoted(row["text"], 200)),),
+        advice=(_OF_MISSING, _ALIKE),
+        confidence="high",
+    )
 
 
 def _mismatch(row: pd.Series[Any]) -> Finding:

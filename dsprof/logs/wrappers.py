@@ -27,9 +27,7 @@ _TIME = rb"\d\d:\d\d:\d\d"
 _HOST = rb"(?P<host>[A-Za-z0-9][\w.-]{0,252})"
 _SPELT = rb"[A-Z][a-z]{2} [ \d]\d " + _TIME
 #: syslog's and journald's: the host, the program and its process; of the kernel, when it booted.
-_LOGGED = (
-    rb"(?:" + _HOST + rb" (?:[\w./@-]{1,64}\[\d{1,10}\]: |kernel: (?:\[ {0,8}\d+\.\d+\] )?))?"
-)
+_LOGGED = rb"(?:" + _HOST + rb" (?:[\w./@-]{1,64}\[\d{1,10}\]: |kernel: (?:\[ {0,8}\d+\.\d+\] )?))?"
 #: Numbers of lines, clocks and dates are no hosts.
 _UNNUMBERED: Final = rb"(?!\d+(?:[:\s]|-\d\d-\d\dT))"
 _NO_LEVEL: Final = rb"(?!(?:DEBUG|INFO|SUCCESS|WARN|WARNING|ERROR|CRITICAL)\b)"  # of loguru

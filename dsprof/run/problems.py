@@ -81,7 +81,7 @@ OF_A_PEER: Final = (
     r"|reason=\[(?:task|stream sync) timeout\]|Stream synchronize timeout"
     r"|PapermillExecutionError|ProcessRaisedException|ProcessExitedException"
     r"|gloo/transport[^\]]{0,120}\] Timed out waiting "
-    r"|^RuntimeError: Rank \d+ .{0,60}monitoredBarrier"
+    r"|^RuntimeError: (?:\[Rank 0\]: )?Ranks? \d.{0,2000} monitoredBarrier"
     r"|server socket has failed to listen on any local network(?: address\.?)?\s*$"
 )
 #: An InfiniBand completion with status 5, IBV_WC_WR_FLUSH_ERR.

@@ -219,3 +219,20 @@ def test_the_one_rank_that_waits_in_another_collective_is_told_by_its_number() -
     said = " Rank 3 alone waits in OpType=_ALLGATHER_BASE, NumelIn=128, NumelOut=1024."
     assert said in one(run_of(rows), "hang").summary
     assert "alone waits in" not in one(run_of(rows[1:]), "hang").summary
+
+
+def test_a_monitored_barrier_names_who_did_not_come() -> None:
+    text = "Rank 2 failed to pass monitoredBarrier in 2000 ms"
+    broken = "successfully reached monitoredBarrier, but received errors while waiting"
+    rows = [
+        problem("connection", broken, rank=1, step=7),
+        problem("watchdog", text, rank=0, step=7),
+    ]
+    found = one(run_of([*steps(10, WELL), *rows]), "hang")
+    assert found.title == "A barrier timed out after step 7: rank 2 did not arrive"
+    assert "stops at the first one" in found.summary
+    assert found.ranks == (2,)
+    texts = [f"Rank{who} failed to pass monitoredBarrier in 9 ms" for who in (" 4", "s 4, 5, 6")]
+    found = one(run_of([problem("watchdog", text, rank=0) for text in texts]), "hang")
+    assert found.title == "A barrier timed out: ranks 4, 5, 6 did not arrive"
+    assert "stops at" not in found.summary
