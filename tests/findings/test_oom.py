@@ -189,3 +189,13 @@ def test_an_out_of_memory_message_that_was_broken_into_lines_keeps_its_size(who:
         f"{who}Tried to allocate 2.00 GiB.\n",
     )
     assert "It asked for 2.00 GiB more." in one(run, "oom").summary
+
+
+def test_the_kernels_summary_of_a_kill_says_which_limit_was_reached() -> None:
+    text = "oom-kill:constraint=CONSTRAINT_{},nodemask=(null),cpuset=/,task=python3,pid=4101"
+    found = one(run_of([problem("host-oom", text.format("MEMCG"))]), "oom")
+    assert found.summary.startswith("It reached the limit of its container or job")
+    assert found.advice[0].setting.startswith("docker --memory")
+    found = one(run_of([problem("host-oom", text.format("NONE"))]), "oom")
+    assert "container" not in found.summary
+    assert all("dmesg" not in advice.setting for advice in found.advice)
