@@ -26,7 +26,10 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.quotes import quoted
 from dsprof.run.config import config
+from dsprof.run.harmless import OVER
 from dsprof.run.problems import reached
+from dsprof.run.table import among, where
+from dsprof.units import format_seconds
 
 _OPERATION: Final = re.compile(r"OpType=(\w{1,40})")
 _WHOLE: Final = r"Timeout\(ms\)=\d"  #: what ends it
@@ -69,7 +72,9 @@ _OF_NCCL: Final = Advice(
 def hang(facts: Facts) -> list[Finding] | str:
     """Ranks waited in a collective until the watchdog ended them."""
     row = first_failure(facts.run)
-    if row is None or row["kind"] not in HANG:
+    if row is None:
+        return _at_exit(facts)
+    if row["kind"] not in HANG:
         return []
     if row["kind"] == "desync":
         return [_mismatch(row)]
@@ -86,6 +91,41 @@ def hang(facts: Facts) -> list[Finding] | str:
         said = f"{found.summary} {said_untold(launches)}"
         found = replace(found, summary=said, confidence="low")
     return [found]
+
+
+def _at_exit(facts: Facts) -> list[Finding]:
+    """A job whose training was over, and which did not end until its scheduler ended it."""
+    last = facts.run.told["segment"].max()
+    told = where(facts.run.told, facts.run.told["segment"] == last)
+    rows = facts.run.problems
+    rows = rows[(rows["kind"] == "cancelled") & (rows["segment"] == last)]
+    rows = rows[rows["severity"] == Severity.INFO]
+    overs = where(told, among(told["name"], OVER) & told["line"].notna())
+    if rows.empty or overs.empty or among(told["name"], ["exited_well"]).any():
+        return []
+    row, over = rows.iloc[0], overs.iloc[-1]
+    known = row["source"] == over["source"] and pd.notna(row["at"]) and pd.notna(over["at"])
+    seconds = (row["at"] - over["at"]).total_seconds() if known else 0.0
+    later = f" {format_seconds(seconds)} later" if seconds > 0 else ""
+    return [
+        Finding(
+            rule="hang",
+            severity=Severity.WARNING,
+            title=f"Training was over{when(row)}, but the job was not: its scheduler ended it"
+            + later,
+            summary="That ended no training. Either something ran behind it, such as an evaluation "
+            "or a save, or a process hung on its way out: a longer time limit helps in the first "
+            "case only. Medium confidence: these lines do not say which.",
+            steps=step_span(row),
+            evidence=tuple(row_evidence(one, quoted(one["text"], 200)) for one in (over, row)),
+            advice=(
+                Advice(
+                    "py-spy dump --pid", "", "of each rank, behind training", "shows what it is at"
+                ),
+            ),
+            confidence="medium",
+        )
+    ]
 
 
 def _timed_out(facts: Facts, row: pd.Series[Any], rows: pd.DataFrame) -> Finding:

@@ -35,7 +35,9 @@ _OF_NCCL: Final = re.compile(r"Cuda failure|Failed to CUDA")
 _TRIED: Final = re.compile(r"[Tt]ried to allocate ([\d.]{1,12} [KMGT]?i?B)")
 _NEAR: Final = 10  #: lines
 _TRACEBACK: Final = 60  #: lines of one, from the script's to the last
-_NAMES_VICTIM: Final = re.compile(r"^Out of memory: Kill|^oom-kill:")  #: what dmesg would be asked for
+_NAMES_VICTIM: Final = re.compile(
+    r"^Out of memory: Kill|^oom-kill:"
+)  #: what dmesg would be asked for
 _OF_CGROUP: Final = re.compile(
     r"^(?:Memory cgroup out of memory|OOMKilled|oom[-_]kill event|oom-kill:constraint=.{0,20}MEMCG)"
 )

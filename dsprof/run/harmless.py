@@ -13,6 +13,9 @@ from dsprof.run.table import among, where
 
 _NOT_WELL: Final = ("exit", "signal", "gone", "root-cause", "killed-by-launcher")
 
+#: What a trainer says when it has trained as much as it was asked to.
+OVER: Final = ("training_over", "train_runtime")
+
 Flags = npt.NDArray[np.bool_]
 
 
@@ -54,7 +57,7 @@ def _behind_training(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool
     """What a scheduler ended behind a trainer's word that it had trained enough, if no training
     began behind that."""
     found = pd.Series(data=False, index=rows.index)
-    overs = where(events, among(events["name"], ["training_over"]) & events["line"].notna())
+    overs = where(events, among(events["name"], OVER) & events["line"].notna())
     cancelled = rows["kind"] == "cancelled"
     if overs.empty or not cancelled.any():
         return found

@@ -33,3 +33,17 @@ def test_a_time_limit_behind_a_training_that_was_over_ended_no_training(
     run = run_of_text(*lines)
     assert ("rank-died" in {one.rule for one in run.findings}) is ended
     assert bool(run.problems["severity"].eq("info").all()) is not ended
+
+
+def test_a_job_that_hangs_behind_its_training_is_not_advised_a_longer_limit() -> None:
+    run = run_of_text(
+        " iteration       50/      50 | consumed samples:        25600 | elapsed time per "
+        "iteration (ms): 9969.4 | learning rate: 4.500000E-06 | global batch size:   512 |\n",
+        "[after training is done] datetime: 2026-03-25 17:52:12 \n",
+        LIMIT,
+    )
+    found = next(one for one in run.findings if one.rule == "hang")
+    assert found.title.startswith("Training was over after step 50, but the job was not: its sched")
+    assert found.title.endswith("ended it 8 min 00 s later")
+    assert all(one.rule != "rank-died" for one in run.findings)
+    assert all("time limit" not in advice.setting for advice in found.advice)
