@@ -65,6 +65,7 @@ class Kinds:
     calls: np.ndarray  # tells of communication by itself, not in a timer
     failed: np.ndarray  # shows that a launch went wrong
     over: np.ndarray  # shows that a training is over
+    left_out: np.ndarray  # stands for lines that somebody left out
     sums: np.ndarray  # 0 nothing, 1 one step, 2 a window
 
     def real(self, step: np.ndarray) -> np.ndarray:
@@ -143,6 +144,7 @@ class Kinds:
             calls=per_pattern(lambda p: any(row.kind == Kind.COMM for row in p.rows)),
             failed=per_pattern(goes_wrong),
             over=per_pattern(is_summary),
+            left_out=per_pattern(lambda p: any(row.name == "left_out" for row in p.rows)),
             sums=sums,
         )
 

@@ -122,7 +122,9 @@ def _place_launch(  # noqa: PLR0917  # parallel
     real = real[~_late(real, own, source)]  # late marks tell nothing about nearby lines
     births = those(launch, kinds.initial(own)[launch])
     ends = those(launch, kinds.end[launch])
-    placed.steps[real] = _windows(placed.step[real], placed.engine[real])
+    left_out = np.searchsorted(those(launch, kinds.left_out[launch]), real)
+    cut = np.diff(left_out, prepend=0) > 0
+    placed.steps[real] = _windows(placed.step[real], placed.engine[real], cut)
     ranks = _of_each(ends, who, real)
     for closing in ranks:
         marks = real[_may_be(source, real, closing[-1])] if len(closing) else real
@@ -195,15 +197,19 @@ def _number_alike(ends: np.ndarray, leading: np.ndarray, placed: Placed) -> None
     placed.step[ends[shared:]] = np.where(last > 0, more, NONE)
 
 
-def _windows(steps: np.ndarray, engine: np.ndarray) -> np.ndarray:
-    """How many steps each mark covers: the distance to the mark before it."""
+def _windows(steps: np.ndarray, engine: np.ndarray, cut: np.ndarray | None = None) -> np.ndarray:
+    """How many steps each mark covers: the distance to the mark before it; the usual one where that
+    is not in the log: of the first mark, and where lines in front were left out (`cut`)."""
     windows = np.full(len(steps), NONE, np.int64)
     for one in np.unique(engine):
         mine = np.flatnonzero(engine == one)
-        printed, which = np.unique(steps[mine], return_inverse=True)
+        printed, at, which = np.unique(steps[mine], return_index=True, return_inverse=True)
         gaps = np.diff(printed)
-        first = min(max(int(printed[0]), 1), int(np.median(gaps))) if len(gaps) else NONE
-        windows[mine] = np.append(first, gaps)[which]
+        whole = np.ones(len(gaps), bool) if cut is None else ~cut[mine][at[1:]]
+        usual = int(np.median(gaps[whole])) if whole.any() else NONE
+        first = min(max(int(printed[0]), 1), usual)
+        after = np.where(whole, gaps, np.minimum(gaps, usual))
+        windows[mine] = np.append(first, after)[which]
     return windows
 
 

@@ -419,3 +419,13 @@ def test_calls_before_records_that_were_counted_are_of_no_step() -> None:
     record = b"{'loss': 1.5, 'learning_rate': 0.1, 'epoch': 0.5}\n"
     assert spans((CALL + record) * 3) == [(None, None)] * 3
     assert spans((CALL + GLOBAL % 7 + record) * 3) == [(1, 1), (2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize("gap", [b"...\n", b"[...]\n", b"<truncated>\n"])
+def test_a_line_behind_lines_that_were_left_out_stands_for_no_more_than_the_others(
+    gap: bytes,
+) -> None:
+    told = b"".join(map(mark, (10, 20))) + gap + b"".join(map(mark, (900, 910)))
+    assert [row["steps"] for row in rows(told, name="skipped")] == [10, 10, 10, 10]
+    alone = mark(10) + gap + mark(900)  # nothing tells how often it is printed
+    assert [row["steps"] for row in rows(alone, name="skipped")] == [None, None]
