@@ -12,6 +12,8 @@ from dsprof.logs.kinds import NONE, Kinds, Source
 _CLOCKS_DIFFER: Final = 5_400_000_000  # microseconds: hosts' clocks, the end of summer time
 _LATEST: Final = 32  # marks by which one may be late
 _TELLING: Final = 8  # changes of a clock or a step number that show which way it runs
+_FEW: Final = 3  # of each, where both run backwards without exception
+_FEW_ALONE: Final = 5  # of the step number, where times do not tell
 _BACKWARDS: Final = 0.95  # of them, if lines stand in reverse order
 _REPEATS: Final = 0.3  # of a source's marks: then two engines take turns
 
@@ -56,7 +58,7 @@ def segments_of(source: Source, kinds: Kinds, own: np.ndarray) -> np.ndarray:
 
 def is_upside_down(at: np.ndarray, steps: np.ndarray) -> bool:
     """Whether the records of a source stand in reverse order: clock or steps run backwards, and
-    neither runs forwards.
+    neither runs forwards. Where few records tell, all of them must.
 
     Args:
         at: times, `clocks.UNKNOWN` where there is none.
@@ -64,6 +66,9 @@ def is_upside_down(at: np.ndarray, steps: np.ndarray) -> bool:
     """
     told = [np.diff(known) for known in (at[at != UNKNOWN], steps[steps >= 0])]
     moved = [change[change != 0] < 0 for change in told]
+    clock, step = map(len, moved)
+    if step >= (_FEW if clock >= _FEW else _FEW_ALONE) and all(back.all() for back in moved):
+        return True
     ways = [back.mean() >= _BACKWARDS for back in moved if len(back) >= _TELLING]
     return bool(ways) and all(ways)
 
