@@ -17,6 +17,7 @@ from dsprof.findings.thresholds import COMMUNICATION_WARNING
 from dsprof.findings.versions import is_known
 from dsprof.run.bars import steps_meant
 from dsprof.run.table import of_kind
+from dsprof.run.versions import is_older
 from dsprof.units import format_count, format_seconds, format_share
 
 _RATES: Final = {"samples_per_second": "a rate", "samples_per_second_mean": "a mean rate"}
@@ -135,8 +136,15 @@ def _why_none(facts: Facts) -> str:
     throughput = _throughput_every(facts)
     if throughput is not None:
         return f"Throughput is printed every {throughput:,} micro-steps, but no line numbers a step"
-    if is_known(facts, lambda _, last: last < (0, 15, 2)):
-        return "DeepSpeed of this version prints every tenth step unless steps_per_print is set"
+    known = is_known(facts, lambda _, last: last < (0, 15, 2))
+    if known or is_older(facts.run.told, "0.15.2"):
+        which = "this version" if known else "that time"
+        return f"DeepSpeed of {which} prints every tenth step unless steps_per_print is set"
+    if not is_known(facts, lambda first, _: first >= (0, 15, 2)):
+        return (
+            "DeepSpeed, whose version is not known, prints every tenth step unless steps_per_print "
+            "is set, from 0.15.2 on only where it is set"
+        )
     return (
         "DeepSpeed 0.15.2 and later prints steps only with steps_per_print set, 0.17.6 and later "
         "only where its log level lets them through"

@@ -10,6 +10,7 @@ from dsprof.events import Kind
 from dsprof.run.phases import CLOSING
 from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.table import among, keys, known_rank, of_kind, where
+from dsprof.run.versions import is_older
 from dsprof.run.zero import ENGINE_TIMERS
 
 
@@ -96,7 +97,8 @@ def _logged_comm(events: pd.DataFrame) -> pd.DataFrame:
 def hidden_lines(events: pd.DataFrame, source: Source) -> Outcome:
     """From 0.17.6 on INFO lines are hidden, from 0.15.2 on steps_per_print is unset."""
     marks = among(events["name"], CLOSING) & events["step"].notna()
-    if not source.version.maybe("0.15.2") or marks.any():
+    new = source.version.maybe("0.15.2") and not is_older(events, "0.15.2")
+    if not new or marks.any():
         return events, None
     timed = where(events, among(events["kind"], [Kind.PHASE]) & _of_engine(events))
     if not len(timed):

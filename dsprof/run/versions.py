@@ -101,6 +101,15 @@ _PRINTS: Final = {"deepspeed.timers": "logging.py", "deepspeed_memory.see_memory
 _EARLY: Final = _table({"2.1": "0.1.0-0.2.0"})
 
 
+#: Version -> when the one before it was released: what was printed earlier is older.
+_RELEASED: Final = {"0.15.2": pd.Timestamp("2024-09-05")}
+
+
+def is_older(events: pd.DataFrame, version: str) -> bool:
+    """Whether all that has a date was printed before `version` of DeepSpeed was made."""
+    return bool(events["at"].max() < _RELEASED[version])  # false where nothing has a date
+
+
 @dataclass(frozen=True)
 class Versions:
     """The DeepSpeed versions a log may come from; no spans: nothing is known."""

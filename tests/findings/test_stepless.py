@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from dsprof.run import load
@@ -199,6 +200,19 @@ def test_why_no_step_is_printed_is_told_by_setting_and_version(
 ) -> None:
     found = one(run_of([metric("elapsed", None, 1.0), config(setting, value)]), "unaccounted-time")
     assert said in found.summary
+
+
+@pytest.mark.parametrize(
+    ("year", "said"),
+    [
+        (2022, "DeepSpeed of that time prints every tenth step unless"),
+        (2025, "DeepSpeed, whose version is not known, prints every tenth step unless"),
+    ],
+)
+def test_a_log_is_of_no_version_that_is_newer_than_its_date(year: int, said: str) -> None:
+    at = pd.Timestamp(year=year, month=5, day=1)
+    run = run_of([metric("elapsed", None, 1.0, at=at)])
+    assert said in one(run, "unaccounted-time").summary
 
 
 def test_losses_of_micro_batches_are_no_throughput_lines(tmp_path: Path) -> None:
