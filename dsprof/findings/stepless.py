@@ -136,6 +136,10 @@ def _why_none(facts: Facts) -> str:
     throughput = _throughput_every(facts)
     if throughput is not None:
         return f"Throughput is printed every {throughput:,} micro-steps, but no line numbers a step"
+    return _why_none_of_version(facts)
+
+
+def _why_none_of_version(facts: Facts) -> str:
     known = is_known(facts, lambda _, last: last < (0, 15, 2))
     if known or is_older(facts.run.told, "0.15.2"):
         which = "this version" if known else "that time"
