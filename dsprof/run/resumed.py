@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import Any, Final
 
 import pandas as pd
 
@@ -10,7 +11,9 @@ from dsprof.events import Kind
 from dsprof.run.repairs import Outcome, Source, met
 from dsprof.run.table import of_kind
 
-_RATES: Final = ("samples_per_second_mean", "train_steps_per_second", "tokens_per_second_mean")
+_RATE: Final = "train_steps_per_second"
+_RATES: Final = ("samples_per_second_mean", _RATE, "tokens_per_second_mean")
+_MEANT: Final = ("total_steps", "bar_total")
 _BAR: Final = ["bar_position", "bar_total", "bar_elapsed"]
 _CUT: Final = 1.0  #: seconds by which a bar may show less than has passed
 _QUICKER: Final = 3  #: times the later steps: no training is that before its first record
@@ -19,24 +22,51 @@ _MANY: Final = 0.1  #: of all steps: fewer hardly change a rate
 
 def rates_of_all_steps(events: pd.DataFrame, _: Source) -> Outcome:
     """The Trainer divides all steps, those of earlier launches too, by the seconds of the one that
-    resumed (transformers, `speed_metrics` with `num_steps=self.state.max_steps`).
+    resumed (transformers, `speed_metrics` with `num_steps=self.state.max_steps`; 5 counts those of
+    this launch alone).
 
-    Seen where its bar begins with steps for which there was no time.
+    Said by the Trainer where it resumes, and seen where its bar begins with steps for which there
+    was no time.
     """
     ends = of_kind(events, Kind.METRIC, "train_runtime")
-    bars = _bars(events) if len(ends) else None
-    if bars is None:
+    if not len(ends):
         return events, None
-    resumed = {key for key, own in bars.groupby(["segment", "source"]) if _begins_later(own)}
+    grouped = _bars(events).groupby(["segment", "source"])
+    begun = {key: own.iloc[0]["bar_position"] for key, own in grouped if _begins_later(own)}
+    resumed = begun | _told(events)
     keys = zip(ends["segment"], ends["source"].astype("str"), strict=True)
-    records = ends.loc[[key in resumed for key in keys], "record"]
-    said = events["record"].isin(records) & events["name"].isin(_RATES) & events["value"].notna()
+    wrong = [
+        key in resumed and _of_all(events, end, resumed[key])
+        for key, (_, end) in zip(keys, ends.iterrows(), strict=True)
+    ]
+    said = events["record"].isin(ends.loc[wrong, "record"])
+    said &= events["name"].isin(_RATES) & events["value"].notna()
     text = (
         "the Trainer divides all steps, including those before it resumed, by the time since: "
         "its mean rates were dropped"
     )
     found = met("rates-of-all-steps", "repair", text, events[said])
     return (events.assign(value=events["value"].mask(said)), found) if found else (events, None)
+
+
+def _of_all(events: pd.DataFrame, end: pd.Series[Any], done: float) -> bool:
+    """Whether a summary's rate is of more steps than were made behind those `done` before; true
+    where it does not tell."""
+    rates = events[(events["record"] == end["record"]) & (events["name"] == _RATE)][
+        "value"
+    ].dropna()
+    meant = of_kind(events, Kind.METRIC, *_MEANT)["value"].max()
+    steps = float(rates.iloc[0]) * float(end["seconds"]) if len(rates) else math.inf
+    return not steps < meant - done / 2  # also where nothing says how many are meant
+
+
+def _told(events: pd.DataFrame) -> dict[tuple[Any, ...], float]:
+    """Steps that were done before, by the segment and source that says so; few are left out."""
+    meant = of_kind(events, Kind.METRIC, "total_steps")["value"].max()
+    rows = of_kind(events, Kind.METRIC, "resumed_at")
+    many = rows[rows["value"] > _MANY * (0 if pd.isna(meant) else meant)]
+    keys = zip(many["segment"], many["source"].astype("str"), strict=True)
+    return dict(zip(keys, many["value"], strict=True))
 
 
 def _bars(events: pd.DataFrame) -> pd.DataFrame:

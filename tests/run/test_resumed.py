@@ -57,3 +57,19 @@ def test_a_training_of_a_few_seconds_whose_first_bar_stands_at_none_was_not_resu
     told = training(run_of_text(text))
     assert told is not None
     assert told.steps_per_second == 10.0
+
+
+@pytest.mark.parametrize(("done", "dropped"), [(100, True), (5, False)])
+def test_a_trainer_without_a_bar_says_itself_that_it_resumed(done: int, dropped: bool) -> None:
+    lines = [line for line in trained(100).splitlines(keepends=True) if "it]" not in line]
+    banner = "  Total optimization steps = 200\n  Continuing training from global step "
+    told = training(run_of_text(f"***** Running training *****\n{banner}{done}\n", *lines))
+    assert told is not None
+    assert (told.steps_per_second is None) is dropped
+
+
+def test_rates_of_the_steps_of_one_launch_are_kept() -> None:
+    """As transformers 5 states them."""
+    told = training(run_of_text(trained(100).replace("2.000", "1.000")))
+    assert told is not None
+    assert told.steps_per_second == 1.0
