@@ -176,7 +176,7 @@ PROBLEMS: Final = {
     "oom": "out of memory on a GPU",
     "host-oom": "out of memory on the host",
     "shm-full": "a data loader's worker was lost, most likely because /dev/shm is full",
-    "exception": "a Python exception ended a process; text is its last line",
+    "exception": "an exception or a fatal error ended a process; text is its last line",
     "exit": "a process ended with a non-zero exit code (column value; negative: signal)",
     "signal": "a process was killed by a signal (column value: its number)",
     "gone": "a process ended without closing its recording, and nobody saw how",

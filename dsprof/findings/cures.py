@@ -27,6 +27,12 @@ _SHM_OF_NCCL: Final = Advice(
     "NCCL's ranks of one host meet in shared memory",
 )
 
+_OF_STEP: Final = Advice(
+    "training.log in the output folder of that step",
+    "",
+    "look for the first error there",
+    "DeepSpeed-Chat's launcher only tells how the step's script ended",
+)
 _FAULTY_GPU: Final = Advice(
     "that GPU",
     "",
@@ -319,6 +325,9 @@ _BY_TEXT: Final = {
         "end what is left of the job before, wait 10 s",
         "one device has one helper process (HCCP) at a time",
     ),
+    "Step 1 exited with non-zero status": _OF_STEP,
+    "Step 2 exited with non-zero status": _OF_STEP,
+    "Step 3 exited with non-zero status": _OF_STEP,
     "NCCL communicator was aborted": OTHER_LOGS,
     "ActorDiedError": _GONE_OF_RAY,
     "A worker died or was killed": _GONE_OF_RAY,

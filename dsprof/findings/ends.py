@@ -47,12 +47,22 @@ ENDED: Final = {
 
 _CUT: Final = "its traceback breaks off at "
 
+#: What the C library says of it.
+_DAMAGED: Final = (
+    "double free or corruption", "double-linked list", "prev_size", "free(): ", "malloc(): ",
+    "munmap_chunk(): ",
+)  # fmt: skip
+
 #: The same where the message says it more closely.
 _CLOSER: Final = {
     ("network-error", "onnect to "): "could not connect to a peer",
     ("rendezvous", "RendezvousConnectionError"): "did not reach the rendezvous store, or lost it",
     ("exception", "RendezvousClosedError"): "found the rendezvous closed",
     ("exception", _CUT): "met an exception",
+    ("exception", "Assertion `"): "failed an assertion",
+    ("exception", " by GPU node-"): "was ended by its GPU's runtime",
+    ("exception", "aborting with error : HSA_"): "was ended by its GPU's runtime",
+    **{("exception", words): "found its memory damaged" for words in _DAMAGED},
 }
 
 #: Signals of a crash or a kill, that exit codes may stand for.

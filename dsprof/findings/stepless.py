@@ -79,7 +79,11 @@ def no_steps(facts: Facts) -> list[Finding] | str:
             summary=said
             + (_of_parts(facts) if timed else "")
             + _why_none(facts)
-            + ("." if clocked or facts.is_megatron_alone else "; timers need wall_clock_breakdown.")
+            + (
+                "."
+                if clocked or facts.is_megatron_alone or facts.is_torch_alone
+                else "; timers need wall_clock_breakdown."
+            )
             + " Low confidence: one step only." * bool(profiled),
             advice=(
                 *_print_steps(facts),
@@ -123,6 +127,8 @@ def _why_none(facts: Facts) -> str:
     """Why no step was printed, as far as the settings and version of DeepSpeed tell, or those of
     Megatron.
     """
+    if facts.is_torch_alone:
+        return "No line of it numbers a step"
     if facts.is_megatron_alone:
         return (
             "Megatron prints one line for every --log-interval steps, 100 unless it is set, when "

@@ -79,7 +79,7 @@ OF_A_PEER: Final = (
     r"|^A worker died or was killed while executing a task"
     r"|Step \d{1,3} exited with non-zero status|ACL stream synchronize failed"
     r"|reason=\[(?:task|stream sync) timeout\]|Stream synchronize timeout"
-    r"|PapermillExecutionError|ProcessRaisedException|ProcessExitedException"
+    r"|^ExecuteUserScriptError|PapermillExecutionError|ProcessRaisedException|ProcessExitedException"
     r"|gloo/transport[^\]]{0,120}\] Timed out waiting "
     r"|^RuntimeError: (?:\[Rank 0\]: )?Ranks? \d.{0,2000} monitoredBarrier"
     r"|server socket has failed to listen on any local network(?: address\.?)?\s*$"

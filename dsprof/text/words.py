@@ -95,7 +95,7 @@ PROBLEM: Final = {
     "oom": "out of GPU memory",
     "host-oom": "out of host memory",
     "shm-full": "data loader's worker lost: /dev/shm full",
-    "exception": "Python exception",
+    "exception": "exception",
     "exit": "process ended with an error code",
     "signal": "process killed by a signal",
     "gone": "process ended, nobody saw how",

@@ -179,6 +179,11 @@ def test_a_pod_that_kubernetes_evicted_is_advised_on_what_its_node_ran_short_of(
             "RuntimeError: CUDA error: no kernel image is available for execution on the device",
             "torch, TORCH_CUDA_ARCH_LIST",
         ),
+        (
+            "exception",
+            "RuntimeError: Step 2 exited with non-zero status 1",
+            "training.log in the output folder of that step",
+        ),
         ("wrong-arguments", "can't open file '/data/a.py': [Errno 2] x", "path of the script"),
         ("signal", "got signal 1", "nohup, tmux or setsid"),
         ("signal", "got signal 15", "sacct, kubectl get events, the scheduler's own log"),

@@ -69,6 +69,20 @@ def test_signal_9_is_called_by_its_name_and_its_usual_cause() -> None:
     assert "out-of-memory killer" in found.summary
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Assertion `srcIndex < srcSelectDimSize` failed", "failed an assertion"),
+        ("Memory access fault by GPU node-2 on address 0x18", "was ended by its GPU's runtime"),
+        ("free(): invalid pointer", "found its memory damaged"),
+        ("TypeError: step(): no such argument", "ended with an exception"),
+    ],
+)
+def test_what_ends_a_process_without_an_exception_is_called_none(text: str, said: str) -> None:
+    found = one(run_of([problem("exception", text, rank=1)]), "rank-died")
+    assert found.title == f"Rank 1 {said}: {text}"
+
+
 def test_a_taken_port_advises_another() -> None:
     found = one(run_of([problem("port-in-use", "EADDRINUSE", rank=0)]), "rank-died")
     assert found.advice[0].setting == "--master_port"

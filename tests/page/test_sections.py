@@ -197,7 +197,7 @@ def test_of_several_launches_that_failed_the_first_cause_is_that_of_the_last() -
     run.__dict__["problems"] = found.assign(root_cause=True)
     section = problem_section(run)
     assert section.words == (
-        "First cause of launch 2 on rank 1: Python exception: KeyError: 'loss', line 90."
+        "First cause of launch 2 on rank 1: exception: KeyError: 'loss', line 90."
     )
     (mark,) = section.charts[0].figure["layout"]["annotations"]
     assert mark["x"] == 90
