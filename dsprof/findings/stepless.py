@@ -137,8 +137,9 @@ def _why_none(facts: Facts) -> str:
     if _is_trainer(facts):
         return "The Trainer prints a record every logging_steps steps, 500 unless it is set"
     every = facts.setting("steps_per_print") or facts.run.config.get("steps_per_print")
-    if isinstance(every, int | float):
-        return f"DeepSpeed prints a step every {format_count(every)} (steps_per_print)"
+    if every == "inf" or isinstance(every, int | float):
+        often = "no step" if isinstance(every, str) else f"a step every {format_count(every)}"
+        return f"DeepSpeed prints {often} (steps_per_print{': inf' * isinstance(every, str)})"
     throughput = _throughput_every(facts)
     if throughput is not None:
         return f"Throughput is printed every {throughput:,} micro-steps, but no line numbers a step"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,6 +13,8 @@ from dsprof.logs.records import Records, shape_of_record
 from dsprof.logs.senders import Sender
 from dsprof.logs.torn import whole_groups
 
+#: DeepSpeed's encoder writes infinite numbers so: steps_per_print under accelerate and the Trainer.
+_INFINITE: Final = re.compile(rb"(?m)(: -?)inf(?=,?\s*$)")
 _LONGEST_JSON: Final = 1 << 18
 _LONGEST_LINE: Final = 1 << 14
 _MOST_OPEN: Final = 32
@@ -115,7 +118,7 @@ class OpenBlock:
         whole = b"\n".join(self._json)
         self._json, self._length, self._depth = None, 0, 0
         self.missed = 0
-        whole = whole[: whole.rfind(b"}") + 1]
+        whole = _INFINITE.sub(rb"\1Infinity", whole[: whole.rfind(b"}") + 1])
         return (len(self.block.lines), (whole,)) if _is_json(whole) else None
 
 

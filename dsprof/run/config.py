@@ -119,13 +119,14 @@ def _whole(value: float) -> float | int:
 
 
 def _json(text: str) -> Mapping[str, Any]:
-    """Its numbers that no setting can have are None, as if the job had not said them."""
+    """Its numbers that no setting can have are None, as if the job had not said them; an infinite
+    one is the word "inf", as accelerate sets steps_per_print."""
     try:
         found = json.loads(
             text,
             parse_int=lambda digits: _possible("", int(digits[:_DIGITS])),
             parse_float=lambda digits: _possible("", float(digits)),
-            parse_constant=lambda _: None,
+            parse_constant=lambda word: "inf" if word == "Infinity" else None,
         )
     except (ValueError, RecursionError):
         return {}

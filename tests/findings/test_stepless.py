@@ -193,6 +193,7 @@ def test_a_run_that_failed_before_its_first_step_is_not_asked_for_timers() -> No
         ("deepspeed_version", "0.9.5", "of this version prints every tenth step unless"),
         ("deepspeed_version", "0.16.0", "0.15.2 and later prints steps only with"),
         ("steps_per_print", 2000, "DeepSpeed prints a step every 2,000 (steps_per_print)"),
+        ("ds_config", '{"steps_per_print": Infinity}', "prints no step (steps_per_print: inf)"),
     ],
 )
 def test_why_no_step_is_printed_is_told_by_setting_and_version(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,14 @@ def test_blanks_that_a_wrapper_puts_before_each_line_are_none_of_a_blocks(wrappe
     raised = [*TRACEBACK.splitlines(), "ValueError: no"]
     (told,) = rows("".join(f"{wrapper}{line}\n" for line in raised).encode(), kind="problem")
     assert told["text"] == "ValueError: no"
+
+
+def test_the_settings_of_accelerate_are_read_although_a_number_is_infinite() -> None:
+    text = (
+        b"[2025-07-03 13:32:40,450] [INFO] [config.py:911:print_user_config]   json = {\n"
+        b'    "train_batch_size": 48, \n'
+        b'    "steps_per_print": inf, \n'
+        b'    "bf16": {\n        "enabled": true\n    }\n}\n'
+    )
+    (row,) = rows(text, name="ds_config")
+    assert json.loads(row["text"])["train_batch_size"] == 48
