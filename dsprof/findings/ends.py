@@ -13,6 +13,7 @@ import pandas as pd
 from dsprof.events import Severity
 from dsprof.findings.finding import Confidence
 from dsprof.logs.source import named
+from dsprof.recording.launches import signal_name
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -233,11 +234,7 @@ def signal_of(row: pd.Series[Any]) -> str | None:
     if row["kind"] not in ("exit", "signal", "root-cause", "command") or pd.isna(row["value"]):
         return None
     code = int(row["value"])
-    number = code if row["kind"] == "signal" else -code
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return None
+    return signal_name(code if row["kind"] == "signal" else -code)
 
 
 def ranks_of(row: pd.Series[Any]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from dsprof.errors import DsprofError
 from dsprof.live.store import EMPTY, SCHEMA
 from dsprof.recording import Recording
-from dsprof.recording.launches import NOT_FOUND, ended_with, killed_at
+from dsprof.recording.launches import AT_ONCE, FAULTS, NOT_FOUND, Gone, ended_with, killed_at
 from dsprof.recording.layout import JSON, ROW, STEP, RowKind, header_size
 from dsprof.recording.stream import end_of_rows
 
@@ -34,11 +34,13 @@ class Process:
     """One recorded process.
 
     Attributes:
-        state: `ended`: it closed its recording, or exited with code 0. `died`: it ran on this
-            machine, and went without either. `silent`: it has written nothing for long.
+        state: `ended`: it closed its recording, or exited with code 0. `died`: a signal ended it,
+            or it ran on this machine, and went without either. `silent`: it has written nothing
+            for long.
         step: the last one that ended, None before the first.
         grown: `time.time()` of when its recording last grew, as far as that was seen.
         operation: what it is, or died, in.
+        gone: how it ended; None where nobody who started it saw that, or it closed its recording.
     """
 
     recording: Recording
@@ -54,6 +56,7 @@ class Process:
     reached: bool = False  # its end was read up to once
     met: bool = False  # it was seen to run on this machine
     victim: bool = False  # another one of its launch had died before
+    gone: Gone | None = None
 
     @property
     def segment(self) -> int:
@@ -85,23 +88,36 @@ class Process:
         here = self.host == _hostname() and self.pid is not None
         there = here and self.pid is not None and _runs(self.pid, self.begun)
         self.met |= there
-        if not there and idle >= _GONE and self._ended_well():
+        is_gone = not there and idle >= _GONE
+        if is_gone:
+            self.ask()
+        if is_gone and self._ended_well():
             self.state = "ended"
-        elif self.met and not there and idle >= _GONE:
+        elif is_gone and (self.met or self.signal):
             self.state = "died"
         elif idle >= max(_QUIET, _STEPS * self.seconds):
             self.state = "silent"
         else:
             self.state = "running"
 
+    def ask(self) -> None:
+        """Who started it may tell how it ended, if that is not known yet."""
+        if self.gone is None:
+            gone = killed_at(Path(self.recording.path))
+            self.gone = None if gone is None or gone.signal == NOT_FOUND else gone
+
+    @property
+    def signal(self) -> int:
+        """The number of the signal that was seen to end it; 0 if none was."""
+        return self.gone.signal if self.gone else 0
+
     def _ended_well(self) -> bool:
         """Whether somebody saw it exit with code 0, or its command, in which it waited for nobody:
         it has skipped Python's own end, as `os._exit` does."""
-        path = Path(self.recording.path)
-        gone = killed_at(path)
-        if gone is not None and gone.signal != NOT_FOUND:
-            return (gone.signal, gone.code) == (0, 0)
-        return not self.operation and ended_with(path.parent, self._launch) == 0
+        if self.gone is not None:
+            return (self.gone.signal, self.gone.code) == (0, 0)
+        folder = Path(self.recording.path).parent
+        return not self.operation and ended_with(folder, self._launch) == 0
 
     @property
     def _launch(self) -> object:
@@ -131,25 +147,47 @@ def process_of(recording: Recording, file: Path | None = None) -> Process:
 def look_at(processes: Iterable[Process], now: float) -> None:
     """Find out what became of each, and who of the dead is another one's victim.
 
-    That is who dies after another one of its launch; of those found dead at one look, who was
-    in an operation while another was in none: it waited for that one.
+    That is who dies after another one of its launch; of those found dead at one look, who is known
+    to have died later, else who was in an operation while another was in none: it waited for that
+    one.
     """
     every = list(processes)
-    gone = {p.segment for p in every if p.state == "died"}
+    dead = [p for p in every if p.state == "died"]
+    for process in dead:
+        process.ask()
     alive = [p for p in every if p.state != "died"]
     for process in alive:
         process.look(now)
-    died = [p for p in alive if p.state == "died"]
-    idle = {p.segment for p in died if not p.operation}
-    for process in died:
-        waited = bool(process.operation) and process.segment in idle
-        process.victim = waited or process.segment in gone
+    before = {p.segment for p in dead}
+    for segment, died in _launches(p for p in alive if p.state == "died"):
+        later = _later(died)
+        for process in died:
+            process.victim = segment in before or process in later
+
+
+def _launches(processes: Iterable[Process]) -> Iterable[tuple[int, list[Process]]]:
+    launches: dict[int, list[Process]] = {}
+    for process in processes:
+        launches.setdefault(process.segment, []).append(process)
+    return launches.items()
+
+
+def _later(died: list[Process]) -> list[Process]:
+    """Those of a launch's dead that did not die first."""
+    times = [p.gone.at for p in died if p.gone]
+    if len(times) == len(died):
+        return [p for p in died if p.gone and p.gone.at > min(times) + AT_ONCE * 1e9]
+    waited = [p for p in died if p.operation]
+    return waited if len(waited) < len(died) else []
 
 
 def deaths(processes: Iterable[Process]) -> pa.Table:
-    """The processes that died, as problems: what no log and no recording can tell."""
-    died = [_death(p) for p in processes if p.state == "died"]
-    return pa.Table.from_pylist(died, SCHEMA) if died else EMPTY
+    """The processes that died, as problems: what no log and no recording can tell.
+
+    Of the first that a fault was seen to end, its recording tells (`run.unclosed`).
+    """
+    died = [p for p in processes if p.state == "died" and (p.victim or p.signal not in FAULTS)]
+    return pa.Table.from_pylist(list(map(_death, died)), SCHEMA) if died else EMPTY
 
 
 def _death(process: Process) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from dsprof.live.picture import State
 from dsprof.live.processes import Process
+from dsprof.recording.launches import signal_name
 from dsprof.text.words import count_of, ranges
 from dsprof.units import format_seconds
 
@@ -83,7 +84,9 @@ def _deaths(died: Sequence[Process], everyone: Sequence[Process]) -> str:
 def _death(process: Process) -> str:
     who = f"rank {process.rank}" if process.rank is not None else f"process {process.pid}"
     step = f" after step {process.step:,}" if process.step else ""
-    return f"{who} died{step}" + (f" in {process.operation}" if process.operation else "")
+    by = signal_name(process.signal) or f"signal {process.signal}"
+    how = f"was killed by {by}" if process.signal else "died"
+    return f"{who} {how}{step}" + (f" in {process.operation}" if process.operation else "")
 
 
 def _waiting(found: Sources, world: int | None) -> str:

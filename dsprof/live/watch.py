@@ -31,6 +31,7 @@ from dsprof.text.words import one_of_jobs
 from dsprof.units import bandwidth
 
 if TYPE_CHECKING:
+    from dsprof.recording.launches import Gone
     from dsprof.run import Run
 
 _BARS: Final = 400
@@ -67,7 +68,7 @@ class Watch:
         self.stale = self._judged = False
         self._bars: dict[Place, Bar] = {}
         self._seen: dict[Hashable, Sighting] = {}  # as a report lists them, the gone behind
-        self._deaths = 0
+        self._deaths: list[Gone | None] = []
         self._tails: dict[str, tuple[pa.Table, Tail]] = {}
 
     def refresh(self, seconds: float = 0.25) -> Picture:
@@ -94,7 +95,7 @@ class Watch:
 
     def look(self, new: bool) -> Picture:
         """The picture of what has been read, its last steps judged."""
-        died = sum(process.state == "died" for process in self.feed.processes)
+        died = [p.gone for p in self.feed.processes if p.state == "died"]
         if died != self._deaths:
             self._deaths, self._judging_took = died, 0.0  # it is worth judging everything anew
             new = True

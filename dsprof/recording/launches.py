@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,6 +19,10 @@ from dsprof.recording.layout import stem_of
 
 FOLDER: Final = ".attach"  # in the run folder
 NOT_FOUND: Final = -1  #: instead of a signal: no process here had the recording open by then
+#: What was seen to die within so many seconds may have died in any order.
+AT_ONCE: Final = 0.1
+#: Signals that nobody sends to end a job in good order; a rank that timed out aborts itself.
+FAULTS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 _SIGNAL: Final = 0x7F  # mask for a status of wait(2)
 _NAME: Final = re.compile(r"[\w.-]{1,100}")  # a launch that a header names must not be a path
 
@@ -28,6 +33,14 @@ class Gone(NamedTuple):
     at: int  # ns since 1970
     signal: int  # that ended it; 0 if none or if not observed; see `NOT_FOUND`
     code: int | None = None  # exit code; None if a signal ended it or if not observed
+
+
+def signal_name(number: int) -> str | None:
+    """`SIGKILL` of 9; None where this machine knows no such signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None
 
 
 def ranks_recorded(known: Mapping[str, Any]) -> int:
@@ -78,8 +91,8 @@ def killed(recording: Path, at: int, status: int | None) -> None:
     """Note that the process of `recording` was gone at `at`, ns since 1970, with a status as in
     wait(2) if known.
     """
-    signal, code = (status or 0) & _SIGNAL, (status or 0) >> 8
-    told = f"{at} {signal}" if status is None or signal else f"{at} 0 {code}"
+    by, code = (status or 0) & _SIGNAL, (status or 0) >> 8
+    told = f"{at} {by}" if status is None or by else f"{at} 0 {code}"
     with suppress(OSError):
         _beside(recording).write_text(told, encoding="ascii")
 
@@ -96,8 +109,8 @@ def not_found(recording: Path, at: int) -> None:
 def killed_at(recording: Path) -> Gone | None:
     """When a process was gone, and how; None if that was not observed."""
     try:
-        at, signal, *code = map(int, _beside(recording).read_bytes()[:40].split())
-        return Gone(at, signal, *code)
+        at, by, *code = map(int, _beside(recording).read_bytes()[:40].split())
+        return Gone(at, by, *code)
     except (OSError, ValueError, TypeError):
         return None
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 import pandas as pd
 
 from dsprof.events import Kind
-from dsprof.recording.launches import NOT_FOUND, Gone
+from dsprof.recording.launches import AT_ONCE, FAULTS, NOT_FOUND, Gone
 from dsprof.run.problems import OF_A_PEER, SEVERE
 from dsprof.run.table import of_kind, tidy
 
@@ -31,13 +31,8 @@ IDLE: Final = 60.0
 #: So long the others waited for a process that hung, at least: they lose one that died at once.
 #: (On NCCL they wait for that, too; then both are told as what they have in common.)
 WAITED: Final = 5.0
-#: What was seen to die within so many seconds may have died in any order.
-AT_ONCE: Final = 0.1
 #: `dsprof attach` looks for new processes within so many seconds: they may be gone by then.
 LOOKING: Final = 1.0
-#: Signals that nobody sends to end a job in good order; a rank that timed out aborts itself.
-FAULTS: Final = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
-
 #: What a script exits with that was asked to end and says so.
 _ASKED: Final = 128 + signal.SIGTERM
 

@@ -196,6 +196,45 @@ def test_of_two_found_dead_at_one_look_who_waited_is_the_victim(tmp_path: Path) 
     assert picture.note == "rank 1 died after step 3, then 1 other rank"
 
 
+def test_a_rank_that_was_seen_to_be_killed_has_died_although_nobody_watched_it_run(
+    tmp_path: Path,
+) -> None:
+    job = Job(tmp_path, 2)
+    job.run(3)
+    (tmp_path / FOLDER).mkdir()
+    for writer, at, by in zip(
+        job.writers, (2_000_000_000, 1_000_000_000), (signal.SIGTERM, signal.SIGKILL), strict=True
+    ):
+        os.utime(writer.path, (time.time() - 120,) * 2)
+        killed(Path(writer.path), at, by)
+    watch = Watch([str(tmp_path)])
+    watch.refresh()
+    for process in watch.feed.processes:
+        process.grown = time.time() - 120
+    picture = watch.refresh()
+    assert {row.rank: row.state for row in picture.ranks.rows} == {0: "died", 1: "died"}
+    assert picture.note == "rank 1 was killed by SIGKILL after step 3, then 1 other rank"
+    assert {(row.rank, row.kind) for row in picture.problems} == {
+        (1, "signal"),
+        (0, "killed-by-launcher"),
+    }
+
+
+def test_a_rank_that_died_is_told_anew_once_it_is_known_how(tmp_path: Path) -> None:
+    job = Job(tmp_path, 2)
+    job.run(3)
+    watch = Watch([str(tmp_path)])
+    watch.refresh()
+    dead = watch.feed.processes[1]
+    dead.met, dead.host, dead.grown = True, "elsewhere", 0.0
+    assert [row.kind for row in watch.refresh().problems] == ["gone"]
+    (tmp_path / FOLDER).mkdir()
+    killed(Path(dead.recording.path), time.time_ns(), signal.SIGKILL)
+    picture = watch.refresh()
+    assert [row.kind for row in picture.problems] == ["signal"]
+    assert "killed by SIGKILL" in picture.findings[0].finding.title
+
+
 @pytest.mark.parametrize("seen", [True, False])
 def test_ranks_that_skip_their_end_and_exit_with_code_0_have_ended(
     tmp_path: Path, *, seen: bool
