@@ -59,12 +59,12 @@ def _findings(run: Run) -> tuple[Finding, ...]:
 
 def _figures(run: Run, seen: Overview, step: int) -> Figures:
     total, eta = tables.totals(run)
-    if eta is None and total and step >= 0 and seen.median:
-        eta = max(0, total - step) * seen.median
+    if eta is None and total and step >= 0 and seen.seconds:
+        eta = max(0, total - step) * seen.seconds
     return Figures(
         total_steps=total,
         eta=eta,
-        seconds=seen.median or seen.seconds,
+        seconds=seen.seconds,
         samples_per_second=seen.samples_per_second_of_steps or seen.samples_per_second,
         tokens_per_second=seen.tokens_per_second,
         tflops=seen.tflops,

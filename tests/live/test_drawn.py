@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dsprof.live.drawn import recent_of
 from dsprof.text.overview import overview
 from tests.loaded import sample
@@ -12,3 +14,12 @@ def test_the_rate_is_that_of_whole_steps_where_the_stated_one_leaves_out_a_part(
     seen = overview(run)
     assert seen.samples_per_second_of_steps
     assert recent_of(run, []).figures.samples_per_second == seen.samples_per_second_of_steps
+
+
+def test_the_headlines_step_time_and_rate_multiply_to_the_batch() -> None:
+    """Both are of the mean step: one step that sticks out does not set them apart."""
+    run = sample("straggler_0.19.8")
+    figures = recent_of(run, []).figures
+    assert figures.seconds and figures.samples_per_second
+    batch = figures.seconds * figures.samples_per_second
+    assert batch == pytest.approx(run.meta["train_batch_size"], rel=1e-5)
