@@ -151,7 +151,13 @@ class Grid(ScrollView, can_focus=True):
         fixed = sum(column.width + _GAP for column in self.columns)
         if any(column.width == 0 for column in self.columns):
             fixed += _LEAST
-        self.virtual_size = Size(max(self.size.width, fixed), len(self.rows) + 1)
+        self.virtual_size = Size(max(self._width, fixed), len(self.rows) + 1)
+
+    @property
+    def _width(self) -> int:
+        """Cells of a line; where not all rows have room, the scroll bar stands beside it."""
+        has_bar = len(self.rows) + 1 > self.size.height
+        return self.size.width - has_bar * self.styles.scrollbar_size_vertical
 
     def validate_cursor(self, value: int) -> int:
         return max(0, min(value, len(self.rows) - 1))
@@ -176,7 +182,7 @@ class Grid(ScrollView, can_focus=True):
             return
         first = self._places()[column][0] + _GAP + cell_len(text[:at]) - self._pinned
         last = first + cell_len(text[at : at + len(words)])
-        room = self.size.width - self._pinned - 1  # and the mark that there is more
+        room = self._width - self._pinned - 1  # and the mark that there is more
         here = int(self.scroll_offset.x)
         if last <= room:
             self.scroll_to(x=0, animate=False)
@@ -215,7 +221,7 @@ class Grid(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         look = self._look()
         top = self.scroll_offset.y
-        width = self.size.width
+        width = self._width
         at = int(top) + y - 1
         if y == 0:
             return self._heading(look)
@@ -230,7 +236,7 @@ class Grid(ScrollView, can_focus=True):
         return strip.extend_cell_length(width, look.style())
 
     def _heading(self, look: Look) -> Strip:
-        x, width = int(self.scroll_offset.x), self.size.width
+        x, width = int(self.scroll_offset.x), self._width
         ground = look.style("strong", on="raised")
         strip = self._line([Cell(c.title, "muted") for c in self.columns], look, "raised")
         if x and self._pinned:
@@ -252,7 +258,7 @@ class Grid(ScrollView, can_focus=True):
     @property
     def _pinned(self) -> int:
         """Cells of the first column, where not all columns have room."""
-        fits = self.virtual_size.width <= self.size.width
+        fits = self.virtual_size.width <= self._width
         return 0 if fits or len(self.columns) < 2 else self.columns[0].width + _GAP
 
     def _look(self) -> Look:
@@ -263,7 +269,7 @@ class Grid(ScrollView, can_focus=True):
         segments: list[Segment] = []
         ground = look.style(on=on)
         pinned, x = self._pinned, int(self.scroll_offset.x)
-        low, high = pinned + x, self.size.width + x
+        low, high = pinned + x, self._width + x
         for column, cell, (begin, end) in zip(self.columns, cells, self._places(), strict=False):
             if column.right and end > pinned and not low <= begin < end <= high:
                 segments.append(Segment(" " * (end - begin), ground))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -56,7 +57,10 @@ def ranks(picture: Picture, width: int, *, colour: bool) -> Table:
         Column("state", 7),
         Column("late by", 8, right=True),
         Column("waits", 8, right=True),
-        *(Column(name, max(8, min(longest, len(name))), right=True) for name in table.phases),
+        *(
+            Column(title, max(8, min(longest, len(title))), right=True)
+            for title in _apart(table.phases, longest)
+        ),
         Column("at step", 9, right=True),
     ]
     usual = sum(table.medians) or math.inf
@@ -64,6 +68,14 @@ def ranks(picture: Picture, width: int, *, colour: bool) -> Table:
         Row(row.rank, tuple(_rank(row, table.medians, usual, colour=colour))) for row in table.rows
     ]
     return _told(columns, rows) if rows else (columns, rows)
+
+
+def _apart(names: Sequence[str], cells: int) -> Iterator[str]:
+    """Names; of those whose beginnings are all that fits and alike, the ends are left, too."""
+    heads = Counter(name[: cells - 1] for name in names)
+    for name in names:
+        alike = len(name) > cells and heads[name[: cells - 1]] > 1
+        yield f"{name[: cells // 2]}…{name[cells // 2 + 1 - cells :]}" if alike else name
 
 
 _FIXED = 60  # cells of the columns beside the phases

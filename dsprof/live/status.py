@@ -65,7 +65,7 @@ def _end(found: Sources, *, begun: bool) -> str:
     closed = bool(found.processes) and all(p.state == "ended" for p in found.processes)
     over = found.closed or not found.logs or (closed and (found.idle or 0.0) >= _QUIET)
     if found.exited and not found.processes:
-        return _WELL if begun else f"{_WELL}; no line showed a step{_HINT}"
+        return _WELL if begun else f"{_WELL}, no line shows a step: {_HINT}"
     if not (closed or not found.processes) or not over or not begun:
         return ""
     return "every rank has ended" if closed else "nothing more will come"
@@ -105,8 +105,8 @@ def _waiting(found: Sources, world: int | None) -> str:
 
 
 _WELL: Final = "every process has ended well"
-_HINT: Final = ": `dsprof parsers --unknown` shows what is not read"
-_NO_STEP: Final = f"no line shows a step yet{_HINT}"
+_HINT: Final = "`dsprof parsers --unknown`"
+_NO_STEP: Final = f"no line shows a step yet: {_HINT} shows what is not read"
 
 
 def _absent(processes: Sequence[Process], world: int | None) -> list[str]:

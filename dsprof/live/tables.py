@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -66,7 +66,7 @@ def ranks_of(run: Run, processes: Sequence[Process]) -> RankTable:
     hosts = _hosts(run, by_rank)
     means_of = _MeanSteps(shown, own, waits)
     rows = [_rank_row(rank, hosts.get(rank, ""), by_rank.get(rank), means_of) for rank in everyone]
-    late, sentence = _who_is_late(run, told, waits)
+    late, sentence = _who_is_late(run, told, waits, means_of.late_by)
     return RankTable(
         phases=tuple(names),
         medians=tuple(float(m) for m in _shown(medians.to_frame().T, names).iloc[0]),
@@ -159,7 +159,9 @@ def _worst_first(rows: Sequence[RankRow]) -> list[RankRow]:
 _ORDER: Final = {"died": 0, "silent": 1}
 
 
-def _who_is_late(run: Run, told: Frame, waits: pd.Series[float]) -> tuple[int | None, str]:
+def _who_is_late(
+    run: Run, told: Frame, waits: pd.Series[float], late_by: Mapping[int, float]
+) -> tuple[int | None, str]:
     """Who waits for whom, in a sentence."""
     if told["name"].astype("str").str.match(r"pipe_|(?:forward|backward)[-_](?:send|recv)").any():
         return None, "the stages of a pipeline do different work: they are not compared"
@@ -174,8 +176,8 @@ def _who_is_late(run: Run, told: Frame, waits: pd.Series[float]) -> tuple[int | 
         return now.rank, f"{_waiting(now, waits)}, in the last {now.steps} steps"
     if late:
         return found.rank, _waiting(found, waits)
-    within = format_seconds(max(found.delay, 0.0))
-    return None, f"no rank is late: {count_of(found.ranks, 'rank')} within {within}"
+    within = format_seconds(max(late_by.values()) - min(late_by.values()))
+    return None, f"no rank is late: {count_of(found.ranks, 'rank')} within {within} per step"
 
 
 def _last_steps(told: Frame, count: int) -> Frame:

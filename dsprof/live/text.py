@@ -25,6 +25,7 @@ SCHEMA: Final = 1
 
 _LABEL: Final = re.compile(r" *\S+ {2,}(?=\S)")  # before words that wrap beside it
 _RANKS: Final = 8
+_HOST: Final = 16  # cells of a host's name
 _CALLS: Final = 6
 _PROBLEMS: Final = 5
 
@@ -77,7 +78,7 @@ def _lines(picture: Picture) -> Iterator[str]:
     yield from _section("Findings", [_sighting(seen) for seen in picture.findings])
     rows = [row for row in picture.ranks.rows if row.late_by is not None or row.state]
     sentence = [picture.ranks.sentence] if picture.ranks.sentence else []
-    yield from _section("Ranks", [*sentence, *(_rank(row) for row in rows[:_RANKS])])
+    yield from _section("Ranks", [*sentence, *_ranks(rows[:_RANKS])])
     of = "per step" if picture.comm.steps else "since the start"
     yield from _section(f"Communication {of}", [*_calls(picture)])
     yield from _section("Memory", [*_memory(picture)])
@@ -144,15 +145,23 @@ def _sighting(seen: Sighting) -> str:
     return f"{word:8}  {seen.finding.title}"
 
 
-def _rank(row: RankRow) -> str:
-    parts = [f"rank {row.rank:<5,} {row.host:16.16} {row.state:8}"]
+def _ranks(rows: list[RankRow]) -> Iterator[str]:
+    """In columns no wider than what these ranks need: so most lines have 80."""
+    number = max((len(f"{row.rank:,}") for row in rows), default=0)
+    host = min(_HOST, max((len(row.host) for row in rows), default=0))
+    for row in rows:
+        who = f"rank {row.rank:<{number},}"
+        where = f"{row.host:{host}.{host}}"
+        yield "  ".join(part for part in (who, where, f"{row.state:7}", *_facts_of(row)) if part)
+
+
+def _facts_of(row: RankRow) -> Iterator[str]:
     if row.step is not None:
-        parts.append(f"step {row.step:,}")
+        yield f"step {row.step:,}"
     if row.late_by is not None and row.waits is not None:
-        parts.append(f"late by {_signed(row.late_by)}, waits {format_seconds(row.waits)}")
+        yield f"late by {_signed(row.late_by)}, waits {format_seconds(row.waits)}"
     if row.operation:
-        parts.append(f"in {row.operation}")
-    return "  ".join(parts)
+        yield f"in {row.operation}"
 
 
 def _signed(seconds: float) -> str:

@@ -20,6 +20,7 @@ def test_the_headlines_step_time_and_rate_multiply_to_the_batch() -> None:
     """Both are of the mean step: one step that sticks out does not set them apart."""
     run = sample("straggler_0.19.8")
     figures = recent_of(run, []).figures
-    assert figures.seconds and figures.samples_per_second
+    assert figures.seconds
+    assert figures.samples_per_second
     batch = figures.seconds * figures.samples_per_second
     assert batch == pytest.approx(run.meta["train_batch_size"], rel=1e-5)

@@ -155,3 +155,13 @@ def test_several_logs_are_one_run(tmp_path: Path) -> None:
         (tmp_path / f"run_rank{rank}.log").write_bytes(b"".join(map(step_line, steps)))
     picture = picture_of(tmp_path)
     assert [bar.step for bar in picture.bars] == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_is_said_of_ranks_takes_no_more_room_than_they_need(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Job(tmp_path, 4).run(30, slow={2: 60})
+    headless.once(Watch([str(tmp_path)]), as_json=False)
+    ranks = capsys.readouterr().out.partition("\nRanks\n")[2].splitlines()
+    assert ranks[1] == "  rank 2  node-0  running  step 30  late by +60.0 ms, waits 20.0 ms"
+    assert ranks[2].startswith("  rank 0  node-0  running  step 30  late by 0 s, ")

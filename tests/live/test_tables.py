@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsprof.live.tables import rank_bars
+from dsprof.live.tables import rank_bars, ranks_of
 from dsprof.run import load
 from tests.live.jobs import Job
 
@@ -21,3 +21,16 @@ def test_the_bars_of_a_rank_that_is_late_between_its_phases_are_as_long_as_its_s
     assert [bar.step for bar in bars[-2:]] == [7, 8]
     assert bars[-1].seconds == pytest.approx(0.16, rel=0.01)
     assert sum(bar or 0.0 for bar in bars[-1].classes) == pytest.approx(0.1, rel=0.01)
+
+
+def test_ranks_of_which_none_is_late_lie_within_what_the_table_shows(tmp_path: Path) -> None:
+    """Rank 1 is last more often, rank 0 later in the mean."""
+    job = Job(tmp_path, 2)
+    for _ in range(5):
+        job.run(3, slow={1: 2})
+        job.run(1, slow={0: 10})
+    job.close()
+    ranks = ranks_of(load(tmp_path), [])
+    late = [row.late_by for row in ranks.rows if row.late_by is not None]
+    assert max(late) - min(late) == pytest.approx(0.00116, rel=0.01)
+    assert ranks.sentence == "no rank is late: 2 ranks within 1.16 ms per step"
