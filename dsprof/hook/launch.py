@@ -288,8 +288,11 @@ def _unable(program: str, reason: str) -> DsprofError:
 
 
 def _begun(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start the command. It keeps files that the shell opened for it (`<(...)`, `3> file`): ours
+    are all closed when it begins, as of every file that Python opens.
+    """
     try:
-        return subprocess.Popen(list(command), env=environment)  # noqa: S603 - the user's own
+        return subprocess.Popen(list(command), env=environment, close_fds=False)  # noqa: S603
     except OSError as error:
         raise _unable(command[0], error.strerror or str(error)) from error
 

@@ -220,6 +220,25 @@ def test_the_exit_code_is_the_commands(tmp_path: Path) -> None:
     assert launch([sys.executable, "-c", kill], tmp_path) == 128 + 9
 
 
+def test_files_that_the_shell_opened_for_the_command_are_its_own_and_no_others(
+    tmp_path: Path,
+) -> None:
+    """As by `--config <(cat a b)` in bash, or for the ranks of some `srun`."""
+    with (tmp_path / "opened").open("w+") as opened:
+        number = opened.fileno()
+        code = f"import os; os.write({number}, b'written'); print(len(os.listdir('/proc/self/fd')))"
+        os.set_inheritable(number, True)
+        counting = [sys.executable, "-c", code]
+        begun = [sys.executable, "-m", "dsprof.hook.launch", tmp_path / "run", *counting]
+        told = [
+            subprocess.run(command, check=True, stdout=subprocess.PIPE, pass_fds=[number]).stdout
+            for command in (begun, counting)
+        ]
+        opened.seek(0)
+        assert opened.read() == "written" * 2
+    assert told[0] == told[1]
+
+
 def test_a_command_that_does_not_exist_is_named_and_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "text").touch()
     for command, why in (
