@@ -72,6 +72,7 @@ class Writer:
         self._numbers = itertools.count(1)
         self._clock_ns = self.flushed_ns
         self._busy = threading.Lock()
+        self._is_to_close = False
         _WRITERS.add(self)
 
     @classmethod
@@ -300,6 +301,8 @@ class Writer:
             self._flush()
         finally:
             self._busy.release()
+            if self._is_to_close:
+                self.close()
 
     def _flush(self) -> None:
         self.flushed_ns = now = time.perf_counter_ns()
@@ -330,9 +333,10 @@ class Writer:
         Raises:
             DsprofError: the end cannot be written, or the file was removed in the meantime.
 
-        A call that interrupts a flush, as from a signal handler, does nothing either: that flush
+        A call that interrupts a flush, as from a signal handler, leaves closing to that flush: it
         still needs its file, whose descriptor may by then belong to another file.
         """
+        self._is_to_close = True  # first: another thread's flush may be just about to end
         if not self.ring.is_open or not self._busy.acquire(blocking=False):
             return
         with ExitStack() as whatever_fails:

@@ -285,6 +285,26 @@ def test_a_close_that_interrupts_a_flush_leaves_it_its_file(tmp_path: Path) -> N
     assert step_numbers(events(tmp_path)) == [1, 2]
 
 
+def test_a_flush_that_a_close_interrupted_closes_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a signal handler detaches."""
+    writer = Writer.create(tmp_path, header())
+    append = writer.ring.append
+
+    def interrupted(*rows: bytes) -> None:
+        monkeypatch.undo()
+        writer.close()
+        assert writer.ring.is_open
+        append(*rows)
+
+    monkeypatch.setattr(writer.ring, "append", interrupted)
+    write_steps(writer, 1, 1)
+    assert not writer.ring.is_open
+    assert step_numbers(events(tmp_path)) == [1]
+    assert len(read_rows(RowKind.END, tmp_path)) == 1
+
+
 def test_threads_may_record_while_another_one_flushes(tmp_path: Path) -> None:
     import threading
 
