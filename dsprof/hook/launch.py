@@ -119,8 +119,9 @@ finally:
 '''
 
 _UNSEEN: Final = (
-    f"{UNSEEN}; or no Python looked: `python -E`, `-I` and `-S` do not, "
-    "nor one whose PYTHONPATH was set anew or names what its user may not read"
+    f"a process that could not record has said why; if none did, {UNSEEN}; or no Python looked: "
+    "`python -E`, `-I` and `-S` do not, nor one whose PYTHONPATH was set anew or names what its "
+    "user may not read"
 )
 
 #: Characters that a shell, srun (comma), pdsh (%) or PYTHONPATH itself (colon) may interpret.

@@ -452,7 +452,8 @@ def test_a_command_that_trains_nothing_is_told_so(
     assert launch([sys.executable, "-c", "print('no training')"], tmp_path) == 0
     said = capfd.readouterr()
     assert said.out == "no training\n"
-    assert said.err.startswith(f"dsprof: {tmp_path}: nothing was recorded (")
+    begin = f"dsprof: {tmp_path}: nothing was recorded ("
+    assert said.err.startswith(f"{begin}a process that could not record has said why; if none did,")
 
 
 def test_what_a_script_records_in_a_folder_below_is_recorded(
