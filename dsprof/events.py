@@ -180,6 +180,7 @@ PROBLEMS: Final = {
     "exit": "a process ended with a non-zero exit code (column value; negative: signal)",
     "signal": "a process was killed by a signal (column value: its number)",
     "gone": "a process ended without closing its recording, and nobody saw how",
+    "left": "a process ended while others still needed it: they lost their connection to it",
     "command": "the command of `dsprof attach` ended with an error (column value: its exit code; "
     "negative: signal), and no process was seen to fail",
     "command-alone": "the command of `dsprof attach` ended with an error (column value: the same), "

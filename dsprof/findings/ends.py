@@ -29,6 +29,7 @@ ENDED: Final = {
     "exit": "exited with an error",
     "signal": "was killed by a signal",
     "gone": "ended without a message",
+    "left": "left the others",
     "command": "ended with an error",
     "connection": "lost its connection to a peer",
     "rendezvous": "did not find the other workers",
@@ -267,7 +268,7 @@ def sure_of(run: Run, row: pd.Series[Any]) -> Confidence:
     """How sure it is that this failure ended the last launch."""
     if untold_among(run, row):
         return "low"
-    if row["kind"] in ("gone", "gpu-fault") or of_ssh(row) or breaks_off(row):
+    if row["kind"] in ("gone", "left", "gpu-fault") or of_ssh(row) or breaks_off(row):
         return "medium"
     return "high" if row["root_cause"] or not _others(run) else "medium"
 

@@ -57,7 +57,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
             title=said_of(row) + _message(row, text),
             summary=said_among_others(facts.run, row)
             + _of_signal(row)
-            + (_UNSEEN if row["kind"] == "gone" and "lost their" not in text else "")
+            + _UNSEEN * (row["kind"] == "gone")
             + _OF_SSH * of_ssh(row)
             + _FOLLOWS * _follows(row, text)
             + _BREAKS_OFF * breaks_off(row)

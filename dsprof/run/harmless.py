@@ -11,7 +11,7 @@ import pandas as pd
 from dsprof.events import Kind
 from dsprof.run.table import among, where
 
-_NOT_WELL: Final = ("exit", "signal", "gone", "root-cause", "killed-by-launcher")
+_NOT_WELL: Final = ("exit", "signal", "gone", "left", "root-cause", "killed-by-launcher")
 
 #: What a trainer says when it has trained as much as it was asked to.
 OVER: Final = ("training_over", "train_runtime")

@@ -59,7 +59,7 @@ _OWN_FAULT: Final = (
     "oom", "host-oom", "exception", "overflow-limit", "port-in-use", "cancelled", "ssh-refused",
     "checkpoint-failed", "build-failed", "shm-full", "wrong-arguments", "gpu-lost", "gpu-error",
 )  # fmt: skip
-_SILENT: Final = ("exit", "signal", "gone", "root-cause", "command")
+_SILENT: Final = ("exit", "signal", "gone", "left", "root-cause", "command")
 _STUCK: Final = (
     "absent", "watchdog", "stuck", "desync", "network-error", "rendezvous", "gpu-fault",
 )  # fmt: skip

@@ -73,7 +73,7 @@ def _ended_well(process: Process) -> Process:
     gone = process.get("killed")
     if process["ended"] or not gone or (gone.signal, gone.code) != (0, 0):
         return process
-    return {**process, "ended": True, "ended_at": gone.at}
+    return {**process, "ended": True, "ended_at": gone.at, "said_nothing": True}
 
 
 def _launches(processes: Sequence[Process]) -> Any:
@@ -234,7 +234,8 @@ def _left(launch: list[Process], events: pd.DataFrame) -> list[tuple[Process, st
     if not well or told.empty or not lost.all() or told["at"].isna().any():
         return []
     first = min(well, key=_end)
-    return [(first, "left alone")] if told["at"].min().value > _end(first) else []
+    since = _end(first) - AT_ONCE * 1e9 * bool(first.get("said_nothing"))  # seen a moment later
+    return [(first, "left alone")] if told["at"].min().value > since else []
 
 
 def _failed(gone: Gone) -> bool:
@@ -294,7 +295,7 @@ def _seen(process: Process, way: str) -> tuple[str, float]:
     """The name of the problem and its value: the signal or code, where somebody saw it end."""
     gone = process.get("killed")
     if way == "left alone" and not _interrupted(process):
-        return "gone", math.nan
+        return "left", math.nan
     if way == "absent":
         return way, math.nan
     if not gone or not (gone.signal or gone.code) or (way == "ended" and gone.signal in FAULTS):

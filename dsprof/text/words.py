@@ -99,6 +99,7 @@ PROBLEM: Final = {
     "exit": "process ended with an error code",
     "signal": "process killed by a signal",
     "gone": "process ended, nobody saw how",
+    "left": "process ended while others still needed it",
     "command": "command ended with an error, nobody saw which process did",
     "command-alone": "command ended with an error, no recorded process did",
     "killed-by-launcher": "ended by the launcher",

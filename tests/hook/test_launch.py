@@ -229,7 +229,7 @@ def test_files_that_the_shell_opened_for_the_command_are_its_own_and_no_others(
         code = f"import os; os.write({number}, b'written'); print(len(os.listdir('/proc/self/fd')))"
         os.set_inheritable(number, True)
         counting = [sys.executable, "-c", code]
-        begun = [sys.executable, "-m", "dsprof.hook.launch", tmp_path / "run", *counting]
+        begun = [sys.executable, "-m", "dsprof.hook.launch", str(tmp_path / "run"), *counting]
         told = [
             subprocess.run(command, check=True, stdout=subprocess.PIPE, pass_fds=[number]).stdout
             for command in (begun, counting)
