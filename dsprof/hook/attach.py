@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import traceback
 import weakref
@@ -28,7 +29,13 @@ UNSEEN: Final = (
     "no DeepSpeed engine was made, and no optimizer of PyTorch stepped for a DDP or FSDP model: "
     "dsprof.attach(model, optimizer=optimizer) in the script records any other"
 )
-_KINDS: Final = {"OutOfMemoryError": "oom", "MemoryError": "host-oom"}  # of `events.PROBLEMS`
+#: Names of `events.PROBLEMS`, and how exceptions begin that are more than "exception".
+_KINDS: Final = {
+    "oom": r"[\w.]*OutOfMemoryError\b|RuntimeError: [A-Z]{3,4} out of memory"
+    r"|(?:RuntimeError|torch\.AcceleratorError): CUDA (?:driver )?error: out of memory",
+    "host-oom": r"MemoryError\b|numpy\S{1,20}_ArrayMemoryError\b|OSError: \[Errno 12\]"
+    r"|RuntimeError: (?:DefaultCPUAllocator: |\[enforce fail at \S*(?:alloc_cpu|CPUAllocator)\.)",
+}
 
 
 def _nobody() -> None:
@@ -322,7 +329,8 @@ def _tell(recorder: Any, error: Exception) -> None:
     """Record `error`, after the steps that have ended, whose rows may still be buffered."""
     said = "".join(traceback.format_exception_only(type(error), error)).strip()
     recorder.timeline.flush()
-    recorder.writer.problem(_KINDS.get(type(error).__name__, "exception"), said[:_MOST_SAID])
+    name = next((kind for kind, begin in _KINDS.items() if re.match(begin, said)), "exception")
+    recorder.writer.problem(name, said[:_MOST_SAID])
 
 
 def way_of(target: Any, optimizer: Any, step: int) -> tuple[Any, Mapping[str, Any]]:

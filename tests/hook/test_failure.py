@@ -116,6 +116,15 @@ def ended(out: Path, way: str, end: str, *attach: str) -> dsprof.Run:
             [("exception", "ValueError: planted\nin two lines")],
         ),
         ("torch.OutOfMemoryError('planted')", [("oom", "torch.OutOfMemoryError: planted")]),
+        (
+            "RuntimeError('[enforce fail at alloc_cpu.cpp:117] planted')",
+            [("host-oom", "RuntimeError: [enforce fail at alloc_cpu.cpp:117] planted")],
+        ),
+        (
+            "RuntimeError('CUDA error: out of memory')",
+            [("oom", "RuntimeError: CUDA error: out of memory")],
+        ),
+        ("MemoryError", [("host-oom", "MemoryError")]),
         ("KeyboardInterrupt", []),
         ("SystemExit(1)", []),
     ],
