@@ -74,9 +74,11 @@ class DsprofCallback(TrainerCallback):  # type: ignore[misc]  # the base may be 
 
 def _is_under_way(callback: DsprofCallback | None) -> bool:
     """Whether a method of the trainer that has this callback is running."""
+    trainers: Any = getattr(sys.modules.get("transformers.trainer"), "Trainer", ())
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - `inspect` would read source files
     while frame is not None:
-        handler = getattr(frame.f_locals.get("self"), "callback_handler", None)
+        owner = frame.f_locals.get("self")
+        handler = getattr(owner, "callback_handler", None) if isinstance(owner, trainers) else None
         if callback in getattr(handler, "callbacks", ()):
             return True
         frame = frame.f_back
