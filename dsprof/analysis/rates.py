@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dsprof.analysis.breakdown import mean_of
+from dsprof.analysis.breakdown import engines, mean_of
 from dsprof.events import Kind
 from dsprof.run.table import of_kind
 
@@ -34,6 +34,20 @@ def configured_batch(run: Run, steps: pd.DataFrame) -> float | None:
     own = of_kind(rows, Kind.CONFIG, "train_batch_size")["value"].dropna().unique()
     batch = own[0] if len(engines) == len(own) == 1 else run.config.get("train_batch_size")
     return float(batch) if isinstance(batch, int | float) else None
+
+
+def seconds_apart(run: Run, steps: pd.DataFrame) -> float | None:
+    """Mean seconds from one step's end to the next one's, where engines of a recording take turns.
+
+    A recording counts to a step what its engine did, without the turns of others. None if there are
+    no others.
+    """
+    if not run.is_recording or not engines(run.steps):
+        return None
+    rows = steps.sort_values("step")
+    next_ones = rows["step"].diff() == 1
+    apart = rows["at"].diff().dt.total_seconds()[next_ones.fillna(value=False)].mean()
+    return float(apart) if apart > 0 else None
 
 
 def rate_of_steps(steps: pd.DataFrame, seconds: float | None, batch: float | None) -> float | None:

@@ -60,7 +60,7 @@ def _findings(run: Run) -> tuple[Finding, ...]:
 def _figures(run: Run, seen: Overview, step: int) -> Figures:
     total, eta = tables.totals(run)
     if eta is None and total and step >= 0 and seen.seconds:
-        eta = max(0, total - step) * seen.seconds
+        eta = max(0, total - step) * (seen.seconds_apart or seen.seconds)
     return Figures(
         total_steps=total,
         eta=eta,
@@ -69,6 +69,7 @@ def _figures(run: Run, seen: Overview, step: int) -> Figures:
         tokens_per_second=seen.tokens_per_second,
         tflops=seen.tflops,
         loss=number(seen.loss[1]) if seen.loss else None,
+        apart=seen.seconds_apart,
     )
 
 

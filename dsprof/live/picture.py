@@ -28,7 +28,8 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The last steps in numbers: `seconds` of a usual step, `eta` seconds to go."""
+    """The last steps in numbers: `seconds` of a usual step, `eta` seconds to go. `apart`: seconds
+    from step to step, where engines take turns."""
 
     total_steps: int | None = None
     eta: float | None = None
@@ -37,6 +38,7 @@ class Figures:
     tokens_per_second: float | None = None
     tflops: float | None = None
     loss: float | None = None
+    apart: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

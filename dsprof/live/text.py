@@ -95,7 +95,8 @@ def facts(picture: Picture) -> list[str]:
     seen: Figures = picture.figures
     parts = [*_reached(picture)]
     if seen.seconds is not None:
-        parts.append(f"{format_seconds(seen.seconds)} per step")
+        every = f", one every {format_seconds(seen.apart)}" if seen.apart else ""
+        parts.append(f"{format_seconds(seen.seconds)} per step{every}")
     if seen.samples_per_second is not None:
         parts.append(f"{format_count(seen.samples_per_second)} samples/s")
     if seen.loss is not None:

@@ -15,7 +15,7 @@ from dsprof.analysis.breakdown import (
     mean_of,
     told_alike,
 )
-from dsprof.analysis.rates import batch_of, rate_of_steps
+from dsprof.analysis.rates import batch_of, rate_of_steps, seconds_apart
 from dsprof.events import Kind
 from dsprof.findings.proofs import window
 from dsprof.findings.skips import told_since, told_skips
@@ -68,6 +68,7 @@ class Overview:
     bar: Bar | None = None  # how far the last bar came, where no step is timed
     tokens_per_second_gpu: float | None = None  # of one GPU, where that of all is unknown
     aside: str = ""  # which steps the means leave out
+    seconds_apart: float | None = None  # from step to step, where a recording's engines take turns
 
 
 def overview(run: Run) -> Overview:
@@ -79,6 +80,7 @@ def overview(run: Run) -> Overview:
     length = number(mean.seconds) if mean else None
     many = window(main)
     of = windows(many) or "averaged" * (len(main) < len(steps))
+    apart = seconds_apart(run, main)
     told = spread(seconds, f" of the {len(main):,} {of}" if of else "")
     return Overview(
         rows=len(steps),
@@ -98,7 +100,7 @@ def overview(run: Run) -> Overview:
         communication_share=number(main["communication_share"].mean()),
         bound={str(word): int(n) for word, n in steps["bound"].value_counts().items() if n},
         loss=_ends(_of_one_engine(steps, main)["loss"] if len(steps) else _micro_losses(run)),
-        samples_per_second=number(mean_of(rates, "samples_per_second")),
+        samples_per_second=_samples(rates, length, apart),
         tokens_per_second=number(mean_of(rates, "tokens_per_second")),
         tflops=number(mean_of(rates, "tflops")),
         skipped=_skipped(run),
@@ -110,7 +112,15 @@ def overview(run: Run) -> Overview:
         training=training(run),
         bar=bar(run),
         aside=left_aside(steps),
+        seconds_apart=apart,
     )
+
+
+def _samples(rates: pd.DataFrame, seconds: float | None, apart: float | None) -> float | None:
+    """Samples per second, by the clock where engines take turns: not of the one engine's own
+    time."""
+    share = seconds / apart if seconds and apart else 1.0
+    return number(mean_of(rates, "samples_per_second") * share)
 
 
 def _rated(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:

@@ -304,6 +304,8 @@ def _speed(seen: Overview) -> str:
             f"{format_count(rate)} samples/s, batch over step time; the {format_count(stated)} "
             "stated leave out part of a step"
         )
+    if said and seen.seconds_apart:
+        said[0] += f": a step every {format_seconds(seen.seconds_apart)}, with the other turns"
     return ", ".join(said)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from dsprof.events import Severity
 from dsprof.findings import Finding, findings_of
-from dsprof.run import Run
+from dsprof.recording import Writer
+from dsprof.run import Run, load
+from dsprof.text.overview import overview
 from dsprof.text.summary import summary
 from tests.findings.plants import WELL, one, rules, run_of, steps
+from tests.recording.recorded import MS, header
 
 #: 560 ms of communication in a step of 800 ms.
 SLOW = WELL | {"forward": 0.06, "backward_inner": 0.08, "backward_allreduce": 0.52}
@@ -63,6 +67,34 @@ def test_the_run_is_well_only_where_every_engine_is() -> None:
         "Nothing holds this run back: compute is 85 % of a step of engine 0, communication 10 %; "
         "compute is 85 % of a step of engine 1, communication 10 %"
     )
+
+
+def in_turns(folder: Path, *, engines: int) -> Run:
+    """30 steps of 16 samples: 100 ms of the actor, then 40 ms of each other engine."""
+    writer = Writer.create(folder, header(config={"train_batch_size": 16}))
+    forward = writer.name("forward", 0, "compute")
+    at = 0
+    for step in range(1, 31):
+        for engine in range(engines):
+            begin, at = at, at + (40 if engine else 100) * MS
+            writer.span(forward, begin, at, step, engine=engine)
+            writer.step(step, begin, at, engine=engine)
+        writer.flush()
+    writer.close()
+    return load(folder)
+
+
+@pytest.mark.parametrize(
+    ("engines", "said"),
+    [(1, "Speed 160 samples/s"), (2, "Speed 114 samples/s: a step every 140 ms")],
+)
+def test_the_speed_of_engines_in_turns_is_by_the_clock(
+    tmp_path: Path, engines: int, said: str
+) -> None:
+    run = in_turns(tmp_path, engines=engines)
+    assert said in shown(run)
+    assert ("with the other turns" in shown(run)) == (engines > 1)
+    assert overview(run).samples_per_second == pytest.approx(16 / (0.06 + 0.04 * engines))
 
 
 def test_one_engine_needs_no_name() -> None:
