@@ -19,6 +19,7 @@ from dsprof.live.text import headline
 from dsprof.live.watch import Watch
 from dsprof.recording import stream
 from dsprof.recording.launches import FOLDER, end, killed
+from tests.findings.test_engines import in_turns
 from tests.live.jobs import ROOT, Job, alone
 from tests.live.test_log import step_line
 from tests.loaded import loaded
@@ -351,6 +352,13 @@ def test_verdict_and_findings_are_those_of_the_report(name: str) -> None:
     assert picture.since is not None
     assert picture.since.title == findings[0].title
     assert {seen.finding.title for seen in picture.findings} == {found.title for found in findings}
+
+
+def test_how_often_a_step_ends_is_told_where_engines_take_turns(tmp_path: Path) -> None:
+    """And not only how long the turn of one takes."""
+    in_turns(tmp_path, engines=2)
+    picture = Watch([str(tmp_path)]).refresh(10)
+    assert "100 ms per step, one every 140 ms · 114 samples/s" in headline(picture)
 
 
 def test_records_without_a_step_number_are_counted_as_records(tmp_path: Path) -> None:
