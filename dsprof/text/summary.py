@@ -141,7 +141,7 @@ def _facts(run: Run, seen: Overview) -> list[RenderableType]:
         ("Clocks", words.of_clocks(run.meta)),
         ("Ranks", _ranks(run)),
         ("Steps", _steps(seen, run)),
-        ("Engines", _engines(run)),
+        ("Engines", _engines(seen, run)),
         ("Speed", _speed(seen)),
         ("Loss", _loss(seen)),
         ("Overall", _overall(seen)),
@@ -255,14 +255,17 @@ def _of_slowest(rows: pd.DataFrame) -> float:
     return float(rows.groupby(["segment", "engine", "step"])["seconds"].max().sum())
 
 
-def _engines(run: Run) -> str:
+def _engines(seen: Overview, run: Run) -> str:
     """Several engines that share a log (actor, critic): the step of each, and whose figures
     these are."""
     known = list(engines(run.steps))
     if not known:
         return ""
     each = "; ".join(f"engine {engine} {_step_of(run, engine)}" for engine in known)
-    return f"{len(known)} in turns: {each}. These figures are of engine {known[0]}"
+    every = ""
+    if seen.seconds_apart:
+        every = f", one of engine {known[0]} every {format_seconds(seen.seconds_apart)}"
+    return f"{len(known)} in turns{every}: {each}. These figures are of engine {known[0]}"
 
 
 def _step_of(run: Run, engine: int) -> str:
@@ -304,8 +307,6 @@ def _speed(seen: Overview) -> str:
             f"{format_count(rate)} samples/s, batch over step time; the {format_count(stated)} "
             "stated leave out part of a step"
         )
-    if said and seen.seconds_apart:
-        said[0] += f": a step every {format_seconds(seen.seconds_apart)}, with the other turns"
     return ", ".join(said)
 
 
