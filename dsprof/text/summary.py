@@ -264,7 +264,7 @@ def _engines(seen: Overview, run: Run) -> str:
     each = "; ".join(f"engine {engine} {_step_of(run, engine)}" for engine in known)
     every = ""
     if seen.seconds_apart:
-        every = f", one of engine {known[0]} every {format_seconds(seen.seconds_apart)}"
+        every = f", a step of engine {known[0]} every {format_seconds(seen.seconds_apart)}"
     return f"{len(known)} in turns{every}: {each}. These figures are of engine {known[0]}"
 
 

@@ -93,7 +93,7 @@ def test_the_speed_of_engines_in_turns_is_by_the_clock(
 ) -> None:
     run = in_turns(tmp_path, engines=engines)
     assert said in shown(run)
-    every = "2 in turns, one of engine 0 every 140 ms: engine 0 takes 100 ms per step"
+    every = "2 in turns, a step of engine 0 every 140 ms: engine 0 takes 100 ms per step"
     assert (every in shown(run)) == (engines > 1)
     assert overview(run).samples_per_second == pytest.approx(16 / (0.06 + 0.04 * engines))
 
