@@ -93,8 +93,12 @@ def _state(run: Run, last: int) -> str:
 
 
 def _until(run: Run, segment: int) -> str:
-    """The last step a launch printed: ` to step 59`; "" if it printed none."""
-    steps = run.told.loc[run.told["segment"] == segment, "step"].dropna()
+    """The last step a launch printed: ` to step 59`; "" if it printed none.
+
+    A recording says which steps have ended: what follows the last one counts to the next.
+    """
+    rows = run.steps if run.is_recording else run.told
+    steps = rows.loc[rows["segment"] == segment, "step"].dropna()
     return "" if steps.empty else f" to step {int(steps.max()):,}"
 
 

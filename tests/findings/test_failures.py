@@ -10,6 +10,7 @@ import pytest
 
 from dsprof.events import Severity
 from dsprof.findings import Finding, ends, findings_of
+from dsprof.recording import Writer
 from dsprof.run import load
 from tests.findings.plants import (
     WELL,
@@ -23,6 +24,8 @@ from tests.findings.plants import (
     steps,
 )
 from tests.loaded import run_of_text
+from tests.recording.recorded import MS, header, write_steps
+from tests.text.said import shown
 
 SLOW = {"forward": 0.3, "backward_inner": 0.2, "backward_allreduce": 0.5}
 FAILED = "deepspeed.checkpoint_failed"  # a pattern that calls it critical
@@ -502,3 +505,20 @@ def test_an_exception_of_torchruns_own_process_is_the_launchers_and_no_ranks(
         assert found.title.startswith(f"The launcher{who}")
         assert said in found.title
         assert found.ranks == ()
+
+
+def test_the_step_that_a_recorded_launch_came_to_has_ended(tmp_path: Path) -> None:
+    """What it saved behind that counts to the next one."""
+    for launch, last in enumerate((4, 10)):
+        writer = Writer.create(tmp_path, header(launch=str(launch), restart=launch))
+        write_steps(writer, 1, last)
+        if launch:
+            writer.span(writer.name("checkpoint", 0, "checkpoint"), 1200 * MS, 1300 * MS, last + 1)
+        else:
+            writer.problem("exception", "ValueError: bad")
+        writer.close()
+    run = load(tmp_path)
+    assert one(run, "earlier-failure").title == (
+        "An earlier launch failed; the last one came to step 10 and shows no failure"
+    )
+    assert "1 to 10, 14 recorded, in 2 launches" in " ".join(shown(run).split())
