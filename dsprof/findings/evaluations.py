@@ -9,6 +9,7 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.checkpoints import happened_in
+from dsprof.analysis.rates import seconds_apart
 from dsprof.analysis.trends import Floats, excess, spikes
 from dsprof.events import Kind
 from dsprof.findings.evidence import largest, phase_evidence, row_evidence
@@ -74,7 +75,11 @@ def evaluation_stall(facts: Facts) -> list[Finding] | str:
 
 
 def training_step(facts: Facts) -> float:
-    """Seconds of a step with what saving and evaluating take of each, inside of it or beside."""
+    """Seconds of a step with what saving and evaluating take of each, inside of it or beside, and,
+    where a recording's engines take turns, with the turns of all."""
+    apart = seconds_apart(facts.run, facts.steps)
+    if apart:
+        return apart
     took = None if facts.run.is_recording else _taken(facts)
     beside = took.cost if isinstance(took, Taken) else None
     inside = 0.0 if beside is None else float(_behind(facts, facts.steps).mean())

@@ -69,15 +69,20 @@ def test_the_run_is_well_only_where_every_engine_is() -> None:
     )
 
 
-def in_turns(folder: Path, *, engines: int) -> Run:
-    """30 steps of 16 samples: 100 ms of the actor, then 40 ms of each other engine."""
+def in_turns(folder: Path, *, engines: int, saves: int = 0) -> Run:
+    """30 steps of 16 samples: 100 ms of the actor, then 40 ms of each other engine; in each step of
+    each engine it saves for so many ms.
+    """
     writer = Writer.create(folder, header(config={"train_batch_size": 16}))
     forward = writer.name("forward", 0, "compute")
     at = 0
     for step in range(1, 31):
         for engine in range(engines):
             begin, at = at, at + (40 if engine else 100) * MS
-            writer.span(forward, begin, at, step, engine=engine)
+            writer.span(forward, begin, at - saves * MS, step, engine=engine)
+            if saves:
+                save = writer.name("checkpoint", 0, "checkpoint")
+                writer.span(save, at - saves * MS, at, step, engine=engine)
             writer.step(step, begin, at, engine=engine)
         writer.flush()
     writer.close()
@@ -96,6 +101,12 @@ def test_the_speed_of_engines_in_turns_is_by_the_clock(
     every = "2 in turns, a step of engine 0 every 140 ms: engine 0 takes 100 ms per step"
     assert (every in shown(run)) == (engines > 1)
     assert overview(run).samples_per_second == pytest.approx(16 / (0.06 + 0.04 * engines))
+
+
+def test_what_all_engines_save_is_a_part_of_the_time_of_all(tmp_path: Path) -> None:
+    found = one(in_turns(tmp_path, engines=2, saves=14), "checkpoint-stall")
+    assert found.share == pytest.approx(2 * 14 / 140)
+    assert "60 saves took 840 ms in 30 steps" in found.summary
 
 
 def test_one_engine_needs_no_name() -> None:
