@@ -152,6 +152,7 @@ def _recorded(facts: Facts) -> list[Finding]:
     held = phases.loc[phases["name"] == EVALUATION, "step"]
     is_rare = bool(2 * facts.steps["step"].isin(held).sum() < len(facts.steps))
     what = "Evaluating takes" if is_rare else "Forwards without a backward take"
+    of = "the training time" if facts.engine is None else f"a step of engine {facts.engine}"
     where = (
         "Code of the script around them is not included."
         if is_rare
@@ -162,7 +163,7 @@ def _recorded(facts: Facts) -> list[Finding]:
         Finding(
             rule="evaluation-stall",
             severity=severity,
-            title=f"{what} {format_share(share)} of the training time",
+            title=f"{what} {format_share(share)} of {of}",
             summary=f"The model's forwards without a backward take {format_seconds(cost)} of "
             f"{format_seconds(facts.average or 0.0)} per step ({facts.windows}). {where}",
             share=share,

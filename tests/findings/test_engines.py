@@ -69,9 +69,9 @@ def test_the_run_is_well_only_where_every_engine_is() -> None:
     )
 
 
-def in_turns(folder: Path, *, engines: int, saves: int = 0) -> Run:
-    """30 steps of 16 samples: 100 ms of the actor, then 40 ms of each other engine; in each step of
-    each engine it saves for so many ms.
+def in_turns(folder: Path, *, engines: int, more: int = 0, name: str = "checkpoint") -> Run:
+    """30 steps of 16 samples: 100 ms of the actor, then 40 ms of each other engine; `more` ms of
+    each step are a phase of that name.
     """
     writer = Writer.create(folder, header(config={"train_batch_size": 16}))
     forward = writer.name("forward", 0, "compute")
@@ -79,10 +79,11 @@ def in_turns(folder: Path, *, engines: int, saves: int = 0) -> Run:
     for step in range(1, 31):
         for engine in range(engines):
             begin, at = at, at + (40 if engine else 100) * MS
-            writer.span(forward, begin, at - saves * MS, step, engine=engine)
-            if saves:
-                save = writer.name("checkpoint", 0, "checkpoint")
-                writer.span(save, at - saves * MS, at, step, engine=engine)
+            writer.span(forward, begin, at - more * MS, step, engine=engine)
+            if more:
+                class_ = "checkpoint" if name == "checkpoint" else "other"
+                phase = writer.name(name, 0, class_)
+                writer.span(phase, at - more * MS, at, step, engine=engine)
             writer.step(step, begin, at, engine=engine)
         writer.flush()
     writer.close()
@@ -104,9 +105,15 @@ def test_the_speed_of_engines_in_turns_is_by_the_clock(
 
 
 def test_what_all_engines_save_is_a_part_of_the_time_of_all(tmp_path: Path) -> None:
-    found = one(in_turns(tmp_path, engines=2, saves=14), "checkpoint-stall")
+    found = one(in_turns(tmp_path, engines=2, more=14), "checkpoint-stall")
     assert found.share == pytest.approx(2 * 14 / 140)
     assert "60 saves took 840 ms in 30 steps" in found.summary
+
+
+def test_forwards_without_a_backward_are_a_share_of_the_engines_own_step(tmp_path: Path) -> None:
+    run = in_turns(tmp_path, engines=2, more=20, name="evaluation")
+    title = "Forwards without a backward take 20 % of a step of engine 0"
+    assert one(run, "evaluation-stall").title == title
 
 
 def test_one_engine_needs_no_name() -> None:
