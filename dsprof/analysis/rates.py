@@ -50,6 +50,14 @@ def seconds_apart(run: Run, steps: pd.DataFrame) -> float | None:
     return float(apart) if apart > 0 else None
 
 
+def samples_per_second(run: Run, steps: pd.DataFrame) -> float:
+    """The mean rate of steps; by the clock where engines of a recording take turns, and not of the
+    engine's own time. NaN if unknown.
+    """
+    rate, apart = mean_of(steps, "samples_per_second"), seconds_apart(run, steps)
+    return rate * mean_of(steps, "seconds") / apart if apart else rate
+
+
 def rate_of_steps(steps: pd.DataFrame, seconds: float | None, batch: float | None) -> float | None:
     """Samples per second by batch and step time, if the stated rates clearly differ; else None.
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dsprof.analysis.breakdown import averaged_steps, mean_of
-from dsprof.analysis.rates import batch_of, rate_of_steps
+from dsprof.analysis.rates import batch_of, rate_of_steps, samples_per_second
 from dsprof.page import words
 from dsprof.page.clock import Moment, span
 from dsprof.page.model import Among, Cell, Place
@@ -188,9 +188,8 @@ def _launches(segment: pd.Series[Any]) -> str:
     return f"{count:,}, one after another" if count > 1 else ""
 
 
-#: Units of rates, and the columns of steps that have them.
+#: Units of rates other than samples, and the columns of steps that have them.
 _RATES: Final = {
-    "samples/s": "samples_per_second",
     "tokens/s": "tokens_per_second",
     "TFLOP/s a GPU": "tflops",
 }
@@ -200,7 +199,8 @@ def _throughput(run: Run) -> Cell | None:
     """Rates of the steps judged, means like their seconds; else as the source sums them up."""
     steps, events = run.steps, run.told
     main = averaged_steps(steps)
-    rates = {unit: mean_of(main, column) for unit, column in _RATES.items()}
+    rates = {"samples/s": samples_per_second(run, main)}
+    rates |= {unit: mean_of(main, column) for unit, column in _RATES.items()}
     said = [f"{format_count(rate)} {unit}" for unit, rate in rates.items() if words.known(rate)]
     if main["samples_per_second"].notna().any():
         less = rate_of_steps(main, mean_of(main, "seconds"), batch_of(run, main))

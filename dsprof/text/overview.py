@@ -15,7 +15,7 @@ from dsprof.analysis.breakdown import (
     mean_of,
     told_alike,
 )
-from dsprof.analysis.rates import batch_of, rate_of_steps, seconds_apart
+from dsprof.analysis.rates import batch_of, rate_of_steps, samples_per_second, seconds_apart
 from dsprof.events import Kind
 from dsprof.findings.proofs import window
 from dsprof.findings.skips import told_since, told_skips
@@ -80,7 +80,6 @@ def overview(run: Run) -> Overview:
     length = number(mean.seconds) if mean else None
     many = window(main)
     of = windows(many) or "averaged" * (len(main) < len(steps))
-    apart = seconds_apart(run, main)
     told = spread(seconds, f" of the {len(main):,} {of}" if of else "")
     return Overview(
         rows=len(steps),
@@ -100,7 +99,7 @@ def overview(run: Run) -> Overview:
         communication_share=number(main["communication_share"].mean()),
         bound={str(word): int(n) for word, n in steps["bound"].value_counts().items() if n},
         loss=_ends(_of_one_engine(steps, main)["loss"] if len(steps) else _micro_losses(run)),
-        samples_per_second=_samples(rates, length, apart),
+        samples_per_second=number(samples_per_second(run, rates)),
         tokens_per_second=number(mean_of(rates, "tokens_per_second")),
         tflops=number(mean_of(rates, "tflops")),
         skipped=_skipped(run),
@@ -112,15 +111,8 @@ def overview(run: Run) -> Overview:
         training=training(run),
         bar=bar(run),
         aside=left_aside(steps),
-        seconds_apart=apart,
+        seconds_apart=seconds_apart(run, main),
     )
-
-
-def _samples(rates: pd.DataFrame, seconds: float | None, apart: float | None) -> float | None:
-    """Samples per second, by the clock where engines take turns: not of the one engine's own
-    time."""
-    share = seconds / apart if seconds and apart else 1.0
-    return number(mean_of(rates, "samples_per_second") * share)
 
 
 def _rated(steps: pd.DataFrame, main: pd.DataFrame) -> pd.DataFrame:

@@ -32,6 +32,7 @@ from dsprof.page.verdict import told, verdict
 from dsprof.page.words import gain, ranges
 from dsprof.run import Run, from_events, load
 from tests.findings.plants import run_of
+from tests.findings.test_engines import in_turns
 from tests.findings.test_ranks import ranks
 from tests.loaded import sample
 from tests.page.runs import gpus, made, with_rows
@@ -525,6 +526,13 @@ def test_the_throughput_of_the_page_has_every_rate_that_the_terminal_has() -> No
     ]
     throughput = dict(facts(with_rows(made(10), *rows)))["Throughput"]
     assert "9,000 tokens/s, 31.5 TFLOP/s a GPU, mean" in throughput.text
+
+
+def test_the_throughput_of_engines_in_turns_is_by_the_clock_as_in_the_terminal(
+    tmp_path: Path,
+) -> None:
+    throughput = dict(facts(in_turns(tmp_path, engines=2)))["Throughput"]
+    assert throughput.text.startswith("114 samples/s")
 
 
 def test_a_gain_above_the_cost_says_what_it_is_the_gain_of() -> None:
