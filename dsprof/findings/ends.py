@@ -167,10 +167,10 @@ def said_of(row: pd.Series[Any]) -> str:
         said = "waited for a collective until it timed out"
     else:
         killed = signal_of(row)
-        stopped = text.startswith("KeyboardInterrupt")
+        stopped = text.startswith("KeyboardInterrupt") or killed == "SIGINT"
         closer = [how for (of, word), how in _CLOSER.items() if of == kind and word in text]
         ended = closer[0] if closer else ENDED[kind]
-        said = f"was killed by {killed}" if killed else _STOPPED if stopped else ended
+        said = _STOPPED if stopped else f"was killed by {killed}" if killed else ended
     return f"{_who(row)} {said}{when(row)}"
 
 

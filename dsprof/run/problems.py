@@ -10,8 +10,8 @@ where the launcher restarts its workers) in this order:
 2. a process that went without a word: a signal or exit code that is not the launcher's
    own SIGTERM, or the launcher's root cause alone. An abort or an error code behind what is of
    3 or 4, by a rank that may be the same, is how that process ended, and no cause;
-3. a collective that timed out: the rank that had enqueued least is the one waited for; what a
-   GPU stopped of a process;
+3. what a GPU stopped of a process; then a collective that timed out: the rank that had enqueued
+   least is the one waited for;
 4. a broken connection, or an exception of C++ that does not say which, if nothing else is there.
 
 A completion that InfiniBand flushed says itself that an earlier error had closed the queue: it is
@@ -61,8 +61,9 @@ _OWN_FAULT: Final = (
 )  # fmt: skip
 _SILENT: Final = ("exit", "signal", "gone", "left", "root-cause", "command")
 _STUCK: Final = (
-    "absent", "watchdog", "stuck", "desync", "network-error", "rendezvous", "gpu-fault",
+    "absent", "watchdog", "stuck", "desync", "network-error", "rendezvous",
 )  # fmt: skip
+_STOPPED: Final = ("gpu-fault",)
 _OF_GPU: Final = ("gpu-lost", "gpu-error")
 _BROKEN: Final = ("connection",)
 
@@ -90,7 +91,7 @@ _SIGTERM: Final = (15, -15, 143)
 _SIGNALS: Final = 128  # exit codes above it stand for signals
 _ABORTED: Final = (-6, 134, 250)  # exit codes of abort(): 250 is DeepSpeed's launcher's own
 _ABORT: Final = 6
-_TOLD: Final = 3  # suspicions from here on are of what another process may have caused
+_TOLD: Final = 2.5  # suspicions from here on are of what another process may have caused
 _LOCAL: Final = r"local rank (\d{1,4})"  # on one node, that is the rank
 
 _SENT: Final = r"got signal \d"  # what torchrun was sent, which it says at once and at its end
@@ -113,7 +114,7 @@ _ONLY_NAMED: Final = r"^[\w.]{1,80}: {0,4}['\"`]"  # an error's name, and the en
 _OPENS: Final = r"""(?<![\w.)])['"`](?=\S)"""
 _CLOSES: Final = r"""(?<=\S)['"`](?!\w)"""
 
-SEVERE: Final = {*_OWN_FAULT, *_SILENT, *_STUCK, *_BROKEN} - {"checkpoint-failed"}
+SEVERE: Final = {*_OWN_FAULT, *_SILENT, *_STOPPED, *_STUCK, *_BROKEN} - {"checkpoint-failed"}
 
 
 def problems(events: pd.DataFrame, severities: Mapping[str, str]) -> pd.DataFrame:
@@ -319,10 +320,11 @@ def _failures(rows: pd.DataFrame) -> Numbers:
 
 
 def _suspicion(rows: pd.DataFrame, failure: Numbers) -> Numbers:
-    """1 to 4 as the module says, the less the likelier the cause; NaN for no cause at all."""
+    """1 to 4 as the module says (2.5: what a GPU stopped), the less the likelier the cause; NaN
+    for no cause at all."""
     kind, text = rows["kind"], rows["text"].astype("str")
-    groups = (_OWN_FAULT, _SILENT, _STUCK, _BROKEN)
-    found = np.select([kind.isin(names) for names in groups], [1.0, 2.0, 3.0, 4.0], np.nan)
+    groups = (_OWN_FAULT, _SILENT, _STOPPED, _STUCK, _BROKEN)
+    found = np.select([kind.isin(names) for names in groups], [1.0, 2.0, 2.5, 3.0, 4.0], np.nan)
     victim = (kind == "exception") & text.str.contains(OF_A_PEER).fillna(False).astype(bool)
     found[victim.to_numpy()] = 4.0
     stops = (kind == "nan") & text.str.contains("stopping training")
@@ -336,7 +338,7 @@ def _suspicion(rows: pd.DataFrame, failure: Numbers) -> Numbers:
     broken = kind.isin(_OF_GPU) & (rows["severity"] == Severity.CRITICAL)
     found[(kind.isin(_OF_GPU) & ~broken).to_numpy()] = np.nan
     explained = broken.groupby(failure).transform("any") & text.str.contains(_OF_DEVICE)
-    found[explained.to_numpy(dtype=bool) & (found == 1)] = _TOLD
+    found[explained.to_numpy(dtype=bool) & (found == 1)] = 3.0
     return found
 
 

@@ -406,6 +406,7 @@ def test_what_a_gpu_stopped_of_a_process_is_told_better_by_its_exception() -> No
     stopped = problem("gpu-fault", "Xid (PCI:0000:3b:00): 31, pid=4101", value=31)
     assert causes(stopped, raised) == [1]
     assert causes(stopped, problem("exit", "exits with return code = -6", value=-6)) == [0]
+    assert causes(problem("watchdog", "OpType=ALLREDUCE", rank=1, count=7), stopped) == [1]
 
 
 def test_what_a_driver_only_notes_of_a_gpu_ends_nothing() -> None:
