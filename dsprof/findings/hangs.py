@@ -104,7 +104,7 @@ def _at_exit(facts: Facts) -> list[Finding]:
     if rows.empty or overs.empty or among(told["name"], ["exited_well"]).any():
         return []
     row, over = rows.iloc[0], overs.iloc[-1]
-    known = row["source"] == over["source"] and pd.notna(row["at"]) and pd.notna(over["at"])
+    known = pd.notna(row["at"]) and pd.notna(over["at"])
     seconds = (row["at"] - over["at"]).total_seconds() if known else 0.0
     later = f" {format_seconds(seconds)} later" if seconds > 0 else ""
     return [

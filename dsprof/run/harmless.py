@@ -69,6 +69,9 @@ def _behind_training(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool
         on = (stepped["segment"] == segment) & (stepped["source"] == source)
         if not (on & (stepped["line"] > last)).any():
             found |= (mine & cancelled & (rows["line"] > last)).fillna(value=False).astype(bool)
+    for segment, at in overs.groupby("segment")["at"].max().dropna().items():  # in other files
+        if not ((stepped["segment"] == segment) & (stepped["at"] > at)).any():
+            found |= (rows["segment"] == segment) & cancelled & (rows["at"] > at)
     return found
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from dsprof.run import load
 from tests.loaded import run_of_text
 
 STEP = (
@@ -47,3 +50,12 @@ def test_a_job_that_hangs_behind_its_training_is_not_advised_a_longer_limit() ->
     assert found.title.endswith("ended it 8 min 00 s later")
     assert all(one.rule != "rank-died" for one in run.findings)
     assert all("time limit" not in advice.setting for advice in found.advice)
+
+
+def test_the_word_of_a_scheduler_in_another_file_is_compared_by_time(tmp_path: Path) -> None:
+    over = "[after training is done] datetime: {} \n"
+    (tmp_path / "job.err").write_text(LIMIT)
+    for time, ended in (("2026-03-25 17:52:12", False), ("2026-03-25 18:52:12", True)):
+        (tmp_path / "job.out").write_text(STEP.format(29) + over.format(time))
+        found = {one.rule for one in load([tmp_path / "job.out", tmp_path / "job.err"]).findings}
+        assert ("rank-died" in found, "hang" in found) == (ended, not ended)
