@@ -16,6 +16,7 @@ from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Evidence, Finding
 from dsprof.findings.skips import cut_off, of_how_many, overflows, skips_of
+from dsprof.findings.standstill import standstill
 from dsprof.findings.thresholds import (
     OVERFLOW_CRITICAL,
     OVERFLOW_SCALE,
@@ -155,7 +156,7 @@ def _without_steps(facts: Facts) -> list[Finding] | str:
     """Overflow lines of a log that numbers no step, or few: how many, but not of how many."""
     lines = overflows(facts.run)
     if lines.empty:
-        return "no line counts skipped steps"
+        return standstill(facts) or "no line counts skipped steps"
     cut, floor = cut_off(facts.run, lines), _at_floor(facts)
     total = skips_of(lines) + cut
     if total < OVERFLOW_STEPS and floor is None:

@@ -121,6 +121,8 @@ OVERFLOW_WARNING: Final = 0.05
 OVERFLOW_CRITICAL: Final = 0.25
 #: Steps up to the last one, all skipped: no scale is found any more.
 OVERFLOW_STREAK: Final = 10
+#: Records of the Trainer with one learning rate: its schedule does not go on.
+RATE_STANDSTILL: Final = 5
 #: A loss scale from which on a scaler that has found none yet is still looking for it.
 OVERFLOW_SCALE: Final = 2.0**16
 
