@@ -413,7 +413,8 @@ def test_what_a_driver_only_notes_of_a_gpu_ends_nothing() -> None:
     run = run_of_text(
         "NVRM: Xid (PCI:0000:10:1c): 63, pid=1896, Row Remapper: New row marked for remapping\n",
         "NVRM: Xid (PCI:0000:10:1c): 45, pid=1896, name=python3, Ch 00000001\n",
+        "NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2)\n",
     )
-    assert list(run.problems["severity"].astype("str")) == ["info", "info"]
+    assert list(run.problems["severity"].astype("str")) == ["info", "info", "info"]
     assert not run.problems["root_cause"].any()
     assert all(finding.rule != "rank-died" for finding in run.findings)
