@@ -109,7 +109,9 @@ _WENT_ON: Final = 2
 
 #: Kinds that are read off one line, which may only quote the error.
 _ONE_LINE: Final = ("oom", "host-oom", "shm-full", "port-in-use", "overflow-limit", "build-failed")
-_OF_DEVICE: Final = r"^(?:RuntimeError|AcceleratorError): (?:CUDA|HIP) error: "
+_OF_DEVICE: Final = (
+    r"^(?:RuntimeError|AcceleratorError): (?:(?:CUDA|HIP) error: |cuda runtime error)"
+)
 _ONLY_NAMED: Final = r"^[\w.]{1,80}: {0,4}['\"`]"  # an error's name, and the end of a quotation
 _OPENS: Final = r"""(?<![\w.)])['"`](?=\S)"""
 _CLOSES: Final = r"""(?<=\S)['"`](?!\w)"""
