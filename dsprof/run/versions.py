@@ -107,7 +107,8 @@ _RELEASED: Final = {"0.15.2": pd.Timestamp("2024-09-05")}
 
 def is_older(events: pd.DataFrame, version: str) -> bool:
     """Whether all that has a date was printed before `version` of DeepSpeed was made."""
-    return bool(events["at"].max() < _RELEASED[version])  # false where nothing has a date
+    last = events["at"].max()  # of a recording in UTC
+    return bool(pd.notna(last) and last.tz_localize(None) < _RELEASED[version])
 
 
 @dataclass(frozen=True)
