@@ -153,6 +153,26 @@ def _by_work(seconds: np.ndarray) -> _Arrivals:
     return _Arrivals((seconds * before[:, None, :]).sum(axis=2), before)
 
 
+def _is_felt(seconds: np.ndarray, own: int, late: _Last) -> bool:
+    """Whether a rank that leads at some boundary delays the others, as far as they are timed where
+    ranks meet: it works longer altogether, or they wait for it there. If its other work makes up
+    for the lead before anybody waits, it is not late.
+    """
+    if own == seconds.shape[2]:
+        return True
+    work = seconds[:, :, :own].sum(axis=2)
+    longer = float((work[:, late.rank] - of_median_rank(np.delete(work, late.rank, 1))).mean())
+    others = of_median_rank(np.delete(seconds[:, :, own:], late.rank, axis=1))
+    waits = (others - seconds[:, late.rank, own:]).mean(axis=0)
+    return max(longer, float(waits.clip(min=0.0).sum())) * 2 >= late.delay
+
+
+def _by_all_work(seconds: np.ndarray, own: int) -> _Arrivals:
+    """Arrivals by all of the ranks' own work."""
+    before = np.broadcast_to(np.arange(seconds.shape[2]) < own, seconds.shape[::2])
+    return _Arrivals(seconds[:, :, :own].sum(axis=2), before)
+
+
 def _by_waiting(seconds: np.ndarray, own: int) -> _Arrivals:
     """Arrivals by how long ranks wait where they meet: the rank that arrives last waits least.
 
@@ -176,10 +196,11 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
     if cube is None:
         return None
     seconds, steps, ranks, names, own = cube
-    ways = [_by_work(seconds[:, :, :own])] if own else []
+    ways = [_by_work(seconds[:, :, :own]), _by_all_work(seconds, own)] if own else []
     if own < len(names):
         ways.append(_by_waiting(seconds, own))
-    found = [(last, way) for way in ways if (last := way.last())]
+    lasts = [(last, way) for way in ways if (last := way.last())]
+    found = [(last, way) for last, way in lasts if _is_felt(seconds, own, last)]
     if not found:
         return None
     last, way = max(found, key=lambda one: one[0].delay)

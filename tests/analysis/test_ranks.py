@@ -111,6 +111,35 @@ def test_of_ranks_that_wait_alike_the_one_that_works_longer_is_late() -> None:
     assert (found.rank, found.phase) == (1, "forward")
 
 
+def in_two_phases(*waits: float) -> pd.DataFrame:
+    """Rank 0 works longer in forward, rank 1 as much longer in backward; both end together."""
+    return table(
+        *(
+            (step, rank, *phase)
+            for step in range(20)
+            for rank in (0, 1)
+            for phase in (
+                ("backward", "compute", 0.5 + 0.2 * rank + 0.001 * rank),
+                ("forward", "compute", 0.5 - 0.2 * rank),
+                ("gather", "communication", waits[0] if rank else 0.01),
+                ("reduce", "communication", 0.01 if rank else waits[1]),
+            )
+        )
+    )
+
+
+def test_a_rank_whose_other_work_makes_up_for_its_lead_before_anybody_waits_is_not_late() -> None:
+    found = straggler(in_two_phases(0.01, 0.011))
+    assert found is not None
+    assert found.delay == pytest.approx(0.001)
+
+
+def test_ranks_that_wait_for_each_other_in_turns_within_a_step_are_late_where_they_are() -> None:
+    found = straggler(in_two_phases(0.21, 0.21))
+    assert found is not None
+    assert found.delay == pytest.approx(0.201)
+
+
 def test_steps_that_a_rank_does_not_report_are_left_out() -> None:
     whole = two_ranks(3)
     found = straggler(whole[~((whole["step"] == 1) & (whole["rank"] == 0))])
