@@ -53,7 +53,7 @@ def data_bound(facts: Facts) -> list[Finding] | str:
         "waiting for input data",
         f"The {'ranks' if facts.on_cpu else 'GPUs'} idle until the data loader hands over a batch.",
         (
-            Advice("DataLoader(num_workers=...)", "", "2 to 4 a rank", "batches are made ahead"),
+            _workers(facts),
             *(() if facts.on_cpu else (_PINNED,)),
             Advice(
                 "storage of the data set",
@@ -74,6 +74,15 @@ def data_bound(facts: Facts) -> list[Finding] | str:
 _WORTH: Final = 0.05
 _LATER: Final = " For {} more a step, ranks wait in collectives for the one whose batch comes last."
 _READY: Final = "batches were always ready"
+
+
+def _workers(facts: Facts) -> Advice:
+    """A recording knows how many there are."""
+    setting, now = "DataLoader(num_workers=...)", facts.run.config.get("data_workers")
+    if not now:
+        return Advice(setting, "", "2 to 4 a rank", "batches are made ahead")
+    why = "batches are made ahead; they come this late with as many as now"
+    return Advice(setting, str(now), "more, if the host has idle cores", why)
 
 
 def optimizer_bound(facts: Facts) -> list[Finding] | str:
@@ -148,9 +157,9 @@ def _of_step(found: Finding, untimed: float, beside: str) -> Finding:
         found,
         title=f"{format_share(found.share or 0.0)} of a step is step(){beside}, most of it in no "
         "inner timer",
-        summary=f"{found.summary} {format_seconds(untimed)} lie outside the timers inside step(): "
-        "the search for overflows, the gradient norm and the all-reduces of both. Medium "
-        "confidence: nothing times them separately.",
+        summary=f"{found.summary} {format_seconds(untimed)} lie outside the timers inside step(), "
+        "as the search for overflows, the gradient norm, the all-reduces of both and the learning "
+        "rate scheduler do. Medium confidence: nothing times them separately.",
         advice=found.advice[:1],  # it halves the calls of step(), whatever they do
         gain=promise(0.5 * (found.seconds_per_step or 0.0)),
         confidence="medium",

@@ -59,7 +59,7 @@ class Recorder:
         self.backward: Any = None  # the `Backward` that these models share
         self.begin_anew: Callable[[], None] = _nobody_attached
         self._refused: set[str] = set()  # names of metrics that were reported as unusable
-        self._steps = 0
+        self._steps = self._workers = 0
         self._cost = self._time = self._seen = 0
         self.timeline.guard = guard
         self.timeline.closing.append(self._account)
@@ -142,21 +142,32 @@ class Recorder:
         """
         from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter
 
-        around = self._between("data", Class.DATA)
+        around = self._between("data", Class.DATA, self._count_workers)
         self.patches.of_class(_BaseDataLoaderIter, "__next__", around)
         self.patches.of_class(DataLoader, "__iter__", around)
 
-    def _between(self, path: str, class_: Class) -> Callable[[Call], Call]:
+    def _count_workers(self, loader: Any, *_: Any) -> None:
+        """Record how many worker processes make the batches: the most that an iterator has."""
+        workers = getattr(loader, "_num_workers", 0)
+        if workers > self._workers:
+            self._workers = workers
+            self.writer.config("data_workers", workers)
+
+    def _between(
+        self, path: str, class_: Class, look: Call | None = None
+    ) -> Callable[[Call], Call]:
         """A decorator that records calls as phase `path`, unless they are made inside another
-        phase.
+        phase; `look` gets the arguments of those that are.
         """
         timeline = self.timeline
         phase = timeline.phase(path, class_)
 
-        def begin(*_: Any) -> Frame | None:
+        def begin(args: Any, _: Any) -> Frame | None:
             track = timeline.current
             if track is None or timeline.stack or timeline.is_elsewhere():
                 return None
+            if look is not None:
+                look(*args)
             return timeline.enter(track, phase)
 
         return lambda raw: self.guard.around(raw, begin, timeline.leave)

@@ -11,7 +11,19 @@ import pytest
 from dsprof.events import Severity
 from dsprof.recording import Writer
 from dsprof.run import Run, load
-from tests.findings.plants import WELL, Row, metric, one, phase, rules, run_of, silent, steps, why
+from tests.findings.plants import (
+    WELL,
+    Row,
+    config,
+    metric,
+    one,
+    phase,
+    rules,
+    run_of,
+    silent,
+    steps,
+    why,
+)
 from tests.loaded import run_of_text
 from tests.recording.recorded import CLASSES, MS, header
 
@@ -83,6 +95,28 @@ def test_a_step_without_the_gathering_timed_in_it_is_not_called_all_of_step(
     ]
     found = one(run_of_text(*lines * 5), "optimizer-bound")
     assert found.title.endswith(f" is step(){beside}, most of it in no inner timer")
+
+
+def test_what_no_timer_inside_step_holds_may_be_the_scheduler_of_the_learning_rate() -> None:
+    lines = [
+        "[Rank 0] time (ms) | optimizer_gradients: 10.00 | optimizer_step: 50.00\n",
+        "time (ms) | fwd: 100 | bwd: 300 | bwd_inner: 200 | bwd_allreduce: 100 | step: 700\n",
+    ]
+    said = one(run_of_text(*lines * 5), "optimizer-bound").summary
+    assert "and the learning rate scheduler do" in said
+
+
+@pytest.mark.parametrize(
+    ("workers", "now", "to"),
+    [(0, "", "2 to 4 a rank"), (4, "4", "more, if the host has idle cores")],
+)
+def test_as_many_workers_as_there_are_already_are_not_advised(
+    workers: int, now: str, to: str
+) -> None:
+    told = [config("data_workers", workers)] if workers else []
+    run = run_of([*told, *steps(30, {"batch_input": 0.3, "forward": 0.3, "backward": 0.4})])
+    advice = one(run, "data-bound").advice[0]
+    assert (advice.setting, advice.now, advice.to) == ("DataLoader(num_workers=...)", now, to)
 
 
 def test_an_offloaded_optimizer_is_judged_as_offloading() -> None:

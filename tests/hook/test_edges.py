@@ -131,6 +131,11 @@ def test_what_a_loop_saves_by_itself_and_a_loader_that_begins_anew_are_phases_of
     assert rows.classes["checkpoint"] == "checkpoint"
 
 
+@pytest.mark.parametrize("name", ["epochs"])
+def test_a_recording_knows_how_many_workers_make_the_batches(rows: Rows) -> None:
+    assert rows.config["data_workers"] == 1
+
+
 @pytest.mark.parametrize("name", ["answering"])
 def test_what_a_thread_asks_of_the_model_that_another_one_trains_is_in_no_step(rows: Rows) -> None:
     assert steps(rows) == list(range(1, 22))
