@@ -29,6 +29,7 @@ class Straggler:
     Attributes:
         rank: global rank.
         delay: seconds per step for which the median rank waits for it, mean over all steps.
+        least: the same in three of four steps, at least.
         held: share of the steps in which it is last.
         next: the same for the rank that is last second most often.
         phase: the phase of its own work in which it loses most time against the median rank; "" if
@@ -41,6 +42,7 @@ class Straggler:
 
     rank: int
     delay: float
+    least: float
     held: float
     next: float
     phase: str
@@ -113,6 +115,7 @@ class _Last:
     steps: np.ndarray  # whether it is the only last one [steps]
     next: float  # share of the steps in which the next rank is
     delay: float  # seconds per step behind the median of the others, mean over all steps
+    least: float  # the same in three of four steps, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +138,13 @@ class _Arrivals:
         who = np.where(alone, self.at.argmax(axis=1), -1)
         often = np.bincount(who[alone], minlength=self.at.shape[1])
         slow = int(often.argmax())
-        others = of_median_rank(np.delete(self.at, slow, axis=1))
+        behind = self.at[:, slow] - of_median_rank(np.delete(self.at, slow, axis=1))
         return _Last(
             slow,
             who == slow,
             next=float(np.sort(often)[-2] / len(who)),
-            delay=float((self.at[:, slow] - others).mean()),
+            delay=float(behind.mean()),
+            least=float(np.quantile(behind, 0.25)),
         )
 
 
@@ -214,6 +218,7 @@ def straggler(phases: pd.DataFrame) -> Straggler | None:
     return Straggler(
         rank=int(ranks[last.rank]),
         delay=delay,
+        least=last.least,
         held=float(behind.mean()),
         next=last.next,
         phase=str(names[worst]) if timed else "",

@@ -73,7 +73,7 @@ def straggler_rank(facts: Facts) -> list[Finding] | str:
             rule="straggler-rank",
             severity=severity,
             title=f"{wait.capitalize()} for {where}, {format_share(share)} of "
-            + ("each step" if late.held >= STRAGGLER_HELD else "the time"),
+            + ("each step" if _is_steady(late) else "the time"),
             summary=f"It is the last of {late.ranks} ranks in {format_share(late.held)} of "
             f"{late.steps:,} steps and arrives {format_seconds(late.delay)} per step after "
             f"{median}. It loses most {late.place} "
@@ -133,6 +133,11 @@ def stands_out(late: Straggler) -> bool:
     """Whether the same rank usually comes last, instead of each in turn."""
     often = late.held >= STRAGGLER_OFTEN and late.above_chance >= STRAGGLER_ABOVE_CHANCE
     return often or (late.held >= STRAGGLER_HELD and late.chance <= STRAGGLER_CHANCE)
+
+
+def _is_steady(late: Straggler) -> bool:
+    """Whether it comes late in nearly every step, instead of much later in some of them."""
+    return late.held >= STRAGGLER_HELD and 2 * late.least >= late.delay
 
 
 def _own_code(facts: Facts, late: Straggler) -> tuple[Advice, ...]:

@@ -183,7 +183,7 @@ def test_ranks_that_tell_other_steps_cannot_be_compared() -> None:
 
 
 def last_in(held: float, next_: float, steps: int, ranks: int) -> Straggler:
-    return Straggler(0, 0.1, held, next_, "", 0.1, "", steps, ranks, 1, steps)
+    return Straggler(0, 0.1, 0.1, held, next_, "", 0.1, "", steps, ranks, 1, steps)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,16 @@ def test_the_late_rank_and_its_phase_are_named() -> None:
     assert found.evidence[0].text == "rank 2, step 30, data: 200 ms"
 
 
+def test_a_rank_that_is_much_later_in_a_few_steps_is_not_said_to_be_late_in_each() -> None:
+    seldom, hardly = ranks(30, 2, 1.5, every=5), ranks(30, 2, 0.001)
+    rows = [
+        often if row["step"] % 5 else much
+        for much, often in zip(seldom, hardly, strict=True)
+        for row in (much,)
+    ]
+    assert one(run_of(rows), "straggler-rank").title.endswith("of the time")
+
+
 def test_of_two_ranks_the_one_that_waits_is_named_not_called_the_others() -> None:
     rows = [row for row in ranks(30, 1, 0.15) if row["rank"] in {0, 1}]
     found = one(run_of(rows, world_size=2), "straggler-rank")
