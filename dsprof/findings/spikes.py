@@ -10,23 +10,21 @@ import numpy.typing as npt
 import pandas as pd
 
 from dsprof.analysis.breakdown import known_by, main_phases, weights_of
-from dsprof.analysis.checkpoints import apart_from_saves, calls_of_saves
-from dsprof.analysis.ranks import Straggler, straggler
+from dsprof.analysis.checkpoints import calls_of_saves
 from dsprof.analysis.trends import REPEATS, Floats, excess, period, spikes
 from dsprof.events import Severity
 from dsprof.findings.evaluations import evaluating_inside
 from dsprof.findings.facts import Facts, once
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
+from dsprof.findings.lateness import is_late, late_in, waited
 from dsprof.findings.proofs import averages, step_proof, window
 from dsprof.findings.saves import saving_inside, waiting
 from dsprof.findings.thresholds import (
     EVIDENCE_STEPS,
     SPIKE_RATIO,
-    SPIKES_ABOVE_CHANCE,
     SPIKES_CRITICAL,
     SPIKES_WARNING,
-    STRAGGLER_HELD,
     WAITING_EXPLAINS,
     grade,
 )
@@ -54,7 +52,7 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
     severity = _severity(price)
     if severity is None:
         return []
-    late = _late(facts, rows, float(over.mean()))
+    late = late_in(facts, steps.iloc[rows], float(over.mean()))
     every = period(rows)
     distance = _steps_apart(steps, every)
     rhythm = f", one every {distance:,} steps" if distance else ""
@@ -67,9 +65,14 @@ def step_spikes(facts: Facts) -> list[Finding] | str:
             title=f"{len(rows):,} of {len(steps):,} {'printed ' * few}{_called(steps)} "
             f"{'sticks' if len(rows) == 1 else 'stick'} out"
             + ("" if few else rhythm)
-            + f" and cost{'s' * (len(rows) == 1)} {_said(share, price, few=few)}",
+            + f" and cost{'s' * (len(rows) == 1)} {_said(share, price, few=few)}"
+            + is_late(late, len(rows)),
             summary=_how_long(steps, seconds, rows)
-            + (_waited(late) if late else _longer(facts, steps.assign(seconds=seconds), rows))
+            + (
+                waited(late, "them")
+                if late
+                else _longer(facts, steps.assign(seconds=seconds), rows)
+            )
             + flushed
             + _without_backward(facts, rows)
             + (_between(facts, price) if few else _rhythm(distance, len(rows))),
@@ -341,25 +344,6 @@ def _saving(facts: Facts, steps: pd.DataFrame) -> Floats:
     of_step = calls.groupby("step")["self_seconds"].sum() / max(1, calls["rank"].nunique())
     inside: Floats = steps["step"].map(of_step).fillna(0.0).to_numpy(dtype=float)
     return saving + inside + waiting(facts, steps) + saving_inside(facts, steps)
-
-
-def _late(facts: Facts, rows: npt.NDArray[np.intp], over: float) -> Straggler | None:
-    """The one rank that the others wait for in these steps, if that is why they are longer."""
-    if facts.is_pipeline:
-        return None
-    phases = main_phases(facts.series.iloc[rows], facts.run.phases)
-    late = straggler(apart_from_saves(phases[phases["rank"].notna()]))
-    if late is None or late.held < STRAGGLER_HELD or late.above_chance < SPIKES_ABOVE_CHANCE:
-        return None
-    return late if late.delay >= WAITING_EXPLAINS * over else None
-
-
-def _waited(late: Straggler) -> str:
-    often = "all" if late.held == 1 else format_share(late.held)
-    return (
-        f" In {often} of them rank {late.rank} is the last of {late.ranks}: it "
-        f"comes {format_seconds(late.delay)} after the median rank, most of that {late.place}."
-    )
 
 
 def _longer(facts: Facts, steps: pd.DataFrame, rows: npt.NDArray[np.intp]) -> str:

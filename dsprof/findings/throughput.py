@@ -11,11 +11,13 @@ import pandas as pd
 from dsprof.analysis.breakdown import main_phases
 from dsprof.analysis.chance import chance
 from dsprof.analysis.checkpoints import apart_from_saves
+from dsprof.analysis.ranks import Straggler
 from dsprof.analysis.trends import Floats, Level, levels, without_spikes
 from dsprof.events import CLASSES, Class, Severity
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.flushes import flushed_in, less_memory
+from dsprof.findings.lateness import late_in, waited
 from dsprof.findings.launches import slower_launch
 from dsprof.findings.proofs import step_proof
 from dsprof.findings.thresholds import (
@@ -127,17 +129,23 @@ def _within(facts: Facts) -> list[Finding] | str:
     climbs = any(after.start < level.start < after.stop for level in known)
     rows = np.arange(len(steps))
     flushed = flushed_in(facts, steps, (rows >= after.start) & (rows < stop))
+    late = _late(facts, steps, rise)
     found = Finding(
         rule="slowdown",
         severity=severity or Severity.INFO,
         title=_title(steps, rise, climbs=climbs)
         + (", more than what it computes" if work.said and severity else "")
-        + (", and not for the first time" if again else ""),
+        + (", and not for the first time" if again else "")
+        + (f": rank {late.rank} is late" if late else ""),
         summary=_became(facts, steps, rise, climbs=climbs)
-        + grown(
-            facts,
-            steps.iloc[before.start : before.stop],
-            steps.iloc[after.start : after.stop],
+        + (
+            waited(late, "the later ones")
+            if late
+            else grown(
+                facts,
+                steps.iloc[before.start : before.stop],
+                steps.iloc[after.start : after.stop],
+            )
         )
         + work.said
         + flushed
@@ -145,13 +153,15 @@ def _within(facts: Facts) -> list[Finding] | str:
         + ("" if rise.is_clear else _SHORT),
         share=cost / max(mean, facts.average or 0.0),
         seconds_per_step=cost,
+        ranks=(late.rank,) if late else (),
+        phase=(late.phase or None) if late else None,
         steps=(int(steps["step"].iloc[after.start]), int(steps["step"].iloc[stop - 1])),
         evidence=tuple(
             step_proof(facts, steps.iloc[row]) for row in (after.start - 1, after.start)
         ),
         advice=less_memory(facts)
         if flushed
-        else _look(facts, comes_and_goes=climbs or bool(again)),
+        else _look(facts, late, comes_and_goes=climbs or bool(again)),
         gain=(0.0, cost),
         confidence="high" if rise.is_clear else "medium",
     )
@@ -179,12 +189,24 @@ def _became(facts: Facts, steps: pd.DataFrame, rise: _Rise, *, climbs: bool) -> 
     )
 
 
-def _look(facts: Facts, *, comes_and_goes: bool) -> tuple[Advice, ...]:
+def _late(facts: Facts, steps: pd.DataFrame, rise: _Rise) -> Straggler | None:
+    """The rank that the others wait for in the longer steps, if it was not as late before."""
+    before, after = rise.before, rise.after
+    height = after.median - before.median
+    late = late_in(facts, steps.iloc[after.start : after.stop], height)
+    earlier = late_in(facts, steps.iloc[before.start : before.stop], 0.0)
+    if late is None or earlier is None or earlier.rank != late.rank:
+        return late
+    return late if late.delay - earlier.delay >= WAITING_EXPLAINS * height else None
+
+
+def _look(facts: Facts, late: Straggler | None, *, comes_and_goes: bool) -> tuple[Advice, ...]:
     how = "come and go" if comes_and_goes else "start at one step and stay"
     whose, shows = ("CPU", "top") if facts.on_cpu else ("GPU", "nvidia-smi -q -d PERFORMANCE")
+    of = f" of rank {late.rank}" if late else ""
     return (
         Advice(
-            f"{whose} clocks and neighbours at that time",
+            f"{whose} clocks and neighbours{of} at that time",
             "",
             shows,
             f"thermal throttling, or a shared node or network, {how}",

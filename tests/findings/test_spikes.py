@@ -152,6 +152,29 @@ def test_three_of_five_may_be_chance() -> None:
     assert found.ranks == ()
 
 
+def test_one_step_in_which_all_wait_for_one_rank_is_no_matter_of_chance() -> None:
+    """What is said is of that step alone."""
+    rows = [
+        row | ({"seconds": 8.0 * row["seconds"]} if row.get("step") == 50 else {})
+        for row in every_tenth({50: 2})
+    ]
+    found = one(run_of(rows), "step-spikes")
+    assert found.ranks == (2,)
+    assert found.title.endswith("of the time: rank 2 is late in it")
+    assert "In it rank 2 is the last of 4" in found.summary
+
+
+def test_waiting_in_the_steps_that_stick_out_is_not_told_as_communication_again() -> None:
+    rows = every_tenth(dict.fromkeys(range(10, 101, 10), 3))
+    short = [
+        row | ({"seconds": row["seconds"] - 0.15} if row["name"] == "backward_allreduce" else {})
+        for row in rows
+    ]
+    run = run_of(short, world_size=4)
+    assert one(run, "step-spikes").ranks == (3,)
+    assert silent(run, "communication-bound")
+
+
 def test_what_is_longer_in_these_steps_is_named() -> None:
     rows = [
         row

@@ -17,7 +17,7 @@ from dsprof.findings.facts import Facts
 from dsprof.findings.spikes import step_spikes
 from dsprof.findings.throughput import slowdown
 from dsprof.run import Run, from_events
-from tests.findings.plants import Row, config, metric, one, run_of, silent, steps, why
+from tests.findings.plants import Row, config, metric, one, phase, run_of, silent, steps, why
 
 
 def run_with(seconds: np.ndarray) -> Run:
@@ -117,6 +117,36 @@ def test_what_grew_is_named_where_classes_are_known() -> None:
     found = one(run_of(rows, world_size=2), "slowdown")
     assert found.steps == (31, 60)
     assert "100 % is communication" in found.summary
+
+
+def longer_from_41_on(late: float, computing: float) -> Run:
+    """Rank 1 comes `late` s after rank 0, 0.3 s from step 41 on; both compute as much longer then
+    as `computing` says.
+    """
+    rows: list[Row] = []
+    for step in range(1, 81):
+        behind, longer = (0.3, computing) if step > 40 else (late, 0.0)
+        rows.append(metric("step_seconds", step, 1.0 + behind + longer))
+        for rank in (0, 1):
+            rows += [
+                phase("forward", step, 0.9 + longer + behind * rank, rank),
+                phase("backward_allreduce", step, 0.1 + behind * (1 - rank), rank),
+            ]
+    return run_of(rows, world_size=2)
+
+
+def test_the_rank_for_which_the_others_wait_in_the_longer_steps_is_named() -> None:
+    found = one(longer_from_41_on(0.0, 0.0), "slowdown")
+    assert found.ranks == (1,)
+    assert found.title == "From step 41 on, a step takes 30 % longer: rank 1 is late"
+    assert "In all of the later ones rank 1 is the last of 2" in found.summary
+    assert found.advice[0].setting == "GPU clocks and neighbours of rank 1 at that time"
+
+
+def test_a_rank_that_came_as_late_before_is_not_why_steps_take_longer() -> None:
+    found = one(longer_from_41_on(0.3, 0.3), "slowdown")
+    assert found.ranks == ()
+    assert found.title.endswith(" longer")
 
 
 def test_a_ramp_is_shared_out_over_the_steps_that_it_is_the_mean_of() -> None:

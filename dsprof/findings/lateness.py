@@ -1,0 +1,45 @@
+"""The rank that others wait for in some of the steps, if that is why these are longer."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from dsprof.analysis.breakdown import main_phases
+from dsprof.analysis.checkpoints import apart_from_saves
+from dsprof.analysis.ranks import Straggler, straggler
+from dsprof.findings.facts import Facts
+from dsprof.findings.thresholds import SPIKES_ABOVE_CHANCE, STRAGGLER_HELD, WAITING_EXPLAINS
+from dsprof.units import format_seconds, format_share
+
+
+def late_in(facts: Facts, steps: pd.DataFrame, longer: float) -> Straggler | None:
+    """The rank that usually comes last in `steps`, by most of the `longer` seconds that they take.
+
+    In so few steps that chance cannot be excluded, it must come last in all of them: what is said
+    is then true of these steps.
+    """
+    if facts.is_pipeline:
+        return None
+    phases = main_phases(steps, facts.run.phases)
+    late = straggler(apart_from_saves(phases[phases["rank"].notna()]))
+    if late is None or late.delay < WAITING_EXPLAINS * longer:
+        return None
+    usual = late.held >= STRAGGLER_HELD and late.above_chance >= SPIKES_ABOVE_CHANCE
+    return late if usual or late.held == 1 else None
+
+
+def is_late(late: Straggler | None, steps: int) -> str:
+    """The end of a title."""
+    if late is None:
+        return ""
+    return f": rank {late.rank} is late in {'it' if steps == 1 else 'them'}"
+
+
+def waited(late: Straggler, steps: str) -> str:
+    """Which rank comes last in how many of `steps`, and by how much."""
+    often = "all" if late.held == 1 else format_share(late.held)
+    of_them = f"In {often} of {steps}" if late.steps > 1 else "In it"
+    return (
+        f" {of_them} rank {late.rank} is the last of {late.ranks}: it "
+        f"comes {format_seconds(late.delay)} after the median rank, most of that {late.place}."
+    )
