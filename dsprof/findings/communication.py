@@ -25,11 +25,13 @@ from dsprof.findings.pipeline import bubble_in_collectives
 from dsprof.findings.ranks import late_seconds
 from dsprof.findings.saves import waiting_in_mean
 from dsprof.findings.small_messages import small_seconds
+from dsprof.findings.spikes import without_spikes
 from dsprof.findings.thresholds import (
     COMMUNICATION_CRITICAL,
     COMMUNICATION_WARNING,
     PIPELINE_CRITICAL,
     PIPELINE_WARNING,
+    WORTH_NAMING,
     grade,
 )
 from dsprof.findings.uneven import input_seconds
@@ -41,6 +43,7 @@ _OFFLOADED: Final = (
     "also holds copies of gradients to the host"
 )
 _GATHERING: Final = "of gathering parameters"
+_IN_SPIKES: Final = "in the steps that stick out"
 _BETWEEN_TWO: Final = r"(?:send|recv)(?:_in_.+)?"  # a recorded call, in the phase that it blocks
 _FILLED: Final = Advice(
     "micro-batches of the pipeline",
@@ -115,6 +118,7 @@ def _in_collectives(facts: Facts) -> list[Finding] | str:
     cause, network = cause_of(facts, seconds), _network(facts)
     largest = "" if cause.title else _largest_part(table, seconds + inside, inside)
     beyond = f"That is a lower bound: {facts.run.mixed}. " if _more_unseen(facts) else ""
+    named = {what: part for what, part in named.items() if part >= WORTH_NAMING * seconds}
     parts = " and ".join(f"{format_seconds(part)} {what}" for what, part in named.items())
     apart = f", apart from {parts}" if parts else ""
     return [
@@ -243,7 +247,15 @@ def _named_elsewhere(facts: Facts) -> dict[str, float]:
         "in saves of checkpoints": _in_saves(facts),
         "of waiting for the last stage": bubble_in_collectives(facts),
     }
+    parts[_IN_SPIKES] = max(_in_spikes(facts) - sum(parts.values()), 0.0)
     return {what: seconds for what, seconds in parts.items() if seconds}
+
+
+def _in_spikes(facts: Facts) -> float:
+    """Seconds per step of communication that steps which stick out take beyond the others: they
+    are of `step-spikes`, as is what makes them wait."""
+    usual = without_spikes(facts).seconds_of("communication")
+    return (facts.seconds_of("communication") or 0.0) - (usual or 0.0)
 
 
 def _in_saves(facts: Facts) -> float:

@@ -360,21 +360,25 @@ def test_no_overlap_is_promised_to_a_pipeline_for_which_deepspeed_switches_it_of
 MIB = 1 << 20
 
 
-def uneven(folder: Path, late: int, group: str = "0 ranks 0-1") -> Run:
-    """30 steps of 100 ms, 5 of them an all-reduce; in each, one rank in turn computes `late` ms."""
+def uneven(folder: Path, late: int, group: str = "0 ranks 0-1", *, loading: bool = False) -> Run:
+    """30 steps of 100 ms, 5 of them an all-reduce; in each, one rank in turn computes `late` ms.
+    With `loading`, that rank also waits 1 us longer for its batch.
+    """
     for rank in (0, 1):
         writer = Writer.create(folder, header(rank=rank, world=2, config={"world_size": 2}))
         whose = writer.name(group)
-        forward = writer.name("forward", 0, "compute")
+        data, forward = writer.name("data", 0, "data"), writer.name("forward", 0, "compute")
         backward = writer.name("backward", 0, "compute")
         reduce = writer.name("all_reduce", backward)
         for step in range(1, 31):
             begin = step * 100 * MS
-            loading = late if step % 2 == rank else 0
-            arrives, meets = begin + (95 - late + loading) * MS, begin + 95 * MS
+            computing = late if step % 2 == rank else 0
+            arrives, meets = begin + (95 - late + computing) * MS, begin + 95 * MS
             held_up = meets - arrives + 5 * MS
-            writer.span(forward, begin, begin + loading * MS, step)
-            writer.span(backward, begin + loading * MS, arrives + held_up, step)
+            if loading:
+                writer.span(data, begin - MS, begin - MS + 1_000 * (1 + (computing > 0)), step)
+            writer.span(forward, begin, begin + computing * MS, step)
+            writer.span(backward, begin + computing * MS, arrives + held_up, step)
             writer.collective(reduce, whose, arrives, arrives, held_up, step, size=64, seq=step)
             writer.step(step, begin, begin + 100 * MS, CLASSES)
         writer.close()
@@ -394,6 +398,12 @@ def test_ranks_that_take_turns_at_being_late_are_told_from_transfer(tmp_path: Pa
     assert "Most of what that rank does longer is forward." in found.summary
     assert [one.setting for one in found.advice] == ["the ranks' work in forward"]
     assert found.gain is None
+
+
+def test_what_takes_next_to_nothing_is_not_named_beside_the_communication(tmp_path: Path) -> None:
+    """Some microseconds of waiting for each other's input would read as a part of the cause."""
+    found = one(uneven(tmp_path, 40, loading=True), "communication-bound")
+    assert "input" not in found.title + found.summary
 
 
 def test_ranks_of_other_groups_are_not_said_to_work_unevenly(tmp_path: Path) -> None:
