@@ -366,6 +366,12 @@ _BY_TEXT: Final = {
 
 #: Kinds of failure that are cured otherwise where their text holds this.
 _BY_KIND_AND_TEXT: Final = {
+    ("left", "ended in good order"): Advice(
+        "number of steps of each rank",
+        "",
+        "the same",
+        "a rank with fewer batches leaves the others in a collective without it",
+    ),
     ("rendezvous", "EI0006"): Advice(
         "HCCL_CONNECT_TIMEOUT",
         "",

@@ -5,6 +5,7 @@ What was survived, and how earlier launches ended, is told by `dsprof.findings.e
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,6 +48,7 @@ ENDED: Final = {
     "gpu-fault": "stopped what a process ran on it",
 }
 
+_GAVE_UP: Final = re.compile(r"gloo/transport[^\]]{0,120}\] Timed out waiting ")
 _CUT: Final = "its traceback breaks off at "
 
 #: What the C library says of it.
@@ -65,6 +67,7 @@ _CLOSER: Final = {
     ("exception", " by GPU node-"): "was ended by its GPU's runtime",
     ("exception", "aborting with error : HSA_"): "was ended by its GPU's runtime",
     **{("exception", words): "found its memory damaged" for words in _DAMAGED},
+    ("left", "in good order"): "finished before the others",
 }
 
 #: Signals of a crash or a kill, that exit codes may stand for.
@@ -172,6 +175,11 @@ def said_of(row: pd.Series[Any]) -> str:
         ended = closer[0] if closer else ENDED[kind]
         said = _STOPPED if stopped else f"was killed by {killed}" if killed else ended
     return f"{_who(row)} {said}{when(row)}"
+
+
+def gave_up(row: pd.Series[Any]) -> bool:
+    """Whether gloo waited too long in a collective: it has no watchdog, and raises an exception."""
+    return bool(row["kind"] == "exception" and _GAVE_UP.search(str(row["text"])))
 
 
 def of_ssh(row: pd.Series[Any]) -> bool:

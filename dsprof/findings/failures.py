@@ -15,6 +15,7 @@ from dsprof.findings.ends import (
     OOM,
     breaks_off,
     first_failure,
+    gave_up,
     of_ssh,
     ranks_of,
     said_among_others,
@@ -43,7 +44,7 @@ def rank_died(facts: Facts) -> list[Finding] | str:
     row = first_failure(facts.run)
     if row is None:
         return _ended_by_launcher(facts)
-    if row["kind"] in (*OOM, *HANG):
+    if row["kind"] in (*OOM, *HANG) or gave_up(row):
         return []
     who, dead = named(facts.run, row), dead_rank(facts.run, row)
     row = row if dead is None else pd.Series({**row, "rank": dead.rank})

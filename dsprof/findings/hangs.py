@@ -15,6 +15,7 @@ from dsprof.findings.ends import (
     HANG,
     ended_launch,
     first_failure,
+    gave_up,
     last_launch,
     said_untold,
     step_span,
@@ -74,6 +75,8 @@ def hang(facts: Facts) -> list[Finding] | str:
     row = first_failure(facts.run)
     if row is None:
         return _at_exit(facts)
+    if gave_up(row):
+        return [_gave_up(row)]
     if row["kind"] not in HANG:
         return []
     if row["kind"] == "desync":
@@ -193,6 +196,24 @@ def _missed(rows: pd.DataFrame) -> Finding:
         evidence=(row_evidence(row, quoted(row["text"], 200)),),
         advice=(_OF_MISSING, _ALIKE),
         confidence="high",
+    )
+
+
+def _gave_up(row: pd.Series[Any]) -> Finding:
+    """Gloo names neither the collective nor the rank that it waited for."""
+    rank = whole(row["rank"])
+    return Finding(
+        rule="hang",
+        severity=Severity.CRITICAL,
+        title=f"A collective timed out{when(row)}",
+        summary=f"{'A rank' if rank is None else f'Rank {rank}'} waited in it longer than gloo's "
+        "timeout allows, and ended. Another rank did not come, or was in another collective, as "
+        "where ranks have unequally many batches. Medium confidence: the message does not say "
+        "which rank that is.",
+        steps=step_span(row),
+        evidence=(row_evidence(row, quoted(row["text"], 200)),),
+        advice=(_ALIKE,),
+        confidence="medium",
     )
 
 

@@ -236,3 +236,21 @@ def test_a_monitored_barrier_names_who_did_not_come() -> None:
     found = one(run_of([problem("watchdog", text, rank=0) for text in texts]), "hang")
     assert found.title == "A barrier timed out: ranks 4, 5, 6 did not arrive"
     assert "stops at" not in found.summary
+
+
+def test_a_rank_that_waited_too_long_over_gloo_did_not_die_of_it() -> None:
+    """In a recording it says so by its exception; then the other rank loses the connection."""
+    waited = (
+        "RuntimeError: [/src/gloo/transport/tcp/buffer.cc:78] Timed out waiting 8000ms for recv"
+    )
+    lost = "RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer"
+    rows = [
+        problem("exception", waited, rank=1, step=20),
+        problem("exception", lost, rank=0, step=20),
+    ]
+    found = findings_of(run_of(rows, world_size=2))
+    assert [one.rule for one in found][:1] == ["hang"]
+    assert "rank-died" not in {one.rule for one in found}
+    assert found[0].title == "A collective timed out after step 20"
+    assert found[0].ranks == ()
+    assert "unequally many batches" in found[0].summary

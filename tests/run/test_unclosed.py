@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dsprof.events import PROBLEMS
 from dsprof.recording.launches import NOT_FOUND, Gone
 from dsprof.run import Run, from_events
 
@@ -258,6 +259,9 @@ def test_who_ended_in_good_order_while_others_went_on_is_why_they_lost_their_con
     first = run.findings[0]
     assert (first.ranks, first.confidence) == ((1,), "medium")
     assert "with exit code 0, and others lost their connection to it" in first.title
+    assert " finished before the others after step " in first.title
+    assert first.advice[0].setting == "number of steps of each rank"
+    assert "without closing" not in PROBLEMS[str(run.problems["kind"].iloc[0])]
     assert "not known" not in first.summary
     assert sorted(problems(run)) == [("exception", 0, 10), ("left", 1, 10)]
     run = lost(run_of(killed(1, 10.21, 0, 0), ended(0, 10.2)), 0, 10.2)  # by `os._exit(0)`
