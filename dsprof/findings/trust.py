@@ -329,7 +329,7 @@ def _busy(facts: Facts) -> str:
     compute = facts.share(facts.seconds_of("compute")) or 0.0
     others = {"communication": "communication", "wait": "waiting for a peer"}
     told = {name: facts.share(facts.seconds_of(kind)) for kind, name in others.items()}
-    parts = (f", {name} {format_share(share)}" for name, share in told.items() if share is not None)
+    parts = (f", {name} {format_share(share)}" for name, share in told.items() if share)
     return f"compute is {format_share(compute)} of a step{of}{''.join(parts)}"
 
 

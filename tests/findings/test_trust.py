@@ -282,3 +282,11 @@ def test_the_rules_are_those_of_the_contract() -> None:
     ]
     ours = ["loss-diverged", "evaluation-stall"]
     assert set(RULES) == {*contract, *ours}  # healthy is asked after all of them
+
+
+def test_a_rank_that_trains_alone_is_not_told_how_much_of_its_step_is_communication() -> None:
+    """A recording knows that it is none: a class of 0 seconds."""
+    alone = {"forward": 0.3, "backward_inner": 0.65, "optimizer_step": 0.05}
+    run = run_of(steps(40, alone | {"backward_allreduce": 0.0}), world_size=1)
+    title = next(each.title for each in findings_of(run) if each.rule == "healthy")
+    assert title == "Nothing holds this run back: compute is 95 % of a step"
