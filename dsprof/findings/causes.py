@@ -14,6 +14,7 @@ from typing import Final
 from dsprof.analysis.collectives import LARGE, during_steps, per_operation, trusted
 from dsprof.analysis.cost import Traffic, least_seconds, shard_factor, zero_traffic
 from dsprof.analysis.layout import Layout
+from dsprof.findings.accumulation import reductions_of_a_step
 from dsprof.findings.advice import (
     DEFAULTS,
     WHO_IS_LATE,
@@ -25,7 +26,9 @@ from dsprof.findings.advice import (
 from dsprof.findings.facts import Facts, promise
 from dsprof.findings.finding import Advice
 from dsprof.findings.thresholds import (
+    AROUND_CALLS,
     FAR_FROM_MODEL,
+    GAIN_LOW,
     NEAR_MODEL,
     REDUCE_PER_GATHER,
     WAITING_EXPLAINS,
@@ -64,7 +67,7 @@ class Cause:
 
 def cause_of(facts: Facts, seconds: float) -> Cause:
     """The cause of `seconds` of exposed collectives per step."""
-    for cause in (_uneven_work, _slower_than_gathering, _against_model):
+    for cause in (_uneven_work, _each_time, _slower_than_gathering, _against_model):
         found = cause(facts, seconds)
         if found is not None:
             return found
@@ -141,6 +144,25 @@ def _uneven_work(facts: Facts, seconds: float) -> Cause | None:
         title=f", at least {format_share(found.seconds / seconds)} of it because their work is "
         "uneven",
         advice=(Advice(f"the ranks' work in {found.phase or 'a step'}", "", "even it out", why),),
+    )
+
+
+def _each_time(facts: Facts, seconds: float) -> Cause | None:
+    """DDP reduces in every backward of a step, as it does without `no_sync`.
+
+    Gain: all but one of them, and what is done around each.
+    """
+    times = reductions_of_a_step(facts)
+    if not times:
+        return None
+    saved = (1 - 1 / times) * seconds
+    why = "what they accumulate is then reduced once, with the last one"
+    return Cause(
+        f"Gradients are reduced in each of {times:,} backwards of a step. Once is enough, unless "
+        "the script uses them before the update.",
+        title=f": gradients are reduced {times:,} times for one update",
+        advice=(Advice("DistributedDataParallel.no_sync()", "", "all but the last backward", why),),
+        gain=(GAIN_LOW * saved, min(AROUND_CALLS * saved, facts.average or saved)),
     )
 
 

@@ -411,6 +411,53 @@ def test_ranks_of_other_groups_are_not_said_to_work_unevenly(tmp_path: Path) -> 
     assert "cannot be told apart" in found.summary
 
 
+def accumulating(folder: Path, reduced: int, updates: int = 1) -> Run:
+    """30 steps of two ranks; of 4 backwards of 20 ms, the last `reduced` make an all-reduce of 6.
+    The update runs in as many pieces: where it asks for gradients itself, between the backwards.
+    """
+    for rank in (0, 1):
+        writer = Writer.create(folder, header(rank=rank, world=2, config={"world_size": 2}))
+        whose = writer.name("0 ranks 0-1")
+        backward, update = (
+            writer.name("backward", 0, "compute"),
+            writer.name("step", 0, "optimizer"),
+        )
+        reduce = writer.name("all_reduce", backward)
+        for step in range(1, 31):
+            begin = step * 100 * MS
+            for place in range(4):
+                at, over = begin + place * 25 * MS, begin + (place * 25 + 24) * MS
+                writer.span(backward, at, over, step)
+                if place >= 4 - reduced:
+                    call = (over - 6 * MS, over - 6 * MS, 6 * MS, step)
+                    writer.collective(reduce, whose, *call, size=8 * MIB, seq=1)
+                if place >= 4 - updates:
+                    writer.span(update, over, over + MS, step)
+            writer.step(step, begin, begin + 100 * MS, CLASSES)
+        writer.close()
+    return load(folder)
+
+
+def test_gradients_that_are_reduced_in_each_backward_of_a_step_need_no_larger_batch(
+    tmp_path: Path,
+) -> None:
+    found = one(accumulating(tmp_path, 4), "communication-bound")
+    assert found.title == (
+        "24 % of a step is communication between ranks: gradients are reduced 4 times for one "
+        "update"
+    )
+    assert [advice.setting for advice in found.advice] == ["DistributedDataParallel.no_sync()"]
+    assert found.gain == pytest.approx((0.009, 0.027))
+
+
+@pytest.mark.parametrize(("reduced", "updates"), [(3, 1), (4, 4)])
+def test_no_reduction_is_too_many_if_some_backwards_make_none_or_the_update_asks_for_each(
+    tmp_path: Path, reduced: int, updates: int
+) -> None:
+    found = one(accumulating(tmp_path, reduced, updates), "communication-bound")
+    assert "for one update" not in found.title
+
+
 def test_little_communication_is_no_finding() -> None:
     run = run_of(steps(40, WELL), world_size=5, zero_stage=1)
     assert silent(run, "communication-bound")
