@@ -13,6 +13,7 @@ from dsprof.findings.evidence import largest, phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts, first_of, promise
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.saves import saved, saving, saving_in_mean, steps_made
+from dsprof.findings.spikes import without_spikes
 from dsprof.findings.thresholds import (
     CHECKPOINT_CRITICAL,
     CHECKPOINT_WARNING,
@@ -24,6 +25,7 @@ from dsprof.findings.thresholds import (
     OFFLOAD_WARNING,
     OPTIMIZER_CRITICAL,
     OPTIMIZER_WARNING,
+    WAITING_EXPLAINS,
     grade,
 )
 from dsprof.findings.uneven import input_seconds
@@ -64,7 +66,10 @@ def data_bound(facts: Facts) -> list[Finding] | str:
         ),
         beside=input_seconds(facts),
     )
-    if isinstance(found, str) or facts.replay is None:
+    if isinstance(found, str):
+        return found
+    found = [replace(one, title=one.title + _when_data_is_late(facts)) for one in found]
+    if facts.replay is None:
         return found
     gain = data_ready(facts.replay[0])
     return [replace(one, gain=(gain.low, gain.high), what_if=_READY) for one in found]
@@ -74,6 +79,20 @@ def data_bound(facts: Facts) -> list[Finding] | str:
 _WORTH: Final = 0.05
 _LATER: Final = " For {} more a step, ranks wait in collectives for the one whose batch comes last."
 _READY: Final = "batches were always ready"
+
+
+def _when_data_is_late(facts: Facts) -> str:
+    """In how many steps most of the waiting lies, if these stick out: the others have their input
+    in time.
+    """
+    others = without_spikes(facts)
+    few, many = len(others.stuck_out), len(facts.steps)
+    all_of_it = (facts.seconds_of("data") or 0.0) * many
+    inside = all_of_it - (others.seconds_of("data") or 0.0) * (many - few)
+    beside = input_seconds(facts) * many > _WORTH * all_of_it  # of which steps, is not known
+    if not few or beside or inside < WAITING_EXPLAINS * all_of_it:
+        return ""
+    return f", {format_share(inside / all_of_it)} of that in {few:,} of {many:,} steps"
 
 
 def _workers(facts: Facts) -> Advice:

@@ -152,6 +152,19 @@ def test_three_of_five_may_be_chance() -> None:
     assert found.ranks == ()
 
 
+def test_input_that_is_late_in_a_few_steps_only_is_said_to_be() -> None:
+    """It takes 3 s in every tenth step, as where an epoch begins."""
+    rows: list[Row] = []
+    for step in range(1, 101):
+        loading = 3.0 if step % 10 == 0 else 0.001
+        rows.append(metric("step_seconds", step, 1.0 + loading))
+        rows += [phase("batch_input", step, loading), phase("forward", step, 1.0)]
+    found = one(run_of(rows, world_size=1), "data-bound")
+    assert found.title.endswith(
+        "of a step is waiting for input data, 99.7 % of that in 10 of 99 steps"
+    )
+
+
 def test_one_step_in_which_all_wait_for_one_rank_is_no_matter_of_chance() -> None:
     """What is said is of that step alone."""
     rows = [
