@@ -78,7 +78,7 @@ _SSH: Final = 255  #: what ssh exits with when it fails itself; else the command
 #: What torchrun says of itself, and not of a rank: its exceptions, and a signal that it was sent.
 _OF_LAUNCHER: Final = ("torch.distributed.elastic.", "got signal ")
 
-_STOPPED: Final = "was stopped by SIGINT, as Ctrl-C sends it"
+_STOPPED: Final = "was stopped by SIGINT (Ctrl-C)"
 
 #: Ends of a run; other problems are warnings of other rules.
 _FATAL: Final = (*OOM, *HANG, *(ENDED.keys() - {"checkpoint-failed", "network-error", "nan"}))

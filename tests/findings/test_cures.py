@@ -223,12 +223,12 @@ def test_a_collective_of_ascend_that_timed_out_is_a_hang(tmp_path: Path) -> None
 
 def test_a_process_that_sigint_ended_was_stopped() -> None:
     found = one(run_of([problem("exit", "exits with return code = -2", value=-2)]), "rank-died")
-    assert found.title.startswith("A process was stopped by SIGINT, as Ctrl-C sends it: exits")
+    assert found.title.startswith("A process was stopped by SIGINT (Ctrl-C): exits")
 
 
 def test_a_job_that_was_stopped_by_hand_is_told_so() -> None:
     found = one(run_of([problem("exception", "KeyboardInterrupt", rank=0)]), "rank-died")
-    assert found.title.startswith("Rank 0 was stopped by SIGINT, as Ctrl-C sends it")
+    assert found.title.startswith("Rank 0 was stopped by SIGINT (Ctrl-C)")
 
 
 _BUS_ERROR = """\
