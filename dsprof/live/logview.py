@@ -64,7 +64,7 @@ class LogView(Vertical):
         found = f" · looking for {self.sought}" if self.sought else ""
         name.say(f"{self._source}{more}{found}{where}")
         wide = max((len(line) for _, line in lines), default=0)
-        grid.fill(*panes.log(lines, self._tail.metrics, max(wide, self.size.width), self.sought))
+        grid.fill(*panes.log(lines, self._tail.metrics, max(wide, 1), self.sought))
 
     def at_end(self) -> None:
         """Back to the last lines."""

@@ -154,7 +154,7 @@ def _sources(run: Run) -> list[str]:
 def _title(run: Run, sources: list[str]) -> str:
     """By the files that were read, or the folder that holds them all and how many launches they
     are of; a recording may have several."""
-    if run.is_recording:
+    if run.is_recorded_alone:
         sources = [str(s) for s in run.meta.get("sources", [])] or sources
     if not sources:
         return "run"
@@ -167,7 +167,9 @@ def _title(run: Run, sources: list[str]) -> str:
     folders = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels)]
     if not folders or folders[-1] in ("", ".", ".."):
         return f"{paths[0][-1]} and {len(sources) - 1:,} more{of}"
-    return f"{folders[-1]}, {len(sources):,} {'recordings' if run.is_recording else 'files'}{of}"
+    return (
+        f"{folders[-1]}, {len(sources):,} {'recordings' if run.is_recorded_alone else 'files'}{of}"
+    )
 
 
 def _wanted(page: Contents, parts: list[Engine]) -> Wanted:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def facts(run: Run) -> list[tuple[str, Cell]]:
     """What is known of the run, each with the lines that tell it where some do."""
-    known, own = {**run.config, **run.meta}, run.is_recording
+    known = {**run.config, **run.meta}
     said = {
         "Framework": _framework(known, run.told["pattern"]),
         "Ranks": _ranks(known),
@@ -30,9 +30,11 @@ def facts(run: Run) -> list[tuple[str, Cell]]:
         "Batch": _batch(known),
         "Model": _model(known),
         "Network": known.get("network"),
-        "Steps": _steps(run.steps, "recorded" if own else "printed", counted=run.counted),
+        "Steps": _steps(
+            run.steps, "recorded" if run.is_recording else "printed", counted=run.counted
+        ),
         "Launches": _launches(run.told["segment"]),
-        "Time": _time(span(run.meta.get("sources") or [], run.told), utc=own),
+        "Time": _time(span(run.meta.get("sources") or [], run.told), utc=run.is_recorded_alone),
         "Read from": _sources(known),
         "Throughput": _throughput(run),
     }

@@ -135,6 +135,14 @@ class Run:
 
     @cached_property
     def is_recording(self) -> bool:
+        """Its phases were recorded from inside the job, or it has none but no log either.
+
+        A log that is read beside them adds what it says, but no phase.
+        """
+        return self._recorded or self.is_recorded_alone
+
+    @cached_property
+    def is_recorded_alone(self) -> bool:
         """Everything was recorded from inside the job: no log was read."""
         sources = self.told["source"].dropna().unique()
         return len(sources) > 0 and all(str(source).endswith(SUFFIX) for source in sources)

@@ -97,3 +97,20 @@ def test_what_is_no_path_is_told_which_types_are_read(paths: Any) -> None:
 def test_no_path_at_all_is_an_error() -> None:
     with pytest.raises(DsprofError, match="no path is given"):
         load([])
+
+
+def test_a_recording_is_judged_alike_with_and_without_its_log(
+    record: Record, tmp_path: Path
+) -> None:
+    """The log adds what it says; the phases, what they mean and what is advised stay the same."""
+    record(tmp_path / "run", 0)
+    text = log(tmp_path / "run.log", 0)
+    with text.open("a") as file:
+        file.write("[Rank 0] time (ms) | fwd: 9.00 | bwd: 30.00 | step: 8.00\n")
+    alone, both = load(tmp_path / "run"), load([tmp_path / "run", text])
+    assert both.is_recording
+    assert not both.is_recorded_alone
+    assert rates(both)
+    assert [(one.rule, one.title, one.advice) for one in both.findings] == [
+        (one.rule, one.title, one.advice) for one in alone.findings
+    ]
