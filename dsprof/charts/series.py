@@ -128,7 +128,9 @@ def _panels(
 ) -> Figure:
     """Panels over each other; from zero on where rounding would else look like a cliff."""
     traces, axes, titles = [], {}, []
-    named = any(name for lines in panels.values() for name, _, _ in lines)
+    names = _names(panels)
+    unexplained = set(filter(None, names))  # by the legend, which is one for all panels
+    named = bool(unexplained)
     above = round(1 + _TITLE / (26 + _PANEL * len(panels)), 4)  # the first title stands below it
     gap = 0.3 / len(panels) if len(panels) > 1 else 0.0
     share = (1 - gap * (len(panels) - 1)) / len(panels)
@@ -145,8 +147,11 @@ def _panels(
         )
         titles.append(panel_title(title, round(top, 4)))
         shape = "hv" if title in stairs else "linear"
-        drawn = [_trace(line, i, f"y{number}", shape, place) for i, line in enumerate(lines)]
-        traces += [trace | {"showlegend": named and row == 0} for trace in drawn]
+        for line in lines:
+            name = line[0]
+            trace = _trace(line, names.index(name), f"y{number}", shape, place)
+            traces.append(trace | {"showlegend": name in unexplained})
+            unexplained.discard(name)
     last = "y" if len(panels) == 1 else f"y{len(panels)}"
     ticks = step_ticks(place.steps, place.x) | _range(place, steps)
     one = {} if place.launches == 1 else {"unifiedhovertitle": {"text": " "}}
@@ -171,6 +176,12 @@ def _panels(
             **axes,
         ),
     }
+
+
+def _names(panels: dict[str, list[Line]]) -> list[str]:
+    """Of the lines of all panels, each of which looks alike wherever it is; no name comes last."""
+    every = dict.fromkeys(name for lines in panels.values() for name, _, _ in lines)
+    return sorted(every, key=lambda name: not name)
 
 
 def _range(place: StepAxis, steps: pd.DataFrame | None) -> dict[str, Any]:
