@@ -150,7 +150,7 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
     said = [for_megatron(one) for one in said] if judged.is_megatron_alone else said
     if judged.is_torch_alone:
         said = [for_nemo(one) if judged.is_nemo else for_others(one) for one in said]
-    return sorted(said, key=_cost), silent
+    return _verdict_first(sorted(said, key=_cost)), silent
 
 
 def _asked(name: str, facts: Facts) -> list[Finding] | str:
@@ -173,16 +173,21 @@ def _file(
         found.extend(answer)
 
 
-def _cost(finding: Finding) -> tuple[bool, bool, int, bool, bool, float]:
+def _verdict_first(found: list[Finding]) -> list[Finding]:
+    verdict = next(one for one in found if one.rule != _PAST)
+    return [verdict, *(one for one in found if one is not verdict)]
+
+
+def _cost(finding: Finding) -> tuple[bool, int, bool, bool, bool, float]:
     """Sorts the dearest first; of several notes, good news before details.
 
     Costs that read the same leave the order of `RULES`: a cause comes before what shows it.
     """
     return (
-        finding.rule == _PAST,
         finding.rule not in _ENDED,
         _ORDER.index(finding.severity),
         finding.rule not in _WILL_END,
+        finding.rule == _PAST,
         finding.rule != "healthy",
         -float(f"{finding.seconds_per_step or 0.0:.3g}"),
     )

@@ -11,7 +11,7 @@ import pytest
 from dsprof.events import Severity
 from dsprof.findings import Finding, ends, findings_of
 from dsprof.recording import Writer
-from dsprof.run import load
+from dsprof.run import Run, load
 from tests.findings.plants import (
     WELL,
     Row,
@@ -108,8 +108,25 @@ def test_a_survived_error_is_a_warning_and_no_verdict() -> None:
         assert found.severity is Severity.WARNING
         assert found.title == "An error was survived: training went on to step 59"
         assert rules(run)[0] == "communication-bound"
-        assert rules(run)[-1] == "earlier-failure"
+        assert is_last_warning(run, "earlier-failure")
         assert not {"oom", "rank-died"} & set(rules(run))
+
+
+def is_last_warning(run: Run, rule: str) -> bool:
+    others = [one.rule for one in run.findings[1:] if one.severity is Severity.WARNING]
+    return others[-1:] == [rule]
+
+
+def test_a_failed_earlier_launch_stands_before_notes_and_behind_the_verdict() -> None:
+    logs = Path(__file__).parents[2] / "sample_logs"
+    texts = [(logs / f"{name}_0.19.8.log").read_text() for name in ("killed_rank", "straggler")]
+    found = run_of_text("".join(texts)).findings
+    at = [one.rule for one in found].index("earlier-failure")
+    assert {one.severity for one in found[at + 1 :]} == {Severity.INFO}
+    failed = [*steps(7, SLOW), problem("exit", "exits with return code = 1", value=1)]
+    run = run_of([*failed, *of_launch(1, steps(60, {}))])
+    assert rules(run)[:2] == ["unaccounted-time", "earlier-failure"]
+    assert run.findings[0].severity is Severity.INFO
 
 
 def test_a_survived_error_alone_leaves_the_verdict_to_what_is_known() -> None:
@@ -159,7 +176,7 @@ def test_a_failure_behind_which_a_launch_trained_or_ended_well_is_no_verdict() -
     for rows in (trained, ended):
         run = run_of(rows, world_size=4)
         assert "oom" not in rules(run)
-        assert rules(run)[-1] == "earlier-failure"
+        assert is_last_warning(run, "earlier-failure")
 
 
 def test_a_cause_behind_what_it_led_to_is_not_said_to_be_the_first_message() -> None:
