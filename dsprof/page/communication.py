@@ -190,10 +190,7 @@ def _comm_table(
 
 
 def _message(size: float) -> str:
-    """Size of one message; bytes are counted whole."""
-    if not words.known(size):
-        return "–"
-    return f"{size:,.0f} B" if size < 1024 else format_bytes(size)
+    return format_bytes(size) if words.known(size) else "–"
 
 
 def _proved(text: str, lines: Among | None) -> Cell:

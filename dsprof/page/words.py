@@ -118,6 +118,8 @@ def _in_unit(
 ) -> str:
     if 0 < abs(value) < _LEAST * size:
         size, unit = _unit_of(value, units)
+    if unit == "B" and value.is_integer():
+        return f"{value:,.0f} B"  # as `units.format_bytes` says it
     return f"{_digits(value / size, 2 if unit == 'µs' else 3, most)} {unit}"
 
 

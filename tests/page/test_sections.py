@@ -77,6 +77,7 @@ def test_numbers_of_a_column_have_one_unit() -> None:
     assert words.column([0.0147, 1e-13]) == ["14.7 ms", "under 0.0001 µs"]
     assert words.column([]) == []
     assert words.byte_column([3 << 30, 1 << 29]) == ["3.00 GiB", "0.50 GiB"]
+    assert words.byte_column([16, 4, 1000]) == ["16 B", "4 B", "1,000 B"]
     assert words.rate_column([1.16e9, 3.69e3]) == ["1.16 GB/s", "3.69 KB/s"]
     assert words.rate_column([1.16e9, 0.0, 7e5]) == ["1.16 GB/s", "0 GB/s", "0.0007 GB/s"]
 
