@@ -352,10 +352,13 @@ def test_numbers_of_a_panel_are_written_as_people_write_them() -> None:
 
 def test_the_legend_of_several_panels_names_each_rank_once_and_nothing_without_a_name() -> None:
     """What no rank tells is in a panel of its own, above those that ranks tell."""
-    at = [1, 2, 3]
-    ranks = [{"name": "resident", "step": s, "rank": r, "value": s + r} for r in (0, 1) for s in at]
-    nobody = [{"name": "host", "step": s, "rank": None, "value": s} for s in at]
-    table = pd.DataFrame(nobody + ranks).assign(segment=0, bytes=np.nan, count=np.nan)
+    told: list[tuple[str, int | None]] = [("host", None), ("resident", 0), ("resident", 1)]
+    rows = [
+        {"name": name, "step": step, "rank": rank, "value": step}
+        for name, rank in told
+        for step in (1, 2, 3)
+    ]
+    table = pd.DataFrame(rows).assign(segment=0, bytes=np.nan, count=np.nan)
     figure = over_steps(table, {"host": ("host", 1.0), "resident": ("resident", 1.0)})
     assert figure is not None
     lines = [(one["name"], one["showlegend"]) for one in figure["data"]]
