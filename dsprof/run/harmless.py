@@ -16,19 +16,35 @@ _NOT_WELL: Final = ("exit", "signal", "gone", "left", "root-cause", "killed-by-l
 #: What a trainer says when it has trained as much as it was asked to.
 OVER: Final = ("training_over", "train_runtime")
 
+#: What a fused optimizer's build says that failed; the compiler names no extension.
+_FUSED: Final = r"^nvcc fatal|'fused_adam'"
+
 Flags = npt.NDArray[np.bool_]
 
 
 def harmless(events: pd.DataFrame, rows: pd.DataFrame) -> Flags:
-    """Exceptions that Python only printed, and what came when all had ended well.
+    """Exceptions that Python only printed, builds that something else took the place of, and what
+    came when all had ended well.
 
     Args:
         events: tidy events.
         rows: problems among them.
     """
     printed, behind = _only_printed(events, rows), _behind_success(events, rows)
-    found: Flags = (printed | behind | _behind_training(events, rows)).to_numpy(bool)
+    over = _behind_training(events, rows)
+    found: Flags = (printed | behind | over | _replaced(rows)).to_numpy(bool)
     return found
+
+
+def _replaced(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Builds of a fused optimizer that failed before the engine said that it takes PyTorch's."""
+    failed = rows["kind"].eq("build-failed") & rows["text"].astype("str").str.contains(_FUSED)
+    told = rows[rows["kind"] == "optimizer-fallback"]
+    found = pd.Series(data=False, index=rows.index)
+    for (segment, source), here in told.groupby(["segment", "source"], observed=True):
+        mine = (rows["segment"] == segment) & (rows["source"] == source)
+        found |= (mine & failed & (rows["line"] < here["line"].max())).fillna(value=False)
+    return found.astype(bool)
 
 
 def _only_printed(events: pd.DataFrame, rows: pd.DataFrame) -> pd.Series[bool]:

@@ -59,3 +59,29 @@ def test_the_word_of_a_scheduler_in_another_file_is_compared_by_time(tmp_path: P
         (tmp_path / "job.out").write_text(STEP.format(29) + over.format(time))
         found = {one.rule for one in load([tmp_path / "job.out", tmp_path / "job.err"]).findings}
         assert ("rank-died" in found, "hang" in found) == (ended, not ended)
+
+
+BUILD = "nvcc fatal   : Failed to preprocess host compiler properties.\n"
+FALLBACK = (
+    "[2026-03-04 09:12:33,073] [WARNING] [engine.py:1690:_configure_basic_optimizer] FusedAdam "
+    "CUDA build failed (fused_adam.so: cannot open shared object file), falling back to "
+    "torch.optim.AdamW\n"
+)
+OOM = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.44 GiB.\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        ([BUILD, FALLBACK, OOM], "oom"),
+        ([BUILD, OOM], "build-failed"),
+        ([FALLBACK, BUILD], "build-failed"),
+        (["RuntimeError: Error building extension 'cpu_adam'\n", FALLBACK], "build-failed"),
+    ],
+    ids=["replaced", "alone", "behind-it", "of-another"],
+)
+def test_a_build_in_whose_place_pytorchs_optimizer_came_ended_nothing(
+    lines: list[str], cause: str
+) -> None:
+    found = run_of_text(*lines).problems
+    assert list(found.loc[found["root_cause"], "kind"]) == [cause]
