@@ -421,3 +421,11 @@ def test_a_log_is_not_compared_with_a_recording_by_words_of_logs(tmp_path: Path)
     found = compare(sample("zero0_0.19.8"), load(tmp_path))
     assert found.why.endswith("in the first run and from recorded times in the second")
     assert shown(found)["told by"] == ["sums of timers", "recorded times"]
+
+
+def test_parts_of_a_step_are_called_as_in_the_report() -> None:
+    runs = [load(SAMPLES / f"{name}_0.16.9.log") for name in ("pipeline", "pipeline_slow_last")]
+    console = Console(file=StringIO(), width=100)
+    console.print(difference(compare(*runs)))
+    assert isinstance(console.file, StringIO)
+    assert "wait for a peer" in console.file.getvalue()

@@ -123,8 +123,8 @@ def _panels(
     *,
     stairs: Collection[str] = (),
     rangemode: str = "normal",
-    steps: pd.DataFrame | None = None,
-    noun: str = "step",
+    steps: pd.DataFrame | None,
+    noun: str,
 ) -> Figure:
     """Panels over each other; from zero on where rounding would else look like a cliff."""
     traces, axes, titles = [], {}, []

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region, Size
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
@@ -278,10 +278,6 @@ class Grid(ScrollView, can_focus=True):
             segments += [Segment(" " * _GAP, ground), Segment(words, _style(cell, look, on))]
         line = Strip(segments).simplify().extend_cell_length(self.virtual_size.width, ground)
         return Strip.join([line.crop(0, pinned), line.crop(low, high)])
-
-    def selected_region(self) -> Region:
-        """Where the cursor is drawn, on this widget."""
-        return Region(0, self.cursor - int(self.scroll_offset.y) + 1, self.size.width, 1)
 
 
 def fitted(text: str, width: int, right: bool = False) -> str:

@@ -96,7 +96,8 @@ def _times(found: Comparison) -> Table:
     _change_of(table, f"one {found.per}", steps, STRONG, comparable=alike)
     for name in _names(sides):
         parts = [_part(side, name) for side in sides]
-        _change_of(table, name, parts, ACCENT if name in _LOUD else "")
+        label = name if name == BLENT else Part(name, "", None, None).label  # room for the whole
+        _change_of(table, label, parts, ACCENT if name in _LOUD else "")
     averaged = "steps averaged" if any(side.rows != side.steps for side in sides) else "timed steps"
     _facts(table, averaged, [f"{side.steps:,}" for side in sides])
     if not alike:
