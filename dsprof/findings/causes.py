@@ -34,6 +34,7 @@ from dsprof.findings.thresholds import (
     WAITING_EXPLAINS,
 )
 from dsprof.findings.uneven import uneven_work
+from dsprof.findings.untimed import source_word
 from dsprof.units import format_bandwidth, format_bytes, format_seconds, format_share
 
 #: Timers of the reduction of gradients.
@@ -102,14 +103,13 @@ def _copies(facts: Facts) -> str:
 
 def _missing(facts: Facts) -> str:
     """What the cost model would need to know."""
-    source = "recording" if facts.run.is_recording else "log"
     if facts.layout.data_parallel == 1:
         return "with one replica no gradients are reduced, and no cost model covers the rest"
     if facts.layout.nodes == 1:
         return "all ranks are on one host, and the speed of its internal links is unknown"
     untold = " and ".join(_untold(facts.layout))
     if untold and _logged_traffic(facts) is None:
-        return f"this {source} lacks {untold}"
+        return f"this {source_word(facts)} lacks {untold}"
     return "the link's speed is unknown (--link 100Gb states that of a node)"
 
 

@@ -8,14 +8,10 @@ import pandas as pd
 
 from dsprof.analysis.breakdown import pipeline_phases
 from dsprof.analysis.checkpoints import IN_SAVES
-from dsprof.analysis.collectives import (
-    per_operation,
-)
+from dsprof.analysis.collectives import per_operation
 from dsprof.findings.advice import record
 from dsprof.findings.calls import call_words
-from dsprof.findings.causes import (
-    cause_of,
-)
+from dsprof.findings.causes import cause_of
 from dsprof.findings.evidence import phase_evidence, row_evidence
 from dsprof.findings.facts import COLLECTING, NO_TIMERS, Facts
 from dsprof.findings.finding import Advice, Evidence, Finding

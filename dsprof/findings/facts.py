@@ -306,7 +306,7 @@ class Facts:
     def windows(self) -> str:
         """What an average is based on, in words: `mean of 3 printed steps, 20 to 40`."""
         assert self.breakdown is not None
-        many, how = self.breakdown, "recorded" if self.run.is_recording else "printed"
+        many, how = self.breakdown, self.run.steps_were
         if many.windows == 1:
             return f"one {how} step, {many.last:,}{self._apart}"
         return f"mean of {many.windows:,} {how} steps, {many.first:,} to {many.last:,}{self._apart}"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from dsprof.analysis.collectives import (
-    gathers,
-)
+from dsprof.analysis.collectives import gathers
 from dsprof.events import Severity
 from dsprof.findings.calls import altogether, beyond, call_words, exposed_seconds, of_zero
 from dsprof.findings.evidence import row_evidence

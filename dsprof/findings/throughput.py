@@ -185,7 +185,7 @@ def _became(facts: Facts, steps: pd.DataFrame, rise: _Rise, *, climbs: bool) -> 
     return (
         f"{format_seconds(rise.before.median)} per step became {format_seconds(rise.after.median)}"
         f"{' little by little' if climbs else ''} in the median, {lasting} "
-        f"({rise.many:,} of {len(steps):,} {_told(facts)} steps)."
+        f"({rise.many:,} of {len(steps):,} {facts.run.steps_were} steps)."
     )
 
 
@@ -212,10 +212,6 @@ def _look(facts: Facts, late: Straggler | None, *, comes_and_goes: bool) -> tupl
             f"thermal throttling, or a shared node or network, {how}",
         ),
     )
-
-
-def _told(facts: Facts) -> str:
-    return "recorded" if facts.run.is_recording else "printed"
 
 
 _SHORT = " One of the two levels is short, hence medium confidence."

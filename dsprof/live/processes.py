@@ -24,8 +24,8 @@ from dsprof.recording.stream import end_of_rows
 
 State = Literal["running", "silent", "ended", "died"]
 
-_QUIET: Final = 10.0  # seconds without a row, at least, before a process counts as silent
-_STEPS: Final = 5  # so many steps of its own, at least
+_QUIET: Final = 10.0  # seconds
+_STEPS: Final = 5
 _GONE: Final = 1.0  # seconds without a row before anybody asks whether a process is there
 
 
@@ -95,7 +95,7 @@ class Process:
             self.state = "ended"
         elif is_gone and (self.met or self.signal):
             self.state = "died"
-        elif idle >= max(_QUIET, _STEPS * self.seconds):
+        elif is_silent(idle, self.seconds):
             self.state = "silent"
         else:
             self.state = "running"
@@ -128,6 +128,16 @@ class Process:
         """Seconds since 1970 at which it surely ran."""
         clock = self.recording.header.get("clock")
         return float(clock["wall_ns"]) * 1e-9 if isinstance(clock, dict) else 0.0
+
+
+def is_silent(idle: float, step: float) -> bool:
+    """Whether it is long that nothing was written: 10 s, or five steps if those are longer.
+
+    Args:
+        idle: seconds since anything was.
+        step: seconds of a usual step, 0 if unknown.
+    """
+    return idle >= max(_QUIET, _STEPS * step)
 
 
 def process_of(recording: Recording, file: Path | None = None) -> Process:

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from dsprof.live.picture import State
-from dsprof.live.processes import Process
+from dsprof.live.processes import Process, is_silent
 from dsprof.recording.launches import signal_name
 from dsprof.text.words import count_of, ranges
 from dsprof.units import format_seconds
-
-_QUIET: Final = 10.0  # seconds without a byte, at least, before a job counts as silent
-_STEPS: Final = 5  # so many of its steps, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,7 @@ def status_of(
         return "ended", end
     if not begun:
         return "waiting", _waiting(found, world)
-    quiet = max(_QUIET, _STEPS * (seconds or 0.0))
-    if found.idle is not None and found.idle >= quiet:
+    if found.idle is not None and is_silent(found.idle, seconds or 0.0):
         return "silent", _silence(found.idle, found.processes)
     return "running", " · ".join([*_absent(found.processes, world), *found.faults])
 
@@ -63,7 +59,7 @@ def status_of(
 def _end(found: Sources, *, begun: bool) -> str:
     """How the job ended; "" if it goes on, as far as anybody can tell."""
     closed = bool(found.processes) and all(p.state == "ended" for p in found.processes)
-    over = found.closed or not found.logs or (closed and (found.idle or 0.0) >= _QUIET)
+    over = found.closed or not found.logs or (closed and is_silent(found.idle or 0.0, 0.0))
     if found.exited and not found.processes:
         return _WELL if begun else f"{_WELL}, no line shows a step: {_HINT}"
     if not (closed or not found.processes) or not over or not begun:

@@ -30,9 +30,7 @@ def facts(run: Run) -> list[tuple[str, Cell]]:
         "Batch": _batch(known),
         "Model": _model(known),
         "Network": known.get("network"),
-        "Steps": _steps(
-            run.steps, "recorded" if run.is_recording else "printed", counted=run.counted
-        ),
+        "Steps": _steps(run.steps, run.steps_were, counted=run.counted),
         "Launches": _launches(run.told["segment"]),
         "Time": _time(span(run.meta.get("sources") or [], run.told), utc=run.is_recorded_alone),
         "Read from": _sources(known),

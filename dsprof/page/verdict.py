@@ -256,7 +256,7 @@ def _mean_of(run: Run, main: pd.DataFrame) -> str:
     """Which steps and ranks the average one is of, and what of the run is left aside."""
     if main.empty:
         return ""
-    how = "record" if run.counted else "recorded step" if run.is_recording else "printed step"
+    how = "record" if run.counted else f"{run.steps_were} step"
     first, last = int(main["step"].iloc[0]), int(main["step"].iloc[-1])
     which = "" if run.counted else f", {first:,}" + ("" if first == last else f" to {last:,}")
     said = (

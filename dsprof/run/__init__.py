@@ -98,8 +98,7 @@ class Run:
             for setting, now, to, _ in verdict.advice:
                 said.append(escape(f"{setting}: {now} → {to}" if now else f"{setting}: {to}"))
         rows, what = len(self.steps), "record" if self.counted else "optimizer step"
-        how = "recorded" if self.is_recording else "printed"
-        said.append(f"{rows:,} {what}{'s' * (rows != 1)} {how}")
+        said.append(f"{rows:,} {what}{'s' * (rows != 1)} {self.steps_were}")
         return f"<div>{'<br>'.join(said)}</div>"
 
     @cached_property
@@ -146,6 +145,11 @@ class Run:
         """Everything was recorded from inside the job: no log was read."""
         sources = self.told["source"].dropna().unique()
         return len(sources) > 0 and all(str(source).endswith(SUFFIX) for source in sources)
+
+    @property
+    def steps_were(self) -> str:
+        """`recorded` or `printed`."""
+        return "recorded" if self.is_recording else "printed"
 
     @property
     def counted(self) -> bool:

@@ -283,10 +283,9 @@ def _step_of(run: Run, engine: int) -> str:
 def _which(seen: Overview, run: Run) -> str:
     if seen.first is None or seen.last is None:
         return words.of_records(run.steps)
-    how = "recorded" if run.is_recording else "printed"
     which = f"{seen.first:,}" if seen.first == seen.last else f"{seen.first:,} to {seen.last:,}"
     again = seen.rows > seen.last - seen.first + 1  # several launches or engines have the same
-    return f"{which}, {seen.rows:,} {how}" if again else f"{which}, {seen.rows:,} of them {how}"
+    return f"{which}, {seen.rows:,}{" of them" * (not again)} {run.steps_were}"
 
 
 def _speed(seen: Overview) -> str:

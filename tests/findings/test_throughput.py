@@ -256,7 +256,13 @@ def test_stationary_noise_is_quiet_in_95_of_100_runs() -> None:
         facts = Facts(
             cast(
                 "Run",
-                SimpleNamespace(steps=part, told=run.told, phases=run.phases, is_recording=False),
+                SimpleNamespace(
+                    steps=part,
+                    told=run.told,
+                    phases=run.phases,
+                    is_recording=False,
+                    steps_were="printed",
+                ),
             )
         )
         loud += bool(slowdown(facts) or step_spikes(facts))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dsprof.live import processes, status
+from dsprof.live import processes
 
 
 @pytest.fixture(autouse=True)
 def no_silence_by_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may stop a test for longer than a job may be silent; who tests silence
     sets clocks back by a minute."""
-    for module in (processes, status):
-        monkeypatch.setattr(module, "_QUIET", 50.0)
+    monkeypatch.setattr(processes, "_QUIET", 50.0)
