@@ -17,14 +17,13 @@ from rich.text import Text
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
 from dsprof.errors import DsprofError
 from dsprof.findings import Evidence
-from dsprof.live import panes
+from dsprof.live import screens
 from dsprof.live.chart import Chart
 from dsprof.live.dialogs import (
     Dialog,
@@ -35,16 +34,12 @@ from dsprof.live.dialogs import (
     StoppedDialog,
 )
 from dsprof.live.grid import Grid
-from dsprof.live.head import Foot, Head, Legend, Sentence, Tabs
+from dsprof.live.head import Foot, Head, Tabs
 from dsprof.live.logview import LogView
 from dsprof.live.look import DARK, LIGHT, Look, theme
 from dsprof.live.picture import Bar, Lines, Picture, Tail
+from dsprof.live.screens import SCREENS
 
-SCREENS: Final = ("overview", "ranks", "communication", "memory", "problems", "log")
-
-_NO_PROBLEM: Final = (
-    "no failure was reported so far; what was found besides, as skipped steps, is on screen 1"
-)
 _STALLED: Final = 5.0  # seconds that files may not answer before it is said
 
 
@@ -151,26 +146,7 @@ class Live(App[None]):
         yield Head()
         yield Tabs(SCREENS)
         with ContentSwitcher(initial=SCREENS[0]):
-            with Vertical(id="overview"):
-                yield Sentence(id="now")
-                yield Sentence(id="since")
-                yield Chart()
-                yield Legend()
-                yield Sentence(id="whose")
-                yield Grid("nothing has been found yet", id="findings")
-            with Vertical(id="ranks"):
-                yield Sentence(id="who")
-                yield Grid("no rank has reported its phases yet", id="rank-grid")
-            with Vertical(id="communication"):
-                yield Sentence(id="moved")
-                yield Grid("no single communication call is shown: use dsprof attach, or "
-                           "comms_logger in the DeepSpeed config", id="comm-grid")  # fmt: skip
-            with Vertical(id="memory"):
-                yield Sentence(id="safe")
-                yield Grid("no line or recording shows memory yet", id="memory-grid")
-            with Vertical(id="problems"):
-                yield Grid(_NO_PROBLEM, id="problem-grid", sticky=True)
-            yield LogView(id="log")
+            yield from screens.widgets()
         yield Foot()
 
     def on_mount(self) -> None:
@@ -237,14 +213,11 @@ class Live(App[None]):
         self.query_one(Head).show(picture, frozen=self._frozen, stopped=self.fault is not None)
         if not picture.judged and self.screen_name != "log":
             return  # to say that there is nothing would be a guess
-        _DRAW[self.screen_name](self, picture)
+        screens.show(self, self.screen_name, picture)
 
     @property
     def screen_name(self) -> str:
         return str(self.query_one(ContentSwitcher).current)
-
-    def fill(self, grid: str, table: panes.Table) -> None:
-        self.query_one(grid, Grid).fill(*table)
 
     def action_show(self, name: str) -> None:
         self.query_one(ContentSwitcher).current = name
@@ -374,45 +347,3 @@ class Live(App[None]):
 def _coloured() -> bool:
     """https://no-color.org: any value but none asks for no colour."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _overview(app: Live, picture: Picture) -> None:
-    now, since = app.query_one("#now", Sentence), app.query_one("#since", Sentence)
-    if (picture.now and picture.now.title) == (picture.since and picture.since.title):
-        now.show(picture.now, "Now and since the start" if picture.now else "")
-        since.say("")
-    else:
-        now.show(picture.now, "Now")
-        since.show(picture.since, "Since the start")
-    app.query_one("#overview Chart", Chart).show(picture.bars)
-    app.query_one(Legend).show(picture.now)
-    app.query_one("#whose", Sentence).say(picture.now.whose if picture.now else "", "muted")
-    app.fill("#findings", panes.findings(picture))
-
-
-def _ranks(app: Live, picture: Picture) -> None:
-    app.query_one("#who", Sentence).say(picture.ranks.sentence)
-    app.fill("#rank-grid", panes.ranks(picture, app.size.width, colour=app.look.colour))
-
-
-def _communication(app: Live, picture: Picture) -> None:
-    app.query_one("#moved", Sentence).say(panes.moved(picture))
-    app.fill("#comm-grid", panes.communication(picture))
-
-
-def _memory(app: Live, picture: Picture) -> None:
-    app.query_one("#safe", Sentence).say(panes.safe(picture))
-    app.fill("#memory-grid", panes.memory(picture))
-
-
-def _problems(app: Live, picture: Picture) -> None:
-    app.fill("#problem-grid", panes.problems(picture))
-
-
-def _log(app: Live, picture: Picture) -> None:
-    app.query_one(LogView).offer(picture.logs)
-
-
-_DRAW: Final[dict[str, Callable[[Live, Picture], None]]] = dict(
-    zip(SCREENS, (_overview, _ranks, _communication, _memory, _problems, _log), strict=True)
-)

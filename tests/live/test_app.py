@@ -13,9 +13,10 @@ from textual.pilot import Pilot
 from dsprof.errors import DsprofError
 from dsprof.live import dialogs, panes
 from dsprof.live.apart import Apart
-from dsprof.live.app import SCREENS, Live
+from dsprof.live.app import Live
 from dsprof.live.grid import Grid
 from dsprof.live.logview import LogView
+from dsprof.live.screens import SCREENS
 from dsprof.live.text import lines
 from dsprof.live.watch import Watch
 from dsprof.text.words import PROBLEM
