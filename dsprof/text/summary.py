@@ -285,7 +285,8 @@ def _which(seen: Overview, run: Run) -> str:
         return words.of_records(run.steps)
     which = f"{seen.first:,}" if seen.first == seen.last else f"{seen.first:,} to {seen.last:,}"
     again = seen.rows > seen.last - seen.first + 1  # several launches or engines have the same
-    return f"{which}, {seen.rows:,}{" of them" * (not again)} {run.steps_were}"
+    of_them = "" if again else " of them"
+    return f"{which}, {seen.rows:,}{of_them} {run.steps_were}"
 
 
 def _speed(seen: Overview) -> str:
