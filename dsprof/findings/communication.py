@@ -101,7 +101,11 @@ def _in_collectives(facts: Facts) -> list[Finding] | str:
         if facts.breakdown is None:
             return NO_TIMERS
         return _OFFLOADED if facts.is_offloaded else "no timer of this run times collectives"
-    named = _named_elsewhere(facts)
+    named = {
+        what: part
+        for what, part in _named_elsewhere(facts).items()
+        if part >= WORTH_NAMING * seconds
+    }
     waited = sum(named.values())
     seconds = max(seconds - waited, 0.0)
     share = facts.share(seconds) or 0.0
@@ -114,7 +118,6 @@ def _in_collectives(facts: Facts) -> list[Finding] | str:
     cause, network = cause_of(facts, seconds), _network(facts)
     largest = "" if cause.title else _largest_part(table, seconds + inside, inside)
     beyond = f"That is a lower bound: {facts.run.mixed}. " if _more_unseen(facts) else ""
-    named = {what: part for what, part in named.items() if part >= WORTH_NAMING * seconds}
     parts = " and ".join(f"{format_seconds(part)} {what}" for what, part in named.items())
     apart = f", apart from {parts}" if parts else ""
     return [
