@@ -31,20 +31,15 @@ def unreadable(sheet: Sheet, grammar: Grammar) -> DsprofError | None:
 
 def _two_first_ranks(sheet: Sheet, grammar: Grammar) -> tuple[str, str] | None:
     """Two hosts on which a rank 0 tells the same steps, by turns and at other times; one job has
-    one rank 0. Timers that name no step are counted."""
+    one rank 0. Timers that name no step do not tell: a job may have two prefixes for one host."""
     told = {name: sheet.columns[name] for name in ("pattern", "step", "rank", "host", "at")}
-    marks = [pattern.place == "own" or pattern.timers for pattern in grammar.patterns]
-    first = np.array(marks)[told["pattern"]] & (told["rank"] == 0) & (told["host"] >= 0)
-    first &= told["at"] != UNKNOWN
+    own = np.array([pattern.place == "own" for pattern in grammar.patterns])[told["pattern"]]
+    first = own & (told["rank"] == 0) & (told["host"] >= 0)
+    first &= (told["step"] > 0) & (told["at"] != UNKNOWN)
     for pattern in np.unique(told["pattern"][first]):
         step, host, at = (
             told[name][first & (told["pattern"] == pattern)] for name in ("step", "host", "at")
         )
-        stated = step > 0
-        if stated.any():
-            step, host, at = step[stated], host[stated], at[stated]
-        else:  # timers alone
-            step = _counted(host)
         for one, other in combinations(np.unique(host).tolist(), 2):
             pair = np.isin(host, (one, other))
             turns = np.count_nonzero(np.diff(host[pair]))
@@ -56,11 +51,3 @@ def _two_first_ranks(sheet: Sheet, grammar: Grammar) -> tuple[str, str] | None:
                 names = sheet.records.senders.hosts.values
                 return names[one], names[other]
     return None
-
-
-def _counted(host: np.ndarray) -> np.ndarray:
-    """Which line of its host each one is."""
-    count = np.zeros(len(host), np.int64)
-    for one in np.unique(host).tolist():
-        count[host == one] = np.arange(1, np.count_nonzero(host == one) + 1)
-    return count

@@ -128,7 +128,7 @@ def test_what_goes_wrong_with_a_real_job_is_seen_and_reported(
     terminal.press("2")
     terminal.shows(r"rank 0 waits for rank 1: \d")
     job.kill(1)
-    terminal.shows(r"DIED[\s\S]*rank 1 died after step")
+    terminal.shows(r"DIED[\s\S]*rank 1 was killed by SIGKILL after step")
     terminal.press("5")
     terminal.shows(r"first +\S[^\n]*  +1 ")
     terminal.press("q")

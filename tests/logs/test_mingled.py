@@ -36,20 +36,6 @@ def test_two_jobs_that_print_into_one_file_by_turns_are_refused(
         logs.read([log])
 
 
-def test_two_jobs_that_only_print_timers_are_told_apart_by_their_times(tmp_path: Path) -> None:
-    timers = "time (ms) | fwd: 300.00 | bwd: 600.00 | step: 50.00"
-    jobs = [
-        [line.replace("step=", f"{timers} # ") for line in steps_of(name, second)]
-        for name, second in (("job-a: ", 5), ("job-b: ", 40))
-    ]
-    (log := tmp_path / "run.log").write_text(by_turns(*jobs))
-    with pytest.raises(DsprofError, match="holds two jobs: rank 0 of job-a and rank 0 of job-b"):
-        logs.read([log])
-    twice = [line.replace("job-a", "job-c") for line in jobs[0]]
-    log.write_text(by_turns(jobs[0], twice))
-    assert logs.read([log]).events.num_rows
-
-
 @pytest.mark.parametrize(
     "text",
     [
