@@ -139,8 +139,9 @@ def _judge_anew(run: Run) -> tuple[list[Finding], list[Abstention]]:
         for name in _OF_A_STEP:
             answer = _asked(name, facts)
             found += answer if isinstance(answer, list) else []
-    last = trust.healthy(each, found, [one.rule for one in silent])
-    if isinstance(last, str) and all(one.rule == _PAST for one in found):
+    present = [one for one in found if one.rule != _PAST]
+    last = trust.healthy(each, present, [one.rule for one in silent])
+    if isinstance(last, str) and not present:
         found.append(trust.no_verdict(judged, last))
     for facts in each:
         last = doubted(bounded(last, facts), facts)

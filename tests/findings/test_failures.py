@@ -129,6 +129,12 @@ def test_a_failed_earlier_launch_stands_before_notes_and_behind_the_verdict() ->
     assert run.findings[0].severity is Severity.INFO
 
 
+def test_a_healthy_launch_behind_one_that_failed_is_called_healthy() -> None:
+    failed = [*steps(7, WELL), problem("exit", "exits with return code = 1", value=1)]
+    run = run_of([*failed, *of_launch(1, steps(60, WELL))], world_size=2, zero_stage=1)
+    assert rules(run)[:2] == ["healthy", "earlier-failure"]
+
+
 def test_a_survived_error_alone_leaves_the_verdict_to_what_is_known() -> None:
     rows = [metric("loss", step, 1.0) for step in range(1, 60)]
     run = run_of([*rows[:5], problem("exception", "ConnectionError: retrying in 5 s"), *rows[5:]])
