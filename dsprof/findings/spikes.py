@@ -310,6 +310,7 @@ def _is_of(steps: pd.DataFrame, rows: npt.NDArray[np.intp], name: str) -> bool:
     return bool(more[name] >= WAITING_EXPLAINS * more["seconds"])
 
 
+@once
 def without_spikes(facts: Facts) -> Facts:
     """The other steps of a run whose spikes are a finding: what they cost is told there. Nor
     those that stick out for an evaluation, of a log: of a recording it is a phase of its own.
