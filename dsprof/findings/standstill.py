@@ -9,40 +9,41 @@ from __future__ import annotations
 
 from typing import Final
 
+import pandas as pd
+
 from dsprof.events import Kind, Severity
 from dsprof.findings.advice import bf16, change
 from dsprof.findings.evidence import row_evidence
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Finding
 from dsprof.findings.thresholds import RATE_STANDSTILL
-from dsprof.run.table import of_kind
+from dsprof.run.table import of_kind, where
 
 _DIGITS: Final = 4  #: behind the point, of a rate that somebody set and a schedule may keep
 _EXACT: Final = 11  #: of one that was computed
+_EITHER: Final = "either its schedule keeps it, or their steps were skipped"
 
 
 def standstill(facts: Facts) -> list[Finding]:
     """The last records of the Trainer all have the same learning rate, which nobody would set."""
-    rows = of_kind(facts.run.told, Kind.METRIC, "lr")
-    rows = rows[rows["pattern"].astype("str").str.startswith("huggingface.")]
-    rows = rows[rows["value"].notna() & (rows["segment"] == facts.run.told["segment"].max())]
+    rows = _of_one_process(facts)
     block = rows["value"].ne(rows["value"].shift()).cumsum()
     last = rows[block == block.max()]
-    if len(last) < RATE_STANDSTILL or facts.run.config.get("dtype") == "bf16":
+    if len(last) < RATE_STANDSTILL or facts.run.config.get("dtype") not in {None, "fp16"}:
         return []
     rate = float(last["value"].iloc[0])
-    if rate and _is_round(rate):
-        return []
+    if len(last) < len(rows) if rate == 0 else _is_round(rate):
+        return []  # the end of a schedule, or a rate that somebody set
+    why = "their steps were most likely skipped" if rate == 0 else _EITHER
     return [
         Finding(
             rule="overflow-streak",
             severity=Severity.WARNING,
             title=f"The learning rate stands still at {rate:.4g} in the last {len(last):,} "
-            "records: their steps were most likely skipped",
-            summary="The Trainer does not advance its schedule behind a step that DeepSpeed skips, "
-            "as it does where fp16 gradients overflow; such a step teaches the model nothing. "
-            "Medium confidence: no line counts skipped steps, and a schedule of the script's own "
-            "may keep such a rate.",
+            f"records: {why}",
+            summary="The Trainer does not advance its schedule behind a step that is skipped, as "
+            "where fp16 gradients overflow; such a step teaches the model nothing. Medium "
+            "confidence: no line counts skipped steps, and a schedule may keep such a rate.",
             evidence=tuple(
                 row_evidence(row, f"learning rate {row['value']:.6g}")
                 for _, row in last.iloc[[0, -1]].iterrows()
@@ -54,6 +55,15 @@ def standstill(facts: Facts) -> list[Finding]:
             confidence="medium",
         )
     ]
+
+
+def _of_one_process(facts: Facts) -> pd.DataFrame:
+    """The rates that the Trainer printed in the last launch; each host may print all of them."""
+    rows = of_kind(facts.run.told, Kind.METRIC, "lr")
+    rows = rows[rows["pattern"].astype("str").str.startswith("huggingface.")]
+    rows = rows[rows["value"].notna() & (rows["segment"] == facts.run.told["segment"].max())]
+    whose = rows.groupby(["source", "host", "rank"], dropna=False, observed=True).ngroup()
+    return where(rows, whose == 0)
 
 
 def _is_round(rate: float) -> bool:
