@@ -13,7 +13,6 @@ from dsprof.run.table import of_kind
 
 _RATE: Final = "train_steps_per_second"
 _RATES: Final = ("samples_per_second_mean", _RATE, "tokens_per_second_mean")
-_MEANT: Final = ("total_steps", "bar_total")
 _BAR: Final = ["bar_position", "bar_total", "bar_elapsed"]
 _CUT: Final = 1.0  #: seconds by which a bar may show less than has passed
 _QUICKER: Final = 3  #: times the later steps: no training is that before its first record
@@ -52,26 +51,31 @@ def rates_of_all_steps(events: pd.DataFrame, _: Source) -> Outcome:
 def _of_all(events: pd.DataFrame, end: pd.Series[Any], done: float) -> bool:
     """Whether a summary's rate is of more steps than were made behind those `done` before; true
     where it does not tell."""
-    rates = events[(events["record"] == end["record"]) & (events["name"] == _RATE)][
-        "value"
-    ].dropna()
-    meant = of_kind(events, Kind.METRIC, *_MEANT)["value"].max()
+    rates = of_kind(events[events["record"] == end["record"]], Kind.METRIC, _RATE)["value"].dropna()
+    meant = _meant(events).max()
     steps = float(rates.iloc[0]) * float(end["seconds"]) if len(rates) else math.inf
     return not steps < meant - done / 2  # also where nothing says how many are meant
 
 
 def _told(events: pd.DataFrame) -> dict[tuple[Any, ...], float]:
     """Steps that were done before, by the segment and source that says so; few are left out."""
-    meant = of_kind(events, Kind.METRIC, "total_steps")["value"].max()
+    meant = _meant(events).max()
     rows = of_kind(events, Kind.METRIC, "resumed_at")
     many = rows[rows["value"] > _MANY * (0 if pd.isna(meant) else meant)]
     keys = zip(many["segment"], many["source"].astype("str"), strict=True)
     return dict(zip(keys, many["value"], strict=True))
 
 
+def _meant(events: pd.DataFrame) -> pd.Series[float]:
+    """How many steps the job means to make: as it says, else as long as most bars are; bars of
+    evaluations may be longer. Empty if nothing tells."""
+    said = of_kind(events, Kind.METRIC, "total_steps")["value"].dropna()
+    bars = of_kind(events, Kind.METRIC, "bar_total")["value"]
+    return said if len(said) else bars.mode().head(1)
+
+
 def _bars(events: pd.DataFrame) -> pd.DataFrame:
-    """A row per bar of the training, in order: as long as the job is meant to be, or most are."""
-    meant = of_kind(events, Kind.METRIC, "total_steps")["value"].dropna()
+    """A row per bar of the training, in order."""
     rows = of_kind(events, Kind.METRIC, *_BAR)
     rows = rows.assign(
         name=rows["name"].astype("str"),
@@ -80,8 +84,7 @@ def _bars(events: pd.DataFrame) -> pd.DataFrame:
     )
     one = ["segment", "source", "record"]
     told = rows.pivot_table("said", one, "name", aggfunc="last").reindex(columns=_BAR)
-    totals = meant if len(meant) else told["bar_total"].mode().head(1)
-    return told[told["bar_total"].isin(totals)].dropna().reset_index()
+    return told[told["bar_total"].isin(_meant(events))].dropna().reset_index()
 
 
 def _begins_later(bars: pd.DataFrame) -> bool:

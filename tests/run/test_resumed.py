@@ -47,6 +47,14 @@ def test_rates_that_divide_steps_of_earlier_launches_by_the_time_of_the_last_are
     assert ("rates-of-all-steps" in set(run.repairs["name"])) is dropped
 
 
+def test_a_longer_bar_of_an_evaluation_does_not_hide_that_a_rate_is_of_all_steps() -> None:
+    evaluated = [f"{i * 10}%|## | {i * 100}/1000 [00:0{i}<00:09, 100.0it/s]\n" for i in (1, 2, 3)]
+    *steps, end = trained(100, every=10).splitlines(keepends=True)
+    said = training(run_of_text(*steps, *evaluated, end))
+    assert said is not None
+    assert said.steps_per_second is None
+
+
 def test_a_training_of_a_few_seconds_whose_first_bar_stands_at_none_was_not_resumed() -> None:
     text = "".join(
         f"{5 * i * 100 // 40}%|##   | {5 * i}/40 [00:{i // 2:02d}<00:03, 10.00it/s]\n"
