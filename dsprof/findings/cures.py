@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from dsprof.findings.finding import Advice
+from dsprof.findings.schedulers import against_reason
 
 _SSH: Final = Advice(
     "ssh HOST hostname",
@@ -130,43 +131,6 @@ _BY_KIND: Final = {
             "what its --help lists",
             "a launcher passes on what follows the script's name, and may add --local_rank",
         ),
-    ),
-}
-
-#: What a scheduler gives as its reason -> what helps.
-_BY_REASON: Final = {
-    r"TIME LIMIT|walltime|RUNLIMIT": Advice(
-        "time limit of the job",
-        "",
-        "longer, or resume from a checkpoint",
-        "the scheduler ended the job, not one of its ranks",
-    ),
-    r"MEMLIMIT|\bmem ": Advice(
-        "memory that the job asks for",
-        "",
-        "more; or fewer workers of data loaders, less on the host",
-        "the scheduler ended the job, which took more than that",
-    ),
-    r"PREEMPTION|REQUEUE": Advice(
-        "checkpoints",
-        "",
-        "often, and resume from the last one",
-        "the scheduler gave the nodes to another job",
-    ),
-    r"low on resource: memory": Advice(
-        "resources.requests.memory",
-        "",
-        "as much as the job uses",
-        "of pods that use more than they asked for, Kubernetes ends the largest first",
-    ),
-    r"low on resource: (?:ephemeral-storage|inodes)": Advice(
-        "resources.requests.ephemeral-storage",
-        "",
-        "as much as the job writes there; or caches and checkpoints on a volume",
-        "the disk of the node was full, by this pod or by others",
-    ),
-    r"NODE FAILURE": Advice(
-        "sinfo -R", "", "leave that node out (--exclude)", "a node failed, not a rank"
     ),
 }
 
@@ -448,8 +412,7 @@ def cures(kind: str, text: str) -> tuple[Advice, ...]:
     if known:
         return tuple(known[:1])
     if kind == "cancelled":
-        told = tuple(advice for reason, advice in _BY_REASON.items() if re.search(reason, text))
-        return told or _BY_KIND[kind]
+        return against_reason(text) or _BY_KIND[kind]
     if kind != "exception":
         return _BY_KIND.get(kind, ())
     wanted = _VARIABLE.search(text)

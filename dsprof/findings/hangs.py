@@ -26,6 +26,7 @@ from dsprof.findings.evidence import row_evidence, whole
 from dsprof.findings.facts import Facts
 from dsprof.findings.finding import Advice, Finding
 from dsprof.findings.quotes import quoted
+from dsprof.findings.schedulers import may_be_time
 from dsprof.run.config import config
 from dsprof.run.harmless import OVER
 from dsprof.run.problems import reached
@@ -97,12 +98,14 @@ def hang(facts: Facts) -> list[Finding] | str:
 
 
 def _at_exit(facts: Facts) -> list[Finding]:
-    """A job whose training was over, and which did not end until its scheduler ended it."""
+    """A job whose training was over, and which did not end until its scheduler ended it, for its
+    time and not for what others needed."""
     last = facts.run.told["segment"].max()
     told = where(facts.run.told, facts.run.told["segment"] == last)
     rows = facts.run.problems
     rows = rows[(rows["kind"] == "cancelled") & (rows["segment"] == last)]
     rows = rows[rows["severity"] == Severity.INFO]
+    rows = rows[rows["text"].astype("str").map(may_be_time).astype(bool)]
     overs = where(told, among(told["name"], OVER) & told["line"].notna())
     if rows.empty or overs.empty or among(told["name"], ["exited_well"]).any():
         return []

@@ -52,6 +52,13 @@ def test_a_job_that_hangs_behind_its_training_is_not_advised_a_longer_limit() ->
     assert all("time limit" not in advice.setting for advice in found.advice)
 
 
+def test_a_job_whose_nodes_others_needed_behind_its_training_did_not_hang() -> None:
+    for reason, hung in (("TIME LIMIT", True), ("PREEMPTION", False), ("NODE FAILURE", False)):
+        run = run_of_text(STEP.format(29), OVER, LIMIT.replace("TIME LIMIT", reason))
+        assert ("hang" in {one.rule for one in run.findings}) is hung
+        assert "rank-died" not in {one.rule for one in run.findings}
+
+
 def test_the_word_of_a_scheduler_in_another_file_is_compared_by_time(tmp_path: Path) -> None:
     over = "[after training is done] datetime: {} \n"
     (tmp_path / "job.err").write_text(LIMIT)
