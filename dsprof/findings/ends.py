@@ -15,6 +15,7 @@ from dsprof.events import Severity
 from dsprof.findings.finding import Confidence
 from dsprof.logs.source import named
 from dsprof.recording.launches import signal_name
+from dsprof.run.problems import GAVE_UP
 
 if TYPE_CHECKING:
     from dsprof.run import Run
@@ -48,7 +49,6 @@ ENDED: Final = {
     "gpu-fault": "stopped what a process ran on it",
 }
 
-_GAVE_UP: Final = re.compile(r"gloo/transport[^\]]{0,120}\] Timed out waiting ")
 _CUT: Final = "its traceback breaks off at "
 
 #: What the C library says of it.
@@ -178,8 +178,8 @@ def said_of(row: pd.Series[Any]) -> str:
 
 
 def gave_up(row: pd.Series[Any]) -> bool:
-    """Whether gloo waited too long in a collective: it has no watchdog, and raises an exception."""
-    return bool(row["kind"] == "exception" and _GAVE_UP.search(str(row["text"])))
+    """Whether it is gloo's exception of a rank that waited too long in a collective."""
+    return bool(row["kind"] == "exception" and re.search(GAVE_UP, str(row["text"])))
 
 
 def of_ssh(row: pd.Series[Any]) -> bool:

@@ -60,12 +60,13 @@ _OWN_FAULT: Final = (
     "checkpoint-failed", "build-failed", "shm-full", "wrong-arguments", "gpu-lost", "gpu-error",
 )  # fmt: skip
 _SILENT: Final = ("exit", "signal", "gone", "left", "root-cause", "command")
-_STUCK: Final = (
-    "absent", "watchdog", "stuck", "desync", "network-error", "rendezvous",
-)  # fmt: skip
+_STUCK: Final = ("absent", "watchdog", "stuck", "desync", "network-error", "rendezvous")
 _STOPPED: Final = ("gpu-fault",)
 _OF_GPU: Final = ("gpu-lost", "gpu-error")
 _BROKEN: Final = ("connection",)
+
+#: What gloo raises where a rank waited too long in a collective: it has no watchdog.
+GAVE_UP: Final = r"gloo/transport[^\]]{0,120}\] Timed out waiting "
 
 #: What an exception says when a peer died first, or when it does not say what happened.
 OF_A_PEER: Final = (
@@ -81,7 +82,7 @@ OF_A_PEER: Final = (
     r"|Step \d{1,3} exited with non-zero status|ACL stream synchronize failed"
     r"|reason=\[(?:task|stream sync) timeout\]|Stream synchronize timeout"
     r"|^ExecuteUserScriptError|PapermillExecutionError|ProcessRaisedException|ProcessExitedException"
-    r"|gloo/transport[^\]]{0,120}\] Timed out waiting "
+    rf"|{GAVE_UP}"
     r"|^RuntimeError: (?:\[Rank 0\]: )?Ranks? \d.{0,2000} monitoredBarrier"
     r"|server socket has failed to listen on any local network(?: address\.?)?\s*$"
 )
