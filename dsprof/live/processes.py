@@ -34,9 +34,9 @@ class Process:
     """One recorded process.
 
     Attributes:
-        state: `ended`: it closed its recording, or exited with code 0. `died`: a signal ended it,
-            or it ran on this machine, and went without either. `silent`: it has written nothing
-            for long.
+        state: `ended`: it closed its recording, or exited with code 0. `died`: it was seen to end
+            otherwise, or it ran on this machine, and is gone. `silent`: it has written nothing for
+            long.
         step: the last one that ended, None before the first.
         grown: `time.time()` of when its recording last grew, as far as that was seen.
         operation: what it is, or died, in.
@@ -93,7 +93,7 @@ class Process:
             self.ask()
         if is_gone and self._ended_well():
             self.state = "ended"
-        elif is_gone and (self.met or self.signal):
+        elif is_gone and (self.met or self.gone is not None):
             self.state = "died"
         elif is_silent(idle, self.seconds):
             self.state = "silent"

@@ -8,7 +8,7 @@ from typing import Final
 
 from dsprof.live.picture import State
 from dsprof.live.processes import Process, is_silent
-from dsprof.recording.launches import signal_name
+from dsprof.recording.launches import Gone, signal_name
 from dsprof.text.words import count_of, ranges
 from dsprof.units import format_seconds
 
@@ -80,9 +80,14 @@ def _deaths(died: Sequence[Process], everyone: Sequence[Process]) -> str:
 def _death(process: Process) -> str:
     who = f"rank {process.rank}" if process.rank is not None else f"process {process.pid}"
     step = f" after step {process.step:,}" if process.step else ""
-    by = signal_name(process.signal) or f"signal {process.signal}"
-    how = f"was killed by {by}" if process.signal else "died"
-    return f"{who} {how}{step}" + (f" in {process.operation}" if process.operation else "")
+    inside = f" in {process.operation}" if process.operation else ""
+    return f"{who} {_way(process.gone)}{step}{inside}"
+
+
+def _way(gone: Gone | None) -> str:
+    if gone and gone.signal:
+        return f"was killed by {signal_name(gone.signal) or f'signal {gone.signal}'}"
+    return f"exited with code {gone.code}" if gone and gone.code else "died"
 
 
 def _waiting(found: Sources, world: int | None) -> str:

@@ -221,6 +221,21 @@ def test_a_rank_that_was_seen_to_be_killed_has_died_although_nobody_watched_it_r
     }
 
 
+def test_a_rank_of_another_host_that_was_seen_to_exit_with_an_error_has_died(
+    tmp_path: Path,
+) -> None:
+    job = Job(tmp_path, 2)
+    job.run(3)
+    watch = Watch([str(tmp_path)])
+    watch.refresh()
+    (tmp_path / FOLDER).mkdir()
+    gone = watch.feed.processes[1]
+    gone.met, gone.host, gone.grown = False, "elsewhere", 0.0
+    killed(Path(gone.recording.path), time.time_ns(), 3 << 8)
+    picture = watch.refresh()
+    assert picture.note.startswith("rank 1 exited with code 3 after step 3")
+
+
 def test_a_rank_that_died_is_told_anew_once_it_is_known_how(tmp_path: Path) -> None:
     job = Job(tmp_path, 2)
     job.run(3)
